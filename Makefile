@@ -1,0 +1,73 @@
+# make demo [KEEP=1]   the whole story on a local stack; KEEP=1 leaves it running
+# make test [ARGS=..]  lint and all tests; ARGS go to pytest
+# make bench [ARGS=..] the benchmarks: ratios measured in one run
+# make lint | format | lock | wheel | clean
+#
+# All that is needed is Python 3.11 or newer, with pip and venv. PYTHON=... names another one.
+
+PYTHON ?= python3
+# Tests mostly wait: for servers, deadlines, states. Each worker has servers of its own.
+WORKERS ?= 3
+BIN := .venv/bin
+DEPENDENCIES := .venv/headrace-dependencies
+INSTALLED := .venv/headrace-installed
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test bench lint format lock wheel clean setup jars
+
+help:
+	@sed -n 's/^# \(make .*\)/\1/p' Makefile
+
+demo: setup jars
+	@$(BIN)/cdc demo $(if $(KEEP),--keep) $(ARGS)
+
+test: setup jars lint
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+
+bench: setup jars
+	@$(BIN)/python -m tests.bench $(ARGS)
+
+lint: setup
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: setup
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+setup: $(DEPENDENCIES) $(INSTALLED)
+
+# A stamp is touched last, so an interrupted set-up is done again. pip checks every file against the lock.
+$(DEPENDENCIES): requirements.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "error: Headrace needs Python 3.11 or newer, and $(PYTHON) is $$($(PYTHON) -V 2>&1)." >&2; \
+	  echo "hint: name one by PYTHON=python3.12" >&2; exit 1; }
+	@echo "setting up .venv: about 1 GB, once" >&2
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --disable-pip-version-check --require-hashes -r requirements.txt
+	@touch $@
+
+$(INSTALLED): pyproject.toml $(DEPENDENCIES)
+	@$(BIN)/python -m pip install --disable-pip-version-check -q --no-build-isolation --no-deps -e .
+	@touch $@
+
+# The jars lie in the user's cache folder, outside the checkout; this is quick when they are there.
+jars: setup
+	@$(BIN)/cdc stack fetch
+
+# The only goal that needs more than pip: uv compiles the lock. No registry's name gets into it.
+lock: setup
+	@test -x .make/bin/uv || { $(PYTHON) -m venv .make && .make/bin/python -m pip install -q uv; }
+	@.make/bin/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-header --no-annotate --quiet -o requirements.txt
+	@$(BIN)/python -m cdc.stack.lock_jars
+
+wheel: setup
+	@$(BIN)/python -m hatchling build -t wheel
+
+# Stop a stack that runs in .cdc first: cdc stack down --wipe
+clean:
+	@rm -rf .venv .make build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

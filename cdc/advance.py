@@ -1,0 +1,96 @@
+"""How far the log holds the source, and when to say so: pure, the only place that decides what may be acknowledged.
+
+Three marks move one after the other, and never back: what was handed to the log, what the broker holds of it,
+and what a progress record that the broker holds says. The last one is our position: Postgres may forget what
+lies below it, and nothing else (H1, H2, H3b, H79, H81).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+QUICK_S = 0.05
+"""Shortest time between progress records while little happens: a reader waits for its own write."""
+IDLE_S = 0.5
+"""The same while nothing but the WAL of others moves."""
+BUSY_S = 1.0
+"""The same under load."""
+_BUSY_RECORDS = 1_000
+_BYTES_PER_S = 200_000
+"""Progress records name every partition; a pipeline of thousands writes them more seldom."""
+
+
+class Advance:
+    """The marks of one session.
+
+    Groups are numbered by the log, in order of production. ``position``: lsn of the newest progress record
+    that the broker holds. All lsns are exclusive: every change with commit_lsn < lsn.
+    """
+
+    def __init__(self, position: int, now_s: float) -> None:
+        self.position = position
+        self.held = position
+        """What the broker holds of the source; the next progress record says this."""
+        self._reached = position
+        self._marks: deque[tuple[int, int]] = deque()
+        self._writing: tuple[int, int] | None = None
+        self._written_s = now_s - BUSY_S
+        self._written_bytes = 0
+        self._rows_since = 0
+        self._commit_held = False
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is on its way: no group, no progress record, and nothing left to say."""
+        return not self._marks and self._writing is None and self.held <= self.position
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the broker owes us an answer."""
+        return bool(self._marks) or self._writing is not None
+
+    def commit(self, end_lsn: int, group: int, rows: int) -> None:
+        """A transaction is handed over: its last record is in ``group`` or an earlier one."""
+        self._reach(end_lsn, group)
+        self._rows_since += rows
+        self._commit_held = True
+
+    def keepalive(self, wal_end: int, group: int) -> None:
+        """The server has nothing for us below ``wal_end``. Only to be called outside a transaction: what came
+        before is in ``group`` or an earlier one, and the mark waits for it like any other (H3, H3b)."""
+        self._reach(wal_end, group)
+
+    def acked(self, group: int) -> None:
+        """The broker holds every group up to this one."""
+        marks = self._marks
+        while marks and marks[0][0] <= group:
+            self.held = marks.popleft()[1]
+        if self._writing is not None and self._writing[0] <= group:
+            self.position = self._writing[1]
+            self._writing = None
+
+    def due_s(self, now_s: float) -> float | None:
+        """Seconds until the next progress record is due, 0 for now, None when there is nothing to say."""
+        if self._writing is not None or self.held <= self.position:
+            return None
+        busy = self._rows_since > _BUSY_RECORDS
+        pace_s = (BUSY_S if busy else QUICK_S) if self._commit_held else IDLE_S
+        interval = max(pace_s, self._written_bytes / _BYTES_PER_S)
+        return max(0.0, self._written_s + interval - now_s)
+
+    def writing(self, group: int, size_bytes: int, now_s: float) -> None:
+        """A progress record that says :attr:`held` is handed over in ``group``."""
+        self._writing = (group, self.held)
+        self._written_s = now_s
+        self._written_bytes = size_bytes
+        self._rows_since = 0
+        self._commit_held = False
+
+    def _reach(self, lsn: int, group: int) -> None:
+        if lsn <= self._reached:
+            return
+        self._reached = lsn
+        if self._marks and self._marks[-1][0] == group:
+            self._marks[-1] = (group, lsn)
+        else:
+            self._marks.append((group, lsn))

@@ -1,0 +1,295 @@
+"""The capture loop: read frames, assemble records, hand them to the log, note the progress, acknowledge.
+
+One :class:`Capture` is one session with the source. It starts from what the log says and ends by an error, or
+by being told to stop; :func:`keep_capturing` opens the next one. Nothing is kept between two sessions: after a
+broken connection, a killed process or a new machine the start is the same.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Protocol
+
+from cdc.advance import Advance
+from cdc.checks.facts import SlotFacts
+from cdc.clock import Clock
+from cdc.crash import crash_point, declare
+from cdc.errors import ActiveError, CdcError, LogError, PoisonError, Retry
+from cdc.lsn import Lsn
+from cdc.metrics import CaptureFigures
+from cdc.ports import ChangeStream, Record, StreamLog
+from cdc.progress import PROGRESS_KEY, Progress
+
+log = logging.getLogger(__name__)
+
+declare(
+    "after_read",
+    "after_assemble",
+    "after_produce",
+    "before_progress",
+    "after_progress",
+    "before_acknowledge",
+    "after_acknowledge",
+    "while_draining",
+)
+
+_AWAITED_S = 0.005
+"""How long a read waits while the broker owes an answer."""
+_IDLE_S = 0.1
+_LOOK_S = 15.0
+"""How often the slot is looked at, and memory tidied."""
+_BACKOFF_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+_ACTIVE_PATIENCE_S = 120.0
+
+
+class Committed(Protocol):
+    """A transaction of which every record has been emitted."""
+
+    @property
+    def end_lsn(self) -> int: ...
+    @property
+    def committed_us(self) -> int: ...
+    @property
+    def rows(self) -> int: ...
+
+
+class Assembles(Protocol):
+    """From frames to records, which it appends to the session's batch."""
+
+    @property
+    def in_transaction(self) -> bool: ...
+    def feed(self, frames: Sequence[bytes], now_ns: int) -> Sequence[Committed]: ...
+    def counts(self) -> Counter[tuple[str, str]]: ...
+    def lost(self) -> Counter[tuple[str, str]]: ...
+
+
+class Stopped(Exception):
+    """Told to stop before there was anything to stop."""
+
+
+class Stop:
+    """A wish to stop, and until when it may be granted in order. Set by a signal, read by the loop."""
+
+    def __init__(self, clock: Clock, drain_s: float) -> None:
+        self._clock = clock
+        self._drain_s = drain_s
+        self._deadline: float | None = None
+
+    @property
+    def wanted(self) -> bool:
+        return self._deadline is not None
+
+    def want(self) -> None:
+        if self._deadline is None:
+            self._deadline = self._clock.monotonic() + self._drain_s
+
+    def check(self) -> None:
+        """LogError when the time for stopping in order is over."""
+        if self._deadline is not None and self._clock.monotonic() > self._deadline:
+            raise LogError(
+                f"the broker did not take everything within {self._drain_s:g} s",
+                hint="nothing is lost: what it lacks is sent again at the next start",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """What one session works with, opened and checked. ``batch``: the list that the assembler appends to.
+
+    ``position``: lsn of the newest progress record. ``look``: reads the slot and the server's WAL position.
+    ``close``: lets go of everything but the stream; given whether the log works and is worth waiting for.
+    """
+
+    stream: ChangeStream
+    assembler: Assembles
+    batch: list[Record]
+    log: StreamLog
+    progress_topic: str
+    progress_lane: int
+    epoch: int
+    position: int
+    look: Callable[[], tuple[SlotFacts | None, int | None]]
+    close: Callable[[bool], None]
+
+
+class Capture:
+    """The loop of one session."""
+
+    def __init__(self, session: Session, *, figures: CaptureFigures, stop: Stop, clock: Clock) -> None:
+        self._session = session
+        self._figures = figures
+        self._stop = stop
+        self._clock = clock
+        self._advance = Advance(session.position, clock.monotonic())
+        self._acked = 0
+        self._commits: list[tuple[int, int]] = []
+        self._look_s = 0.0
+
+    def run(self) -> None:
+        """Return when told to stop and everything handed over is acknowledged; raise what went wrong."""
+        figures = self._figures
+        figures.phase, figures.waiting_for = "streaming", ""
+        log.info("streaming", extra={"from": str(Lsn(self._session.position)), "epoch": self._session.epoch})
+        while not self._stop.wanted:
+            self._turn(self._wait_s())
+        self._drain()
+
+    def _hand_over(self) -> None:
+        """Give the log what was assembled so far."""
+        batch = self._session.batch
+        if batch:
+            self._session.log.produce(batch)
+            batch.clear()
+
+    def _turn(self, timeout_s: float) -> None:
+        session, advance = self._session, self._advance
+        frames, wal_end = session.stream.read(timeout_s)
+        if frames:
+            crash_point("after_read")
+            commits = session.assembler.feed(frames, self._clock.now_ns())
+            crash_point("after_assemble")
+            self._hand_over()
+            crash_point("after_produce")
+            if commits:
+                self._committed(commits)
+        if wal_end is not None and not session.assembler.in_transaction:
+            advance.keepalive(wal_end, session.log.newest)
+        self._settle_accounts()
+
+    def _committed(self, commits: Sequence[Committed]) -> None:
+        last, group = commits[-1], self._session.log.newest
+        rows = 0
+        for commit in commits:
+            rows += commit.rows
+            self._figures.committed(commit.rows)
+        self._advance.commit(last.end_lsn, group, rows)
+        self._figures.produced_lsn = last.end_lsn
+        self._commits.append((group, last.committed_us))
+
+    def _settle_accounts(self) -> None:
+        """What the broker holds now, the progress record if it is due, the acknowledgement if one is held."""
+        session, advance = self._session, self._advance
+        acked = session.log.acked()
+        position = advance.position
+        advance.acked(acked)
+        if advance.position > position:
+            crash_point("before_acknowledge")
+            session.stream.acknowledge(advance.position)
+            crash_point("after_acknowledge")
+        now_s = self._clock.monotonic()
+        if advance.due_s(now_s) == 0:
+            self._write_progress(now_s)
+        self._note(acked, now_s)
+
+    def _write_progress(self, now_s: float) -> None:
+        session = self._session
+        offsets = {topic: parts for topic, parts in session.log.offsets().items() if topic != session.progress_topic}
+        lsn = self._advance.held
+        progress = Progress(epoch=session.epoch, lsn=lsn, offsets=offsets, ahead=session.log.ahead(lsn))
+        value = progress.to_json()
+        crash_point("before_progress")
+        group = session.log.produce([(session.progress_lane, PROGRESS_KEY, value, [])])
+        self._advance.writing(group, len(value), now_s)
+        crash_point("after_progress")
+
+    def _wait_s(self) -> float:
+        if self._advance.waiting:
+            return _AWAITED_S
+        due_s = self._advance.due_s(self._clock.monotonic())
+        return _IDLE_S if due_s is None else min(_IDLE_S, due_s)
+
+    def _drain(self) -> None:
+        """Wait for the broker, note the last progress, and let the source know (measured: nothing is sent again)."""
+        self._figures.phase = "stopping"
+        log.info("stopping", extra={"queued": self._figures.flow().queued})
+        while not self._advance.settled:
+            crash_point("while_draining")
+            self._settle_accounts()
+            if self._advance.held > self._advance.position and not self._advance.waiting:
+                self._write_progress(self._clock.monotonic())
+            self._session.log.acked(_AWAITED_S)
+            self._stop.check()
+        log.info("stopped", extra={"position": str(Lsn(self._advance.position))})
+
+    def _note(self, acked: int, now_s: float) -> None:
+        """Figures for whoever asks; cheap, because it happens at every turn."""
+        figures, advance = self._figures, self._advance
+        figures.ticked_s = now_s
+        figures.received_lsn = self._session.stream.received
+        figures.acked_lsn = advance.held
+        figures.flushed_lsn = advance.position
+        commits = self._commits
+        while commits and commits[0][0] <= acked:
+            figures.commit_us = commits.pop(0)[1]
+        figures.caught_up = not advance.waiting and not self._session.assembler.in_transaction
+        figures.feedback_s = self._session.stream.last_feedback_s
+        if not advance.waiting:
+            figures.stalled_since_s = None
+        elif figures.stalled_since_s is None or acked > self._acked:
+            figures.stalled_since_s = now_s
+        self._acked = acked
+        if now_s >= self._look_s:
+            self._look_s = now_s + _LOOK_S
+            figures.slot, figures.wal_lsn = self._session.look()
+            # The loop makes no cycles, so the collector's frequent rounds are turned off (see cli/run); what
+            # errors and callbacks leave behind is picked up here.
+            gc.collect()
+
+
+def keep_capturing(open_session: Callable[[], Session], *, figures: CaptureFigures, stop: Stop, clock: Clock) -> None:
+    """Capture until told to stop; open a new session when one broke for a reason that passes.
+
+    The first session has to open: what is wrong then is told at once. Later a source or broker that is down is
+    waited for, however long it takes; what waiting cannot mend ends it.
+    """
+    attempt, streamed = 0, False
+    active_since: float | None = None
+    while not stop.wanted:
+        session = None
+        try:
+            session = open_session()
+            attempt, streamed, active_since = 0, True, None
+            capture = Capture(session, figures=figures, stop=stop, clock=clock)
+            capture.run()
+            session.stream.close()
+            session.close(True)
+            return
+        except CdcError as error:
+            if session is not None:
+                _abandon(session, log_works=not isinstance(error, LogError | PoisonError))
+            figures.errors[type(error).__name__] += 1
+            if error.retry is Retry.NEVER or not streamed or stop.wanted:
+                raise
+            if isinstance(error, ActiveError):
+                active_since = active_since if active_since is not None else clock.monotonic()
+                if clock.monotonic() - active_since > _ACTIVE_PATIENCE_S:
+                    raise
+            _wait_before_next(error, attempt, figures, stop, clock)
+            attempt += 1
+        except BaseException:
+            if session is not None:
+                _abandon(session, log_works=False)
+            raise
+
+
+def _abandon(session: Session, *, log_works: bool) -> None:
+    """What is on its way to a broker that works may arrive; the next session then finds it there."""
+    with suppress(CdcError):
+        session.close(log_works)
+    session.stream.close()
+
+
+def _wait_before_next(error: CdcError, attempt: int, figures: CaptureFigures, stop: Stop, clock: Clock) -> None:
+    wait_s = _BACKOFF_S[min(attempt, len(_BACKOFF_S) - 1)]
+    figures.phase, figures.waiting_for = "reconnecting", error.message
+    figures.reconnects += 1
+    log.warning("reconnecting", extra={"error": error.message, "wait_s": wait_s, "attempt": attempt + 1})
+    until = clock.monotonic() + wait_s
+    while clock.monotonic() < until and not stop.wanted:
+        figures.ticked_s = clock.monotonic()
+        clock.sleep(_IDLE_S)

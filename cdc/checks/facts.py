@@ -1,0 +1,126 @@
+"""What the edges read for the checks and for ``cdc status``: plain values, as the servers say them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from cdc.schema import Identity
+from cdc.topic import TableName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerFacts:
+    """A Postgres server and the role we are on it.
+
+    ``version``: as server_version_num. ``max_slot_wal_keep_bytes``: None for unlimited. ``wal_lsn``: the insert
+    position, None on a standby.
+    """
+
+    version: int
+    version_text: str
+    database: str
+    database_oid: int
+    role: str
+    can_replicate: bool
+    in_recovery: bool
+    encoding: str
+    wal_level: str
+    system_identifier: str
+    timeline: int
+    wal_lsn: int | None
+    slots_max: int
+    slots_used: int
+    senders_max: int
+    senders_used: int
+    max_slot_wal_keep_bytes: int | None
+    synchronous_standby_names: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotFacts:
+    """A row of pg_replication_slots. ``retained_bytes``: WAL the server keeps for it."""
+
+    slot: str
+    plugin: str | None
+    database: str | None
+    active_pid: int | None
+    wal_status: str | None
+    restart_lsn: int | None
+    confirmed_flush_lsn: int | None
+    retained_bytes: int | None
+    safe_wal_bytes: int | None
+    invalidation_reason: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublicationFacts:
+    """A publication and the tables it lists; ``filtered``: those with a row filter or a column list."""
+
+    publication: str
+    operations: frozenset[str]
+    via_root: bool
+    tables: frozenset[TableName]
+    filtered: frozenset[TableName] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionFacts:
+    """A transaction that has been open for long; slot creation waits for it. ``pid`` None: a prepared one."""
+
+    pid: int | None
+    name: str
+    role: str
+    age_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFacts:
+    """A captured table. ``problems``: sentence and fix, from the catalog."""
+
+    table: TableName
+    topic: str
+    identity: Identity
+    key: tuple[str, ...]
+    problems: tuple[tuple[str, str], ...] = ()
+    generated: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFacts:
+    """Everything read from Postgres, in one session."""
+
+    server: ServerFacts
+    slot: SlotFacts | None
+    publication: PublicationFacts | None
+    tables: tuple[TableFacts, ...]
+    left_out: tuple[tuple[TableName, str], ...] = ()
+    transactions: tuple[TransactionFacts, ...] = ()
+
+
+class TopicFault(NamedTuple):
+    """Where a topic is not as it has to be; ``fatal``: capture must not run with it."""
+
+    message: str
+    fix: str
+    fatal: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogFacts:
+    """A Kafka cluster: its id, which of the pipeline's topics exist and which do not, and what is wrong with them."""
+
+    cluster_id: str
+    present: tuple[str, ...]
+    missing: tuple[str, ...]
+    faults: tuple[TopicFault, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreFacts:
+    """A store that answered. ``product`` and ``version`` as it names itself; ``notes``: what its kind adds."""
+
+    product: str
+    version: str
+    notes: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,33 @@
+"""The checks of the log: pure, from :class:`LogFacts` to findings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cdc.checks.facts import LogFacts
+from cdc.checks.finding import Finding, fail, ok, warn
+from cdc.errors import Exit
+
+PART = "kafka"
+
+
+def check_log(facts: LogFacts, *, initialised: bool) -> Iterator[Finding]:
+    """Every finding about Kafka; ``initialised``: ``cdc init`` has made the topics (H61, H62, H63, H89)."""
+    yield ok(PART, "reachable", f"the Kafka cluster {facts.cluster_id} answers")
+    yield from check_topics(facts, initialised=initialised)
+
+
+def check_topics(facts: LogFacts, *, initialised: bool) -> Iterator[Finding]:
+    """Policy, partitions, retention, size and identity of each topic."""
+    for message, fix, fatal in facts.faults:
+        if fatal:
+            yield fail(PART, "topic", message, fix, exit=Exit.TOPIC)
+        else:
+            yield warn(PART, "topic", message, fix)
+    if facts.missing and initialised:
+        message = f"topics are missing: {', '.join(facts.missing)}"
+        yield fail(PART, "topic", message, "cdc init makes the topics of tables that were added", exit=Exit.TOPIC)
+    elif facts.missing:
+        yield ok(PART, "topic", f"{len(facts.missing)} topics will be made by cdc init")
+    if facts.present and not facts.faults:
+        yield ok(PART, "topic", f"{len(facts.present)} topics are as they have to be")

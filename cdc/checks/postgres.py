@@ -1,0 +1,240 @@
+"""The checks of the source: pure, from :class:`SourceFacts` to findings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cdc.checks.facts import PublicationFacts, ServerFacts, SlotFacts, SourceFacts, TableFacts, TransactionFacts
+from cdc.checks.finding import Finding, fail, ok, warn
+from cdc.errors import Exit
+from cdc.settings import Settings
+from cdc.sql import quote_identifier, quote_literal
+from cdc.state import SlotState
+from cdc.topic import TableName
+
+PART = "postgres"
+OLDEST_VERSION = 140000
+FIRST_SOUND_MINOR = {14: 18, 15: 13, 16: 9, 17: 5}
+"""Before these, changes of transactions open across ALTER PUBLICATION could be lost (H29)."""
+FREE_SENDERS = 1
+
+
+def check_source(facts: SourceFacts, settings: Settings, known: SlotState | None) -> Iterator[Finding]:
+    """Every finding about Postgres; ``known``: the slot as ``cdc snapshot`` made it, if it has."""
+    server = facts.server
+    yield check_version(server)
+    yield check_standby(server)
+    yield check_wal_level(server)
+    yield check_replication_right(server)
+    yield check_encoding(server)
+    yield from check_identity(server, known)
+    yield from check_slot(facts.slot, server, settings, known)
+    yield check_free_slots(server, facts.slot)
+    yield check_free_senders(server)
+    yield check_wal_keep(server)
+    yield check_synchronous_names(server)
+    yield from check_transactions(facts.transactions, facts.slot)
+    yield from check_tables(facts.tables)
+    yield from check_left_out(facts)
+    yield from check_publication(facts.publication, facts.tables, settings, known)
+
+
+def check_version(server: ServerFacts) -> Finding:
+    """Old servers lack what we rely on; some minors lose changes around ALTER PUBLICATION (H29)."""
+    major, minor = server.version // 10000, server.version % 10000
+    if server.version < OLDEST_VERSION:
+        message = f"PostgreSQL {server.version_text} is older than 14"
+        return fail(PART, "version", message, "upgrade the server to PostgreSQL 14 or later")
+    if minor < FIRST_SOUND_MINOR.get(major, 0):
+        message = f"PostgreSQL {server.version_text} can lose changes of transactions open across ALTER PUBLICATION"
+        return warn(PART, "version", message, f"upgrade to {major}.{FIRST_SOUND_MINOR[major]} or later")
+    return ok(PART, "version", f"PostgreSQL {server.version_text}, database {server.database}")
+
+
+def check_standby(server: ServerFacts) -> Finding:
+    """A standby's slot depends on two servers, and its snapshot orders differ from the primary's (H26, H55)."""
+    if server.in_recovery:
+        message = "this server is a standby; headrace reads the primary"
+        return fail(PART, "standby", message, "point [source] dsn at the primary")
+    return ok(PART, "standby", "the server is a primary")
+
+
+def check_wal_level(server: ServerFacts) -> Finding:
+    if server.wal_level != "logical":
+        fix = "alter system set wal_level = 'logical';   then restart the server"
+        return fail(PART, "wal_level", f"wal_level is {server.wal_level}; logical decoding needs logical", fix)
+    return ok(PART, "wal_level", "wal_level is logical")
+
+
+def check_replication_right(server: ServerFacts) -> Finding:
+    if not server.can_replicate:
+        fix = f"alter role {quote_identifier(server.role)} replication;"
+        return fail(PART, "replication_right", f"the role {server.role} may not replicate", fix)
+    return ok(PART, "replication_right", f"the role {server.role} may replicate")
+
+
+def check_encoding(server: ServerFacts) -> Finding:
+    """Text reaches us as UTF-8; a database of another encoding may hold what cannot be converted (H39)."""
+    if server.encoding == "UTF8":
+        return ok(PART, "encoding", "the database is in UTF8")
+    if server.encoding == "SQL_ASCII":
+        message = "the database is in SQL_ASCII: bytes that are not UTF-8 cannot be carried"
+        return fail(PART, "encoding", message, "move the data to a database created with encoding 'UTF8'")
+    message = f"the database is in {server.encoding}; the server converts every value to UTF-8"
+    return warn(PART, "encoding", message, "a database created with encoding 'UTF8' saves that work")
+
+
+def check_identity(server: ServerFacts, known: SlotState | None) -> Iterator[Finding]:
+    """Another server behind the same address: its LSNs mean nothing to the stores (H5, H6)."""
+    if known is None:
+        return
+    was = {
+        "system identifier": (known.system_identifier, server.system_identifier),
+        "timeline": (str(known.timeline), str(server.timeline)),
+        "database": (f"{known.database} ({known.database_oid})", f"{server.database} ({server.database_oid})"),
+    }
+    changed = [f"{what} {now}, not {before}" for what, (before, now) in was.items() if before != now]
+    if changed:
+        message = f"another system answers behind the dsn: {'; '.join(changed)}"
+        fix = "point [source] dsn at the server the pipeline was made on"
+        yield fail(PART, "identity", message, fix, exit=Exit.IDENTITY)
+    else:
+        yield ok(PART, "identity", f"system {server.system_identifier}, timeline {server.timeline}, as at the start")
+
+
+def check_slot(
+    slot: SlotFacts | None, server: ServerFacts, settings: Settings, known: SlotState | None
+) -> Iterator[Finding]:
+    """The slot's state, and whether it is ours (H4, H5, H14, H53)."""
+    name = settings.slot
+    if slot is None:
+        if known is not None and known.slot == name:
+            message = f"the slot {name} is gone; changes since then are not in the log"
+            fix = "the stores need a new snapshot: see connectors/postgres/README.md, slot lost"
+            yield fail(PART, "slot", message, fix, exit=Exit.SLOT)
+        else:
+            yield ok(PART, "slot", f"the slot {name} is free to be made by cdc snapshot")
+        return
+    lost = slot.wal_status == "lost" or slot.invalidation_reason is not None
+    if slot.plugin != "pgoutput" or slot.database != server.database:
+        message = f"a slot {name} exists for {slot.plugin or 'physical'} in {slot.database or 'no database'}"
+        fix = f"set [source] slot to another name, or: select pg_drop_replication_slot({quote_literal(name)});"
+        yield fail(PART, "slot", message, fix, exit=Exit.SLOT)
+    elif lost:
+        message = f"the server gave up the slot {name}: {slot.invalidation_reason or 'its WAL was removed'}"
+        fix = "the stores need a new snapshot: see connectors/postgres/README.md, slot lost"
+        yield fail(PART, "slot", message, fix, exit=Exit.SLOT)
+    elif slot.active_pid is not None:
+        yield _active(slot, known)
+    elif known is None:
+        message = f"a slot {name} exists, but cdc snapshot did not make it"
+        fix = f"set [source] slot to another name, or: select pg_drop_replication_slot({quote_literal(name)});"
+        yield fail(PART, "slot", message, fix, exit=Exit.SLOT)
+    else:
+        yield ok(PART, "slot", f"the slot {name} is {slot.wal_status or 'usable'} and waits for cdc run")
+
+
+def _active(slot: SlotFacts, known: SlotState | None) -> Finding:
+    if known is not None:
+        return ok(PART, "slot", f"the slot {slot.slot} is in use by process {slot.active_pid}, as it is while cdc runs")
+    message = f"the slot {slot.slot} is in use by process {slot.active_pid}, and this pipeline did not make it"
+    return fail(PART, "slot", message, "set [source] slot to another name", exit=Exit.ACTIVE)
+
+
+def check_free_slots(server: ServerFacts, slot: SlotFacts | None) -> Finding:
+    if slot is None and server.slots_used >= server.slots_max:
+        message = f"all {server.slots_max} replication slots are taken"
+        fix = f"alter system set max_replication_slots = {server.slots_max + 2};   then restart the server"
+        return fail(PART, "free_slots", message, fix)
+    return ok(PART, "free_slots", f"{server.slots_used} of {server.slots_max} replication slots are taken")
+
+
+def check_free_senders(server: ServerFacts) -> Finding:
+    """Snapshot and stream need one walsender at a time."""
+    if server.senders_max - server.senders_used < FREE_SENDERS:
+        message = f"all {server.senders_max} walsenders are taken"
+        fix = f"alter system set max_wal_senders = {server.senders_max + 2};   then restart the server"
+        return fail(PART, "free_senders", message, fix)
+    return ok(PART, "free_senders", f"{server.senders_used} of {server.senders_max} walsenders are taken")
+
+
+def check_wal_keep(server: ServerFacts) -> Finding:
+    """A slot nobody reads fills the source's disk (H54)."""
+    if server.max_slot_wal_keep_bytes is None:
+        message = "max_slot_wal_keep_size is -1: while capture stands still, WAL grows until the disk is full"
+        fix = "alter system set max_slot_wal_keep_size = '50GB'; select pg_reload_conf();"
+        return warn(PART, "wal_keep", message, fix)
+    return ok(PART, "wal_keep", f"a slot may keep {server.max_slot_wal_keep_bytes // 1024**2} MB of WAL")
+
+
+def check_synchronous_names(server: ServerFacts) -> Finding:
+    """A name that matches ours makes every commit wait for us (H17)."""
+    names = server.synchronous_standby_names
+    if "*" in names:
+        message = f"synchronous_standby_names is '{names}': commits would wait for capture as for a standby"
+        return warn(PART, "synchronous_names", message, "name the real standbys in synchronous_standby_names")
+    return ok(PART, "synchronous_names", "no commit waits for capture")
+
+
+def check_transactions(transactions: tuple[TransactionFacts, ...], slot: SlotFacts | None) -> Iterator[Finding]:
+    """Creating a slot waits for every transaction that is open (H24)."""
+    for held in transactions:
+        if held.pid is None:
+            what, fix = f"the prepared transaction {held.name}", f"rollback prepared {quote_literal(held.name)};"
+        else:
+            what, fix = f"process {held.pid} ({held.name})", f"select pg_terminate_backend({held.pid});"
+        wait = "cdc snapshot would wait for it" if slot is None else "it holds back vacuum and WAL"
+        message = f"{what} of {held.role} has a transaction open for {held.age_s / 60:.0f} min; {wait}"
+        yield warn(PART, "transactions", message, fix)
+    if not transactions:
+        yield ok(PART, "transactions", "no transaction has been open for long")
+
+
+def check_tables(tables: tuple[TableFacts, ...]) -> Iterator[Finding]:
+    """Key, replica identity and rights of each table; generated columns are said aloud (H36, H42)."""
+    for table in tables:
+        for message, fix in table.problems:
+            yield fail(PART, "table", message, fix)
+        if not table.problems:
+            yield ok(PART, "table", f"{table.table} has the key ({', '.join(table.key)}) and can be captured")
+        if table.generated:
+            message = f"{table.table}: generated columns stay out: {', '.join(table.generated)}"
+            yield ok(PART, "table", message)
+
+
+def check_left_out(facts: SourceFacts) -> Iterator[Finding]:
+    for table, reason in facts.left_out:
+        yield warn(PART, "left_out", f"{table} matches a pattern but stays out: {reason}", "")
+
+
+def check_publication(
+    publication: PublicationFacts | None, tables: tuple[TableFacts, ...], settings: Settings, known: SlotState | None
+) -> Iterator[Finding]:
+    """Its contents against the settings; a slot cannot pass a change made before its publication was (H52)."""
+    name = settings.publication
+    if publication is None:
+        if known is None:
+            yield ok(PART, "publication", f"the publication {name} will be made by cdc init")
+        else:
+            message = f"the publication {name} is gone, and the slot {known.slot} cannot go on without it"
+            fix = "a publication made anew does not serve older changes: see connectors/postgres/README.md"
+            yield fail(PART, "publication", message, fix, exit=Exit.SLOT)
+        return
+    quoted, wanted = quote_identifier(name), {table.table for table in tables}
+    missing = {"insert", "update", "delete", "truncate"} - publication.operations
+    if missing:
+        message = f"the publication {name} leaves out {', '.join(sorted(missing))}"
+        fix = f"alter publication {quoted} set (publish = 'insert, update, delete, truncate');"
+        yield fail(PART, "publication", message, fix)
+    for table in sorted(wanted - publication.tables):
+        fix = f"alter publication {quoted} add table {_sql_name(table)};"
+        yield fail(PART, "publication", f"the publication {name} does not hold {table}", fix)
+    for table in sorted(publication.tables - wanted):
+        fix = f"alter publication {quoted} drop table {_sql_name(table)};"
+        yield warn(PART, "publication", f"the publication {name} holds {table}, which the settings do not name", fix)
+    if wanted <= publication.tables and not missing:
+        yield ok(PART, "publication", f"the publication {name} holds the {len(wanted)} tables")
+
+
+def _sql_name(table: TableName) -> str:
+    return f"{quote_identifier(table.schema)}.{quote_identifier(table.table)}"

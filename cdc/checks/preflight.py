@@ -1,0 +1,63 @@
+"""All checks of all parts, in the order in which a person would mend what they find."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from cdc.checks.facts import LogFacts, SourceFacts, StoreFacts
+from cdc.checks.finding import Finding, failure, ok
+from cdc.checks.kafka import check_log
+from cdc.checks.postgres import check_source
+from cdc.checks.secrecy import check_settings
+from cdc.checks.stores import check_store
+from cdc.errors import CdcError
+from cdc.settings import Settings
+from cdc.state import SlotState, TopicsState
+
+
+class Probes(Protocol):
+    """Reads the facts; every method raises CdcError when its part cannot be asked."""
+
+    def state(self) -> tuple[TopicsState | None, SlotState | None]:
+        """What ``cdc init`` and ``cdc snapshot`` have noted; None for what has not happened."""
+
+    def source(self) -> SourceFacts: ...
+
+    def log(self, topics: list[str], known: TopicsState | None) -> LogFacts:
+        """``topics``: of the captured tables."""
+
+    def store(self, sink: str) -> StoreFacts: ...
+
+
+def preflight(settings: Settings, probes: Probes) -> Iterator[Finding]:
+    """Findings part by part; a part that cannot be asked is one failure, and the others are still looked at."""
+    yield from check_settings(settings)
+    topics_known: TopicsState | None = None
+    slot_known: SlotState | None = None
+    log_failure: CdcError | None = None
+    try:
+        topics_known, slot_known = probes.state()
+    except CdcError as error:
+        log_failure = error
+    tables: list[str] = []
+    if settings.debezium is None or settings.debezium.database == "postgres":
+        try:
+            source = probes.source()
+            tables = [table.topic for table in source.tables]
+            yield ok("postgres", "reachable", "Postgres answers")
+            yield from check_source(source, settings, slot_known)
+        except CdcError as error:
+            yield failure("postgres", "reachable", error)
+    if log_failure is None:
+        try:
+            yield from check_log(probes.log(tables, topics_known), initialised=topics_known is not None)
+        except CdcError as error:
+            log_failure = error
+    if log_failure is not None:
+        yield failure("kafka", "reachable", log_failure)
+    for name, sink in settings.sinks.items():
+        try:
+            yield from check_store(name, sink, probes.store(name))
+        except CdcError as error:
+            yield failure(name, "reachable", error)

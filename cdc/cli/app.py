@@ -1,0 +1,223 @@
+"""The ``cdc`` command: its commands in life-cycle order, its global options, and how errors are shown."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, NoReturn
+
+import typer
+import typer.core
+from rich.console import Console
+
+from cdc import __version__, logs
+from cdc.cli.refusal import report
+from cdc.errors import Exit, UsageError
+from cdc.settings import Settings, load
+from cdc.wiring import check_packages
+
+
+class Entry(NamedTuple):
+    """A command's name and the heading that ``cdc --help`` shows it under."""
+
+    name: str
+    panel: str
+
+
+COMMANDS: tuple[Entry, ...] = (
+    Entry("config", "Set up"),
+    Entry("check", "Set up"),
+    Entry("init", "Set up"),
+    Entry("snapshot", "Run"),
+    Entry("run", "Run"),
+    Entry("sink", "Run"),
+    Entry("events", "Look"),
+    Entry("status", "Look"),
+    Entry("verify", "Look"),
+    Entry("wait", "Look"),
+    Entry("dead", "Mend"),
+    Entry("rebuild", "Mend"),
+    Entry("connect", "Mend"),
+    Entry("drop", "Mend"),
+    Entry("stack", "Try"),
+    Entry("demo", "Try"),
+)
+"""Every command, in life-cycle order. Each stands in ``cdc/cli/<name>.py`` as a function or a Typer of its name."""
+
+
+class Invocation:
+    """What the global options say; a command finds it in ``context.obj``."""
+
+    def __init__(self, config: Path, verbosity: int = 0, console: Console | None = None) -> None:
+        self.config = config
+        self.verbosity = verbosity
+        self.console = console or Console(stderr=True)
+        """Talk for people: stderr."""
+        self._settings: Settings | None = None
+
+    def settings(self) -> Settings:
+        """The settings file, read at the first call. ConfigError says what is wrong with it."""
+        if self._settings is None:
+            self._settings = load(self.config)
+        return self._settings
+
+    @property
+    def loaded(self) -> Settings | None:
+        """The settings if a command has read them."""
+        return self._settings
+
+
+class LifeCycleGroup(typer.core.TyperGroup):
+    """Lists the commands in their order and imports only the one that is called."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [entry.name for entry in COMMANDS if find_spec(f"cdc.cli.{entry.name}")]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        entry = next((entry for entry in COMMANDS if entry.name == cmd_name), None)
+        if entry is None or find_spec(f"cdc.cli.{entry.name}") is None:
+            return None
+        return _command(entry)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        known = self.list_commands(ctx)
+        if args and not args[0].startswith("-") and args[0] not in known:
+            close = difflib.get_close_matches(args[0], known, n=1)
+            hint = f"did you mean cdc {close[0]}?" if close else "cdc --help lists the commands"
+            raise UsageError(f"there is no command {args[0]}", hint=hint)
+        return super().resolve_command(ctx, args)
+
+
+def _command(entry: Entry) -> Any:
+    module = import_module(f"cdc.cli.{entry.name}")
+    made = getattr(module, entry.name, None) or module.app
+    if isinstance(made, typer.Typer):
+        command: Any = typer.main.get_group(made)
+    else:
+        single = typer.Typer(add_completion=False)
+        single.command(entry.name, no_args_is_help=False)(made)
+        command = typer.main.get_command(single)
+    command.name = entry.name
+    command.rich_help_panel = entry.panel
+    return command
+
+
+app = typer.Typer(
+    name="cdc",
+    cls=LifeCycleGroup,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"headrace {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    context: typer.Context,
+    config: Annotated[
+        Path, typer.Option("--config", "-c", envvar="CDC_CONFIG", help="Settings file.", show_default=True)
+    ] = Path("cdc.toml"),
+    verbose: Annotated[
+        int, typer.Option("--verbose", "-v", count=True, help="Say more; twice for everything.", show_default=False)
+    ] = 0,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    """Postgres changes, in order, in a compacted Kafka topic; search, cache and warehouse kept true from it."""
+    invocation = context.obj if isinstance(context.obj, Invocation) else Invocation(config)
+    invocation.config = config
+    invocation.verbosity = verbose
+    context.obj = invocation
+    check_packages()
+    _configure_logs(verbose)
+
+
+def _configure_logs(verbosity: int) -> None:
+    """Warnings alone, unless asked for more; ``cdc run`` and ``cdc sink`` say more by themselves."""
+    logs.configure(max(0, verbosity - 1))
+    if not verbosity:
+        for name in logs.OURS:
+            logging.getLogger(name).setLevel(logging.WARNING)
+        # What a Kafka client tries again by itself; what it cannot mend comes back as an error.
+        logging.getLogger("connectors.kafka.clients").setLevel(logging.CRITICAL)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line; returns its exit code, having printed whatever went wrong as a sentence and a hint."""
+    invocation = Invocation(Path("cdc.toml"))
+    command = typer.main.get_command(app)
+    try:
+        code = command.main(hoisted(arguments) or ["--help"], prog_name="cdc", standalone_mode=False, obj=invocation)
+        return code if isinstance(code, int) else Exit.OK
+    except (typer.Abort, KeyboardInterrupt):
+        return 130
+    except BrokenPipeError:
+        # The reader of our output left, as `head` does; nothing more can be said to it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.OK
+    except typer.TyperException as misuse:
+        words = misuse.format_message().rstrip(".")
+        wrong = UsageError(words[:1].lower() + words[1:], hint=f"{_path(misuse)} --help shows how")
+        return report(wrong, invocation.console, invocation.loaded)
+    except Exception as failure:
+        return report(failure, invocation.console, invocation.loaded)
+
+
+def hoisted(arguments: Sequence[str]) -> list[str]:
+    """The command line with ``--config`` moved to the front: it may stand behind the command as well.
+
+    >>> hoisted(["run", "--config", "shop.toml"])
+    ['--config', 'shop.toml', 'run']
+    """
+    front: list[str] = []
+    rest = list(arguments)
+    end = rest.index("--") if "--" in rest else len(rest)
+    for place in reversed(range(end)):
+        if rest[place].startswith("--config="):
+            front = [rest.pop(place), *front]
+        elif rest[place] == "--config" and place + 1 < end:
+            front = [rest.pop(place), rest.pop(place), *front]
+            end -= 1
+        else:
+            continue
+        end -= 1
+    return front + rest
+
+
+def config_first(arguments: Sequence[str]) -> list[str]:
+    """``--config`` may stand behind the command too, where one looks for it.
+
+    >>> config_first(["verify", "cache", "--config", "a.toml"])
+    ['--config', 'a.toml', 'verify', 'cache']
+    """
+    words = list(arguments)
+    own = words.index("--") if "--" in words else len(words)
+    for place, word in enumerate(words[:own]):
+        length = 1 if word.startswith("--config=") else 2 if word == "--config" else 0
+        if length and place + length <= own:
+            return words[place : place + length] + words[:place] + words[place + length :]
+    return words
+
+
+def _path(misuse: typer.TyperException) -> str:
+    """The command that was misused, as typed: ``cdc verify``."""
+    context = getattr(misuse, "ctx", None)
+    return context.command_path if context is not None else "cdc"
+
+
+def main() -> NoReturn:
+    """The console script."""
+    sys.exit(run(sys.argv[1:]))

@@ -1,0 +1,235 @@
+"""``cdc connect``: Debezium on Kafka Connect, by its REST API."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import orjson
+import typer
+
+from cdc.errors import ConfigError, Difference, UsageError
+from cdc.wiring.debezium import connect_warnings, open_connector
+
+connect = typer.Typer(name="connect", help="Debezium through Kafka Connect's REST API.", no_args_is_help=True)
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+Tables = Annotated[list[str] | None, typer.Argument(metavar="[TABLE]...", help="Tables, as schema.table.")]
+
+
+@connect.command("config")
+def config(context: typer.Context) -> None:
+    """Print the connector's configuration, as Kafka Connect takes it."""
+    _print_json(_connector(context).wanted())
+
+
+@connect.command("plugins")
+def plugins(
+    context: typer.Context,
+    everything: Annotated[bool, typer.Option("--all", help="Transformations and converters too.")] = False,
+    as_json: Json = False,
+) -> None:
+    """List the connectors that the worker has installed."""
+    found = _connector(context).client.plugins()
+    found = [plugin for plugin in found if everything or plugin.get("type") in ("source", "sink")]
+    if as_json:
+        _print_json(found)
+        return
+    for plugin in found:
+        typer.echo(f"{plugin.get('type', ''):<15} {plugin['class']} {plugin.get('version', '')}".rstrip())
+
+
+@connect.command("validate")
+def validate(context: typer.Context, as_json: Json = False) -> None:
+    """Let the server check the configuration: every option that does not fit, and why. Exit code 78 if one does not."""
+    errors = _connector(context).validate()
+    if as_json:
+        _print_json(errors)
+    for option, words in errors.items():
+        for word in words if not as_json else ():
+            typer.echo(f"{option}: {word}")
+    if errors:
+        raise ConfigError(
+            f"Kafka Connect refuses {len(errors)} option{'s' if len(errors) > 1 else ''}",
+            hint="mend [source], [debezium] or [debezium.options]",
+        )
+    _say(context, "the configuration is good")
+
+
+@connect.command("deploy")
+def deploy(context: typer.Context, as_json: Json = False) -> None:
+    """Create the connector or bring it to the settings, and wait until it runs. Safe to repeat."""
+    done = _connector(context).deploy()
+    if as_json:
+        _print_json({"action": done.action, "changes": done.changes, "status": done.status.document()})
+        return
+    if done.action == "updated":
+        _print_changes(done.changes)
+    _say(context, f"{done.status.name}: {done.action}, {_tasks(done.status)}")
+
+
+@connect.command("diff")
+def diff(context: typer.Context, as_json: Json = False) -> None:
+    """Compare the running configuration with the wanted one: changed options only. Exit code 1 if they differ."""
+    changes = _connector(context).diff()
+    if as_json:
+        _print_json({option: {"running": was, "wanted": now} for option, (was, now) in changes.items()})
+    else:
+        _print_changes(changes)
+    if changes:
+        raise Difference(
+            f"{len(changes)} options differ", hint="cdc connect deploy brings the connector to the settings"
+        )
+
+
+@connect.command("status")
+def status(context: typer.Context, as_json: Json = False) -> None:
+    """Show the connector, its tasks, what went wrong, lag and offsets. Exit code 1 unless all of it runs."""
+    found = _connector(context).status()
+    if as_json:
+        _print_json(found.document())
+    else:
+        typer.echo(f"{found.name}  {found.state}  {found.worker}{_trouble(found.trace)}")
+        for task in found.tasks:
+            typer.echo(f"  task {task.task}  {task.state}  {task.worker}{_trouble(task.trace, task.cause)}")
+        if found.lag is not None:
+            lag = found.lag
+            typer.echo(
+                f"  slot {lag.slot}  {'active' if lag.active else 'inactive'}  lag {_bytes(lag.lag_bytes)}"
+                f"  retained {_bytes(lag.retained_bytes)}  wal {lag.wal_status or '-'}"
+            )
+        else:
+            typer.echo(f"  lag unknown: {found.lag_unknown}")
+        for entry in found.offsets:
+            typer.echo(f"  offset {orjson.dumps(entry['offset']).decode()}")
+    if not found.runs:
+        raise Difference(f"the connector {found.name} is {_state(found)}", hint=_next_step(found))
+
+
+@connect.command("restart")
+def restart(
+    context: typer.Context,
+    everything: Annotated[bool, typer.Option("--all", help="Also what runs well.")] = False,
+) -> None:
+    """Restart the tasks that failed, and wait until the connector runs."""
+    connector = _connector(context)
+    tasks = connector.restart(failed_only=not everything)
+    _say(context, f"restarted: {', '.join(f'task {n}' for n in tasks)}" if tasks else "nothing had failed")
+
+
+@connect.command("pause")
+def pause(context: typer.Context) -> None:
+    """Hold the tasks. The slot keeps WAL meanwhile."""
+    connector = _connector(context)
+    connector.pause()
+    _say(context, f"{connector.name} is paused; its slot keeps WAL until cdc connect resume")
+
+
+@connect.command("resume")
+def resume(context: typer.Context) -> None:
+    """Go on after pause or stop."""
+    _say(context, f"{_connector(context).resume().name} runs")
+
+
+@connect.command("stop")
+def stop(context: typer.Context) -> None:
+    """End the tasks; connector and offsets stay, and the slot keeps WAL."""
+    connector = _connector(context)
+    connector.stop()
+    _say(context, f"{connector.name} is stopped; its slot keeps WAL until cdc connect resume")
+
+
+@connect.command("offsets")
+def offsets(
+    context: typer.Context,
+    reset: Annotated[bool, typer.Option("--reset", help="Stop the connector and forget its offsets.")] = False,
+    yes: Yes = False,
+) -> None:
+    """Print the stored source offsets, or forget them: the next start then takes a new snapshot, in a new epoch."""
+    connector = _connector(context)
+    if not reset:
+        _print_json(connector.offsets())
+        return
+    _confirm(connector.name, "forget the offsets of", yes)
+    epoch = connector.reset_offsets()
+    _say(context, f"{connector.name} is stopped, its offsets are gone, epoch {epoch} begins; next: cdc connect resume")
+
+
+@connect.command("signal")
+def signal(
+    context: typer.Context,
+    word: Annotated[str, typer.Argument(help="snapshot, stop, pause or resume (a snapshot).")],
+    tables: Tables = None,
+    blocking: Annotated[bool, typer.Option("--blocking", help="Hold the stream while the snapshot is read.")] = False,
+    where: Annotated[str | None, typer.Option(help="SQL condition: only these rows; for one table.")] = None,
+) -> None:
+    """Ask the running connector for a snapshot of some tables, or steer the one that runs. Prints the signal's id."""
+    connector = _connector(context)
+    if word == "snapshot":
+        typer.echo(connector.snapshot(tables or [], blocking=blocking, where=where))
+    else:
+        typer.echo(connector.snapshot_control(word, tables or []))
+
+
+@connect.command("delete")
+def delete(context: typer.Context, yes: Yes = False) -> None:
+    """Remove the connector and its offsets. Topics, slot and publication stay: cdc drop removes the last two."""
+    connector = _connector(context)
+    _confirm(connector.name, "remove", yes)
+    connector.delete()
+    _say(context, f"{connector.name} is removed; its slot keeps WAL until it is dropped")
+
+
+def _connector(context: typer.Context) -> Any:
+    settings = context.obj.settings()
+    for warning in connect_warnings(settings):
+        _say(context, f"warning: {warning}")
+    return open_connector(settings)
+
+
+def _say(context: typer.Context, words: str) -> None:
+    context.obj.console.print(words, highlight=False, markup=False, soft_wrap=True)
+
+
+def _print_json(document: Any) -> None:
+    typer.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode())
+
+
+def _print_changes(changes: dict[str, tuple[str | None, str | None]]) -> None:
+    for option, (was, now) in changes.items():
+        typer.echo(f"{option}: {'(unset)' if was is None else was} -> {'(unset)' if now is None else now}")
+
+
+def _confirm(name: str, deed: str, yes: bool) -> None:
+    if yes:
+        return
+    typed = typer.prompt(f"type {name} to {deed} the connector", default="", show_default=False, err=True)
+    if typed != name:
+        raise UsageError("the name was not typed back: nothing was done", hint="--yes does not ask")
+
+
+def _tasks(status: Any) -> str:
+    return f"{len(status.tasks)} task{'s' if len(status.tasks) != 1 else ''} running"
+
+
+def _trouble(trace: str, cause: str = "") -> str:
+    return "".join(f"\n    {words}" for words in (trace, cause) if words)
+
+
+def _bytes(count: int | None) -> str:
+    if count is None:
+        return "-"
+    for unit, size in (("GB", 1024**3), ("MB", 1024**2), ("kB", 1024)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count} B"
+
+
+def _state(status: Any) -> str:
+    return f"running with {len(status.failed)} failed tasks" if status.failed else str(status.state).lower()
+
+
+def _next_step(status: Any) -> str:
+    if status.failed or status.state == "FAILED":
+        return "mend the cause, then cdc connect restart"
+    return "cdc connect resume"

@@ -1,0 +1,37 @@
+"""``cdc drop``: the end of a pipeline on the source."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cdc.errors import UsageError
+from cdc.wiring.pipeline import drop_pipeline
+
+
+def drop(
+    context: typer.Context,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for the slot's name.")] = False,
+    topics: Annotated[bool, typer.Option("--topics", help="Delete the pipeline's topics, too.")] = False,
+) -> None:
+    """Drop the slot and the publication; the slot's name has to be typed back.
+
+    The stores stay as they are, and so do the topics unless told otherwise. There is no way back: a later
+    start needs a new snapshot.
+    """
+    invocation = context.obj
+    settings = invocation.settings()
+    console = invocation.console
+    if not yes:
+        console.print(
+            f"This drops the slot {settings.slot} and the publication {settings.publication}"
+            f"{' and deletes every topic of the pipeline' if topics else ''}.",
+            highlight=False,
+            soft_wrap=True,
+        )
+        typed = typer.prompt("Type the slot's name to go on", default="", show_default=False, err=True)
+        if typed.strip() != settings.slot:
+            raise UsageError("that is not the slot's name: nothing was dropped", hint=f"the slot is {settings.slot}")
+    for line in drop_pipeline(settings, topics=topics):
+        console.print(line, highlight=False, soft_wrap=True, markup=False)

@@ -1,0 +1,47 @@
+"""``cdc events``: the changes, as a person reads them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cdc.errors import UsageError
+from cdc.events import Change, short_names
+from cdc.topic import TableName
+from cdc.wiring.changes import open_changes
+
+
+def events(
+    context: typer.Context,
+    table: Annotated[str | None, typer.Argument(help="Only this table, with or without its schema.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
+    from_beginning: Annotated[bool, typer.Option("--from-beginning", help="Start with what the log holds.")] = False,
+    until_caught_up: Annotated[
+        bool, typer.Option("--until-caught-up", help="Stop at the log's end instead of waiting for more.")
+    ] = False,
+) -> None:
+    """Print changes as they come: table and key, what happened, where in the log, the new values and the old.
+
+    Ends with Ctrl-C, or by itself with --until-caught-up.
+    """
+    changes = open_changes(context.obj.settings())
+    chosen = choose(changes.tables, table)
+    names = short_names(changes.tables)
+    for batch in changes.follow(chosen, from_beginning=from_beginning, until_caught_up=until_caught_up):
+        for change in in_order(batch):
+            typer.echo(change.json() if as_json else change.line(names[change.table]))
+
+
+def choose(tables: list[TableName], wanted: str | None) -> list[TableName]:
+    """The tables meant by ``wanted``: all, or those called so. UsageError when there is none."""
+    chosen = [table for table in tables if wanted in (None, table.table, str(table))]
+    if not chosen:
+        known = ", ".join(map(str, tables)) or "none yet: run cdc init and cdc snapshot first"
+        raise UsageError(f"no table {wanted or ''} is captured".replace("  ", " "), hint=f"the tables are {known}")
+    return chosen
+
+
+def in_order(batch: list[Change]) -> list[Change]:
+    """By position, as far as one batch goes: partitions are read side by side."""
+    return sorted(batch, key=lambda change: change.position or (0, 0, 0))

@@ -1,0 +1,200 @@
+"""``cdc snapshot``: the slot, and the rows that were there before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Protocol
+
+import orjson
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from cdc.clock import SYSTEM_CLOCK, Clock
+from cdc.errors import UsageError
+from cdc.settings import Settings
+from cdc.state import SnapshotState
+from cdc.wiring import open_state
+from cdc.wiring.snapshot import build_snapshot
+
+if TYPE_CHECKING:
+    from cdc.wiring.snapshot import SnapshotSummary
+
+_TALK_S = 10.0
+"""How often a table says how far it is, where nobody looks at a bar."""
+_MOST_BARS = 20
+
+
+def snapshot(
+    context: typer.Context,
+    tables: Annotated[list[str] | None, typer.Argument(metavar="[TABLE]...", help="Tables to read again.")] = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, max=64, help="Processes that read at once.")
+    ] = None,
+    none: Annotated[bool, typer.Option("--none", help="Make the slot and copy no rows.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+) -> None:
+    """Make the replication slot and copy every row that is there, tied to the slot's LSN.
+
+    Stop or kill it at any time: the next call goes on where it was. cdc run waits until it is complete.
+    """
+    settings = context.obj.settings()
+    settings.require_native("cdc snapshot")
+    if tables:
+        refuse_tables(settings, tables)
+    with progress_on(context.obj.console) as reporter:
+        summary = build_snapshot(settings, reporter, workers=workers).run(rows=not none)
+    if as_json:
+        typer.echo(orjson.dumps(summary.document(), option=orjson.OPT_INDENT_2).decode())
+    else:
+        show(summary, Console())
+
+
+def refuse_tables(settings: Settings, tables: list[str]) -> None:
+    """UsageError: single tables are read again while the stream runs, and that cannot be done yet."""
+    head = SnapshotState.find(open_state(settings).read())
+    if head is None or head.state != "complete":
+        raise UsageError("the first snapshot takes every table", hint="cdc snapshot, without a table")
+    raise UsageError(
+        f"{', '.join(tables)}: tables cannot be read again while the stream runs yet",
+        hint="cdc verify compares a table with the stores row by row, and its --repair mends what differs",
+    )
+
+
+def show(summary: SnapshotSummary, console: Console) -> None:
+    """The figures: a line per table and the total, then what they stand for."""
+    if summary.already_complete:
+        console.print("The snapshot is complete; nothing was left to do.", soft_wrap=True)
+    if summary.tables:
+        console.print(_figures(summary))
+    console.print(
+        f"consistent point {summary.consistent_point}; the stores are consistent once the stream has passed "
+        f"{summary.last_cut_lsn}",
+        soft_wrap=True,
+        highlight=False,
+    )
+    for sentence in summary.requests:
+        console.print(
+            f"{sentence}: it has to be read again after that, which is noted in the state topic",
+            soft_wrap=True,
+            highlight=False,
+            markup=False,
+        )
+    if not summary.already_complete:
+        console.print("next: cdc run", soft_wrap=True, highlight=False)
+
+
+def _figures(summary: SnapshotSummary) -> Table:
+    figures = Table(box=None, pad_edge=False)
+    figures.add_column("table", overflow="fold")
+    for heading in ("rows", "bytes", "time", "rows/s"):
+        figures.add_column(heading, justify="right", no_wrap=True)
+    for table in summary.tables:
+        name = f"{table.table} (dropped meanwhile)" if table.gone else table.table
+        figures.add_row(Text(name), *_row(table.rows, table.size_bytes, table.duration_s, table.rows_per_s))
+    figures.add_section()
+    total = _row(summary.rows, summary.size_bytes, summary.read_s, summary.rows_per_s)
+    figures.add_row(_tables(len(summary.tables)), *total, style="bold")
+    return figures
+
+
+def _tables(count: int) -> str:
+    return "1 table" if count == 1 else f"{count:,} tables"
+
+
+def _row(rows: int, size_bytes: int, duration_s: float, rows_per_s: float) -> tuple[str, str, str, str]:
+    return f"{rows:,}", in_bytes(size_bytes), f"{duration_s:.1f} s", f"{rows_per_s:,.0f}"
+
+
+def in_bytes(count: int) -> str:
+    """A size as a person reads it.
+
+    >>> in_bytes(0), in_bytes(2048), in_bytes(643_834_688)
+    ('0 B', '2.0 kB', '614.0 MB')
+    """
+    size, unit = float(count), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if size < 1024:
+            break
+        size, unit = size / 1024, larger
+    return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+
+
+class _Totals(Protocol):
+    @property
+    def row_estimate(self) -> int: ...
+    @property
+    def size_bytes(self) -> int: ...
+
+
+class Lines:
+    """Progress as plain lines, for logs and pipes: now and then per table, and when one is done."""
+
+    def __init__(self, console: Console, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._console = console
+        self._clock = clock
+        self._told_s: dict[str, float] = {}
+        self._done: set[str] = set()
+
+    def say(self, sentence: str) -> None:
+        self._console.print(sentence, soft_wrap=True, highlight=False, markup=False)
+
+    def plan(self, tables: Mapping[str, _Totals]) -> None:
+        rows = sum(totals.row_estimate for totals in tables.values())
+        size = in_bytes(sum(totals.size_bytes for totals in tables.values()))
+        self._done.clear()
+        self.say(f"{_tables(len(tables))}, about {rows:,} rows, {size}")
+
+    def progress(self, table: str, rows: int, share: float) -> None:
+        now = self._clock.monotonic()
+        if share >= 1 and table not in self._done:
+            self._done.add(table)
+            self.say(f"{table}: {rows:,} rows, done")
+        elif share < 1 and now - self._told_s.setdefault(table, now) >= _TALK_S:
+            self._told_s[table] = now
+            self.say(f"{table}: {rows:,} rows, {share:.0%}")
+
+
+class Bars:
+    """Progress as bars, one per table; of very many tables, those that are being read."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._tasks: dict[str, TaskID] = {}
+
+    def say(self, sentence: str) -> None:
+        self._progress.console.print(sentence, soft_wrap=True, highlight=False, markup=False)
+
+    def plan(self, tables: Mapping[str, _Totals]) -> None:
+        for table in self._tasks.keys() - tables.keys():
+            self._progress.update(self._tasks[table], visible=False)
+        for table in tables:
+            if table not in self._tasks:
+                shown = len(self._tasks) < _MOST_BARS
+                # Brackets in a name would be taken for markup.
+                name = table.replace("[", r"\[")
+                self._tasks[table] = self._progress.add_task(name, total=1.0, visible=shown, rows="")
+
+    def progress(self, table: str, rows: int, share: float) -> None:
+        many = len(self._tasks) > _MOST_BARS
+        self._progress.update(self._tasks[table], completed=share, rows=f"{rows:,}", visible=not (many and share >= 1))
+
+
+@contextmanager
+def progress_on(console: Console) -> Iterator[Lines | Bars]:
+    """Bars on a terminal, lines elsewhere."""
+    if not console.is_terminal:
+        yield Lines(console)
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[rows]} rows", justify="right"),
+        TimeRemainingColumn(compact=True),
+    )
+    with Progress(*columns, console=console) as progress:
+        yield Bars(progress)

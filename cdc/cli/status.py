@@ -1,0 +1,83 @@
+"""``cdc status``: how far everything is."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import orjson
+import typer
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from cdc.errors import Difference
+from cdc.lsn import Lsn
+from cdc.status import SinkStatus, Status, age, size, status_of
+from cdc.wiring.status import StatusReader
+
+_STYLES = {"consistent": "green", "unreachable": "bold red"}
+
+
+def status(
+    context: typer.Context,
+    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+) -> None:
+    """Show the slot, how far the log is behind the source, and what each store shows.
+
+    Exit code 1 when a limit of the settings is passed, a part does not answer, or keys are parked.
+    """
+    settings = context.obj.settings()
+    with StatusReader(settings) as reader:
+        shown = status_of(reader.read(), settings.limits)
+    if as_json:
+        typer.echo(orjson.dumps(shown.document(), option=orjson.OPT_INDENT_2).decode())
+    else:
+        Console().print(view(shown))
+    if shown.passed:
+        more = f", and {len(shown.passed) - 1} more" if len(shown.passed) > 1 else ""
+        raise Difference(f"{shown.passed[0]}{more}", hint="cdc check says what is wrong where")
+
+
+def view(shown: Status) -> Group:
+    """The page, within 80 columns."""
+    return Group(*_head(shown), sink_table(shown), *(Text(f"! {words}", style="yellow") for words in shown.passed))
+
+
+def sink_table(shown: Status) -> Table:
+    """One line per store."""
+    table = Table(box=None, pad_edge=False, show_header=True, header_style="bold")
+    for title in ("store", "shows"):
+        table.add_column(title, no_wrap=True)
+    for title in ("behind", "age"):
+        table.add_column(title, no_wrap=True, justify="right")
+    table.add_column("state", no_wrap=True)
+    table.add_column("parked", no_wrap=True, justify="right")
+    for sink in shown.sinks:
+        table.add_row(*_cells(sink))
+    return table
+
+
+def _cells(sink: SinkStatus) -> tuple[str | Text, ...]:
+    lsn = str(Lsn(sink.lsn)) if sink.lsn else "-"
+    state = Text(sink.state, style=_STYLES.get(sink.state, "yellow"))
+    return sink.name, lsn, size(sink.lag_bytes), age(sink.lag_s), state, str(sink.parked)
+
+
+def _head(shown: Status) -> list[Text]:
+    epoch = f", epoch {shown.epoch}" if shown.epoch is not None else ""
+    wal = str(Lsn(shown.wal_lsn)) if shown.wal_lsn is not None else "?"
+    lines = [
+        Text.assemble((f"pipeline {shown.name}", "bold"), epoch),
+        Text(f"source    {shown.address or 'does not answer'}, at {wal}"),
+    ]
+    slot = shown.slot
+    if slot is None:
+        lines.append(Text(f"slot      {shown.slot_name}: none"))
+    else:
+        used = f"read by process {slot.active_pid}" if slot.active_pid is not None else "read by nobody"
+        lines.append(Text(f"slot      {slot.slot}, {used}, wal {slot.wal_status}, {size(slot.retained_bytes)} kept"))
+    log = str(Lsn(shown.log_lsn)) if shown.log_lsn is not None else "-"
+    lines.append(Text(f"log       holds {log}, {size(shown.lag_bytes)} and {age(shown.lag_s)} behind the source"))
+    rows = f", {shown.snapshot_rows:,} rows" if shown.snapshot_rows else ""
+    lines += [Text(f"snapshot  {shown.snapshot}{rows}"), Text("")]
+    return lines

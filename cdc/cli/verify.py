@@ -1,0 +1,131 @@
+"""``cdc verify``: the source against the stores, row by row, at a fence."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Annotated, Self
+
+import orjson
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from cdc.errors import Difference, UsageError
+from cdc.lsn import Lsn
+from cdc.topic import TableName
+from cdc.verification.result import Kind, Report, Verdict
+from cdc.wiring.freshness import Freshness
+from cdc.wiring.verification import verify_stores
+
+
+def verify(
+    context: typer.Context,
+    sinks: Annotated[list[str] | None, typer.Argument(help="Stores to compare; all of them unless named.")] = None,
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", help="Seconds a store may take to reach the fence.", min=0)
+    ] = 60.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Compare every row of the source with the stores: what is missing, extra or stale.
+
+    A fence is written to the log and waited for; a key that differs is looked at again behind a new fence before
+    it counts. Reads only. Exit code 1 on any difference.
+    """
+    settings = context.obj.settings()
+    chosen = sinks or list(settings.sinks)
+    if not chosen:
+        raise UsageError("the settings name no sink", hint="add a [sinks.<name>] section: cdc config example has four")
+    with Looking(context.obj.console) as looking:
+        report = verify_stores(settings, chosen, timeout_s=timeout_s, watch=looking)
+    if as_json:
+        typer.echo(orjson.dumps(report.document(), option=orjson.OPT_INDENT_2).decode())
+    else:
+        show(report, Console())
+    with Freshness(settings) as freshness:
+        for name in chosen:
+            for words in freshness.parked(name):
+                context.obj.console.print(words, style="yellow", highlight=False, soft_wrap=True, markup=False)
+    conclude(report)
+
+
+def show(report: Report, console: Console) -> None:
+    """A line per table and store, then the first keys of each kind."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("table", overflow="fold")
+    table.add_column("store", no_wrap=True)
+    titles = ["source", "held", *(kind.value for kind in Kind)] + (["undecided"] if report.undecided else [])
+    for title in titles:
+        table.add_column(title, justify="right", no_wrap=True)
+    for verdict in sorted(report.verdicts, key=lambda v: (v.table, v.sink)):
+        table.add_row(*_cells(verdict)[: 2 + len(titles)])
+    console.print(table)
+    for verdict in report.verdicts:
+        for kind, keys in verdict.keys.items():
+            if keys:
+                more = ", ..." if verdict.counts[kind] > len(keys) else ""
+                words = f"{kind.value} in {verdict.sink}: {verdict.table} {', '.join(keys)}{more}"
+                console.print(Text(words), soft_wrap=True)
+    rows = sum(verdict.source_rows for verdict in report.verdicts)
+    looks = f"{report.looks} looks" if report.looks > 1 else "1 look"
+    console.print(
+        Text(f"{rows:,} rows compared at {Lsn(report.fence)}, in {looks}: {_verdict(report)}"), soft_wrap=True
+    )
+
+
+def conclude(report: Report) -> None:
+    """Raise Difference when there is one."""
+    if report.differences:
+        counts = {kind: sum(v.counts[kind] for v in report.verdicts) for kind in Kind}
+        words = ", ".join(f"{count:,} {kind.value}" for kind, count in counts.items() if count)
+        raise Difference(
+            f"the stores differ from the source: {words}",
+            hint="the keys are above; cdc events --from-beginning TABLE shows what the log holds of them",
+        )
+
+
+def _verdict(report: Report) -> str:
+    undecided = f"; {report.undecided} keys changed at every look" if report.undecided else ""
+    return f"{report.differences:,} differences{undecided}" if report.differences else f"all equal{undecided}"
+
+
+def _cells(verdict: Verdict) -> tuple[str | Text, ...]:
+    counts = [Text(f"{count:,}", style="bold red" if count else "green") for count in verdict.counts.values()]
+    undecided = Text(f"{verdict.undecided:,}", style="yellow" if verdict.undecided else "green")
+    return str(verdict.table), verdict.sink, f"{verdict.source_rows:,}", f"{verdict.store_rows:,}", *counts, undecided
+
+
+class Looking:
+    """Shows how far the comparison is, on a terminal."""
+
+    def __init__(self, console: Console) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            TextColumn("{task.completed:,.0f} rows"),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> Self:
+        self._progress.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.__exit__(kind, error, trace)
+
+    def reading(self, side: str, table: TableName, rows: int) -> None:
+        label = f"{side}: {table}"
+        if label not in self._tasks:
+            self._tasks[label] = self._progress.add_task(label, total=None)
+        self._progress.advance(self._tasks[label], rows)
+
+    def looking(self, look: int, keys: int) -> None:
+        if look > 1:
+            self._progress.console.print(f"look {look}: {keys:,} keys again, behind a new fence", highlight=False)

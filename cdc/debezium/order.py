@@ -1,0 +1,131 @@
+"""Where a record of Debezium's stands in the one order, from its ``source`` block; one rule per connector.
+
+A position holds 56 bits of log position whose low three are kept free (see
+:meth:`cdc.position.Position.document_version`), an epoch above them and 32 bits below. Each connector's own
+order is packed into that without changing how two positions compare:
+
+=============  =============================================  ==============================================
+connector      commit_lsn                                     tx_seq
+=============  =============================================  ==============================================
+postgresql     ``sequence[0] + 1``                            0; the later offset wins
+mysql          number of the binlog file, position in it      row of the event, from 1
+mariadb        the same                                       the same
+mongodb        seconds and increment of the cluster time      increment, from 1
+oracle         commit SCN                                     1; the later offset wins
+sqlserver      log file and block of the commit LSN           slot of the commit LSN, serial number of the event
+=============  =============================================  ==============================================
+
+Rows of a snapshot stand at the position the snapshot was read at, tx_seq 0: below every change after it. Rows of
+a later snapshot (incremental or ad hoc, while streaming) have tx_seq ffffffff there: above all that was streamed
+before them, below all that follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import orjson
+
+from cdc.position import CHUNK_SEQ, SNAPSHOT_SEQ, Position
+
+INCREMENTAL = "incremental"
+_LSN_LIMIT = 1 << 56
+_SERIAL_LIMIT = (1 << 16) - 1
+_ORDINAL_LIMIT = (1 << 21) - 1
+
+Source = Mapping[str, Any]
+_Place = tuple[int, int]
+
+
+class Unordered(ValueError):
+    """The record does not say where it stands."""
+
+
+def position_of(source: Source, epoch: int) -> Position:
+    """The position of a record by its ``source``; raises :class:`Unordered` where it holds none.
+
+    >>> position_of({"connector": "postgresql", "sequence": '["4096","4120"]', "snapshot": "false"}, 1)
+    Position(epoch=1, commit_lsn=4097, tx_seq=0)
+    """
+    connector = source.get("connector")
+    place = _PLACES.get(str(connector))
+    if place is None:
+        raise Unordered(f"no order is known for the connector {connector}")
+    try:
+        lsn, seq = place(source)
+    except Unordered:
+        raise
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError):
+        raise Unordered(f"its source block names no position of {connector}") from None
+    if not 0 <= lsn < _LSN_LIMIT:
+        raise Unordered(f"its {connector} position is beyond what a position can hold")
+    return Position(epoch, lsn, seq)
+
+
+def snapshot_marker(source: Source) -> str:
+    """``source.snapshot`` as one word; ``false`` where it is left out, as without default values."""
+    marker = source.get("snapshot")
+    if marker is None or marker is False:
+        return "false"
+    return "true" if marker is True else str(marker)
+
+
+def _row_seq(source: Source, streamed_seq: int) -> int:
+    """tx_seq: of a row of the first snapshot, of a later one, or of a streamed change."""
+    marker = snapshot_marker(source)
+    if marker == "false":
+        return streamed_seq
+    return CHUNK_SEQ if marker == INCREMENTAL else SNAPSHOT_SEQ
+
+
+def _postgres(source: Source) -> _Place:
+    """``sequence[0]`` is where the last commit before the record ended; LSNs of commits are 8-byte aligned.
+
+    Before the first commit it is null, in the rows of the first snapshot too: these are the lowest of all. A
+    snapshot row that has it was read while streaming was held there.
+    """
+    last_commit = orjson.loads(source["sequence"])[0]
+    streamed = snapshot_marker(source) == "false"
+    if last_commit is None:
+        return (1, 0) if streamed else (0, SNAPSHOT_SEQ)
+    return (int(last_commit) + 1, 0) if streamed else (int(last_commit), CHUNK_SEQ)
+
+
+def _binlog(source: Source) -> _Place:
+    number = int(source["file"].rpartition(".")[2])
+    offset = int(source["pos"])
+    if number >> 21 or offset >> 32:
+        raise Unordered("its binlog position is beyond what a position can hold")
+    return (number << 32 | offset) << 3, _row_seq(source, int(source.get("row") or 0) + 1)
+
+
+def _mongodb(source: Source) -> _Place:
+    seconds, ordinal = int(source["ts_ms"]) // 1000, int(source.get("ord") or 0)
+    return (seconds << 21 | min(ordinal, _ORDINAL_LIMIT)) << 3, _row_seq(source, ordinal + 1)
+
+
+def _oracle(source: Source) -> _Place:
+    """The commit SCN; a RAC writes one per redo thread, ``1234:1:1-1:2``, of which the first part is the number."""
+    scn = source.get("commit_scn") or source["scn"]
+    return int(str(scn).partition(":")[0].partition(",")[0]) << 3, _row_seq(source, 1)
+
+
+def _sqlserver(source: Source) -> _Place:
+    """``file:block:slot`` in hex: 24, 29 and 16 bits of it are used."""
+    text = source.get("commit_lsn") or source["change_lsn"]
+    file, block, slot = (int(part, 16) for part in text.split(":"))
+    if file >> 24 or block >> 29:
+        raise Unordered("its log sequence number is beyond what a position can hold")
+    serial = min(int(source.get("event_serial_no") or 0) + 1, _SERIAL_LIMIT - 1)
+    return (file << 29 | block) << 3, _row_seq(source, slot << 16 | serial)
+
+
+_PLACES: Mapping[str, Callable[[Source], _Place]] = {
+    "postgresql": _postgres,
+    "mysql": _binlog,
+    "mariadb": _binlog,
+    "mongodb": _mongodb,
+    "oracle": _oracle,
+    "sqlserver": _sqlserver,
+}

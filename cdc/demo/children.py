@@ -1,0 +1,117 @@
+"""The commands that the demo runs: each in a process group of its own, none of which outlives it.
+
+A child ends in one of three ways: it is asked to (SIGTERM, then SIGKILL to its whole group), or the kernel ends
+it because we ended, however that came about.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+from cdc.clock import SYSTEM_CLOCK, Clock
+from cdc.errors import CdcError, Exit
+from cdc.stack.account import ANYBODY
+
+PATIENCE_S = 20.0
+_TAIL_LINES = 12
+
+
+class Child:
+    """A command that runs in the background, its output in a file."""
+
+    def __init__(self, name: str, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.name = name
+        self.process = process
+        self.log = log
+
+    def require_running(self) -> None:
+        """CdcError, with its last words, when it has ended."""
+        code = self.process.poll()
+        if code is not None:
+            words = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-_TAIL_LINES:]
+            said = next((line for line in reversed(words) if line.startswith("error: ")), words[-1] if words else "")
+            raise CdcError(
+                f"cdc {self.name} ended with exit code {code}: {said.removeprefix('error: ')}",
+                hint=f"its output is in {self.log}",
+                exit=Exit(code) if code in set(Exit) else Exit.BUG,
+            )
+
+
+class Children:
+    """Starts commands and, when left, ends those that still run."""
+
+    def __init__(self, config: Path, logs: Path, environment: Mapping[str, str], clock: Clock = SYSTEM_CLOCK) -> None:
+        self._config = config
+        self._logs = logs
+        self._environment = {**os.environ, **environment}
+        self._clock = clock
+        self._running: list[Child] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self, *arguments: str, tied: bool = True) -> Child:
+        """Start ``cdc ARGUMENTS`` in the background; ``tied``: it ends with us."""
+        name = arguments[0]
+        log = self._logs / f"{name}.log"
+        with log.open("ab") as output:
+            process = self._spawn(arguments, tied=tied, output=output)
+        child = Child(name, process, log)
+        if tied:
+            self._running.append(child)
+        return child
+
+    def run(self, *arguments: str) -> int:
+        """Run ``cdc ARGUMENTS`` to its end, on our own terminal; its exit code."""
+        process = self._spawn(arguments, tied=True)
+        child = Child(arguments[0], process, self._logs / "none")
+        self._running.append(child)
+        code = process.wait()
+        self._running.remove(child)
+        return code
+
+    def stop(self, patience_s: float = PATIENCE_S) -> None:
+        """Ask every child to end, wait, and kill what does not."""
+        for child in self._running:
+            self._signal(child, signal.SIGTERM)
+        deadline = self._clock.monotonic() + patience_s
+        for child in self._running:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.process.wait(max(0.1, deadline - self._clock.monotonic()))
+            # Its own children too: they are in its group.
+            self._signal(child, signal.SIGKILL)
+            child.process.wait()
+        self._running = []
+
+    def _spawn(
+        self, arguments: Sequence[str], *, tied: bool, output: IO[bytes] | None = None
+    ) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "cdc", "--config", str(self._config), *arguments]
+        if tied:
+            command = ANYBODY.tethered(command, death_signal=signal.SIGKILL, parent=os.getpid())
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=self._environment,
+            start_new_session=True,  # a Ctrl-C at the terminal is ours to pass on
+        )
+
+    @staticmethod
+    def _signal(child: Child, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.process.pid, number)

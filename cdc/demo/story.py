@@ -1,0 +1,205 @@
+"""The demo, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from cdc.cli.status import sink_table
+from cdc.clock import SYSTEM_CLOCK, Clock
+from cdc.demo.children import Child, Children
+from cdc.demo.looking import look_around, same_order
+from cdc.demo.shop import ShopSize, make_shop
+from cdc.demo.workload import Workload
+from cdc.errors import CdcError, Difference
+from cdc.lsn import Lsn
+from cdc.settings import Settings, load
+from cdc.stack.catalog import own_ports
+from cdc.stack.local import LocalStack
+from cdc.stack.part import refuse_taken_port
+from cdc.stack.pipeline import make_database, write_settings
+from cdc.stack.ports import DEFAULT_PORTS, free_ports
+from cdc.stack.start import start_watched
+from cdc.status import Status, age, size, status_of
+from cdc.wiring.status import StatusReader
+
+PARTS = ("postgres", "kafka", "redis", "opensearch")
+WATCH_S = 1.0
+PLAIN_WATCH_S = 3.0
+"""Lines that nobody watches come less often."""
+CATCH_UP_S = 120.0
+
+
+@dataclass(slots=True)
+class Story:
+    """One telling. ``folder``: of the stack; ``keep``: leave everything running at the end."""
+
+    folder: Path
+    console: Console
+    size: ShopSize
+    duration_s: float
+    keep: bool
+    clock: Clock = SYSTEM_CLOCK
+    _stack: LocalStack = field(init=False)
+    _began: float = field(init=False, default=0.0)
+
+    def tell(self) -> None:
+        """Everything, from the first server to the last comparison. CdcError when a step fails.
+
+        However it ends, no process is left, except where ``keep`` asked for it and all went well.
+        """
+        self._began = self.clock.monotonic()
+        self._stack = LocalStack(self.folder)
+        if self._stack.running():
+            raise CdcError(f"a demo runs in {self.folder} already", hint="cdc demo --stop ends it")
+        self._stack.wipe()
+        kept = False
+        try:
+            dsn = self._servers()
+            with Children(self._config, self._stack.folder / "logs", {}, self.clock) as children:
+                self._pipeline(dsn, children)
+            if self.keep:
+                kept = self._leave_running()
+        finally:
+            if not kept:
+                self._stack.wipe()
+        if not self.keep:
+            self.console.print("everything is stopped and removed; cdc demo --keep leaves it running", style="dim")
+
+    def _servers(self) -> str:
+        self._step("a local stack: PostgreSQL, Kafka, Valkey, OpenSearch")
+        connections = start_watched(self._stack, PARTS, self.console, ports=self._ports())
+        dsn = make_database(connections["postgres"]["dsn"])
+        config = write_settings(connections, self._stack.folder)
+        with config.open("a", encoding="utf-8") as file:
+            file.write(f'[capture]\nhttp_address = "127.0.0.1:{free_ports()["kafka"]}"\n')
+        self._step("a shop with customers, products, stock, orders, their lines and payments")
+        rows = make_shop(dsn, self.size)
+        listed = ", ".join(f"{count:,} {table}" for table, count in rows.items())
+        self._say(f"{sum(rows.values()):,} rows: {listed}")
+        return dsn
+
+    def _ports(self) -> Mapping[str, int]:
+        """The usual ports, or free ones where one of them is taken."""
+        try:
+            for part in PARTS:
+                for port in own_ports(part):
+                    refuse_taken_port(part, DEFAULT_PORTS[port])
+        except CdcError as taken:
+            self._say(f"{taken.message}: choosing free ports")
+            return free_ports()
+        return DEFAULT_PORTS
+
+    def _pipeline(self, dsn: str, children: Children) -> None:
+        settings = load(self._config, {})
+        self._step("what would stop this from working?", "check")
+        self._must(children, "check")
+        self._step("publication and topics", "init")
+        self._must(children, "init")
+        self._step("the stores begin to read: one Spark application, three queries", "sink &")
+        sink = children.start("sink")
+        self._step("the rows that are there", "snapshot")
+        self._must(children, "snapshot")
+        self._step("and from here on every change", "run &")
+        capture = children.start("run")
+        running = [sink, capture]
+        with ExitStack() as stack:
+            reader = stack.enter_context(StatusReader(settings, self.clock))
+            self._watch(reader, settings, running, "the stores take the snapshot in", until="consistent")
+            self._live(dsn, reader, settings, running)
+        self._step("source and stores, row by row, at a fence", "verify")
+        self._must(children, "verify")
+        self._step("the same order, read from each store")
+        for line in same_order(dsn, settings):
+            self.console.print(line, highlight=False, soft_wrap=True)
+
+    def _live(self, dsn: str, reader: StatusReader, settings: Settings, running: list[Child]) -> None:
+        self._step(f"{self.duration_s:g} seconds of life: orders, payments, cancellations, renumbered lines")
+        workload = Workload(dsn, self.size, self.duration_s, clock=self.clock)
+        workload.start()
+        try:
+            self._watch(reader, settings, running, "", until=workload)
+        finally:
+            workload.stop()
+            workload.join()
+        if workload.error is not None:
+            raise CdcError(f"the workload broke off: {str(workload.error).splitlines()[0]}")
+        counts = workload.counts
+        done = ", ".join(f"{counts[what]:,} {what}" for what in ("inserts", "updates", "key changes", "deletes"))
+        self._say(f"{counts['transactions']:,} transactions: {done}")
+
+    def _watch(
+        self, reader: StatusReader, settings: Settings, running: list[Child], title: str, *, until: str | Workload
+    ) -> None:
+        """Show the stores until all are in the state ``until``, or the workload is done."""
+        if title:
+            self._step(title)
+        deadline = self.clock.monotonic() + CATCH_UP_S
+        with Live(console=self.console, auto_refresh=False, transient=not self.console.is_terminal) as live:
+            while True:
+                for child in running:
+                    child.require_running()
+                shown = status_of(reader.read(), settings.limits)
+                self._show(live, shown)
+                if isinstance(until, Workload):
+                    if not until.is_alive():
+                        return
+                elif all(sink.state == until for sink in shown.sinks):
+                    return
+                elif self.clock.monotonic() > deadline:
+                    late = ", ".join(f"{sink.name} is {sink.state}" for sink in shown.sinks if sink.state != until)
+                    raise Difference(f"the stores are not there after {CATCH_UP_S:g} s: {late}")
+                self._pause(until)
+
+    def _pause(self, until: str | Workload) -> None:
+        """Until the next look; not past the workload's end."""
+        pause_s = WATCH_S if self.console.is_terminal else PLAIN_WATCH_S
+        if isinstance(until, Workload):
+            until.join(pause_s)
+        else:
+            self.clock.sleep(pause_s)
+
+    def _show(self, live: Live, shown: Status) -> None:
+        if self.console.is_terminal:
+            live.update(sink_table(shown), refresh=True)
+            return
+        stores = "  ".join(
+            f"{sink.name} {Lsn(sink.lsn) if sink.lsn else '-'} {age(sink.lag_s)}" for sink in shown.sinks
+        )
+        self._say(f"log {size(shown.lag_bytes)} behind  {stores}")
+
+    def _leave_running(self) -> bool:
+        """Start capture and sinks anew, on their own feet, and let go of the stack."""
+        children = Children(self._config, self._stack.folder / "logs", {}, self.clock)
+        left: Mapping[str, int] = {name: children.start(name, tied=False).process.pid for name in ("run", "sink")}
+        (self._stack.folder / "demo.pids").write_text("".join(f"{pid}\n" for pid in left.values()), encoding="utf-8")
+        self._stack.detach()
+        self._step("left running; to look around")
+        for line in look_around(self._config):
+            self.console.print(line, highlight=False, soft_wrap=True)
+        return True
+
+    def _must(self, children: Children, *command: str) -> None:
+        code = children.run(*command)
+        if code:
+            raise CdcError(f"cdc {' '.join(command)} ended with exit code {code}", hint="its words are above")
+
+    def _step(self, what: str, command: str | None = None) -> None:
+        passed = self.clock.monotonic() - self._began
+        self.console.print()
+        self.console.print(Text.assemble((f"{passed:4.0f} s  ", "dim"), (what, "bold")), soft_wrap=True)
+        if command is not None:
+            self.console.print(Text(f"$ cdc {command}", style="cyan"))
+
+    def _say(self, words: str) -> None:
+        self.console.print(words, highlight=False, soft_wrap=True)
+
+    @property
+    def _config(self) -> Path:
+        return self._stack.folder / "cdc.toml"

@@ -1,0 +1,134 @@
+"""Everything that can stop Headrace, as one sentence, a hint and an exit code.
+
+Only the command line turns these into text; a traceback on a user's screen is a bug.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, IntEnum
+
+
+class Exit(IntEnum):
+    """Exit codes of ``cdc``; 64 and above ask a supervisor not to restart, except 69."""
+
+    OK = 0
+    DIFFERENCE = 1
+    """A limit was passed or a difference found."""
+    USAGE = 64
+    POISON = 65
+    """A record cannot be carried and the policy is to stop."""
+    UNAVAILABLE = 69
+    """A server did not answer in time; a restart is useful."""
+    BUG = 70
+    CONFIG = 78
+    SLOT = 80
+    """The slot is lost, missing or ahead of us."""
+    IDENTITY = 81
+    """Another server, timeline or database answers behind the same address."""
+    TOPIC = 82
+    """A topic is not as it was made, or is another one."""
+    ACTIVE = 83
+    """Another instance is running."""
+
+
+class Retry(Enum):
+    """When trying again can help."""
+
+    NOW = "now"
+    LATER = "later"
+    NEVER = "never"
+
+
+class CdcError(Exception):
+    """Base of all. ``message``: one sentence without a final period's context; ``hint``: what to do about it."""
+
+    exit = Exit.BUG
+    retry = Retry.NEVER
+
+    def __init__(self, message: str, *, hint: str = "", retry: Retry | None = None, exit: Exit | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        if retry is not None:
+            self.retry = retry
+        if exit is not None:
+            self.exit = exit
+
+
+class UsageError(CdcError):
+    """The command was called with arguments that do not fit."""
+
+    exit = Exit.USAGE
+
+
+class ConfigError(CdcError):
+    """The settings, or what was prepared on a server, do not fit what was asked for."""
+
+    exit = Exit.CONFIG
+
+
+class SourceError(CdcError):
+    """Postgres refused or could not be reached."""
+
+    exit = Exit.UNAVAILABLE
+    retry = Retry.LATER
+
+
+class SlotError(SourceError):
+    """The replication slot cannot give what we need; nothing may be skipped, so capture stops."""
+
+    exit = Exit.SLOT
+    retry = Retry.NEVER
+
+
+class IdentityError(SourceError):
+    """The server is not the one the pipeline was made on."""
+
+    exit = Exit.IDENTITY
+    retry = Retry.NEVER
+
+
+class ActiveError(SourceError):
+    """Another instance holds the slot or the lock."""
+
+    exit = Exit.ACTIVE
+    retry = Retry.LATER
+
+
+class DecodeError(CdcError):
+    """Bytes from Postgres that the decoder does not understand: a bug here or a new Postgres."""
+
+    exit = Exit.POISON
+
+
+class PoisonError(CdcError):
+    """A record that cannot be carried (too large for the broker, not encodable) under the policy ``stop``."""
+
+    exit = Exit.POISON
+
+
+class LogError(CdcError):
+    """Kafka refused or could not be reached."""
+
+    exit = Exit.UNAVAILABLE
+    retry = Retry.LATER
+
+
+class TopicError(LogError):
+    """A topic is missing, has another policy or partition count, or was made anew."""
+
+    exit = Exit.TOPIC
+    retry = Retry.NEVER
+
+
+class SinkError(CdcError):
+    """A store refused or could not be reached."""
+
+    exit = Exit.UNAVAILABLE
+    retry = Retry.LATER
+
+
+class Difference(CdcError):
+    """A limit was passed or a difference found: not a failure of ours, but exit code 1."""
+
+    exit = Exit.DIFFERENCE

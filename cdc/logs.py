@@ -1,0 +1,88 @@
+"""Logs: one line per event, its name first; ``key=value`` for people, JSON for machines; nothing secret.
+
+``log.info("slot_found", extra={"slot": "cdc_shop", "lsn": "0/16B3D48"})`` reads, on a terminal,
+``12:00:01 info slot_found slot=cdc_shop lsn=0/16B3D48``. Never a line per row, and no row's values.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+import orjson
+
+_STANDARD = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {"message", "asctime", "taskName"}
+# Quotes may be escaped already, inside JSON.
+_SECRET = re.compile(r"""(?i)((?:password|passwd|secret|token|jaas[.]config)[\\"']*\s*[=:]\s*[\\"']*)[^\s,;"'}&\\]+""")
+_IN_URL = re.compile(r"(\w+://[^\s:/@]*:)[^\s@/]+@")
+_LEVELS = {0: logging.INFO, 1: logging.DEBUG}
+OURS = ("cdc", "connectors", "snapshot", "sinks", "spark")
+
+
+def configure(verbosity: int = 0, stream: TextIO | None = None, *, as_json: bool | None = None) -> None:
+    """Send our logs to ``stream`` (stderr), at INFO, or DEBUG with ``verbosity``; other libraries' at WARNING.
+
+    JSON unless the stream is a terminal, or as told.
+    """
+    stream = stream or sys.stderr
+    as_json = not stream.isatty() if as_json is None else as_json
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JsonFormatter() if as_json else LineFormatter())
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(logging.WARNING if verbosity < 2 else logging.DEBUG)
+    for name in OURS:
+        logging.getLogger(name).setLevel(_LEVELS.get(verbosity, logging.DEBUG))
+    # It warns of every 404 and prints a traceback for every lost connection; both come back to us as errors.
+    logging.getLogger("opensearch").setLevel(logging.CRITICAL if verbosity < 2 else logging.DEBUG)
+
+
+def redact(text: str) -> str:
+    """Text without what looks like a password, whoever wrote it.
+
+    >>> redact("connecting with password=hunter2 to redis://:hunter2@host")
+    'connecting with password=*** to redis://:***@host'
+    """
+    return _IN_URL.sub(r"\1***@", _SECRET.sub(r"\1***", text))
+
+
+def fields(record: logging.LogRecord) -> Mapping[str, Any]:
+    """What ``extra`` brought, in its order."""
+    return {name: value for name, value in vars(record).items() if name not in _STANDARD}
+
+
+class LineFormatter(logging.Formatter):
+    """``12:00:01 info event key=value``."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created).strftime("%H:%M:%S")
+        parts = [at, record.levelname.lower(), record.getMessage()]
+        parts += [f"{name}={_shown(value)}" for name, value in fields(record).items()]
+        if record.exc_info:
+            parts.append("\n" + self.formatException(record.exc_info))
+        return redact(" ".join(parts))
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line: ``ts``, ``level``, ``event``, ``logger``, then the event's own fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        document: dict[str, Any] = {
+            "ts": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+            "logger": record.name,
+            **fields(record),
+        }
+        if record.exc_info:
+            document["traceback"] = self.formatException(record.exc_info)
+        return redact(orjson.dumps(document, default=str, option=orjson.OPT_NON_STR_KEYS).decode())
+
+
+def _shown(value: object) -> str:
+    text = str(value)
+    return f'"{text}"' if " " in text else text

@@ -1,0 +1,280 @@
+"""What capture says of itself: figures, health, and the small HTTP server that shows them on loopback.
+
+The loop writes plain attributes of :class:`CaptureFigures`; they become metrics only when somebody asks.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.platform_collector import PlatformCollector
+from prometheus_client.process_collector import ProcessCollector
+
+from cdc import __version__
+from cdc.checks.facts import SlotFacts
+from cdc.clock import Clock
+from cdc.errors import ConfigError
+from cdc.lsn import Lsn
+
+log = logging.getLogger(__name__)
+
+TICK_S = 60.0
+"""A loop that has not come round for so long is stuck."""
+STALL_S = 30.0
+"""A broker that owes an answer for so long is not there."""
+_STATES = ("reserved", "extended", "unreserved", "lost")
+
+
+TRANSACTION_ROWS = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)
+"""Upper bounds of the buckets of cdc_transaction_rows."""
+
+
+class Flow(NamedTuple):
+    """What the session has handed over: records, bytes of their values, records unanswered, rows re-selected."""
+
+    records: int = 0
+    value_bytes: int = 0
+    queued: int = 0
+    reselected: int = 0
+
+
+@dataclass(slots=True)
+class CaptureFigures:
+    """Written by the loop, read by whoever asks. Times in seconds of the monotonic clock unless said otherwise.
+
+    ``phase``: starting, waiting, streaming, reconnecting or stopping. ``waiting_for``: why, in words.
+    ``commit_us``: the commit time of the newest transaction the broker holds, since 1970.
+    """
+
+    phase: str = "starting"
+    waiting_for: str = ""
+    ticked_s: float = 0.0
+    feedback_s: float | None = None
+    stalled_since_s: float | None = None
+    received_lsn: int = 0
+    produced_lsn: int = 0
+    acked_lsn: int = 0
+    flushed_lsn: int = 0
+    commit_us: int | None = None
+    caught_up: bool = False
+    transactions: int = 0
+    transaction_rows: int = 0
+    transaction_buckets: list[int] = field(default_factory=lambda: [0] * (len(TRANSACTION_ROWS) + 1))
+    reconnects: int = 0
+    flow: Callable[[], Flow] = Flow
+    errors: Counter[str] = field(default_factory=Counter)
+    events: Callable[[], Counter[tuple[str, str]]] = Counter
+    lost_values: Callable[[], Counter[tuple[str, str]]] = Counter
+    slot: SlotFacts | None = None
+    wal_lsn: int | None = None
+
+    def committed(self, rows: int) -> None:
+        """Count a transaction."""
+        self.transactions += 1
+        self.transaction_rows += rows
+        self.transaction_buckets[bisect_left(TRANSACTION_ROWS, rows)] += 1
+
+    def lag_s(self, now_ns: int) -> float:
+        """How old the newest change of the source is that the log lacks; 0 when it lacks none."""
+        if self.caught_up or self.commit_us is None:
+            return 0.0
+        return max(0.0, now_ns / 1e9 - self.commit_us / 1e6)
+
+
+class Health:
+    """Two questions. Alive: would a restart help? Ready: do changes flow? Neither asks a server anything."""
+
+    def __init__(self, figures: CaptureFigures, clock: Clock) -> None:
+        self._figures = figures
+        self._clock = clock
+
+    def alive(self) -> tuple[bool, str]:
+        """Not while the loop stands still. A Postgres or Kafka that is down is no reason: it would restart for ever."""
+        age = self._clock.monotonic() - self._figures.ticked_s
+        return age < TICK_S, f"the loop came round {age:.1f} s ago"
+
+    def ready(self) -> tuple[bool, str]:
+        figures = self._figures
+        if figures.phase != "streaming":
+            return False, f"{figures.phase} {figures.waiting_for}".strip()
+        stalled = figures.stalled_since_s
+        if stalled is not None and self._clock.monotonic() - stalled > STALL_S:
+            return False, f"the broker has not answered for {self._clock.monotonic() - stalled:.0f} s"
+        if figures.slot is not None and figures.slot.wal_status == "lost":
+            return False, "the slot is lost"
+        return True, "streaming"
+
+
+class CaptureCollector:
+    """The figures as metrics, under the names that the manual lists."""
+
+    def __init__(self, figures: CaptureFigures, clock: Clock) -> None:
+        self._figures = figures
+        self._clock = clock
+
+    def collect(self) -> Iterator[Metric]:
+        f = self._figures
+        yield _gauge("cdc_up", "Whether changes flow", float(f.phase == "streaming"))
+        info = GaugeMetricFamily("cdc_build_info", "Version of headrace", labels=["version"])
+        info.add_metric([__version__], 1)
+        yield info
+        yield _gauge("cdc_source_lag_seconds", "Age of the newest transaction held", f.lag_s(self._clock.now_ns()))
+        yield self._lag_bytes()
+        yield _counter("cdc_transactions_total", "Transactions seen", f.transactions)
+        yield self._transaction_rows()
+        flow = f.flow()
+        yield _counter("cdc_records_total", "Records handed to the broker, tombstones too", flow.records)
+        yield _counter("cdc_bytes_total", "Bytes of their values", flow.value_bytes)
+        yield _counter("cdc_reselected_rows_total", "Rows asked for unchanged values", flow.reselected)
+        yield _counter("cdc_reconnects_total", "Times the stream was opened again", f.reconnects)
+        yield _gauge("cdc_queue_records", "Records the broker has not answered for", flow.queued)
+        if f.feedback_s is not None:
+            at = self._clock.now_ns() / 1e9 - (self._clock.monotonic() - f.feedback_s)
+            yield _gauge("cdc_last_feedback_timestamp_seconds", "When Postgres last heard from us", at)
+        yield _labelled("cdc_events_total", "Events by table and op", ["table", "op"], f.events())
+        yield _labelled("cdc_unavailable_values_total", "Values written as null", ["table", "column"], f.lost_values())
+        errors = CounterMetricFamily("cdc_errors_total", "What went wrong, by class", labels=["class"])
+        for name, count in f.errors.items():
+            errors.add_metric([name], count)
+        yield errors
+        yield from self._slot()
+
+    def _lag_bytes(self) -> Metric:
+        f = self._figures
+        lag = GaugeMetricFamily("cdc_lag_bytes", "WAL behind the source, by stage", labels=["stage"])
+        end = max(f.wal_lsn or 0, f.received_lsn)
+        stages = {
+            "received": f.received_lsn,
+            "produced": f.produced_lsn,
+            "acked": f.acked_lsn,
+            "flushed": f.flushed_lsn,
+        }
+        for stage, lsn in stages.items():
+            lag.add_metric([stage], max(0, end - lsn) if lsn else 0)
+        return lag
+
+    def _transaction_rows(self) -> Metric:
+        f = self._figures
+        bounds = [*(str(float(bound)) for bound in TRANSACTION_ROWS), "+Inf"]
+        buckets = list(zip(bounds, accumulate(f.transaction_buckets), strict=True))
+        family = HistogramMetricFamily("cdc_transaction_rows", "Rows of a transaction")
+        family.add_metric([], buckets, sum_value=f.transaction_rows)
+        return family
+
+    def _slot(self) -> Iterator[Metric]:
+        slot = self._figures.slot
+        if slot is None:
+            return
+        yield _gauge("cdc_slot_active", "Whether the slot is in use", float(slot.active_pid is not None))
+        yield _gauge("cdc_slot_retained_wal_bytes", "WAL the server keeps for the slot", slot.retained_bytes or 0)
+        if slot.safe_wal_bytes is not None:
+            yield _gauge("cdc_slot_safe_wal_bytes", "WAL that may still be written safely", slot.safe_wal_bytes)
+        status = GaugeMetricFamily("cdc_slot_wal_status", "State of the slot's WAL", labels=["status"])
+        for name in _STATES:
+            status.add_metric([name], float(slot.wal_status == name))
+        yield status
+
+
+class MetricsServer:
+    """``/metrics``, ``/livez``, ``/readyz`` and ``/status`` (JSON) on one address; no row data anywhere."""
+
+    def __init__(self, address: str, figures: CaptureFigures, clock: Clock) -> None:
+        self.registry = CollectorRegistry()
+        self.registry.register(CaptureCollector(figures, clock))
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        host, _, port = address.rpartition(":")
+        handler = _handler(self.registry, figures, Health(figures, clock), clock)
+        try:
+            self._server = ThreadingHTTPServer((host.strip("[]") or "127.0.0.1", int(port)), handler)
+        except (OSError, ValueError, OverflowError) as error:
+            raise ConfigError(
+                f"[capture] http_address {address} cannot be listened on: {error}",
+                hint='name a free one, as "127.0.0.1:9465", or "" for none',
+            ) from None
+        self._server.daemon_threads = True
+        self.address = f"{host}:{self._server.server_address[1]}"
+        threading.Thread(target=self._server.serve_forever, name="cdc-http", daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def _handler(
+    registry: CollectorRegistry, figures: CaptureFigures, health: Health, clock: Clock
+) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            match self.path.partition("?")[0]:
+                case "/metrics":
+                    self._answer(HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(registry))
+                case "/livez":
+                    self._verdict(*health.alive())
+                case "/readyz":
+                    self._verdict(*health.ready())
+                case "/status":
+                    document = json.dumps(status_document(figures, clock)).encode()
+                    self._answer(HTTPStatus.OK, "application/json", document)
+                case _:
+                    self._answer(HTTPStatus.NOT_FOUND, "text/plain", b"try /metrics, /livez, /readyz or /status\n")
+
+        def _verdict(self, good: bool, why: str) -> None:
+            code = HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE
+            self._answer(code, "text/plain; charset=utf-8", f"{why}\n".encode())
+
+        def _answer(self, code: HTTPStatus, kind: str, body: bytes) -> None:
+            self.send_response(code)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            log.debug("http_request", extra={"request": format % args})
+
+    return Handler
+
+
+def status_document(figures: CaptureFigures, clock: Clock) -> dict[str, Any]:
+    """What ``/status`` shows."""
+    flow = figures.flow()
+    return {
+        "phase": figures.phase,
+        "waiting_for": figures.waiting_for,
+        "lag_seconds": round(figures.lag_s(clock.now_ns()), 3),
+        "received_lsn": str(Lsn(figures.received_lsn)),
+        "position": str(Lsn(figures.flushed_lsn)),
+        "transactions": figures.transactions,
+        "records": flow.records,
+        "queued_records": flow.queued,
+        "reconnects": figures.reconnects,
+    }
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, text, value=value)
+
+
+def _counter(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(name, text, value=value)
+
+
+def _labelled(name: str, text: str, labels: list[str], counts: Counter[tuple[str, str]]) -> Metric:
+    family = CounterMetricFamily(name, text, labels=labels)
+    for (first, second), count in sorted(counts.items()):
+        family.add_metric([first, second], count)
+    return family

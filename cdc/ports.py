@@ -1,0 +1,108 @@
+"""The seams between the core and the world. Memory doubles for each stand in :mod:`cdc.testing`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+Headers = Sequence[tuple[str, bytes]]
+
+
+class RecordLog(Protocol):
+    """A log of keyed records, as the producing side needs it.
+
+    Order: records of one partition stay in the order of ``produce``. Durability: only what :meth:`acked`
+    covers is held by the broker. A record that the broker refused surfaces as PoisonError or LogError at the
+    next call of anything here, and nothing later is ever reported as acked (H57, H70).
+    """
+
+    def produce(self, topic: str, partition: int, key: bytes, value: bytes | None, headers: Headers) -> None:
+        """Hand one record over; may block while the queue is full."""
+
+    def acked(self) -> int:
+        """How many records, in the order of ``produce``, the broker holds without a gap."""
+
+    def poll(self, timeout_s: float) -> None:
+        """Serve callbacks for at most ``timeout_s``."""
+
+    def flush(self, timeout_s: float) -> None:
+        """Return when all is acked; LogError when that takes longer."""
+
+
+Record = tuple[int, bytes, bytes | None, Headers]
+"""A record on its way: lane, key, value, headers. A lane is a partition of a topic, numbered by StreamLog.open."""
+
+
+class StreamLog(Protocol):
+    """A log with one writer, for the stream's hot path: records go out in groups, and groups are acked in order.
+
+    As :class:`RecordLog`, and more: an offset that is not the one expected of the lane's only writer means a
+    record was lost or somebody else wrote; that stops everything, and nothing later is ever acked (H57, H70).
+    """
+
+    def open(self, topic: str, next_offsets: Sequence[int]) -> int:
+        """Number the topic's partitions as lanes ``base, base + 1, ...``; returns ``base``."""
+
+    def produce(self, records: Sequence[Record]) -> int:
+        """Hand one group over; may block while the queue is full. Returns the group's number, from 1."""
+
+    @property
+    def newest(self) -> int:
+        """The number of the newest group, 0 before the first."""
+
+    def acked(self, timeout_s: float = 0) -> int:
+        """The newest group that is held with all before it, after serving callbacks for at most ``timeout_s``."""
+
+    def offsets(self) -> dict[str, dict[int, int]]:
+        """topic -> partition -> next offset, of what :meth:`acked` covers at least."""
+
+    def ahead(self, lsn: int) -> dict[str, dict[int, str]]:
+        """topic -> partition -> the newest streamed position below :meth:`offsets`, where it reaches to ``lsn``."""
+
+
+class Batch(NamedTuple):
+    """What one read of the stream brought: whole frames in order, then the end of WAL of the keepalive behind
+    them, None without one."""
+
+    frames: list[bytes]
+    wal_end: int | None
+
+
+class ChangeStream(Protocol):
+    """The source's changes, and its only ear. One thread calls it."""
+
+    @property
+    def received(self) -> int:
+        """The end of WAL that the source has spoken of."""
+
+    @property
+    def last_feedback_s(self) -> float:
+        """When the source last heard from us, by the clock's monotonic time."""
+
+    def read(self, timeout_s: float) -> Batch:
+        """What has arrived, at once if there is something, else after at most ``timeout_s``.
+
+        SourceError when the connection broke.
+        """
+
+    def acknowledge(self, lsn: int) -> None:
+        """The log holds everything below: the source may forget it."""
+
+    def close(self) -> None:
+        """End it in order, the last acknowledgement included. Never raises."""
+
+
+class CompactedTopic(Protocol):
+    """A small compacted topic read whole: state, schema and progress."""
+
+    def read(self) -> Mapping[bytes, bytes]:
+        """The newest value of every key, as far as the topic's end at the call."""
+
+    def write(self, records: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """Append and return when the broker holds them all; LogError otherwise."""
+
+
+class SnapshotReader(Protocol):
+    """Rows of one chunk, in one transaction."""
+
+    def rows(self) -> Iterator[Sequence[bytes | None]]: ...

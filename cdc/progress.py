@@ -1,0 +1,90 @@
+"""The progress record: how far the log holds the source, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import orjson
+
+PROGRESS_KEY = b'{"what":"progress"}'
+
+Offsets = Mapping[str, Mapping[int, int]]
+"""topic -> partition -> next offset."""
+
+
+_T = TypeVar("_T")
+
+
+def _by_text(parts: Mapping[str, Mapping[int, _T]]) -> dict[str, dict[str, _T]]:
+    return {topic: {str(p): value for p, value in found.items()} for topic, found in parts.items()}
+
+
+def _by_number(parts: Mapping[str, Mapping[str, _T]]) -> dict[str, dict[int, _T]]:
+    return {topic: {int(p): value for p, value in found.items()} for topic, found in parts.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Every change with ``commit_lsn < lsn`` lies below ``offsets`` (exclusive, hazard H79).
+
+    Below them may lie more. ``ahead``: the newest streamed position (as text) of each partition whose records
+    below ``offsets`` reach to ``lsn`` or beyond; a start must not write them again, and would not find them in
+    what stands behind ``offsets``.
+    """
+
+    epoch: int
+    lsn: int
+    offsets: Offsets = field(default_factory=dict)
+    ahead: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+
+    def to_json(self) -> bytes:
+        document: dict[str, Any] = {"epoch": self.epoch, "lsn": self.lsn, "offsets": _by_text(self.offsets)}
+        if self.ahead:
+            document["ahead"] = _by_text(self.ahead)
+        return orjson.dumps(document)
+
+    @classmethod
+    def from_json(cls, value: bytes) -> Progress:
+        document = orjson.loads(value)
+        return cls(
+            epoch=document["epoch"],
+            lsn=document["lsn"],
+            offsets=_by_number(document["offsets"]),
+            ahead=_by_number(document.get("ahead", {})),
+        )
+
+    def covered_by(self, offsets: Offsets) -> bool:
+        """Whether a reader that has read up to ``offsets`` has read everything this record speaks of."""
+        return all(
+            offsets.get(topic, {}).get(partition, 0) >= upto
+            for topic, parts in self.offsets.items()
+            for partition, upto in parts.items()
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watermark:
+    """What a store says of itself: it shows every change with ``(epoch, commit_lsn) < (epoch, lsn)``.
+
+    ``offsets`` are the end offsets of the last batch it holds, from the query's checkpoint. ``lsn`` is 0
+    while the store is still being filled from the log's beginning (hazard H80). ``topic_ids`` says of which
+    topics the offsets speak: topic -> Kafka's id of it, another one for a topic made anew (hazard H63).
+    """
+
+    epoch: int
+    lsn: int
+    offsets: Offsets = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> bytes:
+        offsets = {topic: {str(p): n for p, n in parts.items()} for topic, parts in self.offsets.items()}
+        document = {"epoch": self.epoch, "lsn": self.lsn, "offsets": offsets, "topic_ids": dict(self.topic_ids)}
+        return orjson.dumps(document)
+
+    @classmethod
+    def from_json(cls, value: bytes) -> Watermark:
+        read = Progress.from_json(value)
+        topic_ids = orjson.loads(value).get("topic_ids", {})
+        return cls(epoch=read.epoch, lsn=read.lsn, offsets=read.offsets, topic_ids=topic_ids)

@@ -1,0 +1,142 @@
+"""The shape of a table, versioned: what ``<name>.schema`` holds and every part reads.
+
+A record names its shape by the header ``ver``. A compacted topic keeps rows of every old shape for ever, so
+a sink types each record by the record's own version (hazard H85).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Literal
+
+import orjson
+
+from cdc.topic import TableName
+
+Encoding = Literal["readable", "debezium"]
+
+
+class Identity(StrEnum):
+    """``pg_class.relreplident``, by name."""
+
+    DEFAULT = "default"
+    FULL = "full"
+    INDEX = "index"
+    NOTHING = "nothing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One column as it stands on the wire.
+
+    ``kind`` is the row of wire.md that encodes it, by the base type's name in pg_catalog (``int4``,
+    ``numeric``, ``timestamptz``, ``bpchar``, ``enum``, ...), domains resolved; ``other`` for every type
+    without a row of its own (its text is carried). For an array, ``kind`` is the element's and ``array`` is
+    true. ``typmod`` is the column's atttypmod (the domain's, if it has one), -1 for none.
+    """
+
+    name: str
+    attnum: int
+    type: str
+    type_oid: int
+    kind: str
+    array: bool = False
+    typmod: int = -1
+    nullable: bool = True
+    key_position: int | None = None
+    generated: bool = False
+
+    @property
+    def precision(self) -> int | None:
+        """numeric: digits in all; bit, varbit, char, varchar: length; times: digits of the fraction; else None."""
+        if self.typmod < 0:
+            return None
+        if self.kind == "numeric":
+            return (self.typmod - 4) >> 16 & 0xFFFF
+        if self.kind in ("bpchar", "varchar"):
+            return self.typmod - 4
+        if self.kind == "interval":
+            return self.typmod & 0xFFFF
+        return self.typmod
+
+    @property
+    def scale(self) -> int | None:
+        """numeric: digits after the point, negative allowed (PostgreSQL 15+); else None."""
+        if self.kind != "numeric" or self.typmod < 0:
+            return None
+        raw = (self.typmod - 4) & 0x7FF
+        return (raw ^ 1024) - 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSchema:
+    """One version of one table's shape. ``columns`` in the order they stand in a record; ``version`` from 1."""
+
+    table: TableName
+    topic: str
+    version: int
+    oid: int
+    encoding: Encoding
+    identity: Identity
+    deferrable_key: bool = False
+    columns: tuple[Column, ...]
+
+    @property
+    def key(self) -> tuple[Column, ...]:
+        """The key's columns, in key order."""
+        keyed = [c for c in self.columns if c.key_position is not None]
+        return tuple(sorted(keyed, key=lambda c: c.key_position or 0))
+
+    def same_shape(self, other: TableSchema) -> bool:
+        """Whether both differ in nothing but the version."""
+        return replace(self, version=other.version) == other
+
+    def topic_key(self) -> bytes:
+        """The record key on ``<name>.schema``."""
+        return orjson.dumps({"table": str(self.table), "version": self.version})
+
+    def to_json(self) -> bytes:
+        """The record value on ``<name>.schema``."""
+        document: dict[str, Any] = {
+            "table": str(self.table),
+            "version": self.version,
+            "schema": self.table.schema,
+            "name": self.table.table,
+            "topic": self.topic,
+            "oid": self.oid,
+            "encoding": self.encoding,
+            "identity": self.identity.value,
+            "deferrable_key": self.deferrable_key,
+            "columns": [
+                {
+                    "name": c.name,
+                    "attnum": c.attnum,
+                    "type": c.type,
+                    "type_oid": c.type_oid,
+                    "kind": c.kind,
+                    "array": c.array,
+                    "typmod": c.typmod,
+                    "nullable": c.nullable,
+                    "key_position": c.key_position,
+                    "generated": c.generated,
+                }
+                for c in self.columns
+            ],
+        }
+        return orjson.dumps(document)
+
+    @classmethod
+    def from_json(cls, value: bytes) -> TableSchema:
+        """Read :meth:`to_json` back; raises ValueError or KeyError on anything else."""
+        document = orjson.loads(value)
+        return cls(
+            table=TableName(document["schema"], document["name"]),
+            topic=document["topic"],
+            version=document["version"],
+            oid=document["oid"],
+            encoding=document["encoding"],
+            identity=Identity(document["identity"]),
+            deferrable_key=document["deferrable_key"],
+            columns=tuple(Column(**c) for c in document["columns"]),
+        )

@@ -1,0 +1,359 @@
+"""The settings file as typed, frozen models: ``cdc.toml``, overridden by ``CDC_*`` environment variables.
+
+Secrets stand as ``env:NAME`` or ``file:PATH`` and show as ``***``. Spark executors never import this module:
+what a task needs is passed as plain values.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import tomllib
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
+
+from cdc.errors import ConfigError
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
+_UNIT_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_BYTES = re.compile(r"(\d+)\s*(B|kB|MB|GB)?")
+_UNIT_BYTES = {None: 1, "B": 1, "kB": 1024, "MB": 1024**2, "GB": 1024**3}
+
+
+def _duration(value: Any) -> Any:
+    if isinstance(value, str):
+        match = _DURATION.fullmatch(value.strip())
+        if match is None:
+            raise ValueError('a duration is a number and a unit: "500ms", "30s", "10m", "12h" or "7d"')
+        return timedelta(seconds=float(match[1]) * _UNIT_S[match[2]])
+    return value
+
+
+def _byte_count(value: Any) -> Any:
+    if isinstance(value, str):
+        match = _BYTES.fullmatch(value.strip())
+        if match is None:
+            raise ValueError('a size is a number and a unit: "900kB", "16MB" or "2GB"')
+        return int(match[1]) * _UNIT_BYTES[match[2]]
+    return value
+
+
+Duration = Annotated[timedelta, BeforeValidator(_duration), PlainSerializer(lambda d: f"{d.total_seconds():g}s")]
+ByteCount = Annotated[int, BeforeValidator(_byte_count)]
+
+
+class Secret:
+    """A password or key by reference; shows as ``***`` wherever it is printed.
+
+    ``env:NAME`` and ``file:PATH`` are read when :meth:`reveal` is called, so a rotated secret is picked up.
+    """
+
+    __slots__ = ("_reference",)
+
+    def __init__(self, reference: str) -> None:
+        if not reference.startswith(("env:", "file:")):
+            raise ValueError('a secret is written as "env:NAME" or "file:PATH", never as itself')
+        self._reference = reference
+
+    def reveal(self) -> str:
+        """The secret itself; ConfigError names the variable or file that is missing, never a value."""
+        kind, _, where = self._reference.partition(":")
+        if kind == "env":
+            if where not in os.environ:
+                raise ConfigError(f"the environment variable {where} is not set", hint=f"export {where}=... first")
+            return os.environ[where]
+        try:
+            return Path(where).read_text(encoding="utf-8").rstrip("\r\n")
+        except OSError as error:
+            raise ConfigError(f"the secret file {where} cannot be read: {error.strerror}") from None
+
+    @property
+    def reference(self) -> str:
+        """Where it comes from: safe to print."""
+        return self._reference
+
+    def __repr__(self) -> str:
+        return "***"
+
+    __str__ = __repr__
+
+
+def _secret(value: Any) -> Any:
+    return Secret(value) if isinstance(value, str) else value
+
+
+SecretRef = Annotated[Secret, BeforeValidator(_secret), PlainSerializer(lambda s: s.reference)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+
+class SourceSettings(_Model):
+    """The Postgres that leads."""
+
+    kind: Literal["postgres", "debezium"] = Field(
+        "postgres", description="who captures: cdc run, or Debezium through Kafka Connect"
+    )
+    dsn: str = Field(description="libpq connection string; no password in it (use password, or passfile=)")
+    password: SecretRef | None = Field(None, description="env:NAME or file:PATH")
+    tables: tuple[str, ...] = Field(description='"schema.table", or "schema.*"')
+    exclude: tuple[str, ...] = Field((), description="tables that a pattern would take and that stay out")
+    slot: str | None = Field(None, description="replication slot; cdc_<name> unless set", pattern=r"^[a-z0-9_]{1,63}$")
+    publication: str | None = Field(None, description="publication; cdc_<name> unless set")
+    topics: dict[str, str] = Field(
+        default_factory=dict, description="table = topic, where the usual name would collide"
+    )
+
+
+class LogSettings(_Model):
+    """The Kafka cluster and its topics."""
+
+    bootstrap_servers: str = Field(description="host:port, several by comma")
+    partitions: int = Field(4, ge=1, le=10_000, description="partitions of each table's topic; never changed later")
+    replication_factor: int = Field(1, ge=1, description="copies of each partition")
+    replay_window: Duration = Field(
+        timedelta(days=7), description="how long deletes are remembered, in the log and in the stores"
+    )
+    min_compaction_lag: Duration = Field(
+        timedelta(minutes=1), description="how long every version of a row stays at least"
+    )
+    max_message_bytes: ByteCount = Field(1024**2, description="largest record the table topics take")
+    encoding: Literal["readable", "debezium"] = Field(
+        "readable", description="how values are written; see the wire manual"
+    )
+    compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = Field("lz4", description="producer's compression")
+    client: dict[str, str | int | bool] = Field(
+        default_factory=dict, description="passed to every Kafka client: TLS, SASL"
+    )
+    client_secrets: dict[str, SecretRef] = Field(
+        default_factory=dict, description="the same for values that are secret"
+    )
+
+
+class CaptureSettings(_Model):
+    """The capture daemon."""
+
+    http_address: str = Field("127.0.0.1:9464", description="metrics and health; empty for none")
+    drain_timeout: Duration = Field(timedelta(seconds=30), description="how long SIGTERM may take")
+    memory_limit: ByteCount = Field(64 * 1024**2, description="bytes of records in flight before reading pauses")
+    spill_path: str | None = Field(
+        None, description="folder for what a netted transaction spills; the system's unless set"
+    )
+
+
+class SnapshotSettings(_Model):
+    """The first snapshot."""
+
+    workers: int = Field(2, ge=1, le=64, description="processes that read at once")
+    chunk_bytes: ByteCount = Field(64 * 1024**2, description="heap bytes of one chunk")
+    lock_timeout: Duration = Field(timedelta(seconds=30), description="how long slot creation and table locks may wait")
+
+
+class _SinkSettings(_Model):
+    tables: tuple[str, ...] = Field((), description="only these; all captured tables unless set")
+    prefix: str | None = Field(None, description="the pipeline's name unless set")
+
+
+class RedisSinkSettings(_SinkSettings):
+    """A cache in Redis or Valkey."""
+
+    kind: Literal["redis"] = Field("redis", description="Redis or Valkey")
+    url: str = Field(description="redis://host:port/db or rediss://")
+    password: SecretRef | None = Field(None, description="env:NAME or file:PATH")
+
+
+class OpenSearchSinkSettings(_SinkSettings):
+    """A search index in OpenSearch or Elasticsearch."""
+
+    kind: Literal["opensearch"] = Field("opensearch", description="OpenSearch or Elasticsearch")
+    url: str = Field(description="http(s)://host:port")
+    user: str | None = Field(None, description="user of basic authentication")
+    password: SecretRef | None = Field(None, description="env:NAME or file:PATH")
+    ca_certs: str | None = Field(None, description="file of the certificate authority")
+    shards: int = Field(1, ge=1, description="primary shards of each new index")
+    replicas: int = Field(0, ge=0, description="copies of each shard")
+    json_mapping: Literal["flat_object", "object", "text"] = Field(
+        "flat_object", description="how json and jsonb are indexed"
+    )
+
+
+class DeltaSinkSettings(_SinkSettings):
+    """A warehouse of Delta tables, written without a JVM."""
+
+    kind: Literal["delta"] = Field("delta", description="Delta tables")
+    path: str = Field(description="folder or object store URL")
+    storage_options: dict[str, str] = Field(default_factory=dict, description="passed to the object store")
+    storage_secrets: dict[str, SecretRef] = Field(
+        default_factory=dict, description="the same for values that are secret"
+    )
+
+
+class SqlSinkSettings(_SinkSettings):
+    """A warehouse in any database SQLAlchemy speaks."""
+
+    kind: Literal["sql"] = Field("sql", description="tables of a database")
+    url: str = Field(description="SQLAlchemy url without a password")
+    password: SecretRef | None = Field(None, description="env:NAME or file:PATH")
+    db_schema: str | None = Field(
+        None, description="schema for the tables; the source's schema in the table name unless set"
+    )
+
+
+SinkSettings = Annotated[
+    RedisSinkSettings | OpenSearchSinkSettings | DeltaSinkSettings | SqlSinkSettings, Field(discriminator="kind")
+]
+
+
+class SparkSettings(_Model):
+    """The Spark application that runs the sinks."""
+
+    master: str = Field("local[2]", description="spark master URL")
+    checkpoint: str = Field("checkpoints", description="folder; one checkpoint per sink below it")
+    driver_memory: str = Field("1g", description="heap of the driver")
+    fan_out: bool = Field(False, description="one query for all sinks: fresher, less isolated")
+    max_offsets_per_trigger: int = Field(500_000, ge=1, description="records of one batch at most")
+    driver_batch_rows: int = Field(20_000, ge=0, description="batches up to this size are applied in the driver")
+    http_address: str = Field("127.0.0.1:9465", description="metrics of the sinks; empty for none")
+    conf: dict[str, str] = Field(default_factory=dict, description="more Spark settings")
+
+
+class LimitSettings(_Model):
+    """What ``cdc status`` calls too far behind."""
+
+    lag_bytes: ByteCount = Field(256 * 1024**2, description="WAL not yet in the log")
+    lag: Duration = Field(timedelta(seconds=60), description="a store's age")
+
+
+class DebeziumSettings(_Model):
+    """Kafka Connect, where Debezium captures."""
+
+    url: str = Field("http://127.0.0.1:8083", description="Kafka Connect's REST API")
+    user: str | None = Field(None, description="user of basic authentication")
+    password: SecretRef | None = Field(None, description="env:NAME or file:PATH")
+    ca_certs: str | None = Field(None, description="file of the certificate authority")
+    connector: str | None = Field(None, description="connector's name; the pipeline's unless set")
+    database: Literal["postgres", "mysql", "mariadb", "mongodb", "oracle", "sqlserver"] = Field(
+        "postgres", description="what Debezium reads"
+    )
+    database_password: str | None = Field(
+        None, description="config provider reference, as ${file:/secrets/db.properties:password}"
+    )
+    schemas: bool = Field(True, description="each value carries its schema, so that sinks know the types by themselves")
+    snapshot_mode: str = Field("initial", description="Debezium's snapshot.mode")
+    heartbeat: Duration = Field(timedelta(seconds=10), description="how often an idle connector moves on")
+    signal_table: str | None = Field(
+        None, description='"schema.table" that takes signals; a Kafka topic and no table unless set'
+    )
+    deploy_timeout: Duration = Field(timedelta(seconds=60), description="how long a connector may take to run")
+    options: dict[str, str] = Field(default_factory=dict, description="connector options on top of the generated ones")
+
+
+class Settings(_Model):
+    """One pipeline."""
+
+    name: str = Field(
+        description="topic prefix; also names slot and publication", pattern=r"^[a-zA-Z][a-zA-Z0-9_-]{0,50}$"
+    )
+    source: SourceSettings
+    log: LogSettings
+    capture: CaptureSettings = Field(default_factory=CaptureSettings)
+    snapshot: SnapshotSettings = Field(default_factory=SnapshotSettings)
+    sinks: dict[str, SinkSettings] = Field(default_factory=dict)
+    spark: SparkSettings = Field(default_factory=SparkSettings)
+    limits: LimitSettings = Field(default_factory=LimitSettings)
+    debezium: DebeziumSettings | None = None
+
+    def require_native(self, command: str) -> None:
+        """ConfigError where Debezium captures: two writers in one topic would undo each other."""
+        if self.source.kind == "debezium":
+            raise ConfigError(
+                f"[source] kind is debezium, so {command} has nothing to do",
+                hint="cdc connect deploy lets Debezium capture; cdc connect signal asks it for a snapshot",
+            )
+
+    @property
+    def slot(self) -> str:
+        return self.source.slot or "cdc_" + re.sub(r"[^a-z0-9_]", "_", self.name.lower())
+
+    @property
+    def publication(self) -> str:
+        return self.source.publication or "cdc_" + re.sub(r"[^a-z0-9_]", "_", self.name.lower())
+
+
+def load(path: Path, environment: dict[str, str] | None = None) -> Settings:
+    """Read and check a settings file. ConfigError says what is wrong where, with a "did you mean"."""
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"there is no settings file {path}", hint="cdc config example > cdc.toml") from None
+    except OSError as error:
+        raise ConfigError(f"the settings file {path} cannot be read: {error.strerror}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from None
+    overlay(document, dict(os.environ) if environment is None else environment)
+    return parse(document, str(path))
+
+
+def overlay(document: dict[str, Any], environment: dict[str, str]) -> None:
+    """Put ``CDC_SECTION__KEY`` variables over the document, in place; values are TOML where they parse as it."""
+    for variable, text in sorted(environment.items()):
+        if not variable.startswith("CDC_") or "__" not in variable:
+            continue
+        *path, last = variable[len("CDC_") :].lower().split("__")
+        target = document
+        for part in path:
+            target = target.setdefault(part, {})
+        try:
+            target[last] = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            target[last] = text
+
+
+def parse(document: dict[str, Any], origin: str = "the settings") -> Settings:
+    """Check a document; ConfigError with the first fault."""
+    try:
+        return Settings.model_validate(document)
+    except ValidationError as error:
+        raise _config_error(error, origin) from None
+
+
+_KINDS = ("redis", "opensearch", "delta", "sql")
+
+
+def _config_error(error: ValidationError, origin: str) -> ConfigError:
+    fault = error.errors(include_input=False, include_url=False)[0]
+    location = [str(part) for part in fault["loc"] if part not in _KINDS]
+    where = ".".join(location)
+    if fault["type"] == "extra_forbidden":
+        close = difflib.get_close_matches(location[-1], _known(location[:-1]), n=1)
+        hint = f'did you mean "{close[0]}"?' if close else "cdc config example prints every setting"
+        return ConfigError(f"{origin}: unknown setting {where}", hint=hint)
+    message = fault["msg"].removeprefix("Value error, ")
+    return ConfigError(
+        f"{origin}: {where}: {message[:1].lower()}{message[1:]}", hint="cdc config example prints every setting"
+    )
+
+
+def _known(path: list[str]) -> list[str]:
+    """Names of the settings that exist at ``path``."""
+    if not path:
+        return list(Settings.model_fields)
+    if path[0] == "sinks":
+        models = (RedisSinkSettings, OpenSearchSinkSettings, DeltaSinkSettings, SqlSinkSettings)
+        return sorted({name for model in models for name in model.model_fields})
+    section = Settings.model_fields.get(path[0])
+    sections: dict[str, type[_Model]] = {
+        "source": SourceSettings,
+        "log": LogSettings,
+        "capture": CaptureSettings,
+        "snapshot": SnapshotSettings,
+        "spark": SparkSettings,
+        "limits": LimitSettings,
+        "debezium": DebeziumSettings,
+    }
+    return list(sections[path[0]].model_fields) if section is not None and path[0] in sections else []

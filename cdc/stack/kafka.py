@@ -1,0 +1,124 @@
+"""Kafka, one node in KRaft mode, from its jars."""
+
+from __future__ import annotations
+
+import secrets
+import subprocess
+from base64 import urlsafe_b64encode
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from cdc.stack.java import java_executable
+from cdc.stack.part import LOOPBACK, Command, Place, StackError
+
+_HEAP = ("-Xms256m", "-Xmx512m")
+_LOG4J = """\
+Configuration:
+  status: warn
+  Appenders:
+    Console:
+      name: out
+      PatternLayout: {pattern: "%d{ISO8601} %p %c{1} %m%n"}
+  Loggers:
+    Root:
+      level: info
+      AppenderRef: {ref: out}
+    Logger:
+      - {name: kafka.request.logger, level: warn}
+      - {name: org.apache.kafka.clients, level: warn}
+      - {name: kafka.log.LogCleaner, level: warn}
+"""
+_SETTINGS = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "inter.broker.listener.name": "BROKER",
+    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,BROKER:PLAINTEXT",
+    "auto.create.topics.enable": "false",
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "4",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    # The cleaner looks often, so that compaction can be watched; what a topic keeps is the topic's own setting.
+    "log.cleaner.backoff.ms": "250",
+    "log.segment.delete.delay.ms": "1000",
+    "log.retention.hours": "-1",
+    # A topic may ask for records up to this size, by max.message.bytes.
+    "replica.fetch.max.bytes": "268435456",
+    "socket.request.max.bytes": "300000000",
+    "controlled.shutdown.enable": "false",
+}
+
+
+class KafkaPart:
+    """One broker that is its own controller. Topics are never made by themselves."""
+
+    def __init__(self, place: Place, jars: Path) -> None:
+        self.place = place
+        self._jars = jars
+        self._admin: AdminClient | None = None
+
+    def prepare(self) -> Command:
+        folder = self.place.folder
+        folder.mkdir(parents=True, exist_ok=True)
+        properties = folder / "server.properties"
+        properties.write_text(self._properties(), encoding="utf-8")
+        (folder / "log4j2.yaml").write_text(_LOG4J, encoding="utf-8")
+        if not (folder / "data" / "meta.properties").exists():
+            self._format(properties)
+        return Command(argv=[*self._java(), "kafka.Kafka", str(properties)], stop_timeout_s=15)
+
+    def ready(self) -> bool:
+        if self._admin is None:
+            # A broker that is not there yet is no news.
+            settings: dict[str, Any] = {"bootstrap.servers": self._address, "log_level": 0, "error_cb": _not_yet}
+            self._admin = AdminClient(settings)
+        try:
+            ready = len(self._admin.list_topics(timeout=1).brokers) > 0
+        except KafkaException:
+            return False
+        if ready:
+            self._admin = None
+        return ready
+
+    def connection(self) -> dict[str, str]:
+        return {"bootstrap_servers": self._address}
+
+    @property
+    def _address(self) -> str:
+        return f"{LOOPBACK}:{self.place.ports['kafka']}"
+
+    def _properties(self) -> str:
+        controller = f"{LOOPBACK}:{self.place.ports['kafka_controller']}"
+        settings = _SETTINGS | {
+            "listeners": f"BROKER://{self._address},CONTROLLER://{controller}",
+            "advertised.listeners": f"BROKER://{self._address}",
+            "controller.quorum.voters": f"1@{controller}",
+            "log.dirs": str(self.place.folder / "data"),
+        }
+        return "".join(f"{name}={value}\n" for name, value in settings.items())
+
+    def _java(self) -> list[str]:
+        log_settings = f"-Dlog4j2.configurationFile={self.place.folder / 'log4j2.yaml'}"
+        return [str(java_executable()), *_HEAP, "-XX:-UsePerfData", log_settings, "-cp", f"{self._jars}/*"]
+
+    def _format(self, properties: Path) -> None:
+        cluster_id = urlsafe_b64encode(secrets.token_bytes(16)).rstrip(b"=").decode()
+        # The tool takes an argument with a leading dash for an option.
+        cluster_id = "h" + cluster_id[1:]
+        command = [*self._java(), "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(properties)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            self.place.log.write_text(done.stdout + done.stderr, encoding="utf-8")
+            raise StackError("Kafka's storage could not be formatted", hint=f"see {self.place.log}")
+
+
+def _not_yet(_error: object) -> None:
+    """Connection errors while the broker starts; ``ready`` says the same."""

@@ -1,0 +1,2 @@
+-- name: database_exists
+select from pg_database where datname = %s

@@ -1,0 +1,271 @@
+"""How far everything is: pure, from what was read to what ``cdc status`` shows, and which limits are passed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from cdc.checks.facts import ServerFacts, SlotFacts
+from cdc.lsn import Lsn
+from cdc.progress import Watermark
+from cdc.reference import size_text
+from cdc.settings import LimitSettings
+from cdc.state import SlotState, SnapshotState
+
+QUIET_BYTES = 64 * 1024
+"""WAL that a quiet server writes by itself between two keepalives: no lag in seconds is read out of it."""
+
+
+class Mark(NamedTuple):
+    """A progress record and when the broker took it."""
+
+    epoch: int
+    lsn: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFacts:
+    """The source's side: where it is, the server, the slot (None: there is none)."""
+
+    address: str
+    server: ServerFacts
+    slot: SlotFacts | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkFacts:
+    """One store: its watermark (None: it has none yet) and its parked keys; ``error`` when it did not answer."""
+
+    name: str
+    kind: str
+    watermark: Watermark | None = None
+    parked: int = 0
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusFacts:
+    """Everything read. ``marks``: the newest progress records, oldest first. ``source_error``: it did not answer."""
+
+    name: str
+    slot_name: str
+    now_ms: int
+    source: SourceFacts | None
+    source_error: str | None
+    slot: SlotState | None
+    snapshot: SnapshotState | None
+    marks: Sequence[Mark]
+    sinks: Sequence[SinkFacts]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkStatus:
+    """One line of the table. ``state``: ``consistent``, ``bootstrapping`` (the first snapshot does not all show
+    yet), ``filling`` (reading the log from its beginning), ``empty``, ``unreachable``."""
+
+    name: str
+    kind: str
+    state: str
+    lsn: int | None
+    lag_bytes: int | None
+    lag_s: float | None
+    parked: int
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """What is shown. ``passed``: one sentence per limit passed or fault seen; empty when all is well."""
+
+    name: str
+    epoch: int | None
+    address: str | None
+    slot_name: str
+    slot: SlotFacts | None
+    wal_lsn: int | None
+    log_lsn: int | None
+    lag_bytes: int | None
+    lag_s: float | None
+    snapshot: str
+    snapshot_rows: int
+    sinks: Sequence[SinkStatus] = field(default=())
+    passed: Sequence[str] = field(default=())
+
+    def document(self) -> dict[str, Any]:
+        """As ``cdc status --json`` prints it."""
+        slot = self.slot
+        return {
+            "name": self.name,
+            "epoch": self.epoch,
+            "source": {"address": self.address, "wal_lsn": _lsn(self.wal_lsn)},
+            "slot": None
+            if slot is None
+            else {
+                "name": slot.slot,
+                "active_pid": slot.active_pid,
+                "wal_status": slot.wal_status,
+                "confirmed_flush_lsn": _lsn(slot.confirmed_flush_lsn),
+                "retained_bytes": slot.retained_bytes,
+                "safe_wal_bytes": slot.safe_wal_bytes,
+            },
+            "log": {"lsn": _lsn(self.log_lsn), "lag_bytes": self.lag_bytes, "lag_seconds": self.lag_s},
+            "snapshot": {"state": self.snapshot, "rows": self.snapshot_rows},
+            "sinks": {
+                sink.name: {
+                    "kind": sink.kind,
+                    "state": sink.state,
+                    "lsn": _lsn(sink.lsn),
+                    "lag_bytes": sink.lag_bytes,
+                    "lag_seconds": sink.lag_s,
+                    "parked": sink.parked,
+                    "error": sink.error,
+                }
+                for sink in self.sinks
+            },
+            "passed": list(self.passed),
+        }
+
+
+def status_of(facts: StatusFacts, limits: LimitSettings) -> Status:
+    """Judge what was read against the limits."""
+    source, newest = facts.source, facts.marks[-1] if facts.marks else None
+    wal_lsn = source.server.wal_lsn if source is not None else None
+    lag_bytes = _behind(wal_lsn, newest.lsn if newest else facts.slot.consistent_point if facts.slot else None)
+    lag_s = _log_lag_s(facts, lag_bytes)
+    sinks = tuple(_sink_status(sink, facts, wal_lsn, lag_s) for sink in facts.sinks)
+    shown = Status(
+        name=facts.name,
+        epoch=facts.slot.epoch if facts.slot is not None else None,
+        address=source.address if source is not None else None,
+        slot_name=facts.slot_name,
+        slot=source.slot if source is not None else None,
+        wal_lsn=wal_lsn,
+        log_lsn=newest.lsn if newest is not None else None,
+        lag_bytes=lag_bytes,
+        lag_s=lag_s,
+        snapshot=facts.snapshot.state if facts.snapshot is not None else "none",
+        snapshot_rows=facts.snapshot.rows if facts.snapshot is not None else 0,
+        sinks=sinks,
+    )
+    return replace(shown, passed=tuple(_passed(shown, facts, limits)))
+
+
+def lag_seconds(marks: Sequence[Mark], held: tuple[int, int], now_ms: int) -> float:
+    """How long ago the log first held more than ``held`` (epoch, lsn); 0 when it holds no more.
+
+    >>> marks = [Mark(1, 10, 1000), Mark(1, 20, 2000), Mark(1, 30, 3000)]
+    >>> lag_seconds(marks, (1, 10), 5000), lag_seconds(marks, (1, 30), 5000), lag_seconds(marks, (1, 0), 5000)
+    (3.0, 0.0, 4.0)
+    """
+    newer = (mark.at_ms for mark in marks if (mark.epoch, mark.lsn) > held)
+    first = next(newer, None)
+    return max(0.0, (now_ms - first) / 1000) if first is not None else 0.0
+
+
+def size(count: int | None) -> str:
+    """Bytes for people.
+
+    >>> size(0), size(300), size(20_000), size(3_000_000), size(None)
+    ('0 B', '300 B', '19.5 kB', '2.9 MB', '?')
+    """
+    if count is None:
+        return "?"
+    for unit, one in (("GB", 1024**3), ("MB", 1024**2), ("kB", 1024)):
+        if count >= one:
+            return f"{count / one:.1f} {unit}"
+    return f"{count} B"
+
+
+def age(seconds: float | None) -> str:
+    """Seconds for people.
+
+    >>> age(0.04), age(12.34), age(600), age(90_000), age(None)
+    ('0.0 s', '12.3 s', '10 min', '25 h', '?')
+    """
+    if seconds is None:
+        return "?"
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
+
+
+def _log_lag_s(facts: StatusFacts, lag_bytes: int | None) -> float | None:
+    if lag_bytes is None:
+        return None
+    if lag_bytes <= QUIET_BYTES and facts.marks and facts.source and facts.source.slot and facts.source.slot.active_pid:
+        return 0.0
+    return max(0.0, (facts.now_ms - facts.marks[-1].at_ms) / 1000) if facts.marks else None
+
+
+def _sink_status(sink: SinkFacts, facts: StatusFacts, wal_lsn: int | None, log_lag_s: float | None) -> SinkStatus:
+    held = sink.watermark
+    if sink.error is not None or held is None:
+        state = "unreachable" if sink.error is not None else "empty"
+        return SinkStatus(
+            name=sink.name,
+            kind=sink.kind,
+            state=state,
+            lsn=None,
+            lag_bytes=None,
+            lag_s=None,
+            parked=sink.parked,
+            error=sink.error,
+        )
+    behind_log_s = lag_seconds(facts.marks, (held.epoch, held.lsn), facts.now_ms)
+    return SinkStatus(
+        name=sink.name,
+        kind=sink.kind,
+        state=_state(held, facts),
+        lsn=held.lsn,
+        lag_bytes=_behind(wal_lsn, held.lsn),
+        lag_s=max(behind_log_s, log_lag_s or 0.0),
+        parked=sink.parked,
+    )
+
+
+def _state(held: Watermark, facts: StatusFacts) -> str:
+    if held.lsn == 0:
+        return "filling"
+    snapshot = facts.snapshot
+    if snapshot is None or snapshot.state != "complete" or held.lsn <= snapshot.last_cut_lsn:
+        return "bootstrapping"
+    return "consistent"
+
+
+def _passed(shown: Status, facts: StatusFacts, limits: LimitSettings) -> Iterator[str]:
+    if facts.source_error is not None:
+        yield facts.source_error
+    yield from _slot_faults(shown, facts)
+    if shown.lag_bytes is not None and shown.lag_bytes > limits.lag_bytes:
+        yield f"the log is {size(shown.lag_bytes)} behind the source; the limit is {size_text(limits.lag_bytes)}"
+    limit_s = limits.lag.total_seconds()
+    for sink in shown.sinks:
+        if sink.error is not None:
+            yield f"{sink.name}: {sink.error}"
+        elif sink.lag_s is not None and sink.lag_s > limit_s and sink.state != "filling":
+            yield f"{sink.name} is {age(sink.lag_s)} behind; the limit is {age(limit_s)}"
+        if sink.parked:
+            keys = "1 key is" if sink.parked == 1 else f"{sink.parked} keys are"
+            yield f"{sink.name}: {keys} parked in the dead letters"
+
+
+def _slot_faults(shown: Status, facts: StatusFacts) -> Iterator[str]:
+    slot = shown.slot
+    if facts.source is None or facts.slot is None:
+        return
+    if slot is None:
+        yield f"the slot {facts.slot_name} is gone"
+    elif slot.wal_status in ("lost", "unreserved") or slot.invalidation_reason:
+        yield f"the slot {slot.slot} is {slot.invalidation_reason or slot.wal_status}"
+    elif slot.active_pid is None and shown.snapshot == "complete":
+        yield f"nobody reads the slot {slot.slot}: cdc run is not running"
+
+
+def _behind(wal_lsn: int | None, lsn: int | None) -> int | None:
+    return max(0, wal_lsn - lsn) if wal_lsn is not None and lsn is not None else None
+
+
+def _lsn(value: int | None) -> str | None:
+    return str(Lsn(value)) if value is not None else None

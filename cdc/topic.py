@@ -1,0 +1,102 @@
+"""Names of topics and the partition of a key.
+
+A topic per table is ``<name>.<schema>.<table>``; characters Kafka does not take become ``_`` as in Debezium,
+so two tables can collide: :func:`collisions` finds them before anything is made.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import NamedTuple
+
+_REFUSED = re.compile(r"[^a-zA-Z0-9._-]")
+_NAME_BYTES = 249
+"""Kafka's longest topic name."""
+
+
+class TableName(NamedTuple):
+    """A table by schema and name, exactly as the catalog has them.
+
+    >>> str(TableName("public", "orders"))
+    'public.orders'
+    """
+
+    schema: str
+    table: str
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.table}"
+
+
+def table_topic(name: str, table: TableName) -> str:
+    """The topic of a table.
+
+    >>> table_topic("shop", TableName("public", "order items"))
+    'shop.public.order_items'
+    """
+    return _REFUSED.sub("_", f"{name}.{table.schema}.{table.table}")
+
+
+def schema_topic(name: str) -> str:
+    return f"{name}.schema"
+
+
+def state_topic(name: str) -> str:
+    return f"{name}.state"
+
+
+def progress_topic(name: str) -> str:
+    return f"{name}.progress"
+
+
+def dead_topic(name: str) -> str:
+    return f"{name}.dead"
+
+
+def reserved_topics(name: str) -> frozenset[str]:
+    """Topics of the pipeline itself; a table whose topic is one of these is refused."""
+    return frozenset({schema_topic(name), state_topic(name), progress_topic(name), dead_topic(name), f"{name}.message"})
+
+
+def collisions(name: str, topics: Iterable[tuple[TableName, str]]) -> list[str]:
+    """One sentence per topic that two tables (or a table and the pipeline) would share, or that Kafka refuses."""
+    users: dict[str, list[str]] = defaultdict(list)
+    for table, topic in topics:
+        users[topic].append(str(table))
+    found = []
+    for topic, tables in sorted(users.items()):
+        if len(tables) > 1:
+            found.append(f"the tables {' and '.join(sorted(tables))} would share the topic {topic}")
+        if topic in reserved_topics(name):
+            found.append(f"the table {tables[0]} would use the reserved topic {topic}")
+        if len(topic) > _NAME_BYTES:
+            found.append(f"the topic of {tables[0]} would be longer than {_NAME_BYTES} characters")
+    return found
+
+
+def murmur2(data: bytes) -> int:
+    """Kafka's own murmur2 (32 bit, seed 0x9747b28c), as ``org.apache.kafka.common.utils.Utils`` has it.
+
+    For tests and small counts; the producing path uses confluent-kafka's C version of the same.
+
+    >>> murmur2(b"21")  # UtilsTest.testMurmur2: -973932308
+    3321034988
+    """
+    mask, mix, length = 0xFFFFFFFF, 0x5BD1E995, len(data)
+    h = (0x9747B28C ^ length) & mask
+    for i in range(0, length - 3, 4):
+        k = int.from_bytes(data[i : i + 4], "little") * mix & mask
+        k = (k ^ k >> 24) * mix & mask
+        h = (h * mix & mask) ^ k
+    rest = data[length & ~3 :]
+    if rest:
+        h = (h ^ int.from_bytes(rest, "little")) * mix & mask
+    h = (h ^ h >> 13) * mix & mask
+    return h ^ h >> 15
+
+
+def partition_of(key: bytes, partition_count: int) -> int:
+    """Java's default partition for a key."""
+    return (murmur2(key) & 0x7FFFFFFF) % partition_count

@@ -1,0 +1,51 @@
+"""Two spools against each other, part by part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pyarrow.compute as pc
+
+from cdc.verification.result import Kind
+from cdc.verification.spool import Spool
+
+
+class Difference(NamedTuple):
+    """A key in which the sides differ; ``pos``: the store's position, None where it knows nothing of the key."""
+
+    kind: Kind
+    key: str
+    pos: str | None
+
+
+def differences(source: Spool, store: Spool) -> Iterator[Difference]:
+    """Every key in which the store is not as the source; both spools are finished and have as many parts."""
+    for part in range(source.parts):
+        yield from _part_differences(source.part(part), store.part(part))
+
+
+def row_count(spool: Spool) -> int:
+    """Distinct keys with a row; a store may show a key twice while it is written to."""
+    return sum(
+        pc.count_distinct(table.filter(pc.is_valid(table["digest"]))["key"]).as_py()
+        for table in (spool.part(part) for part in range(spool.parts))
+    )
+
+
+def _part_differences(source: Any, store: Any) -> Iterator[Difference]:
+    held = store.rename_columns(["key", "held", "held_pos"])
+    joined = source.drop_columns(["pos"]).join(held, keys="key", join_type="full outer")
+    # Equal digests are equal rows, and two nulls are a row that neither side has.
+    same = pc.fill_null(pc.equal(joined["digest"], joined["held"]), False)
+    neither = pc.and_(pc.is_null(joined["digest"]), pc.is_null(joined["held"]))
+    differing = joined.filter(pc.invert(pc.or_(same, neither)))
+    for row in differing.to_pylist():
+        yield Difference(kind_of(row["digest"], row["held"]), row["key"], row["held_pos"])
+
+
+def kind_of(source: object | None, store: object | None) -> Kind:
+    """The kind of a difference, from what each side has (None: nothing)."""
+    if source is None:
+        return Kind.EXTRA
+    return Kind.MISSING if store is None else Kind.STALE

@@ -1,0 +1,94 @@
+"""What a verification finds, per store and table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from cdc.lsn import Lsn
+from cdc.topic import TableName
+
+SHOWN_KEYS = 5
+
+
+class Kind(StrEnum):
+    """How a store differs from the source in one key."""
+
+    MISSING = "missing"
+    """The source has the row, the store has not."""
+    EXTRA = "extra"
+    """The store has a row that the source has not."""
+    STALE = "stale"
+    """Both have the row, with other values."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Verdict:
+    """One store and one table. ``undecided``: keys that changed at every look, so that no look could tell.
+
+    ``source_rows`` and ``store_rows`` are of the last look at every row; ``keys`` holds the first few of each kind.
+    """
+
+    sink: str
+    table: TableName
+    source_rows: int = 0
+    store_rows: int = 0
+    counts: dict[Kind, int] = field(default_factory=lambda: dict.fromkeys(Kind, 0))
+    keys: dict[Kind, list[str]] = field(default_factory=lambda: {kind: [] for kind in Kind})
+    undecided: int = 0
+
+    def add(self, kind: Kind, key: str) -> None:
+        """Count one key."""
+        self.counts[kind] += 1
+        if len(self.keys[kind]) < SHOWN_KEYS:
+            self.keys[kind].append(key)
+
+    def restart(self, *, source_rows: int, store_rows: int) -> None:
+        """Forget what was counted: every row is compared again."""
+        self.source_rows, self.store_rows = source_rows, store_rows
+        self.counts = dict.fromkeys(Kind, 0)
+        self.keys = {kind: [] for kind in Kind}
+
+    @property
+    def differences(self) -> int:
+        return sum(self.counts.values())
+
+    def document(self) -> dict[str, Any]:
+        """As ``cdc verify --json`` prints it."""
+        return {
+            "sink": self.sink,
+            "table": str(self.table),
+            "source_rows": self.source_rows,
+            "store_rows": self.store_rows,
+            **{kind.value: count for kind, count in self.counts.items()},
+            "undecided": self.undecided,
+            "keys": {kind.value: keys for kind, keys in self.keys.items() if keys},
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """All verdicts. ``fence``: the LSN of the last cut that was needed; ``looks``: how many there were."""
+
+    verdicts: list[Verdict]
+    fence: int
+    looks: int
+
+    @property
+    def differences(self) -> int:
+        return sum(verdict.differences for verdict in self.verdicts)
+
+    @property
+    def undecided(self) -> int:
+        return sum(verdict.undecided for verdict in self.verdicts)
+
+    def document(self) -> dict[str, Any]:
+        """As ``cdc verify --json`` prints it."""
+        return {
+            "fence": str(Lsn(self.fence)),
+            "looks": self.looks,
+            "differences": self.differences,
+            "undecided": self.undecided,
+            "tables": [verdict.document() for verdict in self.verdicts],
+        }

@@ -1,0 +1,218 @@
+"""The looks: one at every row, then again and again at the keys that differed, until each is settled.
+
+A key counts as different only if it differed at two cuts and the store's position is below what the last cut
+surely contains. A store that has moved past the cut proves nothing; such a key is looked at again, and one that
+moves at every look (a counter row under load) is reported as undecided, never as different (hazard H93).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from cdc.canonical import CanonicalTable
+from cdc.clock import Clock
+from cdc.position import Position
+from cdc.schema import TableSchema
+from cdc.topic import TableName
+from cdc.verification.compare import Difference, differences, kind_of, row_count
+from cdc.verification.result import Report, Verdict
+from cdc.verification.spool import Spool, digest, part_count
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+KEYED_LOOK_KEYS = 20_000
+"""Up to so many differing keys of a table are looked up one by one; more are read whole again."""
+MAX_LOOKS = 8
+PAUSE_S = 0.25
+
+
+class Cut(NamedTuple):
+    """One state of the source. Every change committed below ``settled`` is in it, and none at or above ``fence``.
+
+    ``certain``: that every such change was visible has been proven, not only waited for.
+    """
+
+    fence: int
+    settled: int
+    certain: bool
+
+
+class SourceReader(Protocol):
+    """Reads the source at one cut at a time. Keys are store keys, rows canonical (:mod:`cdc.canonical`)."""
+
+    def cut(self) -> Cut:
+        """End the last cut and begin a new one."""
+
+    def rows(self, table: VerifiedTable) -> Iterator[tuple[Sequence[str], Sequence[bytes]]]:
+        """All rows of the table at this cut: keys and rows, in batches."""
+
+    def rows_of(self, table: VerifiedTable, keys: Sequence[str]) -> dict[str, bytes]:
+        """Those of these keys that have a row at this cut."""
+
+
+class Stored(Protocol):
+    """A version that a store holds; a deleted one is remembered by its position alone."""
+
+    @property
+    def pos(self) -> str: ...
+    @property
+    def row(self) -> bytes | None: ...
+
+
+class StoreReader(Protocol):
+    """The part of ``sinks.port.StoreReader`` that is used here."""
+
+    def scan(self, schema: TableSchema) -> Iterator[pa.RecordBatch]: ...
+
+    def get(self, schema: TableSchema, key: str) -> Stored | None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifiedTable:
+    """A table to compare: its shape now, its shape as the stores know it, about how many rows."""
+
+    shape: TableSchema
+    stored: TableSchema
+    rows: int
+    partitioned: bool = False
+
+    @property
+    def table(self) -> TableName:
+        return self.shape.table
+
+
+@dataclass(slots=True)
+class Pair:
+    """One store and one table on the way to a verdict. ``open``: keys to look at again; None: all of them."""
+
+    verdict: Verdict
+    table: VerifiedTable
+    reader: StoreReader
+    open: list[str] | None = None
+    left: int = field(default=1)
+
+
+class Watch(Protocol):
+    """Told how far a verification is."""
+
+    def reading(self, side: str, table: TableName, rows: int) -> None:
+        """``rows`` more rows of the table were read from ``side``: ``source`` or a sink."""
+
+    def looking(self, look: int, keys: int) -> None:
+        """Another look begins, at so many keys."""
+
+
+def verify(
+    source: SourceReader,
+    stores: Mapping[str, StoreReader],
+    tables: Mapping[str, Sequence[VerifiedTable]],
+    *,
+    epoch: int,
+    reached: Callable[[Cut], None],
+    clock: Clock,
+    watch: Watch,
+) -> Report:
+    """Compare each store with the source in its ``tables``.
+
+    ``reached`` returns when every store shows the cut's fence, and raises when that takes too long. Raises
+    what the readers raise; nothing is written anywhere but in a temporary folder.
+    """
+    pairs = [
+        Pair(Verdict(sink=sink, table=table.table), table, reader)
+        for sink, reader in stores.items()
+        for table in tables[sink]
+    ]
+    cut, look = Cut(0, 0, False), 0
+    while look < MAX_LOOKS and (waiting := [pair for pair in pairs if pair.left]):
+        look += 1
+        watch.looking(look, sum(pair.left for pair in waiting) if look > 1 else 0)
+        cut = source.cut()
+        reached(cut)
+        bound = Position(epoch, cut.settled, 0).text() if look > (1 if cut.certain else 2) else None
+        for table, together in _by_table(waiting):
+            _look(source, table, together, bound, watch)
+        if any(pair.left for pair in pairs):
+            clock.sleep(PAUSE_S * look)
+    for pair in pairs:
+        pair.verdict.undecided = pair.left
+    return Report(verdicts=[pair.verdict for pair in pairs], fence=cut.fence, looks=look)
+
+
+def _by_table(pairs: Iterable[Pair]) -> Iterator[tuple[VerifiedTable, list[Pair]]]:
+    groups: dict[TableName, list[Pair]] = {}
+    for pair in pairs:
+        groups.setdefault(pair.table.table, []).append(pair)
+    for group in groups.values():
+        yield group[0].table, group
+
+
+def _look(source: SourceReader, table: VerifiedTable, pairs: list[Pair], bound: str | None, watch: Watch) -> None:
+    """One look at one table in several stores. ``bound`` None: nothing counts yet."""
+    keyed = [pair for pair in pairs if pair.open is not None]
+    whole = [pair for pair in pairs if pair.open is None]
+    if keyed:
+        rows = source.rows_of(table, sorted({key for pair in keyed for key in pair.open or ()}))
+        for pair in keyed:
+            _settle(pair, _keyed_differences(pair, rows), bound)
+    if whole:
+        _look_whole(source, table, whole, bound, watch)
+
+
+def _keyed_differences(pair: Pair, rows: Mapping[str, bytes]) -> Iterator[Difference]:
+    canonical = CanonicalTable(pair.table.shape)
+    for key in pair.open or ():
+        held = pair.reader.get(pair.table.stored, key)
+        row = held.row if held is not None else None
+        stored = canonical.row(row) if row is not None else None
+        if stored != rows.get(key):
+            yield Difference(kind_of(rows.get(key), stored), key, held.pos if held is not None else None)
+
+
+def _look_whole(source: SourceReader, table: VerifiedTable, pairs: list[Pair], bound: str | None, watch: Watch) -> None:
+    parts = part_count(table.rows)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="cdc-verify-")))
+        read = stack.enter_context(Spool(folder, "source", parts))
+        for keys, rows in source.rows(table):
+            read.add(keys, [digest(row) for row in rows])
+            watch.reading("source", table.table, len(keys))
+        read.finish()
+        count = row_count(read)
+        for pair in pairs:
+            with Spool(folder, "store", parts) as held:
+                _fill(held, pair, watch)
+                # Everything is looked at anew, so nothing counted before stands.
+                pair.verdict.restart(source_rows=count, store_rows=row_count(held))
+                _settle(pair, differences(read, held), bound)
+
+
+def _fill(held: Spool, pair: Pair, watch: Watch) -> None:
+    canonical = CanonicalTable(pair.table.shape).row
+    for batch in pair.reader.scan(pair.table.stored):
+        rows = batch.column("row").to_pylist()
+        digests = [None if row is None else digest(canonical(row)) for row in rows]
+        keys: list[Any] = batch.column("key").to_pylist()
+        held.add(keys, digests, batch.column("pos").to_pylist())
+        watch.reading(pair.verdict.sink, pair.table.table, len(rows))
+    held.finish()
+
+
+def _settle(pair: Pair, found: Iterable[Difference], bound: str | None) -> None:
+    """Count what is proven, keep what is open for another look."""
+    moving: list[str] = []
+    left = 0
+    for difference in found:
+        if bound is not None and (difference.pos is None or difference.pos < bound):
+            pair.verdict.add(difference.kind, difference.key)
+            continue
+        left += 1
+        if left <= KEYED_LOOK_KEYS:
+            moving.append(difference.key)
+    pair.left = left
+    pair.open = moving if left <= KEYED_LOOK_KEYS else None

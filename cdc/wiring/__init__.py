@@ -1,0 +1,77 @@
+"""Where the edges are put together: the only package of ``cdc`` that imports connectors, snapshot, sinks and spark.
+
+Imports stand inside the functions, so that a command loads just what it uses. Each builder takes the
+settings and returns a thing ready to use; none keeps anything.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cdc.errors import ConfigError
+from cdc.topic import progress_topic, schema_topic, state_topic
+
+if TYPE_CHECKING:
+    from cdc.settings import Settings
+    from connectors.kafka.compacted import CompactedTopic
+    from connectors.kafka.schemas import SchemaRegistry
+    from connectors.postgres.session import Connection
+
+SIBLINGS = ("connectors", "snapshot", "sinks", "spark")
+
+
+def check_packages(home: Path | None = None) -> None:
+    """ConfigError when a folder of the user's hides one of the packages that live beside ``cdc``.
+
+    The five packages are flat, so somebody's own ``connectors/`` earlier on the path would be taken for ours.
+    """
+    home = home or Path(__file__).resolve().parent.parent.parent
+    for name in SIBLINGS:
+        spec = find_spec(name)
+        if spec is None or spec.origin is None:
+            raise ConfigError(f"headrace's package {name} is not installed beside cdc", hint="install headrace again")
+        found = Path(spec.origin).resolve().parent
+        if found.parent != home:
+            raise ConfigError(
+                f"another package called {name}, in {found}, hides headrace's own",
+                hint="start cdc from another folder, or take that one off PYTHONPATH",
+            )
+
+
+def open_source(settings: Settings, *, application_name: str = "cdc", autocommit: bool = True) -> Connection:
+    """A session with the source, its text format pinned. SourceError or ConfigError when there is none."""
+    from connectors.postgres.session import connect
+
+    return connect(settings.source, application_name=application_name, autocommit=autocommit)
+
+
+def require_broker(settings: Settings) -> None:
+    """LogError, at once, when no broker takes a connection."""
+    from connectors.kafka.reach import require_broker as reach
+
+    reach(settings.log)
+
+
+def open_state(settings: Settings) -> CompactedTopic:
+    """The pipeline's own memory."""
+    return _compacted(settings, state_topic(settings.name))
+
+
+def open_progress(settings: Settings) -> CompactedTopic:
+    """How far the log holds the source."""
+    return _compacted(settings, progress_topic(settings.name))
+
+
+def open_schemas(settings: Settings) -> SchemaRegistry:
+    """Every table's shapes, as the schema topic holds them now."""
+    from connectors.kafka.schemas import SchemaRegistry
+
+    return SchemaRegistry(_compacted(settings, schema_topic(settings.name)))
+
+
+def _compacted(settings: Settings, topic: str) -> CompactedTopic:
+    from connectors.kafka.compacted import CompactedTopic
+
+    return CompactedTopic(settings.log, topic)

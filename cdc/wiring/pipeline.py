@@ -1,0 +1,59 @@
+"""A pipeline's beginning and end: what ``cdc init`` makes and ``cdc drop`` removes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from cdc.errors import TopicError
+from cdc.state import TopicsState
+from cdc.topic import state_topic
+from cdc.wiring import open_source, open_state, require_broker
+
+if TYPE_CHECKING:
+    from cdc.settings import Settings
+    from connectors.kafka.admin import TopicAdmin
+    from connectors.prepare import Prepared
+
+
+def prepare_pipeline(settings: Settings) -> Prepared:
+    """Make or check publication, topics and shapes; see :func:`connectors.prepare.prepare`."""
+    from connectors.kafka.admin import TopicAdmin
+    from connectors.prepare import prepare
+
+    with closing(open_source(settings, application_name="cdc init")) as connection:
+        require_broker(settings)
+        return prepare(connection, settings, TopicAdmin(settings.log), open_state(settings))
+
+
+def drop_pipeline(settings: Settings, *, topics: bool) -> Iterator[str]:
+    """Drop slot and publication (and topics), a sentence at a time. ActiveError while something reads the slot."""
+    from connectors.kafka.admin import TopicAdmin
+    from connectors.postgres.publication import drop_publication
+    from connectors.postgres.slot import drop_slot
+
+    with closing(open_source(settings, application_name="cdc drop")) as connection:
+        there = drop_slot(connection, settings.slot)
+        yield f"slot {settings.slot}: {'dropped' if there else 'was not there'}"
+        there = drop_publication(connection, settings.publication)
+        yield f"publication {settings.publication}: {'dropped' if there else 'was not there'}"
+    if topics:
+        require_broker(settings)
+        yield _drop_topics(settings, TopicAdmin(settings.log))
+
+
+def _drop_topics(settings: Settings, admin: TopicAdmin) -> str:
+    state = state_topic(settings.name)
+    try:
+        known = TopicsState.find(open_state(settings).read())
+    except TopicError:
+        left = [topic for topic in admin.names() if topic.startswith(f"{settings.name}.") and topic != state]
+        if left:
+            return f"topics: {state} is not there, so these are left to be deleted by hand: {', '.join(left)}"
+        return f"topics: the pipeline {settings.name} has none"
+    names = set(known.topics) if known is not None else set()
+    admin.delete(sorted(names - {state}))
+    # Last, because it names the others: a drop that was cut short can be run again.
+    admin.delete([state])
+    return f"topics: {len(names | {state})} deleted"

@@ -1,0 +1,93 @@
+"""What ``cdc check`` asks the servers through."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING, Self
+
+from cdc.checks.facts import LogFacts, SourceFacts, StoreFacts, TopicFault
+from cdc.errors import TopicError
+from cdc.settings import DeltaSinkSettings, OpenSearchSinkSettings, RedisSinkSettings, Secret, Settings, SqlSinkSettings
+from cdc.state import SlotState, TopicsState
+from cdc.wiring import open_source, open_state, require_broker
+
+if TYPE_CHECKING:
+    from connectors.kafka.admin import TopicAdmin
+
+
+class ServerProbes:
+    """:class:`cdc.checks.preflight.Probes` on the real servers; connections open when first asked for."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._admin: TopicAdmin | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._admin = None
+
+    def state(self) -> tuple[TopicsState | None, SlotState | None]:
+        self._topics()
+        try:
+            held = open_state(self._settings).read()
+        except TopicError:
+            return None, None
+        return TopicsState.find(held), SlotState.find(held)
+
+    def source(self) -> SourceFacts:
+        from connectors.postgres.facts import read_source
+
+        with closing(open_source(self._settings)) as connection:
+            return read_source(connection, self._settings)
+
+    def log(self, topics: list[str], known: TopicsState | None) -> LogFacts:
+        from connectors.kafka.admin import pipeline_topic_specs, spec_problems, state_problems, table_topic_spec
+
+        log, admin = self._settings.log, self._topics()
+        specs = [*(table_topic_spec(log, t) for t in topics), *pipeline_topic_specs(log, self._settings.name)]
+        facts = admin.describe([spec.topic for spec in specs] + list(known.topics if known is not None else ()))
+        cluster_id = admin.cluster_id()
+        problems = state_problems(known, facts, cluster_id) if known is not None else []
+        problems += [p for spec in specs if spec.topic in facts for p in spec_problems(spec, facts[spec.topic])]
+        return LogFacts(
+            cluster_id=cluster_id,
+            present=tuple(sorted(facts)),
+            missing=tuple(spec.topic for spec in specs if spec.topic not in facts),
+            faults=tuple(TopicFault(p.message, p.hint, p.fatal) for p in problems),
+        )
+
+    def store(self, sink: str) -> StoreFacts:
+        from sinks.facts import delta_facts, opensearch_facts, redis_facts, sql_facts
+
+        match self._settings.sinks[sink]:
+            case RedisSinkSettings() as redis:
+                return redis_facts(redis.url, _revealed(redis.password))
+            case OpenSearchSinkSettings() as search:
+                return opensearch_facts(search.url, search.user, _revealed(search.password), search.ca_certs)
+            case DeltaSinkSettings() as delta:
+                secrets = {name: secret.reveal() for name, secret in delta.storage_secrets.items()}
+                return delta_facts(delta.path, {**delta.storage_options, **secrets})
+            case SqlSinkSettings() as sql:
+                return sql_facts(sql.url, _revealed(sql.password))
+
+    def _topics(self) -> TopicAdmin:
+        """The administration client, after one answer: a silent cluster is found out here, once."""
+        from connectors.kafka.admin import TopicAdmin
+
+        if self._admin is None:
+            require_broker(self._settings)
+            admin = TopicAdmin(self._settings.log)
+            admin.cluster_id()
+            self._admin = admin
+        return self._admin
+
+
+def open_probes(settings: Settings) -> ServerProbes:
+    """What ``cdc check`` asks the servers through."""
+    return ServerProbes(settings)
+
+
+def _revealed(secret: Secret | None) -> str | None:
+    return secret.reveal() if secret is not None else None

@@ -1,0 +1,1 @@
+"""The edges: Postgres, Kafka and Debezium."""

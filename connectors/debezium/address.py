@@ -1,0 +1,46 @@
+"""Where the database is, from ``[source] dsn``: ``key=value`` pairs for every database but MongoDB."""
+
+from __future__ import annotations
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from cdc.errors import ConfigError
+from cdc.settings import Settings
+
+
+def address(settings: Settings, default_port: int) -> dict[str, str]:
+    """host, port, user, dbname and whatever else the dsn says; ConfigError where the host or the user is missing."""
+    dsn = settings.source.dsn
+    try:
+        parts = {name: str(value) for name, value in conninfo_to_dict(dsn).items() if value is not None}
+    except psycopg.Error:
+        raise ConfigError(
+            "[source] dsn is not a list of key=value pairs",
+            hint=f'write it as dsn = "host=127.0.0.1 port={default_port} dbname=shop user=cdc"',
+        ) from None
+    if "password" in parts:
+        raise ConfigError("[source] dsn holds a password", hint="use [debezium] database_password")
+    for name in ("host", "user"):
+        if name not in parts:
+            raise ConfigError(f"[source] dsn names no {name}", hint=f"add {name}=... to it")
+    parts.setdefault("port", str(default_port))
+    return parts
+
+
+def connection_options(settings: Settings, default_port: int) -> dict[str, str]:
+    """``database.hostname``, ``database.port`` and ``database.user``."""
+    parts = address(settings, default_port)
+    return {
+        "database.hostname": parts["host"],
+        "database.port": parts["port"],
+        "database.user": parts["user"],
+    }
+
+
+def database_name(settings: Settings, default_port: int) -> str:
+    """The database of the dsn; ConfigError where it names none."""
+    parts = address(settings, default_port)
+    if "dbname" not in parts:
+        raise ConfigError("[source] dsn names no database", hint="add dbname=... to it")
+    return parts["dbname"]

@@ -1,0 +1,310 @@
+"""Kafka Connect's REST API: https, basic authentication, retries, and its errors as ours.
+
+Format: https://kafka.apache.org/documentation/#connect_rest (4.x), errors as ``{"error_code", "message"}``.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import requests
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
+
+from cdc.clock import SYSTEM_CLOCK, Clock
+from cdc.errors import CdcError, ConfigError, Exit, Retry
+from cdc.settings import DebeziumSettings
+
+_TIMEOUT_S = 30.0
+_ATTEMPTS = 8
+_UNREACHABLE_ATTEMPTS = 3
+
+
+class ConnectError(CdcError):
+    """Kafka Connect cannot be reached, does not answer as it should, or a task has failed."""
+
+    exit = Exit.UNAVAILABLE
+    retry = Retry.LATER
+
+
+class MissingConnector(ConfigError):
+    """There is no connector by this name."""
+
+
+class _Busy(Exception):
+    """An answer that passes: a rebalance (409) or a server's trouble (5xx)."""
+
+    def __init__(self, status: int, words: str) -> None:
+        super().__init__(words)
+        self.status = status
+        self.words = words
+
+
+class _Unreachable(Exception):
+    def __init__(self, refusal: CdcError) -> None:
+        super().__init__(refusal.message)
+        self.refusal = refusal
+
+
+def unencrypted(url: str) -> str | None:
+    """A warning where configurations and passwords would cross a network in clear text; else None."""
+    parts = urlsplit(url)
+    if parts.scheme != "http" or _is_loopback(parts.hostname or ""):
+        return None
+    return f"{url} is plain http to another host: configurations and the password can be read on the way"
+
+
+class ConnectClient:
+    """One Kafka Connect cluster. Every call raises ConnectError or ConfigError, with a hint, and never the password."""
+
+    def __init__(self, settings: DebeziumSettings, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        parts = urlsplit(settings.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigError(
+                f"[debezium] url is not the address of a REST API: {settings.url}",
+                hint='write it as url = "https://connect.example.com:8083"',
+            )
+        if parts.username or parts.password:
+            raise ConfigError("[debezium] url holds a login", hint="use [debezium] user and password")
+        self.url = settings.url.rstrip("/")
+        self._settings = settings
+        self._clock = clock
+        self._session = requests.Session()
+        # A proxy or a login from the environment is not for this server.
+        self._session.trust_env = False
+        if settings.ca_certs is not None:
+            if not Path(settings.ca_certs).exists():
+                raise ConfigError(f"[debezium] ca_certs: there is no file {settings.ca_certs}")
+            self._session.verify = settings.ca_certs
+
+    def close(self) -> None:
+        """Let the connections go."""
+        self._session.close()
+
+    def cluster(self) -> dict[str, Any]:
+        """``version``, ``commit`` and ``kafka_cluster_id``."""
+        return self._object("GET", "/")
+
+    def plugins(self) -> list[dict[str, Any]]:
+        """What the worker has installed: ``class``, ``type``, ``version``."""
+        return self._array("GET", "/connector-plugins?connectorsOnly=false")
+
+    def connectors(self) -> list[str]:
+        """Names of all connectors."""
+        return [str(name) for name in self._array("GET", "/connectors")]
+
+    def validate(self, config: Mapping[str, str]) -> dict[str, list[str]]:
+        """The server's own validation: option -> what is wrong with it. ConfigError for an unknown plugin."""
+        plugin = config["connector.class"]
+        try:
+            answer = self._object("PUT", f"/connector-plugins/{quote(plugin)}/config/validate", dict(config))
+        except MissingConnector:
+            raise self._unknown_plugin(plugin) from None
+        except ConnectError as error:
+            if "Failed to find any class" in error.message:
+                raise self._unknown_plugin(plugin) from None
+            raise
+        values = [entry["value"] for entry in answer.get("configs", [])]
+        return {value["name"]: list(value["errors"]) for value in values if value.get("errors")}
+
+    def running_config(self, name: str) -> dict[str, str]:
+        """The configuration in force; MissingConnector where there is none."""
+        return {
+            option: str(value) for option, value in self._object("GET", f"/connectors/{_path(name)}/config").items()
+        }
+
+    def put_config(self, name: str, config: Mapping[str, str]) -> None:
+        """Create the connector or replace its configuration. ConfigError with the server's words."""
+        self._object("PUT", f"/connectors/{_path(name)}/config", {**config, "name": name})
+
+    def status(self, name: str) -> dict[str, Any]:
+        """``connector`` and ``tasks`` with their ``state``, ``worker_id`` and ``trace``."""
+        return self._object("GET", f"/connectors/{_path(name)}/status")
+
+    def restart(self, name: str, *, failed_only: bool = True) -> None:
+        """Restart the connector and its tasks; by default those that failed."""
+        only = str(failed_only).lower()
+        self._call("POST", f"/connectors/{_path(name)}/restart?includeTasks=true&onlyFailed={only}")
+
+    def pause(self, name: str) -> None:
+        """Tasks stay, but read nothing."""
+        self._call("PUT", f"/connectors/{_path(name)}/pause")
+
+    def resume(self, name: str) -> None:
+        """Go on after :meth:`pause` or :meth:`stop`."""
+        self._call("PUT", f"/connectors/{_path(name)}/resume")
+
+    def stop(self, name: str) -> None:
+        """End the tasks; the connector and its offsets stay."""
+        self._call("PUT", f"/connectors/{_path(name)}/stop")
+
+    def offsets(self, name: str) -> list[dict[str, Any]]:
+        """``partition`` and ``offset`` of each source partition, as the connector stored them."""
+        return list(self._object("GET", f"/connectors/{_path(name)}/offsets").get("offsets", []))
+
+    def reset_offsets(self, name: str) -> None:
+        """Forget the offsets of a stopped connector."""
+        self._call("DELETE", f"/connectors/{_path(name)}/offsets")
+
+    def delete(self, name: str) -> None:
+        """Remove the connector; its slot, topics and offsets stay."""
+        self._call("DELETE", f"/connectors/{_path(name)}")
+
+    def _object(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
+        answer = self._call(method, path, body)
+        if not isinstance(answer, dict):
+            raise self._not_connect()
+        return answer
+
+    def _array(self, method: str, path: str) -> list[Any]:
+        answer = self._call(method, path)
+        if not isinstance(answer, list):
+            raise self._not_connect()
+        return answer
+
+    def _call(self, method: str, path: str, body: Any = None) -> Any:
+        try:
+            for attempt in self._retrying():
+                with attempt:
+                    return self._once(method, path, body)
+        except _Unreachable as failure:
+            raise failure.refusal from None
+        except _Busy as busy:
+            if busy.status == 409:
+                raise ConnectError(
+                    f"Kafka Connect at {self.url} is still rebalancing: {busy.words}", hint="try again in a moment"
+                ) from None
+            raise ConnectError(
+                f"Kafka Connect at {self.url} answers {busy.status}: {busy.words}", hint="its log says why"
+            ) from None
+        raise AssertionError("unreachable")
+
+    def _retrying(self) -> Retrying:
+        def stop(state: RetryCallState) -> bool:
+            failure = state.outcome.exception() if state.outcome is not None else None
+            limit = _UNREACHABLE_ATTEMPTS if isinstance(failure, _Unreachable) else _ATTEMPTS
+            return stop_after_attempt(limit)(state)
+
+        return Retrying(
+            sleep=self._clock.sleep,
+            stop=stop,
+            wait=wait_exponential(multiplier=0.25, max=4),
+            retry=retry_if_exception_type((_Busy, _Unreachable)),
+            reraise=True,
+        )
+
+    def _once(self, method: str, path: str, body: Any) -> Any:
+        try:
+            answer = self._session.request(
+                method,
+                self.url + path,
+                json=body,
+                auth=self._login(),
+                timeout=_TIMEOUT_S,
+                headers={"Accept": "application/json"},
+                allow_redirects=False,
+            )
+        except requests.exceptions.SSLError as error:
+            raise ConfigError(
+                f"Kafka Connect at {self.url} shows a certificate that is not trusted: {_reason(error)}",
+                hint="[debezium] ca_certs names the file of its certificate authority",
+            ) from None
+        except (OSError, requests.RequestException) as error:
+            raise _Unreachable(
+                ConnectError(
+                    f"Kafka Connect at {self.url} cannot be reached: {_reason(error)}",
+                    hint="check [debezium] url, and that the worker runs (cdc stack up --with connect)",
+                )
+            ) from None
+        return self._read(answer)
+
+    def _read(self, answer: requests.Response) -> Any:
+        if answer.status_code in (401, 403):
+            raise ConfigError(
+                f"Kafka Connect at {self.url} refuses the login ({answer.status_code})",
+                hint='set [debezium] user and password = "env:NAME" or "file:PATH"',
+            )
+        document = _json(answer)
+        if answer.ok and answer.status_code < 300:
+            return document
+        words = _words(document) or answer.reason
+        if answer.status_code == 409 or answer.status_code >= 500:
+            if "Failed to find any class" in words:
+                raise ConnectError(words)
+            raise _Busy(answer.status_code, words)
+        if answer.status_code == 404:
+            if document is None:
+                raise self._not_connect()
+            raise MissingConnector(
+                f"Kafka Connect at {self.url} says: {words}", hint="cdc connect deploy makes the connector"
+            )
+        raise ConfigError(
+            f"Kafka Connect refuses: {words}", hint="cdc connect validate names each option that does not fit"
+        )
+
+    def _login(self) -> tuple[str, str] | None:
+        if self._settings.user is None:
+            return None
+        return self._settings.user, self._settings.password.reveal() if self._settings.password is not None else ""
+
+    def _not_connect(self) -> ConfigError:
+        return ConfigError(
+            f"what answers at {self.url} is not Kafka Connect", hint="check [debezium] url: host, port and path"
+        )
+
+    def _unknown_plugin(self, plugin: str) -> ConfigError:
+        known = ", ".join(sorted(p["class"] for p in self.plugins() if p.get("type") == "source")) or "none"
+        return ConfigError(
+            f"Kafka Connect at {self.url} has no plugin {plugin}",
+            hint=f"put its jars into a folder of the worker's plugin.path and restart it; it has {known}",
+        )
+
+
+def _path(name: str) -> str:
+    return quote(name, safe="")
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _json(answer: requests.Response) -> Any:
+    if not answer.content:
+        return {}
+    try:
+        return answer.json()
+    except requests.exceptions.JSONDecodeError:
+        return None
+
+
+def _words(document: Any) -> str:
+    """The first line of the server's message: the rest is a list of options, or a trace."""
+    if not isinstance(document, dict):
+        return ""
+    lines = [line.strip() for line in str(document.get("message", "")).splitlines() if line.strip()]
+    if lines and lines[0].startswith("Connector configuration is invalid") and len(lines) > 1:
+        return "; ".join(line for line in lines[1:] if not line.startswith("You can also"))
+    return lines[0] if lines else ""
+
+
+def _reason(error: BaseException) -> str:
+    """The innermost words of a library's nested errors, without its object addresses."""
+    text = str(error)
+    if isinstance(error, requests.exceptions.Timeout):
+        return "no answer in time"
+    for known in ("Connection refused", "Name or service not known", "No route to host", "Connection reset"):
+        if known in text:
+            return known.lower()
+    if "CERTIFICATE_VERIFY_FAILED" in text:
+        return text.partition("CERTIFICATE_VERIFY_FAILED] ")[2].split("(_ssl")[0].strip() or "verification failed"
+    if "nodename nor servname" in text or "Temporary failure in name resolution" in text:
+        return "the host name is not known"
+    return type(error).__name__

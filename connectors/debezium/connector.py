@@ -1,0 +1,286 @@
+"""One pipeline's connector: deploy it, compare it, look at it, restart it, signal it, remove it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from confluent_kafka import Producer
+from psycopg import sql
+
+from cdc.clock import SYSTEM_CLOCK, Clock
+from cdc.errors import CdcError, ConfigError, UsageError
+from cdc.settings import Settings
+from cdc.sql import load
+from connectors.debezium import signals
+from connectors.debezium.client import ConnectClient, ConnectError, MissingConnector
+from connectors.debezium.config import (
+    ConnectorConfig,
+    changed_options,
+    connector_config,
+    connector_name,
+    debezium_settings,
+    signal_topic,
+)
+from connectors.debezium.epochs import next_epoch
+from connectors.debezium.signals import Signal
+from connectors.debezium.status import FAILED, STOPPED, ConnectorStatus, Lag, parse_status
+from connectors.debezium.topics import prepare_topics
+from connectors.kafka.admin import TopicAdmin, TopicSpec
+from connectors.kafka.clients import client_config
+from connectors.kafka.compacted import log_error
+from connectors.postgres.facts import read_server, read_slot
+from connectors.postgres.session import connect
+
+_POLL_S = 0.2
+_STEADY_POLLS = 5
+"""A connector that runs at so many looks in a row has started: right after an update the old tasks still show."""
+_OLD_FAULT_S = 10.0
+
+Change = tuple[str | None, str | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployed:
+    """What :meth:`Connector.deploy` did: ``created``, ``updated`` or ``unchanged``; option -> (before, now)."""
+
+    action: str
+    changes: dict[str, Change]
+    status: ConnectorStatus
+
+
+class Connector:
+    """The connector that the settings describe, on the Kafka Connect that they name.
+
+    Every method raises ConnectError or ConfigError with a hint; none shows a secret.
+    """
+
+    def __init__(self, settings: Settings, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._settings = settings
+        self._debezium = debezium_settings(settings)
+        self._clock = clock
+        self.name = connector_name(settings)
+        self.client = ConnectClient(self._debezium, clock=clock)
+
+    def wanted(self) -> ConnectorConfig:
+        """The configuration as the settings want it."""
+        return connector_config(self._settings)
+
+    def validate(self) -> dict[str, list[str]]:
+        """The server's own validation of it: option -> what is wrong."""
+        return self.client.validate({**self.wanted(), "name": self.name})
+
+    def deploy(self) -> Deployed:
+        """Create or update the connector and return when it runs; nothing is touched when nothing differs.
+
+        ConfigError where the server's validation finds a fault, ConnectError where the connector does not come
+        up in time or a task fails, in its own words.
+        """
+        wanted = self.wanted()
+        if self._settings.source.kind != "debezium":
+            raise ConfigError(
+                "[source] kind is not debezium: two writers in one topic would undo each other",
+                hint='set [source] kind = "debezium", and stop cdc run',
+            )
+        running = self._running()
+        old_fault = self._fault() if running is not None else ""
+        changes = changed_options(wanted, running or {})
+        if running is not None and not changes:
+            return Deployed(action="unchanged", changes={}, status=self._until_running())
+        self._refuse_invalid()
+        prepare_topics(self._settings)
+        self._make_signal_topic()
+        self.client.put_config(self.name, wanted)
+        action = "created" if running is None else "updated"
+        return Deployed(action=action, changes=changes, status=self._until_running(old_fault))
+
+    def diff(self) -> dict[str, Change]:
+        """option -> (running, wanted) where they differ, secrets masked; MissingConnector where none runs."""
+        return changed_options(self.wanted(), self.client.running_config(self.name))
+
+    def status(self) -> ConnectorStatus:
+        """State, tasks, stored offsets and the slot's lag (None where the source cannot be asked)."""
+        status = parse_status(self.client.status(self.name))
+        lag, unknown = self._lag()
+        return replace(status, offsets=tuple(self.client.offsets(self.name)), lag=lag, lag_unknown=unknown)
+
+    def restart(self, *, failed_only: bool = True) -> tuple[int, ...]:
+        """Restart what failed (or all); the numbers of the tasks restarted. Returns when the connector runs."""
+        before = parse_status(self.client.status(self.name))
+        tasks = tuple(task.task for task in (before.failed if failed_only else before.tasks))
+        if failed_only and not tasks and before.state != FAILED:
+            return ()
+        self.client.restart(self.name, failed_only=failed_only)
+        self._until_running(before.fault)
+        return tasks
+
+    def pause(self) -> None:
+        """Hold the tasks: the slot stays in use, and keeps WAL."""
+        self.client.pause(self.name)
+
+    def resume(self) -> ConnectorStatus:
+        """Go on after a pause or a stop; returns when it runs."""
+        self.client.resume(self.name)
+        return self._until_running()
+
+    def stop(self) -> None:
+        """End the tasks; returns when they have ended. The slot stays, and keeps WAL."""
+        self.client.stop(self.name)
+        self._until(lambda status: status.state == STOPPED and not status.tasks, "stop")
+
+    def offsets(self) -> list[dict[str, Any]]:
+        """The stored source offsets."""
+        return self.client.offsets(self.name)
+
+    def reset_offsets(self) -> int:
+        """Forget the offsets, so that the next start takes a new snapshot; the connector is left stopped.
+
+        Positions start over then, so records from here on belong to a new epoch, which is noted in the state
+        topic before the offsets go; returns it.
+        """
+        self.stop()
+        epoch = next_epoch(self._settings)
+        self.client.reset_offsets(self.name)
+        return epoch
+
+    def delete(self) -> None:
+        """Remove the connector, its stored offsets first (see there). Slot, publication and topics stay."""
+        self.reset_offsets()
+        self.client.delete(self.name)
+
+    def snapshot(self, tables: Iterable[str], *, blocking: bool = False, where: str | None = None) -> str:
+        """Ask for a snapshot of these tables while streaming; returns the signal's id."""
+        kind: signals.SnapshotKind = "blocking" if blocking else "incremental"
+        return self._send(signals.execute_snapshot(_new_id(), tables, kind=kind, where=where))
+
+    def snapshot_control(self, word: str, tables: Iterable[str] = ()) -> str:
+        """``stop``, ``pause`` or ``resume`` the running incremental snapshot; returns the signal's id."""
+        match word:
+            case "stop":
+                return self._send(signals.stop_snapshot(_new_id(), tables))
+            case "pause":
+                return self._send(signals.pause_snapshot(_new_id()))
+            case "resume":
+                return self._send(signals.resume_snapshot(_new_id()))
+        raise UsageError(f"there is no signal {word}", hint="snapshot, stop, pause or resume")
+
+    def _running(self) -> ConnectorConfig | None:
+        try:
+            return self.client.running_config(self.name)
+        except MissingConnector:
+            return None
+
+    def _refuse_invalid(self) -> None:
+        errors = self.validate()
+        if errors:
+            option, words = next(iter(errors.items()))
+            more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+            raise ConfigError(
+                f"Kafka Connect refuses {option}: {words[0].rstrip('.')}{more}",
+                hint="cdc connect validate lists every option that does not fit",
+            )
+
+    def _make_signal_topic(self) -> None:
+        config = {"cleanup.policy": "delete", "retention.ms": "604800000"}
+        factor = self._settings.log.replication_factor
+        TopicAdmin(self._settings.log).create(
+            [TopicSpec(topic=signal_topic(self._settings), partitions=1, replication_factor=factor, config=config)]
+        )
+
+    def _send(self, signal: Signal) -> str:
+        parse_status(self.client.status(self.name))  # a signal to nobody would wait unseen
+        if self._debezium.signal_table is not None and self._debezium.database == "postgres":
+            self._insert(signal, self._debezium.signal_table)
+        else:
+            self._produce(signal)
+        return signal.identifier
+
+    def _produce(self, signal: Signal) -> None:
+        failures: list[Any] = []
+        options = {"acks": "all", "message.timeout.ms": 20_000}
+        producer = Producer(client_config(self._settings.log, **options))
+        producer.produce(
+            signal_topic(self._settings),
+            key=self._settings.name.encode(),
+            value=signal.record(),
+            partition=0,
+            on_delivery=lambda error, _message: failures.append(error) if error is not None else None,
+        )
+        if producer.flush(25):
+            raise ConnectError("the signal was not taken by Kafka in time", hint="check [log] bootstrap_servers")
+        if failures:
+            raise log_error(failures[0], "sending the signal", self._settings.log)
+
+    def _insert(self, signal: Signal, table: str) -> None:
+        statement = sql.SQL(load("connectors.debezium")["send_signal"]).format(table=sql.Identifier(*table.split(".")))
+        with connect(self._settings.source) as session:
+            session.execute(statement, signal.row())
+
+    def _lag(self) -> tuple[Lag | None, str]:
+        """The slot's lag, or why it is not known."""
+        if self._debezium.database != "postgres":
+            return None, f"a {self._debezium.database} source has no slot"
+        try:
+            with connect(self._settings.source) as session:
+                server, slot = read_server(session), read_slot(session, self._settings.slot)
+        except CdcError as error:
+            return None, error.message
+        if slot is None:
+            return None, f"there is no slot {self._settings.slot}"
+        known = server.wal_lsn is not None and slot.confirmed_flush_lsn is not None
+        lag = Lag(
+            slot=slot.slot,
+            active=slot.active_pid is not None,
+            wal_status=slot.wal_status,
+            lag_bytes=(server.wal_lsn or 0) - (slot.confirmed_flush_lsn or 0) if known else None,
+            retained_bytes=slot.retained_bytes,
+        )
+        return lag, ""
+
+    def _fault(self) -> str:
+        try:
+            return parse_status(self.client.status(self.name)).fault
+        except MissingConnector:
+            return ""
+
+    def _until_running(self, old_fault: str = "") -> ConnectorStatus:
+        """``old_fault`` is what had failed before: it still shows for a moment, until the restart is noted."""
+        steady, began = 0, self._clock.monotonic()
+
+        def runs(status: ConnectorStatus) -> bool:
+            nonlocal steady, old_fault
+            steady = steady + 1 if status.runs else 0
+            if not status.fault or self._clock.monotonic() - began > _OLD_FAULT_S:
+                old_fault = ""
+            if status.fault and status.fault != old_fault:
+                raise ConnectError(
+                    f"the connector {self.name} failed: {status.fault}",
+                    hint="mend the cause, then cdc connect restart; the worker's log has the whole trace",
+                )
+            return steady >= _STEADY_POLLS
+
+        return self._until(runs, "run")
+
+    def _until(self, reached: Callable[[ConnectorStatus], bool], verb: str) -> ConnectorStatus:
+        deadline = self._clock.monotonic() + self._debezium.deploy_timeout.total_seconds()
+        words = "it has no status yet"
+        while self._clock.monotonic() < deadline:
+            try:
+                status = parse_status(self.client.status(self.name))
+            except MissingConnector:
+                status = None
+            if status is not None:
+                if reached(status):
+                    return status
+                words = f"it is {status.state} with {len(status.tasks)} tasks"
+            self._clock.sleep(_POLL_S)
+        raise ConnectError(
+            f"the connector {self.name} did not {verb} in {self._debezium.deploy_timeout.total_seconds():g} s: {words}",
+            hint="cdc connect status shows how it goes on; [debezium] deploy_timeout sets the time",
+        )
+
+
+def _new_id() -> str:
+    return str(uuid.uuid4())

@@ -1,0 +1,104 @@
+"""What Kafka Connect says of a connector, as plain values; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+RUNNING, FAILED, PAUSED, STOPPED = "RUNNING", "FAILED", "PAUSED", "STOPPED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskStatus:
+    """One task. ``trace``: the first line of its stack trace; ``cause``: the innermost one's, where it says more."""
+
+    task: int
+    state: str
+    worker: str
+    trace: str = ""
+    cause: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lag:
+    """How far the slot is behind: ``lag_bytes`` from confirmed_flush_lsn, ``retained_bytes`` of WAL kept for it."""
+
+    slot: str
+    active: bool
+    wal_status: str | None
+    lag_bytes: int | None
+    retained_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectorStatus:
+    """The connector, its tasks, its stored offsets and, for Postgres, its slot."""
+
+    name: str
+    state: str
+    worker: str
+    trace: str = ""
+    tasks: tuple[TaskStatus, ...] = ()
+    offsets: tuple[dict[str, Any], ...] = field(default=())
+    lag: Lag | None = None
+    lag_unknown: str = ""
+    """Why there is no lag."""
+
+    @property
+    def failed(self) -> tuple[TaskStatus, ...]:
+        return tuple(task for task in self.tasks if task.state == FAILED)
+
+    @property
+    def runs(self) -> bool:
+        """Whether the connector and at least one task run, and none has failed."""
+        return self.state == RUNNING and bool(self.tasks) and all(task.state == RUNNING for task in self.tasks)
+
+    @property
+    def fault(self) -> str:
+        """What went wrong, in the server's words; empty where nothing did."""
+        if self.state == FAILED:
+            return self.trace
+        return next((task.cause or task.trace for task in self.failed), "")
+
+    def document(self) -> dict[str, Any]:
+        """As ``cdc connect status --json`` prints it."""
+        return asdict(self)
+
+
+def parse_status(document: Mapping[str, Any]) -> ConnectorStatus:
+    """``GET /connectors/NAME/status``."""
+    connector = document["connector"]
+    return ConnectorStatus(
+        name=document["name"],
+        state=connector["state"],
+        worker=connector.get("worker_id", ""),
+        trace=_first_line(connector.get("trace", "")),
+        tasks=tuple(
+            TaskStatus(
+                task=task["id"],
+                state=task["state"],
+                worker=task.get("worker_id", ""),
+                trace=_first_line(task.get("trace", "")),
+                cause=_cause(task.get("trace", "")),
+            )
+            for task in document.get("tasks", ())
+        ),
+    )
+
+
+def _first_line(trace: str) -> str:
+    return trace.strip().splitlines()[0].strip() if trace.strip() else ""
+
+
+def _cause(trace: str) -> str:
+    """The last ``Caused by`` that says something, without its class's package.
+
+    >>> _cause("a.B: outer\\n\\tat x\\nCaused by: org.c.PSQLException: no slot\\n\\tat y\\n")
+    'PSQLException: no slot'
+    """
+    causes = [line.removeprefix("Caused by: ").strip() for line in trace.splitlines() if line.startswith("Caused by: ")]
+    if not causes:
+        return ""
+    name, colon, words = causes[-1].partition(": ")
+    return f"{name.rsplit('.', 1)[-1]}{colon}{words}"

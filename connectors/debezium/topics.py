@@ -1,0 +1,71 @@
+"""The topics of a pipeline that Debezium fills, made as the native capture's are, so that the same sinks read them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cdc.errors import ConfigError
+from cdc.settings import DebeziumSettings, Settings
+from cdc.state import TopicsState
+from cdc.topic import TableName, collisions, state_topic, table_topic
+from connectors.kafka.admin import (
+    TopicAdmin,
+    pipeline_topic_specs,
+    raise_first,
+    spec_problems,
+    table_topic_spec,
+    topics_state,
+)
+from connectors.kafka.compacted import CompactedTopic
+
+
+def named_tables(settings: Settings) -> dict[TableName, str]:
+    """table -> topic, for the tables that the settings name; a pattern names none."""
+    database = _database(settings)
+    tables: dict[TableName, str] = {}
+    for text in settings.source.tables:
+        if "*" in text:
+            continue
+        schema, _, table = text.rpartition(".")
+        name = TableName(schema, table)
+        # SQL Server's topics carry the database before the schema.
+        placed = name if database is None else TableName(f"{database}.{schema}", table)
+        tables[name] = settings.source.topics.get(text) or table_topic(settings.name, placed)
+    return tables
+
+
+def prepare_topics(settings: Settings) -> list[str]:
+    """Make the pipeline's topics and those of the tables that are named, check the ones that exist, and note them in
+    ``<name>.state`` for the sinks; returns those made now. Safe to repeat.
+
+    TopicError for a topic that exists otherwise, ConfigError where two tables would share one.
+    """
+    tables = named_tables(settings)
+    for problem in collisions(settings.name, tables.items()):
+        raise ConfigError(problem, hint='[source.topics] gives one of them another: "schema.table" = "topic"')
+    admin = TopicAdmin(settings.log)
+    own = pipeline_topic_specs(settings.log, settings.name)
+    specs = [*own, *(table_topic_spec(settings.log, topic) for topic in tables.values())]
+    made = admin.create(specs)
+    facts = admin.describe(spec.topic for spec in specs)
+    state = CompactedTopic(settings.log, state_topic(settings.name))
+    admin.end_offsets({state_topic(settings.name): 1})  # returns when a topic made a moment ago has its leader
+    known = TopicsState.find(state.read())
+    for spec in specs:
+        if known is None or spec.topic not in known.topics:
+            raise_first(spec_problems(spec, facts[spec.topic]))
+    names = {str(table): topic for table, topic in tables.items()}
+    noted = topics_state(facts, names, admin.cluster_id(), settings.log.encoding)
+    if known is not None:
+        noted = replace(noted, topics={**noted.topics, **known.topics}, tables={**known.tables, **names})
+    if noted != known:
+        state.write([(noted.key(), noted.to_json())])
+    return made
+
+
+def _database(settings: Settings) -> str | None:
+    debezium: DebeziumSettings | None = settings.debezium
+    if debezium is None or debezium.database != "sqlserver":
+        return None
+    parts = dict(part.split("=", 1) for part in settings.source.dsn.split() if "=" in part)
+    return parts.get("dbname")

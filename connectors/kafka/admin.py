@@ -1,0 +1,338 @@
+"""Topics: made explicitly, and checked against what they were made as.
+
+A topic that a broker made by itself, a raised partition count or a topic made anew under an old name would
+each break the order silently (hazards H61, H62, H63, H89), so facts are compared before anything is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its __init__ re-exports without saying so
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+from tenacity import Retrying, retry_if_exception, retry_if_result, stop_after_delay, wait_fixed
+
+from cdc.errors import LogError, TopicError
+from cdc.progress import Offsets
+from cdc.settings import LogSettings
+from cdc.state import TopicsState
+from cdc.topic import dead_topic, progress_topic, schema_topic, state_topic
+from connectors.kafka.clients import client_config
+from connectors.kafka.compacted import leaderless, log_error
+
+_TIMEOUT_S = 15.0
+_MB = 1024**2
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSpec:
+    """A topic as it is to be. ``config`` are topic settings by Kafka's names."""
+
+    topic: str
+    partitions: int
+    replication_factor: int
+    config: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicFacts:
+    """A topic as the broker describes it. ``topic_id`` differs for a topic made anew."""
+
+    topic: str
+    topic_id: str
+    partitions: int
+    replication_factor: int
+    config: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicProblem:
+    """One fault of a topic, what fixes it, and whether capture must not run with it."""
+
+    topic: str
+    message: str
+    hint: str
+    fatal: bool = True
+
+
+def table_topic_spec(settings: LogSettings, topic: str) -> TopicSpec:
+    """The topic of one table: compacted, deletes kept for the replay window."""
+    return TopicSpec(
+        topic=topic,
+        partitions=settings.partitions,
+        replication_factor=settings.replication_factor,
+        config={
+            "cleanup.policy": "compact",
+            "delete.retention.ms": str(_ms(settings.replay_window)),
+            "min.compaction.lag.ms": str(_ms(settings.min_compaction_lag)),
+            "max.message.bytes": str(settings.max_message_bytes),
+            **_durability(settings),
+        },
+    )
+
+
+def pipeline_topic_specs(settings: LogSettings, name: str) -> list[TopicSpec]:
+    """The pipeline's own topics: state, schema and progress compacted; dead letters kept until dealt with."""
+    size = str(max(_MB, settings.max_message_bytes))
+    compact = {"cleanup.policy": "compact", "max.message.bytes": size, **_durability(settings)}
+    # Progress is written up to ten times a second, and read at every start.
+    churning = compact | {"segment.bytes": str(4 * _MB), "segment.ms": "600000", "min.cleanable.dirty.ratio": "0.1"}
+    # A dead letter holds the refused record and the reason, so it is larger than the record was.
+    dead = compact | {"cleanup.policy": "delete", "retention.ms": "-1", "max.message.bytes": str(2 * int(size))}
+    return [
+        TopicSpec(topic=topic, partitions=1, replication_factor=settings.replication_factor, config=config)
+        for topic, config in (
+            (state_topic(name), compact),
+            (schema_topic(name), compact),
+            (progress_topic(name), churning),
+            (dead_topic(name), dead),
+        )
+    ]
+
+
+def spec_problems(spec: TopicSpec, facts: TopicFacts) -> list[TopicProblem]:
+    """Where a topic that exists differs from what it has to be. Stricter settings than ours are fine."""
+    found: list[TopicProblem] = []
+
+    def problem(message: str, hint: str, fatal: bool = True) -> None:
+        found.append(TopicProblem(topic=spec.topic, message=message, hint=hint, fatal=fatal))
+
+    if facts.partitions != spec.partitions:
+        problem(
+            f"the topic {spec.topic} has {facts.partitions} partitions, wanted are {spec.partitions}",
+            f"set [log] partitions = {facts.partitions}, or delete the topic if nothing needs it",
+        )
+    policy = spec.config["cleanup.policy"]
+    if _policy(facts.config.get("cleanup.policy", "")) != {policy}:
+        problem(
+            f"the topic {spec.topic} has cleanup.policy={facts.config.get('cleanup.policy')}, which must be {policy}",
+            _alter(spec.topic, "cleanup.policy", policy),
+        )
+    for option in ("delete.retention.ms", "min.compaction.lag.ms", "max.message.bytes"):
+        wanted, held = spec.config.get(option), facts.config.get(option)
+        if wanted is not None and held is not None and int(held) < int(wanted):
+            problem(
+                f"the topic {spec.topic} has {option}={held}, at least {wanted} is needed",
+                _alter(spec.topic, option, wanted),
+            )
+    if facts.config.get("unclean.leader.election.enable") == "true":
+        problem(
+            f"the topic {spec.topic} allows unclean leader election, which loses acknowledged records",
+            _alter(spec.topic, "unclean.leader.election.enable", "false"),
+            fatal=False,
+        )
+    return found
+
+
+def state_problems(state: TopicsState, facts: Mapping[str, TopicFacts], cluster_id: str) -> list[TopicProblem]:
+    """Where the topics differ from those that ``init`` made: gone, made anew, or with another partition count.
+
+    More partitions than at the start do no harm to the order, because a key's partition is computed from the
+    count in the state (H89); they stay empty. That is a problem to know of, not one to stop for.
+    """
+    if cluster_id != state.cluster_id:
+        message = f"the Kafka cluster is {cluster_id}, the pipeline was made on {state.cluster_id}"
+        return [TopicProblem(topic="", message=message, hint="point [log] bootstrap_servers at the first cluster")]
+    return [p for topic in sorted(state.topics) for p in _kept_problems(topic, state.topics[topic], facts.get(topic))]
+
+
+def _kept_problems(topic: str, made: Mapping[str, Any], facts: TopicFacts | None) -> list[TopicProblem]:
+    def problem(message: str, hint: str, fatal: bool = True) -> list[TopicProblem]:
+        return [TopicProblem(topic=topic, message=message, hint=hint, fatal=fatal)]
+
+    start_over = "what it held is gone: cdc drop --topics, empty the stores, then cdc init and cdc snapshot"
+    if facts is None:
+        return problem(f"the topic {topic} does not exist any more", start_over)
+    if facts.topic_id != made["id"]:
+        return problem(f"the topic {topic} was deleted and made anew", start_over)
+    if facts.partitions < made["partitions"]:
+        return problem(
+            f"the topic {topic} has {facts.partitions} partitions, made were {made['partitions']}", start_over
+        )
+    if facts.partitions > made["partitions"]:
+        return problem(
+            f"the topic {topic} was raised from {made['partitions']} to {facts.partitions} partitions",
+            "the new ones stay empty: keys stay where they are",
+            fatal=False,
+        )
+    return []
+
+
+def raise_first(problems: Iterable[TopicProblem]) -> None:
+    """TopicError for the first fatal problem, if there is one."""
+    for problem in problems:
+        if problem.fatal:
+            raise TopicError(problem.message, hint=problem.hint)
+
+
+class TopicAdmin:
+    """Questions to the cluster, and the making of topics. LogError when it does not answer within 15 s."""
+
+    def __init__(self, settings: LogSettings) -> None:
+        self._settings = settings
+        self._client = AdminClient(client_config(settings))
+
+    def cluster_id(self) -> str:
+        """The cluster's own id."""
+        described = self._wait(self._client.describe_cluster(request_timeout=_TIMEOUT_S), "asking for the cluster")
+        return str(described.cluster_id)
+
+    def names(self) -> list[str]:
+        """All topics that this login may see, in order."""
+        try:
+            return sorted(self._client.list_topics(timeout=_TIMEOUT_S).topics)
+        except KafkaException as error:
+            raise log_error(error.args[0], "listing topics", self._settings) from None
+
+    def topics(self) -> list[str]:
+        """Every topic of the cluster, by name."""
+        try:
+            return sorted(self._client.list_topics(timeout=_TIMEOUT_S).topics)
+        except KafkaException as error:
+            raise log_error(error.args[0], "asking for the topics", self._settings) from None
+
+    def create(self, specs: Iterable[TopicSpec]) -> list[str]:
+        """Make the topics that are missing; their names. One that exists is left as it is: check it after."""
+        wanted = [
+            NewTopic(
+                s.topic, num_partitions=s.partitions, replication_factor=s.replication_factor, config=dict(s.config)
+            )
+            for s in specs
+        ]
+        if not wanted:
+            return []
+        made = []
+        futures = self._client.create_topics(wanted, operation_timeout=_TIMEOUT_S, request_timeout=_TIMEOUT_S)
+        for topic, future in futures.items():
+            try:
+                future.result()
+                made.append(topic)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise log_error(error.args[0], f"making the topic {topic}", self._settings) from None
+        # The controller knows a new topic a moment before the brokers do, and those are asked for its facts.
+        wait = Retrying(
+            retry=retry_if_result(lambda known: len(known) < len(set(made))),
+            wait=wait_fixed(0.1),
+            stop=stop_after_delay(_TIMEOUT_S),
+            retry_error_callback=lambda _: {},
+        )
+        wait(self.describe, made)
+        return made
+
+    def delete(self, topics: Iterable[str]) -> None:
+        """Delete topics; a missing one is no error."""
+        topics = list(topics)
+        if not topics:
+            return
+        for topic, future in self._client.delete_topics(topics, operation_timeout=_TIMEOUT_S).items():
+            try:
+                future.result()
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise log_error(error.args[0], f"deleting the topic {topic}", self._settings) from None
+
+    def describe(self, topics: Iterable[str]) -> dict[str, TopicFacts]:
+        """The facts of those topics that exist."""
+        names = sorted(set(topics))
+        if not names:
+            return {}
+        described = {}
+        futures = self._client.describe_topics(TopicCollection(names), request_timeout=_TIMEOUT_S)
+        for topic, future in futures.items():
+            try:
+                described[topic] = future.result()
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise log_error(error.args[0], f"looking at the topic {topic}", self._settings) from None
+        configs = self._configs(described)
+        return {
+            topic: TopicFacts(
+                topic=topic,
+                topic_id=str(found.topic_id),
+                partitions=len(found.partitions),
+                replication_factor=min((len(p.replicas) for p in found.partitions), default=0),
+                config=configs[topic],
+            )
+            for topic, found in described.items()
+        }
+
+    def end_offsets(self, partitions: Mapping[str, int]) -> Offsets:
+        """topic -> partition -> the offset its next record gets, for all partitions of all topics in one call."""
+        asked = [TopicPartition(topic, p) for topic, count in partitions.items() for p in range(count)]
+        ends: dict[str, dict[int, int]] = {topic: {} for topic in partitions}
+        for where, offset in self._ends(asked) if asked else ():
+            ends[where.topic][where.partition] = offset
+        return ends
+
+    def _ends(self, asked: list[TopicPartition]) -> list[tuple[TopicPartition, int]]:
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+
+        def once() -> list[tuple[TopicPartition, int]]:
+            futures = self._client.list_offsets(dict.fromkeys(asked, latest), request_timeout=_TIMEOUT_S)
+            return [(where, future.result(_TIMEOUT_S + 5).offset) for where, future in futures.items()]
+
+        retrying = Retrying(
+            retry=retry_if_exception(leaderless), wait=wait_fixed(0.2), stop=stop_after_delay(_TIMEOUT_S), reraise=True
+        )
+        try:
+            return retrying(once)
+        except KafkaException as error:
+            raise log_error(error.args[0], "asking where topics end", self._settings) from None
+
+    def _configs(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
+        asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
+        if not asked:
+            return {}
+        futures = self._client.describe_configs(asked, request_timeout=_TIMEOUT_S)
+        found = {resource.name: self._wait(future, "asking for topic settings") for resource, future in futures.items()}
+        return {topic: {key: entry.value for key, entry in entries.items()} for topic, entries in found.items()}
+
+    def _wait(self, future: Future[_T], doing: str) -> _T:
+        try:
+            return future.result(_TIMEOUT_S + 5)
+        except KafkaException as error:
+            raise log_error(error.args[0], doing, self._settings) from None
+        except TimeoutError:
+            raise LogError(
+                f"{doing}: Kafka at {self._settings.bootstrap_servers} does not answer",
+                hint="check [log] bootstrap_servers and that the brokers run",
+            ) from None
+
+
+def topics_state(
+    facts: Mapping[str, TopicFacts], tables: Mapping[str, str], cluster_id: str, encoding: str
+) -> TopicsState:
+    """What ``init`` notes of the topics it made or found. ``tables``: table -> topic."""
+    topics = {topic: {"id": found.topic_id, "partitions": found.partitions} for topic, found in sorted(facts.items())}
+    return TopicsState(cluster_id=cluster_id, topics=topics, tables=dict(tables), encoding=encoding)
+
+
+def _durability(settings: LogSettings) -> dict[str, str]:
+    return {
+        "unclean.leader.election.enable": "false",
+        "min.insync.replicas": "2" if settings.replication_factor >= 3 else "1",
+    }
+
+
+def _policy(text: str) -> set[str]:
+    return {part.strip() for part in text.split(",") if part.strip()}
+
+
+def _ms(duration: timedelta) -> int:
+    return int(duration.total_seconds() * 1000)
+
+
+def _alter(topic: str, option: str, value: str) -> str:
+    return f"kafka-configs --alter --entity-type topics --entity-name {topic} --add-config {option}={value}"

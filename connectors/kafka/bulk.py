@@ -1,0 +1,99 @@
+"""A snapshot worker's way into Kafka: rows in bulk, beside other writers of the same partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, murmur2
+
+from cdc.errors import CdcError, LogError
+from cdc.ports import Headers
+from cdc.settings import LogSettings
+from connectors.kafka.clients import producer_config
+from connectors.kafka.refusal import refusal
+
+_FULL_WAIT_S = 0.02
+
+
+class BulkLog:
+    """:class:`cdc.ports.RecordLog` for one of several writers of a partition.
+
+    Offsets tell such a writer nothing, so only failures are reported, and an empty queue without one means
+    that all is held: what :meth:`acked` counts is what a :meth:`flush` has seen out.
+    """
+
+    def __init__(self, settings: LogSettings, *, memory_limit: int = 64 * 1024**2, **more: Any) -> None:
+        self._settings = settings
+        self._failure: CdcError | None = None
+        self._produced = 0
+        self._acked = 0
+        config = producer_config(settings) | {
+            "queue.buffering.max.kbytes": max(1024, memory_limit // 1024),
+            "linger.ms": 50,
+            "on_delivery": self._delivered,
+            "delivery.report.only.error": True,
+            **more,
+        }
+        self._producer = Producer(config)
+
+    def produce(self, topic: str, partition: int, key: bytes, value: bytes | None, headers: Headers) -> None:
+        while True:
+            try:
+                self._producer.produce(topic, value, key, partition, None, None, 0, list(headers))
+                break
+            except BufferError:
+                self.poll(_FULL_WAIT_S)
+            except KafkaException as error:
+                self._failure = refusal(error.args[0], topic, key, self._settings)
+                raise self._failure from None
+        self._produced += 1
+
+    def rows(self, topic: str, partition_count: int, pairs: Iterable[tuple[bytes, bytes]], headers: Headers) -> None:
+        """Hand over many rows that share their headers; the partition is each key's own."""
+        produce, fixed = self._producer.produce, list(headers)
+        for key, value in pairs:
+            while True:
+                try:
+                    produce(topic, value, key, murmur2(key, partition_count), None, None, 0, fixed)  # type: ignore[arg-type]
+                    break
+                except BufferError:
+                    self.poll(_FULL_WAIT_S)
+                except KafkaException as error:
+                    self._failure = refusal(error.args[0], topic, key, self._settings)
+                    raise self._failure from None
+            self._produced += 1
+
+    def acked(self) -> int:
+        self._raise_failure()
+        return self._acked
+
+    def poll(self, timeout_s: float) -> None:
+        self._producer.poll(timeout_s)
+        self._raise_failure()
+
+    def flush(self, timeout_s: float) -> None:
+        left = self._producer.flush(timeout_s)
+        self._raise_failure()
+        if left:
+            raise LogError(
+                f"{left} records unanswered by Kafka at {self._settings.bootstrap_servers} after {timeout_s:g} s",
+                hint="check that the brokers run",
+            )
+        self._acked = self._produced
+
+    def abort(self) -> None:
+        """Drop what is queued or in flight, for a writer that may not go on."""
+        self._failure = self._failure or LogError("the writer was told to stop")
+        self._producer.purge()
+        self._producer.poll(0)
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None and self._failure is None:
+            key = message.key()
+            named = key if isinstance(key, bytes) else None
+            self._failure = refusal(error, message.topic() or "", named, self._settings)
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure

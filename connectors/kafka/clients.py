@@ -1,0 +1,61 @@
+"""Client configuration: what every Kafka client of ours is told, and nothing that the settings override."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from cdc.settings import LogSettings
+
+log = logging.getLogger(__name__)
+# What we chose or did ourselves is no news: an option called experimental, and records dropped at a close.
+_OURS = ("CONFWARN", "Purged in flight", "Purged in queue")
+log.addFilter(lambda record: not any(words in record.getMessage() for words in _OURS))
+
+
+def client_config(settings: LogSettings, **more: Any) -> dict[str, Any]:
+    """librdkafka properties: servers, the user's ``[log.client]``, revealed secrets, then ``more``.
+
+    The result holds secrets: never log it.
+    """
+    config: dict[str, Any] = {"bootstrap.servers": settings.bootstrap_servers}
+    config.update(settings.client)
+    config.update({name: secret.reveal() for name, secret in settings.client_secrets.items()})
+    config.update(more)
+    config.setdefault("logger", log)
+    return config
+
+
+def producer_config(settings: LogSettings) -> dict[str, Any]:
+    """An idempotent producer that waits for all replicas and never gives a record up by itself (H56, H57)."""
+    return client_config(
+        settings,
+        **{
+            "enable.idempotence": True,
+            "acks": "all",
+            "partitioner": "murmur2_random",
+            "compression.type": settings.compression,
+            "message.timeout.ms": 0,
+            "message.max.bytes": settings.max_message_bytes + 64 * 1024,
+            "linger.ms": 2,
+            # A batch of several records must never be what the topic refuses for its size.
+            "batch.size": min(1_000_000, settings.max_message_bytes - 4096),
+            "queue.buffering.max.messages": 500_000,
+        },
+    )
+
+
+def reader_config(settings: LogSettings) -> dict[str, Any]:
+    """A consumer without a group: assigned, never committing, told where partitions end."""
+    return client_config(
+        settings,
+        **{
+            "group.id": "cdc-reader",
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+            "isolation.level": "read_committed",
+            "fetch.wait.max.ms": 50,
+        },
+    )

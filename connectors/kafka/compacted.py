@@ -1,0 +1,119 @@
+"""A small compacted topic of one partition, read whole and appended to: state, schema, progress."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
+
+from cdc.errors import LogError, TopicError
+from cdc.settings import LogSettings
+from connectors.kafka.clients import producer_config, reader_config
+
+_TIMEOUT_S = 30.0
+_LEADERLESS = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
+
+
+def log_error(error: KafkaError, doing: str, settings: LogSettings) -> LogError:
+    """A Kafka error as ours: one sentence that names the servers."""
+    if error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
+        return TopicError(f"{doing}: the topic does not exist", hint="cdc init makes the topics")
+    return LogError(
+        f"{doing}: Kafka at {settings.bootstrap_servers} says {error.str()}",
+        hint="check [log] bootstrap_servers and that the brokers run; cdc check says more",
+    )
+
+
+def read_range(settings: LogSettings, topic: str, partition: int, low: int | None = None) -> Iterator[Message]:
+    """The records of one partition from ``low`` (default: its beginning) to its end as of the call, in order.
+
+    Compaction and markers leave gaps; the end is found by the broker's end offset and the end-of-partition
+    signal, never by counting. Raises LogError when the broker stays silent for 30 s.
+    """
+    consumer = Consumer(reader_config(settings))
+    try:
+        first, end = _bounds(consumer, TopicPartition(topic, partition), settings)
+        start = first if low is None else max(low, first)
+        if start >= end:
+            return
+        consumer.assign([TopicPartition(topic, partition, start)])
+        while True:
+            # consume() with a timeout waits until it has all it may return; one, then what is there, does not.
+            first_come = consumer.poll(_TIMEOUT_S)
+            if first_come is None:
+                raise LogError(f"reading {topic}: Kafka sent nothing for {_TIMEOUT_S:g} s", hint="check the brokers")
+            for message in (first_come, *consumer.consume(10_000, timeout=0)):
+                error = message.error()
+                if error is None:
+                    offset = message.offset()
+                    if offset is not None and offset >= end:
+                        return
+                    yield message
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    return
+                else:
+                    raise log_error(error, f"reading {topic}", settings)
+    finally:
+        consumer.close()
+
+
+def _bounds(consumer: Consumer, where: TopicPartition, settings: LogSettings) -> tuple[int, int]:
+    """First and next offset. A topic made a moment ago, or a broker that just came back, has no leader yet."""
+    retrying = Retrying(
+        retry=retry_if_exception(leaderless), wait=wait_fixed(0.1), stop=stop_after_delay(_TIMEOUT_S), reraise=True
+    )
+    try:
+        bounds: tuple[int, int] = retrying(consumer.get_watermark_offsets, where, timeout=_TIMEOUT_S)
+    except KafkaException as failure:
+        raise log_error(failure.args[0], f"reading {where.topic}", settings) from None
+    return bounds
+
+
+def leaderless(error: BaseException) -> bool:
+    """Whether this passes by itself within seconds."""
+    return isinstance(error, KafkaException) and error.args[0].code() in _LEADERLESS
+
+
+class CompactedTopic:
+    """:class:`cdc.ports.CompactedTopic` on Kafka; values of at most a few hundred kB, read whole each time."""
+
+    def __init__(self, settings: LogSettings, topic: str) -> None:
+        self._settings = settings
+        self._topic = topic
+        self._producer: Producer | None = None
+
+    def read(self) -> dict[bytes, bytes]:
+        newest: dict[bytes, bytes] = {}
+        for message in read_range(self._settings, self._topic, 0):
+            key, value = message.key(), message.value()
+            if not isinstance(key, bytes):
+                continue
+            newest.pop(key, None)
+            if isinstance(value, bytes):
+                newest[key] = value
+        return newest
+
+    def write(self, records: Iterable[tuple[bytes, bytes | None]]) -> None:
+        if self._producer is None:
+            # Kept: a producer's first record takes half a second.
+            self._producer = Producer(producer_config(self._settings) | {"message.timeout.ms": int(_TIMEOUT_S * 1000)})
+        failures: list[KafkaError] = []
+
+        def delivered(error: KafkaError | None, _message: Message) -> None:
+            if error is not None:
+                failures.append(error)
+
+        for key, value in records:
+            self._producer.produce(self._topic, value=value, key=key, partition=0, on_delivery=delivered)
+        try:
+            left = self._producer.flush(_TIMEOUT_S + 5)
+        except SystemError:
+            # What is left of a Ctrl-C that comes while the client is in its own code.
+            raise KeyboardInterrupt from None
+        if failures:
+            raise log_error(failures[0], f"writing {self._topic}", self._settings)
+        if left:
+            raise LogError(
+                f"writing {self._topic}: {left} records unanswered after {_TIMEOUT_S:g} s", hint="check the brokers"
+            )

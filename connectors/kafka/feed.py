@@ -1,0 +1,47 @@
+"""The progress topic, followed by a consumer that stays open."""
+
+from __future__ import annotations
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+
+from cdc.progress import Progress
+from cdc.settings import LogSettings
+from connectors.kafka.clients import reader_config
+from connectors.kafka.compacted import log_error
+
+_MOST = 1000
+_PASSING = (
+    KafkaError._PARTITION_EOF,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TRANSPORT,
+    KafkaError._TIMED_OUT,
+    KafkaError._RESOLVE,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+)
+"""What the client mends by itself."""
+
+
+class ProgressTopic:
+    """Every progress record from the topic's beginning on, as it comes. One thread at a time."""
+
+    def __init__(self, settings: LogSettings, topic: str) -> None:
+        self._settings = settings
+        self._topic = topic
+        self._consumer = Consumer(reader_config(settings) | {"fetch.wait.max.ms": 500})
+        self._consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+
+    def poll(self, timeout_s: float) -> list[Progress]:
+        """Records since the last call, in order; waits for the first at most so long. LogError when it fails."""
+        found = []
+        first = self._consumer.poll(timeout_s)
+        for message in [first, *self._consumer.consume(_MOST, timeout=0)] if first is not None else ():
+            error, value = message.error(), message.value()
+            if error is not None and error.code() not in _PASSING:
+                raise log_error(error, f"following {self._topic}", self._settings)
+            if error is None and isinstance(value, bytes):
+                found.append(Progress.from_json(value))
+        return found
+
+    def close(self) -> None:
+        self._consumer.close()

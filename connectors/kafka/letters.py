@@ -1,0 +1,63 @@
+"""The dead letters' topic, ``<name>.dead``: read whole, appended to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from confluent_kafka import KafkaError, Message, Producer
+
+from cdc.dead import DeadLetter
+from cdc.errors import LogError
+from cdc.settings import LogSettings
+from connectors.kafka.clients import producer_config
+from connectors.kafka.compacted import log_error, read_range
+
+_TIMEOUT_S = 30.0
+
+
+class DeadLetterTopic:
+    """One partition, never compacted: letters stand in the order in which they were written."""
+
+    def __init__(self, settings: LogSettings, topic: str) -> None:
+        self._settings = settings
+        self._topic = topic
+
+    def read(self) -> Iterator[DeadLetter]:
+        """Every letter, in order, as far as the topic's end at the call; what is no letter is passed over."""
+        for message in read_range(self._settings, self._topic, 0):
+            try:
+                yield DeadLetter.from_record(_bytes(message.key()), _bytes(message.value()), _headers(message))
+            except (KeyError, ValueError):
+                continue
+
+    def write(self, letters: Iterable[DeadLetter]) -> None:
+        """Append and return when the broker holds them all; LogError otherwise."""
+        producer = Producer(producer_config(self._settings) | {"message.timeout.ms": int(_TIMEOUT_S * 1000)})
+        failures: list[KafkaError] = []
+
+        def delivered(error: KafkaError | None, _message: Message) -> None:
+            if error is not None:
+                failures.append(error)
+
+        for letter in letters:
+            headers: Any = letter.record_headers()
+            producer.produce(
+                self._topic, value=letter.value, key=letter.key, partition=0, headers=headers, on_delivery=delivered
+            )
+        left = producer.flush(_TIMEOUT_S + 5)
+        if failures:
+            raise log_error(failures[0], f"writing {self._topic}", self._settings)
+        if left:
+            raise LogError(
+                f"writing {self._topic}: {left} letters unanswered after {_TIMEOUT_S:g} s", hint="check the brokers"
+            )
+
+
+def _headers(message: Message) -> list[tuple[str, bytes | None]]:
+    headers: Any = message.headers() or ()
+    return [(name, _bytes(value)) for name, value in headers]
+
+
+def _bytes(value: str | bytes | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value

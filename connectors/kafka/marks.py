@@ -1,0 +1,25 @@
+"""The newest progress records with the broker's time of each: how many seconds behind a position is."""
+
+from __future__ import annotations
+
+from cdc.progress import Progress
+from cdc.settings import LogSettings
+from cdc.status import Mark
+from cdc.topic import progress_topic
+from connectors.kafka.admin import TopicAdmin
+from connectors.kafka.compacted import read_range
+
+NEWEST = 2_000
+
+
+def read_marks(settings: LogSettings, name: str, count: int = NEWEST) -> list[Mark]:
+    """At most ``count`` marks, oldest first; what compaction has taken is not among them."""
+    topic = progress_topic(name)
+    end = TopicAdmin(settings).end_offsets({topic: 1})[topic].get(0, 0)
+    marks = []
+    for message in read_range(settings, topic, 0, max(0, end - count)):
+        value = message.value()
+        if isinstance(value, bytes):
+            progress = Progress.from_json(value)
+            marks.append(Mark(progress.epoch, progress.lsn, message.timestamp()[1]))
+    return marks

@@ -1,0 +1,33 @@
+"""Why the broker did not take a record, in one sentence that holds no row data (H57, H58)."""
+
+from __future__ import annotations
+
+import hashlib
+
+from confluent_kafka import KafkaError
+
+from cdc.errors import CdcError, PoisonError, TopicError
+from cdc.settings import LogSettings
+from connectors.kafka.compacted import log_error
+
+_TOO_LARGE = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE)
+_GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
+
+
+def key_hash(key: bytes) -> str:
+    """A key as errors name it: row data stays out of them."""
+    return f"sha256:{hashlib.sha256(key).hexdigest()[:16]}"
+
+
+def refusal(error: KafkaError, topic: str, key: bytes | None, settings: LogSettings) -> CdcError:
+    """The broker's error as one of ours; ``key`` where it is known which record it was."""
+    named = f" with the key {key_hash(key)}" if key is not None else ""
+    if error.code() in _TOO_LARGE:
+        return PoisonError(
+            f"a row of {topic}{named} is larger than the topic takes ({settings.max_message_bytes} bytes)",
+            hint="raise [log] max_message_bytes and the topic's max.message.bytes, "
+            "or leave the large column out of the publication",
+        )
+    if error.code() in _GONE:
+        return TopicError(f"the topic {topic} does not exist any more", hint="cdc check compares the topics")
+    return log_error(error, f"writing a record of {topic}{named}", settings)

@@ -1,0 +1,339 @@
+"""Opening a capture session: everything that must be true before the first frame is read, in its order.
+
+Server, topics, lock, progress, slot, tails, stream, and the slot once more. Nothing is written before the lock is
+held, and nothing read from the topics before it either: another capture could still write behind our back.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import psycopg
+from confluent_kafka import murmur2
+
+from cdc.capture import Session, Stop, Stopped
+from cdc.checks.facts import SlotFacts
+from cdc.clock import Clock
+from cdc.errors import ActiveError, ConfigError, IdentityError, LogError, SlotError, SourceError, TopicError
+from cdc.metrics import CaptureFigures, Flow
+from cdc.ports import Record
+from cdc.position import Position
+from cdc.progress import PROGRESS_KEY, Offsets, Progress
+from cdc.settings import Settings
+from cdc.state import SlotState, SnapshotState, TopicsState
+from cdc.topic import progress_topic, schema_topic, state_topic
+from connectors.kafka.admin import TopicAdmin, raise_first, state_problems
+from connectors.kafka.compacted import CompactedTopic
+from connectors.kafka.log import KafkaStreamLog
+from connectors.kafka.reach import require_broker
+from connectors.kafka.schemas import SchemaRegistry
+from connectors.kafka.tail import Tail, last_progress, newest_positions
+from connectors.postgres.assemble import Assembler, Limits, Pipeline
+from connectors.postgres.facts import read_publication, read_server, read_slot
+from connectors.postgres.reselect import Reselect, newest_xid
+from connectors.postgres.session import Connection, connect, describe, first_line
+from connectors.postgres.slot import lock_holders, require_not_ahead, require_same_server, require_usable, try_lock
+from connectors.postgres.stream import ReplicationStream
+from connectors.relations import Relations
+
+log = logging.getLogger(__name__)
+
+_ASK_S = 1.0
+_LOCK_PATIENCE_S = 5.0
+"""How long a capture that was just killed may still seem to be there."""
+_SETTLE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What the state topic says of the pipeline."""
+
+    topics: TopicsState
+    slot: SlotState
+
+
+class Opening:
+    """Opens one session after the other, each from nothing but the settings and what the servers say."""
+
+    def __init__(self, settings: Settings, *, figures: CaptureFigures, stop: Stop, clock: Clock) -> None:
+        self._settings = settings
+        self._figures = figures
+        self._stop = stop
+        self._clock = clock
+
+    def open(self) -> Session:
+        """A session, streaming from the position that the log says. Waits for a snapshot that runs.
+
+        Raises what stands in the way: ConfigError, SourceError, SlotError, IdentityError, ActiveError, TopicError,
+        LogError.
+        """
+        require_broker(self._settings.log)
+        side = connect(self._settings.source, application_name="cdc capture", options={"lock_timeout": "2s"})
+        try:
+            return self._open(side)
+        except psycopg.Error as error:
+            side.close()
+            raise SourceError(f"Postgres broke off: {first_line(error)}") from None
+        except BaseException:
+            side.close()
+            raise
+
+    def _open(self, side: Connection) -> Session:
+        settings, where = self._settings, describe(self._settings.source)
+        server = read_server(side)
+        admin = TopicAdmin(settings.log)
+        known = self._await_snapshot()
+        require_same_server(server, known.slot, where)
+        self._check_topics(admin, known.topics)
+        self._lock(side)
+        written = {*known.topics.tables.values(), progress_topic(settings.name)}
+        partitions = {topic: known.topics.topics[topic]["partitions"] for topic in sorted(written)}
+        ends = admin.end_offsets(partitions)
+        progress = self._progress(known.slot, ends)
+        position = progress.lsn if progress is not None else known.slot.consistent_point
+        self._check_slot(side, known.slot, position)
+        return self._start(side, known, ends, progress, position)
+
+    # -- the steps
+
+    def _await_snapshot(self) -> Known:
+        """Known once the first snapshot is complete; compaction keeps what came last, so no change may come before."""
+        state = CompactedTopic(self._settings.log, state_topic(self._settings.name))
+        told = ""
+        while True:
+            held = state.read()
+            topics, slot, snapshot = TopicsState.find(held), SlotState.find(held), SnapshotState.find(held)
+            if topics is None:
+                raise ConfigError("the pipeline has no topics yet", hint="cdc init makes them")
+            if slot is not None and snapshot is not None and snapshot.state == "complete":
+                return Known(topics=topics, slot=slot)
+            reason = "cdc snapshot has not been run" if snapshot is None else "the snapshot is not complete"
+            told = self._wait("waiting_for_snapshot", reason, told)
+
+    def _lock(self, side: Connection) -> None:
+        name, told = self._settings.name, ""
+        patience = self._clock.monotonic() + _LOCK_PATIENCE_S
+        while not try_lock(side, name):
+            holders = lock_holders(side, name)
+            captures = [holder for holder in holders if holder.exclusive]
+            if captures and self._clock.monotonic() > patience:
+                raise ActiveError(
+                    f"another capture of {name} is running: Postgres session {captures[0].pid} "
+                    f"({captures[0].application}) holds its lock",
+                    hint=f"stop it first; if it is dead: select pg_terminate_backend({captures[0].pid});",
+                )
+            reason = ", ".join(f"session {holder.pid} ({holder.application}) still writes" for holder in holders)
+            told = self._wait("waiting_for_lock", reason, told, 0.2 if captures else _ASK_S)
+
+    def _wait(self, event: str, reason: str, told: str, wait_s: float = _ASK_S) -> str:
+        self._figures.phase, self._figures.waiting_for = "waiting", reason
+        if reason and reason != told:
+            log.info(event, extra={"why": reason})
+        self._clock.sleep(wait_s)
+        self.turn()
+        if self._stop.wanted:
+            raise Stopped
+        return reason
+
+    def turn(self) -> None:
+        """Called wherever something is waited for: we are alive, and may be told to give up."""
+        self._figures.ticked_s = self._clock.monotonic()
+        self._stop.check()
+
+    def _check_topics(self, admin: TopicAdmin, topics: TopicsState) -> None:
+        problems = state_problems(topics, admin.describe(topics.topics), admin.cluster_id())
+        raise_first(problems)
+        for problem in problems:
+            log.warning("topic_differs", extra={"topic": problem.topic, "what": problem.message})
+
+    def _progress(self, slot: SlotState, ends: Offsets) -> Progress | None:
+        topic = progress_topic(self._settings.name)
+        found = last_progress(self._settings.log, topic, ends[topic][0])
+        if found is not None and found.epoch > slot.epoch:
+            raise IdentityError(f"the log is in epoch {found.epoch}, the slot in {slot.epoch}", hint="cdc check")
+        return found if found is not None and found.epoch == slot.epoch else None
+
+    def _check_slot(self, side: Connection, known: SlotState, position: int) -> None:
+        if read_publication(side, known.publication) is None:
+            raise SlotError(
+                f"the publication {known.publication} is gone, and the slot {known.slot} cannot go on without it",
+                hint="one made anew does not serve older changes: see connectors/postgres/README.md",
+            )
+        require_usable(read_slot(side, known.slot), known, position)
+
+    def _start(
+        self, side: Connection, known: Known, ends: Offsets, progress: Progress | None, position: int
+    ) -> Session:
+        settings = self._settings
+        records = KafkaStreamLog(
+            settings.log, memory_limit=settings.capture.memory_limit, waiting=self.turn, clock=self._clock
+        )
+        try:
+            bases = {topic: records.open(topic, [parts[p] for p in sorted(parts)]) for topic, parts in ends.items()}
+            progress_lane = bases[progress_topic(settings.name)]
+            if progress is None:
+                # The first of all: from here on the topics' tails tell what a killed capture had written.
+                self._first_progress(records, progress_lane, known.slot, ends, position)
+                seen: Mapping[int, Position] = {}
+            else:
+                seen = self._seen(bases, ends, progress, known.topics)
+                for lane, newest in seen.items():
+                    records.hold(lane, newest)
+            registry = self._registry()
+            stream = self._stream(side, known.slot, position)
+        except BaseException:
+            records.close()
+            raise
+        try:
+            require_still(ends, TopicAdmin(settings.log).end_offsets(_counts(ends)), progress_topic(settings.name))
+            near_xid = newest_xid(side)
+        except BaseException:
+            # The stream's own thread would go on feeding the slot, and nobody else could have it.
+            stream.abandon()
+            records.close()
+            raise
+        batch: list[Record] = []
+        reselect = Reselect(side, clock=self._clock, waiting=self.turn)
+        relations = Relations(side, settings, known.topics, registry)
+        assembler = Assembler(
+            Pipeline(name=settings.name, database=known.slot.database, epoch=known.slot.epoch),
+            emit=batch.append,
+            drain=_handing_over(records, batch),
+            schemas=relations,
+            lanes=lambda topic: (bases[topic], len(ends[topic])),
+            partition=murmur2,
+            reselect=reselect,
+            near_xid=near_xid,
+            after_lsn=position,
+            seen=seen,
+            limits=Limits(spill_folder=settings.capture.spill_path),
+        )
+
+        def close(log_works: bool) -> None:
+            records.close(_SETTLE_S if log_works else 0)
+            side.close()
+
+        figures = self._figures
+        figures.events, figures.lost_values = assembler.counts, assembler.lost
+        figures.flow = lambda: Flow(records.record_count, records.byte_count, records.queued(), reselect.count)
+        return Session(
+            stream=stream,
+            assembler=assembler,
+            batch=batch,
+            log=records,
+            progress_topic=progress_topic(settings.name),
+            progress_lane=progress_lane,
+            epoch=known.slot.epoch,
+            position=position,
+            look=lambda: self._look(side, known.slot),
+            close=close,
+        )
+
+    def _registry(self) -> SchemaRegistry:
+        return SchemaRegistry(CompactedTopic(self._settings.log, schema_topic(self._settings.name)))
+
+    def _first_progress(
+        self, records: KafkaStreamLog, lane: int, slot: SlotState, ends: Offsets, position: int
+    ) -> None:
+        own = progress_topic(self._settings.name)
+        offsets = {topic: parts for topic, parts in ends.items() if topic != own}
+        first = Progress(epoch=slot.epoch, lsn=position, offsets=offsets)
+        records.produce([(lane, PROGRESS_KEY, first.to_json(), [])])
+        records.settle()
+
+    def _seen(
+        self, bases: Mapping[str, int], ends: Offsets, progress: Progress, topics: TopicsState
+    ) -> dict[int, Position]:
+        """lane -> the newest streamed position that the log holds at or beyond the progress record's lsn (H75)."""
+        require_nothing_lost(ends, progress)
+        tails = [
+            Tail(topic, partition, progress.offsets.get(topic, {}).get(partition, 0), end)
+            for topic in set(topics.tables.values())
+            for partition, end in ends[topic].items()
+        ]
+        found = {
+            (topic, partition): Position.parse(text)
+            for topic, parts in progress.ahead.items()
+            for partition, text in parts.items()
+        }
+        found |= newest_positions(self._settings.log, tails)
+        if found:
+            log.info("tails_read", extra={"partitions": len(found), "records": sum(t.end - t.low for t in tails)})
+        return {bases[topic] + partition: position for (topic, partition), position in found.items()}
+
+    def _stream(self, side: Connection, slot: SlotState, position: int) -> ReplicationStream:
+        settings = self._settings
+        connection = connect(settings.source, application_name="cdc capture stream", replication=True)
+        try:
+            row = connection.execute("IDENTIFY_SYSTEM").fetchone()
+            if row is None or row[0] != slot.system_identifier or row[1] != slot.timeline:
+                raise IdentityError(
+                    f"the dsn leads to more than one server: the stream's is {row[0] if row else 'unknown'}",
+                    hint="name one host in [source] dsn",
+                )
+            stream = ReplicationStream(
+                connection,
+                settings.source,
+                slot=slot.slot,
+                publication=slot.publication,
+                start_lsn=position,
+                clock=self._clock,
+            )
+        except BaseException:
+            connection.close()
+            raise
+        try:
+            # Again, now that nobody else can move it: the server starts at the later of the two, silently (H4).
+            found = read_slot(side, slot.slot)
+            if found is not None:
+                require_not_ahead(found, position)
+        except BaseException:
+            stream.abandon()
+            raise
+        return stream
+
+    @staticmethod
+    def _look(side: Connection, slot: SlotState) -> tuple[SlotFacts | None, int | None]:
+        try:
+            return read_slot(side, slot.slot), read_server(side).wal_lsn
+        except psycopg.Error as error:
+            raise SourceError(f"Postgres broke off: {first_line(error)}") from None
+
+
+def require_nothing_lost(ends: Offsets, progress: Progress) -> None:
+    """TopicError when a partition ends below what a progress record says it holds: the broker lost acked records."""
+    for topic, parts in progress.offsets.items():
+        for partition, held in parts.items():
+            end = ends.get(topic, {}).get(partition, held)
+            if end < held:
+                raise TopicError(
+                    f"{topic} partition {partition} ends at offset {end}, and {held} were acknowledged: "
+                    "the broker lost records that it had taken",
+                    hint="the topics no longer hold every change: cdc drop --topics, empty the stores, then cdc init "
+                    "and cdc snapshot; "
+                    "a replication factor of 3 with min.insync.replicas 2 prevents it",
+                )
+
+
+def require_still(ends: Offsets, now: Offsets, own_topic: str) -> None:
+    """LogError when a topic grew while this session was opened: what a dead capture, or its broker, still had."""
+    for topic, parts in ends.items():
+        if topic != own_topic and now[topic] != parts:
+            raise LogError(
+                f"{topic} grew while capture was starting: records of an earlier capture were still on their way",
+                hint="start again: the next start sees where the topic ends; make sure that no other capture runs",
+            )
+
+
+def _counts(ends: Offsets) -> dict[str, int]:
+    return {topic: len(parts) for topic, parts in ends.items()}
+
+
+def _handing_over(records: KafkaStreamLog, batch: list[Record]) -> Callable[[], None]:
+    def hand_over() -> None:
+        records.produce(batch)
+        batch.clear()
+
+    return hand_over

@@ -1,0 +1,1 @@
+"""Postgres as the leader: decoding, encoding, the stream, the slot, the catalog."""

@@ -1,0 +1,338 @@
+"""From the stream's bytes to records in order: positions, key changes, tombstones, TRUNCATE, missing values.
+
+A pure state machine: bytes in by :meth:`Assembler.feed`, records out through ``emit``; what it must ask the
+world (a table's shape, a row's newest values) goes through ports. Rows of the common kind never become objects:
+the loop in ``feed`` looks their kind and oid up and calls the function compiled for them. Everything else is
+decoded and takes the long way below.
+
+``tx_seq`` counts the transaction's row messages by the records each stands for, written or not: insert, update
+and TRUNCATE of a table 1, delete 2 (with its tombstone), change of a key 3; what netting settles at COMMIT
+follows after. So a replay gives every record the position it had.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from struct import Struct
+from typing import NoReturn, Protocol, assert_never
+
+from cdc.errors import DecodeError
+from cdc.lsn import Lsn
+from cdc.ports import Record
+from cdc.position import Position
+from cdc.schema import TableSchema
+from connectors.postgres.changes import Changes
+from connectors.postgres.encoder import compile_table
+from connectors.postgres.held import GONE, Held, Reselect, Selected, Wanted
+from connectors.postgres.messages import (
+    Begin,
+    Commit,
+    Delete,
+    Insert,
+    LogicalMessage,
+    Message,
+    Origin,
+    Relation,
+    Truncate,
+    TypeName,
+    Update,
+)
+from connectors.postgres.netting import Netting
+from connectors.postgres.outlet import Outlet
+from connectors.postgres.pgoutput import decode
+from connectors.postgres.recent import Recent
+from connectors.postgres.routes import Route, StreamTable
+from connectors.postgres.seen import Seen
+from connectors.postgres.transaction import Transaction
+
+__all__ = [
+    "GONE", "Assembler", "Committed", "Limits", "Pipeline", "Reselect", "SchemaSource", "Selected", "Wanted",
+]  # fmt: skip
+
+_ROW_KINDS = frozenset(b"IUD")
+_LSN = Struct(">Q")
+_PAYLOAD_AT = 25
+_HINT = "nothing was skipped and nothing acknowledged; please report it with the server's version"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    """What every record says of where it comes from."""
+
+    name: str
+    database: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Memory, in bytes: records held back, wide rows remembered, rows to be netted before they are spilled."""
+
+    held_bytes: int = 8 << 20
+    recent_bytes: int = 8 << 20
+    netted_bytes: int = 32 << 20
+    spill_folder: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """A transaction of which every record has been emitted. ``xid``: 64 bit; ``rows``: its row messages."""
+
+    xid: int
+    commit_lsn: int
+    end_lsn: int
+    committed_us: int
+    rows: int
+
+
+class SchemaSource(Protocol):
+    """Knows tables by their announcements."""
+
+    def schema(self, relation: Relation) -> TableSchema | None:
+        """The table's shape with its version, known to every reader before this returns; None: not captured."""
+
+
+def no_drain() -> None:
+    """For those who take every batch whole."""
+
+
+class Assembler:
+    """See the module. After an exception of :meth:`feed` it is done for: make a new one from the log's state.
+
+    ``emit`` takes each record once, in order; ``drain`` is called now and then when one feed emits very many;
+    ``lanes`` gives a topic's first lane and how many there are; ``partition`` is (key, count) -> partition;
+    ``near_xid`` any 64-bit transaction id of now; transactions with ``commit_lsn < after_lsn`` and, per lane,
+    records up to the position in ``seen`` are in the log already and are not emitted.
+    """
+
+    def __init__(  # noqa: PLR0913 - the ports, each by name
+        self,
+        pipeline: Pipeline,
+        *,
+        emit: Callable[[Record], None],
+        schemas: SchemaSource,
+        lanes: Callable[[str], tuple[int, int]],
+        partition: Callable[[bytes, int], int],
+        reselect: Reselect,
+        near_xid: int = 0,
+        after_lsn: int = 0,
+        seen: Mapping[int, Position] | None = None,
+        drain: Callable[[], None] = no_drain,
+        limits: Limits | None = None,
+    ) -> None:
+        limits = limits or Limits()
+        self._pipeline = pipeline
+        self._schemas = schemas
+        self._lanes = lanes
+        self._partition = partition
+        self._tx = Transaction(pipeline.epoch, near_xid)
+        seen_before = Seen(after_lsn, pipeline.epoch, seen or {})
+        self._outlet = Outlet(emit, drain, Held(reselect), seen_before, limits.held_bytes)
+        self._recent = Recent(limits.recent_bytes)
+        netting = Netting(limits.netted_bytes, limits.spill_folder)
+        self._changes = Changes(self._tx, self._outlet, self._recent, netting, reselect)
+        self._known: dict[TableSchema, StreamTable] = {}
+        self._tables: dict[int, StreamTable | None] = {}
+        self._routes: dict[bytes, Route] = {}
+        self._hot: dict[bytes, Route] = {}
+        """The routes while a transaction is open that is not skipped; the loop looks here."""
+        self._last = Position(pipeline.epoch, 0, 0)
+        self._commits: list[Committed] = []
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a COMMIT is still to come."""
+        return self._tx.begin is not None
+
+    def counts(self) -> Counter[tuple[str, str]]:
+        """Changes written so far, by table and op."""
+        found: Counter[tuple[str, str]] = Counter()
+        for table in self._known.values():
+            name = str(table.schema.table)
+            found[(name, "t")] += table.truncates
+            for route in table.routes:
+                found[(name, route.letter.decode())] += route.rows
+        return +found
+
+    def lost(self) -> Counter[tuple[str, str]]:
+        """Values that the encoding cannot express and that were written as null, by table and column (D4)."""
+        found: Counter[tuple[str, str]] = Counter()
+        for table in self._known.values():
+            for column, count in table.encoder.lost.items():
+                found[(str(table.schema.table), column)] += count
+        return found
+
+    def feed(self, frames: Sequence[bytes], now_ns: int) -> list[Committed]:
+        """Take whole XLogData messages, in order; returns the transactions that are done with.
+
+        All records of what is returned have been emitted. ``now_ns``: when they were captured. Raises
+        DecodeError, naming the LSN and the byte, and whatever a port raises.
+        """
+        tx = self._tx
+        tx.captured_at(now_ns)
+        unpack, partition, recent = _LSN.unpack_from, self._partition, self._recent.rows
+        hot, emit, pos, seq, rows, serial = self._hot, self._outlet.emit, tx.pos, tx.seq, tx.rows, tx.serial
+        for frame in frames:
+            route = hot.get(frame[25:30])
+            if route is not None:
+                if route.serial != serial:
+                    route.renew(tx.stamp(), serial)
+                (lsn,) = unpack(frame, 1)
+                made = route.encode(frame, lsn, seq + 1, route.plain, route.loose)
+                if made is not None:
+                    key, value = made
+                    seq += 1
+                    lane = route.lane + partition(key, route.count)
+                    emit((lane, key, value, [("pos", pos % seq), route.op, route.ver]))
+                    if route.deletes:
+                        seq += 1
+                        emit((lane, key, None, [("pos", pos % seq), route.op, route.ver]))
+                    route.rows += 1
+                    rows += 1
+                    if len(frame) > route.wide:
+                        self._recent.keep((route.lane, key), frame, len(frame))
+                    elif recent:
+                        recent.pop((route.lane, key), None)
+                    continue
+            tx.seq, tx.rows = seq, rows
+            self._take(frame)
+            hot, emit, pos, seq, rows, serial = self._hot, self._outlet.emit, tx.pos, tx.seq, tx.rows, tx.serial
+        tx.seq, tx.rows = seq, rows
+        self._outlet.release()
+        if tx.begin is not None and not tx.skipped:
+            self._emitted(tx.begin.final_lsn)
+        commits, self._commits = self._commits, []
+        return commits
+
+    def reconnected(self) -> None:
+        """The stream starts anew, from wherever the slot stands: what was emitted is not emitted again."""
+        self._outlet.restart(self._last)
+        self._changes.forget()
+        self._tx.close(None)
+        self._tables, self._routes, self._hot = {}, {}, {}
+
+    def _take(self, frame: bytes) -> None:
+        """One message the long way."""
+        if len(frame) <= _PAYLOAD_AT or frame[:1] != b"w":
+            raise DecodeError(f"no XLogData message in {len(frame)} bytes from the server", hint=_HINT)
+        kind = frame[_PAYLOAD_AT]
+        if self._tx.skipped and kind in _ROW_KINDS:
+            return
+        (lsn,) = _LSN.unpack_from(frame, 1)
+        try:
+            self._message(lsn, decode(frame[_PAYLOAD_AT:]))
+        except DecodeError as error:
+            raise DecodeError(f"{error.message} (record at {Lsn(lsn)})", hint=error.hint) from None
+
+    def _message(self, lsn: int, message: Message) -> None:
+        match message:
+            case Begin():
+                self._begin(message)
+            case Commit():
+                self._commit(message)
+            case Insert() | Update() | Delete():
+                self._row(lsn, message)
+            case Truncate():
+                self._truncate(lsn, message)
+            case Relation():
+                self._relation(message)
+            case Origin():
+                self._tx.came_from(message)
+            case TypeName() | LogicalMessage():
+                # A type is read from the catalog at the Relation that uses it (H35). A logical message may come
+                # anywhere, also outside a transaction (H47), and is no change of a row.
+                pass
+            case _:
+                assert_never(message)
+
+    def _begin(self, begin: Begin) -> None:
+        if self.in_transaction:
+            self._refuse("BEGIN inside a transaction")
+        self._tx.open(begin)
+        self._tx.skipped = self._outlet.begin(begin.final_lsn)
+        self._hot = {} if self._tx.skipped else self._routes
+
+    def _commit(self, commit: Commit) -> None:
+        tx = self._tx
+        if tx.begin is None or tx.begin.final_lsn != commit.commit_lsn:
+            self._refuse("COMMIT without its BEGIN")
+        self._changes.settle()
+        self._commits.append(
+            Committed(
+                xid=tx.xid,
+                commit_lsn=commit.commit_lsn,
+                end_lsn=commit.end_lsn,
+                committed_us=commit.committed_us,
+                rows=tx.rows,
+            )
+        )
+        self._emitted(commit.commit_lsn)
+        self._hot = {}
+        tx.close(commit.end_lsn)
+
+    def _emitted(self, commit_lsn: int) -> None:
+        """All is emitted up to here; what a new connection brings again lies below what was reached before."""
+        self._last = max(self._last, Position(self._tx.epoch, commit_lsn, self._tx.seq))
+
+    def _relation(self, relation: Relation) -> None:
+        """A table's shape: routes of its oid are made anew, compiled ones are found again by the schema."""
+        oid = relation.relation_oid
+        schema = self._schemas.schema(relation)
+        table = None if schema is None else self._known.get(schema) or self._made(schema)
+        self._tables[oid] = table
+        for kind in _ROW_KINDS:
+            self._routes.pop(bytes((kind,)) + oid.to_bytes(4), None)
+        if table is not None:
+            # Rows of the old shape have other columns at the same places, or values from before a rewrite.
+            self._recent.forget_table(table.lane)
+            self._routes.update(table.hot())
+
+    def _made(self, schema: TableSchema) -> StreamTable:
+        encoder = compile_table(schema, name=self._pipeline.name, database=self._pipeline.database)
+        lane, lane_count = self._lanes(schema.topic)
+        table = self._known[schema] = StreamTable(encoder, lane, lane_count, self._partition)
+        return table
+
+    def _row(self, lsn: int, message: Insert | Update | Delete) -> None:
+        table = self._table(message.relation_oid)
+        self._tx.rows += 1
+        match message:
+            case Insert():
+                if table is None:
+                    self._tx.take(1)
+                else:
+                    self._changes.insert(table, lsn, message)
+            case Update():
+                if table is None:
+                    # Its key is not known; an old key is sent only where the key changed.
+                    self._tx.take(3 if message.key is not None else 1)
+                else:
+                    self._changes.update(table, lsn, message)
+            case Delete():
+                if table is None:
+                    self._tx.take(2)
+                else:
+                    self._changes.delete(table, lsn, message)
+
+    def _truncate(self, lsn: int, message: Truncate) -> None:
+        if self._tx.skipped:
+            return
+        for oid in message.relation_oids:
+            table = self._table(oid)
+            self._tx.rows += 1
+            if table is None:
+                self._tx.take(1)
+            else:
+                self._changes.truncate(table, lsn)
+
+    def _table(self, oid: int) -> StreamTable | None:
+        if not self.in_transaction:
+            self._refuse("a change outside a transaction")
+        if oid not in self._tables:
+            self._refuse(f"a change of a table that was not announced (oid {oid})")
+        return self._tables[oid]
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise DecodeError(f"{what} in the stream", hint=_HINT)

@@ -1,0 +1,276 @@
+"""The long way of a change: decoded rows, column by column, for everything that is not the usual case.
+
+Values that an update left out, changes of a key, tables whose changes are netted, TRUNCATE, and any value that
+the compiled functions do not take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NoReturn
+
+from cdc.errors import DecodeError
+from connectors.postgres.envelope import NULL
+from connectors.postgres.held import Gone, Pending, Reselect, Wanted
+from connectors.postgres.jsontext import quote
+from connectors.postgres.messages import UNCHANGED, Delete, Insert, Tuple, Unchanged, Update
+from connectors.postgres.netting import Netting, Settled
+from connectors.postgres.outlet import Outlet
+from connectors.postgres.pgoutput import Reader, read_tuple, write_tuple
+from connectors.postgres.recent import Recent
+from connectors.postgres.routes import Route, StreamTable
+from connectors.postgres.transaction import Transaction
+
+Headers = Sequence[tuple[str, bytes]]
+Row = list[bytes | None]
+Values = list[bytes | Unchanged | None]
+_NEW_KEY, _OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
+_VERSION_BYTES = 4
+
+
+class Changes:
+    """Writes the changes of one transaction after the other; state is kept in what it is given."""
+
+    def __init__(
+        self,
+        transaction: Transaction,
+        outlet: Outlet,
+        recent: Recent,
+        netting: Netting,
+        reselect: Reselect,
+    ) -> None:
+        self._tx = transaction
+        self._outlet = outlet
+        self._recent = recent
+        self._netting = netting
+        self._reselect = reselect
+        self._netted: dict[tuple[int, int], StreamTable] = {}
+        """Tables of the rows being netted, by oid and version."""
+
+    def insert(self, table: StreamTable, lsn: int, message: Insert) -> None:
+        seq = self._tx.take(1)
+        if table.netted:
+            self._net(table, lsn, None, self._whole(table, message.new))
+        else:
+            values = list(message.new)
+            key = table.encoder.key(self._key_of(table, values))
+            self._write(table.insert, lsn, seq, key, NULL, values)
+
+    def update(self, table: StreamTable, lsn: int, message: Update) -> None:
+        encoder = table.encoder
+        new = list(message.new)
+        old = None if message.key is None and message.old is None else self._old(table, message.key or message.old)
+        if old is not None:
+            self._fill(table, new, old, whole=message.old is not None)
+        key = encoder.key(self._key_of(table, new))
+        old_key = key if old is None else encoder.key(old)
+        seq = self._tx.take(1 if old_key == key else 3)
+        if table.netted:
+            self._net(table, lsn, old, self._whole(table, tuple(new)))
+        elif old is None or old_key == key:
+            before = encoder.row(old) if old is not None and message.old is not None else NULL
+            self._write(table.update, lsn, seq, key, before, new)
+        else:
+            self._move(table, lsn, seq, (old_key, key), old, new)
+
+    def delete(self, table: StreamTable, lsn: int, message: Delete) -> None:
+        seq = self._tx.take(2)
+        old = self._old(table, message.key or message.old or ())
+        if table.netted:
+            self._net(table, lsn, old, None)
+        else:
+            self._remove(table, lsn, seq, table.encoder.key(old), old)
+
+    def truncate(self, table: StreamTable, lsn: int) -> None:
+        """A ``t`` event to every partition; rows of the table that this transaction brought are gone."""
+        seq = self._tx.take(1)
+        self._recent.forget_table(table.lane)
+        self._netting.forget(table.schema.oid)
+        tail = table.encoder.envelope.tail(self._tx.stamp(), b"t") % (lsn, lsn, seq)
+        key = b'{"__truncate":%b}' % quote(str(table.schema.table).encode())
+        for lane in range(table.lane, table.lane + table.lane_count):
+            headers = [("pos", self._tx.pos % seq), ("op", b"t"), table.insert.ver]
+            self._outlet.emit((lane, key, b'{"before":null,"after":null' + tail, headers))
+        table.truncates += 1
+
+    def settle(self) -> None:
+        """At COMMIT: write what netting leaves of the transaction."""
+        if not self._netting.empty:
+            for settled in self._netting.settle():
+                self._settle(settled)
+                self._outlet.many(len(settled.before or b"") + len(settled.after or b""))
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop what is kept of the open transaction."""
+        self._recent.clear()
+        self._netting.close()
+        self._netted.clear()
+
+    def _move(self, table: StreamTable, lsn: int, seq: int, keys: tuple[bytes, bytes], old: Row, new: Values) -> None:
+        """The key changed: delete and tombstone of the old one, then create of the new."""
+        old_key, new_key = keys
+        if UNCHANGED in new:
+            # What the transaction knows of the row stands under its old key.
+            self._recall(table, old_key, new)
+        self._remove(table, lsn, seq, old_key, old, [(_NEW_KEY, new_key)])
+        self._write(table.insert, lsn, seq + 2, new_key, NULL, new, [(_OLD_KEY, old_key)])
+
+    def _remove(self, table: StreamTable, lsn: int, seq: int, key: bytes, old: Row, more: Headers = ()) -> None:
+        encoder, route = table.encoder, table.delete
+        lane = table.lane_of(key)
+        before = encoder.row(old) if table.full else encoder.key_row(old)
+        value = b'{"before":%b,"after":null%b' % (before, self._tail(route, lsn, seq))
+        self._outlet.emit((lane, key, value, route.headers(self._tx.pos % seq, more)))
+        self._outlet.emit((lane, key, None, route.headers(self._tx.pos % (seq + 1), more)))
+        self._recent.rows.pop((table.lane, key), None)
+        route.rows += 1
+
+    def _write(
+        self,
+        route: Route,
+        lsn: int,
+        seq: int,
+        key: bytes,
+        before: bytes,
+        values: Values,
+        more: Headers = (),
+    ) -> None:
+        table = route.table
+        encoder = table.encoder
+        if UNCHANGED in values:
+            self._recall(table, key, values)
+        headers = route.headers(self._tx.pos % seq, more)
+        lane, tail = table.lane_of(key), self._tail(route, lsn, seq)
+        route.rows += 1
+        complete = [value for value in values if not isinstance(value, Unchanged)]
+        if len(complete) == len(values):
+            value = b'{"before":%b,"after":%b%b' % (before, encoder.row(complete), tail)
+            self._outlet.emit((lane, key, value, headers))
+            self._remember(table, key, complete)
+            return
+        self._recent.rows.pop((table.lane, key), None)
+        pending = Pending(lane=lane, key=key, headers=headers, encoder=encoder, before=before, values=values, tail=tail)
+        self._outlet.wait(pending, self._tx.xid)
+
+    def _tail(self, route: Route, lsn: int, seq: int) -> bytes:
+        if route.serial != self._tx.serial:
+            route.renew(self._tx.stamp(), self._tx.serial)
+        return route.tail % (lsn, lsn, seq)
+
+    # Values an update leaves out
+
+    def _recall(self, table: StreamTable, key: bytes, values: Values) -> None:
+        known = self._recent.row((table.lane, key))
+        if known is not None and len(known) == len(values):
+            for i, value in enumerate(values):
+                if isinstance(value, Unchanged):
+                    values[i] = known[i]
+
+    def _remember(self, table: StreamTable, key: bytes, row: Row) -> None:
+        size_bytes = sum(len(value) for value in row if value is not None)
+        if size_bytes > table.wide:
+            self._recent.keep((table.lane, key), tuple(row), size_bytes)
+        else:
+            self._recent.rows.pop((table.lane, key), None)
+
+    def _fill(self, table: StreamTable, new: Values, old: Row, *, whole: bool) -> None:
+        """From the old row: every value of a whole one, of a key the key's own.
+
+        A value out of line is never null. Where an old row called whole has a null for it, a partition made
+        since has another replica identity than its root, and the row is its key only.
+        """
+        columns = range(len(new)) if whole else table.encoder.key_columns
+        for i in columns:
+            if isinstance(new[i], Unchanged) and old[i] is not None:
+                new[i] = old[i]
+
+    def _key_of(self, table: StreamTable, values: Sequence[bytes | Unchanged | None]) -> Row:
+        """The row with nothing but what its key needs."""
+        self._fits(table, values)
+        known: Row = [None] * len(values)
+        for i in table.encoder.key_columns:
+            value = values[i]
+            if isinstance(value, Unchanged):
+                self._refuse(table, "leaves out its key, which the replica identity should have brought")
+            known[i] = value
+        return known
+
+    def _old(self, table: StreamTable, values: Tuple | None) -> Row:
+        self._fits(table, values or ())
+        return self._whole(table, values or ())
+
+    def _whole(self, table: StreamTable, values: Tuple) -> Row:
+        self._fits(table, values)
+        found = [value for value in values if not isinstance(value, Unchanged)]
+        if len(found) != len(values):
+            self._refuse(table, "leaves out values where every value is needed")
+        return found
+
+    def _fits(self, table: StreamTable, values: Sequence[object]) -> None:
+        if len(values) != len(table.schema.columns):
+            self._refuse(table, f"has {len(values)} columns where {len(table.schema.columns)} were announced")
+
+    def _refuse(self, table: StreamTable, what: str) -> NoReturn:
+        raise DecodeError(
+            f"a row of {table.schema.table} {what}", hint="nothing was skipped; cdc check looks at the table"
+        )
+
+    # Netting
+
+    def _net(self, table: StreamTable, lsn: int, old: Row | None, new: Row | None) -> None:
+        oid, version = table.schema.oid, table.schema.version
+        self._netted[(oid, version)] = table
+        mark = version.to_bytes(_VERSION_BYTES)
+        if old is not None:
+            self._netting.went(oid, table.encoder.key(old), mark + write_tuple(tuple(old)), lsn)
+        if new is not None:
+            self._netting.came(oid, table.encoder.key(new), mark + write_tuple(tuple(new)), lsn)
+
+    def _settle(self, settled: Settled) -> None:
+        before, after = self._read(settled.table, settled.before), self._read(settled.table, settled.after)
+        across = before is not None and after is not None and before[0] is not after[0]
+        example = after or before
+        if example is None:
+            return
+        if settled.unclear or across:
+            self._look(settled, *example)
+        elif after is not None:
+            table, row = after
+            route = table.insert if before is None else table.update
+            old = NULL if before is None else table.encoder.row(before[1])
+            self._write(route, settled.lsn, self._tx.take(1), settled.key, old, list(row))
+        elif before is not None:
+            self._remove(before[0], settled.lsn, self._tx.take(2), settled.key, before[1])
+
+    def _read(self, oid: int, raw: bytes | None) -> tuple[StreamTable, Row] | None:
+        if raw is None:
+            return None
+        table = self._netted[(oid, int.from_bytes(raw[:_VERSION_BYTES]))]
+        return table, self._whole(table, read_tuple(Reader("Netted row", raw, _VERSION_BYTES)))
+
+    def _look(self, settled: Settled, table: StreamTable, row: Row) -> None:
+        """What came and went does not tell what is left, because the table changed its shape meanwhile or its
+        key is not unique after all: the source does. Numbers are taken for either answer."""
+        seq = self._tx.take(2)
+        values = dict(zip((column.name for column in table.schema.columns), row, strict=True))
+        text = tuple(values[column.name] or b"" for column in table.schema.key)
+        newest = self._newest(table)
+        wanted = Wanted(schema=newest.schema, key=text, columns=tuple(range(len(newest.schema.columns))))
+        (selected,) = self._reselect.rows([wanted], {self._tx.xid})
+        if isinstance(selected, Gone):
+            keys = {column.name for column in newest.schema.key}
+            old = [values[column.name] if column.name in keys else None for column in newest.schema.columns]
+            self._remove(newest, settled.lsn, seq, settled.key, old)
+        else:
+            self._write(newest.update, settled.lsn, seq, settled.key, NULL, list(selected))
+
+    def _newest(self, table: StreamTable) -> StreamTable:
+        """The last shape of the table in this transaction that has the same key."""
+        names = [column.name for column in table.schema.key]
+        same = (
+            other
+            for (oid, _), other in self._netted.items()
+            if oid == table.schema.oid and [column.name for column in other.schema.key] == names
+        )
+        return max(same, key=lambda other: other.schema.version)

@@ -1,0 +1,193 @@
+"""Reads the source at one cut after the other, for ``cdc verify``: canonical rows, keys as the stores have them.
+
+Implements :class:`cdc.verification.rounds.SourceReader`. Needs SELECT on the tables and nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+from urllib.parse import unquote
+
+import psycopg
+from psycopg import sql
+
+from cdc.canonical import CanonicalTable
+from cdc.clock import Clock
+from cdc.errors import CdcError, ConfigError, SourceError
+from cdc.plain import PlainTable
+from cdc.schema import TableSchema
+from cdc.sql import load
+from cdc.verification.rounds import Cut, VerifiedTable
+from connectors.postgres.encoder import compile_table
+from connectors.postgres.session import Connection
+
+SETTLE_S = 5.0
+"""How long a cut waits for transactions to end whose commit may be in the log and not yet visible."""
+_BATCH_ROWS = 5_000
+_KEYS_PER_QUERY = 1_000
+_LITERALS = {
+    "int2": range(-(2**15), 2**15),
+    "int4": range(-(2**31), 2**31),
+    "int8": range(-(2**63), 2**63),
+    "text": None,
+    "varchar": None,
+    "uuid": re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"),
+}
+"""Kinds whose store key is their literal, and what a literal has to be like; tables with other keys are read
+whole when keys are looked up."""
+
+
+class SourceCut:
+    """A reader over two sessions: one holds the cut, the other writes the fence.
+
+    ``open_session``: a new session each time it is called. SourceError when Postgres breaks off.
+    """
+
+    def __init__(
+        self, open_session: Callable[[bool], Connection], publication: str, clock: Clock, settle_s: float = SETTLE_S
+    ) -> None:
+        self._fences = open_session(True)
+        self._reads = open_session(False)
+        self._publication = publication
+        self._clock = clock
+        self._settle_s = settle_s
+
+    def close(self) -> None:
+        """Let go of both sessions."""
+        for session in (self._reads, self._fences):
+            session.close()
+
+    def cut(self) -> Cut:
+        """A new REPEATABLE READ transaction, and a fence behind it."""
+        try:
+            self._reads.rollback()
+            settled = self._number("insert_lsn")
+            certain = self._wait_for_visibility()
+            self._reads.execute("set transaction isolation level repeatable read read only")
+            # The first statement takes the snapshot; what commits after it lies behind the fence.
+            self._reads.execute(_query("snapshot"))
+            return Cut(fence=write_fence(self._fences), settled=settled, certain=certain)
+        except psycopg.Error as error:
+            raise _broke_off(error) from None
+
+    def estimate(self, oid: int) -> int:
+        """About how many rows a table has."""
+        return self._number("estimate", oid=oid)
+
+    def rows(self, table: VerifiedTable) -> Iterator[tuple[Sequence[str], Sequence[bytes]]]:
+        """All rows of the table at this cut, in batches."""
+        return self._copied(table, self._statement("copy_rows", table))
+
+    def rows_of(self, table: VerifiedTable, keys: Sequence[str]) -> dict[str, bytes]:
+        """Those of these keys that have a row at this cut."""
+        wanted = set(keys)
+        if any(column.kind not in _LITERALS or column.array for column in table.shape.key):
+            return _chosen(self.rows(table), wanted)
+        kinds = [column.kind for column in table.shape.key]
+        literals = [literal for key in keys if (literal := _literals(key, kinds)) is not None]
+        found: dict[str, bytes] = {}
+        for start in range(0, len(literals), _KEYS_PER_QUERY):
+            some = sql.SQL(", ").join(literals[start : start + _KEYS_PER_QUERY])
+            found |= _chosen(self._copied(table, self._statement("copy_keys", table, keys=some)), wanted)
+        return found
+
+    def _copied(self, table: VerifiedTable, statement: sql.Composed) -> Iterator[tuple[Sequence[str], Sequence[bytes]]]:
+        convert = _Converter(table.shape)
+        lines: list[bytes] = []
+        try:
+            with self._reads.cursor() as cursor, cursor.copy(statement) as copy:
+                for line in copy:
+                    lines.append(bytes(line))
+                    if len(lines) >= _BATCH_ROWS:
+                        yield convert(lines)
+                        lines = []
+        except psycopg.Error as error:
+            raise _broke_off(error) from None
+        if lines:
+            yield convert(lines)
+
+    def _statement(self, name: str, table: VerifiedTable, **parts: sql.Composable) -> sql.Composed:
+        shape = table.shape
+        where = self._rows("filter", publication=self._publication, oid=shape.oid)
+        return sql.SQL(load("connectors.postgres", "cut.sql")[name]).format(
+            columns=sql.SQL(", ").join(sql.Identifier(column.name) for column in shape.columns),
+            only=sql.SQL("" if table.partitioned else "only"),
+            table=sql.Identifier(shape.table.schema, shape.table.table),
+            key=sql.SQL(", ").join(sql.Identifier(column.name) for column in shape.key),
+            filter=sql.SQL(where[0][0]) if where else sql.SQL("true"),
+            **parts,
+        )
+
+    def _wait_for_visibility(self) -> bool:
+        """A commit reaches the log before other sessions see it: wait until each so far must be seen."""
+        snapshot = self._rows("snapshot")[0][0]
+        deadline = self._clock.monotonic() + self._settle_s
+        while not self._rows("ended", snapshot=snapshot)[0][0]:
+            if self._clock.monotonic() >= deadline:
+                return False
+            self._clock.sleep(0.02)
+        return True
+
+    def _number(self, name: str, **arguments: Any) -> int:
+        return int(self._rows(name, **arguments)[0][0])
+
+    def _rows(self, name: str, **arguments: Any) -> list[tuple[Any, ...]]:
+        return self._fences.execute(_query(name), arguments or None).fetchall()
+
+
+def write_fence(conn: Connection) -> int:
+    """Commit a message to the log; every change committed before the call lies below the LSN that is returned."""
+    return int(conn.execute(_query("fence")).fetchall()[0][0])
+
+
+class _Converter:
+    """Lines of COPY as store keys and canonical rows."""
+
+    def __init__(self, shape: TableSchema) -> None:
+        self._line = compile_table(shape, name="verify", database="").snapshot_line
+        self._plain = PlainTable(shape)
+        self._canonical = CanonicalTable(shape)
+
+    def __call__(self, lines: Sequence[bytes]) -> tuple[list[str], list[bytes]]:
+        pairs = [self._line(line) for line in lines]
+        plain, canonical = self._plain.row, self._canonical.row
+        return self._plain.keys([key for key, _ in pairs]), [canonical(plain(row)) for _, row in pairs]
+
+
+def _chosen(batches: Iterator[tuple[Sequence[str], Sequence[bytes]]], wanted: set[str]) -> dict[str, bytes]:
+    return {key: row for keys, rows in batches for key, row in zip(keys, rows, strict=True) if key in wanted}
+
+
+def _literals(key: str, kinds: Sequence[str]) -> sql.Composed | None:
+    """A store key as a row of literals; None when no row can have it. Postgres gives each its column's type."""
+    parts = [unquote(part) for part in key.split(":")]
+    if len(parts) != len(kinds) or not all(_fits(part, kind) for part, kind in zip(parts, kinds, strict=True)):
+        return None
+    return sql.SQL("({})").format(sql.SQL(", ").join(sql.Literal(part) for part in parts))
+
+
+def _fits(part: str, kind: str) -> bool:
+    match _LITERALS[kind]:
+        case range() as numbers:
+            return re.fullmatch(r"-?[0-9]{1,19}", part) is not None and int(part) in numbers
+        case re.Pattern() as pattern:
+            return pattern.fullmatch(part) is not None
+        case _:
+            return "\0" not in part
+
+
+def _query(name: str) -> str:
+    return load("connectors.postgres", "cut.sql")[name]
+
+
+def _broke_off(error: psycopg.Error) -> CdcError:
+    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if isinstance(error, psycopg.errors.InsufficientPrivilege):
+        return ConfigError(
+            f"Postgres refuses the comparison: {reason}", hint="cdc check names the right that is missing"
+        )
+    if isinstance(error, psycopg.errors.UndefinedColumn | psycopg.errors.UndefinedTable):
+        return SourceError(f"a table changed its shape while it was compared: {reason}", hint="run cdc verify again")
+    return SourceError(f"Postgres broke off: {reason}", hint="check the server's log, then run cdc verify again")

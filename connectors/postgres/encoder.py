@@ -1,0 +1,158 @@
+"""Rows of one table as JSON: keys, rows and whole values, compiled once per version of its shape.
+
+The stream's way is :attr:`TableEncoder.rows` (see :mod:`connectors.postgres.routes`), the snapshot's is
+:meth:`TableEncoder.snapshot_lines`; both take raw bytes. :meth:`TableEncoder.row` and
+:meth:`TableEncoder.key` are the long way for what the compiled functions leave: any value, column by column.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from cdc.errors import DecodeError
+from cdc.schema import TableSchema
+from connectors.postgres.compiled import Made, compile_rows, unescape
+from connectors.postgres.envelope import Envelope, Stamp, escaped, record_headers
+from connectors.postgres.jsontext import name as member
+from connectors.postgres.values import codec
+
+__all__ = ["SnapshotEnvelope", "TableEncoder", "compile_table", "record_headers"]
+
+_HINT = "nothing was skipped; please report it with the column's type and the server's version"
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotEnvelope:
+    """What stands before and after the row in a snapshot record's value; constant for a chunk."""
+
+    prefix: bytes
+    suffix: bytes
+
+
+def compile_table(schema: TableSchema, *, name: str, database: str) -> TableEncoder:
+    """The encoder of one version of a table's shape, for the pipeline ``name`` on ``database``.
+
+    Takes some milliseconds; keep it as long as the version lasts. A table without a key has the key ``{}``.
+    """
+    return TableEncoder(schema, Envelope(name, database, schema.table))
+
+
+class TableEncoder:
+    """See :func:`compile_table`.
+
+    ``lost`` counts by column the values that the encoding cannot express (numeric NaN and infinities under
+    ``debezium``, written as null); ``snapshot_line(line)`` turns one line of COPY in text format, columns in
+    the schema's order, into (key, row) and raises DecodeError.
+    """
+
+    __slots__ = ("_encoders", "_key", "_labels", "_line", "envelope", "lost", "rows", "schema", "snapshot_line")
+
+    def __init__(self, schema: TableSchema, envelope: Envelope) -> None:
+        self.schema = schema
+        self.envelope = envelope
+        self.lost: Counter[str] = Counter()
+        codecs = [codec(column, schema.encoding, self.lost) for column in schema.columns]
+        self._encoders = [c.encode for c in codecs]
+        self._labels = [member(column.name) for column in schema.columns]
+        self._key = [schema.columns.index(column) for column in schema.key]
+        self.rows = compile_rows([c.name for c in schema.columns], codecs, self._key)
+        self.snapshot_line: Callable[[bytes], Made] = self._snapshot_line()
+
+    @property
+    def key_columns(self) -> Sequence[int]:
+        """Indexes of the key's columns, in key order."""
+        return self._key
+
+    def key(self, values: Sequence[bytes | None]) -> bytes:
+        """Key JSON from a row's text values in column order; only the key's columns are looked at."""
+        return b"{%b}" % b",".join(self._member(i, values[i]) for i in self._key)
+
+    def row(self, values: Sequence[bytes | None]) -> bytes:
+        """Row JSON from text values in column order. Raises DecodeError."""
+        if len(values) != len(self._encoders):
+            raise self._error(f"a row of {len(values)} columns where {len(self._encoders)} were announced")
+        return b"{%b}" % b",".join(self._member(i, value) for i, value in enumerate(values))
+
+    def key_row(self, values: Sequence[bytes | None]) -> bytes:
+        """A row of which only the key is known: every other column null (D3)."""
+        known = (value if i in self._key else None for i, value in enumerate(values))
+        return self.row(list(known))
+
+    def placed(self, encoded: Sequence[bytes]) -> bytes:
+        """Row JSON from values that are JSON already."""
+        return b"{%b}" % b",".join(label + value for label, value in zip(self._labels, encoded, strict=True))
+
+    def value(self, index: int, text: bytes | None) -> bytes:
+        """One value as JSON. Raises DecodeError."""
+        if text is None:
+            return b"null"
+        try:
+            return self._encoders[index](text)
+        except (ValueError, KeyError):
+            column = self.schema.columns[index]
+            raise self._error(f"a value of column {column.name} that is no {column.type}") from None
+
+    def snapshot_envelope(  # noqa: PLR0913 - each is a field of the record
+        self,
+        *,
+        marker: str,
+        lsn: int,
+        tx_id: int | None,
+        epoch: int,
+        commit_lsn: int,
+        tx_seq: int = 0,
+        source_ts_us: int,
+        now_ns: int,
+    ) -> SnapshotEnvelope:
+        """The constant part of a chunk's values: prefix + row + suffix is the value of an ``r`` event.
+
+        ``marker``: ``source.snapshot`` ("true", "first", "last", "incremental", ...); ``lsn``: the record LSN
+        shown; ``commit_lsn`` and ``tx_seq``: the position; ``source_ts_us``: when the cut was taken.
+        """
+        stamp = Stamp(
+            epoch=epoch,
+            commit_lsn=commit_lsn,
+            committed_us=source_ts_us,
+            now_ns=now_ns,
+            xid=tx_id,
+            snapshot=marker.encode(),
+        )
+        tail = self.envelope.tail(stamp, b"r", b"%d" % lsn, b"%d" % tx_seq)
+        # The tail is made for templates, where a percent sign stands doubled.
+        return SnapshotEnvelope(prefix=b'{"before":null,"after":', suffix=tail % ())
+
+    def _member(self, index: int, text: bytes | None) -> bytes:
+        return self._labels[index] + self.value(index, text)
+
+    def snapshot_lines(self, lines: Iterable[bytes], envelope: SnapshotEnvelope) -> list[Made]:
+        """(key, whole value) of many lines at once: the fastest way. Raises DecodeError."""
+        compiled, long_way = self.rows.line, self._long_line
+        before, after = envelope.prefix, envelope.suffix
+        plain, loose = (escaped(before) + row + escaped(after) for row in self.rows.row_templates)
+        made = []
+        for line in lines:
+            pair = compiled(line, plain, loose)
+            if pair is None:
+                key, row = long_way(line)
+                pair = (key, before + row + after)
+            made.append(pair)
+        return made
+
+    def _snapshot_line(self) -> Callable[[bytes], Made]:
+        compiled, long_way = self.rows.line, self._long_line
+        plain, loose = self.rows.row_templates
+
+        def snapshot_line(line: bytes) -> Made:
+            return compiled(line, plain, loose) or long_way(line)
+
+        return snapshot_line
+
+    def _long_line(self, line: bytes) -> Made:
+        values = [unescape(field) for field in line.removesuffix(b"\n").split(b"\t")]
+        row = self.row(values)
+        return self.key(values), row
+
+    def _error(self, what: str) -> DecodeError:
+        return DecodeError(f"{self.schema.table}: {what}", hint=_HINT)

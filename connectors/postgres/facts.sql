@@ -1,0 +1,77 @@
+-- What the checks and the status read of a server. Every name is written out: sessions have search_path=pg_catalog.
+
+-- name: server
+select current_setting('server_version_num')::int4 as version,
+       current_setting('server_version') as version_text,
+       current_database()::text as database,
+       d.oid::int8 as database_oid,
+       current_user::text as role,
+       r.rolreplication or r.rolsuper as can_replicate,
+       pg_is_in_recovery() as in_recovery,
+       pg_encoding_to_char(d.encoding)::text as encoding,
+       current_setting('wal_level') as wal_level,
+       s.system_identifier::text as system_identifier,
+       c.timeline_id as timeline,
+       (case when pg_is_in_recovery() then null else pg_current_wal_insert_lsn() end - '0/0'::pg_lsn)::int8 as wal_lsn,
+       current_setting('max_replication_slots')::int4 as slots_max,
+       (select count(*) from pg_replication_slots)::int4 as slots_used,
+       current_setting('max_wal_senders')::int4 as senders_max,
+       (select count(*) from pg_stat_activity where backend_type = 'walsender')::int4 as senders_used,
+       (select case when setting::int8 < 0 then null else setting::int8 * 1024 * 1024 end
+        from pg_settings where name = 'max_slot_wal_keep_size') as max_slot_wal_keep_bytes,
+       current_setting('synchronous_standby_names') as synchronous_standby_names
+from pg_database d, pg_roles r, pg_control_system() s, pg_control_checkpoint() c
+where d.datname = current_database() and r.rolname = current_user
+
+-- name: slot
+-- Columns newer than PostgreSQL 14 are read through jsonb, so that one statement serves all versions.
+select s.slot_name::text as slot,
+       s.plugin::text as plugin,
+       s.database::text as database,
+       s.active_pid,
+       s.wal_status,
+       (s.restart_lsn - '0/0'::pg_lsn)::int8 as restart_lsn,
+       (s.confirmed_flush_lsn - '0/0'::pg_lsn)::int8 as confirmed_flush_lsn,
+       case when pg_is_in_recovery() then null
+            else greatest(pg_current_wal_insert_lsn() - s.restart_lsn, 0)::int8 end as retained_bytes,
+       s.safe_wal_size as safe_wal_bytes,
+       to_jsonb(s) ->> 'invalidation_reason' as invalidation_reason
+from pg_replication_slots s
+where s.slot_name = %(slot)s
+
+-- name: publication
+select p.pubname::text as publication,
+       array_remove(array[case when p.pubinsert then 'insert' end, case when p.pubupdate then 'update' end,
+                          case when p.pubdelete then 'delete' end, case when p.pubtruncate then 'truncate' end], null) as operations,
+       p.pubviaroot as via_root
+from pg_publication p
+where p.pubname = %(publication)s
+
+-- name: published
+select t.schemaname::text as schema, t.tablename::text as name,
+       to_jsonb(t) ->> 'rowfilter' is not null as filtered
+from pg_publication_tables t
+where t.pubname = %(publication)s
+
+-- name: transactions
+-- What slot creation would wait for: anything with an xid or a snapshot that has been open for long, prepared ones too.
+select a.pid, coalesce(nullif(a.application_name, ''), 'no application_name') as name, coalesce(a.usename, '')::text as role,
+       extract(epoch from clock_timestamp() - a.xact_start)::float8 as age_s
+from pg_stat_activity a
+where a.backend_type = 'client backend' and a.backend_xid is not null and a.pid <> pg_backend_pid()
+  and a.xact_start < clock_timestamp() - make_interval(secs => %(age_s)s)
+union all
+select null, p.gid, p.owner::text, extract(epoch from clock_timestamp() - p.prepared)::float8
+from pg_prepared_xacts p
+where p.prepared < clock_timestamp() - make_interval(secs => %(age_s)s)
+order by 4 desc
+limit 5
+
+-- name: generated
+-- Generated columns that the stream leaves out: all of them, unless the publication carries the stored ones (18).
+select a.attname::text as name
+from pg_attribute a
+where a.attrelid = %(oid)s::int8::oid and a.attnum > 0 and not a.attisdropped and a.attgenerated <> ''
+  and not coalesce((select to_jsonb(p) ->> 'pubgencols' = 's' and a.attgenerated = 's'
+                    from pg_publication p where p.pubname = %(publication)s), false)
+order by a.attnum

@@ -1,0 +1,193 @@
+"""Records held back until the values they lack are known, and everything behind them.
+
+An update leaves out TOASTed columns it did not touch (H38). Where neither the old row nor an earlier change of
+the transaction tells them, the row's record waits, and so do all records after it, so that order stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from cdc.plain import UNAVAILABLE
+from cdc.ports import Headers, Record
+from cdc.schema import Column, TableSchema
+from connectors.postgres.encoder import TableEncoder
+from connectors.postgres.jsontext import quote
+from connectors.postgres.messages import UNCHANGED, Unchanged
+from connectors.postgres.values import codec
+
+_RECORD_BYTES = 400
+"""What a record costs beside its key and value, roughly."""
+HELD_ROWS = 64
+"""How many rows are looked up at once at most: how wide their values are is not known before."""
+_ANSWER_BYTES = 8 << 20
+
+
+class Gone(Enum):
+    """There is no such row any more, or its table or a column is gone or of another type."""
+
+    GONE = "gone"
+
+
+GONE = Gone.GONE
+Selected = tuple[bytes | None, ...] | Gone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Values to look up. ``key``: the key columns' text, in key order; ``columns``: indexes into schema.columns."""
+
+    schema: TableSchema
+    key: tuple[bytes, ...]
+    columns: tuple[int, ...]
+
+
+class Reselect(Protocol):
+    """Looks up the newest values of rows in the source."""
+
+    def rows(self, wanted: Sequence[Wanted], xids: Collection[int]) -> Sequence[Selected]:
+        """The wanted columns' text, or GONE, in the order of ``wanted``.
+
+        An answer counts only if every transaction of ``xids`` (64 bit) is visible to the statement that gave
+        it: right after its COMMIT message a transaction often is not yet (H69). Blocks until that is so.
+        """
+
+
+@dataclass(slots=True, kw_only=True)
+class Pending:
+    """A record whose row lacks values. ``before``: JSON; ``tail``: what follows the row in the value."""
+
+    lane: int
+    key: bytes
+    headers: Headers
+    encoder: TableEncoder
+    before: bytes
+    values: list[bytes | Unchanged | None]
+    tail: bytes
+
+    @property
+    def missing(self) -> list[int]:
+        return [i for i, value in enumerate(self.values) if value is UNCHANGED]
+
+    def record(self, found: Selected, columns: Sequence[int]) -> Record:
+        """The record with what was found for ``columns``; Debezium's placeholder where the row is gone."""
+        encoder = self.encoder
+        selected = {} if isinstance(found, Gone) else dict(zip(columns, found, strict=True))
+        encoded = []
+        for i, value in enumerate(self.values):
+            if not isinstance(value, Unchanged):
+                encoded.append(encoder.value(i, value))
+            elif i in selected:
+                encoded.append(encoder.value(i, selected[i]))
+            else:
+                encoded.append(placeholder(encoder.schema.columns[i]))
+        value = b'{"before":%b,"after":%b%b' % (self.before, encoder.placed(encoded), self.tail)
+        return self.lane, self.key, value, self.headers
+
+
+class Held:
+    """The queue. ``size_bytes`` grows with what waits in it, ``full`` tells that enough rows are to be looked up."""
+
+    def __init__(self, reselect: Reselect) -> None:
+        self._reselect = reselect
+        self._queue: list[Record | Pending] = []
+        self._xids: set[int] = set()
+        self._rows: set[tuple[int, bytes]] = set()
+        self._rows_at_once = HELD_ROWS
+        self.size_bytes = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether to release now, so that the answer stays within memory; fewer rows after wide ones."""
+        return len(self._rows) >= self._rows_at_once
+
+    def __bool__(self) -> bool:
+        return bool(self._queue)
+
+    def wait(self, pending: Pending, xid: int) -> None:
+        """A record that lacks values, of transaction ``xid``."""
+        self._queue.append(pending)
+        self._xids.add(xid)
+        self._rows.add((id(pending.encoder), pending.key))
+        known = sum(len(value) for value in pending.values if isinstance(value, bytes))
+        self.size_bytes += known + len(pending.before) + len(pending.tail) + _RECORD_BYTES
+
+    def follow(self, record: Record) -> None:
+        """A record behind one that waits."""
+        self._queue.append(record)
+        self.size_bytes += len(record[1]) + len(record[2] or b"") + _RECORD_BYTES
+
+    def release(self, emit: Callable[[Record], None]) -> None:
+        """Look up what is missing and emit everything, in order."""
+        queue = self._queue
+        waiting = [entry for entry in queue if isinstance(entry, Pending)]
+        answers = self._answers(waiting)
+        for entry in queue:
+            if isinstance(entry, Pending):
+                columns, found = answers[(id(entry.encoder), entry.key)]
+                emit(entry.record(found, columns))
+            else:
+                emit(entry)
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything; the stream will bring it again."""
+        self._queue = []
+        self._xids = set()
+        self._rows = set()
+        self.size_bytes = 0
+
+    def _adapt(self, selected: Sequence[Selected]) -> None:
+        """As many rows next time as fit if they are like these; after wide ones it grows back step by step."""
+        found = sum(len(value) for row in selected if not isinstance(row, Gone) for value in row if value is not None)
+        fitting = _ANSWER_BYTES * len(selected) // max(found, 1)
+        self._rows_at_once = max(1, min(HELD_ROWS, 2 * self._rows_at_once, fitting))
+
+    def _answers(self, waiting: Sequence[Pending]) -> dict[tuple[int, bytes], tuple[tuple[int, ...], Selected]]:
+        """One question per row, however many of its records wait."""
+        columns: dict[tuple[int, bytes], set[int]] = {}
+        example: dict[tuple[int, bytes], Pending] = {}
+        for entry in waiting:
+            place = (id(entry.encoder), entry.key)
+            columns.setdefault(place, set()).update(entry.missing)
+            example[place] = entry
+        wanted = [
+            Wanted(
+                schema=example[place].encoder.schema,
+                key=_key_text(example[place]),
+                columns=tuple(sorted(columns[place])),
+            )
+            for place in columns
+        ]
+        selected = self._reselect.rows(wanted, frozenset(self._xids))
+        self._adapt(selected)
+        return {place: (w.columns, s) for place, w, s in zip(columns, wanted, selected, strict=True)}
+
+
+def placeholder(column: Column) -> bytes:
+    """What Debezium writes where it has no value, in the shape of the column's type.
+
+    >>> placeholder(Column(name="a", attnum=1, type="text[]", type_oid=1009, kind="text", array=True))
+    b'["__debezium_unavailable_value"]'
+    """
+    plain = UNAVAILABLE.encode()
+    if column.array and column.kind in ("int2", "int4", "int8"):
+        return b"[%b]" % b",".join(b"%d" % code for code in plain)
+    text = quote(plain)
+    if column.kind == "bytea":
+        text = codec(_scalar(column), "readable").encode(b"\\x" + plain.hex().encode())
+    elif column.kind == "hstore":
+        text = quote(b"{%b:%b}" % (text, text))
+    return b"[%b]" % text if column.array else text
+
+
+def _scalar(column: Column) -> Column:
+    return Column(name=column.name, attnum=column.attnum, type=column.type, type_oid=column.type_oid, kind=column.kind)
+
+
+def _key_text(pending: Pending) -> tuple[bytes, ...]:
+    found = [pending.values[i] for i in pending.encoder.key_columns]
+    return tuple(value for value in found if isinstance(value, bytes))

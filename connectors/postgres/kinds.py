@@ -1,0 +1,82 @@
+"""Which row of the wire manual encodes a type: pure, over rows of pg_type."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+_PLAIN = """
+bool int2 int4 int8 oid float4 float8 numeric money
+text varchar bpchar name char inet cidr macaddr macaddr8
+int4range int8range numrange tsrange tstzrange daterange
+tsvector xml uuid json jsonb bytea bit varbit
+date time timetz timestamp timestamptz interval
+point box lseg path polygon circle line
+"""
+KINDS = frozenset(_PLAIN.split())
+"""Types of pg_catalog with a row of their own."""
+EXTENSION_KINDS = frozenset(("citext", "hstore", "ltree", "vector", "halfvec", "sparsevec"))
+"""Types that count only when the extension that makes them owns them: anybody may name a type ``hstore``."""
+OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Type:
+    """A row of pg_type. ``element``: the array's element, 0 for every type that is not an array."""
+
+    oid: int
+    name: str
+    schema: str
+    kind: str
+    base: int
+    typmod: int
+    element: int
+    extension: str | None
+
+
+class Resolved(NamedTuple):
+    """What :class:`cdc.schema.Column` keeps of a type."""
+
+    kind: str
+    array: bool
+    typmod: int
+
+
+def resolve(oid: int, typmod: int, types: Mapping[int, Type]) -> Resolved:
+    """Kind, arrayness and typmod of a type, through domains; a type that is gone is ``other``."""
+    base, typmod = _through_domains(oid, typmod, types)
+    if base is None:
+        return Resolved(OTHER, False, typmod)
+    if not base.element:
+        return Resolved(_kind(base), False, typmod)
+    element, element_typmod = _through_domains(base.element, typmod, types)
+    if element is None or element.element:
+        # An element that is an array by a domain stands quoted in its parent's text: carried as that text.
+        return Resolved(OTHER, True, -1)
+    return Resolved(_kind(element), True, element_typmod)
+
+
+def missing(oids: set[int], types: Mapping[int, Type]) -> set[int]:
+    """Types that must be read too before all of ``oids`` resolve; empty when all is there."""
+    wanted = oids | {t.base for t in types.values() if t.base} | {t.element for t in types.values() if t.element}
+    return wanted - types.keys()
+
+
+def _through_domains(oid: int, typmod: int, types: Mapping[int, Type]) -> tuple[Type | None, int]:
+    found = types.get(oid)
+    while found is not None and found.kind == "d":
+        if typmod < 0:
+            typmod = found.typmod
+        found = types.get(found.base)
+    return found, typmod
+
+
+def _kind(base: Type) -> str:
+    if base.kind == "e":
+        return "enum"
+    if base.schema == "pg_catalog":
+        return base.name if base.name in KINDS else OTHER
+    if base.extension is not None and base.name in EXTENSION_KINDS:
+        return base.name
+    return OTHER

@@ -1,0 +1,132 @@
+"""What pgoutput says, protocol version 1, one class per kind of message.
+
+Format: https://www.postgresql.org/docs/18/protocol-logicalrep-message-formats.html. Times are microseconds
+since 1970 in UTC; LSNs and oids are numbers; values are text as bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from cdc.schema import Identity
+
+
+class Unchanged(Enum):
+    """A TOASTed value that the change did not touch: neither null nor any value."""
+
+    UNCHANGED = "unchanged"
+
+    def __repr__(self) -> str:
+        return "UNCHANGED"
+
+
+UNCHANGED = Unchanged.UNCHANGED
+
+Value = bytes | None
+Tuple = tuple[bytes | Unchanged | None, ...]
+"""A row as pgoutput sends it: text, null, or :data:`UNCHANGED`, in the order of the relation's columns."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begin:
+    """``final_lsn``: where the transaction's COMMIT record begins, which is the commit LSN of a position."""
+
+    final_lsn: int
+    committed_us: int
+    xid: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """``end_lsn``: where the COMMIT record ends; acknowledging it says the transaction is done (H2)."""
+
+    commit_lsn: int
+    end_lsn: int
+    committed_us: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """The transaction was replicated to the source from elsewhere."""
+
+    lsn: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelationColumn:
+    """``in_key``: part of the replica identity; true for every column under FULL."""
+
+    name: str
+    type_oid: int
+    typmod: int
+    in_key: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relation:
+    """A table's shape, before the first row that has it. Neither attnum nor nullability is told (H51)."""
+
+    relation_oid: int
+    schema: str
+    table: str
+    identity: Identity
+    columns: tuple[RelationColumn, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypeName:
+    """The name of a type that is not built in; a domain comes under its own oid with its base's name (H35)."""
+
+    type_oid: int
+    schema: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Insert:
+    relation_oid: int
+    new: Tuple
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """``key``: the old identity columns, the others None without meaning null; ``old``: the old row (FULL)."""
+
+    relation_oid: int
+    key: Tuple | None
+    old: Tuple | None
+    new: Tuple
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delete:
+    """Exactly one of ``key`` and ``old`` is there; see :class:`Update`."""
+
+    relation_oid: int
+    key: Tuple | None
+    old: Tuple | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truncate:
+    """Every published table that one TRUNCATE emptied, those reached by CASCADE too."""
+
+    relation_oids: tuple[int, ...]
+    cascade: bool
+    restart_identity: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogicalMessage:
+    """``pg_logical_emit_message``. One that is not transactional comes at once, also between BEGIN and COMMIT of
+    others and when its own transaction rolls back (H47)."""
+
+    transactional: bool
+    lsn: int
+    prefix: str
+    content: bytes
+
+
+Message = Begin | Commit | Origin | Relation | TypeName | Insert | Update | Delete | Truncate | LogicalMessage

@@ -1,0 +1,193 @@
+"""Why a table cannot be captured as it is, and the SQL that helps: pure, over rows of the catalog."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cdc.sql import quote_identifier
+from cdc.topic import TableName, collisions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableProblem:
+    """One sentence, and the SQL or setting that ends it."""
+
+    message: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaf:
+    """A table that holds rows of a captured one. Letters as in pg_class."""
+
+    oid: int
+    schema: str
+    name: str
+    kind: str
+    persistence: str
+    identity: str
+    has_identity_key: bool
+
+    @property
+    def table(self) -> TableName:
+        return TableName(self.schema, self.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relation:
+    """A row of the catalog query ``relations``. Letters as in pg_class."""
+
+    oid: int
+    schema: str
+    name: str
+    kind: str
+    persistence: str
+    identity: str
+    has_columns: bool
+    ancestors: list[int]
+    primary_key: list[str]
+    primary_key_deferrable: bool
+    primary_key_name: str | None
+    identity_index: list[str]
+    unique_index: list[str]
+    unique_index_name: str | None
+
+    @property
+    def table(self) -> TableName:
+        return TableName(self.schema, self.name)
+
+    @property
+    def key(self) -> list[str]:
+        """The identity index's columns if there is one, else the primary key's; never any other index (D10)."""
+        return self.identity_index if self.identity == "i" else self.primary_key
+
+    @property
+    def deferrable_key(self) -> bool:
+        return self.identity != "i" and self.primary_key_deferrable
+
+    def as_leaf(self) -> Leaf:
+        return Leaf(
+            oid=self.oid,
+            schema=self.schema,
+            name=self.name,
+            kind=self.kind,
+            persistence=self.persistence,
+            identity=self.identity,
+            has_identity_key=bool(self.key) and not self.deferrable_key,
+        )
+
+
+def sql_name(table: TableName) -> str:
+    """The table as SQL writes it.
+
+    >>> sql_name(TableName("public", "Mixed Case"))
+    '"public"."Mixed Case"'
+    """
+    return f"{quote_identifier(table.schema)}.{quote_identifier(table.table)}"
+
+
+def problems_of(relation: Relation, leaves: Sequence[Leaf], access: Iterable[Any]) -> list[TableProblem]:
+    """Everything in the way of capturing ``relation``; ``access``: rows of the catalog query of that name."""
+    refused = list(_no_stream(relation, leaves))
+    if refused:
+        return refused
+    names = {leaf.oid: leaf.table for leaf in (relation.as_leaf(), *leaves)}
+    return [*_key_problems(relation), *_leaf_problems(relation, leaves), *_access_problems(names, access)]
+
+
+def topic_problems(name: str, topics: Sequence[tuple[TableName, str]]) -> dict[TableName, list[TableProblem]]:
+    """Topics that two tables would share, that are reserved, or that Kafka refuses, by table."""
+    users: dict[str, list[TableName]] = defaultdict(list)
+    for table, topic in topics:
+        users[topic].append(table)
+    found: dict[TableName, list[TableProblem]] = defaultdict(list)
+    for topic, tables in users.items():
+        for sentence in collisions(name, [(table, topic) for table in tables]):
+            hint = f'give one another topic: [source] topics = {{ "{tables[-1]}" = "..." }}'
+            for table in tables:
+                found[table].append(TableProblem(message=sentence, hint=hint))
+    return found
+
+
+_KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table"}
+
+
+def _no_stream(relation: Relation, leaves: Sequence[Leaf]) -> Iterator[TableProblem]:
+    """What logical decoding never delivers (H50)."""
+    table, name = relation.table, sql_name(relation.table)
+    exclude = f'take it out of [source] tables, or add it to exclude: "{table}"'
+    if relation.kind in _KINDS:
+        yield TableProblem(message=f"{table} is {_KINDS[relation.kind]}: it has no changes of its own", hint=exclude)
+    if relation.persistence == "u":
+        message = f"{table} is unlogged: its changes are not in the log"
+        yield TableProblem(message=message, hint=f"alter table {name} set logged;")
+    if not relation.has_columns:
+        yield TableProblem(message=f"{table} has no columns", hint=exclude)
+    for leaf in leaves:
+        part = f"{leaf.table}, a partition of {table},"
+        if leaf.kind == "f":
+            yield TableProblem(message=f"{part} is a foreign table: it has no changes of its own", hint=exclude)
+        elif leaf.persistence == "u":
+            message = f"{part} is unlogged: its changes are not in the log"
+            yield TableProblem(message=message, hint=f"alter table {sql_name(leaf.table)} set logged;")
+
+
+def _key_problems(relation: Relation) -> Iterator[TableProblem]:
+    table, name = relation.table, sql_name(relation.table)
+    if relation.identity == "n":
+        message = f"{table} has REPLICA IDENTITY NOTHING: once published, its updates and deletes fail"
+        yield TableProblem(message=message, hint=f"alter table {name} replica identity {_identity_for(relation)};")
+    elif relation.identity == "i" and not relation.identity_index:
+        message = f"the index that was the replica identity of {table} is gone"
+        yield TableProblem(message=message, hint=f"alter table {name} replica identity {_identity_for(relation)};")
+    if not relation.key and relation.identity != "i":
+        yield TableProblem(message=f"{table} has no key, and a compacted topic needs one", hint=_key_hint(relation))
+    elif relation.deferrable_key and relation.identity != "f":
+        message = f"the primary key of {table} is deferrable, which Postgres does not take as a replica identity"
+        yield TableProblem(message=message, hint=f"alter table {name} replica identity full;")
+
+
+def _identity_for(relation: Relation) -> str:
+    if relation.primary_key:
+        return "full" if relation.primary_key_deferrable else "default"
+    if relation.unique_index_name:
+        return f"using index {quote_identifier(relation.unique_index_name)}"
+    return "full"
+
+
+def _key_hint(relation: Relation) -> str:
+    name = sql_name(relation.table)
+    if relation.unique_index_name:
+        return f"alter table {name} replica identity using index {quote_identifier(relation.unique_index_name)};"
+    return f"alter table {name} add column id bigint generated always as identity primary key;   (or another key)"
+
+
+def _leaf_problems(relation: Relation, leaves: Sequence[Leaf]) -> Iterator[TableProblem]:
+    """Old rows are written by the partition's identity but announced under the root's: they must agree."""
+    wanted = {"f": "full", "i": "using index ..."}.get(relation.identity, "default")
+    for leaf in leaves:
+        if leaf.identity == relation.identity and (leaf.identity != "d" or leaf.has_identity_key):
+            continue
+        message = (
+            f"the partition {leaf.table} has another replica identity than {relation.table}, "
+            "so what its updates and deletes send is not what they announce"
+        )
+        yield TableProblem(message=message, hint=f"alter table {sql_name(leaf.table)} replica identity {wanted};")
+
+
+def _access_problems(names: dict[int, TableName], access: Iterable[Any]) -> Iterator[TableProblem]:
+    for row in access:
+        table = names[row.oid]
+        role = quote_identifier(row.role)
+        if not row.usage:
+            hint = f"grant usage on schema {quote_identifier(table.schema)} to {role};"
+            yield TableProblem(message=f"{row.role} may not use the schema of {table}", hint=hint)
+        if not row.readable:
+            hint = f"grant select on {sql_name(table)} to {role};"
+            yield TableProblem(message=f"{row.role} may not read {table}", hint=hint)
+        if row.hidden:
+            message = f"row security hides rows of {table} from {row.role}: the snapshot would miss them"
+            yield TableProblem(message=message, hint=f"alter role {role} bypassrls;")

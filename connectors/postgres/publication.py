@@ -1,0 +1,100 @@
+"""The publication: what the server sends. Made for exactly the captured tables, or checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import psycopg
+from psycopg import sql
+
+from cdc.errors import ConfigError, SourceError
+from cdc.sql import load
+from cdc.topic import TableName
+from connectors.postgres.catalog import CapturedTable
+from connectors.postgres.facts import read_publication
+from connectors.postgres.session import Connection
+from connectors.postgres.slot import START_OVER
+
+_SQL = "publication.sql"
+_GENERATED_SINCE = 180000
+LATE_TABLE = (
+    "its earlier rows would be missing, and a running pipeline cannot read them yet: leave it out ([source] exclude), "
+    f"or make a second pipeline for it under another name, or begin anew: {START_OVER}"
+)
+"""What helps with a table that comes after the slot."""
+
+
+def ensure_publication(conn: Connection, name: str, tables: Sequence[CapturedTable], *, slot_exists: bool) -> bool:
+    """Make the publication, or check the one that exists; True when it was made.
+
+    Changes of a partition come under its root, and stored generated columns come along where the server can
+    send them (18). One that lacks a table gets it, as long as no slot has been made: afterwards its earlier
+    rows and the changes of open transactions would be missing (H29, H73). Raises ConfigError with the SQL that
+    helps when it does not fit, or when we may not make or change it.
+    """
+    found = read_publication(conn, name)
+    if found is None:
+        create = "create_18" if conn.info.server_version >= _GENERATED_SINCE else "create"
+        _change(conn, create, name, [table.table for table in tables])
+        return True
+    if found.operations != {"insert", "update", "delete", "truncate"}:
+        raise ConfigError(
+            f"the publication {name} publishes only {', '.join(sorted(found.operations)) or 'nothing'}",
+            hint=f"{_statement(conn, 'every_operation', name)};",
+        )
+    if not found.via_root and any(table.partitioned for table in tables):
+        raise ConfigError(
+            f"the publication {name} sends changes of partitions under the partitions' names",
+            hint=f"{_statement(conn, 'via_root', name)};",
+        )
+    missing = sorted(table.table for table in tables if table.table not in found.tables)
+    if missing and slot_exists:
+        raise ConfigError(
+            f"the publication {name} lacks {', '.join(map(str, missing))}, and the slot is made already",
+            hint=LATE_TABLE,
+        )
+    if missing:
+        _change(conn, "add", name, missing)
+    return False
+
+
+def refuse_filled(conn: Connection, tables: Sequence[CapturedTable]) -> None:
+    """ConfigError when one of these tables, which come after the slot, has rows: no event tells of them (H73)."""
+    template = sql.SQL(load(__package__, _SQL)["has_rows"])
+    filled = []
+    for table in tables:
+        row = conn.execute(template.format(table=sql.Identifier(table.table.schema, table.table.table))).fetchone()
+        if row is not None and row[0]:
+            filled.append(str(table.table))
+    if filled:
+        raise ConfigError(f"{', '.join(filled)}: rows are there already, and so is the slot", hint=LATE_TABLE)
+
+
+def drop_publication(conn: Connection, name: str) -> bool:
+    """Drop it; False when there is none. ConfigError when it is not ours to drop."""
+    if read_publication(conn, name) is None:
+        return False
+    _change(conn, "drop", name)
+    return True
+
+
+def _change(conn: Connection, statement: str, name: str, tables: Sequence[TableName] = ()) -> None:
+    text = _statement(conn, statement, name, tables)
+    try:
+        conn.execute(text.encode())
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise ConfigError(
+            f"the publication {name} is not ours to change: {error.diag.message_primary}",
+            hint=f"let the tables' owner run: {text};",
+        ) from None
+    except psycopg.errors.DatabaseError as error:
+        raise SourceError(
+            f"the publication {name} cannot be changed: {error.diag.message_primary or str(error).splitlines()[0]}",
+            hint=f"the statement was: {text};",
+        ) from None
+
+
+def _statement(conn: Connection, statement: str, name: str, tables: Sequence[TableName] = ()) -> str:
+    template = sql.SQL(" ".join(load(__package__, _SQL)[statement].split()))
+    listed = sql.SQL(", ").join(sql.Identifier(table.schema, table.table) for table in tables)
+    return template.format(publication=sql.Identifier(name), tables=listed).as_string(conn)

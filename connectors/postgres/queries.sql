@@ -1,0 +1,129 @@
+-- What the catalog tells of tables. Every name is written out: sessions have search_path=pg_catalog.
+
+-- name: relations
+select c.oid::int8 as oid,
+       n.nspname as schema,
+       c.relname as name,
+       c.relkind::text as kind,
+       c.relpersistence::text as persistence,
+       c.relreplident::text as identity,
+       c.relnatts > 0 and exists (select from pg_attribute a where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped) as has_columns,
+       case when c.relispartition then array(select p.relid::oid::int8 from pg_partition_ancestors(c.oid) p where p.relid <> c.oid) else '{}' end as ancestors,
+       coalesce(pk.columns, '{}') as primary_key,
+       coalesce(not pk.immediate, false) as primary_key_deferrable,
+       pk.constraint_name as primary_key_name,
+       coalesce(ri.columns, '{}') as identity_index,
+       coalesce(u.columns, '{}') as unique_index,
+       u.constraint_name as unique_index_name
+from pg_class c
+join pg_namespace n on n.oid = c.relnamespace
+left join lateral (
+    select i.indimmediate as immediate, x.relname as constraint_name,
+           array(select a.attname::text from unnest(i.indkey::int2[]) with ordinality k (attnum, position)
+                 join pg_attribute a on a.attrelid = c.oid and a.attnum = k.attnum
+                 where k.position <= i.indnkeyatts order by k.position) as columns
+    from pg_index i join pg_class x on x.oid = i.indexrelid
+    where i.indrelid = c.oid and i.indisprimary and i.indisvalid
+) pk on true
+left join lateral (
+    select array(select a.attname::text from unnest(i.indkey::int2[]) with ordinality k (attnum, position)
+                 join pg_attribute a on a.attrelid = c.oid and a.attnum = k.attnum
+                 where k.position <= i.indnkeyatts order by k.position) as columns
+    from pg_index i
+    where i.indrelid = c.oid and i.indisreplident and i.indisvalid
+) ri on true
+left join lateral (
+    -- Only for the hint: an index that could become the replica identity.
+    select x.relname as constraint_name,
+           array(select a.attname::text from unnest(i.indkey::int2[]) with ordinality k (attnum, position)
+                 join pg_attribute a on a.attrelid = c.oid and a.attnum = k.attnum
+                 where k.position <= i.indnkeyatts order by k.position) as columns
+    from pg_index i join pg_class x on x.oid = i.indexrelid
+    where i.indrelid = c.oid and i.indisunique and i.indisvalid and i.indimmediate and not i.indisprimary
+      and i.indpred is null and i.indexprs is null
+      and not exists (select from unnest(i.indkey::int2[]) with ordinality k (attnum, position)
+                      join pg_attribute a on a.attrelid = c.oid and a.attnum = k.attnum
+                      where k.position <= i.indnkeyatts and not a.attnotnull)
+    order by i.indnkeyatts, x.relname
+    limit 1
+) u on true
+where c.relkind in ('r', 'p', 'v', 'm', 'f')
+  and n.nspname not in ('pg_catalog', 'information_schema')
+  and n.nspname !~ '^pg_(toast|temp)'
+order by n.nspname, c.relname
+
+-- name: access
+-- The rights of this session's role on tables, and whether row security would hide rows from it.
+select c.oid::int8 as oid,
+       coalesce(has_schema_privilege(n.oid, 'usage'), false) as usage,
+       case when has_table_privilege(c.oid, 'select') then true
+            else coalesce((select bool_and(has_column_privilege(c.oid, a.attnum, 'select'))
+                           from pg_attribute a where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped), false)
+       end as readable,
+       row_security_active(c.oid) as hidden,
+       current_user::text as role
+from pg_class c
+join pg_namespace n on n.oid = c.relnamespace
+where c.oid = any (%(oids)s::int8[]::oid[])
+
+-- name: leaves
+select root.oid::int8 as root, c.oid::int8 as oid, n.nspname as schema, c.relname as name,
+       c.relkind::text as kind, c.relpersistence::text as persistence, c.relreplident::text as identity,
+       coalesce((select i.indimmediate from pg_index i where i.indrelid = c.oid and i.indisprimary and i.indisvalid), false)
+           as has_identity_key
+from unnest(%(oids)s::int8[]::oid[]) root (oid)
+join lateral pg_partition_tree(root.oid) t on t.isleaf
+join pg_class c on c.oid = t.relid
+join pg_namespace n on n.oid = c.relnamespace
+where c.oid <> root.oid
+order by root.oid, n.nspname, c.relname
+
+-- name: columns
+-- Every live column; "published" is null where the publication says nothing of the table.
+select a.attname as name, a.attnum::int4 as attnum, a.atttypid::int8 as type_oid, a.atttypmod as typmod,
+       format_type(a.atttypid, a.atttypmod) as type, not a.attnotnull as nullable, a.attgenerated::text as generated,
+       p.attnames is not null and a.attname::text = any (p.attnames) as published,
+       p.attnames is not null as listed
+from pg_attribute a
+join pg_class c on c.oid = a.attrelid
+join pg_namespace n on n.oid = c.relnamespace
+left join lateral (
+    -- The column attnames is new in 15; through jsonb the statement stays valid before.
+    select array(select jsonb_array_elements_text(nullif(to_jsonb(t) -> 'attnames', 'null'::jsonb))) as attnames
+    from pg_publication_tables t
+    where t.pubname = %(publication)s and t.schemaname = n.nspname and t.tablename = c.relname
+      and nullif(to_jsonb(t) -> 'attnames', 'null'::jsonb) is not null
+) p on true
+where a.attrelid = %(oid)s::int8::oid and a.attnum > 0 and not a.attisdropped
+order by a.attnum
+
+-- name: relation
+select n.nspname as schema, c.relname as name, c.relreplident::text as identity
+from pg_class c join pg_namespace n on n.oid = c.relnamespace
+where c.oid = %(oid)s::int8::oid
+
+-- name: key
+-- The key's columns in key order: the replica identity's index where one is chosen, else the primary key.
+select a.attname as name, not i.indimmediate as deferrable
+from pg_class c
+join pg_index i on i.indrelid = c.oid and i.indisvalid
+     and case when c.relreplident = 'i' then i.indisreplident else i.indisprimary end
+cross join lateral unnest(i.indkey::int2[]) with ordinality k (attnum, position)
+join pg_attribute a on a.attrelid = c.oid and a.attnum = k.attnum
+where c.oid = %(oid)s::int8::oid and k.position <= i.indnkeyatts
+order by k.position
+
+-- name: types
+select t.oid::int8 as oid, t.typname as name, n.nspname as schema, t.typtype::text as kind,
+       t.typbasetype::int8 as base, t.typtypmod as typmod,
+       case when e.typarray = t.oid then t.typelem::int8 else 0 end as element,
+       (select x.extname from pg_depend d join pg_extension x on x.oid = d.refobjid
+        where d.classid = 'pg_type'::regclass and d.objid = t.oid and d.deptype = 'e' limit 1) as extension
+from pg_type t
+join pg_namespace n on n.oid = t.typnamespace
+left join pg_type e on e.oid = t.typelem
+where t.oid = any (%(oids)s::int8[]::oid[])
+
+-- name: type_names
+select i.type_oid::int8, format_type(i.type_oid::oid, i.typmod)
+from unnest(%(oids)s::int8[], %(typmods)s::int4[]) i (type_oid, typmod)

@@ -1,0 +1,281 @@
+"""Unchanged TOAST values, fetched from the table itself (design: capture, "Unchanged TOAST columns").
+
+A value read now is sound for the final state: whatever changed it later brings its own event. It is not sound
+before the change itself is visible, and a commit reaches the stream a moment before that (H69): so an answer
+counts only if its own snapshot sees every transaction it is for.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg import sql
+from psycopg.pq.abc import PGresult
+from psycopg.rows import namedtuple_row
+
+from cdc.clock import Clock
+from cdc.errors import ConfigError, SourceError
+from cdc.schema import TableSchema
+from cdc.sql import load
+from connectors.postgres.held import GONE, HELD_ROWS, Selected, Wanted
+from connectors.postgres.session import Connection, first_line
+
+log = logging.getLogger(__name__)
+
+_SQL = "reselect.sql"
+_KEYS_PER_STATEMENT = HELD_ROWS
+_WAITS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05)
+_PATIENCE_S = 10.0
+_LEADING = 4
+"""Columns of an answer before the values: snapshot, fingerprint, place, whether the row is there."""
+_TEXTS = frozenset(("text", "varchar", "bpchar", "citext"))
+_RENAMED = (
+    psycopg.errors.UndefinedColumn,
+    psycopg.errors.UndefinedTable,
+    psycopg.errors.UndefinedObject,
+    psycopg.errors.InvalidSchemaName,
+)
+"""A name of the shape is none any more: the table's, a column's, or that of a key column's type."""
+_REFUSED = (psycopg.DataError, psycopg.IntegrityError, psycopg.errors.RaiseException)
+"""What the cast of a key raises that its type has no place for (any more): an enum's label, a domain's check."""
+
+
+@dataclass(frozen=True, slots=True)
+class Visibility:
+    """What a snapshot sees: ``xmin:xmax:xip,...`` as ``pg_current_snapshot()`` prints it, in 64-bit xids.
+
+    >>> seen = Visibility.parse("10:20:12,15")
+    >>> [seen.sees(xid) for xid in (9, 10, 12, 15, 19, 20)]
+    [True, True, False, False, True, False]
+    """
+
+    xmax: int
+    running: frozenset[int]
+
+    @classmethod
+    def parse(cls, text: str) -> Visibility:
+        _, xmax, running = text.split(":")
+        return cls(int(xmax), frozenset(int(xid) for xid in running.split(",") if xid))
+
+    def sees(self, xid: int) -> bool:
+        return xid < self.xmax and xid not in self.running
+
+
+class _Now(NamedTuple):
+    """A column as it is now. ``is_text``: of a string type, or of a domain over one."""
+
+    name: str
+    type_oid: int
+    is_text: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shape:
+    """A table as it can be asked now. ``columns`` by attnum; ``operators`` of key columns."""
+
+    table: sql.Identifier
+    partitioned: bool
+    fingerprint: str
+    columns: Mapping[int, _Now]
+    operators: Mapping[int, tuple[str, str, str]]
+
+
+class Reselect:
+    """Implements :class:`connectors.postgres.held.Reselect` on a session of its own with a ``lock_timeout``.
+
+    ``waiting`` is called, several times a second, while an answer is waited for; it may raise.
+    """
+
+    def __init__(self, connection: Connection, *, clock: Clock, waiting: Callable[[], None] = lambda: None) -> None:
+        self._connection = connection
+        self._clock = clock
+        self._waiting = waiting
+        self._shapes: dict[int, _Shape | None] = {}
+        self.count = 0
+        """Rows asked for so far."""
+
+    def rows(self, wanted: Sequence[Wanted], xids: Collection[int]) -> list[Selected]:
+        """The values of each, or GONE, in order. Blocks until every transaction of ``xids`` is visible."""
+        self.count += len(wanted)
+        answers: list[Selected] = [GONE] * len(wanted)
+        groups: dict[tuple[int, tuple[int, ...]], list[int]] = defaultdict(list)
+        for place, one in enumerate(wanted):
+            groups[one.schema.oid, one.columns].append(place)
+        for places in groups.values():
+            for start in range(0, len(places), _KEYS_PER_STATEMENT):
+                part = places[start : start + _KEYS_PER_STATEMENT]
+                for place, answer in zip(part, self._patiently([wanted[p] for p in part], xids), strict=True):
+                    answers[place] = answer
+        return answers
+
+    def _patiently(self, wanted: Sequence[Wanted], xids: Collection[int]) -> list[Selected]:
+        refused = visible = False
+        for waited in self._turns():
+            try:
+                visible = refused and self._visible(xids)
+                answer = self._ask(wanted, xids)
+            except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected) as error:
+                # An ALTER stands in line for the table: let it through, and ask again (H87).
+                answer = None
+                if waited > 0:
+                    log.warning("reselect_locked_out", extra={"table": str(wanted[0].schema.table), "why": str(error)})
+            except _RENAMED:
+                self._shapes.pop(wanted[0].schema.oid, None)
+                answer = None
+            except _REFUSED as error:
+                # Its label or domain may come with a commit that is not visible yet: only after that it is final.
+                answer = self._refused(wanted, xids, error) if visible else None
+                refused = True
+            except psycopg.errors.InsufficientPrivilege as error:
+                raise ConfigError(
+                    f"values of {wanted[0].schema.table} cannot be read: {error.diag.message_primary}",
+                    hint=f"grant select on {wanted[0].schema.table} to the role of [source] dsn",
+                ) from None
+            except psycopg.Error as error:
+                raise SourceError(f"Postgres broke off a re-select: {first_line(error)}") from None
+            if answer is not None:
+                return answer
+        raise AssertionError("the turns never end")
+
+    def _refused(self, wanted: Sequence[Wanted], xids: Collection[int], error: psycopg.Error) -> list[Selected]:
+        """One key of these does not fit its type: that row is gone, the others are asked for one by one."""
+        if len(wanted) > 1:
+            return [answer for one in wanted for answer in self._patiently([one], xids)]
+        # Not the error's text, which quotes the key.
+        log.warning("reselect_key_refused", extra={"table": str(wanted[0].schema.table), "sqlstate": error.sqlstate})
+        return [GONE]
+
+    def _visible(self, xids: Collection[int]) -> bool:
+        row = self._connection.execute(load(__package__, _SQL)["snapshot"].encode()).fetchone()
+        assert row is not None
+        seen = Visibility.parse(row[0])
+        return all(seen.sees(xid) for xid in xids)
+
+    def _turns(self) -> Iterator[float]:
+        """Endless; sleeps between turns, longer and longer. Yields how long it has been."""
+        start, told = self._clock.monotonic(), False
+        turn = 0
+        while True:
+            yield self._clock.monotonic() - start
+            self._waiting()
+            self._clock.sleep(_WAITS_S[min(turn, len(_WAITS_S) - 1)])
+            turn += 1
+            if not told and self._clock.monotonic() - start > _PATIENCE_S:
+                told = True
+                log.warning("reselect_waits", extra={"waited_s": _PATIENCE_S, "for": "a commit to become visible"})
+
+    def _ask(self, wanted: Sequence[Wanted], xids: Collection[int]) -> list[Selected] | None:
+        """One attempt; None when it has to be made again."""
+        schema = wanted[0].schema
+        shape = self._shape(schema)
+        fields = _fields(schema, wanted[0].columns, shape) if shape is not None else None
+        if shape is None or fields is None:
+            # Table or column gone, or of another type now. The catalog is newer than the stream: nothing to wait for.
+            self._shapes.pop(schema.oid, None)
+            return [GONE] * len(wanted)
+        result = self._fetch(schema, shape, fields, wanted)
+        if result.ntuples < len(wanted):
+            raise SourceError("a re-select came back without a row")
+        if _text(result, 0, 1) != shape.fingerprint:
+            self._shapes.pop(schema.oid, None)
+            return None
+        seen = Visibility.parse(_text(result, 0, 0))
+        if not all(seen.sees(xid) for xid in xids):
+            return None
+        return _answers(result, len(wanted), len(fields))
+
+    def _fetch(self, schema: TableSchema, shape: _Shape, fields: Sequence[str], wanted: Sequence[Wanted]) -> PGresult:
+        numbers = range(1, len(schema.key) + 1)
+        names = [sql.Identifier(f"k{n}") for n in numbers]
+        match = []
+        for name, column in zip(names, schema.key, strict=True):
+            type_, operator_schema, operator = shape.operators[column.attnum]
+            match.append(
+                sql.SQL("t.{column} operator({schema}.{operator}) w.{name}::{type}").format(
+                    column=sql.Identifier(shape.columns[column.attnum].name),
+                    schema=sql.Identifier(operator_schema),
+                    operator=sql.SQL(operator),
+                    name=name,
+                    type=sql.SQL(type_),
+                )
+            )
+        query = sql.SQL(load(__package__, _SQL)["rows"]).format(
+            oid=sql.SQL(str(schema.oid)),
+            columns=sql.SQL("").join(sql.SQL(", t.{}").format(sql.Identifier(field)) for field in fields),
+            keys=sql.SQL(", ").join(sql.SQL("%s::text[]") for _ in numbers),
+            names=sql.SQL(", ").join(names),
+            # A table that inherits has rows, and keys, of its own.
+            only=sql.SQL("" if shape.partitioned else "only "),
+            table=shape.table,
+            match=sql.SQL(" and ").join(match),
+        )
+        keys = [[one.key[n].decode() for one in wanted] for n in range(len(schema.key))]
+        with self._connection.cursor(binary=False) as cursor:
+            cursor.execute(query, keys)
+            assert cursor.pgresult is not None
+            return cursor.pgresult
+
+    def _shape(self, schema: TableSchema) -> _Shape | None:
+        if schema.oid not in self._shapes:
+            with self._connection.cursor(row_factory=namedtuple_row) as cursor:
+                query = load(__package__, _SQL)["shape"].encode()
+                row: Any = cursor.execute(query, {"oid": schema.oid}).fetchone()
+            self._shapes[schema.oid] = _as_shape(row, schema) if row is not None else None
+        return self._shapes[schema.oid]
+
+
+def _as_shape(row: Any, schema: TableSchema) -> _Shape | None:
+    operators = {int(attnum): tuple(found) for attnum, found in (row.operators or {}).items()}
+    if any(column.attnum not in operators for column in schema.key):
+        return None  # the key is another one now
+    return _Shape(
+        table=sql.Identifier(row.schema, row.name),
+        partitioned=row.partitioned,
+        fingerprint=row.fingerprint or "",
+        columns={int(attnum): _Now(*now) for attnum, now in (row.columns or {}).items()},
+        operators=operators,
+    )
+
+
+def _fields(schema: TableSchema, columns: Sequence[int], shape: _Shape) -> list[str] | None:
+    """Today's names of the wanted columns; None when one is gone or has another type.
+
+    From one string type to another is no other type: Postgres rewrites no row for it, so the value stays left out.
+    """
+    names = []
+    for index in columns:
+        column = schema.columns[index]
+        now = shape.columns.get(column.attnum)
+        if now is None:
+            return None
+        both_text = now.is_text and column.kind in _TEXTS and not column.array
+        if now.type_oid != column.type_oid and not both_text:
+            return None
+        names.append(now.name)
+    return names
+
+
+def _answers(result: PGresult, count: int, width: int) -> list[Selected]:
+    """By place. Two rows for one place: the key is none any more, and neither row is known to be the one."""
+    found: dict[int, Selected] = {}
+    for row in range(result.ntuples):
+        place = int(_text(result, row, _LEADING - 2))
+        there = result.get_value(row, _LEADING - 1) == b"t" and place not in found
+        found[place] = tuple(result.get_value(row, _LEADING + n) for n in range(width)) if there else GONE
+    return [found[place] for place in range(1, count + 1)]
+
+
+def _text(result: PGresult, row: int, column: int) -> str:
+    return (result.get_value(row, column) or b"").decode()
+
+
+def newest_xid(connection: Connection) -> int:
+    """The next transaction id, 64 bit: what 32-bit ids of the stream are near to."""
+    row = connection.execute("select pg_snapshot_xmax(pg_current_snapshot())::text").fetchone()
+    assert row is not None
+    return int(row[0])

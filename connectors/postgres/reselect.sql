@@ -1,0 +1,44 @@
+-- Values that a change left out because they are stored out of line and did not change (H38, H69, H87).
+
+-- name: shape
+-- How a table can be asked now, wherever it was renamed to. One row per key column of the replica identity.
+select n.nspname::text as schema, c.relname::text as name,
+       c.relkind = 'p' as partitioned,
+       (select quote_ident(n.nspname) || '.' || quote_ident(c.relname) || ' '
+               || string_agg(a.attnum || ' ' || a.atttypid || ' ' || a.attname, ',' order by a.attnum)
+        from pg_attribute a where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped) as fingerprint,
+       -- A domain has the category of its base type.
+       (select jsonb_object_agg(a.attnum, jsonb_build_array(a.attname, a.atttypid::int8, y.typcategory = 'S'))
+        from pg_attribute a join pg_type y on y.oid = a.atttypid
+        where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped) as columns,
+       -- The operator of the key's index, by its schema: an extension's would not be found in pg_catalog.
+       (select jsonb_object_agg(k.attnum, jsonb_build_array(format_type(a.atttypid, a.atttypmod), on_.nspname, o.oprname))
+        from pg_index i
+        cross join lateral unnest(i.indkey::int2[], i.indclass::oid[]) as k (attnum, opclass)
+        join pg_attribute a on a.attrelid = c.oid and a.attnum = k.attnum
+        join pg_opclass oc on oc.oid = k.opclass
+        join pg_amop ao on ao.amopfamily = oc.opcfamily and ao.amopstrategy = 3
+                       and ao.amoplefttype = oc.opcintype and ao.amoprighttype = oc.opcintype
+        join pg_operator o on o.oid = ao.amopopr
+        join pg_namespace on_ on on_.oid = o.oprnamespace
+        where i.indrelid = c.oid and i.indisvalid
+          and (i.indisreplident or i.indisprimary)) as operators
+from pg_class c
+join pg_namespace n on n.oid = c.relnamespace
+where c.oid = %(oid)s::int8::oid
+
+-- name: snapshot
+select pg_current_snapshot()::text
+
+-- name: rows
+-- Everything in one statement, so that snapshot, shape and values are of one moment. The cast is of a text.
+-- The name is part of the shape: after a swap by renames the table asked is another one.
+select pg_current_snapshot()::text,
+       (select quote_ident(n.nspname) || '.' || quote_ident(c.relname) || ' '
+               || (select string_agg(a.attnum || ' ' || a.atttypid || ' ' || a.attname, ',' order by a.attnum)
+                   from pg_attribute a where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped)
+        from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = {oid}::int8::oid),
+       w.place, t.tableoid is not null{columns}
+from unnest({keys}) with ordinality as w ({names}, place)
+left join {only}{table} t on {match}
+order by w.place

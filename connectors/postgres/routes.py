@@ -1,0 +1,98 @@
+"""One captured table as the stream sees it: where its records go and how each kind of change is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from cdc.schema import Identity, TableSchema
+from connectors.postgres.compiled import FromFrame, Templates
+from connectors.postgres.encoder import TableEncoder
+from connectors.postgres.envelope import Headers, Stamp
+
+NEVER = 1 << 62
+_WIDE_BYTES = 500
+"""Below this no row has a value out of line: Postgres starts at about 2 kB of its own, denser, form."""
+_FIXED_WIDTH = """
+bool int2 int4 int8 oid float4 float8 money date time timetz timestamp timestamptz interval
+uuid name char enum macaddr macaddr8 point box lseg circle line
+"""
+_FIXED = frozenset(_FIXED_WIDTH.split())
+
+
+class Route:
+    """One kind of change of one table.
+
+    ``plain`` and ``loose`` are whole templates, good while ``serial`` is the transaction's; :meth:`renew` makes
+    them. ``rows`` counts what was written. ``deletes``: a tombstone follows. ``wide``: rows in messages of more
+    bytes may hold values that a later change of this transaction leaves out.
+    """
+
+    __slots__ = (
+        "_parts", "count", "deletes", "encode", "lane", "letter", "loose", "op", "plain", "rows", "serial", "table",
+        "tail", "ver", "wide",
+    )  # fmt: skip
+
+    def __init__(self, table: StreamTable, letter: str, encode: FromFrame, parts: Templates) -> None:
+        self.table = table
+        self.letter = letter.encode()
+        self.encode = encode
+        self.lane = table.lane
+        self.count = table.lane_count
+        self.op = ("op", self.letter)
+        self.ver = ("ver", b"%d" % table.schema.version)
+        self.deletes = letter == "d"
+        self.wide = NEVER if self.deletes else table.wide
+        self.rows = 0
+        self.serial = -1
+        self.tail = self.plain = self.loose = b""
+        self._parts = parts
+
+    def renew(self, stamp: Stamp, serial: int) -> None:
+        """Make the templates for a transaction."""
+        self.serial = serial
+        self.tail = self.table.encoder.envelope.tail(stamp, self.letter)
+        self.plain = self._parts.plain + self.tail
+        self.loose = self._parts.loose + self.tail
+
+    def headers(self, pos: bytes, more: Sequence[tuple[str, bytes]] = ()) -> Headers:
+        return [("pos", pos), self.op, self.ver, *more]
+
+
+class StreamTable:
+    """A table's encoder, its lanes and its routes. ``lane``: that of partition 0; one per partition follow."""
+
+    def __init__(
+        self, encoder: TableEncoder, lane: int, lane_count: int, partition: Callable[[bytes, int], int]
+    ) -> None:
+        self.encoder = encoder
+        self.schema: TableSchema = encoder.schema
+        self.lane = lane
+        self.lane_count = lane_count
+        self.truncates = 0
+        self._partition = partition
+        self.full = self.schema.identity == Identity.FULL
+        self.netted = self.schema.deferrable_key
+        toasted = any(c.array or c.kind not in _FIXED for c in self.schema.columns)
+        self.wide = _WIDE_BYTES if toasted and not self.full else NEVER
+        rows = encoder.rows
+        self.insert = Route(self, "c", rows.new, rows.new_templates)
+        if self.full:
+            self.update = Route(self, "u", rows.pair, rows.pair_templates)
+            self.delete = Route(self, "d", rows.old, rows.old_templates)
+        else:
+            self.update = Route(self, "u", rows.new, rows.new_templates)
+            self.delete = Route(self, "d", rows.keyed, rows.keyed_templates)
+
+    def lane_of(self, key: bytes) -> int:
+        return self.lane + self._partition(key, self.lane_count)
+
+    @property
+    def routes(self) -> Sequence[Route]:
+        return self.insert, self.update, self.delete
+
+    def hot(self) -> dict[bytes, Route]:
+        """What the stream looks up by the kind and oid of a message; nothing for a netted table."""
+        if self.netted:
+            return {}
+        oid = self.schema.oid.to_bytes(4)
+        return {b"I" + oid: self.insert, b"U" + oid: self.update, b"D" + oid: self.delete}

@@ -1,0 +1,99 @@
+"""Which tables the settings mean: patterns over the names of the catalog; pure.
+
+``schema.table`` names one table, ``*`` stands for any characters, and ``"schema"."table"`` in double quotes
+(doubled inside) names one whose name holds a dot or a star.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from cdc.errors import ConfigError
+from cdc.topic import TableName
+from connectors.postgres.problems import Relation
+
+_QUOTED = re.compile(r'"((?:[^"]|"")+)"\."((?:[^"]|"")+)"')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """A table that a wildcard met and that a slot cannot deliver; said aloud, not refused."""
+
+    table: TableName
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """One entry of ``tables`` or ``exclude``."""
+
+    text: str
+    table: TableName | None
+    expression: re.Pattern[str]
+
+    @classmethod
+    def parse(cls, text: str) -> Pattern:
+        """ConfigError when it is neither ``schema.table`` nor a pattern of that form."""
+        quoted = _QUOTED.fullmatch(text)
+        if quoted:
+            table = TableName(quoted[1].replace('""', '"'), quoted[2].replace('""', '"'))
+            return cls(text, table, re.compile(re.escape(str(table)), re.DOTALL))
+        if "." not in text.strip("."):
+            raise ConfigError(
+                f'[source] tables: "{text}" names no schema', hint=f'write it with its schema: "public.{text}"'
+            )
+        return cls(text, None, re.compile(".*".join(re.escape(part) for part in text.split("*")), re.DOTALL))
+
+    @property
+    def wild(self) -> bool:
+        return self.table is None and "*" in self.text
+
+    def takes(self, table: TableName) -> bool:
+        if self.table is not None:
+            return table == self.table
+        return self.expression.fullmatch(str(table)) is not None
+
+
+def select(
+    relations: Sequence[Relation], tables: Iterable[str], exclude: Iterable[str]
+) -> tuple[list[Relation], list[LeftOut]]:
+    """The tables that the patterns mean, and what wildcards left out.
+
+    Partitions whose tree is taken are not listed themselves. ConfigError when an entry meets no table.
+    """
+    barred = [Pattern.parse(text) for text in exclude]
+    candidates = [r for r in relations if not any(p.takes(r.table) for p in barred)]
+    exact: dict[int, Relation] = {}
+    wild: dict[int, Relation] = {}
+    for pattern in (Pattern.parse(text) for text in tables):
+        met = [r for r in candidates if pattern.takes(r.table)]
+        if not met:
+            raise _meets_nothing(pattern, relations, barred)
+        (wild if pattern.wild else exact).update((r.oid, r) for r in met)
+    left_out = [out for r in wild.values() if r.oid not in exact for out in _undelivered(r)]
+    unfit = {out.table for out in left_out}
+    taken = exact | {oid: r for oid, r in wild.items() if r.table not in unfit and r.kind not in ("v", "m")}
+    chosen = [r for r in taken.values() if not any(a in taken for a in r.ancestors)]
+    return sorted(chosen, key=lambda r: r.table), left_out
+
+
+def _undelivered(relation: Relation) -> Iterable[LeftOut]:
+    if relation.kind == "f":
+        yield LeftOut(table=relation.table, reason="it is a foreign table")
+    elif relation.persistence == "u":
+        yield LeftOut(table=relation.table, reason="it is unlogged")
+    elif relation.kind in ("r", "p") and not relation.has_columns:
+        yield LeftOut(table=relation.table, reason="it has no columns")
+
+
+def _meets_nothing(pattern: Pattern, relations: Sequence[Relation], barred: Sequence[Pattern]) -> ConfigError:
+    if any(pattern.takes(r.table) for r in relations):
+        return ConfigError(f'[source] exclude leaves nothing of "{pattern.text}"', hint="take the entry out of one")
+    if pattern.wild:
+        return ConfigError(f'[source] tables: "{pattern.text}" meets no table', hint="check schema and database")
+    close = difflib.get_close_matches(pattern.text, [str(r.table) for r in relations], n=1)
+    hint = f'did you mean "{close[0]}"?' if close else "check schema, name and database; names are case-sensitive"
+    return ConfigError(f"the table {pattern.text} does not exist", hint=hint)

@@ -1,0 +1,117 @@
+"""The slot: whether it is the one the stores were built from, who holds it, and its end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import psycopg
+from psycopg.rows import class_row
+
+from cdc.checks.facts import ServerFacts, SlotFacts
+from cdc.errors import ActiveError, IdentityError, SlotError, SourceError
+from cdc.lsn import Lsn
+from cdc.sql import load, quote_literal
+from cdc.state import SlotState
+from connectors.postgres.session import Connection, first_line, writer_lock
+
+RUNBOOK = "see connectors/postgres/README.md, slot lost"
+START_OVER = "cdc drop --topics, empty the stores, then cdc init and cdc snapshot"
+"""What begins a pipeline anew. Without ``--topics`` its state would stay, and ``cdc init`` miss the slot."""
+_SQL = "slot.sql"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockHolder:
+    """A session that holds the pipeline's lock; ``exclusive``: a capture, otherwise a snapshot."""
+
+    pid: int
+    application: str
+    exclusive: bool
+
+
+def require_same_server(server: ServerFacts, known: SlotState, where: str) -> None:
+    """IdentityError when another server, timeline or database answers than the pipeline was made on (H5, H6)."""
+    faults = {
+        "system identifier": (server.system_identifier, known.system_identifier),
+        "timeline": (server.timeline, known.timeline),
+        "database": (server.database_oid, known.database_oid),
+    }
+    for what, (now, then) in faults.items():
+        if now != then:
+            raise IdentityError(
+                f"Postgres at {where} has the {what} {now}, the pipeline was made on {then}: LSNs mean nothing here",
+                hint="point [source] dsn at the first server; a restored or promoted one needs a new snapshot",
+            )
+    if server.in_recovery:
+        raise IdentityError(
+            f"Postgres at {where} is a standby; the stream is read from the primary",
+            hint="point [source] dsn at the primary",
+        )
+
+
+def require_usable(slot: SlotFacts | None, known: SlotState, position: int) -> None:
+    """SlotError when the slot cannot give every change from ``position`` on (H4, H5, H53).
+
+    A slot that is ahead of what the log holds has let changes go, whoever moved or re-made it.
+    """
+    name = known.slot
+    if slot is None:
+        raise SlotError(f"the slot {name} does not exist any more; changes since then are lost", hint=RUNBOOK)
+    if slot.plugin != "pgoutput" or slot.database != known.database:
+        raise SlotError(f"the slot {name} is another one: {slot.plugin} in database {slot.database}", hint=RUNBOOK)
+    if slot.wal_status == "lost" or slot.invalidation_reason is not None:
+        reason = slot.invalidation_reason or "its WAL was removed"
+        raise SlotError(f"the server gave up the slot {name}: {reason}", hint=RUNBOOK)
+    if slot.confirmed_flush_lsn is None:
+        raise SlotError(f"the slot {name} was never finished", hint="cdc snapshot makes it anew")
+    require_not_ahead(slot, position)
+
+
+def require_not_ahead(slot: SlotFacts, position: int) -> None:
+    """SlotError when the slot stands beyond ``position``: the server would start there, silently (H4)."""
+    if slot.confirmed_flush_lsn is not None and slot.confirmed_flush_lsn > position:
+        raise SlotError(
+            f"the slot {slot.slot} stands at {Lsn(slot.confirmed_flush_lsn)}, beyond {Lsn(position)}, up to where "
+            "the log holds the source: it was advanced, or dropped and made anew",
+            hint=RUNBOOK,
+        )
+
+
+def try_lock(conn: Connection, name: str) -> bool:
+    """Take the pipeline's lock for this session, exclusively; False when another session holds it."""
+    space, number = writer_lock(name)
+    row = conn.execute(load(__package__, _SQL)["try_lock"].encode(), {"space": space, "number": number}).fetchone()
+    return bool(row and row[0])
+
+
+def lock_holders(conn: Connection, name: str) -> list[LockHolder]:
+    """Who holds the pipeline's lock, this session excepted."""
+    space, number = writer_lock(name)
+    with conn.cursor(row_factory=class_row(LockHolder)) as cursor:
+        cursor.execute(load(__package__, _SQL)["holders"].encode(), {"space": space, "number": number})
+        return cursor.fetchall()
+
+
+def drop_slot(conn: Connection, slot: str) -> bool:
+    """Drop it; False when there is none. ActiveError when it is in use."""
+    try:
+        conn.execute(load(__package__, _SQL)["drop"].encode(), {"slot": slot})
+    except psycopg.errors.UndefinedObject:
+        return False
+    except psycopg.errors.ObjectInUse as error:
+        raise active(slot, error.diag.message_primary or "") from None
+    except psycopg.Error as error:
+        raise SourceError(
+            f"the slot {slot} cannot be dropped: {first_line(error)}",
+            hint=f"as a superuser: select pg_drop_replication_slot({quote_literal(slot)});",
+        ) from None
+    return True
+
+
+def active(slot: str, reason: str) -> ActiveError:
+    """The slot is held by somebody; ``reason`` is the server's sentence, which names the process (H14)."""
+    return ActiveError(
+        f"another reader is running: {reason or f'the slot {slot} is in use'}",
+        hint="stop the other capture; if none runs, its session ends after wal_sender_timeout, "
+        "or end it with pg_terminate_backend",
+    )

@@ -1,0 +1,17 @@
+-- What capture and drop do with a slot. Every name is written out: sessions have search_path=pg_catalog.
+
+-- name: drop
+select pg_drop_replication_slot(%(slot)s)
+
+-- name: try_lock
+select pg_try_advisory_lock(%(space)s::int4, %(number)s::int4)
+
+-- name: holders
+select l.pid, coalesce(a.application_name, '')::text as application, l.mode = 'ExclusiveLock' as exclusive
+from pg_locks l
+left join pg_stat_activity a on a.pid = l.pid
+where l.locktype = 'advisory' and l.granted and l.objsubid = 2
+  and l.database = (select oid from pg_database where datname = current_database())
+  and l.classid::int8 = %(space)s::int8 & 4294967295 and l.objid::int8 = %(number)s::int8 & 4294967295
+  and l.pid <> pg_backend_pid()
+order by l.pid

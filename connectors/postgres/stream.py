@@ -1,0 +1,304 @@
+"""The walsender session: frames in, feedback out.
+
+Feedback has its own thread and clock, because a server that hears nothing for ``wal_sender_timeout`` ends the
+session, and we may well be busy for longer: waiting for a stalled broker, decoding, re-selecting (H12). Every
+status asks for a keepalive, so an idle database moves on and a dead connection is noticed (H3, H13).
+"""
+
+from __future__ import annotations
+
+import select
+import threading
+
+import psycopg
+from psycopg import pq, sql
+from psycopg.pq.abc import PGresult
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
+
+from cdc.clock import Clock
+from cdc.errors import ActiveError, CdcError, ConfigError, SlotError, SourceError
+from cdc.lsn import Lsn
+from cdc.ports import Batch
+from cdc.settings import SourceSettings
+from cdc.sql import load, quote_identifier, quote_literal
+from connectors.postgres.frames import KEEPALIVE, XLOG_DATA, Feedback, keepalive
+from connectors.postgres.session import Connection, describe
+from connectors.postgres.slot import RUNBOOK, START_OVER, active
+
+FEEDBACK_S = 1.0
+_SILENCE_MIN_S = 30.0
+_SILENCE_WITHOUT_TIMEOUT_S = 120.0
+_IN_USE_S = 10.0
+_TLS_WAIT_S = 0.02
+_BATCH_FRAMES = 1000
+_BATCH_BYTES = 1 << 20
+_NOT_PREREQUISITE = "55000"
+"""SQLSTATE of a slot the server gave up, and of the warning that a publication is passed over (H53, H52)."""
+
+
+_NOTHING = Batch([], None)
+
+
+class ReplicationStream:
+    """A started stream. One thread reads; :meth:`acknowledge` may be called from it at any time.
+
+    ``connection``: a replication session, owned from here on. ``start_lsn``: our position. Raises SlotError,
+    ActiveError, ConfigError or SourceError when the server does not start it.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        settings: SourceSettings,
+        *,
+        slot: str,
+        publication: str,
+        start_lsn: int,
+        clock: Clock,
+    ) -> None:
+        self._pgconn = connection.pgconn
+        self._connection = connection
+        self._where = describe(settings)
+        self._slot = slot
+        self._publication = publication
+        self._clock = clock
+        self._feedback = Feedback(start_lsn)
+        self._lock = threading.Lock()
+        self._poke = threading.Event()
+        self._stopping = threading.Event()
+        self._started = False
+        self._silent_s = 0.0
+        self._warned: list[str] = []
+        self._failure: CdcError | None = None
+        self._last_feedback_s = clock.monotonic()
+        timeout_s = self._timeout_s()
+        self._interval_s = min(FEEDBACK_S, timeout_s / 3) if timeout_s else FEEDBACK_S
+        self._silence_s = max(_SILENCE_MIN_S, 2 * timeout_s) if timeout_s else _SILENCE_WITHOUT_TIMEOUT_S
+        self._start(start_lsn)
+        self._beat = threading.Thread(target=self._keep_alive, name="cdc-feedback", daemon=True)
+        self._beat.start()
+
+    @property
+    def received(self) -> int:
+        """The end of the WAL that the server has spoken of."""
+        return self._feedback.received
+
+    @property
+    def last_feedback_s(self) -> float:
+        """When feedback last went out, by the clock's monotonic time."""
+        return self._last_feedback_s
+
+    def read(self, timeout_s: float) -> Batch:
+        """What has arrived, at once if there is something, else after at most ``timeout_s``.
+
+        SourceError when the connection broke, was ended by the server or has been silent for too long;
+        SlotError when the server can not go on with this slot or publication.
+        """
+        batch = self._take()
+        if batch is _NOTHING and timeout_s > 0:
+            if self._pgconn.ssl_in_use:
+                # Decrypted bytes may wait in the TLS layer, where select does not see them.
+                timeout_s = min(timeout_s, _TLS_WAIT_S)
+            ready, _, _ = select.select([self._pgconn.socket], [], [], timeout_s)
+            if not ready:
+                self._silence(timeout_s)
+                return _NOTHING
+            batch = self._take()
+        self._silent_s = 0.0
+        return batch
+
+    def acknowledge(self, lsn: int) -> None:
+        """The broker holds a progress record of this lsn: the server may forget what lies below."""
+        if self._feedback.hold(lsn):
+            self._poke.set()
+
+    def close(self) -> None:
+        """Say goodbye: a last status, then the end of the copy (H16). Never raises, never waits long."""
+        self._stopping.set()
+        self._poke.set()
+        self._beat.join(5)
+        try:
+            with self._lock:
+                self._send(reply=False)
+                self._pgconn.put_copy_end()
+                self._pgconn.flush()
+            self._await_end()
+        except psycopg.Error:
+            pass  # the server is gone already
+        finally:
+            self._connection.close()
+
+    def abandon(self) -> None:
+        """Close the connection as it is, telling the server nothing more."""
+        self._stopping.set()
+        self._poke.set()
+        self._beat.join(5)
+        self._connection.close()
+
+    # -- reading
+
+    def _take(self) -> Batch:
+        """Everything that can be had without waiting, up to a batch's size or a keepalive."""
+        if self._failure is not None:
+            raise self._failure
+        with self._lock:
+            try:
+                batch = self._drain()
+                if batch is _NOTHING:
+                    self._pgconn.consume_input()
+                    batch = self._drain()
+            except psycopg.Error as error:
+                raise self._broken(str(error)) from None
+        if self._warned:
+            raise self._unpublished()
+        return batch
+
+    def _drain(self) -> Batch:
+        # The hot loop of reading: one call and one copy per frame, nothing else.
+        get = self._pgconn.get_copy_data
+        frames: list[bytes] = []
+        append = frames.append
+        left = _BATCH_BYTES
+        for _ in range(_BATCH_FRAMES):
+            size, data = get(1)
+            if size <= 0:
+                if size < 0:
+                    self._failure = self._ended()
+                    if not frames:
+                        raise self._failure
+                break
+            frame = bytes(data)
+            if frame[0] != XLOG_DATA:
+                return Batch(frames, self._keepalive(frame))
+            append(frame)
+            left -= size
+            if left < 0:
+                break
+        if not frames:
+            return _NOTHING
+        self._feedback.receive(int.from_bytes(frames[-1][9:17], "big"))
+        return Batch(frames, None)
+
+    def _keepalive(self, frame: bytes) -> int:
+        if frame[0] != KEEPALIVE:
+            raise SourceError(f"Postgres at {self._where} sent a frame of the unknown kind {frame[:1]!r}")
+        heard = keepalive(frame)
+        self._feedback.receive(heard.wal_end)
+        if heard.reply_requested:
+            self._poke.set()
+        return heard.wal_end
+
+    def _silence(self, waited_s: float) -> None:
+        """Only time spent waiting counts: a frame may well stand in the socket while we do something else."""
+        self._silent_s += waited_s
+        if self._silent_s > self._silence_s:
+            raise SourceError(
+                f"Postgres at {self._where} has been silent for {self._silent_s:.0f} s",
+                hint="the connection is half open; capture connects again",
+            )
+
+    def _ended(self) -> CdcError:
+        result = self._pgconn.get_result()
+        if result is not None and result.status == pq.ExecStatus.FATAL_ERROR:
+            return self._refused(result)
+        return SourceError(f"Postgres at {self._where} ended the stream", hint="it shuts down or restarts")
+
+    # -- feedback
+
+    def _keep_alive(self) -> None:
+        while not self._stopping.is_set():
+            self._poke.wait(self._interval_s)
+            self._poke.clear()
+            if self._stopping.is_set():
+                return
+            try:
+                with self._lock:
+                    self._send(reply=True)
+            except psycopg.Error as error:
+                self._failure = self._broken(str(error))
+                return
+
+    def _send(self, *, reply: bool) -> None:
+        self._pgconn.put_copy_data(self._feedback.status(self._clock.now_ns(), reply=reply))
+        self._pgconn.flush()
+        self._last_feedback_s = self._clock.monotonic()
+
+    def _await_end(self) -> None:
+        """Let the server finish, so that the slot is free when we are gone."""
+        deadline = self._clock.monotonic() + 2.0
+        while self._clock.monotonic() < deadline:
+            size, _ = self._pgconn.get_copy_data(1)
+            if size < 0:
+                return
+            if size == 0:
+                select.select([self._pgconn.socket], [], [], 0.1)
+                self._pgconn.consume_input()
+
+    # -- starting
+
+    def _timeout_s(self) -> float:
+        row = self._connection.execute(load(__package__, "stream.sql")["timeout"].encode()).fetchone()
+        return float(row[0]) / 1000 if row else 60.0
+
+    def _start(self, start_lsn: int) -> None:
+        template = sql.SQL(load(__package__, "stream.sql")["start"])
+        # publication_names is a list of identifiers inside a string literal: quoted twice.
+        statement = template.format(
+            slot=sql.Identifier(self._slot),
+            lsn=sql.SQL(str(Lsn(start_lsn))),
+            publications=sql.SQL(quote_literal(quote_identifier(self._publication))),
+        ).as_bytes(self._connection)
+        self._connection.add_notice_handler(self._notice)
+        waiting = Retrying(
+            retry=retry_if_exception_type(ActiveError),
+            wait=wait_exponential(0.2, max=2),
+            stop=stop_after_delay(_IN_USE_S),
+            sleep=self._clock.sleep,
+            reraise=True,
+        )
+        waiting(self._start_once, statement)
+        self._pgconn.nonblocking = 1
+
+    def _start_once(self, statement: bytes) -> None:
+        result = self._pgconn.exec_(statement)
+        if result.status != pq.ExecStatus.COPY_BOTH:
+            raise self._refused(result)
+        self._started = True
+
+    # -- what went wrong
+
+    def _notice(self, diagnostic: psycopg.errors.Diagnostic) -> None:
+        if diagnostic.sqlstate == _NOT_PREREQUISITE:
+            self._warned.append(diagnostic.message_primary or "")
+
+    def _unpublished(self) -> SlotError:
+        """PostgreSQL 18 passes over changes whose publication did not exist at the time, with a warning only."""
+        return SlotError(
+            f"the server does not send changes from before the publication {self._publication} was made "
+            f"({self._warned[0]})",
+            hint=f"the publication has to be made before the slot: {START_OVER}",
+        )
+
+    def _refused(self, result: PGresult) -> CdcError:
+        state = result.error_field(pq.DiagnosticField.SQLSTATE) or b""
+        primary = result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or result.error_message
+        reason = primary.decode("utf-8", "replace").strip()
+        match state.decode():
+            case "55006":
+                return active(self._slot, reason)
+            case "55000" | "58P01":
+                return SlotError(f"the slot {self._slot} cannot be read: {reason}", hint=RUNBOOK)
+            case "42704" if not self._started:
+                return SlotError(f"the slot {self._slot} does not exist any more", hint=RUNBOOK)
+            case "42704":
+                return SlotError(
+                    f"the slot {self._slot} cannot go on: {reason}",
+                    hint=f"the publication was dropped, or made after the slot: {START_OVER}",
+                )
+            case "42501" | "28000":
+                return ConfigError(f"Postgres at {self._where} refuses: {reason}", hint="cdc check names the right")
+        return self._broken(reason)
+
+    def _broken(self, text: str) -> SourceError:
+        reason = text.strip().splitlines()[0] if text.strip() else "the connection broke"
+        return SourceError(f"Postgres at {self._where} broke off: {reason}", hint="capture connects again by itself")

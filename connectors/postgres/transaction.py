@@ -1,0 +1,99 @@
+"""The open transaction: its position, its count of records, and what its events share."""
+
+from __future__ import annotations
+
+from connectors.postgres.envelope import Stamp
+from connectors.postgres.messages import Begin, Origin
+
+_HALF_ROUND, _ROUND = 1 << 31, 1 << 32
+
+
+class Transaction:
+    """State between BEGIN and COMMIT; ``begin`` is None outside.
+
+    ``seq``: the last tx_seq given away. ``pos``: template of the position header, to be filled with a tx_seq.
+    ``serial`` grows whenever what :meth:`stamp` says changes.
+    """
+
+    __slots__ = (
+        "_before_lsn", "_near_xid", "_now_ns", "_origin", "_stamp", "begin", "epoch", "pos", "rows", "seq", "serial",
+        "skipped", "xid",
+    )  # fmt: skip
+
+    def __init__(self, epoch: int, near_xid: int) -> None:
+        self.epoch = epoch
+        self.begin: Begin | None = None
+        self.skipped = False
+        self.xid = near_xid
+        self.pos = b""
+        self.seq = 0
+        self.rows = 0
+        self.serial = 0
+        self._before_lsn: int | None = None
+        self._origin: Origin | None = None
+        self._now_ns = 0
+        self._stamp: Stamp | None = None
+
+    def captured_at(self, now_ns: int) -> None:
+        """The time that events show from now on as that of their capture."""
+        self._now_ns = now_ns
+        self._changed()
+
+    def open(self, begin: Begin) -> None:
+        """``xid`` becomes the one of 64 bits that is nearest to the transaction before."""
+        self.begin = begin
+        self.xid = widened(begin.xid, self.xid)
+        self.pos = b"%08x%016x" % (self.epoch, begin.final_lsn) + b"%08x"
+        self.seq = self.rows = 0
+        self._changed()
+
+    def came_from(self, origin: Origin) -> None:
+        self._origin = origin
+        self._changed()
+
+    def close(self, end_lsn: int | None) -> None:
+        """Its COMMIT came, ending at ``end_lsn``; None: the stream broke off."""
+        self.begin = None
+        self._origin = None
+        self._before_lsn = end_lsn
+        self.skipped = False
+
+    def take(self, count: int) -> int:
+        """Give away ``count`` numbers; returns the first."""
+        first = self.seq + 1
+        self.seq += count
+        return first
+
+    def stamp(self) -> Stamp:
+        if self._stamp is None:
+            begin = self.begin
+            assert begin is not None
+            self._stamp = Stamp(
+                epoch=self.epoch,
+                commit_lsn=begin.final_lsn,
+                committed_us=begin.committed_us,
+                now_ns=self._now_ns,
+                xid=self.xid,
+                before_lsn=self._before_lsn,
+                origin=self._origin.name if self._origin else None,
+                origin_lsn=self._origin.lsn if self._origin else None,
+            )
+        return self._stamp
+
+    def _changed(self) -> None:
+        self.serial += 1
+        self._stamp = None
+
+
+def widened(xid: int, near: int) -> int:
+    """The 64-bit transaction id that ends in these 32 bits and is nearest to ``near``.
+
+    >>> widened(3, 2**32 - 5) - 2**32, widened(2**32 - 5, 2**32 + 3) - 2**32
+    (3, -5)
+    """
+    full = near - near % _ROUND + xid
+    if full > near + _HALF_ROUND and full >= _ROUND:
+        return full - _ROUND
+    if full < near - _HALF_ROUND:
+        return full + _ROUND
+    return full

@@ -1,0 +1,128 @@
+"""Everything that is made before the first row flows: the publication, the topics, the first shapes.
+
+``cdc init`` runs it; it may be run again, and then checks what is there and makes what is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from cdc.checks.finding import Level
+from cdc.checks.postgres import check_source
+from cdc.errors import CdcError, ConfigError
+from cdc.settings import Settings
+from cdc.state import SlotState, TopicsState
+from cdc.topic import TableName, schema_topic
+from connectors.kafka.admin import (
+    TopicAdmin,
+    TopicSpec,
+    pipeline_topic_specs,
+    raise_first,
+    spec_problems,
+    state_problems,
+    table_topic_spec,
+    topics_state,
+)
+from connectors.kafka.compacted import CompactedTopic
+from connectors.kafka.schemas import SchemaRegistry
+from connectors.postgres.catalog import CapturedTable, resolve_tables, table_schema
+from connectors.postgres.facts import read_source
+from connectors.postgres.publication import ensure_publication, refuse_filled
+from connectors.postgres.session import Connection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """What was made just now, and what is there. ``tables``: table -> topic."""
+
+    publication_made: bool
+    topics_made: tuple[str, ...]
+    tables: dict[TableName, str]
+
+
+def check_ready(conn: Connection, settings: Settings, slot: SlotState | None) -> None:
+    """Raise the first finding that would stop capture, as ``cdc check`` words it.
+
+    The publication is left out, because it is about to be made or mended.
+    """
+    for finding in check_source(read_source(conn, settings), settings, slot):
+        if finding.level is Level.FAIL and finding.check != "publication":
+            raise CdcError(finding.message, hint=finding.fix, exit=finding.exit)
+
+
+def prepare(conn: Connection, settings: Settings, admin: TopicAdmin, state: CompactedTopic) -> Prepared:
+    """Make or check publication, topics and shapes, then note the topics in ``<name>.state``.
+
+    Nothing is made while a check of the source fails: one table without a key in a publication makes its
+    updates fail in the application (H42). Raises ConfigError, SlotError or TopicError with what to do.
+    """
+    own = pipeline_topic_specs(settings.log, settings.name)
+    present = admin.describe([spec.topic for spec in own])
+    held = state.read() if own[0].topic in present else {}
+    known, slot = TopicsState.find(held), SlotState.find(held)
+    check_ready(conn, settings, slot)
+    tables = resolve_tables(conn, settings)
+    if known is not None and known.encoding != settings.log.encoding:
+        raise ConfigError(
+            f"[log] encoding is {settings.log.encoding}, the pipeline was made with {known.encoding}",
+            hint=f'set encoding = "{known.encoding}" again; a topic never changes its encoding',
+        )
+    if slot is not None:
+        taken = known.tables if known is not None else {}
+        refuse_filled(conn, [table for table in tables if str(table.table) not in taken])
+    publication_made = ensure_publication(conn, settings.publication, tables, slot_exists=slot is not None)
+    specs = _specs(settings, own, tables, known)
+    made = _topics(admin, specs, known)
+    _shapes(conn, settings, tables)
+    facts = admin.describe([*(spec.topic for spec in specs), *(known.topics if known is not None else ())])
+    topics = {str(table.table): table.topic for table in tables}
+    noted = topics_state(facts, topics, admin.cluster_id(), settings.log.encoding)
+    if known is not None:
+        noted = replace(noted, topics={**noted.topics, **known.topics}, tables={**known.tables, **noted.tables})
+    if noted != known:
+        state.write([(noted.key(), noted.to_json())])
+    return Prepared(
+        publication_made=publication_made,
+        topics_made=tuple(made),
+        tables={table.table: table.topic for table in tables},
+    )
+
+
+def _specs(
+    settings: Settings, own: Sequence[TopicSpec], tables: Sequence[CapturedTable], known: TopicsState | None
+) -> list[TopicSpec]:
+    """The topics as they are to be; one that was made keeps its partition count, whatever the settings say now."""
+    specs = [*own, *(table_topic_spec(settings.log, table.topic) for table in tables)]
+    if known is None:
+        return specs
+    return [replace(s, partitions=known.topics[s.topic]["partitions"]) if s.topic in known.topics else s for s in specs]
+
+
+def _topics(admin: TopicAdmin, specs: Sequence[TopicSpec], known: TopicsState | None) -> list[str]:
+    if known is not None:
+        # Before anything is made: a topic that was deleted must not come back empty in silence.
+        raise_first(state_problems(known, admin.describe(known.topics), admin.cluster_id()))
+    made = admin.create(specs)
+    facts = admin.describe([spec.topic for spec in specs])
+    for spec in specs:
+        found = facts[spec.topic]
+        if known is not None and spec.topic in known.topics:
+            # Its count was judged against the state, above; one that was raised later does no harm.
+            found = replace(found, partitions=spec.partitions)
+        raise_first(spec_problems(spec, found))
+    return made
+
+
+def _shapes(conn: Connection, settings: Settings, tables: Sequence[CapturedTable]) -> None:
+    registry = SchemaRegistry(CompactedTopic(settings.log, schema_topic(settings.name)))
+    for table in tables:
+        registry.register(
+            table_schema(
+                conn,
+                table.oid,
+                topic=table.topic,
+                encoding=settings.log.encoding,
+                publication=settings.publication,
+            )
+        )

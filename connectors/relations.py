@@ -1,0 +1,104 @@
+"""Which table a Relation message speaks of, and in which version of its shape."""
+
+from __future__ import annotations
+
+import logging
+
+import psycopg
+
+from cdc.errors import ConfigError, SourceError, TopicError
+from cdc.schema import TableSchema
+from cdc.settings import Settings
+from cdc.state import TopicsState
+from cdc.topic import TableName
+from connectors.kafka.schemas import SchemaRegistry
+from connectors.postgres.catalog import CapturedTable, from_relation, resolve_tables
+from connectors.postgres.messages import Relation
+from connectors.postgres.publication import LATE_TABLE
+from connectors.postgres.session import Connection, first_line
+
+log = logging.getLogger(__name__)
+
+
+class Relations:
+    """Implements :class:`connectors.postgres.assemble.SchemaSource`.
+
+    A new shape is on ``<name>.schema``, held by the broker, before the first record names it.
+    """
+
+    def __init__(
+        self, connection: Connection, settings: Settings, topics: TopicsState, registry: SchemaRegistry
+    ) -> None:
+        self._connection = connection
+        self._settings = settings
+        self._topics = topics
+        self._registry = registry
+        self._passed: set[TableName] = set()
+        self._captured = {found.oid: found.table for found in self._latest()}
+
+    def schema(self, relation: Relation) -> TableSchema | None:
+        """The shape with its version; None for a table that the settings leave out.
+
+        ConfigError for one that they name and that cannot be carried: renamed, without a key, or without a topic.
+        SourceError when the catalog cannot be asked.
+        """
+        try:
+            return self._schema(relation)
+        except psycopg.Error as error:
+            raise SourceError(f"Postgres broke off while a table was looked at: {first_line(error)}") from None
+
+    def _schema(self, relation: Relation) -> TableSchema | None:
+        table = TableName(relation.schema, relation.table)
+        topic = self._topics.tables.get(str(table))
+        if topic is None:
+            self._pass_over(table, relation.relation_oid)
+            return None
+        shape = from_relation(
+            self._connection,
+            relation,
+            topic=topic,
+            encoding=self._settings.log.encoding,
+            known=self._registry.latest(table),
+            publication=self._settings.publication,
+        )
+        if not shape.key:
+            raise ConfigError(
+                f"{table} has no key any more, and a compacted topic needs one",
+                hint="give it a primary key again; cdc check shows the SQL",
+            )
+        known = self._registry.latest(table)
+        registered = self._registry.register(shape)
+        if registered != known:
+            log.info("shape_registered", extra={"table": str(table), "version": registered.version})
+        self._captured[relation.relation_oid] = table
+        return registered
+
+    def _pass_over(self, table: TableName, oid: int) -> None:
+        former = self._captured.get(oid)
+        if former is not None:
+            raise ConfigError(
+                f"the table {former} was renamed to {table}",
+                hint=f"rename it back, or give {table} the old topic under [source] topics and run cdc init",
+            )
+        if table in self._passed:
+            return
+        self._passed.add(table)
+        tables = self._tables()
+        if any(table == leaf.table for found in tables for leaf in found.leaves if found.partitioned):
+            return  # a TRUNCATE of a partitioned table names its partitions, too
+        if any(table == found.table for found in tables):
+            raise TopicError(
+                f"{table} is to be captured and has no topic yet",
+                hint=f"{LATE_TABLE}; cdc init makes it while the table is empty",
+            )
+        log.warning("table_not_captured", extra={"table": str(table), "why": "the settings do not name it"})
+
+    def _tables(self) -> list[CapturedTable]:
+        try:
+            return resolve_tables(self._connection, self._settings)
+        except ConfigError:
+            return []  # another entry meets nothing any more, which is no reason to stop
+
+    def _latest(self) -> list[TableSchema]:
+        latest = (self._registry.latest(table) for table in self._registry.tables())
+        return [shape for shape in latest if shape is not None and str(shape.table) in self._topics.tables]

@@ -1,0 +1,9 @@
+-- Removes the keys whose pos lies below ARGV[1]; returns how many.
+local removed = 0
+for _, key in ipairs(KEYS) do
+  local held = redis.pcall('HGET', key, 'pos')
+  if type(held) == 'string' and held < ARGV[1] then
+    removed = removed + redis.call('UNLINK', key)
+  end
+end
+return removed

@@ -1,0 +1,27 @@
+-- Sets rows and deletes where they are not older than what is held.
+-- KEYS: one hash per row. ARGV[1]: ms a delete is remembered; then for each key its pos and its row ('' = deleted).
+-- Returns how many were written, deleted and stale, then the numbers (from 1) of keys that hold something else.
+local written, deleted, stale = 0, 0, 0
+local strange = {}
+for number, key in ipairs(KEYS) do
+  local pos, row = ARGV[2 * number], ARGV[2 * number + 1]
+  local held = redis.pcall('HGET', key, 'pos')
+  if type(held) == 'table' then
+    strange[#strange + 1] = number
+  elseif held and held > pos then
+    stale = stale + 1
+  elseif row == '' then
+    redis.call('HSET', key, 'pos', pos)
+    redis.call('HDEL', key, 'row')
+    redis.call('PEXPIRE', key, ARGV[1])
+    deleted = deleted + 1
+  else
+    local added = redis.call('HSET', key, 'pos', pos, 'row', row)
+    -- The marker of a delete expires, and HSET keeps that: the row would vanish with it later.
+    if held and added == 1 then
+      redis.call('PERSIST', key)
+    end
+    written = written + 1
+  end
+end
+return {written, deleted, stale, unpack(strange)}

@@ -1,0 +1,235 @@
+"""One Delta table through delta-rs: kept open, put in order by the clock."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import deltalake
+import pyarrow as pa
+import pyarrow.dataset as ds
+from deltalake.exceptions import CommitFailedError, DeltaError
+
+from cdc.clock import Clock
+from cdc.errors import SinkError
+from sinks.patience import Patience, brief
+from sinks.registry import SinkSpec
+from sinks.warehouse_rows import recast
+
+T = TypeVar("T")
+
+_CONFIGURATION: dict[str, str | None] = {
+    # Statistics for skipping files cost more than they give on columns that nobody filters by; the key is first.
+    "delta.checkpointInterval": "100",
+    "delta.logRetentionDuration": "interval 1 hours",
+    "delta.deletedFileRetentionDuration": "interval 1 hours",
+}
+_TIDY_EVERY_S = 60.0
+_KEEP_S = 3600.0
+"""How long files that no version of this age needs stay for readers that began before."""
+_SMALL_FILES = 16
+"""With so many more files than needed, they are joined."""
+_FILE_BYTES = 64 * 1024**2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Storage:
+    """Where the warehouse is. ``options`` may hold secrets."""
+
+    root: str
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, spec: SinkSpec) -> Storage:
+        """From a spec's ``path`` and everything that begins with ``storage.``."""
+        given = {**spec.options, **spec.secrets}
+        options = {n.removeprefix("storage."): str(v) for n, v in given.items() if n.startswith("storage.")}
+        return cls(root=spec.text("path").rstrip("/"), options=options)
+
+    @property
+    def local(self) -> bool:
+        return "://" not in self.root
+
+
+class Delta:
+    """A table below the warehouse's root. One writer at a time."""
+
+    def __init__(self, storage: Storage, path: str, clock: Clock) -> None:
+        self.path = f"{storage.root}/{path}"
+        self._storage = storage
+        self._clock = clock
+        self._options = dict(storage.options) or None
+        self._opened: deltalake.DeltaTable | None = None
+        self._tidied = clock.monotonic()
+        self._versions: deque[tuple[float, int]] = deque()
+        store = f"the Delta table {self.path}"
+        passing = (CommitFailedError, OSError, DeltaError)
+        self._patience = Patience(store=store, passing=passing, explain=self._explained, clock=clock, attempts=6)
+
+    def exists(self) -> bool:
+        """Whether there is such a table; opens it."""
+        if self._opened is not None:
+            return True
+        return self._patience.call(self._open)
+
+    def refresh(self) -> bool:
+        """See what others wrote; False when there is no such table."""
+        if not self.exists():
+            return False
+        self._patience.call(self._updated)
+        return True
+
+    def create(self, schema: pa.Schema) -> None:
+        def make() -> deltalake.DeltaTable:
+            if self._storage.local:
+                Path(self.path).mkdir(parents=True, exist_ok=True)
+            return deltalake.DeltaTable.create(
+                self.path, schema, mode="ignore", configuration=_CONFIGURATION, storage_options=self._options
+            )
+
+        self._opened = self._patience.call(make)
+
+    def types(self) -> dict[str, Any]:
+        """Column -> type."""
+        schema: Any = pa.schema
+        return {f.name: f.type for f in schema(self._table.schema().to_arrow())}
+
+    def add_columns(self, columns: Sequence[tuple[str, pa.DataType]]) -> None:
+        """Add columns, null in every row that is there."""
+        if columns:
+            fields = deltalake.Schema.from_arrow(pa.schema(columns)).fields
+            self._patience.call(lambda: self._table.alter.add_columns(fields), again=self._reopen)
+
+    def retype(self, types: Mapping[str, pa.DataType]) -> None:
+        """Write the table anew with wider columns; what they held stays."""
+        if not types:
+            return
+        held = self.types()
+        schema = pa.schema([(name, types.get(name, kind)) for name, kind in held.items()])
+
+        def rewrite() -> None:
+            old = self.dataset()
+            batches = (_cast(batch, schema) for batch in old.to_batches(batch_size=16_384))
+            reader = pa.RecordBatchReader.from_batches(schema, batches)
+            deltalake.write_deltalake(self._table, reader, mode="overwrite", schema_mode="overwrite")
+
+        self._patience.call(rewrite, again=self._reopen)
+        self._reopen()
+
+    def put(self, rows: pa.Table, key: str, order: str) -> int:
+        """Insert rows, replace those with the same key that are not newer; returns how many were written."""
+        whole = self._whole(rows)
+
+        def put() -> int:
+            table = self._table
+            if not table.file_uris():
+                deltalake.write_deltalake(table, whole, mode="append")
+                return whole.num_rows
+            merge = table.merge(whole, f"t.{key} = s.{key}", source_alias="s", target_alias="t", streamed_exec=False)
+            done: dict[str, Any] = (
+                merge.when_matched_update_all(f"s.{order} >= t.{order}").when_not_matched_insert_all().execute()
+            )
+            return int(done["num_target_rows_inserted"]) + int(done["num_target_rows_updated"])
+
+        written = self._patience.call(put, again=self._reopen)
+        self._note_version()
+        return written
+
+    def replace(self, rows: pa.Table) -> None:
+        """Put rows in the place of all there are; makes the table if need be."""
+
+        def write() -> None:
+            if not self.exists():
+                self.create(rows.schema)
+            deltalake.write_deltalake(self._table, rows, mode="overwrite")
+
+        self._patience.call(write, again=self._reopen)
+        self._note_version()
+
+    def delete(self, predicate: str) -> None:
+        """Delete the rows that meet an SQL predicate."""
+        self._patience.call(lambda: self._table.delete(predicate), again=self._reopen)
+        self._note_version()
+
+    def dataset(self) -> ds.Dataset:
+        """The table as it is, for reading."""
+        return self._patience.call(self._dataset)
+
+    def where(self, predicate: str) -> pa.Table:
+        """The rows that meet an SQL predicate, in the types of :meth:`dataset`.
+
+        Not by a filter on the dataset: after a merge, the files' statistics there are of a type (string_view)
+        that no filter on text can be compared with (delta-rs 1.6, Arrow 26).
+        """
+        return self._patience.call(lambda: self._where(predicate))
+
+    def tidy(self) -> None:
+        """Now and then: join small files, drop files that no reader needs any more."""
+        now = self._clock.monotonic()
+        if now - self._tidied < _TIDY_EVERY_S:
+            return
+        self._tidied = now
+        self._patience.call(self._tidy, again=self._reopen)
+
+    def _updated(self) -> None:
+        self._table.update_incremental()
+
+    def _dataset(self) -> ds.Dataset:
+        return self._table.to_pyarrow_dataset()
+
+    def _where(self, predicate: str) -> pa.Table:
+        query = deltalake.QueryBuilder().register("t", self._table)
+        found: pa.Table = pa.table(query.execute(f"select * from t where {predicate}"))
+        return found.cast(self._dataset().schema)
+
+    def _tidy(self) -> None:
+        table = self._table
+        if len(table.file_uris()) > _SMALL_FILES:
+            table.optimize.compact(target_size=_FILE_BYTES)
+            self._note_version()
+        since = self._clock.monotonic() - _KEEP_S
+        while len(self._versions) > 1 and self._versions[1][0] < since:
+            self._versions.popleft()
+        keep = [version for _, version in self._versions]
+        table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False, keep_versions=keep)
+
+    def _note_version(self) -> None:
+        self._versions.append((self._clock.monotonic(), self._table.version()))
+
+    @property
+    def _table(self) -> deltalake.DeltaTable:
+        if self._opened is None and not self._open():
+            raise SinkError(f"there is no Delta table {self.path}", hint="restart the sink: it makes it anew")
+        if self._opened is None:  # pragma: no cover - opened just above
+            raise SinkError(f"the Delta table {self.path} cannot be opened")
+        return self._opened
+
+    def _open(self) -> bool:
+        if not deltalake.DeltaTable.is_deltatable(self.path, self._options):
+            return False
+        self._opened = deltalake.DeltaTable(self.path, storage_options=self._options)
+        return True
+
+    def _reopen(self) -> None:
+        self._opened = None
+
+    def _whole(self, rows: pa.Table) -> pa.Table:
+        """All columns of the table in its order, null where the rows' shape lacks one."""
+        types = self.types()
+        present = set(rows.schema.names)
+        arrays = [rows[n] if n in present else pa.nulls(rows.num_rows, kind) for n, kind in types.items()]
+        return pa.Table.from_arrays(arrays, schema=pa.schema(list(types.items())))
+
+    def _explained(self, error: Exception) -> SinkError:
+        return SinkError(
+            f"the Delta table {self.path} cannot be written or read: {brief(str(error))}",
+            hint="check the sink's path, its storage_options and storage_secrets, and the room that is left there",
+        )
+
+
+def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    arrays: list[Any] = [recast(batch.column(field.name), field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

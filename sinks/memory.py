@@ -1,0 +1,125 @@
+"""A store in a dict, with every promise of a real one: for tests, and for users who want to see events applied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import orjson
+import pyarrow as pa
+
+from cdc.clock import SYSTEM_CLOCK, Clock
+from cdc.schema import TableSchema
+from cdc.topic import TableName
+from sinks.notes import NotedWatermarks
+from sinks.plan import TableBatch
+from sinks.port import Applied, OpenSink, StoredRow, stored_batch
+from sinks.store import StoreSink
+
+_SCAN_ROWS = 10_000
+
+
+@dataclass(slots=True)
+class MemoryStore:
+    """What is kept: rows by table and key, deletes with the time until which they are remembered, notes.
+
+    Several sinks may be opened over one. ``refuse``: keys that this store does not take, for tests.
+    """
+
+    clock: Clock = SYSTEM_CLOCK
+    replay_window_s: float = 7 * 86_400.0
+    refuse: frozenset[str] = frozenset()
+    rows: dict[TableName, dict[str, StoredRow]] = field(default_factory=dict)
+    forget_ns: dict[tuple[TableName, str], int] = field(default_factory=dict)
+    notes: dict[str, bytes] = field(default_factory=dict)
+
+    def open(self) -> OpenSink:
+        """The three ports over this store."""
+        sink = StoreSink(_MemoryTables(self), _MemoryNotes(self), _NoSession(), shared=True)
+        return OpenSink(sink=sink, watermarks=NotedWatermarks(_MemoryNotes(self)), reader=_MemoryReader(self))
+
+    def table(self, table: TableName) -> dict[str, StoredRow]:
+        """A table's rows by key, forgotten deletes gone."""
+        rows = self.rows.setdefault(table, {})
+        now = self.clock.now_ns()
+        for name, key in [known for known, until in self.forget_ns.items() if until <= now]:
+            del self.forget_ns[name, key]
+            self.rows[name].pop(key, None)
+        return rows
+
+
+class _MemoryTables:
+    def __init__(self, memory: MemoryStore) -> None:
+        self._memory = memory
+
+    def prepare(self, schema: TableSchema) -> bool:
+        new = schema.table not in self._memory.rows
+        self._memory.table(schema.table)
+        return new
+
+    def write(self, batch: TableBatch) -> Applied:
+        memory, table = self._memory, batch.schema.table
+        refused = {n: "the store does not take this key" for n, key in enumerate(batch.keys) if key in memory.refuse}
+        taken, refusals = batch.without(refused)
+        converted = taken.converted(batch.plain.row, orjson.dumps)
+        rows = memory.table(table)
+        until = memory.clock.now_ns() + int(memory.replay_window_s * 1e9)
+        applied = deleted = stale = 0
+        for key, pos, row in zip(converted.batch.keys, converted.batch.pos, converted.rows, strict=True):
+            held = rows.get(key)
+            if held is not None and held.pos > pos:
+                stale += 1
+                continue
+            rows[key] = StoredRow(key=key, pos=pos, row=row)
+            if row is None:
+                memory.forget_ns[table, key] = until
+                deleted += 1
+            else:
+                memory.forget_ns.pop((table, key), None)
+                applied += 1
+        return Applied(applied=applied, deleted=deleted, stale=stale, refused=refusals + converted.refused)
+
+    def stored(self, schema: TableSchema, keys: Sequence[str]) -> Mapping[str, StoredRow]:
+        rows = self._memory.table(schema.table)
+        return {key: rows[key] for key in keys if key in rows}
+
+    def remove_below(self, schema: TableSchema, floor: str) -> None:
+        rows = self._memory.table(schema.table)
+        for key in [key for key, row in rows.items() if row.pos < floor]:
+            del rows[key]
+            self._memory.forget_ns.pop((schema.table, key), None)
+
+
+class _MemoryNotes:
+    def __init__(self, memory: MemoryStore) -> None:
+        self._memory = memory
+
+    def read(self) -> Mapping[str, bytes]:
+        return dict(self._memory.notes)
+
+    def write(self, name: str, text: bytes) -> None:
+        self._memory.notes[name] = text
+
+
+class _NoSession:
+    def show(self) -> None:
+        """Everything shows at once."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class _MemoryReader:
+    def __init__(self, memory: MemoryStore) -> None:
+        self._memory = memory
+
+    def scan(self, schema: TableSchema) -> Iterator[pa.RecordBatch]:
+        rows = list(self._memory.table(schema.table).values())
+        for start in range(0, len(rows), _SCAN_ROWS):
+            yield stored_batch(rows[start : start + _SCAN_ROWS])
+
+    def get(self, schema: TableSchema, key: str) -> StoredRow | None:
+        return self._memory.table(schema.table).get(key)
+
+    def close(self) -> None:
+        """Nothing is open."""

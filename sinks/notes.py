@@ -1,0 +1,151 @@
+"""What a store keeps about itself, beside its rows: the watermark, and the floor of each table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import orjson
+
+from cdc.progress import Watermark
+from cdc.topic import TableName
+
+WATERMARK = "watermark"
+_FORGOTTEN = b"null"
+
+
+class Notes(Protocol):
+    """A handful of small named JSON texts, kept in the store; a write replaces one by name."""
+
+    def read(self) -> Mapping[str, bytes]:
+        """All of them; empty in a store that has none."""
+
+    def write(self, name: str, text: bytes) -> None:
+        """Durable when this returns, together with what the store's transaction held, if it has them."""
+
+
+class NotedWatermarks:
+    """:class:`sinks.port.Watermarks` over notes."""
+
+    def __init__(self, notes: Notes) -> None:
+        self._notes = notes
+
+    def read(self) -> Watermark | None:
+        text = self._notes.read().get(WATERMARK, _FORGOTTEN)
+        return Watermark.from_json(text) if text != _FORGOTTEN else None
+
+    def write(self, watermark: Watermark) -> None:
+        self._notes.write(WATERMARK, watermark.to_json())
+
+    def forget(self) -> None:
+        """As if none had ever been written."""
+        self._notes.write(WATERMARK, _FORGOTTEN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FloorMark:
+    """A floor as one partition tells of it. ``partitions``: how many have to tell; 1 for a TRUNCATE."""
+
+    table: TableName
+    partition: int
+    floor: str
+    partitions: int = 1
+
+    @classmethod
+    def of(cls, table: TableName, partition: int, key: bytes, value: bytes | None, pos: str) -> FloorMark:
+        """Read a floor record: ``{"__truncate":…}``, whose own pos is the floor, or ``{"__sweep":…}``, whose value
+        has ``"sweep":{"floor":"<32 hex digits>","partitions":n}``. ValueError when it is neither.
+        """
+        document = orjson.loads(key)
+        if not isinstance(document, dict):
+            raise ValueError("a floor's key is not a JSON object")
+        if "__truncate" in document:
+            return cls(table=table, partition=partition, floor=pos)
+        if "__sweep" not in document:
+            raise ValueError("a floor's key says neither truncate nor sweep")
+        try:
+            sweep = orjson.loads(value or b"")["sweep"]
+            floor, partitions = str(sweep["floor"]), int(sweep["partitions"])
+            int(floor, 16)
+        except (KeyError, TypeError, ValueError):
+            raise ValueError("a sweep mark does not say its floor and its partitions") from None
+        if len(floor) != len(pos) or partitions < 1:
+            raise ValueError("a sweep mark's floor is not a position")
+        return cls(table=table, partition=partition, floor=floor, partitions=partitions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFloor:
+    """One table's floor (empty: none) and the sweeps that not every partition has told of yet."""
+
+    floor: str = ""
+    sweeps: Mapping[str, tuple[int, frozenset[int]]] = field(default_factory=dict)
+    """floor -> (partitions in all, partitions seen)."""
+
+    def told(self, mark: FloorMark) -> TableFloor:
+        """With one more mark. A sweep counts only when each partition has told of it: live rows of the others may
+        still be on their way (hazard H82)."""
+        if mark.floor <= self.floor:
+            return self
+        _, seen = self.sweeps.get(mark.floor, (0, frozenset[int]()))
+        seen |= {mark.partition}
+        if len(seen) < mark.partitions:
+            return TableFloor(floor=self.floor, sweeps={**self.sweeps, mark.floor: (mark.partitions, seen)})
+        return TableFloor(floor=mark.floor, sweeps={f: s for f, s in self.sweeps.items() if f > mark.floor})
+
+    def to_json(self) -> bytes:
+        sweeps = {floor: {"partitions": n, "seen": sorted(seen)} for floor, (n, seen) in self.sweeps.items()}
+        return orjson.dumps({"floor": self.floor, "sweeps": sweeps})
+
+    @classmethod
+    def from_json(cls, text: bytes) -> TableFloor:
+        document = orjson.loads(text)
+        sweeps = {f: (s["partitions"], frozenset(s["seen"])) for f, s in document["sweeps"].items()}
+        return cls(floor=document["floor"], sweeps=sweeps)
+
+
+class Floors:
+    """The floors of all tables, as the store keeps them.
+
+    ``shared``: another process may raise one, so they are read anew before each batch.
+    """
+
+    def __init__(self, notes: Notes, *, shared: bool = False) -> None:
+        self._notes = notes
+        self._shared = shared
+        self._tables: dict[str, TableFloor] | None = None
+
+    def refresh(self) -> None:
+        """Read the notes if need be; call before each batch."""
+        if self._tables is None or self._shared:
+            found = self._notes.read().items()
+            self._tables = {name: TableFloor.from_json(text) for name, text in found if name.startswith("floor:")}
+
+    def of(self, table: TableName) -> str:
+        """A table's floor as text of a position; empty when it has none."""
+        return self._known().get(_note(table), TableFloor()).floor
+
+    def tell(self, marks: Iterable[FloorMark]) -> dict[TableName, str]:
+        """Take marks in, durably; returns the floors to enforce now: again, when a mark is told again."""
+        known = self._known()
+        enforced: dict[TableName, str] = {}
+        for mark in marks:
+            name = _note(mark.table)
+            before = known.get(name, TableFloor())
+            after = before.told(mark)
+            if after != before:
+                self._notes.write(name, after.to_json())
+                known[name] = after
+            if mark.floor == after.floor:
+                enforced[mark.table] = after.floor
+        return enforced
+
+    def _known(self) -> dict[str, TableFloor]:
+        if self._tables is None:
+            self.refresh()
+        return self._tables if self._tables is not None else {}
+
+
+def _note(table: TableName) -> str:
+    return "floor:" + orjson.dumps([table.schema, table.table]).decode()

@@ -1,0 +1,332 @@
+"""From a batch of events to what each table needs: the newest of each key, keys and rows read, the rest refused.
+
+Pure but for one question to the store: what it holds for keys whose records lack a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import orjson
+import pyarrow as pa
+
+from cdc.plain import PlainTable
+from cdc.schema import TableSchema
+from cdc.topic import TableName
+from sinks.arrow import pc
+from sinks.batch import FLOOR_OP, ROW_OPS, Event, conform
+from sinks.envelope import row_reader
+from sinks.newest import floors_mask, newest, ordered_mask, rows_mask
+from sinks.notes import FloorMark
+from sinks.port import Refused, Schemas, StoredRow
+from sinks.unavailable import fill_from_earlier, fill_from_stored, missing, patterns
+
+T = TypeVar("T")
+FloorOf = Callable[[TableName], str]
+Stored = Callable[[TableSchema, Sequence[str]], Mapping[str, StoredRow]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableBatch:
+    """Rows of one table in one shape, one per key. The lists run in parallel.
+
+    ``rows``: JSON of the row as on the wire, None for a delete. ``filled``: rows by number whose unavailable
+    values were found elsewhere, whole, as plain values; they stand for the one in ``rows``. ``events``: the
+    records themselves.
+    """
+
+    schema: TableSchema
+    plain: PlainTable
+    keys: list[str]
+    pos: list[str]
+    rows: list[bytes | None]
+    events: pa.Table
+    filled: Mapping[int, dict[str, Any]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def piece(self, start: int, stop: int) -> TableBatch:
+        """Some of its rows."""
+        filled = {n - start: row for n, row in self.filled.items() if start <= n < stop}
+        return TableBatch(
+            schema=self.schema,
+            plain=self.plain,
+            keys=self.keys[start:stop],
+            pos=self.pos[start:stop],
+            rows=self.rows[start:stop],
+            events=self.events.slice(start, stop - start),
+            filled=filled,
+        )
+
+    def converted(self, convert: Callable[[bytes], T], filled: Callable[[dict[str, Any]], T]) -> Converted[T]:
+        """Each row as a store wants it: ``convert`` from JSON on the wire, ``filled`` from plain values; None for
+        a delete. Rows for which either raises ValueError are left out and refused."""
+        if not self.filled:
+            try:
+                done = [None if row is None else convert(row) for row in self.rows]
+                return Converted(batch=self, rows=done, refused=())
+            except ValueError:
+                pass
+        rows: list[T | None] = []
+        bad: dict[int, str] = {}
+        for number, row in enumerate(self.rows):
+            try:
+                whole = self.filled.get(number)
+                rows.append(filled(whole) if whole is not None else None if row is None else convert(row))
+            except ValueError as error:
+                bad[number] = reason(error)
+                rows.append(None)
+        batch, refused = self.without(bad)
+        return Converted(batch=batch, rows=[r for n, r in enumerate(rows) if n not in bad], refused=refused)
+
+    def without(self, bad: Mapping[int, str]) -> tuple[TableBatch, tuple[Refused, ...]]:
+        """The same less some rows (number -> reason), and those as refused."""
+        if not bad:
+            return self, ()
+        kept = [number for number in range(len(self)) if number not in bad]
+        moved = {new: self.filled[old] for new, old in enumerate(kept) if old in self.filled}
+        batch = TableBatch(
+            schema=self.schema,
+            plain=self.plain,
+            keys=[self.keys[n] for n in kept],
+            pos=[self.pos[n] for n in kept],
+            rows=[self.rows[n] for n in kept],
+            events=self.events.take(pa.array(kept, pa.int64())),
+            filled=moved,
+        )
+        return batch, self.refused(bad)
+
+    def refused(self, bad: Mapping[int, str]) -> tuple[Refused, ...]:
+        """Rows by number, as refused."""
+        return tuple(refuse(self.events.slice(number, 1), why)[0] for number, why in bad.items())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Converted(Generic[T]):
+    """A batch and its rows in a store's form, in parallel; ``refused``: what had none."""
+
+    batch: TableBatch
+    rows: list[T | None]
+    refused: tuple[Refused, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What to do with a batch of events. ``stale``: how many lay below a floor."""
+
+    batches: tuple[TableBatch, ...]
+    stale: int
+    refused: tuple[Refused, ...]
+
+
+def floor_marks(
+    events: pa.Table, schemas: Schemas
+) -> tuple[list[FloorMark], Mapping[TableName, TableSchema], tuple[Refused, ...]]:
+    """The floors that a batch tells of, the shapes of their tables, and the floor records that cannot be read."""
+    marks: list[FloorMark] = []
+    shapes: dict[TableName, TableSchema] = {}
+    refused: list[Refused] = []
+    told = events.filter(floors_mask(events))
+    for number, event in enumerate(_events(told)):
+        try:
+            schema = schemas(event.topic, event.ver or 0)
+            mark = FloorMark.of(schema.table, event.partition, event.key or b"", event.value, event.pos or "")
+            marks.append(mark)
+            shapes[schema.table] = schema
+        except KeyError:
+            refused.extend(refuse(told.slice(number, 1), _no_shape(event.ver)))
+        except ValueError as error:
+            refused.extend(refuse(told.slice(number, 1), reason(error)))
+    return marks, shapes, tuple(refused)
+
+
+def plan(events: pa.Table, schemas: Schemas, floor_of: FloorOf, stored: Stored) -> Plan:
+    """Take the newest of each key, drop what lies below a floor, read keys and rows; refuse what cannot be read."""
+    every = conform(events)
+    winners = newest(every)
+    rows = rows_mask(winners)
+    refused = list(_unordered(winners.filter(pc.invert(rows))))
+    batches: list[TableBatch] = []
+    stale = 0
+    for group in _groups(winners.filter(rows)):
+        event = _events(group.slice(0, 1))[0]
+        try:
+            schema = schemas(event.topic, -1 if event.ver is None else event.ver)
+        except KeyError:
+            refused.extend(refuse(group, _no_shape(event.ver)))
+            continue
+        above = _above(group, floor_of(schema.table))
+        stale += group.num_rows - above.num_rows
+        if above.num_rows:
+            batch, unread = _read(above, schema)
+            batch, unfilled, behind = _filled(batch, every, stored)
+            stale += behind
+            refused.extend(unread + unfilled)
+            batches.append(batch)
+    return Plan(batches=tuple(batches), stale=stale, refused=tuple(refused))
+
+
+def refuse(events: pa.Table, why: str) -> tuple[Refused, ...]:
+    """Every one of some events, refused for one reason."""
+    return tuple(Refused(**event._asdict(), reason=why) for event in _events(events))
+
+
+def reason(error: ValueError) -> str:
+    """What a ValueError says, without the values that a JSON reader quotes."""
+    return "the record is not JSON" if isinstance(error, orjson.JSONDecodeError) else str(error)
+
+
+def _no_shape(ver: int | None) -> str:
+    return (
+        "the record names no schema version" if ver is None else f"the schema topic has no version {ver} of this table"
+    )
+
+
+def _events(table: pa.Table) -> list[Event]:
+    return [Event(**row) for row in table.to_pylist()]
+
+
+def _unordered(events: pa.Table) -> list[Refused]:
+    """Records that are neither rows nor floors."""
+    strange = events.filter(pc.invert(floors_mask(events)))
+    found: list[Refused] = []
+    for number, event in enumerate(_events(strange)):
+        if event.key is None:
+            why = "the record has no key"
+        elif event.op not in (*ROW_OPS, FLOOR_OP):
+            why = "the record has no op header" if event.op is None else "the record's op is none of c, u, d, r, t"
+        else:
+            why = "the record has no position"
+        found.extend(refuse(strange.slice(number, 1), why))
+    return found
+
+
+def _groups(rows: pa.Table) -> list[pa.Table]:
+    """The rows by topic and version."""
+    kinds = rows.group_by(["topic", "ver"]).aggregate([]).to_pylist()
+    if len(kinds) <= 1:
+        return [rows] if rows.num_rows else []
+    groups = []
+    for kind in kinds:
+        version = pc.is_null(rows["ver"]) if kind["ver"] is None else pc.equal(rows["ver"], kind["ver"])
+        groups.append(rows.filter(pc.and_(pc.equal(rows["topic"], kind["topic"]), pc.fill_null(version, False))))
+    return groups
+
+
+def _above(rows: pa.Table, floor: str) -> pa.Table:
+    return rows.filter(pc.greater_equal(rows["pos"], floor)) if floor else rows
+
+
+def _read(events: pa.Table, schema: TableSchema) -> tuple[TableBatch, tuple[Refused, ...]]:
+    """Keys and rows of one table's events; the unreadable refused."""
+    plain = PlainTable(schema)
+    read = row_reader([c.name for c in schema.columns])
+    deletes: list[bool] = pc.or_(pc.equal(events["op"], "d"), pc.is_null(events["value"])).to_pylist()
+    keys_json: list[Any] = events["key"].to_pylist()
+    values: list[Any] = events["value"].to_pylist()
+    pos: list[Any] = events["pos"].to_pylist()
+    bad: dict[int, str] = {}
+    try:
+        keys = plain.keys(keys_json)
+        rows = [None if gone else read(value) for gone, value in zip(deletes, values, strict=True)]
+    except ValueError:
+        keys = [_attempt(plain.key, key, number, bad, "") for number, key in enumerate(keys_json)]
+        rows = [
+            None if gone else _attempt(read, value, number, bad, None)
+            for number, (gone, value) in enumerate(zip(deletes, values, strict=True))
+        ]
+    batch = TableBatch(schema=schema, plain=plain, keys=keys, pos=pos, rows=rows, events=events)
+    readable, refused = batch.without(bad)
+    return _one_per_key(readable), refused
+
+
+def _one_per_key(batch: TableBatch) -> TableBatch:
+    """The batch without older rows of one store key, which different bytes of a foreign key can name."""
+    if len(set(batch.keys)) == len(batch):
+        return batch
+    offsets = batch.events["offset"].to_pylist()
+    newest_of: dict[str, int] = {}
+    older: dict[int, str] = {}
+    for number, key in enumerate(batch.keys):
+        other = newest_of.setdefault(key, number)
+        if other == number:
+            continue
+        last = max(number, other, key=lambda n: (batch.pos[n], offsets[n] or 0))
+        newest_of[key] = last
+        older[number + other - last] = ""
+    return batch.without(older)[0]
+
+
+def _attempt(read: Callable[[bytes], T], text: bytes, number: int, bad: dict[int, str], otherwise: T) -> T:
+    try:
+        return read(text)
+    except ValueError as error:
+        bad[number] = reason(error)
+        return otherwise
+
+
+def _filled(batch: TableBatch, every: pa.Table, stored: Stored) -> tuple[TableBatch, tuple[Refused, ...], int]:
+    """The batch with its unavailable values filled; what cannot be filled refused; how many were stale."""
+    lacking = _lacking(batch)
+    if not lacking:
+        return batch, (), 0
+    held = stored(batch.schema, [batch.keys[number] for number in lacking])
+    filled: dict[int, dict[str, Any]] = {}
+    bad: dict[int, str] = {}
+    behind: dict[int, str] = {}
+    histories = _histories(batch, every, lacking)
+    for number in lacking:
+        before = held.get(batch.keys[number])
+        if before is not None and before.pos > batch.pos[number]:
+            behind[number] = ""
+            continue
+        try:
+            row, from_store = fill_from_earlier(histories[number], batch.schema)
+            older = before.row if before is not None and from_store else None
+            filled[number] = fill_from_stored(row, older, batch.plain)
+        except ValueError as error:
+            bad[number] = reason(error)
+    with_filled = TableBatch(
+        schema=batch.schema,
+        plain=batch.plain,
+        keys=batch.keys,
+        pos=batch.pos,
+        rows=batch.rows,
+        events=batch.events,
+        filled=filled,
+    )
+    kept, _ = with_filled.without({**bad, **behind})
+    return kept, batch.refused(bad), len(behind)
+
+
+def _lacking(batch: TableBatch) -> list[int]:
+    """Numbers of the rows that lack a value."""
+    lacking: set[int] = set()
+    for pattern in patterns(batch.schema):
+        suspects = [number for number, row in enumerate(batch.rows) if row is not None and pattern in row]
+        lacking.update(number for number in suspects if _lacks(batch.rows[number], batch.schema))
+    return sorted(lacking)
+
+
+def _lacks(row: bytes | None, schema: TableSchema) -> bool:
+    try:
+        after = orjson.loads(row or b"")
+    except orjson.JSONDecodeError:
+        return False
+    return isinstance(after, dict) and bool(missing(after, schema))
+
+
+def _histories(batch: TableBatch, every: pa.Table, lacking: Sequence[int]) -> dict[int, list[Event]]:
+    """All events of the batch of the keys that lack a value, oldest first, up to the newest."""
+    keys = batch.events["key"].take(lacking)
+    same_topic = pc.equal(every["topic"], batch.schema.topic)
+    wanted = every.filter(pc.and_(pc.fill_null(same_topic, False), pc.is_in(every["key"], value_set=pc.unique(keys))))
+    by_key: dict[bytes | None, list[Event]] = {}
+    for event in _events(wanted.filter(ordered_mask(wanted["pos"]))):
+        by_key.setdefault(event.key, []).append(event)
+    for history in by_key.values():
+        history.sort(key=lambda event: (event.pos or "", event.offset))
+    return {number: by_key[key] for number, key in zip(lacking, keys.to_pylist(), strict=True)}

@@ -1,0 +1,180 @@
+"""The contract between the log and a store: three small ports, at most four methods each.
+
+A store is kept by one :class:`Sink`, says how far it is by :class:`Watermarks` and is read back whole by a
+:class:`StoreReader`; :func:`sinks.registry.open_sink` opens the three together. :mod:`sinks.memory` holds
+them in a dict, for tests and for users; one contract suite runs over every implementation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from cdc.progress import Watermark
+from cdc.schema import TableSchema
+from sinks.arrow import schema_of
+
+Schemas = Callable[[str, int], TableSchema]
+"""(topic, ``ver``) -> the shape of the record; KeyError when the schema topic does not hold it."""
+
+STORED_SCHEMA = schema_of([("key", pa.string()), ("pos", pa.string()), ("deleted", pa.bool_()), ("row", pa.binary())])
+"""What :class:`StoreReader` yields: the store key, the position of the stored version, whether it is the memory of
+a delete, and the row as JSON of plain values (null for a deleted one)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """A record that the store, or the sink before it, cannot take; it goes to the dead letters as it came.
+
+    ``reason``: one sentence, with column names but no values. ``key``, ``value``, ``pos``, ``op`` and ``ver``
+    as the record had them, None where it had none.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    pos: str | None
+    op: str | None
+    ver: int | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """What one ``apply`` did, in records after the newest of each key was taken.
+
+    ``applied`` rows written, ``deleted`` deletes written, ``stale`` records older than the store or below a
+    floor, ``refused`` the records the store does not take. Sums with ``+``.
+    """
+
+    applied: int = 0
+    deleted: int = 0
+    stale: int = 0
+    refused: tuple[Refused, ...] = field(default=())
+
+    def __add__(self, other: Applied) -> Applied:
+        return Applied(
+            applied=self.applied + other.applied,
+            deleted=self.deleted + other.deleted,
+            stale=self.stale + other.stale,
+            refused=self.refused + other.refused,
+        )
+
+
+class Sink(Protocol):
+    """Writes to one store. One thread at a time.
+
+    Order: none is asked of the caller. Events of one key may come in any order, over any number of calls; what
+    stays is the newest by ``(pos, offset)``, and a delete is remembered for ``replay_window`` at least.
+    Duplicates: every call may be repeated, whole or in part, at any later time; the store ends up the same.
+    Among equal positions the later call wins, so a replay has to go on to where it was (hazard H77).
+    Floors: events with op ``t`` set a floor of their table, kept in the store; rows and events below it go,
+    whoever brings them. Where several sinks share a store, give the ``t`` events to one of them first, alone.
+    Failure: ``apply`` either returns, and then every event is applied, stale or in ``refused``; or raises
+    SinkError, and then any part of the events may have been applied: call again with the same.
+    """
+
+    def prepare(self, schema: TableSchema) -> None:
+        """Make or evolve the table's place for rows of this shape; repeatable. ``apply`` calls it by itself."""
+
+    def apply(self, events: pa.Table, schemas: Schemas) -> Applied:
+        """Apply events (:data:`sinks.batch.EVENT_SCHEMA`) of any tables; an empty batch does nothing.
+
+        Connection faults are retried inside, for a bounded time; SinkError when the store stays down. A
+        record that cannot be read or that the store does not take is returned in ``refused``, never raised.
+        """
+
+    def show(self) -> None:
+        """What ``apply`` wrote is visible to every reader of the store when this returns."""
+
+    def close(self) -> None:
+        """Let go of connections; never raises. What was applied and not yet shown may be lost: replay it."""
+
+
+class Watermarks(Protocol):
+    """What a store says of itself, kept in the store, so that a restored store knows how old it is."""
+
+    def read(self) -> Watermark | None:
+        """The watermark; None in a store that has none (new, flushed, dropped)."""
+
+    def write(self, watermark: Watermark) -> None:
+        """Replace it. Call after ``show``; where the store has transactions, what the sink of the same
+        :class:`OpenSink` applied and did not show yet becomes visible in the same one."""
+
+
+class StoreReader(Protocol):
+    """Reads a store back, for ``verify`` and for tests. Not for serving."""
+
+    def scan(self, schema: TableSchema) -> Iterator[pa.RecordBatch]:
+        """Every stored key of a table, in no order, as :data:`STORED_SCHEMA`, in bounded memory.
+
+        Deletes that are still remembered come with ``deleted``. A table the store does not hold yields nothing.
+        Keys written meanwhile may or may not be seen.
+        """
+
+    def get(self, schema: TableSchema, key: str) -> StoredRow | None:
+        """One key (see :func:`cdc.plain.store_key`); None where the store holds nothing."""
+
+    def close(self) -> None:
+        """Let go of connections; never raises."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredRow:
+    """One stored version; ``row``: JSON of plain values, None for the memory of a delete."""
+
+    key: str
+    pos: str
+    row: bytes | None
+
+    @property
+    def deleted(self) -> bool:
+        return self.row is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenSink:
+    """A store, opened: the three ports over one set of connections.
+
+    ``transactional``: the store can show data and watermark in one transaction.
+    """
+
+    sink: Sink
+    watermarks: Watermarks
+    reader: StoreReader
+    transactional: bool = False
+
+    def commit(self, watermark: Watermark) -> None:
+        """Show what was applied, then write the watermark; in one transaction where the store has them."""
+        if not self.transactional:
+            self.sink.show()
+        self.watermarks.write(watermark)
+        if self.transactional:
+            # All of it shows already; what is left is the upkeep that a sink does whenever it shows.
+            self.sink.show()
+
+    def close(self) -> None:
+        """Close all three; never raises."""
+        self.reader.close()
+        self.sink.close()
+
+
+def stored_batch(rows: Sequence[StoredRow]) -> pa.RecordBatch:
+    """Stored rows as a reader yields them."""
+    return stored_columns([row.key for row in rows], [row.pos for row in rows], [row.row for row in rows])
+
+
+def stored_columns(keys: Sequence[str], pos: Sequence[str], rows: Sequence[bytes | None]) -> pa.RecordBatch:
+    """The same from its columns."""
+    columns: list[pa.Array[Any]] = [
+        pa.array(keys, pa.string()),
+        pa.array(pos, pa.string()),
+        pa.array([row is None for row in rows], pa.bool_()),
+        pa.array(rows, pa.binary()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=STORED_SCHEMA)

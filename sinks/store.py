@@ -1,0 +1,96 @@
+"""What all sinks share: floors first, then the newest of each key, then what the store itself has to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import pyarrow as pa
+
+from cdc.schema import TableSchema
+from sinks.batch import conform
+from sinks.notes import Floors, NotedWatermarks, Notes
+from sinks.plan import TableBatch, floor_marks, plan
+from sinks.port import Applied, Schemas, StoredRow
+
+
+class TableStore(Protocol):
+    """What one kind of store does with one table. Connection faults are retried inside, then SinkError."""
+
+    def prepare(self, schema: TableSchema) -> bool:
+        """Make or evolve the table's place; repeatable. True when the place is new, and empty."""
+
+    def write(self, batch: TableBatch) -> Applied:
+        """Write each row and each delete that is at or above what the store holds for its key."""
+
+    def stored(self, schema: TableSchema, keys: Sequence[str]) -> Mapping[str, StoredRow]:
+        """What the store holds for some keys, also what was written a moment ago; absent keys are left out."""
+
+    def remove_below(self, schema: TableSchema, floor: str) -> None:
+        """Remove every row below the floor, also rows that do not show yet; repeatable."""
+
+
+class Session(Protocol):
+    """A store's connections."""
+
+    def show(self) -> None:
+        """Make visible what was written."""
+
+    def close(self) -> None:
+        """Let go; never raises."""
+
+
+class StoreSink:
+    """:class:`sinks.port.Sink` over a table store. ``shared``: other processes write to the store too."""
+
+    def __init__(self, store: TableStore, notes: Notes, session: Session, *, shared: bool) -> None:
+        self._store = store
+        self._watermarks = NotedWatermarks(notes)
+        self._floors = Floors(notes, shared=shared)
+        self._session = session
+        self._prepared: set[tuple[str, int]] = set()
+
+    def prepare(self, schema: TableSchema) -> None:
+        shape = (schema.topic, schema.version)
+        if shape not in self._prepared:
+            if self._store.prepare(schema):
+                self._forget(schema.topic)
+            self._prepared.add(shape)
+
+    def _forget(self, topic: str) -> None:
+        """A store that had read this topic and has no place for its rows has lost them: it knows no LSN any more, so
+        that the query goes back to the log's beginning (hazard H84)."""
+        mark = self._watermarks.read()
+        if mark is not None and any(mark.offsets.get(topic, {}).values()):
+            self._watermarks.forget()
+
+    def apply(self, events: pa.Table, schemas: Schemas) -> Applied:
+        if events.num_rows == 0:
+            return Applied()
+        batch = conform(events)
+        self._floors.refresh()
+        done = self._enforce(batch, schemas)
+        todo = plan(batch, schemas, self._floors.of, self._stored)
+        done += Applied(stale=todo.stale, refused=todo.refused)
+        for rows in todo.batches:
+            if len(rows):
+                self.prepare(rows.schema)
+                done += self._store.write(rows)
+        return done
+
+    def show(self) -> None:
+        self._session.show()
+
+    def close(self) -> None:
+        self._session.close()
+
+    def _enforce(self, events: pa.Table, schemas: Schemas) -> Applied:
+        marks, shapes, refused = floor_marks(events, schemas)
+        for table, floor in self._floors.tell(marks).items():
+            self.prepare(shapes[table])
+            self._store.remove_below(shapes[table], floor)
+        return Applied(refused=refused)
+
+    def _stored(self, schema: TableSchema, keys: Sequence[str]) -> Mapping[str, StoredRow]:
+        self.prepare(schema)
+        return self._store.stored(schema, keys)

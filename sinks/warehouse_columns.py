@@ -1,0 +1,200 @@
+"""The columns of a warehouse table: real types where they hold every legal value, and a place for what they do not.
+
+Postgres has values that no warehouse type holds: infinity and BC dates, NaN among decimals, nested arrays in a
+column of arrays. The typed column is null for such a value and ``_exact`` has its text, by the column's name: nothing
+is cut, rounded or lost. The same happens to a row of an old shape whose value does not fit the type of today.
+"""
+
+from __future__ import annotations
+
+import binascii
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from cdc.schema import Column, TableSchema
+from sinks.arrow import pc
+from sinks.names import column_names
+
+KEY, POS, DELETED, DELETED_AT, EXACT = "_key", "_pos", "_deleted", "_deleted_at", "_exact"
+OWN = (KEY, POS, DELETED, DELETED_AT, EXACT)
+"""Our own columns: the store key, the position, whether and when it was deleted, and the exact text of what a
+typed column does not hold."""
+
+TIMESTAMPTZ = pa.timestamp("us", "UTC")
+TIMESTAMP = pa.timestamp("us")
+_DIGITS = 38
+_CALENDAR = r"^([1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])-[0-9]{2}-[0-9]{2}"
+_SIMPLE: dict[str, pa.DataType] = {
+    "bool": pa.bool_(),
+    "int2": pa.int16(),
+    "int4": pa.int32(),
+    "int8": pa.int64(),
+    "oid": pa.int64(),
+    "float4": pa.float32(),
+    "float8": pa.float64(),
+    "money": pa.decimal128(19, 2),
+    "bytea": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": TIMESTAMP,
+    "timestamptz": TIMESTAMPTZ,
+}
+_SPECIAL_FLOATS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+_REFUSALS = (pa.ArrowException, TypeError, ValueError, KeyError, OverflowError, InvalidOperation)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarehouseColumn:
+    """A source column as a warehouse has it."""
+
+    source: Column
+    name: str
+    type: pa.DataType
+
+
+def warehouse_columns(schema: TableSchema) -> list[WarehouseColumn]:
+    """The columns of a table, less our own."""
+    names = column_names((c.name for c in schema.columns), OWN)
+    return [WarehouseColumn(source=c, name=names[c.name], type=arrow_type(c)) for c in schema.columns]
+
+
+def arrow_type(column: Column) -> pa.DataType:
+    """The type of a column. Every kind without a type of its own is text."""
+    element = _element_type(column)
+    return pa.list_(element) if column.array or column.kind in ("vector", "halfvec") else element
+
+
+def _element_type(column: Column) -> pa.DataType:
+    if column.kind in ("vector", "halfvec"):
+        return pa.float32()
+    if column.kind in ("bit", "varbit") and column.typmod == 1:
+        return pa.bool_()
+    if column.kind != "numeric":
+        return _SIMPLE.get(column.kind, pa.string())
+    precision, scale = column.precision, column.scale
+    if precision is None or scale is None:
+        return pa.string()
+    digits = max(precision - min(scale, 0), scale)
+    return pa.decimal128(digits, max(scale, 0)) if digits <= _DIGITS else pa.string()
+
+
+def wider(one: pa.DataType, other: pa.DataType) -> pa.DataType:
+    """A type that holds all values of both: text in the end."""
+    if one.equals(other):
+        return one
+    if pa.types.is_decimal(one) and pa.types.is_decimal(other):
+        scale = max(one.scale, other.scale)
+        digits = max(one.precision - one.scale, other.precision - other.scale) + scale
+        return pa.decimal128(digits, scale) if digits <= _DIGITS else pa.string()
+    if pa.types.is_list(one) and pa.types.is_list(other):
+        return pa.list_(wider(one.value_type, other.value_type))
+    rank = {kind: number for number, kind in enumerate((pa.int16(), pa.int32(), pa.int64()))}
+    if one in rank and other in rank:
+        return max(one, other, key=rank.__getitem__)
+    # A double holds every int4 and every float4; a long it does not.
+    if {one, other} <= {pa.int16(), pa.int32(), pa.float32(), pa.float64()}:
+        return pa.float64()
+    return pa.string()
+
+
+def typed(values: Sequence[Any], kind: pa.DataType, *, finite: bool = False) -> tuple[Any, dict[int, Any]]:
+    """Plain values as an array of a type; by number, the values that it does not hold (null in the array).
+
+    ``finite``: floats have neither NaN nor infinity.
+    """
+    if finite and pa.types.is_floating(kind):
+        special = {number: value for number, value in enumerate(values) if value.__class__ is str}
+        return _fast([None if n in special else v for n, v in enumerate(values)], kind), special
+    try:
+        if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+            return _calendar(values, kind)
+        return _fast(values, kind), {}
+    except _REFUSALS:
+        return _one_by_one(values, kind)
+
+
+def _calendar(values: Sequence[Any], kind: pa.DataType) -> tuple[Any, dict[int, Any]]:
+    """Moments, those outside the calendar apart: infinity is an ordinary value of a valid_until."""
+    texts: Any = pa.array(values, pa.string())
+    inside = pc.fill_null(pc.match_substring_regex(texts, _CALENDAR), True)
+    if not pc.all(inside, min_count=0).as_py():
+        outside = {number: values[number] for number in pc.indices_nonzero(pc.invert(inside)).to_pylist()}
+        return _moments(pc.if_else(inside, texts, None), kind), outside
+    return _moments(texts, kind), {}
+
+
+def exact_text(value: Any) -> str:
+    """A plain value as ``_exact`` has it: text as it is, anything else as JSON."""
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
+
+
+def _fast(values: Sequence[Any], kind: pa.DataType) -> Any:
+    """All at once; raises when any value is out of the ordinary."""
+    array: Any = pa.array
+    if pa.types.is_list(kind):
+        return _lists(values, kind)
+    if pa.types.is_decimal(kind):
+        return pc.cast(array(values, pa.string()), kind)
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        return _moments(array(values, pa.string()), kind)
+    if pa.types.is_binary(kind):
+        return array([None if v is None else binascii.a2b_base64(v) for v in values], kind)
+    if pa.types.is_floating(kind):
+        return array([_SPECIAL_FLOATS[v] if v.__class__ is str else v for v in values], kind)
+    return array(values, kind)
+
+
+def _moments(texts: Any, kind: pa.DataType) -> Any:
+    in_calendar = pc.match_substring_regex(texts, _CALENDAR)
+    if not pc.all(in_calendar, min_count=0).as_py():
+        raise ValueError("outside the calendar")
+    if pa.types.is_date(kind):
+        return pc.cast(pc.utf8_rtrim(texts, characters="Z"), kind)
+    moments = pc.cast(texts, TIMESTAMPTZ)
+    return moments if kind.equals(TIMESTAMPTZ) else pc.cast(moments, kind)
+
+
+def _lists(values: Sequence[Any], kind: pa.DataType) -> Any:
+    offsets = [0]
+    flat: list[Any] = []
+    for value in values:
+        if value is not None:
+            if value.__class__ is not list:
+                raise TypeError("not an array")
+            flat.extend(value)
+        offsets.append(len(flat))
+    lists: Any = pa.ListArray.from_arrays
+    mask = pa.array([value is None for value in values], pa.bool_())
+    element: Any = kind
+    return lists(pa.array(offsets, pa.int32()), _fast(flat, element.value_type), type=kind, mask=mask)
+
+
+def _one_by_one(values: Sequence[Any], kind: pa.DataType) -> tuple[Any, dict[int, Any]]:
+    """Value by value; text types take anything, as JSON where it is no text."""
+    convert: Callable[[Any], Any] = exact_text if pa.types.is_string(kind) else lambda value: _scalar(value, kind)
+    fitting: list[Any] = []
+    exact: dict[int, Any] = {}
+    for number, value in enumerate(values):
+        try:
+            fitting.append(None if value is None else convert(value))
+        except _REFUSALS:
+            fitting.append(None)
+            exact[number] = value
+    array: Any = pa.array
+    return array(fitting, kind), exact
+
+
+def _scalar(value: Any, kind: pa.DataType) -> Any:
+    """One value as Arrow takes it; raises when the type does not hold it."""
+    if pa.types.is_decimal(kind):
+        number = Decimal(value)
+        if not number.is_finite():
+            raise ValueError("not finite")
+        scalar: Any = pa.scalar
+        return scalar(number, kind).as_py()
+    one = _fast([value], kind)
+    return one[0].as_py() if not pa.types.is_timestamp(kind) else one[0]

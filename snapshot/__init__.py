@@ -1,0 +1,1 @@
+"""The first snapshot: rows that were there before the slot, tied to its consistent point."""

@@ -1,0 +1,109 @@
+"""What the catalog says now of the tables to be read: one look before every cut."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import psycopg
+
+from cdc.errors import ConfigError, SourceError
+from cdc.schema import TableSchema
+from cdc.state import TopicsState
+from cdc.topic import TableName
+from snapshot.plan import LeafLook, TableLook, largest_first
+from snapshot.ports import Captured, Edges, Session, Shapes
+from snapshot.queries import first_line, rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """A table now: its look, its registered shape, and the publication's row filter as SQL, if it has one."""
+
+    look: TableLook
+    schema: TableSchema
+    condition: str | None
+
+
+class Looked(NamedTuple):
+    """``seen``: by table, in the order of reading. ``late``: captured tables that were not looked at."""
+
+    seen: dict[str, Seen]
+    late: list[str]
+
+
+def look(
+    edges: Edges, session: Session, shapes: Shapes, *, topics: TopicsState | None, only: Collection[str] | None
+) -> Looked:
+    """Look at the captured tables, or at those of them that ``only`` names; shapes that are new are registered.
+
+    ConfigError when one cannot be captured, is not in the publication, or has no topic; without ``topics`` none
+    of this is asked.
+    """
+    found = edges.source.tables(session)
+    captured = [table for table in found if only is None or str(table.table) in only]
+    late = sorted(str(table.table) for table in found if table not in captured)
+    if topics is not None:
+        _refuse(captured, _published(edges, session), topics, edges.settings.publication)
+    conditions = _conditions(edges, session)
+    try:
+        leaves = _leaves(session, [leaf.oid for table in captured for leaf in table.leaves])
+        seen = {}
+        for table in captured:
+            schema = shapes.register(edges.source.shape(session, table))
+            now = TableLook(
+                table=table.table,
+                topic=table.topic,
+                oid=table.oid,
+                version=schema.version,
+                leaves=tuple(leaves[leaf.oid] for leaf in table.leaves),
+            )
+            seen[str(table.table)] = Seen(look=now, schema=schema, condition=conditions.get(table.table))
+    except KeyError:
+        raise SourceError("a table went away while it was looked at", hint="run cdc snapshot again") from None
+    except psycopg.Error as error:
+        raise SourceError(f"the catalog cannot be read: {first_line(error)}") from None
+    order = largest_first([one.look for one in seen.values()])
+    return Looked({str(one.table): seen[str(one.table)] for one in order}, late)
+
+
+def _published(edges: Edges, session: Session) -> frozenset[TableName]:
+    _, _, publication = edges.source.facts(session)
+    if publication is None:
+        # Decoding a change older than the publication fails for ever, so it has to be there first (H52).
+        raise ConfigError(f"there is no publication {edges.settings.publication}", hint="cdc init makes it")
+    return publication.tables
+
+
+def _refuse(
+    captured: Sequence[Captured], published: frozenset[TableName], topics: TopicsState, publication: str
+) -> None:
+    for table in captured:
+        for problem in table.problems:
+            raise ConfigError(problem.message, hint=problem.hint)
+        if table.table not in published:
+            raise ConfigError(f"{table.table} is not in the publication {publication}", hint="cdc init adds it")
+        if topics.tables.get(str(table.table)) != table.topic or table.topic not in topics.topics:
+            raise ConfigError(f"the topic {table.topic} of {table.table} has not been made", hint="cdc init makes it")
+
+
+def _conditions(edges: Edges, session: Session) -> Mapping[TableName, str]:
+    found = rows(session, "row_filters", publication=edges.settings.publication)
+    return {TableName(row.schema, row.name): row.condition for row in found}
+
+
+def _leaves(session: Session, oids: list[int]) -> dict[int, LeafLook]:
+    return {
+        row.oid: LeafLook(
+            oid=row.oid,
+            table=TableName(row.schema, row.name),
+            filenode=row.filenode,
+            heap_blocks=row.heap_blocks,
+            size_bytes=row.size_bytes,
+            row_estimate=row.row_estimate,
+            by_range=row.by_range,
+        )
+        for row in rows(session, "leaves", oids=oids)
+        if row.filenode is not None and row.heap_blocks is not None
+    }

@@ -1,0 +1,143 @@
+"""What a snapshot needs of the world; put together in :mod:`cdc.wiring`.
+
+Everything here is handed to worker processes, so an implementation is plain data that opens things when asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import psycopg
+
+from cdc.checks.facts import PublicationFacts, ServerFacts, SlotFacts
+from cdc.ports import CompactedTopic, Headers
+from cdc.schema import TableSchema
+from cdc.settings import Settings
+from cdc.state import SlotState, TopicsState
+from cdc.topic import TableName
+
+Session = psycopg.Connection[Any]
+
+
+class Problem(Protocol):
+    """Why a table cannot be captured, and what helps."""
+
+    @property
+    def message(self) -> str: ...
+    @property
+    def hint(self) -> str: ...
+
+
+class Leaf(Protocol):
+    """A table that holds rows."""
+
+    @property
+    def oid(self) -> int: ...
+    @property
+    def table(self) -> TableName: ...
+
+
+class Captured(Protocol):
+    """A table that the settings name, with the tables that hold its rows: itself, or its partitions."""
+
+    @property
+    def oid(self) -> int: ...
+    @property
+    def table(self) -> TableName: ...
+    @property
+    def topic(self) -> str: ...
+    @property
+    def leaves(self) -> Sequence[Leaf]: ...
+    @property
+    def problems(self) -> Sequence[Problem]: ...
+
+
+class Source(Protocol):
+    """The database. Sessions have their text form and timeouts pinned (H30, H92)."""
+
+    def session(self, application_name: str, *, replication: bool = False, lock_timeout_s: float = 0) -> Session:
+        """A new session, in autocommit mode. SourceError or ConfigError when there is none."""
+
+    def tables(self, session: Session) -> Sequence[Captured]:
+        """The captured tables, by name. ConfigError when the settings name one that does not exist."""
+
+    def shape(self, session: Session, table: Captured) -> TableSchema:
+        """A table's columns as the publication delivers them, not yet registered."""
+
+    def require(self, session: Session, known: SlotState, position: int) -> None:
+        """IdentityError or SlotError unless it is the same server, and its slot still has all from ``position`` on."""
+
+    def facts(self, session: Session) -> tuple[ServerFacts, SlotFacts | None, PublicationFacts | None]:
+        """The server, the slot and the publication that the settings name."""
+
+
+class Shapes(Protocol):
+    """The registry of shapes."""
+
+    def register(self, schema: TableSchema) -> TableSchema:
+        """The shape with the version it is known by; brokers hold it before this returns."""
+
+    def get(self, table: TableName, version: int) -> TableSchema: ...
+
+
+class RowLog(Protocol):
+    """The topics, for one of several writers. A refused row raises PoisonError at the next call of anything here."""
+
+    def rows(self, topic: str, partition_count: int, pairs: Iterable[tuple[bytes, bytes]], headers: Headers) -> None:
+        """Hand over (key, value) pairs; may block while the queue is full."""
+
+    def flush(self, timeout_s: float) -> None:
+        """Return when the brokers hold everything; LogError when that takes longer."""
+
+    def abort(self) -> None:
+        """Send nothing more."""
+
+
+class Log(Protocol):
+    """The cluster."""
+
+    def state(self) -> CompactedTopic: ...
+
+    def shapes(self) -> Shapes: ...
+
+    def rows(self) -> RowLog: ...
+
+    def check(self, topics: TopicsState) -> None:
+        """TopicError when a topic is gone, made anew, or has another partition count than it was made with."""
+
+
+class Edges(Protocol):
+    """Everything at once."""
+
+    @property
+    def settings(self) -> Settings: ...
+    @property
+    def source(self) -> Source: ...
+    @property
+    def log(self) -> Log: ...
+    @property
+    def lock(self) -> tuple[int, int]:
+        """The advisory lock under which the topics are written: shared by workers, exclusive for capture (H76)."""
+
+
+class Reporter(Protocol):
+    """Who is told how it goes; calls come from one thread."""
+
+    def say(self, sentence: str) -> None:
+        """Something a person wants to know."""
+
+    def plan(self, tables: Mapping[str, TableTotals]) -> None:
+        """The tables and what is known of their size; again when it changes."""
+
+    def progress(self, table: str, rows: int, share: float) -> None:
+        """Rows read so far, those of earlier runs included, and how much of the table that is, 0 to 1."""
+
+
+class TableTotals(Protocol):
+    """A table as it is planned."""
+
+    @property
+    def row_estimate(self) -> int: ...
+    @property
+    def size_bytes(self) -> int: ...

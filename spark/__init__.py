@@ -1,0 +1,1 @@
+"""From the topics to the stores: one PySpark application, a query per sink, newest per key."""

@@ -1,0 +1,170 @@
+"""The application: one Spark session, a query per sink (or one for all), and an orderly end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from cdc.clock import SYSTEM_CLOCK, Clock
+from cdc.errors import CdcError, Retry
+from sinks.port import OpenSink
+from sinks.registry import SinkSpec
+from spark.checkpoint import open_folder
+from spark.fanout import FanOut
+from spark.metrics import Metrics
+from spark.ports import DeadLetters, LogFacts, ProgressFeed
+from spark.query import Engine, Query, Translate
+from spark.session import LOG_FILE, SessionSpec, end_session, start_session, submitted
+from spark.source import KafkaInput
+from spark.stop import Stop
+from spark.store import Store, Surroundings
+from spark.watch import LogWatch
+from spark.watermark import LogView
+
+log = logging.getLogger(__name__)
+
+_LOOK_S = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkApplication:
+    """Everything an application needs, put together by :mod:`cdc.wiring`.
+
+    ``specs``: sink -> its store; ``connect`` opens one in the driver. ``open_feed``: the progress topic.
+    ``http_address``: for ``/metrics``, empty for none. ``package``: makes the zip of our packages for executors
+    elsewhere. ``translation``: for topics that are not ours; ``driver_rows`` has to cover every batch then.
+    """
+
+    session: SessionSpec
+    specs: Mapping[str, SinkSpec]
+    connect: Callable[[SinkSpec], OpenSink]
+    facts: LogFacts
+    dead: DeadLetters
+    open_feed: Callable[[], ProgressFeed]
+    kafka: KafkaInput
+    checkpoint: str
+    driver_rows: int
+    fan_out: bool = False
+    http_address: str = ""
+    package: Callable[[], Path] | None = None
+    translation: Callable[[], Translate] | None = None
+    clock: Clock = SYSTEM_CLOCK
+
+
+def run(
+    application: SinkApplication, stop: Stop, *, until_caught_up: bool = False, session: SparkSession | None = None
+) -> None:
+    """Feed the stores until asked to stop, or until each shows what the topics held at its start.
+
+    Raises the CdcError that no restart of a query can mend, after the other sinks have finished their batch.
+    ``session``: one that is used and left running, for tests.
+    """
+    _refuse_early(application, until_caught_up)
+    with ExitStack() as at_end:
+        own = session
+        if own is None:
+            own = start_session(application.session)
+            at_end.callback(end_session, own)
+        at_end.enter_context(stop.on_signals())
+        _Running(application, own, at_end).go(stop, until_caught_up)
+
+
+def _refuse_early(application: SinkApplication, until_caught_up: bool) -> None:
+    """What would end the application anyway, found out before Spark takes its seconds to start."""
+    refusals = []
+    for name, spec in application.specs.items():
+        application.facts.topics(name)
+        try:
+            application.connect(spec).close()
+        except CdcError as refusal:
+            refusals.append(refusal)
+    _raise_refusal(refusals, len(application.specs), until_caught_up)
+
+
+def _raise_refusal(refusals: list[CdcError], store_count: int, until_caught_up: bool) -> None:
+    """A store that is away at the start is waited for, unless there is none that can be fed meanwhile."""
+    for refusal in refusals:
+        if until_caught_up or len(refusals) == store_count or refusal.retry is Retry.NEVER:
+            raise refusal
+
+
+class _Running:
+    """An application while it runs."""
+
+    def __init__(self, application: SinkApplication, session: SparkSession, at_end: ExitStack) -> None:
+        self._application = application
+        metrics = Metrics()
+        view = LogView()
+        around = Surroundings(
+            facts=application.facts, dead=application.dead, view=view, metrics=metrics, clock=application.clock
+        )
+        if application.package is not None:
+            session.sparkContext.addPyFile(str(application.package()))
+        self._engine = Engine(
+            session=session,
+            kafka=application.kafka,
+            folder=open_folder(application.checkpoint, session),
+            metrics=metrics,
+            driver_rows=application.driver_rows,
+            slots=max(1, session.sparkContext.defaultParallelism),
+            log_file=str(application.session.log_folder / LOG_FILE),
+            translation=application.translation,
+            clock=application.clock,
+        )
+        server = metrics.serve(application.http_address) if application.http_address else None
+        if server is not None:
+            at_end.callback(server.close)
+        self._stores = {name: self._store(name, spec, around) for name, spec in application.specs.items()}
+        for store in self._stores.values():
+            at_end.callback(store.end)
+        self._watch = LogWatch(
+            list(self._stores.values()),
+            application.facts,
+            application.open_feed(),
+            view,
+            clock=application.clock,
+        )
+        at_end.callback(self._watch.close)
+
+    def go(self, stop: Stop, until_caught_up: bool) -> None:
+        queries, tended = self._queries()
+        self._watch.start()
+        try:
+            while not stop.wait(_LOOK_S):
+                for one in tended:
+                    one.tend()
+                self._raise_failures(queries, until_caught_up)
+                if until_caught_up and all(store.caught_up for store in self._stores.values()):
+                    log.info("caught_up", extra={"sinks": ",".join(self._stores)})
+                    return
+            log.info("stopping", extra={"reason": stop.reason})
+        finally:
+            if submitted():
+                # Spark's log is the user's stderr there, and has nothing to add to how a query ends.
+                self._engine.session.sparkContext.setLogLevel("OFF")
+            for one in tended:
+                with suppress(CdcError, PySparkException):
+                    one.halt()
+
+    def _queries(self) -> tuple[list[Query], list[Query | FanOut]]:
+        pairs = {name: (store, self._application.specs[name]) for name, store in self._stores.items()}
+        if self._application.fan_out and len(pairs) > 1:
+            fan_out = FanOut(pairs, self._engine)
+            return list(fan_out.alone.values()), [fan_out]
+        queries = [Query(store, spec, self._engine) for store, spec in pairs.values()]
+        return queries, [*queries]
+
+    def _raise_failures(self, queries: list[Query], until_caught_up: bool) -> None:
+        refusals = [query.refusal for query in queries if query.refusal is not None]
+        _raise_refusal(refusals, len(queries), until_caught_up)
+        if self._watch.failure is not None:
+            raise self._watch.failure
+
+    def _store(self, name: str, spec: SinkSpec, around: Surroundings) -> Store:
+        return Store(name, lambda: self._application.connect(spec), around)

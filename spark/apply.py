@@ -1,0 +1,306 @@
+"""What is done to a batch's records, the same function on the driver and on executors.
+
+Parse the headers, set aside what is no record of ours and what belongs to a parked key, and hand the rest to
+the sink, which takes the newest of each key. A task gets plain data alone: it knows neither settings nor Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from cdc.dead import DeadLetter, Parking, Why
+from cdc.schema import TableSchema
+from sinks.arrow import Mask, pc
+from sinks.batch import EVENT_SCHEMA, FLOOR_OP
+from sinks.newest import newest
+from sinks.port import Applied, Refused, Sink
+from sinks.unavailable import patterns
+from spark.source import Unreadable, parse
+
+BEHIND = "an earlier event of this key is parked"
+Shape = tuple[str, int]
+"""(topic, version)"""
+History = Callable[[Mapping[str, list[bytes]]], pa.Table]
+"""topic -> keys, to all events that a batch has of them"""
+_EARLIER_TRIES = 3
+
+
+class SchemaBook:
+    """Every shape known, by topic and version: :data:`sinks.port.Schemas` as plain data."""
+
+    def __init__(self, versions: Iterable[TableSchema] = ()) -> None:
+        self._shapes: dict[Shape, TableSchema] = {(shape.topic, shape.version): shape for shape in versions}
+
+    def __call__(self, topic: str, version: int) -> TableSchema:
+        return self._shapes[(topic, version)]
+
+    def __contains__(self, shape: Shape) -> bool:
+        return shape in self._shapes
+
+    def in_order(self) -> list[TableSchema]:
+        """By table, older versions first: the order in which a store's tables grow."""
+        return [self._shapes[shape] for shape in sorted(self._shapes)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What a batch is sorted by. ``absent``: versions that the schema topic does not hold; their records are
+    refused. ``parked``: topic -> key -> from where on it waits."""
+
+    book: SchemaBook
+    parked: Mapping[str, Mapping[bytes, Parking]] = field(default_factory=dict)
+    absent: frozenset[Shape] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sorted:
+    """Records told apart. ``events`` are for the sink; ``needs`` are shapes to be fetched before it may have them."""
+
+    records: pa.Table
+    events: pa.Table
+    behind: pa.Table
+    unreadable: list[Unreadable]
+    needs: frozenset[Shape]
+
+    @property
+    def floors(self) -> pa.Table:
+        return self.events.filter(pc.equal(self.events["op"], FLOOR_OP))
+
+    def without_floors(self) -> Sorted:
+        """The same where floors have been set already."""
+        return replace(self, events=self.events.filter(pc.not_equal(self.events["op"], FLOOR_OP)))
+
+
+def sort_out(records: pa.Table, rules: Rules) -> Sorted:
+    """Tell a batch's records (columns :data:`spark.source.COLUMNS`) apart; pure."""
+    events, unreadable = parse(records)
+    free, behind = split_parked(events, rules.parked)
+    return Sorted(records=records, events=free, behind=behind, unreadable=unreadable, needs=unknown(free, rules))
+
+
+def unknown(events: pa.Table, rules: Rules) -> frozenset[Shape]:
+    """Shapes that have to be asked for before these events can be applied."""
+    return frozenset(shape for shape in _shapes(events) if shape not in rules.book and shape not in rules.absent)
+
+
+def split_parked(events: pa.Table, parked: Mapping[str, Mapping[bytes, Parking]]) -> tuple[pa.Table, pa.Table]:
+    """Events that may go on, and those that wait: of a parked key, all but what lies before its first letter."""
+    waiting = _waiting(events, parked)
+    if waiting is None:
+        return events, events.slice(0, 0)
+    return events.filter(pc.invert(waiting)), events.filter(waiting)
+
+
+def _shapes(events: pa.Table) -> list[Shape]:
+    kinds = events.select(["topic", "ver"]).group_by(["topic", "ver"]).aggregate([])
+    return [(kind["topic"], kind["ver"]) for kind in kinds.to_pylist()]
+
+
+def with_keys(events: pa.Table, keys: Mapping[str, list[bytes]]) -> pa.Table:
+    """All events of some keys."""
+    return split_parked(events, {topic: dict.fromkeys(some, (-1, 0)) for topic, some in keys.items()})[1]
+
+
+def _waiting(events: pa.Table, parked: Mapping[str, Mapping[bytes, Parking]]) -> Mask | None:
+    """True for events that wait; None when none does."""
+    found: Mask | None = None
+    for topic, firsts in parked.items():
+        number = pc.index_in(events["key"], value_set=pa.array(list(firsts), pa.binary()))
+        partition = pc.take(pa.array([one for one, _ in firsts.values()], pa.int32()), number)
+        offset = pc.take(pa.array([one for _, one in firsts.values()], pa.int64()), number)
+        before = pc.and_(pc.equal(events["partition"], partition), pc.less(events["offset"], offset))
+        listed = pc.fill_null(pc.invert(before), False)
+        mask = pc.and_(pc.equal(events["topic"], topic), listed)
+        found = mask if found is None else pc.or_(found, mask)
+    return found if found is not None and pc.any(found, min_count=0).as_py() else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of a batch, or of a part of it: ``letters`` are for the dead-letter topic, as yet without a sink."""
+
+    applied: Applied = field(default_factory=Applied)
+    letters: tuple[DeadLetter, ...] = ()
+    records: int = 0
+    newest_ms: int = 0
+    """Kafka's time of the newest record, ms since 1970."""
+
+    def __add__(self, other: Outcome) -> Outcome:
+        return Outcome(
+            applied=self.applied + other.applied,
+            letters=self.letters + other.letters,
+            records=self.records + other.records,
+            newest_ms=max(self.newest_ms, other.newest_ms),
+        )
+
+
+def apply_sorted(batch: Sorted, sink: Sink, book: SchemaBook) -> Outcome:
+    """Give a sorted batch to the sink. SinkError when the store stays down: any part may have been applied then."""
+    applied = apply_events(batch.events, sink, book)
+    letters = [
+        *_unreadable_letters(batch.unreadable),
+        *_behind_letters(batch),
+        *_refused_letters(batch, applied.refused),
+    ]
+    return Outcome(
+        applied=applied, letters=tuple(letters), records=batch.records.num_rows, newest_ms=newest_ms(batch.records)
+    )
+
+
+def apply_events(events: pa.Table, sink: Sink, book: SchemaBook, history: History | None = None) -> Applied:
+    """Apply events; for a key whose newest is refused, the one before it, so that batches' borders show nowhere.
+
+    ``history``: where ``events`` are the newest alone, finds all events of some keys.
+    """
+    applied = sink.apply(events, book)
+    refused = applied.refused
+    for _ in range(_EARLIER_TRIES):
+        if not refused:
+            break
+        every = events if history is None else history(keys_of(refused))
+        before = earlier(every, applied.refused)
+        if before.num_rows == 0:
+            break
+        again = sink.apply(before, book)
+        applied, refused = applied + again, again.refused
+    return applied
+
+
+def keys_of(refused: Iterable[Refused]) -> dict[str, list[bytes]]:
+    """topic -> keys."""
+    found: dict[str, list[bytes]] = {}
+    for one in refused:
+        if one.key is not None:
+            found.setdefault(one.topic, []).append(one.key)
+    return found
+
+
+def earlier(events: pa.Table, refused: Iterable[Refused]) -> pa.Table:
+    """Of the refused rows' keys, the events that lie before every one that was refused."""
+    first: dict[tuple[str, bytes], tuple[str, int]] = {}
+    for one in refused:
+        if one.key is None or one.pos is None or one.op == FLOOR_OP:
+            continue
+        place = (one.pos, one.offset)
+        first[(one.topic, one.key)] = min(place, first.get((one.topic, one.key), place))
+    near = events.filter(pc.is_in(events["key"], value_set=pa.array({key for _, key in first}, pa.binary())))
+    kept = [
+        number
+        for number, event in enumerate(near.select(["topic", "key", "pos", "offset", "op"]).to_pylist())
+        if event["op"] != FLOOR_OP
+        and (event["pos"], event["offset"]) < first.get((event["topic"], event["key"]), ("", -1))
+    ]
+    return near.take(pa.array(kept, pa.int64()))
+
+
+def newest_ms(records: pa.Table) -> int:
+    """Kafka's time of the newest record; 0 for none."""
+    newest_time = pc.max(pc.cast(pc.cast(records["timestamp"], pa.timestamp("ms", "UTC")), pa.int64())).as_py()
+    return int(newest_time or 0)
+
+
+def compact(batch: Sorted, book: SchemaBook) -> pa.Table:
+    """The events that a later ``apply`` needs to come out the same: the newest of each key, and all of a key
+    whose newest lacks a value that an earlier one of the batch may have (hazard H38)."""
+    winners = newest(batch.events)
+    lacking = None
+    for pattern in sorted(
+        {pattern for shape in _shapes(winners) if shape in book for pattern in patterns(book(*shape))}
+    ):
+        found = pc.fill_null(pc.match_substring(winners["value"], pattern), False)
+        lacking = found if lacking is None else pc.or_(lacking, found)
+    if lacking is None or not pc.any(lacking, min_count=0).as_py():
+        return winners
+    keys = pc.unique(winners["key"].filter(lacking))
+    suspect = pc.is_in(batch.events["key"], value_set=keys)
+    others = winners.filter(pc.invert(pc.is_in(winners["key"], value_set=keys)))
+    return pa.concat_tables([batch.events.filter(suspect), others])
+
+
+def letters_of(batch: Sorted) -> tuple[DeadLetter, ...]:
+    """The letters that need no store to be known."""
+    return (*_unreadable_letters(batch.unreadable), *_behind_letters(batch))
+
+
+def refused_letters(refused: Iterable[Refused], why: Why = Why.REFUSED) -> tuple[DeadLetter, ...]:
+    """Letters of refused events whose records are elsewhere: with the three headers that every event has."""
+    return tuple(_refused_letter(one, _own_headers(one), why) for one in refused)
+
+
+def behind_letters(events: pa.Table) -> tuple[DeadLetter, ...]:
+    """Letters of events whose key waits."""
+    return refused_letters((Refused(**event, reason=BEHIND) for event in events.to_pylist()), Why.BEHIND)
+
+
+def _unreadable_letters(unreadable: Iterable[Unreadable]) -> Iterator[DeadLetter]:
+    for one in unreadable:
+        yield DeadLetter(
+            sink="",
+            why=Why.UNREADABLE,
+            topic=one.topic,
+            partition=one.partition,
+            offset=one.offset,
+            reason=one.reason,
+            key=one.key,
+            value=one.value,
+            headers=one.headers,
+        )
+
+
+def _behind_letters(batch: Sorted) -> Iterator[DeadLetter]:
+    if batch.behind.num_rows == 0:
+        return
+    headers = _headers(batch.records, batch.behind)
+    for event in batch.behind.to_pylist():
+        refused = Refused(**event, reason=BEHIND)
+        yield _refused_letter(refused, headers.get(_place(refused), _own_headers(refused)), Why.BEHIND)
+
+
+def _refused_letters(batch: Sorted, refused: tuple[Refused, ...]) -> Iterator[DeadLetter]:
+    if not refused:
+        return
+    places = pa.table(
+        {"topic": [one.topic for one in refused], "partition": [one.partition for one in refused],
+         "offset": [one.offset for one in refused]},
+        schema=pa.schema([EVENT_SCHEMA.field(name) for name in ("topic", "partition", "offset")]),
+    )  # fmt: skip
+    headers = _headers(batch.records, places)
+    for one in refused:
+        yield _refused_letter(one, headers.get(_place(one), _own_headers(one)))
+
+
+def _refused_letter(
+    refused: Refused, headers: tuple[tuple[str, bytes | None], ...], why: Why = Why.REFUSED
+) -> DeadLetter:
+    return DeadLetter(
+        sink="",
+        why=why,
+        topic=refused.topic,
+        partition=refused.partition,
+        offset=refused.offset,
+        reason=refused.reason,
+        key=refused.key,
+        value=refused.value,
+        headers=headers,
+    )
+
+
+def _place(refused: Refused) -> tuple[str, int, int]:
+    return (refused.topic, refused.partition, refused.offset)
+
+
+def _headers(records: pa.Table, wanted: pa.Table) -> dict[tuple[str, int, int], tuple[tuple[str, bytes | None], ...]]:
+    """The headers of some records, by their place; read from the records that share an offset with one wanted."""
+    near = records.filter(pc.is_in(records["offset"], value_set=pc.unique(wanted["offset"])))
+    return {
+        (row["topic"], row["partition"], row["offset"]): tuple((h["key"], h["value"]) for h in row["headers"] or ())
+        for row in near.select(["topic", "partition", "offset", "headers"]).to_pylist()
+    }
+
+
+def _own_headers(refused: Refused) -> tuple[tuple[str, bytes | None], ...]:
+    held = (("pos", refused.pos), ("op", refused.op), ("ver", refused.ver))
+    return tuple((name, str(value).encode()) for name, value in held if value is not None)

@@ -1,0 +1,73 @@
+"""Debezium's records as records of ours: with the three headers, before anything else looks at them.
+
+A record that cannot be read keeps its bytes and gets a header that says why; :mod:`spark.source` sets it aside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from cdc.debezium.read import Change, PartitionReader, Settled, Unreadable
+from cdc.epochs import EpochsState
+from cdc.schema import TableSchema
+from spark.source import REASON_HEADER
+
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+Register = Callable[[str, TableSchema | None], int]
+"""(topic, embedded shape or None) -> the version that the schema topic knows it by; 0 for none."""
+
+
+class Translation:
+    """Translates the batches of one run of a query, in their order. ``register`` and ``epochs`` may raise LogError.
+
+    ``epochs`` is asked anew for each batch: a new epoch is noted before its first record is written.
+    """
+
+    def __init__(self, register: Register, epochs: Callable[[], EpochsState]) -> None:
+        self._register = register
+        self._epochs = epochs
+        self._readers: dict[tuple[str, int], PartitionReader] = {}
+        self._versions: dict[tuple[str, int], int] = {}
+
+    def __call__(self, records: pa.Table) -> pa.Table:
+        """The same columns (:data:`spark.source.COLUMNS`); settled tombstones are left out."""
+        ordered = records.sort_by([("topic", "ascending"), ("partition", "ascending"), ("offset", "ascending")])
+        epochs = self._epochs() if records.num_rows else EpochsState()
+        rows = [found for row in ordered.to_pylist() if (found := self._row(row, epochs)) is not None]
+        schema = records.schema.set(records.schema.get_field_index("headers"), pa.field("headers", HEADERS))
+        return pa.Table.from_pylist(rows, schema=schema)
+
+    def _row(self, row: dict[str, Any], epochs: EpochsState) -> dict[str, Any] | None:
+        headers = [dict(header) for header in row["headers"] or ()]
+        if any(header["key"] == "pos" for header in headers):
+            return row | {"headers": headers}  # a record of ours, from before a handover
+        place = (row["topic"], row["partition"])
+        reader = self._readers.get(place)
+        if reader is None:
+            reader = self._readers[place] = PartitionReader(*place)
+        reader.epochs = epochs
+        match reader.read(row["offset"], row["key"], row["value"]):
+            case Settled():
+                return None
+            case Unreadable(reason):
+                return row | {"headers": [*headers, {"key": REASON_HEADER, "value": reason.encode()}]}
+            case Change() as change:
+                told = {
+                    "pos": change.pos.text(),
+                    "op": change.op,
+                    "ver": str(self._version(row["topic"], change)),
+                }
+                own = [{"key": name, "value": text.encode()} for name, text in told.items()]
+                return row | {"key": change.key, "value": change.value, "headers": [*headers, *own]}
+
+    def _version(self, topic: str, change: Change) -> int:
+        known = self._versions.get((topic, change.ver)) if change.schema is not None else None
+        if known is None:
+            # Without an embedded schema the newest version counts, which may be another one by now.
+            known = self._register(topic, change.schema)
+            self._versions[topic, change.ver] = known
+        return known

@@ -1,0 +1,273 @@
+"""One query for all stores: read once, handed to each through a queue of its own, so a stalled one holds only itself.
+
+Each store starts with a query of its own and joins the shared one when it is near the log's end. One whose
+queue stays full leaves: it goes on by itself from where it is, and joins again when it has caught up. Spark's
+checkpoint of the shared query runs ahead of the stores; each is as far as its own watermark says.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import TimeoutError as NotInTime
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+
+from cdc.errors import CdcError, Exit, Retry
+from cdc.progress import Offsets
+from sinks.arrow import pc
+from sinks.registry import SinkSpec
+from spark.apply import Outcome
+from spark.query import Batch, Engine, Query, Run, collect, history_of, tell
+from spark.store import Store
+from spark.watermark import Claim, covers, highest, lowest
+
+log = logging.getLogger(__name__)
+
+SHARED = "shared"
+_STALLED_S = 3.0
+"""How long a full queue may hold the others before its store has to leave."""
+_GATHER_S = 5.0
+"""How long those that are near wait for the rest at the start."""
+_REJOIN_S, _LONGEST_REJOIN_S = 30.0, 900.0
+_DRAIN_S = 60.0
+_MOST_QUEUED = 8
+
+
+class Behind(CdcError):
+    """A batch before this one failed for the store: it goes on by itself from its own watermark."""
+
+    exit = Exit.UNAVAILABLE
+    retry = Retry.NOW
+
+
+class Lane:
+    """The way of one store: what is queued for it, in order, and whether it has to leave."""
+
+    def __init__(self, store: Store, most_records: int) -> None:
+        self.store = store
+        self.stalled = False
+        self._most_records = most_records
+        self._queue: deque[tuple[int, Future[None]]] = deque()
+
+    def offer(self, size: int, work: Future[None]) -> None:
+        self._queue.append((size, work))
+
+    def has_room(self, timeout_s: float) -> bool:
+        """Whether a batch may be queued; waits for room at most so long."""
+        self._shed()
+        if self._full:
+            wait([self._queue[0][1]], timeout_s, FIRST_COMPLETED)
+            self._shed()
+        return not self._full
+
+    def drained(self, timeout_s: float) -> bool:
+        """Whether all that is queued got done in time."""
+        try:
+            for _, work in list(self._queue):
+                work.result(timeout_s)
+        except (NotInTime, CdcError):
+            return False
+        return True
+
+    def fault(self) -> CdcError | None:
+        """What ended its work, if something did."""
+        for _, work in list(self._queue):
+            failure = work.exception() if work.done() else None
+            if isinstance(failure, CdcError):
+                return failure
+            if failure is not None:
+                raise failure
+        return self.store.fault
+
+    @property
+    def _full(self) -> bool:
+        held = sum(size for size, _ in self._queue)
+        return len(self._queue) >= _MOST_QUEUED or (len(self._queue) > 0 and held > self._most_records)
+
+    def _shed(self) -> None:
+        while self._queue and self._queue[0][1].done() and self._queue[0][1].exception() is None:
+            self._queue.popleft()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Content:
+    """A batch as it was read: its records, or, where executors brought it down, ``events`` and what they found."""
+
+    records: pa.Table | None
+    events: pa.Table | None
+    before: Outcome
+    read_at_s: float
+    started_s: float
+
+
+class FanOut:
+    """All stores of an application. Looked after by :meth:`tend`, as a :class:`spark.query.Query` is."""
+
+    def __init__(self, stores: Mapping[str, tuple[Store, SinkSpec]], engine: Engine) -> None:
+        self._engine = engine
+        self.alone = {sink: Query(store, spec, engine) for sink, (store, spec) in stores.items()}
+        """Every store's own query; those in the shared one rest."""
+        self._lanes: dict[str, Lane] = {}
+        self._run: Run | None = None
+        self._may_join_s = dict.fromkeys(stores, 0.0)
+        self._left = dict.fromkeys(stores, 0)
+        self._gather_until_s: float | None = None
+
+    @property
+    def together(self) -> frozenset[str]:
+        """The stores that are fed by the shared query now."""
+        return frozenset(self._lanes)
+
+    def tend(self) -> None:
+        """One look; call it a few times a second. Raises what no further start can mend."""
+        for sink, query in self.alone.items():
+            if sink not in self._lanes:
+                query.tend()
+        if self._run is not None:
+            self._look_after(self._run)
+        self._gather()
+
+    def halt(self) -> None:
+        """End between batches; what is queued is done, unless its store is away."""
+        for query in self.alone.values():
+            query.store.halt.set()
+        self._end_shared()
+        for query in self.alone.values():
+            query.halt()
+
+    def _look_after(self, run: Run) -> None:
+        for sink, lane in list(self._lanes.items()):
+            fault = lane.fault()
+            if fault is not None or lane.stalled:
+                self._leave(sink, fault)
+        if not run.active:
+            failure = run.failure()
+            lanes = self._end_shared()
+            for sink in lanes:
+                self.alone[sink].again(failure)
+
+    def _leave(self, sink: str, fault: CdcError | None) -> None:
+        lane = self._lanes.pop(sink)
+        self._left[sink] += 1
+        rest_s = min(_LONGEST_REJOIN_S, _REJOIN_S * 2 ** (self._left[sink] - 1))
+        self._may_join_s[sink] = self._engine.clock.monotonic() + rest_s
+        log.warning("sink_left_shared_query", extra={"sink": sink, "behind": lane.store.behind()})
+        if fault is not None:
+            self.alone[sink].again(fault)
+        if not self._lanes:
+            self._end_shared()
+
+    def _gather(self) -> None:
+        """Let those that are near the end of the log join, together where that can be."""
+        now_s = self._engine.clock.monotonic()
+        near = [sink for sink in self.alone if sink not in self._lanes and self._may_join(sink, now_s)]
+        if not near:
+            self._gather_until_s = None
+            return
+        if self._gather_until_s is None:
+            self._gather_until_s = now_s + _GATHER_S
+        everyone = len(near) + len(self._lanes) == len(self.alone)
+        if everyone or (now_s >= self._gather_until_s and len(near) + len(self._lanes) > 1):
+            self._gather_until_s = None
+            self._join(near)
+
+    def _may_join(self, sink: str, now_s: float) -> bool:
+        query = self.alone[sink]
+        return query.running and now_s >= self._may_join_s[sink] and query.store.behind() <= self._engine.driver_rows
+
+    def _join(self, near: list[str]) -> None:
+        together = [*self._end_shared(), *near]
+        for sink in near:
+            self.alone[sink].halt()
+        stores = [self.alone[sink].store for sink in together]
+        if len(stores) < 2:
+            return
+        for store in stores:
+            store.halt.clear()
+        self._lanes = {store.name: Lane(store, self._engine.kafka.max_offsets) for store in stores}
+        self._run = Run(SHARED, self._engine, starts_of(stores), self._deliver)
+        log.info("stores_share_a_query", extra={"sinks": ",".join(self._lanes)})
+
+    def _end_shared(self) -> list[str]:
+        """End the shared query; the stores that got all that was queued for them, the others go on by themselves."""
+        run, self._run = self._run, None
+        lanes, self._lanes = self._lanes, {}
+        if run is not None:
+            run.halt()
+        return [sink for sink, lane in lanes.items() if lane.drained(_DRAIN_S)]
+
+    def _deliver(self, batch: Batch) -> None:
+        started_s = self._engine.clock.monotonic()
+        content = self._read(batch, started_s)
+        for lane in list(self._lanes.values()):
+            if lane.stalled or not lane.has_room(_STALLED_S):
+                lane.stalled = True
+                continue
+            lane.offer(batch.most_rows, lane.store.submit(partial(self._settle, lane.store, batch, content)))
+
+    def _read(self, batch: Batch, started_s: float) -> Content:
+        clock = self._engine.clock
+        if batch.most_rows <= self._engine.driver_rows:
+            records = batch.records(self._engine.slots)
+            return Content(
+                records=records, events=None, before=Outcome(), read_at_s=clock.monotonic(), started_s=started_s
+            )
+        first = next(iter(self._lanes.values())).store
+        report = collect(batch, first, None, "compact")
+        return Content(
+            records=None,
+            events=report.winners,
+            before=report.outcome,
+            read_at_s=clock.monotonic(),
+            started_s=started_s,
+        )
+
+    def _settle(self, store: Store, batch: Batch, content: Content) -> None:
+        _refuse_gap(store, batch.starts)
+        ends = {topic: parts for topic, parts in batch.ends.items() if topic in store.topics.ids}
+        at = Claim(highest(ends, store.offsets), content.read_at_s)
+        if content.records is not None:
+            outcome = store.settle(unseen(content.records, batch.starts, store), at)
+        else:
+            events = content.events if content.events is not None else pa.table({})
+            fresh = unseen(events, batch.starts, store)
+            outcome = store.settle_events(fresh, content.before, at, partial(history_of, batch))
+        tell(self._engine, store, outcome, content.started_s)
+
+
+def _refuse_gap(store: Store, starts: Offsets) -> None:
+    """Behind when the store is not as far as a batch's start: its watermark would claim what failed before."""
+    own = {topic: parts for topic, parts in starts.items() if topic in store.topics.ids}
+    if not covers(store.offsets, own):
+        raise Behind(f"the store of {store.name} is behind the batches that are queued for it")
+
+
+def starts_of(stores: list[Store]) -> Offsets:
+    """Where a query for several stores starts: for each partition, at the one that is furthest behind."""
+    topics = {topic for store in stores for topic in store.topics.ids}
+    return {
+        topic: lowest([{topic: store.starts[topic]} for store in stores if topic in store.topics.ids])[topic]
+        for topic in sorted(topics)
+    }
+
+
+def unseen(table: pa.Table, starts: Offsets, store: Store) -> pa.Table:
+    """Those records that the store reads and does not show yet.
+
+    Repeating an older record of a position that two share would put it over the newer one (hazard H77).
+    """
+    foreign = [topic for topic in starts if topic not in store.topics.ids]
+    if not foreign and covers(starts, store.offsets):
+        return table
+    seen = pc.is_in(table["topic"], value_set=pa.array(foreign, pa.string()))
+    for topic, parts in store.offsets.items():
+        for partition, offset in parts.items():
+            if offset > starts.get(topic, {}).get(partition, 0):
+                here = pc.and_(pc.equal(table["topic"], topic), pc.equal(table["partition"], partition))
+                seen = pc.or_(seen, pc.and_(here, pc.less(table["offset"], offset)))
+    return table.filter(pc.invert(seen))

@@ -1,0 +1,56 @@
+"""What the queries ask of the log beside the records: small ports, put together in :mod:`cdc.wiring`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from cdc.dead import DeadLetter
+from cdc.progress import Offsets, Progress
+from cdc.schema import TableSchema
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """The topics of a sink: ``ids`` topic -> Kafka's id of it, ``partitions`` topic -> how many are read.
+
+    ``compaction_lag_s``: how old a record is at least before the cleaner may take it (the least of all topics).
+    """
+
+    ids: dict[str, str] = field(default_factory=dict)
+    partitions: dict[str, int] = field(default_factory=dict)
+    compaction_lag_s: float = 0.0
+
+
+class LogFacts(Protocol):
+    """Questions to the broker; LogError when it does not answer."""
+
+    def topics(self, sink: str) -> Topics:
+        """The topics of this sink's tables as they are now. TopicError when one is gone, or is not the one that
+        ``init`` made (H63)."""
+
+    def ends(self, topics: Topics) -> Offsets:
+        """Where each partition ends now."""
+
+    def schemas(self) -> list[TableSchema]:
+        """Every version of every table, as the schema topic holds them now."""
+
+
+class ProgressFeed(Protocol):
+    """The progress topic, followed."""
+
+    def poll(self, timeout_s: float) -> list[Progress]:
+        """Records since the last call, in order; waits for the first at most so long. LogError when it fails."""
+
+    def close(self) -> None: ...
+
+
+class DeadLetters(Protocol):
+    """``<name>.dead``."""
+
+    def read(self) -> Iterable[DeadLetter]:
+        """Every letter, in order, as far as the topic's end at the call."""
+
+    def write(self, letters: Iterable[DeadLetter]) -> None:
+        """Append and return when the broker holds them all; LogError otherwise."""

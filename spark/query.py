@@ -1,0 +1,297 @@
+"""A streaming query: one run from where its store is, and the care that starts the next one when it ends."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from cdc.clock import SYSTEM_CLOCK, Clock
+from cdc.errors import CdcError, Retry
+from cdc.lsn import Lsn
+from cdc.progress import Offsets
+from sinks.registry import SinkSpec
+from spark.apply import Outcome, Rules, SchemaBook
+from spark.checkpoint import Folder, batch_offsets
+from spark.failures import QueryFailed, read_failure
+from spark.metrics import Metrics
+from spark.patience import Halted, mendable
+from spark.source import KafkaInput, kafka_frame
+from spark.store import Store, StoreMoved
+from spark.tasks import Mode, Report, Task, run_on_executors
+from spark.watermark import Claim, distance
+
+log = logging.getLogger(__name__)
+
+PARALLEL_KINDS = ("redis", "opensearch")
+"""Stores that several executors may write at once."""
+_BATCH_END_S = 120.0
+_FIRST_REST_S, _LONGEST_REST_S = 0.5, 30.0
+_UNKNOWN_FAILURES = 3
+_ONE_TASK_ROWS = 2_000
+_SMALLEST_BATCH, _SMALLER = 1_000, 4
+
+
+Translate = Callable[[pa.Table], pa.Table]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """What all queries of an application run on. ``driver_rows``: batches up to this size are applied in the driver.
+    ``slots``: tasks that run at once. ``translation``: makes what turns the records of one run into ours."""
+
+    session: SparkSession
+    kafka: KafkaInput
+    folder: Folder
+    metrics: Metrics
+    driver_rows: int
+    slots: int = 2
+    log_file: str = "spark.log"
+    translation: Callable[[], Translate] | None = None
+    clock: Clock = SYSTEM_CLOCK
+
+
+class Batch(NamedTuple):
+    """One micro-batch. ``most_rows``: records between its offsets, gaps counted too."""
+
+    frame: DataFrame
+    number: int
+    most_rows: int
+    starts: Offsets
+    ends: Offsets
+    translate: Translate | None = None
+
+    def records(self, slots: int) -> pa.Table:
+        """All of it in the driver, by few tasks: a task costs more than a small partition."""
+        tasks = 1 if self.most_rows <= _ONE_TASK_ROWS else slots
+        records = self.frame.coalesce(tasks).toArrow()
+        return records if self.translate is None else self.translate(records)
+
+
+class Run:
+    """One run of a streaming query. ``deliver`` gets each batch in turn and returns when it may be forgotten."""
+
+    def __init__(self, name: str, engine: Engine, starts: Offsets, deliver: Callable[[Batch], None]) -> None:
+        self._name = name
+        self._engine = engine
+        self._deliver = deliver
+        self._at = {topic: {p: max(0, offset) for p, offset in parts.items()} for topic, parts in starts.items()}
+        self._lock = threading.Lock()
+        self._halting = threading.Event()
+        self._raised: BaseException | None = None
+        self.batches = 0
+        self._translate = engine.translation() if engine.translation is not None else None
+        self._place = engine.folder.fresh(name)
+        engine.session.sparkContext.setLocalProperty("spark.scheduler.pool", name)
+        frame = kafka_frame(engine.session, engine.kafka, name, starts)
+        writer = frame.writeStream.foreachBatch(self._on_batch).option("checkpointLocation", self._place)
+        self._streaming: StreamingQuery = writer.queryName(f"{name}-{id(self)}").start()
+
+    @property
+    def active(self) -> bool:
+        return self._streaming.isActive
+
+    def failure(self) -> CdcError:
+        """Why it ended."""
+        raised = self._raised
+        if isinstance(raised, CdcError):
+            return raised
+        if raised is not None and not isinstance(raised, PySparkException):
+            return QueryFailed(
+                f"the query {self._name} failed: {type(raised).__name__}: {raised}", hint="this is a fault of Headrace"
+            )
+        said = self._streaming.exception()
+        return read_failure(self._name, str(said or raised or ""), self._engine.log_file)
+
+    def halt(self) -> None:
+        """End it between two batches: the one in hand is waited for, the next one is not begun."""
+        self._halting.set()
+        if self._lock.acquire(timeout=_BATCH_END_S):
+            # Released before stop(): a batch that is about to begin has to find out and leave.
+            self._lock.release()
+        self._streaming.stop()
+
+    def _on_batch(self, frame: DataFrame, number: int) -> None:
+        with self._lock:
+            if self._halting.is_set():
+                raise Halted("the query was told to end")
+            try:
+                ends = batch_offsets(self._engine.folder, self._place, number)
+                self._deliver(Batch(frame, number, distance(self._at, ends), self._at, ends, self._translate))
+                self._at = {topic: dict(parts) for topic, parts in ends.items()}
+                self.batches += 1
+            except BaseException as failure:
+                self._raised = failure
+                raise
+
+
+class Query:
+    """A store's own query, cared for: :meth:`tend` starts it, and starts it again where that can help."""
+
+    def __init__(self, store: Store, spec: SinkSpec, engine: Engine) -> None:
+        self.store = store
+        self._spec = spec
+        self._engine = engine
+        self._most_records = engine.kafka.max_offsets
+        self._run: Run | None = None
+        self._beginning: Future[Offsets] | None = None
+        self._rest_until_s = 0.0
+        self._begun = False
+        self._starts = 0
+        self._failures = 0
+        self.refusal: CdcError | None = None
+        """Why its very first start failed, when it did and none has succeeded since."""
+
+    @property
+    def running(self) -> bool:
+        return self._run is not None and self._run.active
+
+    def tend(self) -> None:
+        """One look; call it a few times a second. Raises what no further start can mend."""
+        if self._run is not None:
+            self._look_after(self._run)
+        elif self._beginning is not None:
+            self._go_on(self._beginning)
+        elif self._engine.clock.monotonic() >= self._rest_until_s:
+            self.store.halt.clear()
+            # The first time a store that is away is heard of at once, later it is waited for.
+            begin = self.store.submit if self._begun else self.store.attempt
+            self._begun = True
+            self._beginning = begin(self.store.begin)
+
+    def halt(self) -> None:
+        """End between batches; the store stays open."""
+        self.store.halt.set()
+        run, self._run, self._beginning = self._run, None, None
+        if run is not None:
+            run.halt()
+
+    def _go_on(self, beginning: Future[Offsets]) -> None:
+        if not beginning.done():
+            return
+        self._beginning = None
+        kafka = self._engine.kafka._replace(max_offsets=self._most_records)
+        engine = replace(self._engine, kafka=kafka)
+        try:
+            self._run = Run(self.store.name, engine, beginning.result(), self._deliver)
+        except CdcError as failure:
+            if self._starts == 0:
+                self.refusal = failure
+            self.again(failure)
+            return
+        except PySparkException as failure:
+            self.again(read_failure(self.store.name, str(failure), self._engine.log_file))
+            return
+        self._starts += 1
+        self.refusal = None
+        if self._starts > 1:
+            self._engine.metrics.restarts.labels(self.store.name).inc()
+        lsn = str(Lsn(self.store.lsn))
+        log.info("sink_started", extra={"sink": self.store.name, "lsn": lsn, "behind": self.store.behind()})
+
+    def _look_after(self, run: Run) -> None:
+        fault = self.store.fault
+        if fault is None and run.active:
+            return
+        self._run = None
+        if fault is not None:
+            run.halt()
+        if run.batches:
+            self._failures = 0
+        self.again(fault or run.failure())
+
+    def again(self, failure: CdcError) -> None:
+        """Rest, longer each time, and start anew; or raise the failure, when no start can mend it."""
+        self._failures += 1
+        unknown = isinstance(failure, QueryFailed) and self._failures > _UNKNOWN_FAILURES
+        if unknown or not (mendable(failure) or failure.retry is Retry.NOW):
+            raise failure
+        self._most_records = batch_after(failure, self._most_records)
+        rest_s = min(_LONGEST_REST_S, _FIRST_REST_S * 2 ** (self._failures - 1))
+        self._rest_until_s = self._engine.clock.monotonic() + (0 if isinstance(failure, StoreMoved) else rest_s)
+        log.warning("sink_starts_again", extra={"sink": self.store.name, "reason": failure.message})
+
+    def _deliver(self, batch: Batch) -> None:
+        started_s = self._engine.clock.monotonic()
+        if batch.most_rows <= self._engine.driver_rows:
+            records = batch.records(self._engine.slots)
+            at = Claim(batch.ends, self._engine.clock.monotonic())
+            outcome = self.store.run(lambda: self.store.settle(records, at))
+        elif self._spec.kind in PARALLEL_KINDS:
+            outcome = self._on_executors(batch)
+        else:
+            report = collect(batch, self.store, None, "compact")
+            at = Claim(batch.ends, self._engine.clock.monotonic())
+            history = partial(history_of, batch)
+            outcome = self.store.run(lambda: self.store.settle_events(report.winners, report.outcome, at, history))
+        tell(self._engine, self.store, outcome, started_s)
+
+    def _on_executors(self, batch: Batch) -> Outcome:
+        report = collect(batch, self.store, self._spec, "apply")
+        at = Claim(batch.ends, self._engine.clock.monotonic())
+        return self.store.run(lambda: self.store.conclude(report.outcome, at))
+
+
+def batch_after(failure: CdcError, most_records: int) -> int:
+    """How many records the next run's batches hold: fewer after an unknown failure, it may have been their bytes."""
+    if not isinstance(failure, QueryFailed):
+        return most_records
+    return min(most_records, max(_SMALLEST_BATCH, most_records // _SMALLER))
+
+
+def collect(batch: Batch, store: Store, spec: SinkSpec | None, mode: Mode) -> Report:
+    """Run a batch on the executors until nothing is missing for it.
+
+    What a first attempt finds lacking (a schema version, a floor to be set alone) the driver sees to, and the
+    batch runs again: it may be repeated any number of times.
+    """
+    before = Outcome()
+    floors_set = False
+    while True:
+        # What is only brought down to what matters is told apart again where it is applied.
+        rules = store.rules if mode == "apply" else replace(store.rules, parked={})
+        task = Task(spec=spec, rules=rules, mode=mode, floors_set=floors_set)
+        report = run_on_executors(batch.frame, task)
+        needs, floors = report.needs, report.floors
+        if not needs and not floors.num_rows:
+            return Report(outcome=before + report.outcome, needs=needs, floors=floors, winners=report.winners)
+        if needs:
+            store.run(partial(store.learn, needs))
+        elif floors.num_rows:
+            before += store.run(partial(store.set_floors, floors))
+            floors_set = True
+
+
+def history_of(batch: Batch, keys: Mapping[str, list[bytes]]) -> pa.Table:
+    """All events that a batch has of some keys, read again."""
+    task = Task(spec=None, rules=Rules(book=SchemaBook()), mode="compact", only=keys)
+    return run_on_executors(batch.frame, task).winners
+
+
+def tell(engine: Engine, store: Store, outcome: Outcome, started_s: float) -> None:
+    """A batch's line in the log, and its time in the metrics."""
+    took_s = engine.clock.monotonic() - started_s
+    engine.metrics.batch.labels(store.name).observe(took_s)
+    log.info(
+        "batch_applied",
+        extra={
+            "sink": store.name,
+            "records": outcome.records,
+            "rows": outcome.applied.applied,
+            "deletes": outcome.applied.deleted,
+            "stale": outcome.applied.stale,
+            "dead": len(outcome.letters),
+            "took_s": round(took_s, 3),
+            "behind": store.behind(),
+            "lsn": str(Lsn(store.lsn)),
+        },
+    )

@@ -1,0 +1,330 @@
+"""One store and all that belongs to it, on one thread of its own: its place, its shapes, its parked keys."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
+
+import pyarrow as pa
+
+from cdc.clock import SYSTEM_CLOCK, Clock
+from cdc.crash import crash_point, declare
+from cdc.dead import Parked
+from cdc.errors import ActiveError, CdcError, Exit, Retry, TopicError
+from cdc.progress import Offsets, Watermark
+from sinks.port import OpenSink
+from spark.apply import (
+    History,
+    Outcome,
+    Rules,
+    SchemaBook,
+    Shape,
+    apply_events,
+    apply_sorted,
+    behind_letters,
+    refused_letters,
+    sort_out,
+    split_parked,
+    unknown,
+)
+from spark.metrics import Metrics
+from spark.patience import PATIENCE_S, Halted, persist
+from spark.ports import DeadLetters, LogFacts, Topics
+from spark.source import EARLIEST
+from spark.watermark import Claim, LogView, covers
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+declare("sink_before_apply", "sink_after_apply", "sink_after_letters", "sink_after_watermark")
+
+
+class StoreMoved(CdcError):
+    """The store is behind what was written into it: restored, emptied or dropped. It is filled from where it is."""
+
+    exit = Exit.UNAVAILABLE
+    retry = Retry.NOW
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What all stores of an application share."""
+
+    facts: LogFacts
+    dead: DeadLetters
+    view: LogView
+    metrics: Metrics
+    clock: Clock = SYSTEM_CLOCK
+    patience_s: float = PATIENCE_S
+
+
+class Store:
+    """One sink's store. All that touches it runs on its own thread, in order, so a sink needs no lock.
+
+    ``connect`` opens it, and is called again after :meth:`close`.
+    """
+
+    def __init__(self, name: str, connect: Callable[[], OpenSink], around: Surroundings) -> None:
+        self.name = name
+        self.topics = Topics()
+        self.fault: CdcError | None = None
+        """What an idle moment found out; the query has to end for it."""
+        self.halt = threading.Event()
+        """Set while the store is not to be waited for."""
+        self._connect = connect
+        self._around = around
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"sink-{name}")
+        self._lock = threading.Lock()
+        self._queued = 0
+        self._opened: OpenSink | None = None
+        self._held: Watermark | None = None
+        self._unsure: Watermark | None = None
+        self._place = Claim({}, 0.0)
+        self._book = SchemaBook()
+        self._absent: frozenset[Shape] = frozenset()
+        self._parked = Parked(name)
+        self._goal: Offsets | None = None
+
+    def run(self, action: Callable[[], T]) -> T:
+        """Do something on the store's thread, again and again while it is away. Halted when told not to wait."""
+        return self.submit(action).result()
+
+    def submit(self, action: Callable[[], T]) -> Future[T]:
+        """As :meth:`run`, without waiting for the result."""
+        return self.attempt(partial(self._patiently, action))
+
+    def attempt(self, action: Callable[[], T]) -> Future[T]:
+        """As :meth:`submit`, once: a store that is away is an error."""
+        with self._lock:
+            self._queued += 1
+        future = self._thread.submit(action)
+        future.add_done_callback(self._done)
+        return future
+
+    @property
+    def offsets(self) -> Offsets:
+        """What the store shows, by its last watermark; empty for an empty store."""
+        return self._held.offsets if self._held is not None else {}
+
+    @property
+    def lsn(self) -> int:
+        return self._held.lsn if self._held is not None else 0
+
+    @property
+    def rules(self) -> Rules:
+        """What a batch is sorted by, as plain data."""
+        return Rules(book=self._book, parked=self._parked.firsts(), absent=self._absent)
+
+    @property
+    def starts(self) -> Offsets:
+        """The offset from which to read each partition; :data:`spark.source.EARLIEST` for one never read."""
+        return {
+            topic: {p: self.offsets.get(topic, {}).get(p, EARLIEST) for p in range(count)}
+            for topic, count in self.topics.partitions.items()
+        }
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether it shows all that the topics held when it first began."""
+        return self._goal is not None and covers(self.offsets, self._goal)
+
+    def behind(self) -> int:
+        """Records between the store and the end of the log as it was last seen."""
+        return self._around.view.behind(self.offsets, self.topics.ids)
+
+    # The rest runs on the store's thread, through `run` or `submit`.
+
+    def begin(self) -> Offsets:
+        """Find out where the store is and make it ready; returns the offset to read each partition from.
+
+        TopicError when it was fed from other topics than those of today.
+        """
+        around = self._around
+        self.fault = None
+        self.topics = around.facts.topics(self.name)
+        # A client keeps what it has made in mind: a new one sees what was deleted meanwhile, and makes it anew.
+        self._close()
+        opened = self._open()
+        self._held, self._unsure = opened.watermarks.read(), None
+        ends = around.facts.ends(self.topics)
+        _check_topics(self.name, self._held, self.topics, ends)
+        self._goal = self._goal or ends
+        self._parked = Parked(self.name, around.dead.read())
+        self._book, self._absent = SchemaBook(), frozenset()
+        self.learn(frozenset())
+        # Where a table was missing, making it forgot the watermark.
+        self._held = opened.watermarks.read()
+        held = {topic: parts for topic, parts in self.offsets.items() if topic in self.topics.ids}
+        self._place = Claim(held, around.clock.monotonic())
+        self._tell()
+        return self.starts
+
+    def learn(self, needs: frozenset[Shape]) -> None:
+        """Read the schema topic, and make room in the store for every shape; what is still missing is absent."""
+        shapes = [shape for shape in self._around.facts.schemas() if shape.topic in self.topics.ids]
+        self._book = SchemaBook(shapes)
+        sink = self._open().sink
+        for shape in self._book.in_order():
+            sink.prepare(shape)
+        self._absent |= {shape for shape in needs if shape not in self._book}
+
+    def set_floors(self, floors: pa.Table) -> Outcome:
+        """Apply a batch's floor records, alone, before its rows go to several tasks at once."""
+        applied = self._open().sink.apply(floors, self._book)
+        return Outcome(applied=applied, letters=refused_letters(applied.refused))
+
+    def settle(self, records: pa.Table, at: Claim) -> Outcome:
+        """Apply a batch's records, bury what was refused, and say so in the watermark."""
+        sorted_out = sort_out(records, self.rules)
+        if sorted_out.needs:
+            self.learn(sorted_out.needs)
+            sorted_out = sort_out(records, self.rules)
+        crash_point("sink_before_apply")
+        return self.conclude(apply_sorted(sorted_out, self._open().sink, self._book), at)
+
+    def settle_events(self, events: pa.Table, before: Outcome, at: Claim, history: History) -> Outcome:
+        """Apply events that executors brought down to those that matter; ``before``: what they found on the way."""
+        free, behind = split_parked(events, self._parked.firsts())
+        replayed = self._replayed(behind)
+        if replayed:
+            before_parked = split_parked(history(replayed), self._parked.firsts())[0]
+            free = pa.concat_tables([before_parked, free])
+        needs = unknown(free, self.rules)
+        if needs:
+            self.learn(needs)
+        crash_point("sink_before_apply")
+        applied = apply_events(free, self._open().sink, self._book, history)
+        letters = (*refused_letters(applied.refused), *behind_letters(behind))
+        return self.conclude(before + Outcome(applied=applied, letters=letters), at)
+
+    def conclude(self, outcome: Outcome, at: Claim) -> Outcome:
+        """After the data: dead letters, then the watermark. Returns what really was buried."""
+        crash_point("sink_after_apply")
+        letters = self._parked.fresh(replace(letter, sink=self.name) for letter in outcome.letters)
+        if letters:
+            self._around.dead.write(letters)
+            self._parked.add(letters)
+        crash_point("sink_after_letters")
+        self._commit(at)
+        crash_point("sink_after_watermark")
+        done = replace(outcome, letters=tuple(letters))
+        self._count(done)
+        return done
+
+    def idle(self) -> None:
+        """Queue a look at the watermark, unless there is work: its LSN moves while the tables rest."""
+        if self._queued == 0 and self._opened is not None and self.fault is None:
+            self.submit(self._commit_when_idle)
+
+    def close(self) -> None:
+        """Let go of the store; what is queued is done first. The thread stays for another :meth:`begin`."""
+        self._thread.submit(self._close).result()
+
+    def end(self) -> None:
+        """Let go for good."""
+        self.close()
+        self._thread.shutdown()
+
+    def _commit_when_idle(self) -> None:
+        try:
+            wanted = self._around.view.claim(self._held, self._place, self.topics)
+            if wanted.lsn != self.lsn:
+                self._commit(self._place)
+                self._tell()
+        except Halted:
+            raise
+        except CdcError as error:
+            if error.retry is Retry.LATER:
+                raise
+            self.fault = error
+
+    def _commit(self, at: Claim) -> None:
+        wanted = self._around.view.claim(self._held, at, self.topics)
+        self._check_place()
+        self._unsure = wanted
+        self._open().commit(wanted)
+        self._held, self._unsure, self._place = wanted, None, at
+
+    def _check_place(self) -> None:
+        """A store that was restored or emptied under us must not be told that it is further than it is (H84)."""
+        found = self._open().watermarks.read()
+        if found == self._held or (found is not None and found == self._unsure):
+            return
+        if found is None or not covers(found.offsets, self.offsets):
+            raise StoreMoved(f"the store of {self.name} is behind what was written to it: restored or emptied?")
+        raise ActiveError(
+            f"another cdc sink is writing to the store of {self.name}",
+            hint="let one application feed a store",
+            retry=Retry.NEVER,
+        )
+
+    def _replayed(self, behind: pa.Table) -> dict[str, list[bytes]]:
+        """Keys whose first letter is still ahead of the watermark: what lies before it was brought down as well."""
+        found: dict[str, list[bytes]] = {}
+        waiting = {(one["topic"], one["key"]) for one in behind.select(["topic", "key"]).to_pylist()}
+        for topic, firsts in self._parked.firsts().items():
+            for key, (partition, offset) in firsts.items():
+                if (topic, key) in waiting and offset > self.offsets.get(topic, {}).get(partition, 0):
+                    found.setdefault(topic, []).append(key)
+        return found
+
+    def _open(self) -> OpenSink:
+        if self._opened is None:
+            self._opened = self._connect()
+        return self._opened
+
+    def _close(self) -> None:
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.close()
+
+    def _patiently(self, action: Callable[[], T]) -> T:
+        def away(error: CdcError) -> None:
+            self._around.metrics.up.labels(self.name).set(0)
+            log.warning("store_away", extra={"sink": self.name, "reason": error.message})
+
+        result = persist(action, halt=self.halt, patience_s=self._around.patience_s, away=away)
+        self._around.metrics.up.labels(self.name).set(1)
+        return result
+
+    def _done(self, _future: Future[T]) -> None:
+        with self._lock:
+            self._queued -= 1
+
+    def _count(self, outcome: Outcome) -> None:
+        metrics, applied = self._around.metrics, outcome.applied
+        metrics.records.labels(self.name).inc(outcome.records)
+        metrics.applied.labels(self.name).inc(applied.applied)
+        metrics.deleted.labels(self.name).inc(applied.deleted)
+        metrics.stale.labels(self.name).inc(applied.stale)
+        for letter in outcome.letters:
+            metrics.dead.labels(self.name, letter.why.value).inc()
+        if outcome.newest_ms:
+            age_s = self._around.clock.now_ns() / 1e9 - outcome.newest_ms / 1e3
+            metrics.age.labels(self.name).set(max(0.0, age_s))
+        self._tell()
+
+    def _tell(self) -> None:
+        metrics = self._around.metrics
+        metrics.lsn.labels(self.name).set(self.lsn)
+        metrics.behind.labels(self.name).set(self.behind())
+        metrics.parked.labels(self.name).set(len(self._parked))
+
+
+def _check_topics(sink: str, held: Watermark | None, topics: Topics, ends: Offsets) -> None:
+    """TopicError when a store's offsets speak of topics that are gone (H63)."""
+    for topic, parts in (held.offsets if held is not None else {}).items():
+        if held is None or topic not in topics.ids:
+            continue
+        fed_from = held.topic_ids.get(topic)
+        anew = fed_from is not None and fed_from != topics.ids[topic]
+        if anew or any(offset > ends.get(topic, {}).get(p, 0) for p, offset in parts.items()):
+            raise TopicError(
+                f"the topic {topic} was made anew since the store of {sink} was filled from it",
+                hint=f"cdc rebuild {sink} fills the store again from today's topics",
+            )

@@ -1,0 +1,161 @@
+"""What a store may say of itself: which LSN it shows, proven from what was read.
+
+Two proofs are needed. The batch's end offsets cover a progress record: everything below its LSN was read. And
+nothing read was a hole: a reader far behind walks over a topic whose older values the cleaner has removed in
+favour of newer ones that it has not reached yet, so that it holds nothing at all for such a key (H80).
+The cleaner leaves alone what is younger than ``min.compaction.lag.ms``; so there is no hole once the offsets
+reach an end of the log that was seen no longer ago than that.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
+
+from cdc.progress import Offsets, Progress, Watermark
+from spark.ports import Topics
+
+_MOST_RECORDS = 4096
+_MOST_ENDS = 120
+
+
+def covers(offsets: Offsets, wanted: Offsets) -> bool:
+    """Whether a reader at ``offsets`` has read all below ``wanted``."""
+    return all(
+        offsets.get(topic, {}).get(partition, 0) >= upto
+        for topic, parts in wanted.items()
+        for partition, upto in parts.items()
+    )
+
+
+def lowest(several: Iterable[Offsets]) -> dict[str, dict[int, int]]:
+    """For each partition that all of them name, the lowest offset."""
+    together: dict[str, dict[int, int]] | None = None
+    for offsets in several:
+        if together is None:
+            together = {topic: dict(parts) for topic, parts in offsets.items()}
+            continue
+        together = {
+            topic: {p: min(offset, offsets[topic][p]) for p, offset in parts.items() if p in offsets[topic]}
+            for topic, parts in together.items()
+            if topic in offsets
+        }
+    return together or {}
+
+
+def highest(first: Offsets, second: Offsets) -> dict[str, dict[int, int]]:
+    """For each partition that one of them names, the highest offset."""
+    together = {topic: dict(parts) for topic, parts in first.items()}
+    for topic, parts in second.items():
+        held = together.setdefault(topic, {})
+        for partition, offset in parts.items():
+            held[partition] = max(held.get(partition, offset), offset)
+    return together
+
+
+def distance(offsets: Offsets, ends: Offsets) -> int:
+    """Records (or gaps) between a reader and the ends."""
+    return sum(
+        max(0, end - offsets.get(topic, {}).get(partition, 0))
+        for topic, parts in ends.items()
+        for partition, end in parts.items()
+    )
+
+
+class ProgressHistory:
+    """The progress records seen, oldest first, so that a reader behind finds the newest one that it has passed."""
+
+    def __init__(self, records: Iterable[Progress] = ()) -> None:
+        self._records: list[Progress] = []
+        self.add(records)
+
+    def add(self, records: Iterable[Progress]) -> None:
+        """Take records in the order of their topic."""
+        self._records.extend(records)
+        if len(self._records) > _MOST_RECORDS:
+            # A coarser past will do for a reader that far behind; the newest always stays.
+            self._records = [*self._records[:-1:2], self._records[-1]]
+
+    def newest_covered(self, offsets: Offsets, topics: Collection[str]) -> Progress | None:
+        """The newest record that a reader of these topics at ``offsets`` has passed."""
+        passed = bisect_right(self._records, False, key=lambda record: not _passed(record, offsets, topics))
+        return self._records[passed - 1] if passed else None
+
+
+def _passed(record: Progress, offsets: Offsets, topics: Collection[str]) -> bool:
+    return covers(offsets, {topic: parts for topic, parts in record.offsets.items() if topic in topics})
+
+
+class Seen(NamedTuple):
+    """Where the log ended, and when (seconds of the monotonic clock) that was asked."""
+
+    at_s: float
+    ends: Offsets
+
+
+class EndsSeen:
+    """Ends of the log as they were seen, for as long as one may matter."""
+
+    def __init__(self) -> None:
+        self._seen: deque[Seen] = deque(maxlen=_MOST_ENDS)
+
+    def add(self, seen: Seen) -> None:
+        self._seen.append(seen)
+
+    @property
+    def newest(self) -> Offsets:
+        """Empty before the first look."""
+        return self._seen[-1].ends if self._seen else {}
+
+    def without_holes(self, at: Claim, topics: Collection[str], compaction_lag_s: float) -> bool:
+        """Whether what a reader of these topics found below its offsets had no hole in it."""
+        return any(
+            covers(at.offsets, {topic: parts for topic, parts in seen.ends.items() if topic in topics})
+            for seen in reversed(self._seen)
+            if seen.at_s >= at.read_at_s - compaction_lag_s and all(topic in seen.ends for topic in topics)
+        )
+
+
+class Claim(NamedTuple):
+    """A reader's place: ``offsets`` read, all of them before ``read_at_s``."""
+
+    offsets: Offsets
+    read_at_s: float
+
+
+class LogView:
+    """What all stores of an application know of the log, from any thread: its progress, and where it ended when."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._history = ProgressHistory()
+        self._ends = EndsSeen()
+
+    def note_progress(self, records: Iterable[Progress]) -> None:
+        with self._lock:
+            self._history.add(records)
+
+    def note_ends(self, seen: Seen) -> None:
+        with self._lock:
+            self._ends.add(seen)
+
+    def behind(self, offsets: Offsets, topics: Collection[str]) -> int:
+        """Records, or gaps, between a reader of these topics and the ends as they were last seen."""
+        with self._lock:
+            ends = self._ends.newest
+        return distance(offsets, {topic: parts for topic, parts in ends.items() if topic in topics})
+
+    def claim(self, held: Watermark | None, at: Claim, topics: Topics) -> Watermark:
+        """The watermark of a store that shows everything below ``at.offsets`` of these topics.
+
+        Its LSN never goes back; it moves on where both proofs hold.
+        """
+        before = (held.epoch, held.lsn) if held is not None else (1, 0)
+        with self._lock:
+            sound = self._ends.without_holes(at, topics.ids, topics.compaction_lag_s)
+            proven = self._history.newest_covered(at.offsets, topics.ids) if sound else None
+        epoch, lsn = max(before, (proven.epoch, proven.lsn)) if proven is not None else before
+        return Watermark(epoch=epoch, lsn=lsn, offsets=at.offsets, topic_ids=dict(topics.ids))

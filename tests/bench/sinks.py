@@ -1,0 +1,162 @@
+"""One million events on 250,000 keys from a filled topic into each store, counted until its watermark is at the end.
+
+The topic of four partitions is filled first: updates of about 650 bytes, keys at random. Each store is filled twice
+by a ``cdc sink --until-caught-up`` of its own, from the beginning; topic records over the time from the start of
+the first batch to the last watermark, as its log states them. Beside it, for search: the bulk bodies of the
+same documents, one per key, made before, posted one after the other to an index of the same settings.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from statistics import mean
+from typing import Any
+
+import orjson
+import requests
+
+from cdc.wiring.stores import open_store
+from tests.bench.setting import Bench
+from tests.integration.spark.handmade import HandMadeLog
+
+KEYS_SHARE = 4
+GOALS = {"cache": 100_000, "warehouse": 80_000}
+_BODY_ROWS = 5000
+
+
+def bench(bench: Bench) -> None:
+    events = bench.rows(1_000_000)
+    servers = bench.stack.ensure("kafka", "redis", "opensearch")
+    topics = HandMadeLog(f"b{secrets.token_hex(4)}", servers["kafka"]["bootstrap_servers"], partitions=4)
+    topics.init()
+    try:
+        topics.put(_rows(events))
+        topics.progress()
+        stores: dict[str, dict[str, Any]] = {
+            "cache": {"kind": "redis", "url": servers["redis"]["url"]},
+            "search": {"kind": "opensearch", "url": servers["opensearch"]["url"]},
+            "warehouse": {"kind": "delta"},
+        }
+        for store, options in stores.items():
+            rates = [_fill(bench, topics, store, options, events) for _ in range(2)]
+            goal = f"   (goal {GOALS[store]:,})" if store in GOALS else ""
+            bench.say(f"{store}: {mean(rates):,.0f} events/s{goal}; A/A {_noise(rates)}")
+            if store == "search":
+                bare = [_bare_bulk(topics, servers["opensearch"]["url"]) for _ in range(2)]
+                bench.say(f"bare bulk bodies: {mean(bare):,.0f} documents/s; A/A {_noise(bare)}")
+                bench.say(f"search / bare bulk: {mean(rates) / mean(bare):.2f}   (goal 0.7)")
+    finally:
+        topics.admin.delete([name for name in topics.admin.topics() if name.startswith(f"{topics.name}.")])
+
+
+def _rows(count: int) -> Iterator[dict[str, Any]]:
+    chance = random.Random(1)
+    pad = "x" * 150
+    for number in range(count):
+        yield {
+            "id": chance.randrange(max(1, count // KEYS_SHARE)),
+            "status": f"paid {number} {pad}",
+            "total": f"{number % 10_000}.50",
+        }
+
+
+def _fill(bench: Bench, topics: HandMadeLog, store: str, options: dict[str, Any], events: int) -> float:
+    """Events per second into an empty store."""
+    prefix = f"b{secrets.token_hex(4)}"
+    sinks = {store: options | {"prefix": prefix}}
+    folder = bench.folder / prefix
+    folder.mkdir()
+    if options["kind"] == "delta":
+        sinks[store]["path"] = str(folder / "warehouse")
+    config = folder / "cdc.toml"
+    config.write_text(topics.toml(sinks, checkpoint=str(folder / "checkpoints")), encoding="utf-8")
+    argv = [sys.executable, "-m", "cdc", "--config", str(config), "sink", "--until-caught-up"]
+    done = subprocess.run(argv, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    lines = [orjson.loads(line) for line in done.stderr.splitlines()]
+    batches = [line for line in lines if line["event"] == "batch_applied"]
+    assert sum(line["records"] for line in batches) == events
+    began = _seconds(batches[0]["ts"]) - float(batches[0]["took_s"])
+    settings = topics.settings(sinks)
+    opened = open_store(store, settings)
+    try:
+        watermark = opened.watermarks.read()
+        assert watermark is not None and watermark.offsets == topics.offsets()
+    finally:
+        opened.close()
+    _clean(options, prefix)
+    took = ", ".join(f"{line['took_s']:.1f}" for line in batches)
+    bench.say(f"  {store}: {events / (_seconds(batches[-1]['ts']) - began):,.0f} events/s (batches of {took} s)")
+    return events / (_seconds(batches[-1]["ts"]) - began)
+
+
+def _clean(options: dict[str, Any], prefix: str) -> None:
+    if options["kind"] == "opensearch":
+        for index in requests.get(f"{options['url']}/{prefix}*", timeout=30).json():
+            requests.delete(f"{options['url']}/{index}", timeout=30)
+    if options["kind"] == "redis":
+        import redis  # noqa: PLC0415 - for this store alone
+
+        with redis.Redis.from_url(options["url"]) as client:
+            for keys in _lots(client.scan_iter(f"{prefix}:*", count=5000), 5000):
+                client.unlink(*keys)
+
+
+def _lots(keys: Iterator[Any], size: int) -> Iterator[list[Any]]:
+    lot: list[Any] = []
+    for key in keys:
+        lot.append(key)
+        if len(lot) == size:
+            yield lot
+            lot = []
+    if lot:
+        yield lot
+
+
+def _bare_bulk(topics: HandMadeLog, url: str) -> float:
+    """Documents per second that the server takes in ready-made bodies, one per key, with versions, then a refresh."""
+    index = f"b{secrets.token_hex(4)}"
+    mapping = {
+        "settings": {"number_of_shards": 1, "number_of_replicas": 0, "refresh_interval": "-1"},
+        "mappings": {
+            "properties": {
+                "id": {"type": "long"},
+                "status": {"type": "text", "fields": {"keyword": {"type": "keyword", "ignore_above": 256}}},
+                "total": {"type": "keyword"},
+                "_pos": {"type": "keyword"},
+            }
+        },
+    }
+    requests.put(f"{url}/{index}", json=mapping, timeout=30).raise_for_status()
+    bodies, count = [], 0
+    for lot in _lots(iter(topics.rows["orders"].items()), _BODY_ROWS):
+        lines = []
+        for key, row in lot:
+            count += 1
+            action = {"_id": key, "version": (1 << 56) + 8 * count, "version_type": "external_gte"}
+            lines += [orjson.dumps({"index": action}), orjson.dumps(row | {"_pos": "0" * 32})]
+        bodies.append(b"\n".join(lines) + b"\n")
+    with requests.Session() as session:
+        session.headers["Content-Type"] = "application/x-ndjson"
+        start = time.perf_counter()
+        for body in bodies:
+            answer = session.post(f"{url}/{index}/_bulk?filter_path=errors", data=body, timeout=60)
+            assert answer.json() == {"errors": False}
+        session.post(f"{url}/{index}/_refresh", timeout=60).raise_for_status()
+        took = time.perf_counter() - start
+    requests.delete(f"{url}/{index}", timeout=30)
+    return count / took
+
+
+def _seconds(stamp: str) -> float:
+    return datetime.fromisoformat(stamp).timestamp()
+
+
+def _noise(rates: list[float]) -> str:
+    return f"{max(rates) / min(rates) - 1:.0%}"

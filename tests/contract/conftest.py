@@ -1,0 +1,65 @@
+"""The list of stores: a new one is done when it is added here and passes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from sinks.registry import Option, SinkSpec
+from tests.conftest import drop_database, fresh_name
+from tests.contract.stores import Store, closing
+
+KINDS = ("memory", "redis", "opensearch", "delta", "postgres", "sqlite", "sqlite-generic", "postgres-generic")
+
+
+@pytest.fixture(params=KINDS)
+def store(request: pytest.FixtureRequest) -> Iterator[Store]:
+    """An empty corner of each store in turn."""
+    with closing(Store(request.param, _spec(request))) as made:
+        yield made
+
+
+def _spec(request: pytest.FixtureRequest) -> SinkSpec | None:
+    match request.param:
+        case "redis":
+            url = request.getfixturevalue("redis_url")
+            return SinkSpec(kind="redis", prefix="shop", options={"url": url})
+        case "opensearch":
+            url, prefix = request.getfixturevalue("opensearch"), request.getfixturevalue("index_prefix")
+            return SinkSpec(kind="opensearch", prefix=prefix, options={"url": url})
+        case "delta":
+            folder: Path = request.getfixturevalue("warehouse")
+            return SinkSpec(kind="delta", prefix="shop", options={"path": str(folder)})
+        case "sqlite" | "sqlite-generic" as kind:
+            folder = request.getfixturevalue("tmp_path")
+            return sql_spec(f"sqlite:///{folder}/shop.db", kind)
+        case "postgres" | "postgres-generic" as kind:
+            url = postgres_url(conninfo_to_dict(request.getfixturevalue("contract_database")))
+            return sql_spec(url, kind, db_schema=fresh_name())
+    return None
+
+
+@pytest.fixture(scope="session")
+def contract_database(postgres: str) -> Iterator[str]:
+    """One database for all: each test has a schema of its own in it, which is made faster."""
+    name = fresh_name()
+    with psycopg.connect(postgres, autocommit=True) as admin:
+        admin.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
+        yield make_conninfo(postgres, dbname=name)
+        drop_database(admin, name)
+
+
+def sql_spec(url: str, kind: str, db_schema: str | None = None) -> SinkSpec:
+    options: dict[str, Option] = {"url": url, "generic": kind.endswith("-generic"), "db_schema": db_schema}
+    return SinkSpec(kind="sql", prefix="shop", options=options)
+
+
+def postgres_url(parts: Mapping[str, object]) -> str:
+    """A SQLAlchemy url of a libpq connection string's parts; the password stays in its file."""
+    rest = "&".join(f"{name}={parts[name]}" for name in ("passfile",) if name in parts)
+    return f"postgresql+psycopg://{parts['user']}@{parts['host']}:{parts['port']}/{parts['dbname']}?{rest}"

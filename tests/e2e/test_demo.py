@@ -1,0 +1,66 @@
+"""The demo as a test: the whole story with a small shop, and Ctrl-C in the middle of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Spawn
+from tests.waiting import wait_until
+
+
+def processes_of(folder: Path) -> list[str]:
+    """Command lines of what still runs for a demo in this folder."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            words = (process / "cmdline").read_bytes()
+            if str(folder).encode() in words + (process / "environ").read_bytes():
+                found.append(words.replace(b"\0", b" ").decode(errors="replace")[:200])
+    return found
+
+
+def folder_and_environment(tmp_path: Path) -> tuple[Path, dict[str, str]]:
+    """The demo's folder, also in the environment of everything it starts, so that it can be found."""
+    folder = tmp_path / "demo"
+    return folder, {"CDC_TEST_DEMO": str(folder), "COLUMNS": "120"}
+
+
+@pytest.mark.slow
+def test_the_demo_tells_its_story_and_leaves_nothing(spawn: Spawn, tmp_path: Path) -> None:
+    folder, environment = folder_and_environment(tmp_path)
+    demo = spawn("cdc", "demo", "--dir", folder, "--orders", "400", "--seconds", "3", env=environment)
+    assert demo.wait(240) == 0, demo.stderr
+    rows = re.findall(r"^public\.(\w+) +(cache|search|warehouse) +([\d,]+) +([\d,]+) +0 +0 +0$", demo.stdout, re.M)
+    assert {(table, store) for table, store, *_ in rows} == {
+        (table, store)
+        for table in ("customers", "order_lines", "orders", "payments", "products", "stock")
+        for store in ("cache", "search", "warehouse")
+    }
+    assert all(source == held for _, _, source, held in rows)
+    assert "all equal" in demo.stdout
+    orders = re.findall(r"^(cache|search|warehouse) +order \d+  (\{.*\})$", demo.stderr, re.M)
+    assert [store for store, _ in orders] == ["cache", "search", "warehouse"]
+    assert len({row for _, row in orders}) == 1
+    assert re.search(r"\d+ transactions: .*\b[1-9]\d* key changes, [1-9]\d* deletes", demo.stderr)
+    assert processes_of(folder) == []
+    assert not folder.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_demo_that_is_broken_off_leaves_no_process(spawn: Spawn, tmp_path: Path, number: signal.Signals) -> None:
+    folder, environment = folder_and_environment(tmp_path)
+    demo = spawn("cdc", "demo", "--dir", folder, "--orders", "400", env=environment)
+    wait_until(lambda: "$ cdc snapshot" in demo.stderr, 120, lambda: demo.stderr)
+    assert len(processes_of(folder)) > 5
+    os.kill(demo.process.pid, number)
+    code = demo.wait(60)
+    assert code == (130 if number == signal.SIGINT else -signal.SIGKILL), demo.stderr
+    assert "Traceback" not in demo.stderr
+    wait_until(lambda: not processes_of(folder), 30, describe=lambda: processes_of(folder))

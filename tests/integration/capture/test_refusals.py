@@ -1,0 +1,214 @@
+"""Every refusal is a sentence, a hint and an exit code; nothing is skipped and nothing acknowledged."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType  # type: ignore[attr-defined]
+
+from cdc.errors import Exit
+from cdc.wiring import open_state
+from connectors.kafka.admin import TopicAdmin
+from tests.integration.capture.pipeline import Pipeline, refused
+from tests.waiting import wait_until
+
+TABLE = "create table t (id int primary key, v text)"
+
+
+def test_capture_before_init(pipeline: Pipeline) -> None:
+    refused(pipeline.start(), Exit.TOPIC, "does not exist", "cdc init")
+
+
+def test_waits_for_the_snapshot_and_says_so(pipeline: Pipeline) -> None:
+    pipeline.prepare(TABLE)
+    state = open_state(pipeline.settings)
+    complete = next(value for key, value in state.read().items() if key == b'{"what":"snapshot"}')
+    state.write([(b'{"what":"snapshot"}', complete.replace(b'"complete"', b'"running"'))])
+    run = pipeline.start()
+    wait_until(lambda: pipeline.said(run, "waiting_for_snapshot"), 30, lambda: run.stderr)
+    pipeline.execute("insert into t values (1, 'a')")
+    assert pipeline.count("t") == 0
+    state.write([(b'{"what":"snapshot"}', complete)])
+    pipeline.settle()
+    assert pipeline.shorts("t") == ['c {"id":1}']
+    assert run.terminate() == 0
+
+
+def test_h5_h6_another_server_behind_the_dsn(pipeline: Pipeline) -> None:
+    pipeline.prepare(TABLE)
+    known, state = pipeline.slot_state(), open_state(pipeline.settings)
+    for changed in (
+        replace(known, system_identifier="1"),
+        replace(known, timeline=known.timeline + 1),
+        replace(known, database_oid=1),
+    ):
+        state.write([(changed.key(), changed.to_json())])
+        refused(pipeline.start(), Exit.IDENTITY, "the pipeline was made on")
+
+
+def test_h5_slot_dropped_and_h4_made_anew(pipeline: Pipeline) -> None:
+    pipeline.prepare(TABLE)
+    with pipeline.capturing():
+        pipeline.execute("insert into t values (1, 'a')")
+        pipeline.settle()
+    pipeline.one("select pg_drop_replication_slot(%s)", pipeline.slot)
+    refused(pipeline.start(), Exit.SLOT, "does not exist any more")
+    pipeline.execute("insert into t values (2, 'lost')")
+    pipeline.one("select pg_create_logical_replication_slot(%s, 'pgoutput')", pipeline.slot)
+    refused(pipeline.start(), Exit.SLOT, "beyond", "made anew")
+    assert pipeline.count("t") == 1
+
+
+def test_h4_h81_slot_advanced_behind_our_back(pipeline: Pipeline) -> None:
+    pipeline.prepare(TABLE)
+    pipeline.execute("insert into t values (1, 'skipped')")
+    pipeline.one("select pg_replication_slot_advance(%s, pg_current_wal_lsn())", pipeline.slot)
+    refused(pipeline.start(), Exit.SLOT, "was advanced")
+
+
+def test_h53_slot_given_up_by_the_server(pipeline: Pipeline) -> None:
+    pipeline.prepare(TABLE)
+    pipeline.execute("alter system set max_slot_wal_keep_size = '1MB'", "select pg_reload_conf()")
+    try:
+        for _ in range(3):
+            pipeline.execute("insert into t select g, 'x' from generate_series(1, 1000) g", "delete from t")
+            pipeline.execute("select pg_switch_wal()", "checkpoint")
+        wait_until(
+            lambda: (
+                pipeline.one("select wal_status from pg_replication_slots where slot_name = %s", pipeline.slot)
+                == "lost"
+            ),
+            30,
+        )
+        refused(pipeline.start(), Exit.SLOT, "gave up the slot")
+    finally:
+        pipeline.execute("alter system reset max_slot_wal_keep_size", "select pg_reload_conf()")
+
+
+def test_h52_publication_gone_or_made_too_late(pipeline: Pipeline) -> None:
+    pipeline.prepare(TABLE)
+    publication = pipeline.settings.publication
+    pipeline.execute(f"drop publication {publication}", "insert into t values (1, 'unseen')")
+    refused(pipeline.start(), Exit.SLOT, f"the publication {publication} is gone")
+    pipeline.execute(f"create publication {publication} for table t with (publish_via_partition_root = true)")
+    refused(pipeline.start(), Exit.SLOT, "publication")
+    assert pipeline.confirmed() <= pipeline.slot_state().consistent_point
+
+
+def test_h52_publication_dropped_while_streaming(pipeline: Pipeline) -> None:
+    pipeline.prepare(TABLE)
+    run = pipeline.stream()
+    pipeline.execute(f"drop publication {pipeline.settings.publication}", "insert into t values (1, 'unseen')")
+    refused(run, Exit.SLOT, "publication")
+
+
+def test_h14_h15_second_capture_is_refused(pipeline: Pipeline) -> None:
+    pipeline.prepare(TABLE)
+    first = pipeline.stream()
+    refused(pipeline.start(), Exit.ACTIVE, "another capture", "cdc capture")
+    pipeline.execute("insert into t values (1, 'a')")
+    assert first.process.poll() is None
+    assert first.terminate() == 0
+
+
+def test_h14_slot_in_use_names_the_process(pipeline: Pipeline) -> None:
+    pipeline.prepare(TABLE)
+    reader = pipeline.document | {"name": f"{pipeline.name}x"}
+    other = Pipeline(
+        pipeline.dsn, {**reader, "source": {**reader["source"], "slot": pipeline.slot}}, pipeline.folder, pipeline.spawn
+    )
+    with pipeline.capturing():
+        pid = pipeline.one("select active_pid from pg_replication_slots where slot_name = %s", pipeline.slot)
+        run = other.spawn("cdc", "--config", other.config(), "drop", "--yes")
+        refused(run, Exit.ACTIVE, str(pid))
+
+
+def test_h58_row_larger_than_the_broker_takes(pipeline: Pipeline) -> None:
+    pipeline.document["log"]["max_message_bytes"] = 200_000
+    pipeline.prepare(TABLE)
+    secret = "hunter2" * 40_000
+    run = pipeline.stream()
+    with pipeline.session() as session:
+        session.execute("insert into t values (1, 'small'), (2, %s), (3, 'after')", [secret])
+    text = refused(run, Exit.POISON, "public.t", "sha256:", "max_message_bytes")
+    assert "hunter2" not in text
+    assert "hunter2" not in run.stderr
+    assert [r for r in pipeline.shorts("t") if '"id":2' in r] == []
+    pipeline.document["log"]["max_message_bytes"] = 2_000_000
+    _alter(pipeline, "max.message.bytes", "2000000")
+    with pipeline.capturing():
+        pipeline.settle()
+    pipeline.assert_equal("t")
+
+
+def test_h57_h70_h62_record_refused_by_the_broker_alone(pipeline: Pipeline) -> None:
+    """The topic's limit is lowered behind our back: what was refused is written later, not lost behind others."""
+    pipeline.document["log"]["compression"] = "none"
+    pipeline.prepare(TABLE)
+    run = pipeline.stream()
+    pipeline.execute("insert into t select g, 'warm' from generate_series(1, 50) g")
+    pipeline.settle()
+    _alter(pipeline, "max.message.bytes", "20000")
+    pipeline.execute(
+        "insert into t values (101, repeat('x', 50000))", "insert into t select g, 'y' from generate_series(102, 200) g"
+    )
+    refused(run, Exit.POISON, "public.t")
+    _alter(pipeline, "max.message.bytes", "1048576")
+    with pipeline.capturing():
+        pipeline.settle()
+    pipeline.assert_equal("t")
+
+
+def test_h61_h89_more_partitions_move_no_key(pipeline: Pipeline) -> None:
+    pipeline.prepare(TABLE)
+    with pipeline.capturing():
+        pipeline.execute("insert into t select g, 'a' from generate_series(1, 50) g")
+        pipeline.settle()
+        from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]  # noqa: PLC0415
+
+        admin = TopicAdmin(pipeline.settings.log)
+        for future in admin._client.create_partitions([NewPartitions(pipeline.topic("t"), 7)]).values():
+            future.result()
+        pipeline.execute("update t set v = 'b'")
+        pipeline.settle()
+    with pipeline.capturing():
+        pipeline.execute("update t set v = 'c'")
+        pipeline.settle()
+    pipeline.assert_equal("t")
+    assert {record.partition for record in pipeline.records("t")} == {0, 1, 2}
+
+
+def test_h62_topic_deleted_and_made_anew(pipeline: Pipeline) -> None:
+    pipeline.prepare(TABLE)
+    admin = TopicAdmin(pipeline.settings.log)
+    admin.delete([pipeline.topic("t")])
+    wait_until(lambda: not admin.describe([pipeline.topic("t")]), 10)
+    refused(pipeline.start(), Exit.TOPIC, "does not exist any more")
+
+
+def test_unreachable_servers(pipeline: Pipeline) -> None:
+    pipeline.prepare(TABLE)
+    document = pipeline.document
+    pipeline.document = {**document, "log": {**document["log"], "bootstrap_servers": "127.0.0.1:1"}}
+    refused(pipeline.start(), Exit.UNAVAILABLE, "127.0.0.1:1")
+    pipeline.document = {**document, "source": {**document["source"], "dsn": "host=127.0.0.1 port=1 dbname=x user=y"}}
+    refused(pipeline.start(), Exit.UNAVAILABLE, "cannot connect to Postgres")
+
+
+def test_wrong_password_and_taken_port(pipeline: Pipeline) -> None:
+    pipeline.prepare(TABLE)
+    source: dict[str, Any] = pipeline.document["source"]
+    pipeline.document = {**pipeline.document, "source": {**source, "password": "env:WRONG"}}
+    text = refused(pipeline.start(WRONG="canary-secret"), Exit.CONFIG, "refuses the login")
+    assert "canary-secret" not in text
+    pipeline.document = {**pipeline.document, "source": source, "capture": {"http_address": "127.0.0.1:1x"}}
+    refused(pipeline.start(), Exit.CONFIG, "http_address")
+
+
+def _alter(pipeline: Pipeline, option: str, value: str) -> None:
+    entry = ConfigEntry(option, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, pipeline.topic("t"), incremental_configs=[entry])
+    admin = TopicAdmin(pipeline.settings.log)
+    for future in admin._client.incremental_alter_configs([resource]).values():
+        future.result()

@@ -1,0 +1,80 @@
+"""What a reader's token promises, a server that falls silent, and transactions of others on our topics."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from confluent_kafka import Producer
+
+from connectors.kafka.clients import producer_config, reader_config
+from connectors.kafka.compacted import read_range
+from tests.integration.capture.pipeline import Pipeline
+from tests.waiting import wait_until
+
+
+def test_h88_a_token_taken_after_an_asynchronous_commit_covers_it(pipeline: Pipeline) -> None:
+    pipeline.prepare("create table t (id int primary key)")
+    with pipeline.capturing(), pipeline.session() as session:
+        session.execute("set synchronous_commit = off")
+        for number in range(10):
+            session.execute("insert into t values (%s)", [number])
+            row = session.execute("select pg_current_wal_insert_lsn() - '0/0'").fetchone()
+            assert row is not None
+            token = int(row[0])
+
+            def reached(token: int = token) -> bool:
+                progress = pipeline.progress()
+                return progress is not None and progress.lsn >= token
+
+            wait_until(reached, 20, f"progress at {token}")
+            assert f'c {{"id":{number}}}' in pipeline.shorts("t")
+
+
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """A process that does not run, and does again afterwards."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.slow
+def test_h13_h14_a_server_that_falls_silent_is_left_and_found_again(pipeline: Pipeline) -> None:
+    pipeline.prepare("create table t (id int primary key)")
+    database = pipeline.one("select current_database()")
+    pipeline.execute(f"alter database {database} set wal_sender_timeout = '3s'")
+    with pipeline.capturing() as capturing:
+        pipeline.execute("insert into t values (1)")
+        pipeline.settle()
+        walsender = pipeline.one("select active_pid from pg_replication_slots where slot_name = %s", pipeline.slot)
+        with stopped(int(walsender)):
+            pipeline.execute("insert into t values (2)")
+            wait_until(lambda: capturing.figures.reconnects > 0, 60, "the silence is noticed")
+            assert "silent" in capturing.figures.waiting_for or "slot" in capturing.figures.waiting_for
+        pipeline.settle(60)
+        pipeline.assert_equal("t")
+
+
+def test_h59_markers_and_aborted_records_of_a_transaction_are_passed_over(pipeline: Pipeline) -> None:
+    pipeline.prepare("create table t (id int primary key)")
+    log, topic = pipeline.settings.log, pipeline.topic("t")
+    assert "transactional.id" not in producer_config(log)
+    assert reader_config(log)["isolation.level"] == "read_committed"
+    producer = Producer({"bootstrap.servers": log.bootstrap_servers, "transactional.id": pipeline.name})
+    producer.init_transactions(30)
+    for keep in (True, False, True):
+        producer.begin_transaction()
+        producer.produce(topic, b"kept" if keep else b"aborted", b"k", partition=0)
+        producer.flush(30)
+        if keep:
+            producer.commit_transaction(30)
+        else:
+            producer.abort_transaction(30)
+    found = [message.value() for message in read_range(log, topic, 0)]
+    assert found == [b"kept", b"kept"]

@@ -1,0 +1,179 @@
+"""Values looked up in a real server's tables, which others alter, rename and inherit from meanwhile."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+
+import psycopg
+import pytest
+
+from cdc.clock import SystemClock
+from cdc.schema import Column, TableSchema
+from connectors.postgres.held import GONE, Selected, Wanted
+from connectors.postgres.reselect import Reselect
+from connectors.postgres.session import Connection, connect
+from tests.golden.direct import settings_of
+from tests.unit.connectors.postgres import written as w
+
+
+class Source:
+    """The owner's session, and re-selects on one like capture's. ``meanwhile``: executed while one waits."""
+
+    def __init__(self, owner: psycopg.Connection[tuple[object, ...]], session: Connection) -> None:
+        self._owner = owner
+        self._reselect = Reselect(session, clock=SystemClock(), waiting=self._wait)
+        self.meanwhile: list[str] = []
+
+    def execute(self, *statements: str) -> None:
+        for statement in statements:
+            self._owner.execute(statement.encode())
+
+    def shape(self, name: str, *, key: str = "int4", doc: str = "text") -> TableSchema:
+        """The table with the columns ``id`` and ``doc`` as it is now; their kinds as given."""
+        found = self._owner.execute(
+            "select attnum, atttypid::int8, attrelid::int8 from pg_attribute"
+            " where attrelid = %s::regclass and attnum in (1, 2) order by attnum",
+            [name],
+        ).fetchall()
+        columns: list[Column] = []
+        for (attnum, type_oid, _), column in zip(found, (w.column("id", key, 0), w.column("doc", doc)), strict=True):
+            columns.append(replace(column, attnum=int(str(attnum)), type_oid=int(str(type_oid))))
+        return w.table(*columns, oid=int(str(found[0][2])), name=name)
+
+    def docs(self, schema: TableSchema, *keys: bytes) -> Sequence[Selected]:
+        row = self._owner.execute("select (pg_current_xact_id()::text)::int8").fetchone()
+        assert row is not None
+        wanted = [Wanted(schema=schema, key=(key,), columns=(1,)) for key in keys]
+        return self._reselect.rows(wanted, {int(str(row[0]))})
+
+    def _wait(self) -> None:
+        self.execute(*self.meanwhile)
+        self.meanwhile.clear()
+
+
+@pytest.fixture
+def source(database: str) -> Iterator[Source]:
+    settings = settings_of("s", database, "readable").source
+    with psycopg.connect(database, autocommit=True) as owner, closing(connect(settings)) as conn:
+        yield Source(owner, conn)
+
+
+def test_h38_a_table_that_inherits_has_rows_of_its_own(source: Source) -> None:
+    source.execute(
+        "create table root (id int primary key, doc text)",
+        "create table child () inherits (root)",
+        "insert into root values (1, 'root')",
+        "insert into child values (1, 'child'), (2, 'child')",
+    )
+    assert source.docs(source.shape("root"), b"1", b"2") == [(b"root",), GONE]
+
+
+def test_h38_a_partitioned_table_is_asked_with_its_partitions(source: Source) -> None:
+    source.execute(
+        "create table tree (id int primary key, doc text) partition by range (id)",
+        "create table low partition of tree for values from (0) to (10)",
+        "insert into tree values (1, 'low')",
+    )
+    assert source.docs(source.shape("tree"), b"1") == [(b"low",)]
+
+
+def test_h87_a_key_that_is_none_any_more_names_no_row(source: Source) -> None:
+    source.execute("create table t (id int primary key, doc text)", "insert into t values (1, 'a'), (2, 'b')")
+    schema = source.shape("t")
+    assert source.docs(schema, b"1") == [(b"a",)]
+    source.execute("alter table t drop constraint t_pkey", "insert into t values (1, 'again')")
+    assert source.docs(schema, b"1", b"2") == [GONE, (b"b",)]
+
+
+def test_h87_after_a_swap_by_renames_the_table_itself_is_asked(source: Source) -> None:
+    source.execute(
+        "create table old (id int primary key, doc text)",
+        "create table new (id int primary key, doc text)",
+        "insert into old values (1, 'old')",
+        "insert into new values (1, 'new')",
+    )
+    schema = source.shape("old")
+    assert source.docs(schema, b"1") == [(b"old",)]
+    source.execute(
+        "begin", "alter table old rename to gone", "alter table new rename to old", "alter table gone rename to new",
+        "commit",
+    )  # fmt: skip
+    assert source.docs(schema, b"1") == [(b"old",)]
+    source.execute("create schema other", "alter table new set schema other", "create table new (like old)")
+    assert source.docs(schema, b"1") == [(b"old",)]
+
+
+def test_h87_a_key_whose_label_was_renamed_is_gone_and_not_told(
+    source: Source, caplog: pytest.LogCaptureFixture
+) -> None:
+    source.execute(
+        "create type colour as enum ('secretred', 'green')",
+        "create table t (id colour primary key, doc text)",
+        "insert into t values ('secretred', 'r'), ('green', 'g')",
+    )
+    schema = source.shape("t", key="enum")
+    assert source.docs(schema, b"secretred", b"green") == [(b"r",), (b"g",)]
+    source.execute("alter type colour rename value 'secretred' to 'blue'")
+    with caplog.at_level(logging.WARNING):
+        assert source.docs(schema, b"secretred", b"green", b"blue") == [GONE, (b"g",), (b"r",)]
+    assert [record.message for record in caplog.records] == ["reselect_key_refused"]
+    assert not any("secretred" in str(vars(record)) for record in caplog.records)
+
+
+def test_h69_a_key_whose_label_is_not_visible_yet_is_waited_for(source: Source) -> None:
+    source.execute(
+        "create type colour as enum ('red')",
+        "create table t (id colour primary key, doc text)",
+        "insert into t values ('red', 'r')",
+    )
+    schema = source.shape("t", key="enum")
+    source.execute("begin", "alter type colour rename value 'red' to 'blue'")
+    source.meanwhile.append("commit")
+    assert source.docs(schema, b"blue") == [(b"r",)]
+    assert not source.meanwhile
+
+
+def test_h87_a_key_that_its_domain_refuses_is_gone(source: Source) -> None:
+    source.execute(
+        "create domain code as text",
+        "create table t (id code primary key, doc text)",
+        "insert into t values ('a', 'A'), ('bb', 'BB')",
+    )
+    schema = source.shape("t", key="text")
+    source.execute("alter domain code add check (length(value) > 1) not valid")
+    assert source.docs(schema, b"a", b"bb") == [GONE, (b"BB",)]
+
+
+def test_h87_the_type_of_a_key_is_found_under_its_new_name(source: Source) -> None:
+    source.execute(
+        "create domain code as text",
+        "create table t (id code primary key, doc text)",
+        "insert into t values ('a', 'A')",
+    )
+    schema = source.shape("t", key="text")
+    assert source.docs(schema, b"a") == [(b"A",)]
+    source.execute("alter domain code rename to short", "create schema types", "alter domain short set schema types")
+    assert source.docs(schema, b"a") == [(b"A",)]
+
+
+@pytest.mark.parametrize("retyped", ["varchar", "varchar(5000)", "bpchar", "longer"])
+def test_h87_a_text_retyped_to_another_string_type_is_found(source: Source, retyped: str) -> None:
+    source.execute(
+        "create domain longer as varchar",
+        "create table t (id int primary key, doc text)",
+        "insert into t values (1, 'wide')",
+    )
+    schema = source.shape("t")
+    source.execute(f"alter table t alter doc type {retyped}")
+    assert source.docs(schema, b"1") == [(b"wide",)]
+
+
+@pytest.mark.parametrize("retyped", ["bytea using doc::bytea", "text[] using array[doc]", "json using to_json(doc)"])
+def test_h87_a_text_retyped_to_something_else_is_not(source: Source, retyped: str) -> None:
+    source.execute("create table t (id int primary key, doc text)", "insert into t values (1, 'wide')")
+    schema = source.shape("t")
+    source.execute(f"alter table t alter doc type {retyped}")
+    assert source.docs(schema, b"1") == [GONE]

@@ -1,0 +1,122 @@
+"""A pipeline by Debezium for each test, its connector removed afterwards."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import orjson
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from cdc.errors import CdcError
+from cdc.settings import Settings, parse
+from connectors.debezium.connector import Connector
+from connectors.kafka.admin import TopicAdmin
+from connectors.kafka.compacted import read_range
+from tests.waiting import wait_until
+
+Record = tuple[Any, Any]
+"""key, value; both parsed, the value None for a tombstone."""
+
+
+class Pipeline:
+    """Settings, a superuser's session with the database, and what stands in the topics."""
+
+    def __init__(self, document: dict[str, Any], session: psycopg.Connection[Any], role: str) -> None:
+        self.document = document
+        self.session = session
+        self.role = role
+
+    def settings(self, **debezium: Any) -> Settings:
+        return parse({**self.document, "debezium": {**self.document["debezium"], **debezium}})
+
+    def connector(self, **debezium: Any) -> Connector:
+        return Connector(self.settings(**debezium))
+
+    def run(self, *statements: str) -> None:
+        for statement in statements:
+            self.session.execute(statement.encode())
+
+    def records(self, table: str) -> list[Record]:
+        """All of a table's topic, partition by partition."""
+        settings = self.settings()
+        topic = f"{settings.name}.{table}"
+        facts = TopicAdmin(settings.log).describe([topic])
+        return [
+            (orjson.loads(message.key() or b"null"), orjson.loads(message.value() or b"null"))
+            for partition in range(facts[topic].partitions if facts else 0)
+            for message in read_range(settings.log, topic, partition)
+        ]
+
+    def arrived(self, table: str, count: int, deadline_s: float = 20.0) -> list[Record]:
+        """The same, once there are so many."""
+
+        def enough() -> list[Record]:
+            found = self.records(table)
+            assert len(found) >= count
+            return found
+
+        return wait_until(enough, deadline_s, f"{count} records of {table}")
+
+    def toml(self, folder: Path, **sections: dict[str, Any]) -> Path:
+        """The settings as a file, with more sections by their path (``sinks__cache``)."""
+        document = {**self.document, **sections}
+        lines = [f"name = {_toml(document.pop('name'))}"]
+        for section, content in document.items():
+            lines += [f"[{section.replace('__', '.')}]", *(f"{key} = {_toml(value)}" for key, value in content.items())]
+        file = folder / "cdc.toml"
+        file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return file
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_toml(k)} = {_toml(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return orjson.dumps(value).decode()
+
+
+@pytest.fixture
+def pipeline(connect: str, kafka: str, database: str, topic_prefix: str, tmp_path: Path) -> Iterator[Pipeline]:
+    """Tables ``a`` and ``b`` captured by a role of its own, whose password only the worker's file holds."""
+    password = secrets.token_hex(8)
+    (tmp_path / "db.properties").write_text(f"password={password}\n", encoding="utf-8")
+    (tmp_path / "password").write_text(password, encoding="utf-8")
+    place = conninfo_to_dict(database)
+    with psycopg.connect(database, autocommit=True) as session:
+        role = sql.Identifier(topic_prefix)
+        session.execute(sql.SQL("create role {} login superuser password {}").format(role, sql.Literal(password)))
+        session.execute("create table a (id int primary key, v text, n numeric(10, 2) default 3)")
+        session.execute("create table b (id int primary key, v text)")
+        document = {
+            "name": topic_prefix,
+            "source": {
+                "kind": "debezium",
+                "dsn": make_conninfo(host=place["host"], port=place["port"], dbname=place["dbname"], user=topic_prefix),
+                "password": f"file:{tmp_path}/password",
+                "tables": ["public.a", "public.b"],
+            },
+            "log": {"bootstrap_servers": kafka, "partitions": 2},
+            "debezium": {
+                "url": connect,
+                "database_password": f"${{file:{tmp_path}/db.properties:password}}",
+                "heartbeat": "1s",
+                "options": {"poll.interval.ms": "20", "retriable.restart.connector.wait.ms": "100"},
+            },
+        }
+        made = Pipeline(document, session, topic_prefix)
+        yield made
+        with suppress(CdcError):
+            made.connector().client.delete(topic_prefix)
+        session.execute(sql.SQL("alter role {} nologin").format(role))
+        session.execute("select pg_terminate_backend(pid) from pg_stat_activity where usename = %s", [topic_prefix])
+        session.execute(sql.SQL("reassign owned by {} to current_user").format(role))
+        session.execute(sql.SQL("drop owned by {}").format(role))
+        session.execute(sql.SQL("drop role {}").format(role))

@@ -1,0 +1,225 @@
+"""Debezium on a real Kafka Connect: deployed, watched, hurt, mended and removed by ``cdc connect``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from psycopg import sql
+
+from cdc.cli.app import run
+from cdc.debezium.read import Change, PartitionReader
+from cdc.errors import ConfigError, Exit
+from cdc.topic import TableName
+from cdc.wiring import open_schemas
+from cdc.wiring.debezium import Shapes, check_connect
+from connectors.debezium.client import ConnectError, MissingConnector
+from connectors.debezium.status import FAILED, ConnectorStatus
+from connectors.kafka.compacted import read_range
+from sinks.batch import Event, events_of
+from sinks.memory import MemoryStore
+from tests.conftest import Stack
+from tests.integration.debezium.conftest import Pipeline, Record
+from tests.waiting import wait_until
+
+
+def payload(record: Record) -> Any:
+    key, value = record
+    return key, None if value is None else (value["payload"]["op"], value["payload"]["after"])
+
+
+def test_deploy_snapshot_stream_update_and_delete(pipeline: Pipeline) -> None:
+    pipeline.run("insert into a select i, 's' || i, i from generate_series(1, 3) i")
+    connector = pipeline.connector()
+    done = connector.deploy()
+    assert done.action == "created"
+    assert done.status.runs
+    pipeline.arrived("public.a", 3)
+    assert {record[1]["payload"]["op"] for record in pipeline.records("public.a")} == {"r"}
+
+    pipeline.run("update a set v = 'x', n = null where id = 1", "delete from a where id = 2")
+    records = pipeline.arrived("public.a", 6, 20)
+    assert [payload(r) for r in records if r[0] == {"id": 2}][1:] == [({"id": 2}, ("d", None)), ({"id": 2}, None)]
+    # NULL stays NULL, although the column has a default; numbers are exact text.
+    assert payload([r for r in records if r[0] == {"id": 1}][1]) == ({"id": 1}, ("u", {"id": 1, "v": "x", "n": None}))
+    assert payload(next(r for r in records if r[0] == {"id": 3}))[1][1]["n"] == "3.00"
+
+    again = connector.deploy()
+    assert (again.action, again.changes) == ("unchanged", {})
+    assert connector.diff() == {}
+    options = pipeline.document["debezium"]["options"] | {"poll.interval.ms": "30"}
+    changed = pipeline.connector(options=options)
+    assert changed.diff() == {"poll.interval.ms": ("20", "30")}
+    assert changed.deploy().action == "updated"
+
+    def streaming() -> ConnectorStatus:
+        """The task of the new configuration runs a moment before it has the slot."""
+        found = changed.status()
+        assert found.lag is not None
+        assert found.lag.active
+        return found
+
+    status = wait_until(streaming, 20)
+    assert status.lag is not None
+    assert status.lag.wal_status == "reserved"
+    assert status.offsets
+    findings = check_connect(pipeline.settings(options=options))
+    assert {finding.level.value for finding in findings} == {"ok"}
+
+    changed.delete()
+    with pytest.raises(MissingConnector):
+        changed.status()
+
+
+def test_a_killed_worker_goes_on_where_it_was(pipeline: Pipeline, stack: Stack) -> None:
+    pipeline.run("insert into b values (1, 'before')")
+    connector = pipeline.connector()
+    connector.deploy()
+    pipeline.arrived("public.b", 1)
+    stack.stop_part("connect", kill=True)
+    try:
+        with pytest.raises(ConnectError, match="cannot be reached"):
+            connector.status()
+        pipeline.run("insert into b values (2, 'meanwhile')")
+    finally:
+        stack.start_part("connect")
+        stack.ensure("connect")
+    records = pipeline.arrived("public.b", 2, 40)
+    assert {payload(r)[0]["id"] for r in records} == {1, 2}
+    assert wait_until(lambda: connector.status().runs, 20)
+
+
+def test_a_failed_task_is_named_and_restarted_when_mended(
+    pipeline: Pipeline, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    connector = pipeline.connector()
+    connector.deploy()
+    role = sql.Identifier(pipeline.role)
+    pipeline.session.execute(sql.SQL("alter role {} nologin").format(role))
+    pipeline.session.execute(
+        "select pg_terminate_backend(pid) from pg_stat_activity where usename = %s", [pipeline.role]
+    )
+    wait_until(lambda: connector.client.status(connector.name)["tasks"][0]["state"] == FAILED, 30)
+
+    capfd.readouterr()
+    code = run(["--config", str(pipeline.toml(tmp_path)), "connect", "status"])
+    out, err = capfd.readouterr()
+    assert code == Exit.DIFFERENCE
+    assert "task 0  FAILED" in out
+    assert "not permitted to log in" in out
+    assert "\tat " not in out
+    assert "hint: mend the cause, then cdc connect restart" in err
+
+    pipeline.session.execute(sql.SQL("alter role {} login").format(role))
+    assert connector.restart() == (0,)
+    assert connector.restart() == ()
+    assert connector.status().runs
+
+
+def test_h91_a_reset_begins_a_new_epoch_and_a_new_snapshot(pipeline: Pipeline) -> None:
+    pipeline.run("insert into b values (1, 'one')")
+    connector = pipeline.connector()
+    connector.deploy()
+    pipeline.arrived("public.b", 1)
+    connector.pause()
+    assert connector.reset_offsets() == 2
+    assert connector.offsets() == []
+    connector.resume()
+    records = pipeline.arrived("public.b", 2, 20)
+    assert [payload(record)[1] for record in records] == [("r", {"id": 1, "v": "one"})] * 2
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"connector.class": "io.debezium.connector.mysql.MySqlConnector"}, "has no plugin"),
+        ({"topic.prefix": "not ok!"}, r"topic\.prefix"),
+        ({"database.hostname": "nowhere.invalid"}, r"database\.hostname"),
+    ],
+)
+def test_a_configuration_that_does_not_do_is_refused_before_it_is_deployed(
+    pipeline: Pipeline, options: dict[str, str], words: str
+) -> None:
+    connector = pipeline.connector(options=options)
+    with pytest.raises(ConfigError, match=words):
+        connector.deploy()
+    with pytest.raises(MissingConnector):
+        connector.client.running_config(connector.name)
+
+
+def test_the_commands_print_data_on_stdout_and_no_secret(
+    pipeline: Pipeline, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    secret = (tmp_path / "password").read_text(encoding="utf-8")
+    settings = pipeline.toml(tmp_path)
+
+    def cdc(*arguments: str) -> tuple[int, str, str]:
+        code = run(["--config", str(settings), "connect", *arguments])
+        out, err = capfd.readouterr()
+        assert secret not in out + err
+        return code, out, err
+
+    code, out, _ = cdc("config")
+    assert code == 0
+    assert orjson.loads(out)["database.password"].startswith("${file:")
+    assert "io.debezium.connector.postgresql.PostgresConnector 3.7" in cdc("plugins")[1]
+    assert cdc("validate")[:2] == (0, "")
+    code, _, err = cdc("status")
+    assert code == Exit.CONFIG
+    assert "hint: cdc connect deploy" in err
+    code, out, err = cdc("deploy", "--json")
+    assert code == 0, err
+    assert orjson.loads(out)["action"] == "created"
+    assert cdc("diff", "--json")[:2] == (0, "{}\n")
+    code, out, _ = cdc("signal", "snapshot", "public.a")
+    assert (code, len(out.strip())) == (0, 36)
+    assert cdc("offsets")[0] == 0
+    assert cdc("delete", "--yes")[0] == 0
+
+
+def test_a_signal_reads_rows_again_while_the_stream_goes_on(pipeline: Pipeline) -> None:
+    pipeline.run("insert into a select i, 's' || i, i from generate_series(1, 3) i")
+    connector = pipeline.connector(options={"poll.interval.ms": "20", "signal.poll.interval.ms": "100"})
+    connector.deploy()
+    pipeline.arrived("public.a", 3)
+    pipeline.run("update a set v = 'streamed' where id = 1")
+    pipeline.arrived("public.a", 4)
+
+    def again() -> list[Record]:
+        # A connector that has just started may not yet look at what was signalled before its first look.
+        connector.snapshot(["public.a"], where="id < 3")
+        return pipeline.arrived("public.a", 6, 4)
+
+    found = wait_until(again, 30)
+    repeated = [value["payload"] for _, value in found if value["payload"]["source"]["snapshot"] == "incremental"]
+    assert {row["after"]["id"] for row in repeated} == {1, 2}
+
+
+def test_h91_without_embedded_schemas_the_schema_topic_has_the_types(pipeline: Pipeline, tmp_path: Path) -> None:
+    pipeline.document["debezium"]["schemas"] = False
+    assert run(["--config", str(pipeline.toml(tmp_path)), "init"]) == 0
+    pipeline.connector().deploy()
+    pipeline.run("insert into b values (1, 'one'), (2, 'two')", "update b set v = 'x' where id = 1")
+    name = pipeline.settings().name
+    pipeline.arrived("public.b", 3)
+    shapes = Shapes(pipeline.settings())
+    topic = f"{name}.public.b"
+    assert shapes.version(topic, None) == 1
+    store = MemoryStore()
+    versions = {(shape.topic, shape.version): shape for shape in open_schemas(pipeline.settings()).versions()}
+    events = []
+    for partition in range(2):
+        reader = PartitionReader(topic, partition)
+        for message in read_range(pipeline.settings().log, topic, partition):
+            found = reader.read(message.offset() or 0, message.key(), message.value())
+            assert isinstance(found, Change), found
+            place = (topic, partition, message.offset() or 0)
+            events.append(Event(*place, found.key, found.value, found.pos.text(), found.op, 1))
+    assert not store.open().sink.apply(events_of(events), lambda topic, ver: versions[topic, ver]).refused
+    rows = store.table(TableName("public", "b"))
+    assert {key: orjson.loads(row.row or b"null") for key, row in rows.items()} == {
+        "1": {"id": 1, "v": "x"},
+        "2": {"id": 2, "v": "two"},
+    }

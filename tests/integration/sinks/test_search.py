@@ -1,0 +1,188 @@
+"""The search index on a real OpenSearch: alias, mapping, hard documents, forgetting, and what goes wrong."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+from urllib.parse import quote
+
+import orjson
+import pytest
+import requests
+
+from cdc.canonical import canonical_row
+from cdc.clock import ManualClock
+from cdc.errors import Exit, SinkError
+from cdc.plain import plain_row
+from cdc.progress import Watermark
+from cdc.schema import TableSchema
+from sinks.batch import events_of
+from sinks.port import OpenSink
+from sinks.registry import SinkSpec, open_sink
+from tests.contract.stores import live
+from tests.contract.topics import ORDERS, Shapes, Topic, at, batch, column, numeric, shape
+
+SHAPES = Shapes(ORDERS)
+ROW = {"id": 1, "status": "open", "note": "two words"}
+
+
+class Server:
+    """Plain requests, as a reader of the index makes them."""
+
+    def __init__(self, url: str, prefix: str) -> None:
+        self.url = url
+        self.prefix = prefix
+
+    def sink(self, clock: ManualClock | None = None, **options: Any) -> OpenSink:
+        spec = SinkSpec(kind="opensearch", prefix=self.prefix, options={"url": self.url, **options})
+        return open_sink(spec, clock) if clock is not None else open_sink(spec)
+
+    def search(self, query: dict[str, Any], index: str = "public.orders") -> list[str]:
+        path = f"{self.url}/{self.prefix}-{quote(index, safe='')}/_search"
+        answer = requests.post(path, json={"query": query, "sort": ["_doc"]}, timeout=30).json()
+        return sorted(hit["_id"] for hit in answer["hits"]["hits"])
+
+    def get(self, path: str) -> Any:
+        return requests.get(f"{self.url}/{path}", timeout=30).json()
+
+
+@pytest.fixture
+def server(opensearch: str, index_prefix: str) -> Server:
+    return Server(opensearch, index_prefix)
+
+
+def test_the_alias_shows_the_live_ones(server: Server) -> None:
+    sink, topic = server.sink(), Topic()
+    sink.sink.apply(batch(topic.upsert(ROW, at(1)), topic.upsert({**ROW, "id": 2}, at(1, 2))), SHAPES)
+    sink.sink.apply(batch(topic.delete(ROW, at(2))), SHAPES)
+    sink.sink.show()
+    assert server.search({"match_all": {}}) == ["2"]
+    marker = server.get(f"{server.prefix}-public.orders-1/_doc/1")
+    assert marker["_source"].keys() == {"_deleted", "_pos", "_deleted_at"}
+    assert marker["_version"] == at(2, 2).document_version()
+    sink.close()
+
+
+def test_fields_are_searched_as_what_they_are(server: Server) -> None:
+    table = shape(
+        column("id", "int8", key=1),
+        column("t", "text"),
+        numeric("total", 10, 2),
+        column("at", "timestamptz"),
+        column("d", "date"),
+        column("doc", "jsonb"),
+        column("tags", "text", array=True),
+    )
+    sink, topic = server.sink(), Topic(table)
+    row = {"t": "Two Words", "total": "10.50", "at": "2016-11-04T11:51:30.123456Z", "d": "2016-11-04Z"}
+    nested = {"doc": '{"a": {"b": "c"}}', "tags": ["x", "y"]}
+    odd = {"t": "x", "total": "NaN", "at": "infinity", "d": "-0043-03-15Z", "doc": "5", "tags": []}
+    sink.sink.apply(
+        batch(topic.upsert({"id": 1, **row, **nested}, at(1)), topic.upsert({"id": 2, **odd}, at(2))), Shapes(table)
+    )
+    sink.sink.show()
+    for query in (
+        {"match": {"t": "words"}},
+        {"term": {"t.keyword": "Two Words"}},
+        {"term": {"total": "10.50"}},
+        {"range": {"total.number": {"gte": 10, "lt": 11}}},
+        {"range": {"at": {"gte": "2016-11-04T00:00:00Z", "lt": "2016-11-05T00:00:00Z"}}},
+        {"term": {"d": "2016-11-04Z"}},
+        {"term": {"doc.a.b": "c"}},
+        {"term": {"tags.keyword": "y"}},
+    ):
+        assert server.search(query) == ["1"], query
+    assert server.search({"range": {"d": {"lt": "0001-01-01"}}}) == ["2"]
+    sink.close()
+
+
+def _json_table(server: Server, mapping: str, texts: list[str]) -> tuple[OpenSink, TableSchema]:
+    table = shape(column("id", "int8", key=1), column("doc", "json"), table=f"json_{mapping}")
+    sink, topic = server.sink(json_mapping=mapping), Topic(table)
+    for number, text in enumerate(texts):
+        topic.upsert({"id": number, "doc": text}, at(number))
+    done = sink.sink.apply(events_of(topic.events), Shapes(table))
+    assert done.refused == ()
+    assert done.applied == len(texts)
+    found = live(sink, table)
+    for number, text in enumerate(texts):
+        plain = orjson.dumps(plain_row({"id": number, "doc": text}, table))
+        assert found[str(number)] == canonical_row(plain, table), text[:80]
+    return sink, table
+
+
+@pytest.mark.parametrize("mapping", ["flat_object", "object", "text"])
+def test_no_legal_json_is_refused(server: Server, mapping: str) -> None:
+    texts = ["5", '"text"', "true", "null", "[1, [2]]", '[{"a": 1}, 2]', "{}", "[]", '{"a": 1e400}', '{"": 1}']
+    texts += ['{"a.b": 1, "a": {"b": 2}}', '{"a": "' + "v" * 40_000 + '"}', '{"' + "k" * 40_000 + '": 1}']
+    texts += ["[" * 30 + "]" * 30, '{"a":' * 60 + "1" + "}" * 60, '{"a": 1,\n"b": 2}', '{"a": {"b": 1}}', '{"a": 7}']
+    sink, _ = _json_table(server, mapping, texts)
+    sink.close()
+
+
+def test_a_refused_document_does_not_hold_the_others_up(server: Server) -> None:
+    # Of what Postgres sends nothing is refused; a foreign producer may nest deeper than the index takes.
+    deep = orjson.loads("[" * 30 + '"canary-7"' + "]" * 30)
+    sink, topic = server.sink(), Topic()
+    rows = [topic.upsert({**ROW, "id": n, "note": note}, at(n)) for n, note in enumerate(["x", deep, "y"])]
+    done = sink.sink.apply(batch(rows), SHAPES)
+    assert [refused.key for refused in done.refused] == [b'{"id":1}']
+    assert "the index refuses it" in done.refused[0].reason
+    assert "canary" not in done.refused[0].reason
+    assert done.applied == 2
+    sink.close()
+
+
+def test_deletes_are_forgotten_after_the_replay_window(server: Server) -> None:
+    clock = ManualClock()
+    sink, topic = server.sink(clock, replay_window_s=7200), Topic()
+    sink.sink.apply(batch(topic.delete(ROW, at(1)), topic.upsert({**ROW, "id": 2}, at(1))), SHAPES)
+    sink.sink.show()
+    clock.advance(7000)
+    sink.sink.show()
+    assert sink.reader.get(ORDERS, "1") is not None
+    clock.advance(3700)
+    sink.sink.show()
+    assert sink.reader.get(ORDERS, "1") is None
+    assert sink.reader.get(ORDERS, "2") is not None
+    assert sink.sink.apply(batch(topic.row("c", ROW, at(9))), SHAPES).applied == 1
+    sink.close()
+
+
+def test_h84_a_deleted_index_is_missed_and_its_watermark_with_it(server: Server) -> None:
+    sink, topic = server.sink(), Topic()
+    sink.sink.apply(batch(topic.upsert(ROW, at(1))), SHAPES)
+    sink.commit(Watermark(epoch=1, lsn=99, offsets={ORDERS.topic: {0: 1}}))
+    requests.delete(f"{server.url}/{server.prefix}-public.orders-1", timeout=30)
+    with pytest.raises(SinkError):
+        sink.sink.apply(batch(topic.upsert(ROW, at(2))), SHAPES)
+    again = server.sink()
+    again.sink.prepare(ORDERS)
+    assert again.watermarks.read() is None
+    for opened in (sink, again):
+        opened.close()
+
+
+def test_a_generation_beside_the_one_that_is_read(server: Server) -> None:
+    first, second, topic = server.sink(), server.sink(generation=2), Topic()
+    first.sink.apply(batch(topic.upsert(ROW, at(1))), SHAPES)
+    second.sink.apply(batch(topic.upsert({**ROW, "id": 2}, at(1))), SHAPES)
+    for opened in (first, second):
+        opened.sink.show()
+    assert server.search({"match_all": {}}) == ["1"]
+    assert list(live(second, ORDERS)) == ["2"]
+    for opened in (first, second):
+        opened.close()
+
+
+def test_nobody_listening_is_one_sentence_and_a_hint() -> None:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        port = listening.getsockname()[1]
+    options = {"url": f"http://127.0.0.1:{port}", "user": "admin"}
+    spec = SinkSpec(kind="opensearch", prefix="x", options=options, secrets={"password": "canary-7"})
+    with pytest.raises(SinkError) as refused:
+        open_sink(spec, ManualClock())
+    assert f"127.0.0.1:{port}" in refused.value.message
+    assert refused.value.exit is Exit.UNAVAILABLE
+    assert "canary" not in f"{refused.value!r}{refused.value.hint}{spec}"

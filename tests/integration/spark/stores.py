@@ -1,0 +1,80 @@
+"""Stores with faults at command, for applications that run in the test's own process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from cdc.errors import SinkError
+from cdc.progress import Watermark
+from cdc.schema import TableSchema
+from sinks.memory import MemoryStore
+from sinks.port import Applied, OpenSink, Schemas, Watermarks
+from sinks.registry import SinkSpec
+
+
+@dataclass
+class FaultyStore:
+    """A store in memory that can be away, and can hold whoever calls it."""
+
+    memory: MemoryStore = field(default_factory=MemoryStore)
+    away: bool = False
+    free: threading.Event = field(default_factory=threading.Event)
+    calls: int = 0
+
+    def __post_init__(self) -> None:
+        self.free.set()
+
+    def open(self) -> OpenSink:
+        self.reach()
+        opened = self.memory.open()
+        return OpenSink(sink=_Sink(opened, self), watermarks=_Watermarks(opened.watermarks, self), reader=opened.reader)
+
+    def reach(self) -> None:
+        """SinkError while the store is away; waits while it holds."""
+        self.calls += 1
+        self.free.wait()
+        if self.away:
+            raise SinkError("the store is away", hint="wait for it")
+
+
+def connecting(stores: dict[str, FaultyStore]) -> Callable[[SinkSpec], OpenSink]:
+    """For :attr:`spark.app.SinkApplication.connect`: a store by the prefix of its sink."""
+    return lambda spec: stores[spec.prefix].open()
+
+
+class _Sink:
+    def __init__(self, opened: OpenSink, faults: FaultyStore) -> None:
+        self._sink = opened.sink
+        self._faults = faults
+
+    def prepare(self, schema: TableSchema) -> None:
+        self._faults.reach()
+        self._sink.prepare(schema)
+
+    def apply(self, events: pa.Table, schemas: Schemas) -> Applied:
+        self._faults.reach()
+        return self._sink.apply(events, schemas)
+
+    def show(self) -> None:
+        self._faults.reach()
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class _Watermarks:
+    def __init__(self, watermarks: Watermarks, faults: FaultyStore) -> None:
+        self._watermarks = watermarks
+        self._faults = faults
+
+    def read(self) -> Watermark | None:
+        self._faults.reach()
+        return self._watermarks.read()
+
+    def write(self, watermark: Watermark) -> None:
+        self._faults.reach()
+        self._watermarks.write(watermark)

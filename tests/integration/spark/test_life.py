@@ -1,0 +1,200 @@
+"""A sink's life: stores that go away, come back older, or belong to other topics; several sinks beside each other."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from cdc.errors import Exit, SinkError, TopicError
+from cdc.settings import Settings
+from sinks.port import OpenSink
+from tests.integration.spark.conftest import Sinks
+from tests.integration.spark.handmade import HandMadeLog, orders_schema
+from tests.integration.spark.stores import FaultyStore, connecting
+
+Opened = Callable[[Settings, str], OpenSink]
+
+
+@pytest.fixture
+def cached(pipeline: HandMadeLog, redis_url: str) -> Settings:
+    """Settings with the cache alone."""
+    return pipeline.settings({"cache": {"kind": "redis", "url": redis_url}})
+
+
+def rows(first: int, last: int, status: str = "new") -> list[dict[str, Any]]:
+    return [{"id": n, "status": status, "total": "1.00"} for n in range(first, last)]
+
+
+def two_stores(pipeline: HandMadeLog, **spark: Any) -> tuple[Settings, dict[str, FaultyStore]]:
+    """Two sinks over stores in memory, called by their prefixes."""
+    sinks = {name: {"kind": "redis", "url": "redis://127.0.0.1:1/0", "prefix": name} for name in ("left", "right")}
+    return pipeline.settings(sinks, **spark), {"left": FaultyStore(), "right": FaultyStore()}
+
+
+def test_h63_a_topic_made_anew_is_refused_also_when_the_checkpoint_is_gone(
+    pipeline: HandMadeLog, sinks: Sinks, cached: Settings, tmp_path: Path
+) -> None:
+    pipeline.put(rows(0, 20))
+    sinks.catch_up(cached)
+    topic = pipeline.topic()
+    pipeline.admin.delete([topic])
+    pipeline.admin.create([pipeline.spec(topic)])
+    with pytest.raises(TopicError, match="made anew") as refused:
+        sinks.catch_up(cached)
+    assert refused.value.exit == Exit.TOPIC
+    pipeline.note_topics()
+    with pytest.raises(TopicError, match="made anew since the store of cache was filled"):
+        sinks.catch_up(cached)
+
+
+def test_h63_a_topic_made_anew_under_a_running_query_ends_it(
+    pipeline: HandMadeLog, sinks: Sinks, cached: Settings, opened: Opened
+) -> None:
+    pipeline.put(rows(0, 20))
+    with sinks.running(cached) as running:
+        running.until(lambda: len(pipeline.shown(opened(cached, "cache"))) == 20)
+        topic = pipeline.topic()
+        pipeline.admin.delete([topic])
+        pipeline.admin.create([pipeline.spec(topic)])
+        pipeline.put(rows(100, 103))
+        running.wait_for_end(90)
+        assert isinstance(running.failure, TopicError)
+
+
+def test_h84_a_flushed_store_is_filled_again_while_the_query_runs(
+    pipeline: HandMadeLog, sinks: Sinks, cached: Settings, opened: Opened, redis_url: str
+) -> None:
+    pipeline.put(rows(0, 30))
+    with sinks.running(cached) as running:
+        store = opened(cached, "cache")
+        running.until(lambda: len(pipeline.shown(store)) == 30 and store.watermarks.read())
+        with redis.Redis.from_url(redis_url) as client:
+            client.flushdb()
+        pipeline.put(rows(30, 31))
+        running.until(lambda: pipeline.shown(store) == pipeline.rows["orders"])
+
+
+def test_h84_a_store_flushed_between_runs_is_filled_again(
+    pipeline: HandMadeLog, sinks: Sinks, cached: Settings, opened: Opened, redis_url: str
+) -> None:
+    pipeline.put(rows(0, 30))
+    sinks.catch_up(cached)
+    with redis.Redis.from_url(redis_url) as client:
+        client.flushdb()
+    sinks.catch_up(cached)
+    pipeline.assert_shown(opened(cached, "cache"))
+
+
+def test_h80_an_idle_store_s_lsn_moves_and_a_new_store_claims_it_only_at_the_end(
+    pipeline: HandMadeLog, sinks: Sinks, cached: Settings, opened: Opened
+) -> None:
+    pipeline.put(rows(0, 30))
+    early = pipeline.progress()
+    pipeline.put(rows(30, 2000))
+    marks: list[int] = []
+    settings = cached.model_copy(update={"spark": cached.spark.model_copy(update={"max_offsets_per_trigger": 200})})
+    with sinks.running(settings) as running:
+        store = opened(cached, "cache")
+
+        def seen() -> bool:
+            mark = store.watermarks.read()
+            marks.append(mark.lsn if mark is not None else 0)
+            return len(pipeline.shown(store)) == 2000 and marks[-1] == early
+
+        running.until(seen)
+        assert set(marks) <= {0, early}
+        idle = pipeline.progress(pipeline.lsn + 4096)
+        running.until(lambda: (mark := store.watermarks.read()) is not None and mark.lsn == idle)
+
+
+def test_a_table_added_to_the_pipeline_is_picked_up(
+    pipeline: HandMadeLog, sinks: Sinks, cached: Settings, opened: Opened
+) -> None:
+    pipeline.put(rows(0, 5))
+    with sinks.running(cached) as running:
+        store = opened(cached, "cache")
+        running.until(lambda: len(pipeline.shown(store)) == 5)
+        shape = orders_schema(pipeline.name, "customers")
+        pipeline.admin.create([pipeline.spec(shape.topic)])
+        pipeline.add_shape(shape)
+        pipeline.note_topics()
+        pipeline.put(rows(0, 7), table="customers")
+        running.until(lambda: len(pipeline.shown(store, "customers")) == 7)
+
+
+def test_a_store_that_goes_away_is_waited_for_and_holds_nobody_else(pipeline: HandMadeLog, sinks: Sinks) -> None:
+    settings, stores = two_stores(pipeline)
+    with sinks.running(settings, connect=connecting(stores)) as running:
+        pipeline.put(rows(0, 10))
+        running.until(lambda: all(pipeline.shown(store.memory.open()) for store in stores.values()))
+        stores["left"].away = True
+        pipeline.put(rows(10, 20))
+        running.until(lambda: len(pipeline.shown(stores["right"].memory.open())) == 20)
+        tried = stores["left"].calls
+        running.until(lambda: stores["left"].calls > tried + 3)
+        stores["left"].away = False
+        running.until(lambda: len(pipeline.shown(stores["left"].memory.open())) == 20)
+
+
+def test_no_store_to_be_reached_is_a_refusal_and_one_of_two_is_waited_for(pipeline: HandMadeLog, sinks: Sinks) -> None:
+    settings, stores = two_stores(pipeline)
+    stores["left"].away = stores["right"].away = True
+    with pytest.raises(SinkError, match="away"):
+        sinks.catch_up(settings, connect=connecting(stores))
+    stores["right"].away = False
+    pipeline.put(rows(0, 10))
+    with sinks.running(settings, connect=connecting(stores)) as running:
+        running.until(lambda: len(pipeline.shown(stores["right"].memory.open())) == 10)
+        stores["left"].away = False
+        running.until(lambda: len(pipeline.shown(stores["left"].memory.open())) == 10)
+
+
+def test_a_stalled_store_of_a_shared_query_holds_only_itself(
+    pipeline: HandMadeLog, sinks: Sinks, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="spark")
+    settings, stores = two_stores(pipeline, fan_out=True)
+    with sinks.running(settings, connect=connecting(stores)) as running:
+        pipeline.put(rows(0, 10))
+        running.until(lambda: "stores_share_a_query" in caplog.messages)
+        stores["left"].free.clear()
+        count = 10
+        while "sink_left_shared_query" not in caplog.messages:
+            pipeline.put(rows(count, count + 5))
+            count += 5
+            running.until(partial(_shows, pipeline, stores["right"], count - 5))
+        pipeline.put(rows(count, count + 5))
+        running.until(lambda: pipeline.shown(stores["right"].memory.open()) == pipeline.rows["orders"])
+        assert pipeline.shown(stores["left"].memory.open()) != pipeline.rows["orders"]
+        stores["left"].free.set()
+        running.until(lambda: pipeline.shown(stores["left"].memory.open()) == pipeline.rows["orders"])
+
+
+def test_stores_of_a_shared_query_go_on_each_from_its_own_place(
+    pipeline: HandMadeLog, sinks: Sinks, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="spark")
+    settings, stores = two_stores(pipeline, fan_out=True)
+    pipeline.put(rows(0, 10))
+    sinks.catch_up(settings, connect=connecting(stores))
+    stores["left"].memory.rows.clear()
+    stores["left"].memory.notes.clear()
+    with sinks.running(settings, connect=connecting(stores)) as running:
+        running.until(lambda: "stores_share_a_query" in caplog.messages)
+        pipeline.put(rows(5, 30, "changed"))
+        for store in stores.values():
+            running.until(partial(_shows_all, pipeline, store))
+
+
+def _shows(pipeline: HandMadeLog, store: FaultyStore, count: int) -> bool:
+    return len(pipeline.shown(store.memory.open())) >= count
+
+
+def _shows_all(pipeline: HandMadeLog, store: FaultyStore) -> bool:
+    return pipeline.shown(store.memory.open()) == pipeline.rows["orders"]

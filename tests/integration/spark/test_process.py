@@ -1,0 +1,153 @@
+"""``cdc sink`` as a process: how it ends, and what is left when it is killed."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyspark
+import pytest
+
+from cdc.crash import CRASH_EXIT
+from cdc.errors import Exit
+from cdc.settings import Settings
+from cdc.stack.jars import class_path
+from cdc.stack.java import java_home
+from sinks.port import OpenSink
+from spark.stop import STOP_FILE
+from tests.conftest import RunCdc, Spawn, Spawned
+from tests.integration.spark.conftest import Sinks
+from tests.integration.spark.family import Process, below
+from tests.integration.spark.handmade import HandMadeLog
+from tests.waiting import wait_until
+
+Opened = Callable[[Settings, str], OpenSink]
+START_S = 240.0
+
+
+class Job:
+    """A pipeline with a cache, its settings in a file."""
+
+    def __init__(self, pipeline: HandMadeLog, redis_url: str, folder: Path) -> None:
+        self.pipeline = pipeline
+        self.folder = folder
+        self._sinks = {"cache": {"kind": "redis", "url": redis_url}}
+        self._checkpoint = str(folder / "checkpoints")
+        self.config = self.write()
+        self.settings = pipeline.settings(self._sinks, checkpoint=self._checkpoint)
+
+    def write(self, **spark: Any) -> Path:
+        path = self.folder / "cdc.toml"
+        path.write_text(self.pipeline.toml(self._sinks, checkpoint=self._checkpoint, **spark), encoding="utf-8")
+        return path
+
+
+@pytest.fixture
+def job(pipeline: HandMadeLog, redis_url: str, tmp_path: Path) -> Job:
+    return Job(pipeline, redis_url, tmp_path)
+
+
+def rows(first: int, last: int, status: str = "new") -> list[dict[str, Any]]:
+    return [{"id": n, "status": status, "total": "1.00"} for n in range(first, last)]
+
+
+def events(program: Spawned) -> list[str]:
+    """The names of the events that a program logged; anything on stderr that is no log line is an error."""
+    return [orjson.loads(line)["event"] for line in program.stderr.splitlines()]
+
+
+def assert_gone(family: list[Process]) -> None:
+    """No JVM and no Python worker outlives its driver."""
+    assert family, "there were some"
+    wait_until(lambda: not any(process.runs() for process in family), 60)
+
+
+def test_a_stop_in_the_middle_of_a_backlog_is_clean_and_the_next_run_ends_it(
+    job: Job, spawn: Spawn, sinks: Sinks, opened: Opened
+) -> None:
+    job.write(max_offsets_per_trigger=500, driver_batch_rows=200)
+    job.pipeline.put(rows(0, 20_000))
+    program = spawn("cdc", "--config", job.config, "sink")
+    store = opened(job.settings, "cache")
+    wait_until(lambda: job.pipeline.shown(store), START_S, lambda: program.stderr)
+    family = below(program.process.pid)
+    assert program.terminate(60) == Exit.OK, program.stderr
+    assert set(events(program)[-2:]) == {"stopping", "batch_applied"}, "the batch in hand is finished"
+    assert program.stdout == ""
+    assert 0 < len(job.pipeline.shown(store)) < 20_000
+    assert_gone(family)
+    sinks.catch_up(job.settings)
+    job.pipeline.assert_shown(store)
+
+
+def test_h1_killed_between_data_and_watermark_the_batch_comes_again(
+    job: Job, spawn: Spawn, sinks: Sinks, opened: Opened
+) -> None:
+    job.write(max_offsets_per_trigger=400)
+    job.pipeline.put(rows(0, 600, "old"))
+    job.pipeline.put(rows(0, 600, "new"))
+    job.pipeline.put([{"id": n} for n in range(0, 600, 3)])
+    job.pipeline.put_raw(b'{"id":1}', b"{", job.pipeline.headers())
+    lsn = job.pipeline.progress()
+    program = spawn("cdc", "--config", job.config, "sink", env={"CDC_CRASH_AT": "sink_after_letters:2"})
+    assert program.wait(START_S) == CRASH_EXIT, program.stderr
+    sinks.catch_up(job.settings)
+    store = opened(job.settings, "cache")
+    job.pipeline.assert_shown(store)
+    watermark = store.watermarks.read()
+    assert watermark is not None and (watermark.lsn, watermark.offsets) == (lsn, job.pipeline.offsets())
+
+
+def test_h1_a_sigkill_leaves_no_process_and_nothing_wrong(job: Job, spawn: Spawn, sinks: Sinks, opened: Opened) -> None:
+    job.write(max_offsets_per_trigger=300)
+    job.pipeline.put(rows(0, 5000))
+    program = spawn("cdc", "--config", job.config, "sink")
+    store = opened(job.settings, "cache")
+    wait_until(lambda: job.pipeline.shown(store), START_S, lambda: program.stderr)
+    family = below(program.process.pid)
+    program.kill()
+    assert_gone(family)
+    sinks.catch_up(job.settings)
+    job.pipeline.assert_shown(store)
+
+
+def test_refusals_are_a_sentence_before_spark_starts(job: Job, run_cdc: RunCdc, tmp_path: Path) -> None:
+    unknown = run_cdc("--config", job.config, "sink", "cahce")
+    assert unknown.returncode == Exit.USAGE
+    assert unknown.stderr == "error: there is no sink cahce\nhint: did you mean cache?\n"
+    text = job.config.read_text(encoding="utf-8")
+    nowhere = tmp_path / "nowhere.toml"
+    nowhere.write_text(re.sub(r"redis://127.0.0.1:\d+", "redis://127.0.0.1:1", text), encoding="utf-8")
+    away = run_cdc("--config", nowhere, "sink")
+    assert away.returncode == Exit.UNAVAILABLE
+    assert "error: " in away.stderr and "hint: " in away.stderr and "Traceback" not in away.stderr
+    no_kafka = tmp_path / "nokafka.toml"
+    no_kafka.write_text(text.replace(job.pipeline.bootstrap_servers, "127.0.0.1:1"), encoding="utf-8")
+    silent = run_cdc("--config", no_kafka, "sink")
+    assert silent.returncode == Exit.UNAVAILABLE
+    assert "127.0.0.1:1" in silent.stderr
+
+
+def test_spark_submit_runs_the_same_application_until_the_file_spark_stop(
+    job: Job, spawn: Spawn, opened: Opened
+) -> None:
+    job.pipeline.put(rows(0, 500))
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    jars = ",".join(str(jar) for jar in class_path("spark-kafka").glob("*.jar"))
+    script = Path(__file__).parents[3] / "spark" / "jobs" / "sink.py"
+    program = spawn(
+        submit, "--master", "local[2]", "--jars", jars, script, "--config", job.config, "cache",
+        env={"JAVA_HOME": str(java_home()), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+    )  # fmt: skip
+    store = opened(job.settings, "cache")
+    wait_until(lambda: len(job.pipeline.shown(store)) == 500, START_S, lambda: program.stderr)
+    stop = job.folder / "checkpoints" / STOP_FILE
+    stop.touch()
+    assert program.wait(60) == Exit.OK, program.stderr
+    assert not stop.exists()
+    assert "StackOverflowError" not in program.stderr and "Traceback" not in program.stderr

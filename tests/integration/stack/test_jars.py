@@ -1,0 +1,129 @@
+"""Jars: checked against the lock, fetched anew when spoilt, named when they cannot be had. No network: a folder
+serves as the repository, through the same setting that names a company's mirror."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import threading
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cdc.stack import jars
+from cdc.stack.ivy import Coordinate
+from cdc.stack.jars import DownloadError, Jar, JarSet
+from cdc.stack.java import java_home
+
+_SETTINGS = """
+<ivysettings><settings defaultResolver="here"/><resolvers><filesystem name="here" m2compatible="true">
+<artifact pattern="{root}/[organisation]/[module]/[revision]/[artifact]-[revision](-[classifier]).[ext]"/>
+</filesystem></resolvers></ivysettings>
+"""
+
+Publish = Callable[..., Jar]
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """Ivy's settings for a repository in a folder."""
+    settings = tmp_path / "ivysettings.xml"
+    settings.write_text(_SETTINGS.format(root=tmp_path / "repository"), encoding="utf-8")
+    return settings
+
+
+@pytest.fixture
+def publish(tmp_path: Path) -> Publish:
+    """Put a small jar into the repository; returns its lock entry."""
+
+    def put(module: str, content: str = "x", classifier: str = "") -> Jar:
+        coordinate = Coordinate("org.example", module, "1.0", classifier)
+        path = tmp_path / "repository" / "org" / "example" / module / "1.0" / coordinate.file_name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("content", content)
+        data = path.read_bytes()
+        return Jar(coordinate, len(data), hashlib.sha256(data).hexdigest())
+
+    return put
+
+
+def test_a_set_is_fetched_once_and_checked(publish: Publish, repository: Path, tmp_path: Path) -> None:
+    one = JarSet("small", (publish("a"), publish("b"), publish("b", "y", "linux-x86_64")))
+    seen: list[tuple[str, int, int]] = []
+    place = jars.resolve(
+        [one], cache=tmp_path / "cache", repository=repository, progress=lambda *now: seen.append(now)
+    )["small"]
+    assert sorted(path.name for path in place.glob("*.jar")) == ["a-1.0.jar", "b-1.0-linux-x86_64.jar", "b-1.0.jar"]
+    assert seen[-1] == ("small", one.size_bytes, one.size_bytes)
+    seen.clear()
+    assert jars.resolve(
+        [one], cache=tmp_path / "cache", repository=repository, progress=lambda *now: seen.append(now)
+    ) == {"small": place}
+    assert seen == [], "a second run fetches nothing"
+
+
+def test_a_wrong_checksum_is_named_and_nothing_gets_onto_the_class_path(
+    publish: Publish, repository: Path, tmp_path: Path
+) -> None:
+    right, wrong = publish("right"), publish("wrong")
+    spoilt = JarSet("small", (right, Jar(wrong.coordinate, wrong.size_bytes, "0" * 64)))
+    with pytest.raises(DownloadError, match=r"org\.example:wrong:1\.0 arrived with SHA-256 .*, the lock says 0000"):
+        jars.resolve([spoilt], cache=tmp_path / "cache", repository=repository)
+    assert list((tmp_path / "cache").rglob("set/*.jar")) == []
+
+
+def test_a_jar_that_cannot_be_had_is_named(publish: Publish, repository: Path, tmp_path: Path) -> None:
+    missing = Jar(Coordinate("org.example", "absent", "1.0"), 10, "0" * 64)
+    with pytest.raises(DownloadError, match=r"org\.example:absent:1\.0 could not be downloaded") as caught:
+        jars.resolve([JarSet("small", (publish("a"), missing))], cache=tmp_path / "cache", repository=repository)
+    assert "CDC_IVY_SETTINGS" in caught.value.hint
+
+
+def test_a_jar_spoilt_in_the_cache_is_fetched_anew(publish: Publish, repository: Path, tmp_path: Path) -> None:
+    one = JarSet("small", (publish("a"),))
+    place = jars.resolve([one], cache=tmp_path / "cache", repository=repository)["small"]
+    good = (place / "a-1.0.jar").read_bytes()
+    (place / "a-1.0.jar").write_bytes(bytes(len(good)))
+    jars.resolve([one], cache=tmp_path / "cache", repository=repository)
+    assert (place / "a-1.0.jar").read_bytes() == good
+
+
+def test_a_second_process_waits_for_the_first(publish: Publish, repository: Path, tmp_path: Path) -> None:
+    one = JarSet("small", (publish("a"),))
+    results: list[Path] = []
+    threads = [
+        threading.Thread(
+            target=lambda: results.append(jars.resolve([one], cache=tmp_path / "cache", repository=repository)["small"])
+        )
+        for _ in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(results) == 3
+    assert len(set(results)) == 1
+
+
+def test_the_committed_lock_is_what_the_cache_holds() -> None:
+    wanted = [jar_set for name, jar_set in jars.locked().items() if name in jars.ALWAYS]
+    for jar_set in wanted:
+        place = jars.class_path(jar_set.name)
+        for jar in jar_set.jars:
+            path = place / jar.coordinate.file_name
+            assert hashlib.sha256(path.read_bytes()).hexdigest() == jar.sha256, jar.coordinate
+
+
+def test_java_home_drops_the_module_that_the_runtime_lacks(tmp_path: Path) -> None:
+    java = java_home(tmp_path / "java home") / "bin" / "java"
+    asked = subprocess.run(
+        [java, "--add-modules=jdk.incubator.vector", "-Dx=a b", "-XshowSettings:properties", "-version"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert asked.returncode == 0, asked.stderr
+    assert "x = a b" in asked.stderr

@@ -1,0 +1,192 @@
+"""Each check of the source: what it says, and the fix that it names."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cdc.checks.facts import (
+    PublicationFacts,
+    ServerFacts,
+    SlotFacts,
+    SourceFacts,
+    TableFacts,
+    TransactionFacts,
+)
+from cdc.checks.finding import Finding, Level, exit_code
+from cdc.checks.postgres import check_source
+from cdc.errors import Exit
+from cdc.schema import Identity
+from cdc.settings import Settings, parse
+from cdc.state import SlotState
+from cdc.topic import TableName
+
+SETTINGS: Settings = parse(
+    {
+        "name": "shop",
+        "source": {"dsn": "host=127.0.0.1 dbname=app", "tables": ["public.*"]},
+        "log": {"bootstrap_servers": "127.0.0.1:9092"},
+    }
+)
+SERVER = ServerFacts(
+    version=180004,
+    version_text="18.4",
+    database="app",
+    database_oid=16384,
+    role="cdc",
+    can_replicate=True,
+    in_recovery=False,
+    encoding="UTF8",
+    wal_level="logical",
+    system_identifier="7",
+    timeline=1,
+    wal_lsn=1000,
+    slots_max=10,
+    slots_used=1,
+    senders_max=10,
+    senders_used=0,
+    max_slot_wal_keep_bytes=2**30,
+    synchronous_standby_names="",
+)
+SLOT = SlotFacts(
+    slot="cdc_shop",
+    plugin="pgoutput",
+    database="app",
+    active_pid=None,
+    wal_status="reserved",
+    restart_lsn=1,
+    confirmed_flush_lsn=1,
+    retained_bytes=1,
+    safe_wal_bytes=None,
+    invalidation_reason=None,
+)
+KNOWN = SlotState(
+    epoch=1,
+    system_identifier="7",
+    timeline=1,
+    database="app",
+    database_oid=16384,
+    slot="cdc_shop",
+    publication="cdc_shop",
+    consistent_point=1,
+)
+ORDERS = TableFacts(
+    table=TableName("public", "orders"), topic="shop.public.orders", identity=Identity.DEFAULT, key=("id",)
+)
+PUBLICATION = PublicationFacts(
+    publication="cdc_shop",
+    operations=frozenset({"insert", "update", "delete", "truncate"}),
+    via_root=True,
+    tables=frozenset({ORDERS.table}),
+)
+FACTS = SourceFacts(server=SERVER, slot=None, publication=None, tables=(ORDERS,))
+RUNNING = replace(FACTS, slot=SLOT, publication=PUBLICATION)
+
+
+def findings(facts: SourceFacts, known: SlotState | None = None) -> list[Finding]:
+    return list(check_source(facts, SETTINGS, known))
+
+
+def bad(facts: SourceFacts, known: SlotState | None = None) -> list[Finding]:
+    return [f for f in findings(facts, known) if f.level is not Level.OK]
+
+
+def test_a_server_that_is_ready_has_nothing_to_mend() -> None:
+    assert bad(FACTS) == []
+    assert bad(RUNNING, KNOWN) == []
+    assert bad(replace(RUNNING, slot=replace(SLOT, active_pid=7)), KNOWN) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "level", "message", "fix"),
+    [
+        ({"version": 130020, "version_text": "13.20"}, "fail", "older than 14", "upgrade"),
+        ({"version": 150012, "version_text": "15.12"}, "warn", "can lose changes", "15.13"),
+        ({"in_recovery": True}, "fail", "standby", "primary"),
+        ({"wal_level": "replica"}, "fail", "wal_level is replica", "alter system set wal_level = 'logical';"),
+        ({"can_replicate": False, "role": 'c"x'}, "fail", "may not replicate", 'alter role "c""x" replication;'),
+        ({"encoding": "LATIN1"}, "warn", "LATIN1", "UTF8"),
+        ({"encoding": "SQL_ASCII"}, "fail", "SQL_ASCII", "UTF8"),
+        ({"slots_used": 10}, "fail", "all 10 replication slots", "max_replication_slots = 12"),
+        ({"senders_used": 10}, "fail", "all 10 walsenders", "max_wal_senders = 12"),
+        ({"max_slot_wal_keep_bytes": None}, "warn", "max_slot_wal_keep_size is -1", "max_slot_wal_keep_size = '50GB'"),
+    ],
+)
+def test_h54_each_setting_of_the_server(change: dict[str, Any], level: str, message: str, fix: str) -> None:
+    (found,) = bad(replace(FACTS, server=replace(SERVER, **change)))
+    assert (found.level, found.part) == (Level(level), "postgres")
+    assert message in found.message
+    assert fix in found.fix
+
+
+def test_h17_a_star_in_synchronous_standby_names_makes_commits_wait() -> None:
+    (found,) = bad(replace(FACTS, server=replace(SERVER, synchronous_standby_names="ANY 1 (*)")))
+    assert (found.check, found.level) == ("synchronous_names", Level.WARN)
+
+
+@pytest.mark.parametrize("change", [{"system_identifier": "8"}, {"timeline": 2}, {"database_oid": 5}])
+def test_h5_h6_another_system_behind_the_same_dsn_is_refused(change: dict[str, Any]) -> None:
+    found = bad(replace(RUNNING, server=replace(SERVER, **change)), KNOWN)
+    assert [f.check for f in found] == ["identity"]
+    assert exit_code(found) is Exit.IDENTITY
+
+
+@pytest.mark.parametrize(
+    ("slot", "known", "message", "exit_"),
+    [
+        (None, KNOWN, "is gone", Exit.SLOT),
+        (replace(SLOT, wal_status="lost"), KNOWN, "gave up the slot", Exit.SLOT),
+        (replace(SLOT, invalidation_reason="idle_timeout"), KNOWN, "idle_timeout", Exit.SLOT),
+        (replace(SLOT, plugin="test_decoding"), KNOWN, "exists for test_decoding", Exit.SLOT),
+        (replace(SLOT, database="other"), KNOWN, "in other", Exit.SLOT),
+        (SLOT, None, "did not make it", Exit.SLOT),
+        (replace(SLOT, active_pid=99), None, "in use by process 99", Exit.ACTIVE),
+    ],
+)
+def test_h53_each_state_of_a_slot_that_cannot_serve(
+    slot: SlotFacts | None, known: SlotState | None, message: str, exit_: Exit
+) -> None:
+    found = [f for f in bad(replace(RUNNING, slot=slot), known) if f.check == "slot"]
+    assert len(found) == 1
+    assert message in found[0].message
+    assert found[0].fix
+    assert exit_code(found) is exit_
+
+
+def test_h24_transactions_that_slot_creation_would_wait_for_are_named() -> None:
+    held = (
+        TransactionFacts(pid=7, name="psql", role="app", age_s=600),
+        TransactionFacts(pid=None, name="it's", role="app", age_s=6000),
+    )
+    found = bad(replace(FACTS, transactions=held))
+    assert [f.fix for f in found] == ["select pg_terminate_backend(7);", "rollback prepared 'it''s';"]
+    assert all("cdc snapshot would wait for it" in f.message for f in found)
+
+
+def test_h42_problems_of_a_table_are_failures_with_their_sql() -> None:
+    problem = ("public.orders has no key, and a compacted topic needs one", "alter table ...;")
+    (found,) = bad(replace(FACTS, tables=(replace(ORDERS, problems=(problem,)),)))
+    assert (found.level, found.message, found.fix) == (Level.FAIL, *problem)
+
+
+def test_h36_generated_columns_that_stay_out_are_said_aloud() -> None:
+    said = [f.message for f in findings(replace(FACTS, tables=(replace(ORDERS, generated=("total",)),)))]
+    assert any("generated columns stay out: total" in message for message in said)
+
+
+def test_the_publication_is_compared_with_the_settings() -> None:
+    other = TableName("public", "Other")
+    held = replace(PUBLICATION, tables=frozenset({other}), operations=frozenset({"insert", "update", "delete"}))
+    found = {f.fix: f.level for f in bad(replace(RUNNING, publication=held), KNOWN)}
+    assert found == {
+        "alter publication \"cdc_shop\" set (publish = 'insert, update, delete, truncate');": Level.FAIL,
+        'alter publication "cdc_shop" add table "public"."orders";': Level.FAIL,
+        'alter publication "cdc_shop" drop table "public"."Other";': Level.WARN,
+    }
+
+
+def test_h52_a_publication_that_went_away_under_its_slot_is_no_small_thing() -> None:
+    (found,) = bad(replace(RUNNING, publication=None), KNOWN)
+    assert (found.check, found.exit) == ("publication", Exit.SLOT)

@@ -1,0 +1,202 @@
+"""All checks together: a part that does not answer hides no other, and the settings file is looked at first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdc.checks.facts import LogFacts, SourceFacts, StoreFacts, TopicFault
+from cdc.checks.finding import Level, exit_code
+from cdc.checks.preflight import preflight
+from cdc.checks.secrecy import check_settings
+from cdc.errors import ConfigError, Exit, LogError, SinkError, SourceError
+from cdc.settings import Settings, parse
+from cdc.state import SlotState, TopicsState
+from tests.unit.cdc.checks.test_postgres import FACTS
+
+HEALTHY_LOG = LogFacts(cluster_id="c", present=("shop.state",), missing=("shop.public.orders",))
+
+
+def settings(sinks: dict[str, Any] | None = None, **source: Any) -> Settings:
+    return parse(
+        {
+            "name": "shop",
+            "source": {"dsn": "host=127.0.0.1 dbname=app", "tables": ["public.*"], **source},
+            "log": {"bootstrap_servers": "127.0.0.1:9092"},
+            "sinks": {"cache": {"kind": "redis", "url": "redis://127.0.0.1"}} if sinks is None else sinks,
+        }
+    )
+
+
+def fails(error: Exception) -> Callable[[], Any]:
+    def raises() -> Any:
+        raise error
+
+    return raises
+
+
+class Probes:
+    """Answers, or raises."""
+
+    def __init__(self, **answers: Callable[[], Any]) -> None:
+        self._answers = answers
+
+    def _answer(self, part: str, otherwise: Any) -> Any:
+        return self._answers[part]() if part in self._answers else otherwise
+
+    def state(self) -> tuple[TopicsState | None, SlotState | None]:
+        state: tuple[TopicsState | None, SlotState | None] = self._answer("state", (None, None))
+        return state
+
+    def source(self) -> SourceFacts:
+        facts: SourceFacts = self._answer("source", FACTS)
+        return facts
+
+    def log(self, topics: list[str], known: TopicsState | None) -> LogFacts:
+        facts: LogFacts = self._answer("log", HEALTHY_LOG)
+        return facts
+
+    def store(self, sink: str) -> StoreFacts:
+        facts: StoreFacts = self._answer("store", StoreFacts(product="Valkey", version="9.1.2"))
+        return facts
+
+
+def test_a_healthy_pipeline_passes() -> None:
+    found = list(preflight(settings(), Probes()))
+    assert {f.level for f in found} == {Level.OK}
+    assert list(dict.fromkeys(f.part for f in found)) == ["settings", "postgres", "kafka", "cache"]
+
+
+def test_each_part_that_does_not_answer_is_one_failure_and_hides_no_other() -> None:
+    down = Probes(
+        source=fails(SourceError("no Postgres", hint="start it")),
+        state=fails(LogError("no Kafka", hint="start it")),
+        store=fails(SinkError("no Redis", hint="start it")),
+    )
+    found = [f for f in preflight(settings(), down) if f.level is Level.FAIL]
+    assert [(f.part, f.message) for f in found] == [
+        ("postgres", "no Postgres"),
+        ("kafka", "no Kafka"),
+        ("cache", "no Redis"),
+    ]
+    assert exit_code(found) is Exit.UNAVAILABLE
+
+
+def test_the_first_failure_gives_the_exit_code() -> None:
+    found = list(
+        preflight(settings(), Probes(source=fails(ConfigError("wrong password")), store=fails(SinkError("down"))))
+    )
+    assert exit_code(found) is Exit.CONFIG
+    assert [f.document()["exit"] for f in found if f.level is Level.FAIL] == [78, 69]
+
+
+@pytest.mark.parametrize(("fatal", "level"), [(True, Level.FAIL), (False, Level.WARN)])
+def test_h62_a_topic_with_another_policy_is_refused(fatal: bool, level: Level) -> None:
+    fault = TopicFault("the topic x has cleanup.policy=delete, which must be compact", "kafka-configs ...", fatal)
+    log = LogFacts(cluster_id="c", present=("x",), missing=(), faults=(fault,))
+    found = [f for f in preflight(settings(), Probes(log=lambda: log)) if f.check == "topic"]
+    assert [(f.level, f.fix) for f in found] == [(level, "kafka-configs ...")]
+    assert exit_code(found) is (Exit.TOPIC if fatal else Exit.OK)
+
+
+def test_h61_a_topic_that_is_gone_after_init_is_refused() -> None:
+    known = TopicsState(cluster_id="c")
+    found = list(preflight(settings(), Probes(state=lambda: (known, None))))
+    assert [f.message for f in found if f.level is Level.FAIL] == ["topics are missing: shop.public.orders"]
+
+
+@pytest.mark.parametrize(
+    ("notes", "level"),
+    [
+        ({"maxmemory": "1000", "maxmemory_policy": "allkeys-lru"}, Level.WARN),
+        ({"maxmemory": "1000", "maxmemory_policy": "noeviction"}, Level.OK),
+        ({"maxmemory": "0", "maxmemory_policy": "allkeys-lru"}, Level.OK),
+    ],
+)
+def test_h66_a_cache_that_evicts_is_warned_of(notes: dict[str, str], level: Level) -> None:
+    facts = StoreFacts(product="Redis", version="7.2.0", notes=notes)
+    found = [f for f in preflight(settings(), Probes(store=lambda: facts)) if f.check == "eviction"]
+    assert [f.level for f in found] == [level]
+
+
+def test_an_old_store_is_refused() -> None:
+    sinks = {"search": {"kind": "opensearch", "url": "http://127.0.0.1:9200"}}
+    facts = StoreFacts(product="Elasticsearch", version="6.8.1", notes={"health": "red"})
+    found = [f for f in preflight(settings(sinks), Probes(store=lambda: facts)) if f.level is Level.FAIL]
+    assert [f.check for f in found] == ["version", "health"]
+
+
+def test_a_secret_that_is_not_there_or_lies_open_is_named_and_never_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_file = tmp_path / "pw"
+    open_file.write_text("canary")
+    open_file.chmod(0o644)
+    monkeypatch.delenv("CDC_NOT_SET", raising=False)
+    sinks = {"cache": {"kind": "redis", "url": "redis://127.0.0.1", "password": "env:CDC_NOT_SET"}}
+    found = list(check_settings(settings(sinks, password=f"file:{open_file}")))
+    assert [(f.level, f.fix) for f in found] == [
+        (Level.WARN, f"chmod 600 {open_file}"),
+        (Level.FAIL, "export CDC_NOT_SET=... first"),
+    ]
+    assert "canary" not in str(found)
+    open_file.chmod(0o600)
+    assert [f.level for f in check_settings(settings(password=f"file:{open_file}"))] == [Level.OK]
+
+
+@pytest.mark.parametrize(
+    ("source", "sinks"),
+    [
+        ({"dsn": "host=127.0.0.1 password=canary"}, {}),
+        ({"dsn": "postgresql://cdc:canary@127.0.0.1/app"}, {}),
+        ({}, {"cache": {"kind": "redis", "url": "redis://:canary@127.0.0.1"}}),
+        ({}, {"sql": {"kind": "sql", "url": "postgresql+psycopg://u:canary@127.0.0.1/x"}}),
+    ],
+)
+def test_a_password_in_a_connection_string_is_warned_of(source: dict[str, Any], sinks: dict[str, Any]) -> None:
+    (found,) = check_settings(settings(sinks, **source))
+    assert (found.level, found.check) == (Level.WARN, "password")
+    assert "canary" not in str(found)
+
+
+@pytest.mark.parametrize(
+    ("source", "sinks", "warned"),
+    [
+        ({"dsn": "host=db.example.org dbname=app"}, {}, True),
+        ({"dsn": "host=db.example.org dbname=app sslmode=require"}, {}, True),
+        ({"dsn": "host=db.example.org dbname=app sslmode=verify-full"}, {}, False),
+        ({"dsn": "postgresql://db.example.org/app?sslmode=verify-full"}, {}, False),
+        ({"dsn": "host=/run/postgresql dbname=app"}, {}, False),
+        ({}, {"search": {"kind": "opensearch", "url": "http://search.example.org:9200"}}, True),
+        ({}, {"search": {"kind": "opensearch", "url": "https://search.example.org:9200"}}, False),
+        ({}, {"cache": {"kind": "redis", "url": "redis://10.0.0.7"}}, True),
+        ({}, {"cache": {"kind": "redis", "url": "rediss://10.0.0.7"}}, False),
+        ({}, {"cache": {"kind": "redis", "url": "redis://[::1]:6379"}}, False),
+    ],
+)
+def test_plain_connections_to_other_machines_are_warned_of(
+    source: dict[str, Any], sinks: dict[str, Any], warned: bool
+) -> None:
+    assert any(f.check == "plain" for f in check_settings(settings(sinks, **source))) is warned
+
+
+def test_records_that_go_to_another_machine_in_the_clear_are_warned_of() -> None:
+    document = {
+        "name": "shop",
+        "source": {"dsn": "host=127.0.0.1", "tables": ["a.b"]},
+        "log": {"bootstrap_servers": "127.0.0.1:9092,kafka.example.org:9092"},
+    }
+    (found,) = check_settings(parse(document))
+    assert "kafka.example.org" in found.message
+    document["log"] = {**document["log"], "client": {"security.protocol": "sasl_ssl"}}  # type: ignore[dict-item]
+    assert [f.level for f in check_settings(parse(document))] == [Level.OK]
+
+
+def test_two_sinks_in_one_place_are_refused() -> None:
+    same = {"kind": "redis", "url": "redis://127.0.0.1/0"}
+    (found,) = check_settings(settings({"one": same, "two": same}))
+    assert (found.level, found.check) == (Level.FAIL, "shared_store")
+    assert [f.level for f in check_settings(settings({"one": same, "two": {**same, "prefix": "b"}}))] == [Level.OK]

@@ -1,0 +1,109 @@
+"""Each connector's order as positions."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdc.debezium.order import Unordered, position_of
+from cdc.position import CHUNK_SEQ, SNAPSHOT_SEQ, Position
+
+
+def binlog(file: int, offset: int, row: int = 0, snapshot: str = "false") -> dict[str, Any]:
+    name = f"mysql-bin.{file:06d}"
+    return {"connector": "mysql", "file": name, "pos": offset, "row": row, "snapshot": snapshot}
+
+
+def mongodb(seconds: int, ordinal: int) -> dict[str, Any]:
+    return {"connector": "mongodb", "ts_ms": seconds * 1000, "ord": ordinal, "snapshot": "false"}
+
+
+def sqlserver(file: int, block: int, slot: int, serial: int = 1) -> dict[str, Any]:
+    lsn = f"{file:08x}:{block:08x}:{slot:04x}"
+    return {"connector": "sqlserver", "commit_lsn": lsn, "change_lsn": lsn, "event_serial_no": serial}
+
+
+_binlog = st.tuples(st.integers(1, 2**21 - 1), st.integers(4, 2**32 - 1), st.integers(0, 100_000))
+_mongodb = st.tuples(st.integers(1, 2**32 - 1), st.integers(1, 2**21 - 1))
+_sqlserver = st.tuples(
+    st.integers(0, 2**24 - 1), st.integers(0, 2**29 - 1), st.integers(0, 2**16 - 1), st.integers(0, 60_000)
+)
+
+
+@given(_binlog, _binlog)
+def test_the_binlogs_order_is_kept(one: tuple[int, int, int], other: tuple[int, int, int]) -> None:
+    assert (position_of(binlog(*one), 1) < position_of(binlog(*other), 1)) == (one < other)
+
+
+@given(_mongodb, _mongodb)
+def test_the_oplogs_order_is_kept(one: tuple[int, int], other: tuple[int, int]) -> None:
+    assert (position_of(mongodb(*one), 1) < position_of(mongodb(*other), 1)) == (one < other)
+
+
+@given(st.integers(0, 2**53 - 1), st.integers(0, 2**53 - 1))
+def test_the_scns_order_is_kept(one: int, other: int) -> None:
+    def oracle(scn: int) -> dict[str, Any]:
+        return {"connector": "oracle", "commit_scn": str(scn), "scn": "1"}
+
+    assert (position_of(oracle(one), 1) < position_of(oracle(other), 1)) == (one < other)
+
+
+@given(_sqlserver, _sqlserver)
+def test_the_change_tables_order_is_kept(one: tuple[int, int, int, int], other: tuple[int, int, int, int]) -> None:
+    assert (position_of(sqlserver(*one), 1) < position_of(sqlserver(*other), 1)) == (one < other)
+
+
+@given(_binlog, _mongodb, _sqlserver)
+def test_every_position_fits_a_search_document(
+    b: tuple[int, int, int], m: tuple[int, int], s: tuple[int, int, int, int]
+) -> None:
+    for source in (binlog(*b), mongodb(*m), sqlserver(*s)):
+        position = position_of(source, 127)
+        assert 0 < position.document_version() < 2**63
+        assert Position.parse(position.text()) == position
+        assert position.streamed
+
+
+@given(_binlog, st.sampled_from(["first", "true", "last", "first_in_data_collection"]))
+def test_a_snapshot_row_lies_below_the_change_at_its_place_and_an_incremental_one_above(
+    place: tuple[int, int, int], marker: str
+) -> None:
+    file, offset, row = place
+    snapshot = position_of(binlog(file, offset, row, marker), 1)
+    change = position_of(binlog(file, offset, row), 1)
+    chunk = position_of(binlog(file, offset, row, "incremental"), 1)
+    assert (snapshot.tx_seq, chunk.tx_seq) == (SNAPSHOT_SEQ, CHUNK_SEQ)
+    assert snapshot < change < chunk
+    assert snapshot.document_version() < change.document_version() < chunk.document_version()
+
+
+def test_a_rac_names_one_scn_per_thread_of_which_the_first_counts() -> None:
+    source = {"connector": "oracle", "commit_scn": "2122190:1:0a00-2122188:2:0b00", "scn": "2122184"}
+    assert position_of(source, 1) == Position(1, 2122190 << 3, 1)
+
+
+def test_a_snapshot_row_of_oracle_stands_at_its_scn() -> None:
+    source = {"connector": "oracle", "scn": "2122184", "commit_scn": None, "snapshot": "true"}
+    assert position_of(source, 1) == Position(1, 2122184 << 3, SNAPSHOT_SEQ)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {},
+        {"connector": "db2"},
+        {"connector": "postgresql"},
+        {"connector": "postgresql", "sequence": "[]"},
+        {"connector": "mysql", "file": "", "pos": 4},
+        {"connector": "mysql", "file": "mysql-bin.9999999", "pos": 4},
+        {"connector": "mongodb"},
+        {"connector": "oracle", "scn": None},
+        {"connector": "oracle", "scn": str(2**60)},
+        {"connector": "sqlserver", "commit_lsn": "1:2"},
+        {"connector": "sqlserver", "commit_lsn": "ffffffff:00000000:0000"},
+    ],
+)
+def test_what_names_no_place_is_refused(source: dict[str, Any]) -> None:
+    with pytest.raises(Unordered):
+        position_of(source, 1)

@@ -1,0 +1,117 @@
+"""What may be acknowledged: never beyond what the broker surely holds, and always in the end."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdc.advance import BUSY_S, IDLE_S, QUICK_S, Advance
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["commit", "keepalive", "ack", "write"]), st.integers(1, 5), st.integers(0, 3)),
+    max_size=60,
+)
+
+
+@given(STEPS)
+def test_h1_h2_h3b_h79_position_never_passes_what_is_held(steps: list[tuple[str, int, int]]) -> None:
+    advance = Advance(100, now_s=0.0)
+    lsn, group, acked, now_s = 100, 0, 0, 0.0
+    marks: list[tuple[int, int]] = []
+    records: list[tuple[int, int]] = []
+    before = advance.position
+    for what, step, size in steps:
+        now_s += 0.3
+        match what:
+            case "commit":
+                lsn, group = lsn + 8 * step, group + size
+                advance.commit(lsn, group, rows=size)
+                marks.append((group, lsn))
+            case "keepalive":
+                lsn += 8 * step
+                advance.keepalive(lsn, group)
+                marks.append((group, lsn))
+            case "ack":
+                acked = min(group, acked + step)
+                advance.acked(acked)
+            case "write" if advance.due_s(now_s) == 0:
+                group += 1
+                records.append((group, advance.held))
+                advance.writing(group, size_bytes=100, now_s=now_s)
+        unacked = [at for number, at in marks if number > acked]
+        assert advance.held < min(unacked, default=1 << 62)
+        held_records = [at for number, at in records if number <= acked]
+        assert advance.position <= max(held_records, default=100)
+        assert advance.position >= before
+        before = advance.position
+
+
+@given(STEPS)
+def test_everything_is_acknowledged_in_the_end(steps: list[tuple[str, int, int]]) -> None:
+    advance = Advance(0, now_s=0.0)
+    lsn = group = 0
+    for what, step, size in steps:
+        lsn, group = lsn + 8 * step, group + size
+        if what == "commit":
+            advance.commit(lsn, group, rows=1)
+        else:
+            advance.keepalive(lsn, group)
+    now_s = 0.0
+    while not advance.settled:
+        now_s += BUSY_S
+        advance.acked(group)
+        if advance.due_s(now_s) == 0:
+            group += 1
+            advance.writing(group, size_bytes=10, now_s=now_s)
+    assert advance.position == lsn
+
+
+def test_h81_a_progress_record_has_to_be_held_before_the_position_moves() -> None:
+    advance = Advance(0, now_s=0.0)
+    advance.commit(80, group=1, rows=1)
+    advance.acked(1)
+    assert (advance.held, advance.position) == (80, 0)
+    advance.writing(2, size_bytes=10, now_s=0.0)
+    assert advance.position == 0
+    advance.acked(2)
+    assert advance.position == 80
+
+
+def test_h3_keepalive_waits_for_what_came_before_it() -> None:
+    advance = Advance(0, now_s=0.0)
+    advance.commit(80, group=1, rows=1)
+    advance.keepalive(400, group=1)
+    assert advance.held == 0
+    advance.acked(1)
+    assert advance.held == 400
+
+
+def test_progress_is_quick_when_little_happens_and_slower_under_load() -> None:
+    def due_s(rows: int, size_bytes: int = 100) -> float | None:
+        advance = Advance(0, now_s=-10.0)
+        advance.keepalive(8, group=0)
+        advance.acked(0)
+        advance.writing(1, size_bytes=size_bytes, now_s=0.0)
+        advance.acked(1)
+        if rows:
+            advance.commit(16, group=2, rows=rows)
+        else:
+            advance.keepalive(16, group=2)
+        advance.acked(2)
+        return advance.due_s(0.0)
+
+    assert due_s(rows=1) == QUICK_S
+    assert due_s(rows=5000) == BUSY_S
+    assert due_s(rows=0) == IDLE_S
+    assert due_s(rows=1, size_bytes=2_000_000) == 10.0
+
+
+def test_nothing_is_due_without_news_or_while_one_is_on_its_way() -> None:
+    advance = Advance(0, now_s=0.0)
+    assert advance.due_s(100.0) is None
+    advance.keepalive(8, group=0)
+    advance.acked(0)
+    assert advance.due_s(100.0) == 0
+    advance.writing(1, size_bytes=10, now_s=100.0)
+    assert advance.due_s(200.0) is None
+    assert not advance.settled

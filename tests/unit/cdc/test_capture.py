@@ -1,0 +1,231 @@
+"""The loop, on doubles of its ports and a clock that the test moves."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import orjson
+import pytest
+
+from cdc.capture import Session, Stop, keep_capturing
+from cdc.clock import ManualClock
+from cdc.errors import ActiveError, ConfigError, LogError, SourceError
+from cdc.metrics import CaptureFigures
+from cdc.ports import Batch, Record
+from cdc.progress import PROGRESS_KEY
+
+
+class Done(NamedTuple):
+    end_lsn: int
+    committed_us: int
+    rows: int
+
+
+@dataclass
+class FakeStream:
+    """Gives its batches one by one, then does what a test wants at its end."""
+
+    batches: deque[Batch]
+    at_end: Callable[[], None]
+    clock: ManualClock
+    received: int = 0
+    last_feedback_s: float = 0.0
+    acknowledged: list[int] = field(default_factory=list)
+    closed: bool = False
+
+    def read(self, timeout_s: float) -> Batch:
+        self.clock.advance(timeout_s or 0.001)
+        if self.batches:
+            return self.batches.popleft()
+        self.at_end()
+        return Batch([], None)
+
+    def acknowledge(self, lsn: int) -> None:
+        self.acknowledged.append(lsn)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@dataclass
+class FakeLog:
+    """Holds what is produced after ``delay`` calls of acked."""
+
+    clock: ManualClock
+    groups: list[list[Record]] = field(default_factory=list)
+    delay: int = 0
+    calls: int = 0
+    failure: LogError | None = None
+
+    def open(self, topic: str, next_offsets: Sequence[int]) -> int:
+        return 0
+
+    def produce(self, records: Sequence[Record]) -> int:
+        self.groups.append(list(records))
+        return len(self.groups)
+
+    @property
+    def newest(self) -> int:
+        return len(self.groups)
+
+    def acked(self, timeout_s: float = 0) -> int:
+        if self.failure is not None:
+            raise self.failure
+        self.calls += 1
+        self.clock.advance(timeout_s)
+        return len(self.groups) if self.calls > self.delay else 0
+
+    def offsets(self) -> dict[str, dict[int, int]]:
+        return {"s.public.t": {0: 7}, "s.progress": {0: 3}}
+
+    def ahead(self, lsn: int) -> dict[str, dict[int, str]]:
+        return {}
+
+    def progress(self) -> list[int]:
+        return [orjson.loads(r[2] or b"")["lsn"] for group in self.groups for r in group if r[1] == PROGRESS_KEY]
+
+
+@dataclass
+class FakeAssembler:
+    """A frame is the transaction it ends: one record per row."""
+
+    batch: list[Record]
+    in_transaction: bool = False
+
+    def feed(self, frames: Sequence[bytes], now_ns: int) -> Sequence[Done]:
+        done = []
+        for frame in frames:
+            end_lsn, rows = orjson.loads(frame)
+            self.batch.extend((0, b"k", b"v", []) for _ in range(rows))
+            done.append(Done(end_lsn, 1, rows))
+        return done
+
+    def counts(self) -> Counter[tuple[str, str]]:
+        return Counter()
+
+    lost = counts
+
+
+@dataclass
+class Setting:
+    """A capture on doubles. ``opened`` counts the sessions; ``problems`` are raised at opening, first ones first."""
+
+    batches: deque[Batch] = field(default_factory=deque)
+    problems: deque[Exception] = field(default_factory=deque)
+    clock: ManualClock = field(default_factory=ManualClock)
+    figures: CaptureFigures = field(default_factory=CaptureFigures)
+    at_end: Callable[[], None] | None = None
+    opened: int = 0
+    closed: list[bool] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.stop = Stop(self.clock, 30.0)
+        self.log = FakeLog(self.clock)
+        self.stream = FakeStream(self.batches, self.at_end or self.stop.want, self.clock)
+
+    def open(self) -> Session:
+        self.opened += 1
+        if self.problems:
+            problem = self.problems.popleft()
+            if problem.args:
+                raise problem
+        batch: list[Record] = []
+        return Session(
+            stream=self.stream,
+            assembler=FakeAssembler(batch),
+            batch=batch,
+            log=self.log,
+            progress_topic="s.progress",
+            progress_lane=9,
+            epoch=1,
+            position=0,
+            look=lambda: (None, None),
+            close=self.closed.append,
+        )
+
+    def run(self) -> None:
+        keep_capturing(self.open, figures=self.figures, stop=self.stop, clock=self.clock)
+
+
+def transaction(end_lsn: int, rows: int) -> bytes:
+    return orjson.dumps([end_lsn, rows])
+
+
+def test_h16_stop_acknowledges_everything_that_was_read() -> None:
+    setting = Setting(deque([Batch([transaction(80, 3), transaction(160, 2)], None), Batch([], 400)]))
+    setting.log.delay = 3
+    setting.run()
+    assert [len(group) for group in setting.log.groups if group[0][1] == b"k"] == [5]
+    assert setting.log.progress()[-1] == 400
+    assert setting.stream.acknowledged[-1] == 400
+    assert setting.stream.closed
+    assert setting.closed == [True]
+    assert (setting.figures.transactions, setting.figures.transaction_rows) == (2, 5)
+
+
+def test_h1_nothing_is_acknowledged_while_the_broker_is_silent() -> None:
+    setting = Setting(deque([Batch([transaction(80, 1)], None)]))
+    setting.log.delay = 10**9
+    with pytest.raises(LogError, match="within 30 s"):
+        setting.run()
+    assert setting.stream.acknowledged == []
+    assert setting.figures.stalled_since_s is not None
+
+
+def test_progress_speaks_of_table_topics_alone() -> None:
+    setting = Setting(deque([Batch([transaction(80, 1)], None)]))
+    setting.run()
+    (value,) = [r[2] for group in setting.log.groups for r in group if r[1] == PROGRESS_KEY]
+    assert orjson.loads(value or b"")["offsets"] == {"s.public.t": {"0": 7}}
+
+
+def test_what_is_wrong_at_the_first_start_is_told_at_once() -> None:
+    setting = Setting(problems=deque([SourceError("no route")]))
+    with pytest.raises(SourceError, match="no route"):
+        setting.run()
+    assert setting.opened == 1
+
+
+def test_later_a_source_that_is_down_is_waited_for() -> None:
+    setting = Setting(problems=deque([Exception(), SourceError("down"), SourceError("still down")]))
+    broken = iter([SourceError("broke"), None])
+
+    def at_end() -> None:
+        error = next(broken)
+        if error is not None:
+            raise error
+        setting.stop.want()
+
+    setting.stream.at_end = at_end
+    setting.run()
+    assert setting.opened == 4
+    assert setting.figures.reconnects == 3
+    assert setting.figures.errors == Counter(SourceError=3)
+
+
+def test_h57_a_log_that_failed_is_not_waited_for() -> None:
+    setting = Setting(deque([Batch([transaction(80, 1)], None)]))
+    setting.log.failure = LogError("refused", retry=ConfigError.retry)
+    with pytest.raises(LogError):
+        setting.run()
+    assert setting.closed == [False]
+    assert setting.stream.acknowledged == []
+
+
+def test_h15_another_reader_is_given_two_minutes_to_go() -> None:
+    setting = Setting(problems=deque([Exception(), *(ActiveError("in use") for _ in range(100))]))
+    setting.stream.at_end = _raising(SourceError("broke"))
+    start = setting.clock.monotonic()
+    with pytest.raises(ActiveError):
+        setting.run()
+    assert 120 < setting.clock.monotonic() - start < 180
+
+
+def _raising(error: Exception) -> Callable[[], None]:
+    def fail() -> None:
+        raise error
+
+    return fail

@@ -1,0 +1,84 @@
+"""Health answers without asking a server; figures become metrics when asked for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import orjson
+import pytest
+
+from cdc.checks.facts import SlotFacts
+from cdc.clock import ManualClock
+from cdc.errors import ConfigError
+from cdc.metrics import CaptureFigures, Flow, Health, MetricsServer
+
+SLOT = SlotFacts(
+    slot="cdc_shop",
+    plugin="pgoutput",
+    database="shop",
+    active_pid=7,
+    wal_status="reserved",
+    restart_lsn=1,
+    confirmed_flush_lsn=2,
+    retained_bytes=4096,
+    safe_wal_bytes=None,
+    invalidation_reason=None,
+)
+
+
+def test_alive_while_the_source_is_down_and_not_when_the_loop_stands_still() -> None:
+    clock = ManualClock()
+    figures = CaptureFigures(phase="reconnecting", waiting_for="no route", ticked_s=clock.monotonic())
+    health = Health(figures, clock)
+    assert health.alive()[0]
+    assert health.ready() == (False, "reconnecting no route")
+    clock.advance(61)
+    assert not health.alive()[0]
+
+
+def test_ready_means_streaming_with_a_broker_that_answers_and_a_slot() -> None:
+    clock = ManualClock()
+    figures = CaptureFigures(phase="streaming", slot=SLOT)
+    health = Health(figures, clock)
+    assert health.ready() == (True, "streaming")
+    figures.stalled_since_s = clock.monotonic()
+    clock.advance(31)
+    assert not health.ready()[0]
+
+
+def test_metrics_and_health_over_http() -> None:
+    clock = ManualClock()
+    figures = CaptureFigures(phase="streaming", ticked_s=clock.monotonic(), slot=SLOT, received_lsn=100, acked_lsn=60)
+    figures.committed(3)
+    figures.flow = lambda: Flow(records=5, value_bytes=900)
+    figures.events = lambda: Counter({("public.t", "c"): 3})
+    server = MetricsServer("127.0.0.1:0", figures, clock)
+    try:
+        base = f"http://{server.address}"
+        text = urlopen(f"{base}/metrics").read().decode()
+        assert "cdc_up 1.0" in text
+        assert 'cdc_events_total{op="c",table="public.t"} 3.0' in text
+        assert 'cdc_lag_bytes{stage="acked"} 40.0' in text
+        assert 'cdc_transaction_rows_bucket{le="10.0"} 1.0' in text
+        assert 'cdc_slot_wal_status{status="reserved"} 1.0' in text
+        assert "cdc_bytes_total 900.0" in text
+        assert urlopen(f"{base}/readyz").read() == b"streaming\n"
+        assert orjson.loads(urlopen(f"{base}/status").read())["records"] == 5
+        figures.phase = "waiting"
+        with pytest.raises(HTTPError) as refused:
+            urlopen(f"{base}/readyz")
+        assert refused.value.code == 503
+        refused.value.close()
+        with pytest.raises(ConfigError, match="cannot be listened on"):
+            MetricsServer(server.address, figures, clock)
+    finally:
+        server.close()
+
+
+def test_lag_is_nothing_when_caught_up_and_the_age_of_the_newest_held_otherwise() -> None:
+    figures = CaptureFigures(commit_us=1_000_000_000_000_000)
+    assert figures.lag_s(1_000_000_005 * 10**9) == 5.0
+    figures.caught_up = True
+    assert figures.lag_s(1_000_000_005 * 10**9) == 0.0

@@ -1,0 +1,104 @@
+"""The settings file: typed, frozen, strict, and silent about secrets."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdc.errors import ConfigError, Exit
+from cdc.settings import Secret, Settings, load, overlay, parse
+
+
+def document(**more: Any) -> dict[str, Any]:
+    return {
+        "name": "shop",
+        "source": {"dsn": "host=127.0.0.1 dbname=shop", "tables": ["public.*"]},
+        "log": {"bootstrap_servers": "127.0.0.1:9092"},
+        **more,
+    }
+
+
+def test_defaults_name_slot_and_publication_after_the_pipeline() -> None:
+    settings = parse(document(name="My-Shop"))
+    assert (settings.slot, settings.publication) == ("cdc_my_shop", "cdc_my_shop")
+    assert settings.log.replay_window == timedelta(days=7)
+
+
+def test_settings_are_frozen() -> None:
+    with pytest.raises(ValueError):
+        parse(document()).name = "other"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("more", "where", "hint"),
+    [
+        ({"souce": {}}, "souce", "source"),
+        ({"spark": {"mastr": "x"}}, "spark.mastr", "master"),
+        ({"sinks": {"cache": {"kind": "redis", "ulr": "redis://x", "url": "redis://x"}}}, "sinks.cache.ulr", "url"),
+    ],
+)
+def test_an_unknown_setting_is_refused_with_the_likely_one(more: dict[str, Any], where: str, hint: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        parse(document(**more))
+    assert refused.value.message.endswith(f"unknown setting {where}")
+    assert refused.value.hint == f'did you mean "{hint}"?'
+    assert refused.value.exit is Exit.CONFIG
+
+
+def test_durations_and_sizes_have_units() -> None:
+    settings = parse(document(log={"bootstrap_servers": "k:1", "replay_window": "12h", "max_message_bytes": "2MB"}))
+    assert settings.log.replay_window == timedelta(hours=12)
+    assert settings.log.max_message_bytes == 2 * 1024**2
+    with pytest.raises(ConfigError, match="a duration is a number and a unit"):
+        parse(document(log={"bootstrap_servers": "k:1", "replay_window": "soon"}))
+
+
+def test_a_secret_in_the_clear_is_refused_without_being_shown() -> None:
+    source = {"dsn": "host=h", "tables": ["a.b"], "password": "canary-word"}
+    with pytest.raises(ConfigError) as refused:
+        parse(document(source=source))
+    assert "canary-word" not in str(refused.value) + refused.value.hint
+
+
+def test_a_secret_is_read_when_asked_for_and_never_printed(tmp_path: Path) -> None:
+    path = tmp_path / "password"
+    path.write_text("canary-word\n")
+    secret = Secret(f"file:{path}")
+    assert secret.reveal() == "canary-word"
+    settings = parse(document(source={"dsn": "host=h", "tables": ["a.b"], "password": f"file:{path}"}))
+    assert "canary-word" not in f"{secret!r}{secret}{settings!r}{settings}{settings.model_dump_json()}"
+
+
+def test_a_missing_secret_names_the_variable() -> None:
+    with pytest.raises(ConfigError, match="CDC_NO_SUCH_VARIABLE is not set"):
+        Secret("env:CDC_NO_SUCH_VARIABLE").reveal()
+
+
+def test_the_environment_lies_over_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "cdc.toml"
+    path.write_text('name = "shop"\n[source]\ndsn = "host=a"\ntables = ["a.b"]\n[log]\nbootstrap_servers = "k:1"\n')
+    environment = {"CDC_SOURCE__DSN": "host=b", "CDC_LOG__PARTITIONS": "9", "CDC_CRASH_AT": "x", "OTHER": "y"}
+    settings = load(path, environment)
+    assert (settings.source.dsn, settings.log.partitions) == ("host=b", 9)
+
+
+def test_the_environment_can_make_a_section() -> None:
+    laid: dict[str, Any] = {}
+    overlay(laid, {"CDC_SINKS__CACHE__KIND": "redis"})
+    assert laid == {"sinks": {"cache": {"kind": "redis"}}}
+
+
+@pytest.mark.parametrize("text", [None, "name = ", 'name = "1bad"'])
+def test_a_file_that_cannot_be_used_is_one_sentence(tmp_path: Path, text: str | None) -> None:
+    path = tmp_path / "cdc.toml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ConfigError) as refused:
+        load(path, {})
+    assert "\n" not in refused.value.message
+
+
+def test_every_section_has_a_sentence_for_the_manual() -> None:
+    for name, field in Settings.model_fields.items():
+        assert field.description or field.annotation is not None, name

@@ -1,0 +1,126 @@
+"""How far everything is, and which limits are passed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from io import StringIO
+from typing import Any
+
+import orjson
+import pytest
+from rich.console import Console
+
+from cdc.cli.status import view
+from cdc.progress import Watermark
+from cdc.settings import LimitSettings
+from cdc.state import SnapshotState
+from cdc.status import Mark, SinkFacts, SourceFacts, StatusFacts, lag_seconds, status_of
+from tests.unit.cdc.checks.test_postgres import KNOWN, SERVER, SLOT
+
+NOW_MS = 1_000_000
+HEAD = 100_000_000
+SNAPSHOT = SnapshotState(epoch=1, state="complete", consistent_point=10, last_cut_lsn=500, tables=["a"], rows=1234)
+SOURCE = SourceFacts(
+    address="127.0.0.1:5432/shop",
+    server=replace(SERVER, wal_lsn=HEAD),
+    slot=replace(SLOT, active_pid=7, retained_bytes=16 * 1024**2),
+)
+FACTS = StatusFacts(
+    name="shop",
+    slot_name="cdc_shop",
+    now_ms=NOW_MS,
+    source=SOURCE,
+    source_error=None,
+    slot=KNOWN,
+    snapshot=SNAPSHOT,
+    marks=[Mark(1, 400, NOW_MS - 9000), Mark(1, HEAD - 50, NOW_MS - 200)],
+    sinks=[SinkFacts(name="cache", kind="redis", watermark=Watermark(epoch=1, lsn=HEAD - 50))],
+)
+LIMITS = LimitSettings()
+
+
+def sink(**change: Any) -> StatusFacts:
+    return replace(FACTS, sinks=[replace(FACTS.sinks[0], **change)])
+
+
+def test_all_is_well() -> None:
+    shown = status_of(FACTS, LIMITS)
+    assert shown.passed == ()
+    assert (shown.lag_bytes, shown.lag_s) == (50, 0.0)
+    assert [(s.state, s.lag_bytes, s.lag_s) for s in shown.sinks] == [("consistent", 50, 0.0)]
+
+
+@pytest.mark.parametrize(
+    ("facts", "state"),
+    [
+        (sink(watermark=None), "empty"),
+        (sink(watermark=Watermark(epoch=1, lsn=0)), "filling"),
+        (sink(watermark=Watermark(epoch=1, lsn=500)), "bootstrapping"),
+        (sink(watermark=Watermark(epoch=1, lsn=501)), "consistent"),
+        (replace(FACTS, snapshot=replace(SNAPSHOT, state="running")), "bootstrapping"),
+        (sink(error="no answer"), "unreachable"),
+    ],
+)
+def test_h20_each_state_of_a_store(facts: StatusFacts, state: str) -> None:
+    assert [s.state for s in status_of(facts, LIMITS).sinks] == [state]
+
+
+def test_a_store_is_as_old_as_the_first_thing_it_does_not_show() -> None:
+    facts = sink(watermark=Watermark(epoch=1, lsn=400))
+    assert status_of(facts, LIMITS).sinks[0].lag_s == 0.2
+    assert lag_seconds(FACTS.marks, (1, 399), NOW_MS) == 9.0
+    assert lag_seconds(FACTS.marks, (2, 0), NOW_MS) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        (replace(FACTS, marks=[Mark(1, HEAD - 300 * 1024**2, NOW_MS - 1)]), "the log is 300.0 MB behind"),
+        (sink(watermark=Watermark(epoch=1, lsn=1)), "cache is 61.0 s behind; the limit is 60.0 s"),
+        (sink(parked=1), "cache: 1 key is parked in the dead letters"),
+        (sink(parked=3), "cache: 3 keys are parked in the dead letters"),
+        (sink(error="cannot reach Redis"), "cache: cannot reach Redis"),
+        (replace(FACTS, source=None, source_error="cannot connect"), "cannot connect"),
+        (replace(FACTS, source=replace(SOURCE, slot=None)), "the slot cdc_shop is gone"),
+        (replace(FACTS, source=replace(SOURCE, slot=SLOT)), "nobody reads the slot cdc_shop"),
+        (
+            replace(FACTS, source=replace(SOURCE, slot=replace(SLOT, wal_status="unreserved"))),
+            "the slot cdc_shop is unreserved",
+        ),
+    ],
+)
+def test_each_limit_and_fault_is_a_sentence(facts: StatusFacts, said: str) -> None:
+    facts = replace(facts, marks=[Mark(1, 400, NOW_MS - 61_000), *facts.marks[-1:]])
+    assert any(words.startswith(said) for words in status_of(facts, LIMITS).passed)
+
+
+def test_the_page_fits_80_columns() -> None:
+    worst = replace(
+        FACTS,
+        sinks=[
+            SinkFacts(
+                name="warehouse-of-reports", kind="delta", watermark=Watermark(epoch=1, lsn=HEAD - 50), parked=999
+            ),
+            SinkFacts(name="cache", kind="redis", error="cannot reach it"),
+        ],
+        source=replace(SOURCE, server=replace(SERVER, wal_lsn=0xFFFFFFFF_FFFFFFFF)),
+    )
+    text = StringIO()
+    Console(file=text, width=80).print(view(status_of(worst, LIMITS)))
+    lines = text.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any("warehouse-of-reports" in line and "999" in line for line in lines)
+
+
+def test_json_has_it_all() -> None:
+    shown = orjson.loads(orjson.dumps(status_of(FACTS, LIMITS).document()))
+    assert shown["slot"]["active_pid"] == 7
+    assert shown["sinks"]["cache"] == {
+        "kind": "redis",
+        "state": "consistent",
+        "lsn": "0/5F5E0CE",
+        "lag_bytes": 50,
+        "lag_seconds": 0.0,
+        "parked": 0,
+        "error": None,
+    }

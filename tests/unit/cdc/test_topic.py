@@ -1,0 +1,49 @@
+"""Topic names and partitions."""
+
+import confluent_kafka
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdc.topic import TableName, collisions, murmur2, partition_of, reserved_topics, table_topic
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"21", -973932308),
+        (b"foobar", -790332482),
+        (b"a-little-bit-long-string", -985981536),
+        (b"a-little-bit-longer-string", -1486304829),
+        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
+        (b"abc", 479470107),
+    ],
+)
+def test_h56_murmur2_is_javas(data: bytes, expected: int) -> None:
+    """Vectors of Kafka's own UtilsTest.testMurmur2."""
+    assert murmur2(data) == expected & 0xFFFFFFFF
+
+
+@given(st.binary(min_size=1, max_size=40), st.integers(1, 200))
+def test_h56_the_partition_equals_librdkafkas_murmur2(key: bytes, count: int) -> None:
+    assert partition_of(key, count) == confluent_kafka.murmur2(key, count)
+
+
+@given(st.text(min_size=1), st.text(min_size=1))
+def test_a_topic_name_has_only_what_kafka_takes(schema: str, table: str) -> None:
+    topic = table_topic("shop", TableName(schema, table))
+    assert topic.startswith("shop.")
+    assert all(c.isascii() and (c.isalnum() or c in "._-") for c in topic)
+
+
+def test_two_tables_on_one_topic_are_named() -> None:
+    names = [TableName("public", "a b"), TableName("public", "a_b"), TableName("public", "c")]
+    found = collisions("shop", [(t, table_topic("shop", t)) for t in names])
+    assert found == ["the tables public.a b and public.a_b would share the topic shop.public.a_b"]
+
+
+def test_a_reserved_name_and_a_name_too_long_are_refused() -> None:
+    table = TableName("x", "y")
+    assert "reserved" in collisions("shop", [(table, "shop.state")])[0]
+    assert "longer" in collisions("shop", [(table, "t" * 250)])[0]
+    assert "shop.progress" in reserved_topics("shop")

@@ -1,0 +1,197 @@
+"""When a difference counts: against a model source and model stores that move while they are looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import orjson
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdc.canonical import canonical_row
+from cdc.clock import ManualClock
+from cdc.position import Position
+from cdc.schema import Column, Identity, TableSchema
+from cdc.topic import TableName
+from cdc.verification import rounds
+from cdc.verification.result import Kind, Report
+from cdc.verification.rounds import Cut, VerifiedTable, verify
+
+SHAPE = TableSchema(
+    table=TableName("public", "orders"),
+    topic="shop.public.orders",
+    version=1,
+    oid=1,
+    encoding="readable",
+    identity=Identity.DEFAULT,
+    columns=(
+        Column(name="id", attnum=1, type="integer", type_oid=23, kind="int4", nullable=False, key_position=0),
+        Column(name="total", attnum=2, type="numeric", type_oid=1700, kind="numeric"),
+    ),
+)
+TABLE = VerifiedTable(shape=SHAPE, stored=SHAPE, rows=10)
+
+_FIELDS: list[tuple[str, pa.DataType]] = [
+    ("key", pa.string()),
+    ("pos", pa.string()),
+    ("deleted", pa.bool_()),
+    ("row", pa.binary()),
+]
+STORED = pa.schema(_FIELDS)
+
+
+def row(key: int, total: str) -> bytes:
+    return orjson.dumps({"id": key, "total": total})
+
+
+@dataclass
+class Source:
+    """Rows by key; ``meanwhile`` runs between a cut and the reading of the stores, as other sessions do."""
+
+    held: dict[str, bytes]
+    certain: bool = True
+    lsn: int = 1000
+    meanwhile: Callable[[Source], None] = lambda source: None
+    cuts: int = 0
+    _cut: dict[str, bytes] = field(default_factory=dict)
+
+    def cut(self) -> Cut:
+        settled = self.lsn
+        self._cut = dict(self.held)
+        self.lsn += 8
+        cut = Cut(fence=self.lsn, settled=settled, certain=self.certain)
+        self.cuts += 1
+        self.meanwhile(self)
+        return cut
+
+    def rows(self, table: VerifiedTable) -> Iterator[tuple[Sequence[str], Sequence[bytes]]]:
+        yield list(self._cut), [canonical_row(value, SHAPE) for value in self._cut.values()]
+
+    def rows_of(self, table: VerifiedTable, keys: Sequence[str]) -> dict[str, bytes]:
+        return {key: canonical_row(self._cut[key], SHAPE) for key in keys if key in self._cut}
+
+
+@dataclass(frozen=True)
+class Version:
+    pos: str
+    row: bytes | None
+
+
+class Store:
+    def __init__(self, versions: dict[str, Version]) -> None:
+        self.versions = versions
+
+    def scan(self, schema: TableSchema) -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pylist(
+            [{"key": k, "pos": v.pos, "deleted": v.row is None, "row": v.row} for k, v in self.versions.items()],
+            schema=STORED,
+        )
+
+    def get(self, schema: TableSchema, key: str) -> Version | None:
+        return self.versions.get(key)
+
+
+class Silent:
+    def reading(self, side: str, table: TableName, rows: int) -> None: ...
+
+    def looking(self, look: int, keys: int) -> None: ...
+
+
+def at(lsn: int, value: bytes | None) -> Version:
+    return Version(Position(1, lsn, 1).text(), value)
+
+
+def compare(source: Source, store: Store) -> Report:
+    return verify(
+        source,
+        {"cache": store},
+        {"cache": [TABLE]},
+        epoch=1,
+        reached=lambda cut: None,
+        clock=ManualClock(),
+        watch=Silent(),
+    )
+
+
+def test_equal_sides_take_one_look() -> None:
+    report = compare(Source({"1": row(1, "1.10")}), Store({"1": at(8, row(1, "1.1")), "2": at(16, None)}))
+    assert (report.differences, report.undecided, report.looks) == (0, 0, 1)
+    assert (report.verdicts[0].source_rows, report.verdicts[0].store_rows) == (1, 1)
+
+
+@pytest.mark.parametrize("certain", [True, False])
+def test_each_kind_is_counted_and_named(certain: bool) -> None:
+    source = Source({"1": row(1, "1"), "2": row(2, "2"), "5": row(5, "5")}, certain=certain)
+    store = Store({"1": at(8, row(1, "1")), "2": at(8, row(2, "0")), "3": at(8, row(3, "3")), "5": at(8, None)})
+    verdict = compare(source, store).verdicts[0]
+    assert verdict.counts == {Kind.MISSING: 1, Kind.EXTRA: 1, Kind.STALE: 1}
+    assert verdict.keys == {Kind.MISSING: ["5"], Kind.EXTRA: ["3"], Kind.STALE: ["2"]}
+
+
+def test_h93_a_key_that_moved_on_is_looked_at_again_and_does_not_count() -> None:
+    store = Store({"1": at(8, row(1, "1"))})
+
+    def write(source: Source) -> None:
+        if source.cuts == 1:
+            source.held["1"] = row(1, "2")
+            store.versions["1"] = at(source.lsn + 8, row(1, "2"))
+            source.lsn += 64
+
+    report = compare(Source({"1": row(1, "1")}, meanwhile=write), store)
+    assert (report.differences, report.undecided, report.looks) == (0, 0, 2)
+
+
+def test_h93_a_key_that_moves_at_every_look_is_undecided_and_not_different() -> None:
+    store = Store({"1": at(8, row(1, "0"))})
+
+    def write(source: Source) -> None:
+        source.held["1"] = row(1, str(source.cuts))
+        store.versions["1"] = at(source.lsn + 8, row(1, str(source.cuts)))
+        source.lsn += 64
+
+    report = compare(Source({"1": row(1, "0")}, meanwhile=write), store)
+    assert (report.differences, report.undecided, report.looks) == (0, 1, rounds.MAX_LOOKS)
+
+
+def test_a_fault_of_one_look_only_does_not_count() -> None:
+    """The store was written between the cut and its reading, at a position the cut cannot tell of."""
+    store = Store({"1": at(8, row(1, "wrong"))})
+
+    def heal(source: Source) -> None:
+        if source.cuts == 2:
+            store.versions["1"] = at(8, row(1, "1"))
+
+    assert compare(Source({"1": row(1, "1")}, meanwhile=heal), store).differences == 0
+
+
+def test_an_uncertain_cut_needs_a_third_look() -> None:
+    wrong = {"1": at(8, row(1, "0"))}
+    assert compare(Source({"1": row(1, "1")}, certain=True), Store(dict(wrong))).looks == 2
+    assert compare(Source({"1": row(1, "1")}, certain=False), Store(dict(wrong))).looks == 3
+
+
+def test_more_keys_than_are_looked_up_are_read_whole_again_and_counted_once() -> None:
+    count = rounds.KEYED_LOOK_KEYS + 7
+    report = compare(Source({str(n): row(n, "1") for n in range(count)}), Store({}))
+    assert report.verdicts[0].counts[Kind.MISSING] == count
+    assert report.looks == 2
+
+
+@given(
+    st.dictionaries(st.integers(0, 30), st.sampled_from("123")),
+    st.dictionaries(st.integers(0, 30), st.sampled_from(["1", "2", "3", ""])),
+)
+def test_at_rest_the_counts_are_exactly_the_differences(left: dict[int, str], right: dict[int, str]) -> None:
+    source = Source({str(k): row(k, v) for k, v in left.items()})
+    store = Store({str(k): at(8, row(k, v) if v else None) for k, v in right.items()})
+    shown = {k: v for k, v in right.items() if v}
+    verdict = compare(source, store).verdicts[0]
+    assert verdict.counts == {
+        Kind.MISSING: len(left.keys() - shown.keys()),
+        Kind.EXTRA: len(shown.keys() - left.keys()),
+        Kind.STALE: sum(left[k] != shown[k] for k in left.keys() & shown.keys()),
+    }
+    assert (verdict.source_rows, verdict.store_rows) == (len(left), len(shown))

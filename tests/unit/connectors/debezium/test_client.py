@@ -1,0 +1,171 @@
+"""The REST client against a server that answers as it is told."""
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdc.clock import ManualClock
+from cdc.errors import CdcError, ConfigError, Exit
+from cdc.settings import DebeziumSettings
+from connectors.debezium.client import ConnectClient, ConnectError, MissingConnector, unencrypted
+from tests.unit.connectors.debezium.rest_server import Script, rest_server
+
+REBALANCE = (409, {"error_code": 409, "message": "Cannot complete request because of a conflicting operation"})
+STARTING = (503, {"error_code": 503, "message": "starting"})
+
+
+def client(url: str, **more: Any) -> ConnectClient:
+    return ConnectClient(DebeziumSettings(url=url, **more), clock=ManualClock())
+
+
+def test_a_rebalance_and_a_server_error_are_waited_out() -> None:
+    script = Script([REBALANCE, STARTING, (500, b"<html>"), (200, ["shop"])])
+    with rest_server(script) as url:
+        assert client(url).connectors() == ["shop"]
+    assert len(script.asked) == 4
+
+
+def test_a_rebalance_that_does_not_end_is_said() -> None:
+    with rest_server(Script([REBALANCE])) as url, pytest.raises(ConnectError, match="still rebalancing") as refusal:
+        client(url).connectors()
+    assert refusal.value.exit is Exit.UNAVAILABLE
+
+
+def test_a_server_error_that_stays_is_said_in_its_words() -> None:
+    broken = (500, {"error_code": 500, "message": "Request timed out\n\tat org.apache"})
+    with rest_server(Script([broken])) as url, pytest.raises(ConnectError, match=r"answers 500: Request timed out$"):
+        client(url).connectors()
+
+
+def test_nobody_there() -> None:
+    with pytest.raises(ConnectError, match="cannot be reached: connection refused") as refusal:
+        client("http://127.0.0.1:1").connectors()
+    assert "url" in refusal.value.hint
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_refused_login_names_the_settings_and_not_the_password(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONNECT_PASSWORD", "canary-secret")
+    script = Script([(status, b"no")])
+    with rest_server(script) as url, pytest.raises(ConfigError, match="refuses the login") as refusal:
+        client(url, user="ann", password="env:CONNECT_PASSWORD").connectors()
+    assert "canary" not in f"{refusal.value!r} {refusal.value.hint}"
+    assert script.asked[0][2] == "Basic YW5uOmNhbmFyeS1zZWNyZXQ="
+    assert len(script.asked) == 1
+
+
+def test_a_missing_connector_is_told_from_a_wrong_address() -> None:
+    missing = (404, {"error_code": 404, "message": "Connector shop not found"})
+    with rest_server(Script([missing])) as url, pytest.raises(MissingConnector, match="Connector shop not found"):
+        client(url).running_config("shop")
+    with rest_server(Script([(404, b"<html>nginx</html>")])) as url, pytest.raises(ConfigError, match="not Kafka Conn"):
+        client(url).running_config("shop")
+    with rest_server(Script([(200, b"<html>hello</html>")])) as url, pytest.raises(ConfigError, match="not Kafka Conn"):
+        client(url).connectors()
+
+
+def test_an_unknown_plugin_lists_those_that_are_there() -> None:
+    words = "Failed to find any class that implements Connector and which name matches x.Y, available connectors are: …"
+    plugins = [{"class": "io.debezium.connector.postgresql.PostgresConnector", "type": "source", "version": "3.7.0"}]
+    script = Script([(500, {"error_code": 500, "message": words}), (200, plugins)])
+    with rest_server(script) as url, pytest.raises(ConfigError, match=r"has no plugin x\.Y") as refusal:
+        client(url).validate({"connector.class": "x.Y"})
+    assert "PostgresConnector" in refusal.value.hint
+
+
+def test_validation_gives_each_options_faults() -> None:
+    configs = [
+        {"definition": {}, "value": {"name": "topic.prefix", "errors": ["The 'topic.prefix' value is invalid"]}},
+        {"definition": {}, "value": {"name": "slot.name", "errors": []}},
+    ]
+    with rest_server(Script([(200, {"error_count": 1, "configs": configs})])) as url:
+        errors = client(url).validate({"connector.class": "x.Y"})
+    assert errors == {"topic.prefix": ["The 'topic.prefix' value is invalid"]}
+
+
+def test_an_invalid_configuration_is_refused_in_one_line() -> None:
+    words = (
+        "Connector configuration is invalid and contains the following 1 error(s):\nThe 'slot.name' is bad\n"
+        "You can also find the above list of errors at the endpoint `/x`"
+    )
+    with (
+        rest_server(Script([(400, {"error_code": 400, "message": words})])) as url,
+        pytest.raises(ConfigError, match=r"refuses: The 'slot\.name' is bad$"),
+    ):
+        client(url).put_config("shop", {})
+
+
+def test_a_name_is_one_part_of_the_path() -> None:
+    script = Script([(200, {})])
+    with rest_server(script) as url:
+        client(url).running_config("a/b?c d")
+    assert script.asked[0][1] == "/connectors/a%2Fb%3Fc%20d/config"
+
+
+@pytest.mark.parametrize(
+    ("url", "warned"),
+    [
+        ("http://127.0.0.1:8083", False),
+        ("http://localhost:8083", False),
+        ("http://[::1]:8083", False),
+        ("https://connect.example.com", False),
+        ("http://connect.example.com:8083", True),
+        ("http://10.0.0.7:8083", True),
+    ],
+)
+def test_plain_http_to_another_host_is_warned_of(url: str, warned: bool) -> None:
+    assert (unencrypted(url) is not None) == warned
+
+
+@pytest.mark.parametrize("url", ["connect:8083", "ftp://h", "http://", "http://ann:secret@h:1"])
+def test_an_address_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"\[debezium\] url"):
+        client(url)
+
+
+def test_a_missing_authority_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none\.pem"):
+        client("https://127.0.0.1:1", ca_certs=str(tmp_path / "none.pem"))
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> tuple[Path, Path]:
+    """A certificate for 127.0.0.1 that only itself vouches for."""
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl on this machine to make a certificate with")
+    made, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
+            *(
+                "-keyout",
+                key,
+                "-out",
+                made,
+                "-days",
+                "2",
+                "-subj",
+                "/CN=connect",
+                "-addext",
+                "subjectAltName=IP:127.0.0.1",
+            ),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    return made, key
+
+
+def test_https_trusts_the_named_authority_and_no_other(certificate: tuple[Path, Path]) -> None:
+    script = Script([(200, ["shop"])])
+    with rest_server(script, certificate) as url:
+        assert client(url, ca_certs=str(certificate[0])).connectors() == ["shop"]
+        with pytest.raises(ConfigError, match="not trusted") as refusal:
+            client(url).connectors()
+        assert "ca_certs" in refusal.value.hint
+        with pytest.raises(CdcError, match="certificate"):
+            client(url.replace("127.0.0.1", "localhost"), ca_certs=str(certificate[0])).connectors()
+    assert len(script.asked) == 1

@@ -1,0 +1,61 @@
+"""Topics compared with what they have to be, and with what they were made as."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from cdc.errors import TopicError
+from cdc.settings import LogSettings
+from cdc.state import TopicsState
+from connectors.kafka.admin import TopicFacts, raise_first, spec_problems, state_problems, table_topic_spec
+
+SETTINGS = LogSettings(bootstrap_servers="x:1")
+SPEC = table_topic_spec(SETTINGS, "s.public.t")
+FACTS = TopicFacts(topic=SPEC.topic, topic_id="id", partitions=4, replication_factor=1, config=SPEC.config)
+STATE = TopicsState(cluster_id="c", topics={SPEC.topic: {"id": "id", "partitions": 4}}, tables={"public.t": SPEC.topic})
+
+
+def test_topic_as_made_has_no_problem() -> None:
+    assert spec_problems(SPEC, FACTS) == []
+    assert state_problems(STATE, {SPEC.topic: FACTS}, "c") == []
+    longer = dict(SPEC.config) | {"delete.retention.ms": str(10**12)}
+    assert spec_problems(SPEC, replace(FACTS, config=longer)) == []
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("cleanup.policy", "delete"),
+        ("cleanup.policy", "compact,delete"),
+        ("delete.retention.ms", "1000"),
+        ("min.compaction.lag.ms", "0"),
+        ("max.message.bytes", "1000"),
+    ],
+)
+def test_h60_h62_weaker_setting_is_refused_with_the_command_that_mends_it(option: str, value: str) -> None:
+    (problem,) = spec_problems(SPEC, replace(FACTS, config=dict(SPEC.config) | {option: value}))
+    assert problem.fatal
+    assert f"--add-config {option}=" in problem.hint
+    with pytest.raises(TopicError, match=option.replace(".", "[.]")):
+        raise_first([problem])
+
+
+def test_h61_h89_partition_counts() -> None:
+    assert spec_problems(SPEC, replace(FACTS, partitions=8))[0].fatal
+    (raised,) = state_problems(STATE, {SPEC.topic: replace(FACTS, partitions=8)}, "c")
+    assert not raised.fatal
+    (lowered,) = state_problems(STATE, {SPEC.topic: replace(FACTS, partitions=2)}, "c")
+    assert lowered.fatal
+
+
+def test_h63_another_topic_or_cluster_under_the_same_name() -> None:
+    for facts, cluster, words in (
+        ({SPEC.topic: replace(FACTS, topic_id="other")}, "c", "made anew"),
+        ({}, "c", "does not exist"),
+        ({SPEC.topic: FACTS}, "d", "the pipeline was made on c"),
+    ):
+        (problem,) = state_problems(STATE, facts, cluster)
+        assert problem.fatal
+        assert words in problem.message

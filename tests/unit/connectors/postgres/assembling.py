@@ -1,0 +1,169 @@
+"""An assembler with every port in memory, and its records as a test likes to read them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cdc.ports import Record
+from cdc.position import Position
+from cdc.schema import TableSchema
+from cdc.topic import partition_of
+from connectors.postgres.assemble import Assembler, Committed, Limits, Pipeline
+from connectors.postgres.held import GONE, Selected, Wanted
+from connectors.postgres.messages import Relation
+from tests.unit.connectors.postgres import written as w
+
+PIPELINE = Pipeline(name="shop", database="app", epoch=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A record, its parts parsed. ``value`` None: a tombstone."""
+
+    lane: int
+    key: Any
+    value: Any
+    headers: Mapping[str, str]
+
+    @property
+    def seq(self) -> int:
+        return Position.parse(self.headers["pos"]).tx_seq
+
+    @property
+    def op(self) -> str:
+        return self.headers["op"]
+
+    @property
+    def after(self) -> Any:
+        return self.value["after"]
+
+    @property
+    def before(self) -> Any:
+        return self.value["before"]
+
+
+class Shapes:
+    """Announced tables by oid; a table that is not here is not captured."""
+
+    def __init__(self, *schemas: TableSchema) -> None:
+        self.by_oid = {schema.oid: schema for schema in schemas}
+        self.asked: list[Relation] = []
+
+    def schema(self, relation: Relation) -> TableSchema | None:
+        self.asked.append(relation)
+        return self.by_oid.get(relation.relation_oid)
+
+
+class Rows:
+    """The source's rows at the head: key -> row, as text."""
+
+    def __init__(self, rows: Mapping[tuple[bytes, ...], Sequence[bytes | None]] | None = None) -> None:
+        self.rows_by_key = dict(rows or {})
+        self.asked: list[tuple[Sequence[Wanted], frozenset[int]]] = []
+
+    def rows(self, wanted: Sequence[Wanted], xids: Collection[int]) -> Sequence[Selected]:
+        self.asked.append((wanted, frozenset(xids)))
+        return [self._one(one) for one in wanted]
+
+    def _one(self, wanted: Wanted) -> Selected:
+        row = self.rows_by_key.get(wanted.key)
+        return GONE if row is None else tuple(row[i] for i in wanted.columns)
+
+
+class Stream:
+    """Feeds transactions and keeps what came out. The first feed announces the tables."""
+
+    def __init__(
+        self,
+        *schemas: TableSchema,
+        lane_count: int = 1,
+        head: Rows | None = None,
+        seen: Mapping[int, Position] | None = None,
+        after_lsn: int = 0,
+        limits: Limits | None = None,
+        near_xid: int = 0,
+        shapes: Shapes | None = None,
+    ) -> None:
+        self.shapes = shapes or Shapes(*schemas)
+        self.schemas = schemas
+        self.head = head or Rows()
+        self.lane_count = lane_count
+        self.records: list[Record] = []
+        self.commits: list[Committed] = []
+        self.drained = 0
+        self._topics: list[str] = []
+        self._announced = False
+        self.assembler = Assembler(
+            PIPELINE,
+            emit=self.records.append,
+            schemas=self.shapes,
+            lanes=self._lanes,
+            partition=partition_of,
+            reselect=self.head,
+            near_xid=near_xid,
+            after_lsn=after_lsn,
+            seen=seen,
+            drain=self._drain,
+            limits=limits,
+        )
+
+    def transaction(self, lsn: int, *messages: bytes, xid: int = 555) -> list[Read]:
+        """One transaction in one batch; its records."""
+        return self.feed(self.framed(lsn, *messages, xid=xid))
+
+    def framed(self, lsn: int, *messages: bytes, xid: int = 555) -> list[bytes]:
+        """Frames of a transaction; tables are announced in the first."""
+        announced = [] if self._announced else [w.relation(schema) for schema in self.schemas]
+        self._announced = True
+        return [w.frame(message, lsn - 1) for message in (w.begin(lsn, xid), *announced, *messages, w.commit(lsn))]
+
+    def feed(self, frames: Sequence[bytes], now_ns: int = 1) -> list[Read]:
+        start = len(self.records)
+        self.commits += self.assembler.feed(frames, now_ns)
+        return self.read(start)
+
+    def read(self, start: int = 0) -> list[Read]:
+        return [_read(record) for record in self.records[start:]]
+
+    def reconnected(self) -> None:
+        self.assembler.reconnected()
+        self._announced = False
+
+    def _lanes(self, topic: str) -> tuple[int, int]:
+        if topic not in self._topics:
+            self._topics.append(topic)
+        return self._topics.index(topic) * self.lane_count, self.lane_count
+
+    def _drain(self) -> None:
+        self.drained += 1
+
+
+def _read(record: Record) -> Read:
+    lane, key, value, headers = record
+    return Read(
+        lane,
+        json.loads(key),
+        None if value is None else json.loads(value),
+        {name: text.decode() for name, text in headers},
+    )
+
+
+def store(records: Sequence[Read], start: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """What a store holds after these records: key JSON -> row; the newest position wins."""
+    rows = dict(start or {})
+    newest: dict[str, str] = {}
+    for record in records:
+        if record.op == "t":
+            rows.clear()
+            continue
+        key = json.dumps(record.key)
+        if record.headers["pos"] >= newest.get(key, ""):
+            newest[key] = record.headers["pos"]
+            if record.value is None or record.after is None:
+                rows.pop(key, None)
+            else:
+                rows[key] = record.after
+    return rows

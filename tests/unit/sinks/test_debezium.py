@@ -1,0 +1,74 @@
+"""Debezium's records in a store: the same sinks, unchanged, whatever form the records have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import orjson
+import pytest
+
+from cdc.debezium.read import Change
+from cdc.schema import TableSchema
+from cdc.topic import TableName
+from sinks.batch import Event, events_of
+from sinks.memory import MemoryStore
+from tests.unit.cdc.debezium.recorded import Recorded, read_all, recorded
+
+
+def applied(records: list[Recorded], batch: int) -> MemoryStore:
+    """A store that was given the records in batches of this size, and every batch twice."""
+    store = MemoryStore()
+    sink = store.open()
+    shapes: dict[tuple[str, int], TableSchema] = {}
+    events = []
+    for record, found in zip(records, read_all(records), strict=True):
+        if isinstance(found, Change):
+            assert found.schema is not None
+            shapes[record.topic, found.ver] = found.schema
+            place = (record.topic, record.partition, record.offset)
+            events.append(Event(*place, found.key, found.value, found.pos.text(), found.op, found.ver))
+    schemas: Callable[[str, int], TableSchema] = lambda topic, ver: shapes[topic, ver]  # noqa: E731
+    for start in range(0, len(events), batch):
+        for _ in range(2):
+            done = sink.sink.apply(events_of(events[start : start + batch]), schemas)
+            assert not done.refused
+    return store
+
+
+def rows(store: MemoryStore, table: TableName) -> dict[str, dict[str, object] | None]:
+    return {key: orjson.loads(held.row) if held.row else None for key, held in store.table(table).items()}
+
+
+@pytest.mark.parametrize("batch", [1, 3, 100])
+def test_snapshots_streams_and_later_snapshots_end_as_the_source(batch: int) -> None:
+    held = rows(applied(recorded("snapshots_schemas"), batch), TableName("public", "a"))
+    assert {key: row and row["v"] for key, row in held.items()} == {"1": "e2c", "3": "t2", "10": "ten"}
+    assert {row and row["n"] for row in held.values()} == {"3.00"}
+
+
+@pytest.mark.parametrize("batch", [1, 2, 100])
+def test_h38_unchanged_values_are_taken_from_what_the_store_holds(batch: int) -> None:
+    records = recorded("toast_schemas")
+    (row,) = rows(applied(records, batch), TableName("public", "toasty")).values()
+    assert row is not None
+    assert row["x"] == 2
+    assert row["t"] == "t" * 3000
+    assert "debezium_unavailable" not in str(row)
+
+
+@pytest.mark.parametrize("batch", [1, 100])
+def test_flat_rows(batch: int) -> None:
+    held = rows(applied(recorded("flat_schemas"), batch), TableName("public", "flat"))
+    assert held == {
+        "1": {"id": 1, "v": "c", "at": "2020-01-01T10:00:00Z"},
+        "2": None,
+        "3": {"id": 3, "v": "x", "at": None},
+    }
+
+
+@pytest.mark.parametrize("name", ["key_schemas", "key_plain"])
+def test_a_truncate_removes_what_came_before_it(name: str) -> None:
+    held = rows(applied(recorded(name), 100), TableName("public", "k"))
+    assert not [row for row in held.values() if row]
+    before = [r for r in recorded(name) if b'"op":"t"' not in (r.value or b"")]
+    assert [row and row["v"] for row in rows(applied(before, 100), TableName("public", "k")).values()] == ["again"]

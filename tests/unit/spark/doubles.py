@@ -1,0 +1,85 @@
+"""The log in memory, as stores see it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from cdc.dead import DeadLetter
+from cdc.progress import Offsets, Progress
+from cdc.schema import Column, Identity, TableSchema
+from cdc.topic import TableName
+from spark.ports import Topics
+from tests.unit.spark.records import TOPIC
+
+
+def orders(version: int = 1, *, extra: tuple[str, ...] = ()) -> TableSchema:
+    """The shape of ``public.orders``: id, status, and text columns behind."""
+    names = ("status", *extra)
+    return TableSchema(
+        table=TableName("public", "orders"),
+        topic=TOPIC,
+        version=version,
+        oid=1,
+        encoding="readable",
+        identity=Identity.DEFAULT,
+        columns=(
+            Column(name="id", attnum=1, type="int8", type_oid=20, kind="int8", nullable=False, key_position=1),
+            *(
+                Column(name=name, attnum=number, type="text", type_oid=25, kind="text")
+                for number, name in enumerate(names, 2)
+            ),
+        ),
+    )
+
+
+@dataclass
+class MemoryFacts:
+    """:class:`spark.ports.LogFacts`: say what it answers."""
+
+    shapes: list[TableSchema] = field(default_factory=lambda: [orders()])
+    end: int = 1000
+    topic_id: str = "id1"
+    partitions: int = 1
+    asked_shapes: int = 0
+
+    def topics(self, sink: str) -> Topics:
+        return Topics(ids={TOPIC: self.topic_id}, partitions={TOPIC: self.partitions}, compaction_lag_s=60.0)
+
+    def ends(self, topics: Topics) -> Offsets:
+        return {TOPIC: dict.fromkeys(range(self.partitions), self.end)}
+
+    def schemas(self) -> list[TableSchema]:
+        self.asked_shapes += 1
+        return list(self.shapes)
+
+
+@dataclass
+class MemoryDead:
+    """:class:`spark.ports.DeadLetters`; ``failures`` are raised before anything is taken."""
+
+    letters: list[DeadLetter] = field(default_factory=list)
+    failures: list[Exception] = field(default_factory=list)
+
+    def read(self) -> list[DeadLetter]:
+        return list(self.letters)
+
+    def write(self, letters: Iterable[DeadLetter]) -> None:
+        if self.failures:
+            raise self.failures.pop(0)
+        self.letters.extend(letters)
+
+
+@dataclass
+class MemoryFeed:
+    """:class:`spark.ports.ProgressFeed`: what is put into ``waiting`` comes out once."""
+
+    waiting: list[Progress] = field(default_factory=list)
+    closed: bool = False
+
+    def poll(self, timeout_s: float) -> list[Progress]:
+        found, self.waiting = self.waiting, []
+        return found
+
+    def close(self) -> None:
+        self.closed = True

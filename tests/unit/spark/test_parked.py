@@ -1,0 +1,66 @@
+"""Dead letters: whole, in order, once; and the keys that wait for them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdc.dead import DeadLetter, Parked, Why
+
+TEXT = st.text(max_size=5)
+LETTERS = st.builds(
+    DeadLetter,
+    sink=TEXT,
+    why=st.sampled_from(Why),
+    topic=TEXT,
+    partition=st.integers(0, 9),
+    offset=st.integers(0, 9),
+    reason=TEXT,
+    key=st.none() | st.binary(max_size=3),
+    value=st.none() | st.binary(max_size=3),
+    headers=st.lists(st.tuples(TEXT, st.none() | st.binary(max_size=3)), max_size=3).map(tuple),
+)
+
+
+def letter(offset: int, why: Why = Why.REFUSED, *, key: bytes | None = b"k", sink: str = "cache") -> DeadLetter:
+    return DeadLetter(
+        sink=sink, why=why, topic="t", partition=0, offset=offset, reason="no", key=key, value=b"v", headers=()
+    )
+
+
+@given(LETTERS)
+def test_h67_a_letter_comes_back_whole(made: DeadLetter) -> None:
+    assert DeadLetter.from_record(made.key, made.value, made.record_headers()) == made
+
+
+def test_a_refused_key_waits_and_an_unreadable_record_parks_none() -> None:
+    parked = Parked("cache", [letter(1), letter(2, Why.UNREADABLE, key=b"other"), letter(3, sink="search", key=b"s")])
+    assert parked.keys() == {"t": [b"k"]}
+    assert len(parked) == 1
+
+
+def test_a_replayed_batch_buries_nothing_twice() -> None:
+    parked = Parked("cache", [letter(1)])
+    assert [one.offset for one in parked.fresh([letter(7), letter(1), letter(5)])] == [5, 7]
+
+
+def test_a_key_is_free_again_when_its_last_letter_was_answered() -> None:
+    parked = Parked("cache", [letter(1), letter(4, Why.BEHIND), letter(2, Why.RELEASED)])
+    assert len(parked) == 1, "a later event waits still"
+    parked.add([letter(4, Why.RELEASED)])
+    assert len(parked) == 0
+    assert parked.fresh([letter(4)]) == [], "what was answered does not come back with a replay"
+
+
+def test_a_key_waits_from_its_first_letter_on_whatever_the_order_they_came_in() -> None:
+    parked = Parked("cache", [letter(4, Why.BEHIND), letter(2)])
+    assert parked.firsts() == {"t": {b"k": (0, 2)}}
+    parked.add([letter(2, Why.RELEASED)])
+    assert parked.firsts() == {"t": {b"k": (0, 3)}}, "4 waits still"
+
+
+def test_a_refused_floor_parks_nothing() -> None:
+    floor = replace(letter(1), headers=(("pos", b"1"), ("op", b"t")))
+    assert Parked("cache", [floor]).keys() == {}

@@ -1,0 +1,102 @@
+"""What a store may claim: never an LSN that it does not show."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdc.progress import Progress, Watermark
+from spark.ports import Topics
+from spark.watermark import Claim, LogView, ProgressHistory, Seen, covers, distance, highest, lowest
+
+T = "shop.public.orders"
+TOPICS = Topics(ids={T: "id1"}, partitions={T: 2}, compaction_lag_s=60.0)
+
+
+def progress(lsn: int, first: int, second: int = 0, *, epoch: int = 1) -> Progress:
+    return Progress(epoch=epoch, lsn=lsn, offsets={T: {0: first, 1: second}, "shop.public.other": {0: 10**6}})
+
+
+def view(*records: Progress, ends: tuple[float, int, int] = (0.0, 0, 0)) -> LogView:
+    seen = LogView()
+    seen.note_progress(records)
+    seen.note_ends(Seen(ends[0], {T: {0: ends[1], 1: ends[2]}}))
+    return seen
+
+
+def test_the_newest_progress_that_the_offsets_cover_counts() -> None:
+    at = Claim({T: {0: 20, 1: 5}}, 1.0)
+    log = view(progress(100, 10), progress(200, 20, 5), progress(300, 21, 5), ends=(0.5, 20, 5))
+    mark = log.claim(None, at, TOPICS)
+    assert (mark.epoch, mark.lsn, mark.offsets, mark.topic_ids) == (1, 200, at.offsets, {T: "id1"})
+
+
+def test_topics_that_the_sink_does_not_read_do_not_hold_it() -> None:
+    assert view(progress(100, 1), ends=(0.0, 1, 0)).claim(None, Claim({T: {0: 1, 1: 0}}, 0.0), TOPICS).lsn == 100
+
+
+def test_h80_a_reader_behind_the_ends_it_saw_at_its_start_claims_nothing() -> None:
+    log = view(progress(100, 10), ends=(0.0, 1000, 0))
+    assert log.claim(None, Claim({T: {0: 500, 1: 0}}, 1.0), TOPICS).lsn == 0
+    assert log.claim(None, Claim({T: {0: 1000, 1: 0}}, 2.0), TOPICS).lsn == 100
+
+
+def test_h80_ends_seen_longer_ago_than_the_cleaner_waits_prove_nothing() -> None:
+    """The cleaner may have removed what was still to be read, in favour of what came after those ends."""
+    log = view(progress(100, 10), ends=(0.0, 1000, 0))
+    late = Claim({T: {0: 1000, 1: 0}}, 61.0)
+    assert log.claim(None, late, TOPICS).lsn == 0
+    log.note_ends(Seen(30.0, {T: {0: 1000, 1: 0}}))
+    assert log.claim(None, late, TOPICS).lsn == 100
+
+
+def test_h80_a_store_that_was_away_keeps_the_lsn_it_had_until_it_has_caught_up() -> None:
+    held = Watermark(epoch=1, lsn=50, offsets={T: {0: 5, 1: 0}})
+    log = view(progress(60, 6), progress(100, 10), ends=(1000.0, 20, 0))
+    assert log.claim(held, Claim({T: {0: 10, 1: 0}}, 1000.5), TOPICS).lsn == 50
+    assert log.claim(held, Claim({T: {0: 20, 1: 0}}, 1001.0), TOPICS).lsn == 100
+
+
+def test_without_any_look_at_the_ends_nothing_is_claimed() -> None:
+    log = LogView()
+    log.note_progress([progress(100, 0)])
+    assert log.claim(None, Claim({T: {0: 9, 1: 9}}, 0.0), TOPICS).lsn == 0
+
+
+def test_the_lsn_never_goes_back_and_an_epoch_is_above_every_lsn() -> None:
+    held = Watermark(epoch=1, lsn=500, offsets={})
+    at = Claim({T: {0: 10, 1: 0}}, 0.0)
+    assert view(progress(100, 1), ends=(0.0, 10, 0)).claim(held, at, TOPICS).lsn == 500
+    mark = view(progress(100, 1, epoch=2), ends=(0.0, 10, 0)).claim(held, at, TOPICS)
+    assert (mark.epoch, mark.lsn) == (2, 100)
+
+
+def test_a_long_history_grows_coarser_but_keeps_its_newest() -> None:
+    history = ProgressHistory(progress(lsn, lsn) for lsn in range(1, 20_000))
+    newest = history.newest_covered({T: {0: 19_999, 1: 0}}, [T])
+    middle = history.newest_covered({T: {0: 10_000, 1: 0}}, [T])
+    assert newest is not None and newest.lsn == 19_999
+    assert middle is not None and 9_000 < middle.lsn <= 10_000
+
+
+_OFFSETS = st.dictionaries(
+    st.sampled_from("ab"), st.dictionaries(st.integers(0, 1), st.integers(0, 9), max_size=2), max_size=2
+)
+
+
+@given(_OFFSETS, _OFFSETS)
+def test_offsets_are_ordered_as_sets_of_records_are(
+    first: dict[str, dict[int, int]], second: dict[str, dict[int, int]]
+) -> None:
+    together = highest(first, second)
+    assert covers(together, first) and covers(together, second)
+    assert covers(first, lowest([first, second])) and covers(second, lowest([first, second]))
+    assert covers(first, second) == (distance(first, second) == 0)
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=30), st.integers(0, 60))
+def test_the_search_finds_what_a_walk_would(offsets: list[int], at: int) -> None:
+    records = [progress(n + 1, offset) for n, offset in enumerate(sorted(offsets))]
+    found = ProgressHistory(records).newest_covered({T: {0: at, 1: 0}}, [T])
+    walked = [record.lsn for record in records if record.offsets[T][0] <= at]
+    assert (found.lsn if found is not None else None) == (walked[-1] if walked else None)

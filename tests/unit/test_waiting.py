@@ -1,0 +1,30 @@
+"""tests/waiting.py itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from cdc.clock import ManualClock
+from tests.waiting import wait_until
+
+
+def test_returns_the_first_true_value() -> None:
+    states: Iterator[int] = iter([0, 0, 7, 9])
+    assert wait_until(lambda: next(states), clock=ManualClock()) == 7
+
+
+def test_an_assertion_inside_means_not_yet() -> None:
+    states: Iterator[int] = iter([1, 2, 3])
+
+    def third() -> bool:
+        assert next(states) == 3
+        return True
+
+    assert wait_until(third, clock=ManualClock())
+
+
+def test_past_the_deadline_it_names_the_caller_and_the_state() -> None:
+    with pytest.raises(AssertionError, match=r"test_waiting\.py:\d+: not reached .*: seven rows \(last: 0\)"):
+        wait_until(lambda: 0, 5, "seven rows", clock=ManualClock())
