@@ -10,6 +10,7 @@ import itertools
 import os
 import random
 import secrets
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -58,6 +59,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("headrace")
     group.addoption("--stack", choices=("local", "docker"), default="local", help="servers: processes or containers")
     group.addoption("--stack-dir", type=Path, help="use the stack that runs in this folder")
+    group.addoption("--keep-logs", type=Path, help="copy the servers' logs into this folder at the end")
     group.addoption("--rewrite", action="store_true", help="write expected output anew instead of comparing")
 
 
@@ -93,6 +95,10 @@ def stack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         try:
             yield local
         finally:
+            keep: Path | None = request.config.getoption("--keep-logs")
+            if keep is not None:
+                worker = os.environ.get("PYTEST_XDIST_WORKER", "one")
+                shutil.copytree(local.folder / "logs", keep / worker, dirs_exist_ok=True)
             local.wipe()
 
 
