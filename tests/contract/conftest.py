@@ -48,9 +48,11 @@ def _spec(request: pytest.FixtureRequest) -> SinkSpec | None:
 def contract_database(postgres: str) -> Iterator[str]:
     """One database for all: each test has a schema of its own in it, which is made faster."""
     name = fresh_name()
+    # No connection is held meanwhile: other tests of the session kill the server.
     with psycopg.connect(postgres, autocommit=True) as admin:
         admin.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
-        yield make_conninfo(postgres, dbname=name)
+    yield make_conninfo(postgres, dbname=name)
+    with psycopg.connect(postgres, autocommit=True) as admin:
         drop_database(admin, name)
 
 
