@@ -1,6 +1,7 @@
 # make demo [KEEP=1]   the whole story on a local stack; KEEP=1 leaves it running
 # make test [ARGS=..]  lint and all tests; ARGS go to pytest
 # make bench [ARGS=..] the benchmarks: ratios measured in one run
+# make faults [ARGS=..] the fault laboratory: seeded, goes on where it ended
 # make lint | format | lock | wheel | clean
 #
 # All that is needed is Python 3.11 or newer, with pip and venv. PYTHON=... names another one.
@@ -13,7 +14,7 @@ DEPENDENCIES := .venv/headrace-dependencies
 INSTALLED := .venv/headrace-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench lint format lock wheel clean setup jars
+.PHONY: help demo test bench faults lint format lock wheel clean setup jars
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -26,6 +27,9 @@ test: setup jars lint
 
 bench: setup jars
 	@$(BIN)/python -m tests.bench $(ARGS)
+
+faults: setup jars
+	@$(BIN)/python -m tests.faults $(ARGS)
 
 lint: setup
 	@$(BIN)/ruff check .

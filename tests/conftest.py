@@ -34,7 +34,7 @@ from cdc.stack.ports import free_ports
 from cdc.stack.redis import DATABASES
 from tests.waiting import wait_until
 
-_MARKED_FOLDERS = ("unit", "contract", "golden", "integration", "e2e", "packaging", "docs")
+_MARKED_FOLDERS = ("unit", "contract", "golden", "integration", "e2e", "faults", "packaging", "docs")
 _TESTS = Path(__file__).parent
 
 # How long an example takes says how busy the machine is.

@@ -1,0 +1,106 @@
+"""``make faults ARGS="decoder --seconds 300"``: run experiments of the fault laboratory and count what held.
+
+Each goes on at the seed where its last run ended, and adds to the figures in tests/faults/results. A promise that
+does not hold ends the run with exit code 1 and the seed; ``--seed N`` tries that one again and counts nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+from types import ModuleType
+
+from tests.faults import experiments, results
+from tests.faults.lab import Lab, Limits
+
+_AT_ONCE = 4
+"""Seeds a worker has waiting, so that it never runs dry."""
+
+Trial = Callable[[int], Mapping[str, int]]
+
+
+def names() -> list[str]:
+    """Every experiment, by its module's name."""
+    return sorted(module.name for module in iter_modules(experiments.__path__))
+
+
+def carry_out(lab: Lab, module: ModuleType) -> None:
+    """One run of an experiment: ``trial`` by seed, in ``workers`` processes; or ``run``, which asks for its seeds."""
+    trial: Trial | None = getattr(module, "trial", None)
+    if trial is None:
+        module.run(lab)
+    elif lab.workers == 1 or lab.limits.seed is not None:
+        for seed in lab.seeds():
+            lab.count(**trial(seed))
+    else:
+        _side_by_side(lab, trial)
+
+
+def _side_by_side(lab: Lab, trial: Trial) -> None:
+    """Seeds are counted in order, so that the next run goes on behind the last one that held."""
+    block = lab.workers * _AT_ONCE
+    start, first = lab.clock.monotonic(), lab.figures.next_seed
+    with ProcessPoolExecutor(lab.workers) as pool:
+        while lab.clock.monotonic() < start + lab.limits.seconds:
+            left = block if lab.limits.count is None else min(block, first + lab.limits.count - lab.figures.next_seed)
+            if left <= 0:
+                break
+            began, lab.seed = lab.clock.monotonic(), lab.figures.next_seed
+            for figures in pool.map(trial, range(lab.seed, lab.seed + left)):
+                lab.count(**figures)
+                lab.seed += 1
+            lab.tried(lab.seed, lab.clock.monotonic() - began)
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="make faults", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(names())}; all unless named")
+    parser.add_argument("--seconds", type=float, default=60.0, help="how long each goes on at least (default 60)")
+    parser.add_argument("--count", type=int, help="end after so many seeds")
+    parser.add_argument("--seed", type=int, help="try this one only; nothing is counted")
+    parser.add_argument("--workers", type=int, default=1, help="processes, for those that need no server")
+    parser.add_argument("--stack-dir", type=Path, help="use the stack that runs in this folder")
+    parser.add_argument("--results", type=Path, default=results.FOLDER, help="where the figures are kept")
+    parser.add_argument("--table", action="store_true", help="print the figures as Markdown and end")
+    options = parser.parse_args(argv)
+    if options.table:
+        print(results.table(options.results), end="")
+        return 0
+    unknown = set(options.names) - set(names())
+    if unknown:
+        parser.error(f"there is no experiment {', '.join(sorted(unknown))}")
+    return max([_one(name, options) for name in options.names or names()], default=0)
+
+
+def _one(name: str, options: argparse.Namespace) -> int:
+    module = import_module(f"{experiments.__name__}.{name}")
+    print(f"{name}: {(module.__doc__ or '').strip().splitlines()[0]}", flush=True)
+    limits = Limits(seconds=options.seconds, count=options.count, seed=options.seed)
+    with tempfile.TemporaryDirectory(prefix="cdc-faults-") as folder:
+        lab = Lab(
+            name=name, limits=limits, folder=Path(folder), figures=results.load(name, options.results),
+            results=options.results, workers=options.workers, stack_dir=options.stack_dir,
+        )  # fmt: skip
+        try:
+            carry_out(lab, module)
+        except Exception as error:
+            if options.seed is not None:
+                raise
+            print(f"  seed {lab.seed}: {type(error).__name__}: {error}", file=sys.stderr)
+            print(f'hint: make faults ARGS="{name} --seed {lab.seed}" tries it again', file=sys.stderr)
+            return 1
+        finally:
+            lab.close()
+    shown = ", ".join(f"{count:,} {what}" for what, count in lab.figures.sums.items())
+    print(f"  seeds to {lab.figures.next_seed:,}, {lab.figures.seconds:,.0f} s in all: {shown}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""One experiment a module; see tests/faults/README.md for the two shapes they have."""

@@ -1,0 +1,98 @@
+"""What an experiment with servers is given: its seeds, its servers, and where to put what it counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cdc.clock import SYSTEM_CLOCK, Clock
+from cdc.stack.local import LocalStack
+from cdc.stack.ports import free_ports
+from tests.faults import results
+from tests.faults.results import Figures
+
+
+class Found(AssertionError):
+    """A promise that did not hold: one sentence. Any other error out of an experiment counts as one too."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Limits:
+    """How long a run goes on: the first limit that is met ends it. ``seed``: try this one only, count nothing."""
+
+    seconds: float
+    count: int | None = None
+    seed: int | None = None
+
+
+@dataclass(kw_only=True)
+class Lab:
+    """One run of one experiment.
+
+    ``figures``: over all runs; saved after each seed that held, unless a single seed is replayed.
+    ``stack``: the servers, started at the first use.
+    """
+
+    name: str
+    limits: Limits
+    folder: Path
+    figures: Figures
+    results: Path = results.FOLDER
+    workers: int = 1
+    stack_dir: Path | None = None
+    clock: Clock = SYSTEM_CLOCK
+    say: Callable[[str], None] = print
+    seed: int = 0
+    """The one being tried."""
+    _stack: LocalStack | None = field(default=None, repr=False)
+
+    def seeds(self) -> Iterator[int]:
+        """The seeds of this run, from where the last run ended; what was counted is saved after each."""
+        if self.limits.seed is not None:
+            self.seed = self.limits.seed
+            yield self.limits.seed
+            return
+        start = self.clock.monotonic()
+        done = 0
+        while (self.limits.count is None or done < self.limits.count) and self.clock.monotonic() < (
+            start + self.limits.seconds
+        ):
+            began = self.clock.monotonic()
+            self.seed = self.figures.next_seed
+            yield self.seed
+            self.tried(self.seed + 1, self.clock.monotonic() - began)
+            done += 1
+
+    def count(self, **sums: int) -> None:
+        """Add to the figures."""
+        self.figures.add(sums)
+
+    def peak(self, **peaks: float) -> None:
+        """Keep the greatest."""
+        self.figures.peak(peaks)
+
+    def note(self, name: str, text: str) -> None:
+        """Keep a word, the newest of each name."""
+        self.figures.notes[name] = text
+
+    def tried(self, next_seed: int, seconds: float) -> None:
+        """Every seed below ``next_seed`` held; save."""
+        self.figures.next_seed = max(next_seed, self.figures.next_seed)
+        self.figures.seconds += seconds
+        if self.limits.seed is None:
+            results.save(self.name, self.figures, self.results)
+
+    @property
+    def stack(self) -> LocalStack:
+        if self._stack is None:
+            self._stack = LocalStack(self.stack_dir or self.folder / "stack")
+            if self.stack_dir is None:
+                self._stack.start(ports=free_ports(), durable=False)
+        return self._stack
+
+    def close(self) -> None:
+        """End the servers that :attr:`stack` started."""
+        if self._stack is not None and self.stack_dir is None:
+            self._stack.wipe()
+        self._stack = None

@@ -1,0 +1,25 @@
+"""A sample of the decoder's experiment, and that its own tools are right."""
+
+from __future__ import annotations
+
+import pytest
+
+from connectors.postgres.pgoutput import decode
+from tests.faults.experiments.decoder import trial
+from tests.faults.recorded import again, fields, messages
+
+ENOUGH = 100
+
+
+def test_every_recorded_message_is_written_again_as_it_was() -> None:
+    assert {chr(message[0]) for message in messages()} == set("BCRYIUDTMO")
+    for message in messages():
+        assert again(decode(message)) == message
+        assert sum(piece.width for piece in fields(message)) == len(message)
+
+
+@pytest.mark.slow
+def test_changed_messages_are_refused_or_say_what_they_say() -> None:
+    counted = [trial(seed) for seed in range(ENOUGH)]
+    assert sum(figures["inputs"] for figures in counted) > 10_000 * ENOUGH
+    assert all(0 < figures["refused"] < figures["inputs"] for figures in counted)
