@@ -6,7 +6,7 @@ import pytest
 
 from connectors.postgres.pgoutput import decode
 from tests.faults.experiments.decoder import trial
-from tests.faults.recorded import again, fields, messages
+from tests.faults.recorded import fields, messages, stands_for
 
 ENOUGH = 100
 
@@ -14,7 +14,7 @@ ENOUGH = 100
 def test_every_recorded_message_is_written_again_as_it_was() -> None:
     assert {chr(message[0]) for message in messages()} == set("BCRYIUDTMO")
     for message in messages():
-        assert again(decode(message)) == message
+        assert stands_for(decode(message), message)
         assert sum(piece.width for piece in fields(message)) == len(message)
 
 
