@@ -167,3 +167,8 @@ def store(records: Sequence[Read], start: Mapping[str, Any] | None = None) -> di
             else:
                 rows[key] = record.after
     return rows
+
+
+def seqs(records: list[Read]) -> list[tuple[int, str]]:
+    """The number of each record in its transaction, and its op or "tombstone"."""
+    return [(r.seq, r.op if r.value is not None else "tombstone") for r in records]

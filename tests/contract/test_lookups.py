@@ -1,0 +1,83 @@
+"""Keys, over every store: kept apart, looked up, scanned."""
+
+from __future__ import annotations
+
+import orjson
+
+from cdc.canonical import canonical_row
+from sinks.batch import events_of
+from sinks.port import StoredRow
+from tests.contract.orders import SHAPES, order, statuses
+from tests.contract.stores import Store, live, rows
+from tests.contract.topics import ORDERS, Shapes, Topic, at, batch, column, shape
+
+
+def test_h90_keys_of_any_text_stay_apart(store: Store) -> None:
+    columns = (column("a", "text", key=1), column("b", "text", key=2))
+    ab, a = shape(*columns, table="a:b"), shape(*columns, table="a")
+    sink, shapes = store.open(), Shapes(ab, a)
+    texts = ["", ":", "%", "%3A", "a:b", "ü", "'\"\\", "\n\t", " ", "/", "*", "A", "x" * 3000, "\U0001f600"]
+    pairs = [{"a": one, "b": two} for one in texts for two in ("1", ":1", one)]
+    unique = {(pair["a"], pair["b"]): pair for pair in pairs}.values()
+    for table in (ab, a):
+        topic = Topic(table)
+        for number, pair in enumerate(unique):
+            topic.upsert(pair, at(number))
+        done = sink.sink.apply(events_of(topic.events), shapes)
+        assert (done.applied, done.refused) == (len(unique), ())
+    for table in (ab, a):
+        expected = {canonical_row(orjson.dumps(pair), table) for pair in unique}
+        assert set(live(sink, table).values()) == expected
+        assert len(live(sink, table)) == len(unique)
+
+
+def test_a_key_can_be_looked_up(store: Store) -> None:
+    sink, topic = store.open(), Topic()
+    sink.sink.apply(batch(topic.upsert(order(1), at(1)), topic.delete(order(2), at(2))), SHAPES)
+    sink.sink.show()
+    found, gone = sink.reader.get(ORDERS, "1"), sink.reader.get(ORDERS, "2")
+    assert found is not None
+    assert found.row is not None
+    assert canonical_row(found.row, ORDERS) == canonical_row(orjson.dumps(order(1)), ORDERS)
+    assert gone == StoredRow(key="2", pos=at(2, 2).text(), row=None)
+    assert sink.reader.get(ORDERS, "3") is None
+
+
+def test_a_key_can_be_looked_up_after_it_was_written_again(store: Store) -> None:
+    """Delta's second write is a merge, whose statistics a filter on the dataset cannot be compared with."""
+    sink, topic = store.open(), Topic()
+    for number in (1, 2, 3):
+        sink.sink.apply(batch(topic.upsert(order(1), at(number)), topic.upsert(order(9), at(number))), SHAPES)
+        sink.sink.show()
+    found = sink.reader.get(ORDERS, "1")
+    assert found is not None
+    assert found.pos == at(3).text()
+    assert sink.reader.get(ORDERS, "it's") is None
+
+
+def test_a_table_that_was_never_written_is_empty(store: Store) -> None:
+    sink = store.open()
+    assert list(sink.reader.scan(ORDERS)) == []
+    assert sink.reader.get(ORDERS, "1") is None
+    sink.sink.prepare(ORDERS)
+    sink.sink.prepare(ORDERS)
+    assert rows(sink, ORDERS) == {}
+
+
+def test_two_tables_in_one_batch(store: Store) -> None:
+    other = shape(column("id", "uuid", key=1), column("n", "int4"), table="Oth%ers", schema="Sh'op")
+    sink, one, two = store.open(), Topic(), Topic(other)
+    uuid = "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"
+    sink.sink.apply(batch(one.upsert(order(1), at(1)), two.upsert({"id": uuid, "n": 5}, at(1))), Shapes(ORDERS, other))
+    assert list(live(sink, ORDERS)) == ["1"]
+    assert live(sink, other) == {uuid: canonical_row(orjson.dumps({"id": uuid, "n": 5}), other)}
+
+
+def test_many_rows_are_written_and_scanned(store: Store) -> None:
+    sink, topic = store.open(), Topic(partitions=4)
+    for number in range(3_000):
+        topic.row("c", order(number, f"s{number % 7}"), at(number))
+    assert sink.sink.apply(events_of(topic.events), SHAPES).applied == 3_000
+    found = statuses(sink)
+    assert len(found) == 3_000
+    assert found["2999"] == f"s{2999 % 7}"

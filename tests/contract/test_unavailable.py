@@ -1,0 +1,52 @@
+"""Values that a change left out, over every store: filled from the batch or from the stored row, or refused."""
+
+from __future__ import annotations
+
+from cdc.canonical import canonical_row
+from tests.contract.orders import SHAPES, order
+from tests.contract.stores import Store, live, rows
+from tests.contract.topics import ORDERS, Shapes, Topic, at, batch, column, shape
+
+
+def test_h38_an_unavailable_value_comes_from_the_batch(store: Store) -> None:
+    sink, topic = store.open(), Topic()
+    made = topic.row("c", {"id": 1, "status": "a", "note": "a long note"}, at(1))
+    other = topic.upsert({"id": 1, "status": "b", "note": "__debezium_unavailable_value"}, at(2))
+    last = topic.upsert({"id": 1, "status": "c", "note": "__debezium_unavailable_value"}, at(3))
+    done = sink.sink.apply(batch(last, made, other), SHAPES)
+    assert done.applied == 1
+    assert live(sink, ORDERS)["1"] == canonical_row(b'{"id":1,"status":"c","note":"a long note"}', ORDERS)
+
+
+def test_h38_an_unavailable_value_comes_from_an_event_of_an_earlier_shape(store: Store) -> None:
+    columns = (column("id", "int8", key=1), column("status", "text"), column("note", "text"))
+    later = shape(*columns, column("added", "int4"), version=2)
+    sink, shapes, topic, grown = store.open(), Shapes(ORDERS, later), Topic(), Topic(later)
+    lacking = {"id": 1, "status": "c", "note": "__debezium_unavailable_value"}
+    sink.sink.apply(batch(topic.row("c", {"id": 1, "status": "a", "note": "old"}, at(1))), shapes)
+    new = topic.upsert({"id": 1, "status": "b", "note": "new"}, at(2))
+    last = grown.upsert({**lacking, "added": 5}, at(4))._replace(offset=9)
+    done = sink.sink.apply(batch(new, topic.upsert(lacking, at(3)), last), shapes)
+    assert (done.applied, done.refused) == (1, ())
+    assert live(sink, later)["1"] == canonical_row(b'{"id":1,"status":"c","note":"new","added":5}', later)
+
+
+def test_h38_an_unavailable_value_comes_from_the_store(store: Store) -> None:
+    sink, topic = store.open(), Topic()
+    sink.sink.apply(batch(topic.row("c", {"id": 1, "status": "a", "note": "a long note"}, at(1))), SHAPES)
+    last = topic.upsert({"id": 1, "status": "c", "note": "__debezium_unavailable_value"}, at(3))
+    done = sink.sink.apply(batch(last, topic.upsert(order(2), at(4))), SHAPES)
+    assert (done.applied, done.refused) == (2, ())
+    assert live(sink, ORDERS)["1"] == canonical_row(b'{"id":1,"status":"c","note":"a long note"}', ORDERS)
+
+
+def test_h38_a_value_that_nobody_has_is_refused(store: Store) -> None:
+    sink, topic = store.open(), Topic()
+    unknown = topic.upsert({"id": 1, "status": "c", "note": "__debezium_unavailable_value"}, at(3))
+    created = topic.row("c", {"id": 2, "status": "c", "note": "__debezium_unavailable_value"}, at(4))
+    sink.sink.apply(batch(topic.row("c", {"id": 2, "status": "c", "note": "another row's"}, at(1))), SHAPES)
+    done = sink.sink.apply(batch(unknown, created, topic.upsert(order(3), at(4))), SHAPES)
+    assert [refused.key for refused in done.refused] == [unknown.key, created.key]
+    assert all("note" in refused.reason for refused in done.refused)
+    assert done.applied == 1
+    assert "1" not in rows(sink, ORDERS)
