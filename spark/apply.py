@@ -12,13 +12,14 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from cdc.dead import DeadLetter, Parking, Why
+from cdc.records import HEADERS
 from cdc.schema import TableSchema
 from sinks.arrow import Mask, pc
 from sinks.batch import EVENT_SCHEMA, FLOOR_OP
 from sinks.newest import newest
 from sinks.port import Applied, Refused, Sink
 from sinks.unavailable import patterns
-from spark.source import Unreadable, parse
+from spark.source import Unreadable, headers_of, parse
 
 BEHIND = "an earlier event of this key is parked"
 Shape = tuple[str, int]
@@ -75,7 +76,7 @@ class Sorted:
 
 
 def sort_out(records: pa.Table, rules: Rules) -> Sorted:
-    """Tell a batch's records (columns :data:`spark.source.COLUMNS`) apart; pure."""
+    """Tell a batch's records (:data:`spark.source.RECORD_SCHEMA`) apart; pure."""
     events, unreadable = parse(records)
     free, behind = split_parked(events, rules.parked)
     return Sorted(records=records, events=free, behind=behind, unreadable=unreadable, needs=unknown(free, rules))
@@ -198,14 +199,13 @@ def earlier(events: pa.Table, refused: Iterable[Refused]) -> pa.Table:
 
 def newest_ms(records: pa.Table) -> int:
     """Kafka's time of the newest record; 0 for none."""
-    newest_time = pc.max(pc.cast(pc.cast(records["timestamp"], pa.timestamp("ms", "UTC")), pa.int64())).as_py()
-    return int(newest_time or 0)
+    return int(pc.max(records["time_ms"]).as_py() or 0)
 
 
-def compact(batch: Sorted, book: SchemaBook) -> pa.Table:
+def compact(events: pa.Table, book: SchemaBook) -> pa.Table:
     """The events that a later ``apply`` needs to come out the same: the newest of each key, and all of a key
     whose newest lacks a value that an earlier one of the batch may have (hazard H38)."""
-    winners = newest(batch.events)
+    winners = newest(events)
     lacking = None
     for pattern in sorted(
         {pattern for shape in _shapes(winners) if shape in book for pattern in patterns(book(*shape))}
@@ -215,9 +215,9 @@ def compact(batch: Sorted, book: SchemaBook) -> pa.Table:
     if lacking is None or not pc.any(lacking, min_count=0).as_py():
         return winners
     keys = pc.unique(winners["key"].filter(lacking))
-    suspect = pc.is_in(batch.events["key"], value_set=keys)
+    suspect = pc.is_in(events["key"], value_set=keys)
     others = winners.filter(pc.invert(pc.is_in(winners["key"], value_set=keys)))
-    return pa.concat_tables([batch.events.filter(suspect), others])
+    return pa.concat_tables([events.filter(suspect), others])
 
 
 def letters_of(batch: Sorted) -> tuple[DeadLetter, ...]:
@@ -296,8 +296,8 @@ def _headers(records: pa.Table, wanted: pa.Table) -> dict[tuple[str, int, int], 
     """The headers of some records, by their place; read from the records that share an offset with one wanted."""
     near = records.filter(pc.is_in(records["offset"], value_set=pc.unique(wanted["offset"])))
     return {
-        (row["topic"], row["partition"], row["offset"]): tuple((h["key"], h["value"]) for h in row["headers"] or ())
-        for row in near.select(["topic", "partition", "offset", "headers"]).to_pylist()
+        (row["topic"], row["partition"], row["offset"]): headers_of(row)
+        for row in near.select(["topic", "partition", "offset", *HEADERS, "headers"]).to_pylist()
     }
 
 

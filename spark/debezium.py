@@ -13,9 +13,7 @@ import pyarrow as pa
 from cdc.debezium.read import Change, PartitionReader, Settled, Unreadable
 from cdc.epochs import EpochsState
 from cdc.schema import TableSchema
-from spark.source import REASON_HEADER
-
-HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+from spark.source import REASON_HEADER, RECORD_SCHEMA
 
 Register = Callable[[str, TableSchema | None], int]
 """(topic, embedded shape or None) -> the version that the schema topic knows it by; 0 for none."""
@@ -34,17 +32,16 @@ class Translation:
         self._versions: dict[tuple[str, int], int] = {}
 
     def __call__(self, records: pa.Table) -> pa.Table:
-        """The same columns (:data:`spark.source.COLUMNS`); settled tombstones are left out."""
+        """The same columns (:data:`spark.source.RECORD_SCHEMA`); settled tombstones are left out."""
         ordered = records.sort_by([("topic", "ascending"), ("partition", "ascending"), ("offset", "ascending")])
         epochs = self._epochs() if records.num_rows else EpochsState()
         rows = [found for row in ordered.to_pylist() if (found := self._row(row, epochs)) is not None]
-        schema = records.schema.set(records.schema.get_field_index("headers"), pa.field("headers", HEADERS))
-        return pa.Table.from_pylist(rows, schema=schema)
+        return pa.Table.from_pylist(rows, schema=RECORD_SCHEMA)
 
     def _row(self, row: dict[str, Any], epochs: EpochsState) -> dict[str, Any] | None:
-        headers = [dict(header) for header in row["headers"] or ()]
-        if any(header["key"] == "pos" for header in headers):
-            return row | {"headers": headers}  # a record of ours, from before a handover
+        if row["pos"] is not None:
+            return row  # a record of ours, from before a handover
+        headers = row["headers"] or []
         place = (row["topic"], row["partition"])
         reader = self._readers.get(place)
         if reader is None:
@@ -61,8 +58,9 @@ class Translation:
                     "op": change.op,
                     "ver": str(self._version(row["topic"], change)),
                 }
-                own = [{"key": name, "value": text.encode()} for name, text in told.items()]
-                return row | {"key": change.key, "value": change.value, "headers": [*headers, *own]}
+                own = {name: text.encode() for name, text in told.items()}
+                listed = [{"key": name, "value": value} for name, value in own.items()]
+                return row | own | {"key": change.key, "value": change.value, "headers": [*headers, *listed]}
 
     def _version(self, topic: str, change: Change) -> int:
         known = self._versions.get((topic, change.ver)) if change.schema is not None else None

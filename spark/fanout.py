@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures import TimeoutError as NotInTime
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ from cdc.errors import CdcError, Exit, Retry
 from cdc.progress import Offsets
 from sinks.arrow import pc
 from sinks.registry import SinkSpec
-from spark.apply import Outcome
+from spark.apply import History, Outcome
 from spark.query import Batch, Engine, Query, Run, collect, history_of, tell
 from spark.store import Store
 from spark.watermark import Claim, covers, highest, lowest
@@ -35,7 +35,9 @@ _GATHER_S = 5.0
 """How long those that are near wait for the rest at the start."""
 _REJOIN_S, _LONGEST_REJOIN_S = 30.0, 900.0
 _DRAIN_S = 60.0
-_MOST_QUEUED = 8
+_MOST_QUEUED = 64
+_MOST_JOINED = 20_000
+"""Records of batches that a store takes together."""
 
 
 class Behind(CdcError):
@@ -45,17 +47,65 @@ class Behind(CdcError):
     retry = Retry.NOW
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Content:
+    """A batch as it was read: its records, or, where executors brought it down, ``events`` and what they found.
+
+    ``history``: finds all events that the batch has of some keys.
+    """
+
+    starts: Offsets
+    ends: Offsets
+    records: pa.Table | None
+    events: pa.Table | None
+    before: Outcome
+    read_at_s: float
+    started_s: float
+    history: History
+
+
 class Lane:
-    """The way of one store: what is queued for it, in order, and whether it has to leave."""
+    """The way of one store: what is queued for it, in order, and whether it has to leave.
+
+    A store that takes longer than the next batch needs to be read finds several queued, and takes them as one:
+    a write costs it about the same for few rows as for many.
+    """
 
     def __init__(self, store: Store, most_records: int) -> None:
         self.store = store
         self.stalled = False
         self._most_records = most_records
+        self._waiting: deque[Content] = deque()
         self._queue: deque[tuple[int, Future[None]]] = deque()
 
-    def offer(self, size: int, work: Future[None]) -> None:
-        self._queue.append((size, work))
+    def offer(self, size: int, content: Content, settle: Callable[[Content], None]) -> None:
+        """Queue a batch; ``settle`` may get it joined with those behind it, and is repeated while the store is away."""
+
+        def work() -> None:
+            taken = self.take()
+            if taken is not None:
+                self.store.patiently(partial(settle, taken))
+
+        self._waiting.append(content)
+        self._queue.append((size, self.store.attempt(work)))
+
+    def take(self) -> Content | None:
+        """The next batch with all that can be joined to it; None when an earlier call took it. One thread calls."""
+        if not self._waiting:
+            return None
+        first = self._waiting.popleft()
+        if first.records is None:
+            return first
+        tables, joined, rows = [first.records], first, first.records.num_rows
+        while self._waiting and rows < _MOST_JOINED:
+            following = self._waiting[0]
+            if following.records is None:
+                break
+            self._waiting.popleft()
+            rows += following.records.num_rows
+            tables.append(following.records)
+            joined = replace(joined, ends=following.ends, read_at_s=following.read_at_s)
+        return replace(joined, records=pa.concat_tables(tables))
 
     def has_room(self, timeout_s: float) -> bool:
         """Whether a batch may be queued; waits for room at most so long."""
@@ -92,17 +142,6 @@ class Lane:
     def _shed(self) -> None:
         while self._queue and self._queue[0][1].done() and self._queue[0][1].exception() is None:
             self._queue.popleft()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Content:
-    """A batch as it was read: its records, or, where executors brought it down, ``events`` and what they found."""
-
-    records: pa.Table | None
-    events: pa.Table | None
-    before: Outcome
-    read_at_s: float
-    started_s: float
 
 
 class FanOut:
@@ -208,35 +247,37 @@ class FanOut:
             if lane.stalled or not lane.has_room(_STALLED_S):
                 lane.stalled = True
                 continue
-            lane.offer(batch.most_rows, lane.store.submit(partial(self._settle, lane.store, batch, content)))
+            lane.offer(batch.most_rows, content, partial(self._settle, lane.store))
 
     def _read(self, batch: Batch, started_s: float) -> Content:
-        clock = self._engine.clock
+        records, events, before = None, None, Outcome()
         if batch.most_rows <= self._engine.driver_rows:
-            records = batch.records(self._engine.slots)
-            return Content(
-                records=records, events=None, before=Outcome(), read_at_s=clock.monotonic(), started_s=started_s
-            )
-        first = next(iter(self._lanes.values())).store
-        report = collect(batch, first, None, "compact")
+            records = batch.records()
+        else:
+            first = next(iter(self._lanes.values())).store
+            report = collect(self._engine, batch, first, None, "compact")
+            events, before = report.winners, report.outcome
         return Content(
-            records=None,
-            events=report.winners,
-            before=report.outcome,
-            read_at_s=clock.monotonic(),
+            starts=batch.starts,
+            ends=batch.ends,
+            records=records,
+            events=events,
+            before=before,
+            read_at_s=self._engine.clock.monotonic(),
             started_s=started_s,
+            history=partial(history_of, self._engine, batch),
         )
 
-    def _settle(self, store: Store, batch: Batch, content: Content) -> None:
-        _refuse_gap(store, batch.starts)
-        ends = {topic: parts for topic, parts in batch.ends.items() if topic in store.topics.ids}
+    def _settle(self, store: Store, content: Content) -> None:
+        _refuse_gap(store, content.starts)
+        ends = {topic: parts for topic, parts in content.ends.items() if topic in store.topics.ids}
         at = Claim(highest(ends, store.offsets), content.read_at_s)
         if content.records is not None:
-            outcome = store.settle(unseen(content.records, batch.starts, store), at)
+            outcome = store.settle(unseen(content.records, content.starts, store), at)
         else:
             events = content.events if content.events is not None else pa.table({})
-            fresh = unseen(events, batch.starts, store)
-            outcome = store.settle_events(fresh, content.before, at, partial(history_of, batch))
+            fresh = unseen(events, content.starts, store)
+            outcome = store.settle_events(fresh, content.before, at, content.history)
         tell(self._engine, store, outcome, content.started_s)
 
 

@@ -7,7 +7,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-PACKAGES = ("cdc", "sinks", "spark")
+PACKAGES = ("cdc", "connectors", "sinks", "spark")
 """What a task imports."""
 _SUFFIXES = (".py", ".lua", ".sql", ".json", ".properties", ".typed")
 

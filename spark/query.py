@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,16 +19,17 @@ from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import CdcError, Retry
 from cdc.lsn import Lsn
 from cdc.progress import Offsets
+from cdc.records import RecordReader, Span
 from sinks.registry import SinkSpec
 from spark.apply import Outcome, Rules, SchemaBook
 from spark.checkpoint import Folder, batch_offsets
 from spark.failures import QueryFailed, read_failure
 from spark.metrics import Metrics
 from spark.patience import Halted, mendable
-from spark.source import KafkaInput, kafka_frame
+from spark.source import KafkaInput, kafka_frame, records_of
 from spark.store import Store, StoreMoved
 from spark.tasks import Mode, Report, Task, run_on_executors
-from spark.watermark import Claim, distance
+from spark.watermark import Claim
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +38,6 @@ PARALLEL_KINDS = ("redis", "opensearch")
 _BATCH_END_S = 120.0
 _FIRST_REST_S, _LONGEST_REST_S = 0.5, 30.0
 _UNKNOWN_FAILURES = 3
-_ONE_TASK_ROWS = 2_000
 _SMALLEST_BATCH, _SMALLER = 1_000, 4
 
 
@@ -61,20 +61,37 @@ class Engine:
 
 
 class Batch(NamedTuple):
-    """One micro-batch. ``most_rows``: records between its offsets, gaps counted too."""
+    """One micro-batch. ``spans``: what of each partition; ``most_rows``: records in them, gaps counted too."""
 
-    frame: DataFrame
-    number: int
+    spans: tuple[Span, ...]
     most_rows: int
     starts: Offsets
     ends: Offsets
+    reader: RecordReader
     translate: Translate | None = None
 
-    def records(self, slots: int) -> pa.Table:
-        """All of it in the driver, by few tasks: a task costs more than a small partition."""
-        tasks = 1 if self.most_rows <= _ONE_TASK_ROWS else slots
-        records = self.frame.coalesce(tasks).toArrow()
+    def records(self) -> pa.Table:
+        """All of it, read here."""
+        records = records_of(self.reader.read(self.spans))
         return records if self.translate is None else self.translate(records)
+
+
+def shares(spans: Iterable[Span], count: int) -> list[list[Span]]:
+    """Spans in at most ``count`` shares of about the same work; a partition stays in one, for its order."""
+    found: list[list[Span]] = [[] for _ in range(count)]
+    for span in sorted(spans, key=lambda span: -span.most_records):
+        min(found, key=lambda share: sum(one.most_records for one in share)).append(span)
+    return [share for share in found if share]
+
+
+def spans_between(starts: Offsets, ends: Offsets) -> tuple[Span, ...]:
+    """What lies between a batch's offsets; ``starts`` may be :data:`EARLIEST`."""
+    return tuple(
+        Span(topic, partition, starts[topic][partition], end)
+        for topic, parts in ends.items()
+        for partition, end in parts.items()
+        if end > max(0, starts[topic][partition])
+    )
 
 
 class Run:
@@ -84,12 +101,13 @@ class Run:
         self._name = name
         self._engine = engine
         self._deliver = deliver
-        self._at = {topic: {p: max(0, offset) for p, offset in parts.items()} for topic, parts in starts.items()}
+        self._from: Offsets = starts
         self._lock = threading.Lock()
         self._halting = threading.Event()
         self._raised: BaseException | None = None
         self.batches = 0
         self._translate = engine.translation() if engine.translation is not None else None
+        self._reader = engine.kafka.reading.open()
         self._place = engine.folder.fresh(name)
         engine.session.sparkContext.setLocalProperty("spark.scheduler.pool", name)
         frame = kafka_frame(engine.session, engine.kafka, name, starts)
@@ -119,19 +137,31 @@ class Run:
             # Released before stop(): a batch that is about to begin has to find out and leave.
             self._lock.release()
         self._streaming.stop()
+        self._reader.close()
 
-    def _on_batch(self, frame: DataFrame, number: int) -> None:
+    def _on_batch(self, _frame: DataFrame, number: int) -> None:
         with self._lock:
             if self._halting.is_set():
                 raise Halted("the query was told to end")
             try:
                 ends = batch_offsets(self._engine.folder, self._place, number)
-                self._deliver(Batch(frame, number, distance(self._at, ends), self._at, ends, self._translate))
-                self._at = {topic: dict(parts) for topic, parts in ends.items()}
+                self._deliver(self._batch(ends))
+                self._from = ends
                 self.batches += 1
             except BaseException as failure:
                 self._raised = failure
                 raise
+
+    def _batch(self, ends: Offsets) -> Batch:
+        spans = spans_between(self._from, ends)
+        return Batch(
+            spans=spans,
+            most_rows=sum(span.most_records for span in spans),
+            starts={topic: {p: max(0, offset) for p, offset in parts.items()} for topic, parts in self._from.items()},
+            ends=ends,
+            reader=self._reader,
+            translate=self._translate,
+        )
 
 
 class Query:
@@ -203,8 +233,7 @@ class Query:
         if fault is None and run.active:
             return
         self._run = None
-        if fault is not None:
-            run.halt()
+        run.halt()
         if run.batches:
             self._failures = 0
         self.again(fault or run.failure())
@@ -223,20 +252,20 @@ class Query:
     def _deliver(self, batch: Batch) -> None:
         started_s = self._engine.clock.monotonic()
         if batch.most_rows <= self._engine.driver_rows:
-            records = batch.records(self._engine.slots)
+            records = batch.records()
             at = Claim(batch.ends, self._engine.clock.monotonic())
             outcome = self.store.run(lambda: self.store.settle(records, at))
         elif self._spec.kind in PARALLEL_KINDS:
             outcome = self._on_executors(batch)
         else:
-            report = collect(batch, self.store, None, "compact")
+            report = collect(self._engine, batch, self.store, None, "compact")
             at = Claim(batch.ends, self._engine.clock.monotonic())
-            history = partial(history_of, batch)
+            history = partial(history_of, self._engine, batch)
             outcome = self.store.run(lambda: self.store.settle_events(report.winners, report.outcome, at, history))
         tell(self._engine, self.store, outcome, started_s)
 
     def _on_executors(self, batch: Batch) -> Outcome:
-        report = collect(batch, self.store, self._spec, "apply")
+        report = collect(self._engine, batch, self.store, self._spec, "apply")
         at = Claim(batch.ends, self._engine.clock.monotonic())
         return self.store.run(lambda: self.store.conclude(report.outcome, at))
 
@@ -248,7 +277,7 @@ def batch_after(failure: CdcError, most_records: int) -> int:
     return min(most_records, max(_SMALLEST_BATCH, most_records // _SMALLER))
 
 
-def collect(batch: Batch, store: Store, spec: SinkSpec | None, mode: Mode) -> Report:
+def collect(engine: Engine, batch: Batch, store: Store, spec: SinkSpec | None, mode: Mode) -> Report:
     """Run a batch on the executors until nothing is missing for it.
 
     What a first attempt finds lacking (a schema version, a floor to be set alone) the driver sees to, and the
@@ -260,7 +289,7 @@ def collect(batch: Batch, store: Store, spec: SinkSpec | None, mode: Mode) -> Re
         # What is only brought down to what matters is told apart again where it is applied.
         rules = store.rules if mode == "apply" else replace(store.rules, parked={})
         task = Task(spec=spec, rules=rules, mode=mode, floors_set=floors_set)
-        report = run_on_executors(batch.frame, task)
+        report = on_executors(engine, batch, task)
         needs, floors = report.needs, report.floors
         if not needs and not floors.num_rows:
             return Report(outcome=before + report.outcome, needs=needs, floors=floors, winners=report.winners)
@@ -271,10 +300,15 @@ def collect(batch: Batch, store: Store, spec: SinkSpec | None, mode: Mode) -> Re
             floors_set = True
 
 
-def history_of(batch: Batch, keys: Mapping[str, list[bytes]]) -> pa.Table:
+def history_of(engine: Engine, batch: Batch, keys: Mapping[str, list[bytes]]) -> pa.Table:
     """All events that a batch has of some keys, read again."""
     task = Task(spec=None, rules=Rules(book=SchemaBook()), mode="compact", only=keys)
-    return run_on_executors(batch.frame, task).winners
+    return on_executors(engine, batch, task).winners
+
+
+def on_executors(engine: Engine, batch: Batch, task: Task) -> Report:
+    """Run a task on a batch, in as many shares as there are slots."""
+    return run_on_executors(engine.session, engine.kafka.reading, shares(batch.spans, engine.slots), task)
 
 
 def tell(engine: Engine, store: Store, outcome: Outcome, started_s: float) -> None:

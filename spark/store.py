@@ -96,7 +96,7 @@ class Store:
 
     def submit(self, action: Callable[[], T]) -> Future[T]:
         """As :meth:`run`, without waiting for the result."""
-        return self.attempt(partial(self._patiently, action))
+        return self.attempt(partial(self.patiently, action))
 
     def attempt(self, action: Callable[[], T]) -> Future[T]:
         """As :meth:`submit`, once: a store that is away is an error."""
@@ -283,7 +283,9 @@ class Store:
         if opened is not None:
             opened.close()
 
-    def _patiently(self, action: Callable[[], T]) -> T:
+    def patiently(self, action: Callable[[], T]) -> T:
+        """The action's result, again and again while the store is away; for work on the store's own thread."""
+
         def away(error: CdcError) -> None:
             self._around.metrics.up.labels(self.name).set(0)
             log.warning("store_away", extra={"sink": self.name, "reason": error.message})

@@ -1,48 +1,54 @@
-"""The executors' side of a large batch: a task reads its partitions in windows and reports back in Arrow.
+"""The executors' side of a large batch: a task reads its share of the spans and reports back in Arrow.
 
-A task never raises for what a store or a record does: everything it has to say is a row of its report, so that
-the driver hears of each fault as what it is.
+What it reads it brings down to what matters as it goes, so that a key is written once however often it changed,
+and a task holds no more than a window of such rows. A task never raises for what the log, a store or a record
+does: everything it has to say is a row of its report, so that the driver hears of each fault as what it is.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
 import orjson
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from cdc.dead import DeadLetter, Why
-from cdc.errors import CdcError, Retry, SinkError
+from cdc.errors import CdcError, LogError, Retry, SinkError, TopicError
+from cdc.records import Lot, Reading, RecordReader, Span
 from sinks.arrow import pc
-from sinks.batch import EVENT_SCHEMA
+from sinks.batch import EVENT_SCHEMA, FLOOR_OP
 from sinks.port import Applied, OpenSink
 from sinks.registry import SinkSpec, open_sink
 from spark.apply import (
     Outcome,
     Rules,
     Shape,
-    Sorted,
-    apply_sorted,
+    apply_events,
     compact,
     letters_of,
     newest_ms,
+    refused_letters,
     sort_out,
     with_keys,
 )
+from spark.source import parse, records_of
 
-WINDOW_ROWS = 250_000
-WINDOW_BYTES = 96 * 1024**2
-"""What a task holds at once, in records as they came."""
+FOLD_ROWS = 150_000
+"""How many records a task takes in before it brings them down to the newest of each key."""
+WINDOW_BYTES = 128 * 1024**2
+"""What a task holds of those at most, before it hands them on."""
+_READ_ROWS = 20_000
 
 REPORT_SCHEMA = pa.schema([pa.field("kind", pa.string()), *EVENT_SCHEMA, pa.field("note", pa.binary())])
 """``kind``: done, letter, shape, floor, winner or failed; an event's columns where it speaks of one; ``note``: JSON."""
 
+_FAULTS: Mapping[str, type[SinkError | LogError]] = {"topic": TopicError, "log": LogError, "store": SinkError}
 Mode = Literal["apply", "compact"]
 Pairs = tuple[tuple[str, Any], ...]
 
@@ -61,7 +67,7 @@ class Task:
     mode: Mode
     only: Mapping[str, list[bytes]] | None = None
     floors_set: bool = False
-    window_rows: int = WINDOW_ROWS
+    fold_rows: int = FOLD_ROWS
     window_bytes: int = WINDOW_BYTES
 
 
@@ -75,53 +81,112 @@ class Report:
     winners: pa.Table
 
 
-def run_on_executors(frame: DataFrame, task: Task) -> Report:
-    """Run a batch where its partitions are. SinkError, as the first task that failed had it."""
+def run_on_executors(session: SparkSession, reading: Reading, shares: Sequence[Sequence[Span]], task: Task) -> Report:
+    """Run a task for each share. SinkError, LogError or TopicError, as the first task that failed had it."""
     schema: Any = from_arrow_schema(REPORT_SCHEMA)
-    return read_report(frame.mapInArrow(partial(run_task, task), schema).toArrow())
+    numbers = session.range(0, len(shares), 1, len(shares))
+    job = partial(run_task, task, reading, [tuple(share) for share in shares])
+    return read_report(numbers.mapInArrow(job, schema).toArrow())
 
 
-def run_task(task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """One task: its records in windows, its report a window at a time."""
-    for records in windows(batches, task.window_rows, task.window_bytes):
-        try:
-            yield from _run_window(task, sort_out(records, task.rules)).to_batches()
-        except CdcError as error:
-            # The first fault ends the task: what it did may be repeated.
-            yield from _rows("failed", [_fault(error)]).to_batches()
-            return
+def run_task(
+    task: Task, reading: Reading, shares: Sequence[Sequence[Span]], numbers: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """One task: the shares whose numbers it is given, its report a window at a time."""
+    for batch in numbers:
+        for number in batch.column(0):
+            try:
+                yield from _run_share(task, reader_of(reading), shares[int(number.as_py() or 0)])
+            except CdcError as error:
+                # The first fault ends the task: what it did may be repeated.
+                yield from _rows("failed", [_fault(error)]).to_batches()
+                return
 
 
-def windows(batches: Iterable[pa.RecordBatch], most_rows: int, most_bytes: int) -> Iterator[pa.Table]:
-    """The batches of a partition, joined up to a window's size: the larger, the fewer writes per key."""
-    held: list[pa.RecordBatch] = []
-    row_count = byte_count = 0
-    for batch in batches:
-        held.append(batch)
-        row_count += batch.num_rows
-        byte_count += batch.nbytes
-        if row_count >= most_rows or byte_count >= most_bytes:
-            yield pa.Table.from_batches(held)
-            held, row_count, byte_count = [], 0, 0
+def _run_share(task: Task, reader: RecordReader, share: Sequence[Span]) -> Iterator[pa.RecordBatch]:
+    window = _Window(task)
+    for records in tables(reader.read(share)):
+        if task.only is not None:
+            yield from _events("winner", with_keys(parse(records).events, task.only)).to_batches()
+            continue
+        window.add(records)
+        if window.full:
+            yield from window.report(reader, share).to_batches()
+            window = _Window(task)
+    if task.only is None:
+        yield from window.report(reader, share).to_batches()
+
+
+def tables(lots: Iterable[Lot], most_rows: int = _READ_ROWS) -> Iterator[pa.Table]:
+    """Lots as tables of some size: what is done once per table costs the same for few rows."""
+    held: list[Lot] = []
+    row_count = 0
+    for lot in lots:
+        held.append(lot)
+        row_count += len(lot.offsets)
+        if row_count >= most_rows:
+            yield records_of(held)
+            held, row_count = [], 0
     if held:
-        yield pa.Table.from_batches(held)
+        yield records_of(held)
 
 
-def _run_window(task: Task, batch: Sorted) -> pa.Table:
-    floors = batch.floors
-    if task.only is not None:
-        return _events("winner", with_keys(batch.events, task.only))
-    if batch.needs:
-        return _rows("shape", [{"topic": topic, "ver": version} for topic, version in sorted(batch.needs)])
-    if task.mode == "compact":
-        outcome = Outcome(letters=letters_of(batch), records=batch.records.num_rows, newest_ms=newest_ms(batch.records))
-        return pa.concat_tables([_events("winner", compact(batch, task.rules.book)), _outcome_rows(outcome)])
-    if floors.num_rows and not task.floors_set:
-        return _events("floor", floors)
-    if task.spec is None:
-        raise SinkError("a task that has to apply was given no store")
-    store = _opened(task.spec)
-    return _outcome_rows(apply_sorted(batch.without_floors(), store.sink, task.rules.book))
+@dataclass
+class _Window:
+    """Records of a share, brought down to what matters as they come (hazard H38: see :func:`compact`)."""
+
+    task: Task
+    outcome: Outcome = field(default_factory=Outcome)
+    needs: frozenset[Shape] = frozenset()
+    events: list[pa.Table] = field(default_factory=list)
+    unfolded: int = 0
+    full: bool = False
+
+    def add(self, records: pa.Table) -> None:
+        found = sort_out(records, self.task.rules)
+        self.outcome += Outcome(letters=letters_of(found), records=records.num_rows, newest_ms=newest_ms(records))
+        self.needs |= found.needs
+        self.events.append(found.events)
+        self.unfolded += found.events.num_rows
+        if self.unfolded >= self.task.fold_rows:
+            self._fold()
+            self.full = self.events[0].nbytes >= self.task.window_bytes
+
+    def report(self, reader: RecordReader, share: Sequence[Span]) -> pa.Table:
+        """What the driver hears of it, after the store got it where the task writes."""
+        task = self.task
+        if self.needs:
+            return _rows("shape", [{"topic": topic, "ver": version} for topic, version in sorted(self.needs)])
+        if not self.events:
+            return _outcome_rows(self.outcome)
+        self._fold()
+        [events] = self.events
+        if task.mode == "compact":
+            return pa.concat_tables([_events("winner", events), _outcome_rows(self.outcome)])
+        floors = events.filter(pc.equal(events["op"], FLOOR_OP))
+        if floors.num_rows and not task.floors_set:
+            return _events("floor", floors)
+        if task.spec is None:
+            raise SinkError("a task that has to apply was given no store")
+
+        def history(keys: Mapping[str, list[bytes]]) -> pa.Table:
+            """All that the share has of some keys: rare, so it is read again rather than kept."""
+            found = [with_keys(parse(records).events, keys) for records in tables(reader.read(share))]
+            return pa.concat_tables([EVENT_SCHEMA.empty_table(), *found])
+
+        rows = events.filter(pc.not_equal(events["op"], FLOOR_OP))
+        applied = apply_events(rows, _opened(task.spec).sink, task.rules.book, history)
+        return _outcome_rows(self.outcome + Outcome(applied=applied, letters=refused_letters(applied.refused)))
+
+    def _fold(self) -> None:
+        self.events = [compact(pa.concat_tables(self.events), self.task.rules.book)]
+        self.unfolded = 0
+
+
+@functools.lru_cache(maxsize=2)
+def reader_of(reading: Reading) -> RecordReader:
+    """A reader, kept in this worker process from task to task."""
+    return reading.open()
 
 
 def _opened(spec: SinkSpec) -> OpenSink:
@@ -177,17 +242,19 @@ def _letter_row(letter: DeadLetter) -> dict[str, Any]:
 
 
 def _fault(error: CdcError) -> dict[str, Any]:
-    return {"note": orjson.dumps({"message": error.message, "hint": error.hint, "retry": error.retry.value})}
+    kind = next((name for name, kind in _FAULTS.items() if isinstance(error, kind)), "store")
+    told = {"kind": kind, "message": error.message, "hint": error.hint, "retry": error.retry.value}
+    return {"note": orjson.dumps(told)}
 
 
 def read_report(report: pa.Table) -> Report:
-    """Reports of all windows of all tasks. SinkError for the first one that failed."""
+    """Reports of all windows of all tasks. Raises what the first one that failed had to say."""
     kinds = report["kind"]
     failed = report.filter(pc.equal(kinds, "failed"))
     if failed.num_rows:
         notes: list[Any] = failed["note"].to_pylist()
         fault = orjson.loads(notes[0])
-        raise SinkError(fault["message"], hint=fault["hint"], retry=Retry(fault["retry"]))
+        raise _FAULTS[fault["kind"]](fault["message"], hint=fault["hint"], retry=Retry(fault["retry"]))
     outcome = Outcome(letters=tuple(_read_letters(report.filter(pc.equal(kinds, "letter")))))
     done: list[Any] = report.filter(pc.equal(kinds, "done"))["note"].to_pylist()
     for note in done:

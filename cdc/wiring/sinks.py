@@ -89,9 +89,10 @@ def run_sinks(settings: Settings, names: Sequence[str], *, until_caught_up: bool
 
 def build_sinks(settings: Settings, names: Sequence[str] = ()) -> SinkApplication:
     """The application for these sinks, all by default. ConfigError when Spark is not installed."""
-    from connectors.kafka.clients import client_config
+    from connectors.kafka.clients import client_config, fetching_config
     from connectors.kafka.feed import ProgressTopic
     from connectors.kafka.letters import DeadLetterTopic
+    from connectors.kafka.records import KafkaReading
 
     try:
         from spark.app import SinkApplication
@@ -119,7 +120,11 @@ def build_sinks(settings: Settings, names: Sequence[str] = ()) -> SinkApplicatio
         facts=SinkLog(settings),
         dead=DeadLetterTopic(settings.log, dead_topic(settings.name)),
         open_feed=partial(ProgressTopic, settings.log, progress_topic(settings.name)),
-        kafka=KafkaInput(java_options(client), spark.max_offsets_per_trigger),
+        kafka=KafkaInput(
+            options=java_options(client),
+            max_offsets=spark.max_offsets_per_trigger,
+            reading=KafkaReading(tuple(sorted(fetching_config(settings.log).items()))),
+        ),
         checkpoint=spark.checkpoint,
         driver_rows=spark.driver_batch_rows,
         fan_out=spark.fan_out,

@@ -59,3 +59,18 @@ def reader_config(settings: LogSettings) -> dict[str, Any]:
             "fetch.wait.max.ms": 50,
         },
     )
+
+
+def fetching_config(settings: LogSettings) -> dict[str, Any]:
+    """A reader that fetches ahead, for :class:`connectors.kafka.records.KafkaReading`; nothing in it is an object."""
+    config = reader_config(settings) | {
+        "group.id": "cdc-sink",
+        # The broker answers as soon as it has something.
+        "fetch.wait.max.ms": 100,
+        # What is fetched ahead: more than a small batch, and bounded for a large one.
+        "queued.min.messages": 200_000,
+        "queued.max.messages.kbytes": 49_152,
+        "fetch.queue.backoff.ms": 5,
+    }
+    del config["logger"]
+    return config

@@ -1,0 +1,79 @@
+"""Records of table topics as a reader of the log hands them over: columns of plain Python values, no copy of a row.
+
+The port between whoever reads Kafka and whoever applies what it holds; a double over lists is in
+:mod:`cdc.testing`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple, Protocol
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+BEGINNING = -2
+"""As a span's start: the partition's first record, whatever its offset."""
+HEADERS = ("pos", "op", "ver")
+"""What every record of ours carries, in this order and nothing else."""
+
+
+class Span(NamedTuple):
+    """A stretch of one partition: offsets from ``start`` up to, without, ``end``. Not every offset has a record."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+    @property
+    def most_records(self) -> int:
+        return max(0, self.end - max(0, self.start))
+
+
+class Lot(NamedTuple):
+    """Some records of one partition in the order of their offsets, column by column, all of one length.
+
+    ``pos``, ``op`` and ``ver`` are header values, the last one where a record has several, None where it has none.
+    ``headers``: number within the lot -> all headers, of those records that carry others than the three.
+    """
+
+    topic: str
+    partition: int
+    offsets: list[int]
+    times_ms: list[int]
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    pos: list[bytes | None]
+    op: list[bytes | None]
+    ver: list[bytes | None]
+    headers: Mapping[int, Headers]
+
+
+class RecordReader(Protocol):
+    """Reads stretches of partitions; quick where each read goes on where the last one ended. For one thread."""
+
+    def read(self, spans: Iterable[Span]) -> Iterator[Lot]:
+        """Every record of these spans, partition by partition in order; partitions may take turns.
+
+        TopicError where records are gone that a span begins with; LogError when the log does not answer.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of what is open."""
+
+
+class Reading(Protocol):
+    """What opens a reader, here or on another machine: it can be pickled and compared, and holds secrets."""
+
+    def open(self) -> RecordReader:
+        """A reader of one's own."""
+        ...
+
+    def __hash__(self) -> int: ...
+
+
+def split_headers(headers: Headers) -> tuple[bytes | None, bytes | None, bytes | None]:
+    """The values of ``pos``, ``op`` and ``ver``; of several of a name the last one, as Kafka has it."""
+    held = dict(headers)
+    return held.get("pos"), held.get("op"), held.get("ver")

@@ -1,0 +1,216 @@
+"""Stretches of partitions out of Kafka, as fast as Python can: :class:`cdc.records.RecordReader` on librdkafka.
+
+One consumer per reader, assigned and without a group. It fetches ahead while its caller works, so a reader that
+is asked for stretch after stretch finds most of the next one here already. Compaction and markers leave gaps: a
+stretch is done when a record behind it came, or when the broker said that there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+
+from cdc.errors import LogError, TopicError
+from cdc.records import BEGINNING, HEADERS, Lot, Span, split_headers
+
+_SILENCE_S = 30.0
+_ROUND = 20_000
+_MOST_AHEAD = 20_000
+"""Records taken out of the client that nobody asked for yet; a partition with more of them is paused."""
+_POS, _OP, _VER = HEADERS
+_PASSING = (
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TIMED_OUT,
+    KafkaError._RESOLVE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.REPLICA_NOT_AVAILABLE,
+    KafkaError.BROKER_NOT_AVAILABLE,
+    # A broker that restarts does not know its partitions for a while.
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.NETWORK_EXCEPTION,
+    KafkaError.REQUEST_TIMED_OUT,
+)
+"""The client goes on by itself after these."""
+
+
+@dataclass(frozen=True)
+class KafkaReading:
+    """How to open a reader, as plain data that travels to executors. Holds secrets: never log it.
+
+    ``config``: of :func:`connectors.kafka.clients.fetching_config`. Executors import this module, so it knows no
+    settings.
+    """
+
+    config: tuple[tuple[str, Any], ...] = field(repr=False)
+
+    def open(self) -> KafkaRecords:
+        return KafkaRecords(dict(self.config))
+
+
+class _Place:
+    """One assigned partition: what came of it, and how far that is all there is."""
+
+    __slots__ = ("ahead", "known", "paused", "upto")
+
+    def __init__(self, start: int) -> None:
+        self.ahead: list[Any] = []
+        self.upto = start
+        """Where the next stretch has to begin for the consumer to go on."""
+        self.known = start
+        """Every record below this offset came."""
+        self.paused = False
+
+
+class KafkaRecords:
+    """See the module. ``config``: librdkafka properties; end of partition has to be told."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._consumer = Consumer(dict(config))
+        self._servers = str(config["bootstrap.servers"])
+        self._places: dict[tuple[str, int], _Place] = {}
+
+    def read(self, spans: Iterable[Span]) -> Iterator[Lot]:
+        waiting = {(span.topic, span.partition): span for span in spans if span.end > max(0, span.start)}
+        self._go_to(waiting)
+        while waiting:
+            for key, span in list(waiting.items()):
+                place = self._places[key]
+                lot = _taken(place, span)
+                if lot is not None:
+                    yield lot
+                if place.known >= span.end:
+                    place.upto = span.end
+                    del waiting[key]
+            if waiting:
+                self._hold_back(waiting)
+                self._receive()
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _go_to(self, wanted: Mapping[tuple[str, int], Span]) -> None:
+        """Assign what is not at its start yet; the rest goes on with what was fetched meanwhile."""
+        moved = [
+            span for key, span in wanted.items() if key not in self._places or self._places[key].upto != span.start
+        ]
+        known = [key for key in ((span.topic, span.partition) for span in moved) if key in self._places]
+        if known:
+            self._consumer.incremental_unassign([TopicPartition(*key) for key in known])
+        for span in moved:
+            self._places[span.topic, span.partition] = _Place(span.start)
+        if moved:
+            self._consumer.incremental_assign(
+                [
+                    TopicPartition(
+                        span.topic, span.partition, OFFSET_BEGINNING if span.start == BEGINNING else span.start
+                    )
+                    for span in moved
+                ]
+            )
+
+    def _upto(self, key: tuple[str, int]) -> int | None:
+        place = self._places.get(key)
+        return None if place is None else place.upto
+
+    def _hold_back(self, waiting: Mapping[tuple[str, int], Span]) -> None:
+        """Pause those that run ahead of what is asked for, and let go on those that are waited for."""
+        for key, place in self._places.items():
+            if key in waiting and place.paused:
+                self._consumer.resume([TopicPartition(*key)])
+                place.paused = False
+            elif key not in waiting and not place.paused and len(place.ahead) > _MOST_AHEAD:
+                self._consumer.pause([TopicPartition(*key)])
+                place.paused = True
+
+    def _receive(self) -> None:
+        """Wait for the first record, then take what is there: consume() with a timeout waits for its number."""
+        said: KafkaError | None = None
+        first = self._consumer.poll(_SILENCE_S)
+        if first is None:
+            raise LogError(
+                f"reading the topics: Kafka at {self._servers} sent nothing for {_SILENCE_S:g} s",
+                hint="check that the brokers run",
+            )
+        # The client's stubs say None for what a record without an error always has.
+        received: list[Any] = [first, *self._consumer.consume(_ROUND, timeout=0)]
+        for message in received:
+            error = message.error()
+            if error is None:
+                place = self._places.get((message.topic(), message.partition()))
+                if place is not None:
+                    place.ahead.append(message)
+                    place.known = message.offset() + 1
+            elif error.code() == KafkaError._PARTITION_EOF:
+                place = self._places.get((message.topic(), message.partition()))
+                if place is not None:
+                    place.known = max(place.known, message.offset())
+            else:
+                said = error
+        if said is not None and said.code() not in _PASSING:
+            raise self._failure(said)
+
+    def _failure(self, error: KafkaError) -> LogError:
+        if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            return TopicError(
+                f"records are gone from the topics that have not been read yet: {error.str()}",
+                hint="a topic was deleted, made anew or cut; cdc check says which",
+            )
+        return LogError(
+            f"reading the topics: Kafka at {self._servers} says {error.str()}",
+            hint="check [log] and that the brokers run; cdc check says more",
+        )
+
+
+def _taken(place: _Place, span: Span) -> Lot | None:
+    """What came of a span, out of what came; None for nothing."""
+    ahead = place.ahead
+    if not ahead:
+        return None
+    if ahead[-1].offset() < span.end:
+        taken, place.ahead = ahead, []
+    else:
+        taken = list(takewhile(lambda message: message.offset() < span.end, ahead))
+        place.ahead = ahead[len(taken) :]
+        place.known = max(place.known, span.end)
+    if not taken:
+        return None
+    # A caller may give up half-way: the next stretch that begins elsewhere is then looked for anew.
+    place.upto = taken[-1].offset() + 1
+    return _lot(span, taken)
+
+
+def _lot(span: Span, messages: list[Any]) -> Lot:
+    """The hot path of every sink: one pass for the headers, list comprehensions for the rest."""
+    pos: list[bytes | None] = []
+    op: list[bytes | None] = []
+    ver: list[bytes | None] = []
+    others: dict[int, Any] = {}
+    for number, headers in enumerate([message.headers() for message in messages]):
+        if headers is not None and len(headers) == 3:
+            (first, a), (second, b), (third, c) = headers
+            if first == _POS and second == _OP and third == _VER:
+                pos.append(a)
+                op.append(b)
+                ver.append(c)
+                continue
+        others[number] = tuple(headers or ())
+        for column, value in zip((pos, op, ver), split_headers(others[number]), strict=True):
+            column.append(value)
+    return Lot(
+        topic=span.topic,
+        partition=span.partition,
+        offsets=[message.offset() for message in messages],
+        times_ms=[message.timestamp()[1] for message in messages],
+        keys=[message.key() for message in messages],
+        values=[message.value() for message in messages],
+        pos=pos,
+        op=op,
+        ver=ver,
+        headers=others,
+    )
