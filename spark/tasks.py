@@ -39,7 +39,7 @@ from spark.apply import (
 )
 from spark.source import parse, records_of
 
-FOLD_ROWS = 150_000
+FOLD_ROWS = 250_000
 """How many records a task takes in before it brings them down to the newest of each key."""
 WINDOW_BYTES = 128 * 1024**2
 """What a task holds of those at most, before it hands them on."""

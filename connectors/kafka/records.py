@@ -7,7 +7,9 @@ stretch is done when a record behind it came, or when the broker said that there
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
@@ -81,7 +83,8 @@ class KafkaRecords:
         while waiting:
             for key, span in list(waiting.items()):
                 place = self._places[key]
-                lot = _taken(place, span)
+                with _collector_at_rest():
+                    lot = _taken(place, span)
                 if lot is not None:
                     yield lot
                 if place.known >= span.end:
@@ -89,7 +92,8 @@ class KafkaRecords:
                     del waiting[key]
             if waiting:
                 self._hold_back(waiting)
-                self._receive()
+                with _collector_at_rest():
+                    self._receive()
 
     def close(self) -> None:
         self._consumer.close()
@@ -165,6 +169,19 @@ class KafkaRecords:
             f"reading the topics: Kafka at {self._servers} says {error.str()}",
             hint="check [log] and that the brokers run; cdc check says more",
         )
+
+
+@contextmanager
+def _collector_at_rest() -> Iterator[None]:
+    """Every record makes a dozen small objects that are gone a moment later; looking for cycles among them took as
+    long as all the rest (6.2 against 2.9 us a record)."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 def _taken(place: _Place, span: Span) -> Lot | None:

@@ -1,0 +1,122 @@
+"""The reader of table topics on a real broker: gaps, markers, going on, going back, and what is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from cdc.errors import TopicError
+from cdc.records import BEGINNING, Lot, Span
+from cdc.settings import LogSettings
+from connectors.kafka.clients import fetching_config
+from connectors.kafka.records import KafkaReading, KafkaRecords
+
+OURS: Any = [("pos", b"0" * 32), ("op", b"u"), ("ver", b"1")]
+
+
+@pytest.fixture
+def topic(kafka: str, topic_prefix: str) -> str:
+    """A topic of two partitions."""
+    name = f"{topic_prefix}.records"
+    AdminClient({"bootstrap.servers": kafka}).create_topics([NewTopic(name, 2, 1)])[name].result()
+    return name
+
+
+@pytest.fixture
+def reader(kafka: str) -> Iterator[KafkaRecords]:
+    config = fetching_config(LogSettings(bootstrap_servers=kafka))
+    with closing(KafkaReading(tuple(sorted(config.items()))).open()) as opened:
+        yield opened
+
+
+def fill(kafka: str, topic: str, count: int, partition: int = 0, first: int = 0) -> None:
+    producer = Producer({"bootstrap.servers": kafka})
+    for number in range(first, first + count):
+        producer.produce(topic, b"%d" % number, b"k%d" % number, partition, headers=OURS)
+    producer.flush(30)
+
+
+def numbers(lots: Iterator[Lot], partition: int = 0) -> list[int]:
+    return [int(value or b"") for lot in lots if lot.partition == partition for value in lot.values]
+
+
+def test_each_read_goes_on_where_the_last_one_ended(kafka: str, topic: str, reader: KafkaRecords) -> None:
+    fill(kafka, topic, 50)
+    found = [numbers(reader.read([Span(topic, 0, start, start + 10)])) for start in range(0, 50, 10)]
+    assert found == [list(range(start, start + 10)) for start in range(0, 50, 10)]
+    fill(kafka, topic, 5, first=50)
+    assert numbers(reader.read([Span(topic, 0, 50, 55)])) == list(range(50, 55))
+
+
+def test_a_read_may_go_back_or_ahead(kafka: str, topic: str, reader: KafkaRecords) -> None:
+    fill(kafka, topic, 30)
+    assert numbers(reader.read([Span(topic, 0, 20, 30)])) == list(range(20, 30))
+    assert numbers(reader.read([Span(topic, 0, BEGINNING, 5)])) == list(range(5))
+    assert numbers(reader.read([Span(topic, 0, 9, 12)])) == [9, 10, 11]
+
+
+def test_a_reader_that_was_given_up_half_way_skips_nothing(kafka: str, topic: str, reader: KafkaRecords) -> None:
+    fill(kafka, topic, 20_000)
+    span = Span(topic, 0, 0, 20_000)
+    some = next(reader.read([span]))
+    assert 0 < len(some.offsets) <= 20_000
+    assert numbers(reader.read([span])) == list(range(20_000))
+
+
+def test_partitions_are_read_together_each_in_order(kafka: str, topic: str, reader: KafkaRecords) -> None:
+    for partition in (0, 1):
+        fill(kafka, topic, 3000, partition)
+    lots = list(reader.read([Span(topic, 0, 0, 3000), Span(topic, 1, 100, 2000)]))
+    assert numbers(iter(lots)) == list(range(3000))
+    assert numbers(iter(lots), 1) == list(range(100, 2000))
+    assert numbers(reader.read([Span(topic, 1, 2000, 3000)]), 1) == list(range(2000, 3000))
+
+
+def test_h59_a_span_that_ends_with_markers_and_aborted_records_ends(
+    kafka: str, topic: str, reader: KafkaRecords, topic_prefix: str
+) -> None:
+    producer = Producer({"bootstrap.servers": kafka, "transactional.id": topic_prefix})
+    producer.init_transactions(30)
+    for number, keep in enumerate((True, False, False)):
+        producer.begin_transaction()
+        producer.produce(topic, b"%d" % number, b"k", 0, headers=OURS)
+        producer.flush(30)
+        if keep:
+            producer.commit_transaction(30)
+        else:
+            producer.abort_transaction(30)
+    assert numbers(reader.read([Span(topic, 0, 0, 6)])) == [0]
+    fill(kafka, topic, 2, first=7)
+    assert numbers(reader.read([Span(topic, 0, 6, 8)])) == [7, 8]
+
+
+def test_h63_records_that_are_gone_are_an_error_and_not_a_gap(kafka: str, topic: str, reader: KafkaRecords) -> None:
+    fill(kafka, topic, 20)
+    [deletion] = AdminClient({"bootstrap.servers": kafka}).delete_records([TopicPartition(topic, 0, 10)]).values()
+    deletion.result()
+    with pytest.raises(TopicError, match="records are gone"):
+        list(reader.read([Span(topic, 0, 5, 20)]))
+    assert numbers(reader.read([Span(topic, 0, BEGINNING, 20)])) == list(range(10, 20))
+
+
+def test_headers_are_columns_and_others_are_kept_whole(kafka: str, topic: str, reader: KafkaRecords) -> None:
+    producer = Producer({"bootstrap.servers": kafka})
+    made: list[Any] = [
+        OURS, None, [*OURS, ("trace", None)], [OURS[1], OURS[0], OURS[2]], [("op", b"c"), *OURS], [("pos", None)],
+    ]  # fmt: skip
+    for headers in made:
+        producer.produce(topic, b"1", b"k", 0, headers=headers)
+    producer.flush(30)
+    lots = list(reader.read([Span(topic, 0, 0, len(made))]))
+    op = [value for lot in lots for value in lot.op]
+    ver = [value for lot in lots for value in lot.ver]
+    assert op == [b"u", None, b"u", b"u", b"u", None]
+    assert ver == [b"1", None, b"1", b"1", b"1", None]
+    kept = [headers for lot in lots for headers in lot.headers.values()]
+    assert kept == [tuple(headers or ()) for headers in made[1:]]
