@@ -24,7 +24,8 @@ OURS: Any = [("pos", b"0" * 32), ("op", b"u"), ("ver", b"1")]
 def topic(kafka: str, topic_prefix: str) -> str:
     """A topic of two partitions."""
     name = f"{topic_prefix}.records"
-    AdminClient({"bootstrap.servers": kafka}).create_topics([NewTopic(name, 2, 1)])[name].result()
+    admin = AdminClient({"bootstrap.servers": kafka})
+    admin.create_topics([NewTopic(name, 2, 1)])[name].result()
     return name
 
 
@@ -98,7 +99,8 @@ def test_h59_a_span_that_ends_with_markers_and_aborted_records_ends(
 
 def test_h63_records_that_are_gone_are_an_error_and_not_a_gap(kafka: str, topic: str, reader: KafkaRecords) -> None:
     fill(kafka, topic, 20)
-    [deletion] = AdminClient({"bootstrap.servers": kafka}).delete_records([TopicPartition(topic, 0, 10)]).values()
+    admin = AdminClient({"bootstrap.servers": kafka})
+    [deletion] = admin.delete_records([TopicPartition(topic, 0, 10)]).values()
     deletion.result()
     with pytest.raises(TopicError, match="records are gone"):
         list(reader.read([Span(topic, 0, 5, 20)]))
