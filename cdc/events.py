@@ -13,6 +13,7 @@ from cdc.plain import PlainTable
 from cdc.position import Position
 from cdc.schema import TableSchema
 from cdc.topic import TableName
+from cdc.unavailable import missing
 
 WORDS = {"c": "insert", "u": "update", "d": "delete", "r": "row", "t": "truncate"}
 """Operations as words; ``row`` is a row of a snapshot."""
@@ -130,7 +131,12 @@ def short_names(tables: Sequence[TableName]) -> dict[TableName, str]:
 
 
 def _plain(plain: PlainTable, row: Any) -> dict[str, Any] | None:
-    return plain.values(row) if isinstance(row, dict) else None
+    """A value that capture could not have is shown as the placeholder that stands for it."""
+    if not isinstance(row, dict):
+        return None
+    lacking = missing(row, plain.schema)
+    values = plain.values({**row, **dict.fromkeys(lacking)} if lacking else row)
+    return {**values, **{name: row[name] for name in lacking}}
 
 
 def _changed(before: Any, after: Any) -> tuple[str, ...] | None:

@@ -88,6 +88,14 @@ class TableSchema:
         keyed = [c for c in self.columns if c.key_position is not None]
         return tuple(sorted(keyed, key=lambda c: c.key_position or 0))
 
+    @property
+    def key_form(self) -> tuple[tuple[object, ...], ...]:
+        """What a record's key is made of; while it stays, a row keeps its key in the topic and in the stores.
+
+        Names in their order, and how values are written: an int that becomes a bigint is written as before.
+        """
+        return tuple((c.name, *_key_value_form(c)) for c in self.key)
+
     def same_shape(self, other: TableSchema) -> bool:
         """Whether both differ in nothing but the version."""
         return replace(self, version=other.version) == other
@@ -140,3 +148,11 @@ class TableSchema:
             deferrable_key=document["deferrable_key"],
             columns=tuple(Column(**c) for c in document["columns"]),
         )
+
+
+_WRITTEN_ALIKE = {"int2": "integer", "int4": "integer", "int8": "integer", "text": "text", "varchar": "text"}
+
+
+def _key_value_form(column: Column) -> tuple[object, ...]:
+    alike = _WRITTEN_ALIKE.get(column.kind)
+    return (column.kind, column.typmod, column.array) if alike is None else (alike, column.array)

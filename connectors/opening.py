@@ -24,7 +24,7 @@ from cdc.progress import PROGRESS_KEY, Offsets, Progress
 from cdc.settings import Settings
 from cdc.state import SlotState, SnapshotState, TopicsState
 from cdc.topic import progress_topic, schema_topic, state_topic
-from connectors.kafka.admin import TopicAdmin, raise_first, state_problems
+from connectors.kafka.admin import TopicAdmin, made_specs, policy_problems, raise_first, state_problems
 from connectors.kafka.compacted import CompactedTopic
 from connectors.kafka.log import KafkaStreamLog
 from connectors.kafka.reach import require_broker
@@ -143,7 +143,10 @@ class Opening:
         self._stop.check()
 
     def _check_topics(self, admin: TopicAdmin, topics: TopicsState) -> None:
-        problems = state_problems(topics, admin.describe(topics.topics), admin.cluster_id())
+        facts = admin.describe(topics.topics)
+        problems = state_problems(topics, facts, admin.cluster_id())
+        raise_first(problems)
+        problems += policy_problems(made_specs(self._settings.log, self._settings.name, topics), facts)
         raise_first(problems)
         for problem in problems:
             log.warning("topic_differs", extra={"topic": problem.topic, "what": problem.message})

@@ -74,7 +74,7 @@ def prepare(conn: Connection, settings: Settings, admin: TopicAdmin, state: Comp
     publication_made = ensure_publication(conn, settings.publication, tables, slot_exists=slot is not None)
     specs = _specs(settings, own, tables, known)
     made = _topics(admin, specs, known)
-    _shapes(conn, settings, tables)
+    _shapes(conn, settings, tables, new_key=slot is None)
     facts = admin.describe([*(spec.topic for spec in specs), *(known.topics if known is not None else ())])
     topics = {str(table.table): table.topic for table in tables}
     noted = topics_state(facts, topics, admin.cluster_id(), settings.log.encoding)
@@ -114,7 +114,7 @@ def _topics(admin: TopicAdmin, specs: Sequence[TopicSpec], known: TopicsState | 
     return made
 
 
-def _shapes(conn: Connection, settings: Settings, tables: Sequence[CapturedTable]) -> None:
+def _shapes(conn: Connection, settings: Settings, tables: Sequence[CapturedTable], *, new_key: bool) -> None:
     registry = SchemaRegistry(CompactedTopic(settings.log, schema_topic(settings.name)))
     for table in tables:
         registry.register(
@@ -124,5 +124,6 @@ def _shapes(conn: Connection, settings: Settings, tables: Sequence[CapturedTable
                 topic=table.topic,
                 encoding=settings.log.encoding,
                 publication=settings.publication,
-            )
+            ),
+            new_key=new_key,
         )

@@ -47,6 +47,19 @@ class Relations:
         except psycopg.Error as error:
             raise SourceError(f"Postgres broke off while a table was looked at: {first_line(error)}") from None
 
+    def left_out(self, relation: Relation) -> TableSchema:
+        """The shape of a table that the settings leave out, not registered. SourceError as for :meth:`schema`."""
+        try:
+            return from_relation(
+                self._connection,
+                relation,
+                topic="",
+                encoding=self._settings.log.encoding,
+                publication=self._settings.publication,
+            )
+        except psycopg.Error as error:
+            raise SourceError(f"Postgres broke off while a table was looked at: {first_line(error)}") from None
+
     def _schema(self, relation: Relation) -> TableSchema | None:
         table = TableName(relation.schema, relation.table)
         topic = self._topics.tables.get(str(table))

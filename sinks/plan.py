@@ -15,13 +15,14 @@ import pyarrow as pa
 from cdc.plain import PlainTable
 from cdc.schema import TableSchema
 from cdc.topic import TableName
+from cdc.unavailable import missing
 from sinks.arrow import pc
 from sinks.batch import FLOOR_OP, ROW_OPS, Event, conform
 from sinks.envelope import row_reader
 from sinks.newest import floors_mask, newest, ordered_mask, rows_mask
 from sinks.notes import FloorMark
 from sinks.port import Refused, Schemas, StoredRow
-from sinks.unavailable import fill_from_earlier, fill_from_stored, missing, patterns
+from sinks.unavailable import fill_from_earlier, fill_from_stored, patterns
 
 T = TypeVar("T")
 FloorOf = Callable[[TableName], str]

@@ -1,4 +1,4 @@
-"""Values that capture could not have: Debezium's placeholder for an unchanged TOAST column, in its shapes.
+"""Values that capture could not have, on their way into a store.
 
 None of them reaches a store. A value that did not change is taken from an earlier event of the same key in the
 batch, else from the row that the store holds; where neither has it, the record is refused (hazard H38).
@@ -6,38 +6,17 @@ batch, else from the row that the store holds; where neither has it, the record 
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
 
 from cdc.plain import NESTED_KINDS, UNAVAILABLE, PlainTable
-from cdc.schema import Column, TableSchema
+from cdc.schema import TableSchema
+from cdc.unavailable import BASE64, NUMBERS, may_be_unavailable, missing
 from sinks.batch import Event
 from sinks.envelope import row_of
 from sinks.members import members
-
-_BASE64 = base64.b64encode(UNAVAILABLE.encode()).decode()
-_NUMBERS = list(UNAVAILABLE.encode())
-_HSTORE = orjson.dumps({UNAVAILABLE: UNAVAILABLE}).decode()
-_SHAPES: tuple[Any, ...] = (UNAVAILABLE, _BASE64, [UNAVAILABLE], [_BASE64], _NUMBERS, _HSTORE, [_HSTORE])
-
-_FIXED = frozenset(("bool", "int2", "int4", "int8", "oid", "float4", "float8", "money", "date", "uuid", "name", "enum"))
-_FIXED_TIMES = frozenset(("time", "timetz", "timestamp", "timestamptz", "interval", "macaddr", "macaddr8", "point"))
-
-
-def may_be_unavailable(column: Column) -> bool:
-    """Whether Postgres stores such values out of line when they are long."""
-    return column.array or column.kind not in _FIXED | _FIXED_TIMES
-
-
-def is_unavailable(value: Any) -> bool:
-    """
-    >>> is_unavailable("__debezium_unavailable_value"), is_unavailable(["__debezium_unavailable_value"])
-    (True, True)
-    """
-    return value in _SHAPES
 
 
 def patterns(schema: TableSchema) -> list[bytes]:
@@ -45,15 +24,10 @@ def patterns(schema: TableSchema) -> list[bytes]:
     kinds = {(c.kind, c.array) for c in schema.columns if may_be_unavailable(c)}
     found = [UNAVAILABLE] if kinds else []
     if any(kind == "bytea" for kind, _ in kinds):
-        found.append(_BASE64)
+        found.append(BASE64)
     if any(array and kind.startswith("int") for kind, array in kinds):
-        found.append(orjson.dumps(_NUMBERS).decode())
+        found.append(orjson.dumps(NUMBERS).decode())
     return [text.encode() for text in found]
-
-
-def missing(after: Mapping[str, Any], schema: TableSchema) -> list[str]:
-    """Names of the columns of a row (as on the wire) whose values are unavailable."""
-    return [c.name for c in schema.columns if may_be_unavailable(c) and is_unavailable(after.get(c.name))]
 
 
 def fill_from_earlier(history: Sequence[Event], schema: TableSchema) -> tuple[dict[str, Any], bool]:

@@ -65,7 +65,7 @@ class Shapes:
                 self._registry.refresh()
                 known = self._find(topic, shape)
             if known is None and shape is not None:
-                known = self._registry.register(shape)
+                known = self._registry.register(shape, new_key=True)
         return known.version if known is not None else 0
 
     def _find(self, topic: str, shape: TableSchema | None) -> TableSchema | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -32,6 +32,7 @@ from connectors.kafka.compacted import leaderless, log_error
 
 _TIMEOUT_S = 15.0
 _MB = 1024**2
+_LASTING = ("cleanup.policy", "delete.retention.ms", "min.compaction.lag.ms")
 _T = TypeVar("_T")
 
 
@@ -167,6 +168,28 @@ def _kept_problems(topic: str, made: Mapping[str, Any], facts: TopicFacts | None
             fatal=False,
         )
     return []
+
+
+def made_specs(settings: LogSettings, name: str, state: TopicsState) -> list[TopicSpec]:
+    """The topics that ``init`` made, as they have to be now; partition counts are those they were made with."""
+    specs = [*pipeline_topic_specs(settings, name), *(table_topic_spec(settings, t) for t in state.tables.values())]
+    return [replace(s, partitions=state.topics[s.topic]["partitions"]) for s in specs if s.topic in state.topics]
+
+
+def policy_problems(specs: Iterable[TopicSpec], facts: Mapping[str, TopicFacts]) -> list[TopicProblem]:
+    """Where topics would forget what they must keep; counts are :func:`state_problems`' matter.
+
+    Sizes are left out: a record too large for its topic is refused by name when it comes.
+    """
+    return [
+        problem
+        for spec in specs
+        if (found := facts.get(spec.topic)) is not None
+        for problem in spec_problems(
+            replace(spec, config={option: spec.config[option] for option in _LASTING if option in spec.config}),
+            replace(found, partitions=spec.partitions),
+        )
+    ]
 
 
 def raise_first(problems: Iterable[TopicProblem]) -> None:

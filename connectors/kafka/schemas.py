@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from cdc.errors import ConfigError
 from cdc.ports import CompactedTopic
 from cdc.schema import TableSchema
 from cdc.topic import TableName
@@ -41,11 +42,22 @@ class SchemaRegistry:
     def tables(self) -> list[TableName]:
         return sorted(self._latest)
 
-    def register(self, schema: TableSchema) -> TableSchema:
-        """The schema with the version it is known by: the latest's if nothing differs, else the next one's."""
+    def register(self, schema: TableSchema, *, new_key: bool = False) -> TableSchema:
+        """The schema with the version it is known by: the latest's if nothing differs, else the next one's.
+
+        ConfigError when its key is another one than before, unless ``new_key``: rows would stay in the topic and in
+        the stores under their former keys, and nothing would ever remove them.
+        """
         latest = self._latest.get(schema.table)
         if latest is not None and latest.same_shape(schema):
             return latest
+        if latest is not None and not new_key and latest.key_form != schema.key_form:
+            raise ConfigError(
+                f"the key of {schema.table} was {_key_text(latest)} and is {_key_text(schema)} now: what the log and "
+                "the stores hold stands under the former key",
+                hint="give the table its former key back; or read everything anew under the new one: "
+                "cdc init --new-epoch, then cdc snapshot",
+            )
         numbered = replace(schema, version=latest.version + 1 if latest else 1)
         self._topic.write([(numbered.topic_key(), numbered.to_json())])
         self._remember(numbered)
@@ -56,3 +68,8 @@ class SchemaRegistry:
         latest = self._latest.get(schema.table)
         if latest is None or latest.version < schema.version:
             self._latest[schema.table] = schema
+
+
+def _key_text(schema: TableSchema) -> str:
+    """``(id bigint, region text)``; empty parentheses for no key."""
+    return f"({', '.join(f'{column.name} {column.type}' for column in schema.key)})"

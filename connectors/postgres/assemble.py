@@ -23,8 +23,8 @@ from cdc.lsn import Lsn
 from cdc.ports import Record
 from cdc.position import Position
 from cdc.schema import TableSchema
-from connectors.postgres.changes import Changes
-from connectors.postgres.encoder import compile_table
+from connectors.postgres.changes import Changes, moves
+from connectors.postgres.encoder import TableEncoder, compile_table
 from connectors.postgres.held import GONE, Held, Reselect, Selected, Wanted
 from connectors.postgres.messages import (
     Begin,
@@ -93,6 +93,9 @@ class SchemaSource(Protocol):
     def schema(self, relation: Relation) -> TableSchema | None:
         """The table's shape with its version, known to every reader before this returns; None: not captured."""
 
+    def left_out(self, relation: Relation) -> TableSchema:
+        """The shape of a table that is not captured: its key tells how many numbers an update takes."""
+
 
 def no_drain() -> None:
     """For those who take every batch whole."""
@@ -135,6 +138,7 @@ class Assembler:
         self._changes = Changes(self._tx, self._outlet, self._recent, netting, reselect)
         self._known: dict[TableSchema, StreamTable] = {}
         self._tables: dict[int, StreamTable | None] = {}
+        self._left_out: dict[int, TableEncoder] = {}
         self._routes: dict[bytes, Route] = {}
         self._hot: dict[bytes, Route] = {}
         """The routes while a transaction is open that is not skipped; the loop looks here."""
@@ -211,7 +215,7 @@ class Assembler:
         self._outlet.restart(self._last)
         self._changes.forget()
         self._tx.close(None)
-        self._tables, self._routes, self._hot = {}, {}, {}
+        self._tables, self._left_out, self._routes, self._hot = {}, {}, {}, {}
 
     def _take(self, frame: bytes) -> None:
         """One message the long way."""
@@ -282,6 +286,8 @@ class Assembler:
         schema = self._schemas.schema(relation)
         table = None if schema is None else self._known.get(schema) or self._made(schema)
         self._tables[oid] = table
+        if table is None:
+            self._left_out[oid] = self._compiled(self._schemas.left_out(relation))
         for kind in _ROW_KINDS:
             self._routes.pop(bytes((kind,)) + oid.to_bytes(4), None)
         if table is not None:
@@ -290,10 +296,12 @@ class Assembler:
             self._routes.update(table.hot())
 
     def _made(self, schema: TableSchema) -> StreamTable:
-        encoder = compile_table(schema, name=self._pipeline.name, database=self._pipeline.database)
         lane, lane_count = self._lanes(schema.topic)
-        table = self._known[schema] = StreamTable(encoder, lane, lane_count, self._partition)
+        table = self._known[schema] = StreamTable(self._compiled(schema), lane, lane_count, self._partition)
         return table
+
+    def _compiled(self, schema: TableSchema) -> TableEncoder:
+        return compile_table(schema, name=self._pipeline.name, database=self._pipeline.database)
 
     def _row(self, lsn: int, message: Insert | Update | Delete) -> None:
         table = self._table(message.relation_oid)
@@ -306,8 +314,7 @@ class Assembler:
                     self._changes.insert(table, lsn, message)
             case Update():
                 if table is None:
-                    # Its key is not known; an old key is sent only where the key changed.
-                    self._tx.take(3 if message.key is not None else 1)
+                    self._tx.take(3 if moves(self._left_out[message.relation_oid], message) else 1)
                 else:
                     self._changes.update(table, lsn, message)
             case Delete():

@@ -72,8 +72,9 @@ def survey(conn: Connection, settings: Settings) -> Survey:
     for row in _rows(conn, "leaves", oids=oids):
         leaf = row._asdict()
         leaves[leaf.pop("root")].append(Leaf(**leaf))
-    everywhere = [*oids, *(leaf.oid for found in leaves.values() for leaf in found)]
-    access = {row.oid: row for row in _rows(conn, "access", oids=everywhere)}
+    tops = {oid: oid for oid in oids} | {leaf.oid: top for top, found in leaves.items() for leaf in found}
+    rights = _rows(conn, "access", oids=list(tops), tops=list(tops.values()), publication=settings.publication)
+    access = {row.oid: row for row in rights}
     tables = []
     for relation in chosen:
         below = tuple(leaves[relation.oid])

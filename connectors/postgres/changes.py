@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from cdc.errors import DecodeError
+from connectors.postgres.encoder import TableEncoder
 from connectors.postgres.envelope import NULL
 from connectors.postgres.held import Gone, Pending, Reselect, Wanted
 from connectors.postgres.jsontext import quote
@@ -26,6 +27,22 @@ Row = list[bytes | None]
 Values = list[bytes | Unchanged | None]
 _NEW_KEY, _OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
 _VERSION_BYTES = 4
+
+
+def moves(encoder: TableEncoder, update: Update) -> bool:
+    """Whether an update changes its row's key, as :meth:`Changes.update` sees it."""
+    old = update.key if update.key is not None else update.old
+    if old is None:
+        return False
+    return any(
+        not isinstance(update.new[i], Unchanged)
+        and encoder.value(i, _text(update.new[i])) != encoder.value(i, _text(old[i]))
+        for i in encoder.key_columns
+    )
+
+
+def _text(value: bytes | Unchanged | None) -> bytes | None:
+    return None if isinstance(value, Unchanged) else value
 
 
 class Changes:

@@ -185,7 +185,14 @@ def _access_problems(names: dict[int, TableName], access: Iterable[Any]) -> Iter
         if not row.usage:
             hint = f"grant usage on schema {quote_identifier(table.schema)} to {role};"
             yield TableProblem(message=f"{row.role} may not use the schema of {table}", hint=hint)
-        if not row.readable:
+        if row.unreadable and row.partly:
+            columns = ", ".join(quote_identifier(column) for column in row.unreadable)
+            hint = (
+                f"grant select ({columns}) on {sql_name(table)} to {role};   or leave them out of the publication, "
+                "by a column list"
+            )
+            yield TableProblem(message=f"{row.role} may not read {', '.join(row.unreadable)} of {table}", hint=hint)
+        elif row.unreadable:
             hint = f"grant select on {sql_name(table)} to {role};"
             yield TableProblem(message=f"{row.role} may not read {table}", hint=hint)
         if row.hidden:

@@ -53,18 +53,35 @@ where c.relkind in ('r', 'p', 'v', 'm', 'f')
 order by n.nspname, c.relname
 
 -- name: access
--- The rights of this session's role on tables, and whether row security would hide rows from it.
+-- The rights of this session's role on tables, and whether row security would hide rows from it. Read are the
+-- columns that the publication delivers: those of its list, else all that are not generated. "tops": for each table
+-- the captured one it belongs to, under whose name, and list, its rows may come.
 select c.oid::int8 as oid,
        coalesce(has_schema_privilege(n.oid, 'usage'), false) as usage,
-       case when has_table_privilege(c.oid, 'select') then true
-            else coalesce((select bool_and(has_column_privilege(c.oid, a.attnum, 'select'))
-                           from pg_attribute a where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped), false)
-       end as readable,
+       case when has_table_privilege(c.oid, 'select') then '{}'
+            else array(select a.attname::text from pg_attribute a
+                       where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
+                         and case when p.attnames is null then a.attgenerated = '' else a.attname::text = any (p.attnames) end
+                         and not has_column_privilege(c.oid, a.attnum, 'select')
+                       order by a.attnum)
+       end as unreadable,
+       has_any_column_privilege(c.oid, 'select') as partly,
        row_security_active(c.oid) as hidden,
        current_user::text as role
-from pg_class c
+from unnest(%(oids)s::int8[]::oid[], %(tops)s::int8[]::oid[]) wanted (oid, top)
+join pg_class c on c.oid = wanted.oid
 join pg_namespace n on n.oid = c.relnamespace
-where c.oid = any (%(oids)s::int8[]::oid[])
+join pg_class top on top.oid = wanted.top
+join pg_namespace tn on tn.oid = top.relnamespace
+left join lateral (
+    -- The column attnames is new in 15; through jsonb the statement stays valid before.
+    select array(select jsonb_array_elements_text(to_jsonb(t) -> 'attnames')) as attnames
+    from pg_publication_tables t
+    where t.pubname = %(publication)s
+      and (t.schemaname, t.tablename) in ((n.nspname, c.relname), (tn.nspname, top.relname))
+      and nullif(to_jsonb(t) -> 'attnames', 'null'::jsonb) is not null
+    limit 1
+) p on true
 
 -- name: leaves
 select root.oid::int8 as root, c.oid::int8 as oid, n.nspname as schema, c.relname as name,

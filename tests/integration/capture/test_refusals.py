@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType  # type: ignore[attr-defined]
 
-from cdc.errors import Exit
+from cdc.errors import ConfigError, Exit
 from cdc.wiring import open_state
+from cdc.wiring.pipeline import prepare_pipeline
 from connectors.kafka.admin import TopicAdmin
 from tests.integration.capture.pipeline import Pipeline, refused
 from tests.waiting import wait_until
@@ -185,6 +187,41 @@ def test_h62_topic_deleted_and_made_anew(pipeline: Pipeline) -> None:
     admin.delete([pipeline.topic("t")])
     wait_until(lambda: not admin.describe([pipeline.topic("t")]), 10)
     refused(pipeline.start(), Exit.TOPIC, "does not exist any more")
+
+
+def test_h62_a_topic_that_is_not_compacted_any_more(pipeline: Pipeline) -> None:
+    """Deleting by age loses rows that nobody changes: noticed before anything is written."""
+    pipeline.prepare(TABLE)
+    _alter(pipeline, "cleanup.policy", "delete")
+    text = refused(pipeline.start(), Exit.TOPIC, "cleanup.policy=delete", "must be compact")
+    assert "kafka-configs --alter" in text
+    _alter(pipeline, "cleanup.policy", "compact")
+    with pipeline.capturing():
+        pipeline.execute("insert into t values (1, 'a')")
+        pipeline.settle()
+    pipeline.assert_equal("t")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "alter table t drop constraint t_pkey, add primary key (id, v)",
+        "alter table t rename column id to ident",
+        "alter table t alter column id type text",
+        "alter table t replica identity full; alter table t drop constraint t_pkey, add primary key (v)",
+    ],
+)
+def test_h51_a_key_changed_by_ddl_is_not_carried_as_if_nothing_were(pipeline: Pipeline, change: str) -> None:
+    """The rows in the log would stay under their former keys for ever."""
+    pipeline.prepare("create table t (id int primary key, v text not null)")
+    run = pipeline.stream()
+    pipeline.execute("insert into t values (1, 'a')")
+    pipeline.settle()
+    pipeline.execute(*change.split("; "), "insert into t values ('2', 'b')")
+    refused(run, Exit.CONFIG, "the key of public.t was (id integer)", "--new-epoch")
+    assert pipeline.shorts("t") == ['c {"id":1}']
+    with pytest.raises(ConfigError, match="the key of public[.]t was"):
+        prepare_pipeline(pipeline.settings)
 
 
 def test_unreachable_servers(pipeline: Pipeline) -> None:

@@ -169,17 +169,35 @@ def test_h27_h42_what_a_role_may_not_see(conn: psycopg.Connection[Any], database
         conn.execute("alter table s.guarded enable row level security")
         conn.execute(f"grant select on s.guarded to {role}")
         conn.execute(f"grant select (id, t) on s.def to {role}")
+        conn.execute(f"grant usage on schema s to {role}")
+        conn.execute(f"grant select (id, kept) on s.gone to {role}")
+        conn.execute(f"grant select (region, id) on s.p, s.p_eu, s.p_us to {role}")
+        conn.execute("alter table s.gone add secret text")
         dsn = make_conninfo(database, user=role, password="x")
         with psycopg.connect(dsn, autocommit=True) as session:
             session.execute("set row_security = off")
-            tables = by_name(session, settings_for(dsn, "s.guarded", "s.def", "s.p"))
-        hints = {name: [problem.hint for problem in table.problems] for name, table in tables.items()}
-        usage = f'grant usage on schema "s" to "{role}";'
-        assert hints["guarded"] == [usage, f'alter role "{role}" bypassrls;']
-        assert hints["def"] == [usage]
-        assert hints["p"] == [
-            hint for name in ("p", "p_eu", "p_us") for hint in (usage, f'grant select on "s"."{name}" to "{role}";')
-        ]
+            settings = settings_for(dsn, "s.guarded", "s.def", "s.p", "s.gone", "s.by_index")
+
+            def hints() -> dict[str, list[str]]:
+                tables = by_name(session, settings)
+                return {name: [problem.hint for problem in table.problems] for name, table in tables.items()}
+
+            found = hints()
+            listed = "   or leave them out of the publication, by a column list"
+            assert found["guarded"] == [f'alter role "{role}" bypassrls;']
+            assert found["def"] == []
+            assert found["by_index"] == [f'grant select on "s"."by_index" to "{role}";']
+            assert found["gone"] == [f'grant select ("secret") on "s"."gone" to "{role}";{listed}']
+            assert found["p"] == [
+                f'grant select ("v") on "s"."{name}" to "{role}";{listed}' for name in ("p", "p_eu", "p_us")
+            ]
+            conn.execute(
+                f"create publication {settings.publication} for table s.gone (id, kept), s.p (region, id)"
+                " with (publish_via_partition_root = true)"
+            )
+            assert (hints()["gone"], hints()["p"]) == ([], [])
+            conn.execute(f"revoke usage on schema s from {role}")
+            assert hints()["def"] == [f'grant usage on schema "s" to "{role}";']
     finally:
         conn.execute(f"drop owned by {role}")
         conn.execute(f"drop role {role}")

@@ -8,6 +8,7 @@ import orjson
 import pytest
 
 from cdc.events import Record, read
+from cdc.plain import UNAVAILABLE
 from cdc.position import Position
 from cdc.schema import Column, Identity, TableSchema
 from cdc.topic import TableName
@@ -80,3 +81,10 @@ def test_a_tombstone_says_nothing() -> None:
 def test_foreign_bytes_are_a_value_error(value: bytes) -> None:
     with pytest.raises(ValueError):
         read(ORDERS, Record(topic="t", partition=0, offset=1, key=b"1", value=value, headers={}))
+
+
+def test_h38_a_value_that_capture_could_not_have_is_shown_as_such() -> None:
+    """Its placeholder is no JSON, though the column is."""
+    change = read(ORDERS, record("u", None, {"id": 42, "status": "paid", "note": UNAVAILABLE}))
+    assert change is not None
+    assert change.line("orders").endswith('{"id": 42, "status": "paid", "note": "__debezium_unavailable_value"}')

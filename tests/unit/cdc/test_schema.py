@@ -1,6 +1,7 @@
 """Shapes, progress and state documents read back what they wrote."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -35,6 +36,17 @@ def test_the_key_stands_in_key_order() -> None:
 def test_the_version_alone_makes_no_other_shape() -> None:
     assert ORDERS.same_shape(replace(ORDERS, version=9))
     assert not ORDERS.same_shape(replace(ORDERS, identity=Identity.FULL))
+
+
+def test_the_keys_form_is_what_its_bytes_in_the_topic_depend_on() -> None:
+    def with_id(**changes: Any) -> TableSchema:
+        line, id_, tags = ORDERS.columns
+        return replace(ORDERS, columns=(line, replace(id_, **changes), tags))
+
+    assert with_id(kind="int4", type="int4", type_oid=23).key_form == ORDERS.key_form
+    assert with_id(attnum=7, nullable=True).key_form == ORDERS.key_form
+    for changes in ({"name": "ident"}, {"kind": "text"}, {"key_position": None}, {"key_position": 3}):
+        assert with_id(**changes).key_form != ORDERS.key_form
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,15 @@ import pytest
 from cdc.errors import TopicError
 from cdc.settings import LogSettings
 from cdc.state import TopicsState
-from connectors.kafka.admin import TopicFacts, raise_first, spec_problems, state_problems, table_topic_spec
+from connectors.kafka.admin import (
+    TopicFacts,
+    made_specs,
+    policy_problems,
+    raise_first,
+    spec_problems,
+    state_problems,
+    table_topic_spec,
+)
 
 SETTINGS = LogSettings(bootstrap_servers="x:1")
 SPEC = table_topic_spec(SETTINGS, "s.public.t")
@@ -40,6 +48,15 @@ def test_h60_h62_weaker_setting_is_refused_with_the_command_that_mends_it(option
     assert f"--add-config {option}=" in problem.hint
     with pytest.raises(TopicError, match=option.replace(".", "[.]")):
         raise_first([problem])
+
+
+def test_h62_settings_are_judged_whatever_the_partitions_are_now() -> None:
+    specs = made_specs(SETTINGS, "s", STATE)
+    assert [spec.topic for spec in specs] == [SPEC.topic]
+    changed = replace(FACTS, partitions=8, config=dict(SPEC.config) | {"cleanup.policy": "delete"})
+    assert policy_problems(specs, {SPEC.topic: replace(FACTS, partitions=8)}) == []
+    (problem,) = policy_problems(specs, {SPEC.topic: changed})
+    assert "cleanup.policy=delete" in problem.message
 
 
 def test_h61_h89_partition_counts() -> None:

@@ -56,6 +56,11 @@ class Shapes:
         self.asked.append(relation)
         return self.by_oid.get(relation.relation_oid)
 
+    def left_out(self, relation: Relation) -> TableSchema:
+        """The first column is the key."""
+        columns = (w.column(c.name, "text", None if place else 0) for place, c in enumerate(relation.columns))
+        return w.table(*columns, identity=relation.identity, oid=relation.relation_oid, name=relation.table)
+
 
 class Rows:
     """The source's rows at the head: key -> row, as text."""

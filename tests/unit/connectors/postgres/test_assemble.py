@@ -67,6 +67,23 @@ def test_what_is_not_captured_counts_all_the_same() -> None:
     assert stream.commits[-1].rows == 7
 
 
+def test_h8_h9_a_table_under_full_counts_the_same_captured_or_not() -> None:
+    """A key change stands for three records; of a table left out, nothing but its shape tells which update is one."""
+    other = w.table(name="others", oid=OTHER, identity=Identity.FULL)
+    changes = (
+        w.insert(b"1", b"a", oid=OTHER),
+        w.update([b"1", b"b"], old=[b"1", b"a"], oid=OTHER),
+        w.update([b"2", b"b"], old=[b"1", b"b"], oid=OTHER),
+        w.update([w.u, b"c"], old=[b"2", b"b"], oid=OTHER),
+        w.delete(old=[b"2", b"c"], oid=OTHER),
+        w.insert(b"1", b"a"),
+    )
+    left_out = Stream(w.table()).transaction(800, w.relation(other), *changes)
+    captured = Stream(w.table(), other).transaction(800, *changes)
+    assert seqs(left_out) == [(9, "c")]
+    assert seqs(captured)[-1] == (9, "c")
+
+
 def test_a_record_goes_to_javas_partition_of_its_key() -> None:
     stream = Stream(w.table(), lane_count=4)
     records = stream.transaction(800, *(w.insert(b"%d" % i, b"x") for i in range(40)))

@@ -182,13 +182,18 @@ def test_h27_rights_and_row_security() -> None:
     table = relation("t")
 
     def rights(**changes: Any) -> Any:
-        usual = {"oid": table.oid, "usage": True, "readable": True, "hidden": False, "role": "cdc"}
+        usual = {"oid": table.oid, "usage": True, "unreadable": [], "partly": True, "hidden": False, "role": "cdc"}
         return SimpleNamespace(**(usual | changes))
 
     assert messages(table, (), rights()) == []
     for change, hint in (
         ({"usage": False}, 'grant usage on schema "public" to "cdc";'),
-        ({"readable": False}, 'grant select on "public"."t" to "cdc";'),
+        ({"unreadable": ["a", "b"], "partly": False}, 'grant select on "public"."t" to "cdc";'),
+        (
+            {"unreadable": ["a", "b"]},
+            'grant select ("a", "b") on "public"."t" to "cdc";   '
+            "or leave them out of the publication, by a column list",
+        ),
         ({"hidden": True}, 'alter role "cdc" bypassrls;'),
     ):
         (problem,) = problems_of(table, (), [rights(**change)])
