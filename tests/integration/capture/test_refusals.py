@@ -220,7 +220,7 @@ def test_h51_a_key_changed_by_ddl_is_not_carried_as_if_nothing_were(pipeline: Pi
     pipeline.execute(*change.split("; "), "insert into t values ('2', 'b')")
     refused(run, Exit.CONFIG, "the key of public.t was (id integer)", "--new-epoch")
     assert pipeline.shorts("t") == ['c {"id":1}']
-    with pytest.raises(ConfigError, match="the key of public[.]t was"):
+    with pytest.raises(ConfigError, match=r"the key of public[.]t was"):
         prepare_pipeline(pipeline.settings)
 
 
