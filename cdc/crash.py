@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 
-_at, _, _nth = os.environ.get("CDC_CRASH_AT", "").partition(":")
-_left = int(_nth) if _nth.isdigit() else 1
 CRASH_EXIT = 137
+
+_at = ""
+_left = 1
 
 POINTS: set[str] = set()
 """Every declared point's name, for tests that visit them all."""
@@ -21,6 +22,13 @@ def declare(*names: str) -> None:
     POINTS.update(names)
 
 
+def arm(where: str) -> None:
+    """Die at ``where``, as if the environment had said so at the start: for a process that was forked later."""
+    global _at, _left  # noqa: PLW0603 - the countdown belongs to the process
+    _at, _, nth = where.partition(":")
+    _left = int(nth) if nth.isdigit() else 1
+
+
 def crash_point(name: str) -> None:
     """Die here if the environment asks for it; one string comparison otherwise."""
     global _left  # noqa: PLW0603 - the countdown belongs to the process
@@ -29,3 +37,6 @@ def crash_point(name: str) -> None:
     _left -= 1
     if _left <= 0:
         os._exit(CRASH_EXIT)
+
+
+arm(os.environ.get("CDC_CRASH_AT", ""))

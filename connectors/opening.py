@@ -16,6 +16,7 @@ from confluent_kafka import murmur2
 from cdc.capture import Session, Stop, Stopped
 from cdc.checks.facts import SlotFacts
 from cdc.clock import Clock
+from cdc.crash import crash_point, declare
 from cdc.errors import ActiveError, ConfigError, IdentityError, LogError, SlotError, SourceError, TopicError
 from cdc.metrics import CaptureFigures, Flow
 from cdc.ports import Record
@@ -39,6 +40,8 @@ from connectors.postgres.stream import ReplicationStream
 from connectors.relations import Relations
 
 log = logging.getLogger(__name__)
+
+declare("opening_locked", "opening_checked", "first_progress_written", "tails_read", "stream_started")
 
 _ASK_S = 1.0
 _LOCK_PATIENCE_S = 5.0
@@ -88,12 +91,14 @@ class Opening:
         require_same_server(server, known.slot, where)
         self._check_topics(admin, known.topics)
         self._lock(side)
+        crash_point("opening_locked")
         written = {*known.topics.tables.values(), progress_topic(settings.name)}
         partitions = {topic: known.topics.topics[topic]["partitions"] for topic in sorted(written)}
         ends = admin.end_offsets(partitions)
         progress = self._progress(known.slot, ends)
         position = progress.lsn if progress is not None else known.slot.consistent_point
         self._check_slot(side, known.slot, position)
+        crash_point("opening_checked")
         return self._start(side, known, ends, progress, position)
 
     # -- the steps
@@ -184,8 +189,10 @@ class Opening:
                 seen = self._seen(bases, ends, progress, known.topics)
                 for lane, newest in seen.items():
                     records.hold(lane, newest)
+            crash_point("tails_read")
             registry = self._registry()
             stream = self._stream(side, known.slot, position)
+            crash_point("stream_started")
         except BaseException:
             records.close()
             raise
@@ -245,6 +252,7 @@ class Opening:
         first = Progress(epoch=slot.epoch, lsn=position, offsets=offsets)
         records.produce([(lane, PROGRESS_KEY, first.to_json(), [])])
         records.settle()
+        crash_point("first_progress_written")
 
     def _seen(
         self, bases: Mapping[str, int], ends: Offsets, progress: Progress, topics: TopicsState

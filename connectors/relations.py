@@ -6,6 +6,7 @@ import logging
 
 import psycopg
 
+from cdc.crash import crash_point, declare
 from cdc.errors import ConfigError, SourceError, TopicError
 from cdc.schema import TableSchema
 from cdc.settings import Settings
@@ -18,6 +19,8 @@ from connectors.postgres.publication import LATE_TABLE
 from connectors.postgres.session import Connection, first_line
 
 log = logging.getLogger(__name__)
+
+declare("shape_registered")
 
 
 class Relations:
@@ -82,6 +85,7 @@ class Relations:
         known = self._registry.latest(table)
         registered = self._registry.register(shape)
         if registered != known:
+            crash_point("shape_registered")
             log.info("shape_registered", extra={"table": str(table), "version": registered.version})
         self._captured[relation.relation_oid] = table
         return registered

@@ -15,9 +15,12 @@ from redis.crc import key_slot
 from redis.retry import Retry
 
 from cdc.clock import Clock
+from cdc.crash import crash_point, declare
 from cdc.errors import SinkError
 from sinks.facts import REDIS, bad_url, place
 from sinks.patience import Patience, brief, log, login_refused, unreachable
+
+declare("cache_trip_sent")
 
 _TIMEOUT_S = 30.0
 _SCAN_COUNT = 1000
@@ -182,6 +185,7 @@ def _ahead(connection: Any, sha: bytes, trips: Iterable[Sequence[Call]]) -> Iter
     for calls in trips:
         commands = [("EVALSHA", sha, len(call.keys), *call.keys, *call.arguments) for call in calls]
         connection.send_packed_command(connection.pack_commands(commands))
+        crash_point("cache_trip_sent")
         if waiting:
             yield [connection.read_response() for _ in range(waiting)]
         waiting = len(calls)

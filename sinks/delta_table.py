@@ -14,10 +14,13 @@ import pyarrow.dataset as ds
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from cdc.clock import Clock
+from cdc.crash import crash_point, declare
 from cdc.errors import SinkError
 from sinks.patience import Patience, brief
 from sinks.registry import SinkSpec
 from sinks.warehouse_rows import recast
+
+declare("delta_table_made", "delta_columns_added", "delta_merged", "delta_note_written")
 
 T = TypeVar("T")
 
@@ -91,6 +94,7 @@ class Delta:
             )
 
         self._opened = self._patience.call(make)
+        crash_point("delta_table_made")
 
     def types(self) -> dict[str, Any]:
         """Column -> type."""
@@ -102,6 +106,7 @@ class Delta:
         if columns:
             fields = deltalake.Schema.from_arrow(pa.schema(columns)).fields
             self._patience.call(lambda: self._table.alter.add_columns(fields), again=self._reopen)
+            crash_point("delta_columns_added")
 
     def retype(self, types: Mapping[str, pa.DataType]) -> None:
         """Write the table anew with wider columns; what they held stays."""
@@ -135,6 +140,7 @@ class Delta:
             return int(done["num_target_rows_inserted"]) + int(done["num_target_rows_updated"])
 
         written = self._patience.call(put, again=self._reopen)
+        crash_point("delta_merged")
         self._note_version()
         return written
 
@@ -147,6 +153,7 @@ class Delta:
             deltalake.write_deltalake(self._table, rows, mode="overwrite")
 
         self._patience.call(write, again=self._reopen)
+        crash_point("delta_note_written")
         self._note_version()
 
     def delete(self, predicate: str) -> None:

@@ -10,6 +10,7 @@ import orjson
 import pyarrow as pa
 
 from cdc.clock import Clock
+from cdc.crash import crash_point, declare
 from cdc.errors import ConfigError
 from cdc.schema import TableSchema
 from sinks.names import document_id, index_alias, index_prefix
@@ -22,6 +23,8 @@ from sinks.search_client import Conflict, SearchClient
 from sinks.search_documents import Documents, action, deleted, ending
 from sinks.search_mapping import DELETED, DELETED_AT, LIVE, POS, index_settings, mapping, properties
 from sinks.store import StoreSink
+
+declare("search_index_made", "search_page_swept")
 
 _PAGE = 5_000
 _LOOKUP = 1_000
@@ -101,6 +104,7 @@ class _Indexes:
             # Another process of this sink was faster.
             self._add_fields(name, schema)
             return False
+        crash_point("search_index_made")
         return True
 
     def _add_fields(self, index: str, schema: TableSchema) -> None:
@@ -169,6 +173,7 @@ class _SearchTables:
                 found = True
                 keys = [documents.stored(hit["_id"], hit["_source"]).key for hit in page]
                 self._writer.write(self._deletes(index, keys, floor))
+                crash_point("search_page_swept")
             if not found:
                 return
 

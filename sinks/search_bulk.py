@@ -11,9 +11,12 @@ from typing import NamedTuple
 import tenacity
 
 from cdc.clock import Clock
+from cdc.crash import crash_point, declare
 from cdc.errors import SinkError
 from sinks.patience import brief
 from sinks.search_client import IN_FLIGHT, SearchClient
+
+declare("search_body_taken")
 
 _BODY_BYTES = 6 * 1024**2
 _STALE = 409
@@ -71,6 +74,7 @@ class BulkWriter:
         def send() -> bool:
             nonlocal left
             answers = self._client.bulk(b"".join([item.lines for item in left]))
+            crash_point("search_body_taken")
             busy: list[Item] = []
             for item, answer in zip(left, answers, strict=True):
                 status = answer["status"]

@@ -10,9 +10,12 @@ import sqlalchemy as sa
 from sqlalchemy import exc
 
 from cdc.clock import Clock
+from cdc.crash import crash_point, declare
 from cdc.errors import ConfigError, SinkError
 from sinks.facts import place
 from sinks.patience import Patience, brief, login_refused, unreachable
+
+declare("sql_staged", "sql_before_commit", "sql_after_commit")
 
 T = TypeVar("T")
 _PASSING = (exc.OperationalError, exc.InterfaceError)
@@ -63,6 +66,7 @@ class SqlClient:
                 self._drop()
                 raise
             self._dirty = True
+            crash_point("sql_staged")
             return done
 
         return self._patience.call(attempt)
@@ -93,10 +97,12 @@ class SqlClient:
         if not self._dirty:
             return
         try:
+            crash_point("sql_before_commit")
             self._connected().commit()
         except exc.SQLAlchemyError as error:
             self._drop()
             raise self._explained(error) from None
+        crash_point("sql_after_commit")
         self._dirty = False
 
     def close(self) -> None:

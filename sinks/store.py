@@ -7,11 +7,14 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from cdc.crash import crash_point, declare
 from cdc.schema import TableSchema
 from sinks.batch import conform
 from sinks.notes import Floors, NotedWatermarks, Notes
 from sinks.plan import TableBatch, floor_marks, plan
 from sinks.port import Applied, Schemas, StoredRow
+
+declare("table_prepared", "table_written", "writes_shown", "floor_noted", "floor_enforced")
 
 
 class TableStore(Protocol):
@@ -53,7 +56,9 @@ class StoreSink:
     def prepare(self, schema: TableSchema) -> None:
         shape = (schema.topic, schema.version)
         if shape not in self._prepared:
-            if self._store.prepare(schema):
+            new = self._store.prepare(schema)
+            crash_point("table_prepared")
+            if new:
                 self._forget(schema.topic)
             self._prepared.add(shape)
 
@@ -76,10 +81,12 @@ class StoreSink:
             if len(rows):
                 self.prepare(rows.schema)
                 done += self._store.write(rows)
+                crash_point("table_written")
         return done
 
     def show(self) -> None:
         self._session.show()
+        crash_point("writes_shown")
 
     def close(self) -> None:
         self._session.close()
@@ -87,8 +94,10 @@ class StoreSink:
     def _enforce(self, events: pa.Table, schemas: Schemas) -> Applied:
         marks, shapes, refused = floor_marks(events, schemas)
         for table, floor in self._floors.tell(marks).items():
+            crash_point("floor_noted")
             self.prepare(shapes[table])
             self._store.remove_below(shapes[table], floor)
+            crash_point("floor_enforced")
         return Applied(refused=refused)
 
     def _stored(self, schema: TableSchema, keys: Sequence[str]) -> Mapping[str, StoredRow]:

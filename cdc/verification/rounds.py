@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from cdc.canonical import CanonicalTable
 from cdc.clock import Clock
+from cdc.crash import crash_point, declare
 from cdc.position import Position
 from cdc.schema import TableSchema
 from cdc.topic import TableName
@@ -25,6 +26,8 @@ from cdc.verification.spool import Spool, digest, part_count
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+declare("verify_cut", "verify_reached", "verify_looked")
 
 KEYED_LOOK_KEYS = 20_000
 """Up to so many differing keys of a table are looked up one by one; more are read whole again."""
@@ -133,10 +136,13 @@ def verify(
         look += 1
         watch.looking(look, sum(pair.left for pair in waiting) if look > 1 else 0)
         cut = source.cut()
+        crash_point("verify_cut")
         reached(cut)
+        crash_point("verify_reached")
         bound = Position(epoch, cut.settled, 0).text() if look > (1 if cut.certain else 2) else None
         for table, together in _by_table(waiting):
             _look(source, table, together, bound, watch)
+            crash_point("verify_looked")
         if any(pair.left for pair in pairs):
             clock.sleep(PAUSE_S * look)
     for pair in pairs:

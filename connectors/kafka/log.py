@@ -11,12 +11,15 @@ from operator import itemgetter
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from cdc.clock import SYSTEM_CLOCK, Clock
+from cdc.crash import crash_point, declare
 from cdc.errors import CdcError, LogError, PoisonError
 from cdc.ports import Record
 from cdc.position import CHUNK_SEQ, SNAPSHOT_SEQ, Position
 from cdc.settings import LogSettings
 from connectors.kafka.clients import producer_config
 from connectors.kafka.refusal import refusal
+
+declare("lane_introduced", "group_half_sent", "large_carried")
 
 _lane_of = itemgetter(0)
 _value_of = itemgetter(2)
@@ -179,6 +182,7 @@ class KafkaStreamLog:
         if behind:
             self._hand_over(behind)
         self.settle()
+        crash_point("lane_introduced")
         until = self._clock.monotonic() + _FRESH_S
         for lane in stale:
             self._fresh_until[lane] = until
@@ -191,6 +195,7 @@ class KafkaStreamLog:
             if value is not None and len(value) > self._large:
                 self._hand_over(records[start : index + 1], partial(self._large_delivered, lane, key))
                 self.settle()
+                crash_point("large_carried")
                 start = index + 1
         return records[start:]
 
@@ -209,6 +214,7 @@ class KafkaStreamLog:
             if last is not None and index == len(records) - 1:
                 report = partial(last, report)
             self._send(records[index : index + 1], report)
+            crash_point("group_half_sent")
             start = index + 1
 
     @staticmethod

@@ -24,7 +24,10 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import IO
 
+from cdc.crash import crash_point, declare
 from cdc.errors import Retry, SourceError
+
+declare("netting_spilled")
 
 _BUCKETS = 256
 _HEAD = struct.Struct(">IIIqQI")
@@ -147,6 +150,7 @@ class Netting:
         for place, entry in self._keys.items():
             self._spill.add(place, entry)
         self._spill.flush()
+        crash_point("netting_spilled")
         self._keys.clear()
         self._held_bytes = 0
 

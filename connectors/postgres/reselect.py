@@ -19,6 +19,7 @@ from psycopg.pq.abc import PGresult
 from psycopg.rows import namedtuple_row
 
 from cdc.clock import Clock
+from cdc.crash import crash_point, declare
 from cdc.errors import ConfigError, SourceError
 from cdc.schema import TableSchema
 from cdc.sql import load
@@ -26,6 +27,8 @@ from connectors.postgres.held import GONE, HELD_ROWS, Selected, Wanted
 from connectors.postgres.session import Connection, first_line
 
 log = logging.getLogger(__name__)
+
+declare("reselect_begun", "reselect_answered")
 
 _SQL = "reselect.sql"
 _KEYS_PER_STATEMENT = HELD_ROWS
@@ -102,6 +105,7 @@ class Reselect:
     def rows(self, wanted: Sequence[Wanted], xids: Collection[int]) -> list[Selected]:
         """The values of each, or GONE, in order. Blocks until every transaction of ``xids`` is visible."""
         self.count += len(wanted)
+        crash_point("reselect_begun")
         answers: list[Selected] = [GONE] * len(wanted)
         groups: dict[tuple[int, tuple[int, ...]], list[int]] = defaultdict(list)
         for place, one in enumerate(wanted):
@@ -111,6 +115,7 @@ class Reselect:
                 part = places[start : start + _KEYS_PER_STATEMENT]
                 for place, answer in zip(part, self._patiently([wanted[p] for p in part], xids), strict=True):
                     answers[place] = answer
+        crash_point("reselect_answered")
         return answers
 
     def _patiently(self, wanted: Sequence[Wanted], xids: Collection[int]) -> list[Selected]:

@@ -1,0 +1,59 @@
+"""Five thousand tables in one pipeline: made, captured, each with its changes, in bounded memory."""
+
+from __future__ import annotations
+
+from cdc.clock import SYSTEM_CLOCK
+from connectors.kafka.admin import TopicAdmin
+from tests.faults.lab import Found, Lab
+from tests.faults.rig import Rig, fresh_rig
+from tests.faults.size import require_lean
+from tests.waiting import wait_until
+
+TABLES = 5_000
+_AT_ONCE = 200
+_ROWS = 3
+_DEADLINE_S = 900.0
+
+
+def run(lab: Lab) -> None:
+    """A run for each seed."""
+    for _ in lab.seeds():
+        one(lab, TABLES)
+
+
+def one(lab: Lab, tables: int) -> None:
+    """A topic of one partition for each, and a change in each."""
+    with fresh_rig(lab, log={"min_compaction_lag": "1h", "partitions": 1}) as rig:
+        start_s = SYSTEM_CLOCK.monotonic()
+        rig.prepare(*(f"create table m{number} (id int primary key, v text)" for number in range(tables)))
+        lab.note("made", f"{tables:,} tables and topics in {SYSTEM_CLOCK.monotonic() - start_s:.0f} s")
+        start_s = SYSTEM_CLOCK.monotonic()
+        life = rig.stream()
+        lab.note("started", f"streams {SYSTEM_CLOCK.monotonic() - start_s:.1f} s after the start")
+        with rig.session() as session:
+            for first in range(0, tables, _AT_ONCE):
+                with session.transaction():
+                    for number in range(first, min(first + _AT_ONCE, tables)):
+                        session.execute(
+                            f"insert into m{number} select g, 'v' from generate_series(1, {_ROWS}) g".encode()
+                        )
+        rig.settle(_DEADLINE_S)
+        held = _held(rig, tables)
+        wrong = {topic: count for topic, count in held.items() if count != _ROWS}
+        if wrong:
+            raise Found(f"{len(wrong)} topics hold other counts, as {next(iter(wrong.items()))}")
+        require_lean(lab, life)
+        again_s = SYSTEM_CLOCK.monotonic()
+        life.kill()
+        life = rig.start()
+        wait_until(lambda: life.said("streaming"), _DEADLINE_S, lambda: life.stderr[-500:])
+        lab.note("restarted", f"streams {SYSTEM_CLOCK.monotonic() - again_s:.1f} s after a kill")
+        require_lean(lab, life)
+        assert life.stop() == 0, life.stderr
+        lab.peak(tables=tables)
+        lab.count(lost=0, duplicates=0)
+
+
+def _held(rig: Rig, tables: int) -> dict[str, int]:
+    topics = {f"{rig.settings.name}.public.m{number}": 1 for number in range(tables)}
+    return {topic: sum(parts.values()) for topic, parts in TopicAdmin(rig.settings.log).end_offsets(topics).items()}

@@ -1,0 +1,140 @@
+"""``cdc sink`` without its JVM: a store fed from the topics by a plain consumer, through all that the queries use.
+
+The store, its floors, dead letters and watermark are the application's own (:class:`spark.store.Store`); only where
+the records come from is another. A life takes a second to start instead of twenty, so it can be killed often.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pyarrow as pa
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
+
+from cdc.clock import SYSTEM_CLOCK
+from cdc.errors import LogError
+from cdc.logs import configure
+from cdc.progress import Offsets
+from cdc.settings import LogSettings, load
+from cdc.wiring.sinks import build_sinks
+from connectors.kafka.clients import reader_config
+from spark.app import SinkApplication
+from spark.metrics import Metrics
+from spark.source import EARLIEST
+from spark.store import Store, Surroundings
+from spark.watch import LogWatch
+from spark.watermark import Claim, LogView
+
+_HEADERS: pa.DataType = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+_FIELDS: list[tuple[str, pa.DataType]] = [
+    ("topic", pa.string()),
+    ("partition", pa.int32()),
+    ("offset", pa.int64()),
+    ("timestamp", pa.timestamp("ms", "UTC")),
+    ("key", pa.binary()),
+    ("value", pa.binary()),
+    ("headers", _HEADERS),
+]
+RECORDS = pa.schema(_FIELDS)
+BATCH = 3_000
+
+
+def follow_sink(argv: Sequence[str]) -> None:
+    """Feed the store of one sink until told to stop; ``argv``: the settings file, the sink's name."""
+    config, name = argv
+    settings = load(Path(config))
+    configure(0)
+    wish = _Wish()
+    Following(build_sinks(settings, [name]), name, settings.log).run(wish)
+
+
+class _Wish:
+    """Set by SIGTERM."""
+
+    def __init__(self) -> None:
+        self.stop = False
+        signal.signal(signal.SIGTERM, self._wanted)
+
+    def _wanted(self, _number: int, _frame: FrameType | None) -> None:
+        self.stop = True
+
+
+class Following:
+    """One store and its consumer."""
+
+    def __init__(self, application: SinkApplication, name: str, log: LogSettings) -> None:
+        view = LogView()
+        around = Surroundings(facts=application.facts, dead=application.dead, view=view, metrics=Metrics())
+        spec = application.specs[name]
+        self._store = Store(name, lambda: application.connect(spec), around)
+        self._watch = LogWatch([self._store], application.facts, application.open_feed(), view)
+        self._log = log
+
+    def run(self, wish: _Wish) -> None:
+        """Begin again whenever the store's fault asks for it, as a query would."""
+        store = self._store
+        starts = store.run(store.begin)
+        self._watch.start()
+        try:
+            while not wish.stop:
+                self._feed(starts, wish)
+                starts = store.run(store.begin)
+        finally:
+            self._watch.close()
+            store.end()
+
+    def _feed(self, starts: Offsets, wish: _Wish) -> None:
+        at = {topic: {p: max(0, offset) for p, offset in parts.items()} for topic, parts in starts.items()}
+        with closing(Consumer(reader_config(self._log))) as consumer:
+            consumer.assign([TopicPartition(t, p, _from(o)) for t, parts in starts.items() for p, o in parts.items()])
+            while not wish.stop and self._store.fault is None:
+                messages = list(_sound(consumer.consume(BATCH, timeout=0.1)))
+                if not messages:
+                    continue
+                for message in messages:
+                    at[message.topic() or ""][message.partition() or 0] = (message.offset() or 0) + 1
+                claim = Claim({topic: dict(parts) for topic, parts in at.items()}, SYSTEM_CLOCK.monotonic())
+                records = table_of(messages)
+                self._store.run(lambda: self._store.settle(records, claim))  # noqa: B023 - run at once
+
+
+def _from(offset: int) -> int:
+    return OFFSET_BEGINNING if offset == EARLIEST else offset
+
+
+def _sound(messages: Iterable[Message]) -> Iterable[Message]:
+    passing = (KafkaError._PARTITION_EOF, KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT)
+    for message in messages:
+        error = message.error()
+        if error is None:
+            yield message
+        elif error.code() not in passing:
+            raise LogError(f"the broker says {error.str()}")
+
+
+def headers_of(message: Message) -> list[tuple[str, bytes | None]]:
+    """As a list of pairs, which is what a consumer gives."""
+    headers: Any = message.headers()
+    return list(headers or ())
+
+
+def table_of(messages: Iterable[Message]) -> pa.Table:
+    """Messages with the columns of Spark's Kafka source."""
+    rows: list[dict[str, Any]] = [
+        {
+            "topic": message.topic(),
+            "partition": message.partition(),
+            "offset": message.offset(),
+            "timestamp": message.timestamp()[1],
+            "key": message.key(),
+            "value": message.value(),
+            "headers": [{"key": key, "value": value} for key, value in headers_of(message)],
+        }
+        for message in messages
+    ]
+    return pa.Table.from_pylist(rows, schema=RECORDS)

@@ -1,0 +1,98 @@
+"""A quick sample of the experiments on real servers, at every commit; ``make faults`` does it at length."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from cdc.stack.local import LocalStack
+from tests.conftest import Stack
+from tests.faults import points
+from tests.faults.experiments import (
+    broken_links,
+    crash_capture,
+    crash_sinks,
+    crash_snapshot,
+    idle_day,
+    oversized_field,
+    reader_kills,
+    wide_table,
+)
+from tests.faults.lab import Lab, Limits
+from tests.faults.results import Figures
+
+
+@pytest.fixture
+def seed() -> int:
+    """Another one each time; a test that fails shows it."""
+    return random.SystemRandom().randrange(1 << 30)
+
+
+@pytest.fixture
+def lab(stack: Stack, tmp_path: Path) -> Lab:
+    """On the session's servers; its figures are its own."""
+    if not isinstance(stack, LocalStack):
+        pytest.skip("the laboratory kills and pauses local processes")
+    return Lab(
+        name="sample", limits=Limits(seconds=0, seed=0), folder=tmp_path, figures=Figures(), stack_dir=stack.folder
+    )
+
+
+def test_every_crash_point_is_one_that_the_laboratory_dies_at() -> None:
+    assert points.declared() == points.visited()
+    assert len(points.visited()) >= 40
+
+
+@pytest.mark.slow
+def test_h1_h2_h7_h8_h75_h81_capture_dies_at_some_points(lab: Lab, seed: int) -> None:
+    some = random.Random(seed).sample(points.CAPTURE, 3)
+    crash_capture.one(lab, seed, some)
+    assert lab.figures.sums["crashes"] == 3
+
+
+@pytest.mark.slow
+def test_h19_h20_snapshot_dies_at_some_points(lab: Lab, seed: int) -> None:
+    pick = random.Random(seed)
+    some = sorted(pick.sample(points.SNAPSHOT, 5), key=points.SNAPSHOT.index)
+    crash_snapshot.one(lab, seed, some, pick.sample(points.SNAPSHOT_WORKER, 1))
+    assert lab.figures.sums["crashes"] == 6
+
+
+@pytest.mark.slow
+def test_h1_h84_sinks_die_at_some_points(lab: Lab, seed: int) -> None:
+    pick = random.Random(seed)
+    some = {store: (pick.choice(points.SINK), pick.choice(own)) for store, own in points.OF_STORE.items()}
+    crash_sinks.one(lab, seed, some, points.VERIFY[:1])
+    assert lab.figures.sums["crashes"] == 9
+
+
+@pytest.mark.slow
+def test_h1_h8_h75_capture_is_killed_at_random(lab: Lab, seed: int) -> None:
+    reader_kills.one(lab, seed, 4)
+    assert lab.figures.sums["records"] > 0
+
+
+@pytest.mark.slow
+def test_h13_h59_links_break_in_every_way(lab: Lab, seed: int) -> None:
+    broken_links.one(lab, seed, 4)
+    assert lab.figures.sums["faults"] == 4
+
+
+@pytest.mark.slow
+def test_h39_a_table_of_1600_columns(lab: Lab) -> None:
+    wide_table.one(lab, wide_table.COLUMNS)
+    assert lab.figures.peaks["columns"] == 1600
+
+
+@pytest.mark.slow
+def test_h57_a_field_that_no_topic_takes_is_refused_in_a_sentence(lab: Lab) -> None:
+    oversized_field.one(lab, 20)
+    assert lab.figures.sums["refused"] == 1
+
+
+@pytest.mark.slow
+def test_h3_an_hour_of_idleness_costs_nothing(lab: Lab) -> None:
+    idle_day.one(lab, 3_600, idle_day.SPEED)
+    assert lab.figures.sums["idle_s"] == 3_600
