@@ -11,6 +11,7 @@ import binascii
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
+from math import copysign
 from typing import Any
 
 import orjson
@@ -104,11 +105,13 @@ def wider(one: pa.DataType, other: pa.DataType) -> pa.DataType:
 def typed(values: Sequence[Any], kind: pa.DataType, *, finite: bool = False) -> tuple[Any, dict[int, Any]]:
     """Plain values as an array of a type; by number, the values that it does not hold (null in the array).
 
-    ``finite``: floats have neither NaN nor infinity.
+    ``finite``: floats have neither NaN nor infinity (text, here) nor a negative zero, which stays as a zero.
     """
     if finite and pa.types.is_floating(kind):
         special = {number: value for number, value in enumerate(values) if value.__class__ is str}
-        return _fast([None if n in special else v for n, v in enumerate(values)], kind), special
+        array = _fast([None if n in special else v for n, v in enumerate(values)], kind)
+        zeros = {n: v for n, v in enumerate(values) if v.__class__ is float and v == 0 and copysign(1, v) < 0}
+        return array, special | zeros
     try:
         if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
             return _calendar(values, kind)

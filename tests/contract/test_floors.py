@@ -68,7 +68,7 @@ def test_rows_and_their_truncate_in_one_batch(store: Store) -> None:
     assert statuses(sink) == {"2": "new"}
 
 
-def test_h82_a_sweep_waits_for_the_mark_of_each_partition(store: Store) -> None:
+def test_h23_h82_a_sweep_waits_for_the_mark_of_each_partition(store: Store) -> None:
     sink, topic = store.open(), Topic(partitions=3)
     gone = [topic.upsert(order(n, "gone"), at(n)) for n in range(6)]
     sink.sink.apply(batch(gone), SHAPES)

@@ -31,7 +31,7 @@ def _large(kind: pa.DataType) -> pa.DataType:
     return pa.large_binary() if pa.types.is_binary(kind) else kind
 
 
-def test_rows_keep_their_values(store: Store) -> None:
+def test_h31_h32_h33_h39_rows_keep_their_values(store: Store) -> None:
     """The plain values of every kind come back, to the last digit."""
     sink, topic = store.open(), Topic(EVERYTHING)
     for number, row in enumerate(HARD_ROWS):

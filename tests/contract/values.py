@@ -147,6 +147,7 @@ _CHANGES: tuple[dict[str, Any], ...] = (
     # H32, H33: numbers beyond what a double, a long or a decimal of 38 digits holds.
     {"n": "NaN", "n52": "NaN", "f4": "NaN", "f8": "NaN", "n38": "NaN"},
     {"n": "Infinity", "f4": "Infinity", "f8": "-Infinity"},
+    {"f4": -0.0, "f8": -0.0, "af": [-0.0, 0.0]},
     {"n": _PLACES, "f8": 5e-324, "f4": 1e-45, "n38": "-9999999999999999999999999999.9999999999"},
     {"n": _BIG, "f8": 1.7976931348623157e308, "f4": 3.4028235e38, "nneg": "-9999900"},
     {"jb": "1e400".replace("1e400", _BIG), "j": "1e400"},

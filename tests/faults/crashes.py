@@ -13,12 +13,13 @@ from tests.faults.points import CAPTURE
 from tests.faults.rig import Rig
 from tests.waiting import TIME_SCALE
 
-CRASH_S = 60.0
+CRASH_S = 120.0
 _LARGE_TEXT = 295_500
 """With its envelope more than what is sent without waiting, less than what the topic takes."""
 LOG = {"max_message_bytes": "300kB", "min_compaction_lag": "1h"}
 _ONCE = ("first_progress_written", "large_carried", "netting_spilled", "shape_registered", "while_draining")
 _TRIES = 8
+_AGAIN_S = 1.0
 
 
 def die_at(point: str, start: Callable[[str], Life], provoke: Callable[[], object], *, nth: int = 1) -> Life:
@@ -30,7 +31,7 @@ def die_at(point: str, start: Callable[[str], Life], provoke: Callable[[], objec
         if SYSTEM_CLOCK.monotonic() > deadline:
             raise Found(f"nothing passed {point} in {CRASH_S:g} s: {life.stderr[-2000:]}")
         provoke()
-        life.wait(0.2)
+        life.wait(_AGAIN_S)
     if life.exit != CRASH_EXIT:
         raise Found(f"{point}: it ended with {life.exit} instead: {life.stderr[-2000:]}")
     return life

@@ -252,9 +252,13 @@ class Client:
 
 
 class Load:
-    """Several clients at once, in threads, until the context ends. They live through a server that goes away."""
+    """Several clients at once, in threads, until the context ends; each rests for ``pause_s`` between two transactions.
 
-    def __init__(self, dsn: str, seed: int, clients: int = 3) -> None:
+    They live through a server that goes away.
+    """
+
+    def __init__(self, dsn: str, seed: int, clients: int = 3, pause_s: float = 0.01) -> None:
+        self._pause_s = pause_s
         self._dsn = dsn
         self._stop = threading.Event()
         self._done: Counter[str] = Counter()
@@ -293,7 +297,7 @@ class Load:
                     session.execute("set deadlock_timeout = '50ms'")
                     session.execute("set lock_timeout = '2s'")
                     client = Client(session, pick, lane)
-                    while not self._stop.wait(0.01):
+                    while not self._stop.wait(self._pause_s):
                         self._done[client.transact()] += 1
             except psycopg.OperationalError:
                 SYSTEM_CLOCK.sleep(0.1)

@@ -46,7 +46,7 @@ def one(lab: Lab, seed: int, points: Mapping[str, Sequence[str]], verify: Sequen
         running = rig.stream()
         last: list[Life] = []
         try:
-            with Load(rig.dsn, seed, clients=1) as load:
+            with Load(rig.dsn, seed, clients=1, pause_s=0.25) as load:
                 for store, some in points.items():
                     order = sorted(some, key=lambda point: (point not in _FIRST, pick.random()))
                     for point in order:

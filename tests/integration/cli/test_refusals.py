@@ -83,7 +83,7 @@ def test_an_unknown_sink(pipeline: Pipeline) -> None:
         assert_refused(pipeline.cdc(*command.split()), Exit.USAGE, "cahce", "cache")
 
 
-def test_h73_a_table_that_comes_after_the_slot_with_rows(pipeline: Pipeline) -> None:
+def test_h29_h73_a_table_that_comes_after_the_slot_with_rows(pipeline: Pipeline) -> None:
     pipeline.good("init")
     pipeline.good("snapshot", "--workers", "1")
     publication = f"cdc_{pipeline.document['name']}".replace("-", "_").replace(".", "_")

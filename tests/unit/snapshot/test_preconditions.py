@@ -106,7 +106,7 @@ def test_wal_level_says_how_to_change_it() -> None:
     assert "alter system set wal_level" in caught.value.hint
 
 
-def test_h26_a_standby_is_refused() -> None:
+def test_h26_h55_a_standby_is_refused() -> None:
     edges = MemoryEdges(MemorySource(server=replace(SERVER, in_recovery=True)))
     with pytest.raises(ConfigError, match="standby"):
         preconditions.server(edges, NO_SESSION)

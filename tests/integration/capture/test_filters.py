@@ -1,0 +1,30 @@
+"""What a publication's row filter does to the stream."""
+
+from __future__ import annotations
+
+from tests.integration.capture.pipeline import Pipeline
+
+
+def test_h46_a_row_that_enters_the_filter_is_inserted_and_one_that_leaves_is_deleted(pipeline: Pipeline) -> None:
+    """Postgres turns such updates into inserts and deletes; a TRUNCATE knows no filter."""
+    pipeline.execute(
+        "create table t (id int primary key, tenant int)",
+        "alter table t replica identity full",
+        f"create publication {pipeline.settings.publication} for table t where (tenant <> 0)"
+        " with (publish_via_partition_root = true)",
+    )
+    pipeline.prepare()
+    with pipeline.capturing():
+        pipeline.execute(
+            "insert into t values (1, 0), (2, 7)",
+            "update t set tenant = 7 where id = 1",
+            "update t set tenant = 8 where id = 1",
+            "update t set tenant = 0 where id = 2",
+            "delete from t where id = 2",
+        )
+        pipeline.settle()
+        assert pipeline.shorts("t") == ['c {"id":2}', 'c {"id":1}', 'u {"id":1}', 'd {"id":2}', '(d) {"id":2}']
+        assert list(pipeline.compacted("t").values()) == [{"id": 1, "tenant": 8}]
+        pipeline.execute("truncate t")
+        pipeline.settle()
+    assert pipeline.compacted("t") == {}
