@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import psycopg
 from confluent_kafka import murmur2
@@ -30,7 +31,7 @@ from connectors.kafka.compacted import CompactedTopic
 from connectors.kafka.log import KafkaStreamLog
 from connectors.kafka.reach import require_broker
 from connectors.kafka.schemas import SchemaRegistry
-from connectors.kafka.tail import Tail, last_progress, newest_positions
+from connectors.kafka.tail import held_positions, last_progress, newest_positions
 from connectors.postgres.assemble import Assembler, Limits, Pipeline
 from connectors.postgres.facts import read_publication, read_server, read_slot
 from connectors.postgres.reselect import Reselect, newest_xid
@@ -259,19 +260,11 @@ class Opening:
     ) -> dict[int, Position]:
         """lane -> the newest streamed position that the log holds at or beyond the progress record's lsn (H75)."""
         require_nothing_lost(ends, progress)
-        tails = [
-            Tail(topic, partition, progress.offsets.get(topic, {}).get(partition, 0), end)
-            for topic in set(topics.tables.values())
-            for partition, end in ends[topic].items()
-        ]
-        found = {
-            (topic, partition): Position.parse(text)
-            for topic, parts in progress.ahead.items()
-            for partition, text in parts.items()
-        }
-        found |= newest_positions(self._settings.log, tails)
+        found = held_positions(
+            progress, set(topics.tables.values()), ends, partial(newest_positions, self._settings.log)
+        )
         if found:
-            log.info("tails_read", extra={"partitions": len(found), "records": sum(t.end - t.low for t in tails)})
+            log.info("tails_read", extra={"partitions": len(found)})
         return {bases[topic] + partition: position for (topic, partition), position in found.items()}
 
     def _stream(self, side: Connection, slot: SlotState, position: int) -> ReplicationStream:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from operator import itemgetter
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -63,7 +64,7 @@ class KafkaStreamLog:
     producer would take a later batch for the first; and nothing is sent once a failure is known.
 
     ``waiting`` is called while :meth:`produce` waits for room or for the broker, several times a second; it
-    may raise. ``memory_limit``: bytes of records that may be in flight.
+    may raise. ``memory_limit``: bytes of records that may be in flight. ``client`` makes the producer.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class KafkaStreamLog:
         memory_limit: int,
         waiting: Callable[[], None] = lambda: None,
         clock: Clock = SYSTEM_CLOCK,
+        client: Callable[[dict[str, Any]], Producer] = Producer,
     ) -> None:
         self._settings = settings
         self._waiting = waiting
@@ -96,7 +98,7 @@ class KafkaStreamLog:
             "enable.gapless.guarantee": True,
             "queue.buffering.max.kbytes": max(1024, memory_limit // 1024),
         }
-        self._producer = Producer(config)
+        self._producer = client(config)
 
     def open(self, topic: str, next_offsets: Sequence[int]) -> int:
         base = len(self._topics)

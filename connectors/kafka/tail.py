@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from cdc.errors import LogError, TopicError
 from cdc.position import Position
-from cdc.progress import PROGRESS_KEY, Progress
+from cdc.progress import PROGRESS_KEY, Offsets, Progress
 from cdc.settings import LogSettings
 from connectors.kafka.clients import reader_config
 from connectors.kafka.compacted import log_error, read_range
@@ -17,6 +17,9 @@ from connectors.kafka.compacted import log_error, read_range
 _TIMEOUT_S = 30.0
 _LAST_RECORDS = 200
 """Looked at first: streamed records of a partition are in order, so the newest is near its end."""
+
+
+Found = Mapping[tuple[str, int], Position]
 
 
 class Tail(NamedTuple):
@@ -45,7 +48,27 @@ def last_progress(settings: LogSettings, topic: str, end: int) -> Progress | Non
         span *= 100
 
 
-def newest_positions(settings: LogSettings, tails: list[Tail]) -> Mapping[tuple[str, int], Position]:
+def held_positions(
+    progress: Progress, topics: Collection[str], ends: Offsets, look: Callable[[list[Tail]], Found]
+) -> Found:
+    """(topic, partition) -> the newest streamed position at or beyond the progress record's lsn, where there is one.
+
+    What the record says of the partitions that were ahead of it, and what ``look`` finds behind its offsets.
+    """
+    tails = [
+        Tail(topic, partition, progress.offsets.get(topic, {}).get(partition, 0), end)
+        for topic in topics
+        for partition, end in ends[topic].items()
+    ]
+    ahead = {
+        (topic, partition): Position.parse(text)
+        for topic, parts in progress.ahead.items()
+        for partition, text in parts.items()
+    }
+    return {**ahead, **look(tails)}
+
+
+def newest_positions(settings: LogSettings, tails: list[Tail]) -> Found:
     """(topic, partition) -> the last streamed position in each tail that has one.
 
     Raises LogError when the broker falls silent, TopicError when a tail is not ours to read.

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from struct import Struct
 from typing import NoReturn, Protocol, assert_never
 
@@ -107,7 +108,8 @@ class Assembler:
     ``emit`` takes each record once, in order; ``drain`` is called now and then when one feed emits very many;
     ``lanes`` gives a topic's first lane and how many there are; ``partition`` is (key, count) -> partition;
     ``near_xid`` any 64-bit transaction id of now; transactions with ``commit_lsn < after_lsn`` and, per lane,
-    records up to the position in ``seen`` are in the log already and are not emitted.
+    records up to the position in ``seen`` are in the log already and are not emitted; ``encoder`` makes a shape's
+    encoder, or finds one that was made before.
     """
 
     def __init__(  # noqa: PLR0913 - the ports, each by name
@@ -124,8 +126,10 @@ class Assembler:
         seen: Mapping[int, Position] | None = None,
         drain: Callable[[], None] = no_drain,
         limits: Limits | None = None,
+        encoder: Callable[[TableSchema], TableEncoder] | None = None,
     ) -> None:
         limits = limits or Limits()
+        self._encoder = encoder or partial(compile_table, name=pipeline.name, database=pipeline.database)
         self._pipeline = pipeline
         self._schemas = schemas
         self._lanes = lanes
@@ -287,7 +291,7 @@ class Assembler:
         table = None if schema is None else self._known.get(schema) or self._made(schema)
         self._tables[oid] = table
         if table is None:
-            self._left_out[oid] = self._compiled(self._schemas.left_out(relation))
+            self._left_out[oid] = self._encoder(self._schemas.left_out(relation))
         for kind in _ROW_KINDS:
             self._routes.pop(bytes((kind,)) + oid.to_bytes(4), None)
         if table is not None:
@@ -297,11 +301,8 @@ class Assembler:
 
     def _made(self, schema: TableSchema) -> StreamTable:
         lane, lane_count = self._lanes(schema.topic)
-        table = self._known[schema] = StreamTable(self._compiled(schema), lane, lane_count, self._partition)
+        table = self._known[schema] = StreamTable(self._encoder(schema), lane, lane_count, self._partition)
         return table
-
-    def _compiled(self, schema: TableSchema) -> TableEncoder:
-        return compile_table(schema, name=self._pipeline.name, database=self._pipeline.database)
 
     def _row(self, lsn: int, message: Insert | Update | Delete) -> None:
         table = self._table(message.relation_oid)
