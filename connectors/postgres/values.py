@@ -110,6 +110,8 @@ def bit(text: bytes) -> bytes:
 
 def bits(text: bytes) -> bytes:
     """Little-endian bytes, cut after the highest set bit, in base64."""
+    if text.strip(b"01"):
+        raise ValueError("not bits")
     value = int(text, 2) if text else 0
     return b'"%b"' % b64encode(value.to_bytes((value.bit_length() + 7) // 8, "little"))
 

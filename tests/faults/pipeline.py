@@ -91,7 +91,7 @@ class World:
         """Snapshot rows, then one life after the other; the last one ends in order."""
         self._write_snapshot()
         self.broker.on_arrival = self._check_arrival
-        for last in [False] * self.rng.randint(0, 3) + [True]:
+        for last in [False] * self.rng.choice((0, 1, 1, 2)) + [True]:
             while not self._live(last):
                 """It gave up at its start, and is started again."""
         self._check_end()
@@ -114,7 +114,7 @@ class World:
         """One process; False when it ended by an error."""
         rng = self.rng
         self.lives += 1
-        self._fuse = -1 if last else rng.randint(0, 120)
+        self._fuse = -1 if last else rng.randint(0, 80)
         if rng.random() < 0.3:
             # A server that restarted knows an older acknowledgement only (H7).
             self.confirmed = rng.choice(self.acknowledged)
@@ -347,7 +347,7 @@ class _Stream:
         frames, self._at = self._frames[self._at : upto], upto
         if upto == len(self._frames) and world.visible == total:
             self._idle += 1
-            if self._idle > 3 and world._fuse < 0:
+            if self._idle > 1 and world._fuse < 0:
                 self._stop.want()
         return Batch(frames, self._wal_end() if rng.random() < 0.3 else None)
 

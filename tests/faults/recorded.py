@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, assert_never
 
+from cdc.schema import TableSchema
 from connectors.postgres.messages import (
     Begin,
     Commit,
@@ -43,6 +44,14 @@ def streams() -> tuple[tuple[bytes, ...], ...]:
     files = [file for folder in FOLDERS for file in sorted(folder.glob("*.hex"))]
     parts = [part for file in files for part in file.read_text(encoding="ascii").split("\n\n")]
     return tuple(tuple(bytes.fromhex(line) for line in part.split()) for part in parts)
+
+
+@cache
+def shapes() -> tuple[TableSchema, ...]:
+    """The shapes behind the announcements, as far as they were recorded."""
+    files = [file for folder in FOLDERS for file in sorted(folder.glob("*.shapes.jsonl"))]
+    lines = [line for file in files for line in file.read_bytes().splitlines()]
+    return tuple(TableSchema.from_json(line) for line in lines)
 
 
 @cache

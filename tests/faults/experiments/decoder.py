@@ -31,7 +31,7 @@ def trial(seed: int) -> Mapping[str, int]:
     before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with _Deadline(seed):
         cut = sum(_refused(message[:length]) for length in range(len(message)))
-        tried, refused = _all(_changed(message, rng))
+        tried, refused = _all(changed(message, rng))
     grown_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb
     if grown_kb > _MOST_GROWTH_KB:
         raise Found(f"decoding {message[:40]!r} changed took {grown_kb} kB")
@@ -79,7 +79,8 @@ def _all(inputs: Iterator[bytes]) -> tuple[int, int]:
     return tried, refused
 
 
-def _changed(message: bytes, rng: random.Random) -> Iterator[bytes]:
+def changed(message: bytes, rng: random.Random) -> Iterator[bytes]:
+    """A message in some ten thousand other forms."""
     pieces = fields(message)
     yield from _every_byte(message, rng)
     yield from _every_length(message, pieces, rng)

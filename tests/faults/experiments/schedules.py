@@ -14,12 +14,12 @@ from tests.faults.source import make
 
 HISTORIES = 25
 """Of one seed."""
-ORDERS = 8
+ORDERS = 16
 """Schedules of one history."""
 
 
 def trial(seed: int) -> Mapping[str, int]:
-    """Two hundred schedules."""
+    """Four hundred schedules."""
     counted: Counter[str] = Counter()
     logging.disable(logging.WARNING)
     gc.freeze()

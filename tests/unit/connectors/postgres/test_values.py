@@ -185,7 +185,7 @@ def test_one_bit_is_a_truth(encoding: Encoding) -> None:
         ("date", "2020-1-1"), ("time", "1:00"), ("timetz", "10:00:00"), ("timestamp", "2020-01-01"),
         ("timestamptz", "now"), ("interval", "1 day"), ("point", "1,1"), ("box", "(1,1)"), ("lseg", "(1,1)"),
         ("path", ""), ("polygon", "x"), ("circle", "(1,1),1"), ("line", "{1,2}"), ("vector", "[a]"),
-        ("sparsevec", "{}"), ("hstore", "a=>b"), ("bit", "12"), ("text", b"\xff"),
+        ("sparsevec", "{}"), ("hstore", "a=>b"), ("bit", "12"), ("varbit", "-1"), ("text", b"\xff"),
     ],
 )  # fmt: skip
 def test_text_of_another_type_is_refused(kind: str, text: str | bytes, encoding: Encoding) -> None:

@@ -1,0 +1,58 @@
+"""Rules broken on purpose, one at a time, in a copy of the tree: a test notices each."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+from shutil import copytree, ignore_patterns
+
+from tests.faults.lab import Found, Lab
+from tests.faults.mutants import MUTANTS, ROOT, Mutant
+
+_PACKAGES = ("cdc", "connectors", "snapshot", "sinks", "spark", "tests")
+_PATIENCE_S = 900
+_FIRST_FAILURE = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
+
+
+def run(lab: Lab) -> None:
+    """The seed's mutant, in turn."""
+    tree = lab.folder / "tree"
+    for name in _PACKAGES:
+        copytree(ROOT / name, tree / name, ignore=ignore_patterns("__pycache__"))
+    (tree / "pyproject.toml").write_bytes((ROOT / "pyproject.toml").read_bytes())
+    for seed in lab.seeds():
+        mutant = MUTANTS[seed % len(MUTANTS)]
+        began = time.monotonic()
+        test = first_failure(mutant, tree)
+        if test is None:
+            lab.note(mutant.name, "SURVIVES")
+            raise Found(f"{mutant.name}: no test of {mutant.tests} notices")
+        lab.note(mutant.name, test)
+        lab.count(caught=1)
+        lab.say(f"  {mutant.name}: {test} ({time.monotonic() - began:.0f} s)")
+
+
+def first_failure(mutant: Mutant, tree: Path) -> str | None:
+    """The first test that fails in the tree with the rule broken; None when all pass. The tree is mended again."""
+    file = tree / mutant.file
+    sound = file.read_text(encoding="utf-8")
+    file.write_text(mutant.applied(sound), encoding="utf-8")
+    try:
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", "--tb=no"]
+        done = subprocess.run(
+            [*command, *shlex.split(mutant.tests)], cwd=tree, env={**os.environ, "PYTHONPATH": str(tree)},
+            capture_output=True, text=True, timeout=_PATIENCE_S, check=False,
+        )  # fmt: skip
+    finally:
+        file.write_text(sound, encoding="utf-8")
+    if done.returncode == 0:
+        return None
+    found = _FIRST_FAILURE.search(done.stdout)
+    if found is None:
+        raise Found(f"{mutant.name}: pytest could not run: {done.stdout[-500:]}{done.stderr[-500:]}")
+    return found[1]

@@ -1,0 +1,261 @@
+"""Rules broken on purpose: each is a change of the source that a test has to notice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+_SCHEDULES = "tests/faults/test_schedules.py"
+_ASSEMBLE = "tests/unit/connectors/postgres"
+_SPARK = "tests/unit/spark"
+_CONTRACT = "tests/contract"
+_MEMORY = f"{_CONTRACT} -k memory"
+_REDIS = f"{_CONTRACT} -k redis"
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """``old`` becomes ``new`` everywhere in ``file``; ``tests``: arguments of pytest, the smallest that should fail."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: str
+
+    def applied(self, text: str) -> str:
+        """The file's text with the rule broken. ValueError when there is nothing to break any more."""
+        if self.old not in text:
+            raise ValueError(f"{self.name}: {self.file} has no {self.old!r} any more")
+        return text.replace(self.old, self.new)
+
+
+MUTANTS = (
+    Mutant(
+        "acknowledge what no progress record says", "cdc/capture.py",
+        "session.stream.acknowledge(advance.position)", "session.stream.acknowledge(advance.held + 8)", _SCHEDULES,
+    ),
+    Mutant(
+        "take a progress record for held when it is written", "cdc/advance.py",
+        "self._writing = (group, self.held)", "self._writing, self.position = (group, self.held), self.held",
+        _SCHEDULES,
+    ),
+    Mutant(
+        "let a keepalive pass what the broker owes", "cdc/advance.py",
+        "        self._reach(wal_end, group)", "        self.held = max(self.held, wal_end)", _SCHEDULES,
+    ),
+    Mutant(
+        "believe a keepalive inside a transaction", "cdc/capture.py",
+        "if wal_end is not None and not session.assembler.in_transaction:", "if wal_end is not None:", _SCHEDULES,
+    ),
+    Mutant(
+        "take the record's LSN for the commit's", "connectors/postgres/assemble.py",
+        '("pos", pos % seq)', '("pos", pos[:8] + b"%016x" % lsn + pos[24:] % seq)', _SCHEDULES,
+    ),
+    Mutant(
+        "end a transaction one record further", "connectors/postgres/assemble.py",
+        "end_lsn=commit.end_lsn,", "end_lsn=commit.end_lsn + 8,", _SCHEDULES,
+    ),
+    Mutant(
+        "skip the transaction that begins where the progress ends", "connectors/postgres/seen.py",
+        "return commit_lsn < self._after_lsn", "return commit_lsn <= self._after_lsn", _SCHEDULES,
+    ),
+    Mutant(
+        "send the last record of a tail again", "connectors/postgres/seen.py",
+        "pos <= self._lanes.get", "pos < self._lanes.get", _SCHEDULES,
+    ),
+    Mutant(
+        "look at no tail", "connectors/kafka/tail.py",
+        "return {**ahead, **look(tails)}", "return {**ahead}", _SCHEDULES,
+    ),
+    Mutant(
+        "forget which partitions are ahead of the progress", "connectors/kafka/tail.py",
+        "return {**ahead, **look(tails)}", "return look(tails)", _SCHEDULES,
+    ),
+    Mutant(
+        "do not say which partitions are ahead", "cdc/capture.py",
+        "ahead=session.log.ahead(lsn)", "ahead={}", _SCHEDULES,
+    ),
+    Mutant(
+        "forget after a restart which partitions are ahead", "connectors/kafka/log.py",
+        "self._newest[lane] = position.text().encode()", "pass", _SCHEDULES,
+    ),
+    Mutant(
+        "take one partition's report for all", "connectors/kafka/log.py",
+        "group.left -= 1", "group.left = 0", _SCHEDULES,
+    ),
+    Mutant(
+        "do not compare offsets", "connectors/kafka/log.py",
+        "if offset != expected - 1:", "if offset > expected:", "tests/unit/connectors/kafka",
+    ),
+    Mutant(
+        "go on after a failed record", "connectors/kafka/log.py",
+        "            self._fail(refusal(error, topic, None, self._settings))\n            return\n",
+        "            pass\n", _SCHEDULES,
+    ),
+    Mutant(
+        "settle nothing at COMMIT", "connectors/postgres/routes.py",
+        "self.netted = self.schema.deferrable_key", "self.netted = False", _SCHEDULES,
+    ),
+    Mutant(
+        "count no row that went", "connectors/postgres/netting.py",
+        "self._count(table, key, row, lsn, -1)", "pass", _SCHEDULES,
+    ),
+    Mutant(
+        "keep netted rows over a truncation", "connectors/postgres/changes.py",
+        "        self._netting.forget(table.schema.oid)\n", "", _SCHEDULES,
+    ),
+    Mutant(
+        "do not look where netting is unclear", "connectors/postgres/netting.py",
+        "unclear=len(came) > 1 or len(went) > 1", "unclear=False", _ASSEMBLE,
+    ),
+    Mutant(
+        "truncate one partition only", "connectors/postgres/changes.py",
+        "range(table.lane, table.lane + table.lane_count)", "range(table.lane, table.lane + 1)", _ASSEMBLE,
+    ),
+    Mutant(
+        "write no tombstone", "connectors/postgres/assemble.py",
+        "if route.deletes:", "if False:", _ASSEMBLE,
+    ),
+    Mutant(
+        "leave the old key of a moved row", "connectors/postgres/changes.py",
+        "        self._remove(table, lsn, seq, old_key, old, [(_NEW_KEY, new_key)])\n", "", _SCHEDULES,
+    ),
+    Mutant(
+        "count no number for a table that is not captured", "connectors/postgres/assemble.py",
+        "                    self._tx.take(1)\n", "                    pass\n", _ASSEMBLE,
+    ),
+    Mutant(
+        "write an unchanged value as null", "connectors/postgres/held.py",
+        "encoded.append(encoder.value(i, selected[i]))", 'encoded.append(b"null")', _SCHEDULES,
+    ),
+    Mutant(
+        "let records overtake one that waits for its values", "connectors/postgres/outlet.py",
+        "            self.emit = self._behind\n", "", _SCHEDULES,
+    ),
+    Mutant(
+        "remember a wide row beyond its transaction", "connectors/postgres/changes.py",
+        "        self._recent.clear()\n", "", _ASSEMBLE,
+    ),
+    Mutant(
+        "read a value past the end of its message", "connectors/postgres/pgoutput.py",
+        "            if stop > end:\n", "            if False:\n", "tests/unit/connectors/postgres/test_pgoutput.py",
+    ),
+    Mutant(
+        "leave bytes of a message over", "connectors/postgres/pgoutput.py",
+        "    reader.end()\n", "", "tests/unit/connectors/postgres/test_pgoutput.py",
+    ),
+    Mutant(
+        "believe a value's length", "connectors/postgres/compiled.py",
+        "        if sized:\n", "        if not sized:\n", "tests/unit/connectors/postgres tests/faults/test_rows.py",
+    ),
+    Mutant(
+        "tell the server what was received", "connectors/postgres/frames.py",
+        "flushed=self.position", "flushed=written", "tests/unit/connectors/postgres/test_frames.py",
+    ),
+    Mutant(
+        "apply an older row (store in memory)", "sinks/memory.py",
+        "held.pos > pos", "held.pos > pos > held.pos", _MEMORY,
+    ),
+    Mutant(
+        "apply an older row (cache)", "sinks/cache_write.lua",
+        "elseif held and held > pos then", "elseif held and held > pos and false then", _REDIS,
+    ),
+    Mutant(
+        "ignore a row of the same position", "sinks/memory.py",
+        "held.pos > pos", "held.pos >= pos", _MEMORY,
+    ),
+    Mutant(
+        "forget a delete at once", "sinks/memory.py",
+        "memory.forget_ns[table, key] = until", "del rows[key]", _MEMORY,
+    ),
+    Mutant(
+        "forget a delete at once (cache)", "sinks/cache_write.lua",
+        "redis.call('PEXPIRE', key, ARGV[1])", "redis.call('DEL', key)", _REDIS,
+    ),
+    Mutant(
+        "let a row expire with the delete before it", "sinks/cache_write.lua",
+        "      redis.call('PERSIST', key)\n", "", f"{_REDIS} tests/integration/sinks/test_cache.py",
+    ),
+    Mutant(
+        "ignore the floor", "sinks/plan.py",
+        'return rows.filter(pc.greater_equal(rows["pos"], floor)) if floor else rows', "return rows", _MEMORY,
+    ),
+    Mutant(
+        "keep the floor in mind only", "sinks/notes.py",
+        "                self._notes.write(name, after.to_json())\n", "", _MEMORY,
+    ),
+    Mutant(
+        "sweep at the first partition's mark", "sinks/notes.py",
+        "if len(seen) < mark.partitions:", "if not seen:", _MEMORY,
+    ),
+    Mutant(
+        "take the last offset for the newest", "sinks/newest.py",
+        'words = _characters(rows["pos"]).view(">u8")', 'words = _characters(rows["pos"]).view(">u8") * 0',
+        "tests/unit/sinks/test_newest.py",
+    ),
+    Mutant(
+        "write the watermark before the data", "spark/store.py",
+        "        return self.conclude(apply_sorted(sorted_out,",
+        "        self._commit(at)\n        return self.conclude(apply_sorted(sorted_out,", _SPARK,
+    ),
+    Mutant(
+        "write the watermark before the letters", "spark/store.py",
+        '        letters = self._parked.fresh(replace(letter, sink=self.name) for letter in outcome.letters)\n',
+        "        self._commit(at)\n"
+        '        letters = self._parked.fresh(replace(letter, sink=self.name) for letter in outcome.letters)\n', _SPARK,
+    ),
+    Mutant(
+        "bury a letter at every replay", "cdc/dead.py",
+        "            if (letter.topic, letter.partition, letter.offset) not in self._places\n", "", _SPARK,
+    ),
+    Mutant(
+        "claim the LSN of a record not yet passed", "spark/watermark.py",
+        "return covers(offsets, {topic: parts for topic, parts in record.offsets.items() if topic in topics})",
+        "return True", _SPARK,
+    ),
+    Mutant(
+        "claim an LSN across a hole", "spark/watermark.py",
+        "sound = self._ends.without_holes(at, topics.ids, topics.compaction_lag_s)", "sound = True", _SPARK,
+    ),
+    Mutant(
+        "believe a store that was restored", "spark/store.py",
+        "if found is None or not covers(found.offsets, self.offsets):", "if not covers(self.offsets, self.offsets):",
+        _SPARK,
+    ),
+    Mutant(
+        "let a slot be ahead of the log", "connectors/postgres/slot.py",
+        "slot.confirmed_flush_lsn > position:", "slot.confirmed_flush_lsn > position + 2**63:",
+        "tests/integration/capture/test_refusals.py -k h81",
+    ),
+    Mutant(
+        "re-select what is not visible yet", "connectors/postgres/reselect.py",
+        "return all(", "return True or all(", "tests/integration/catalog/test_reselect.py",
+    ),
+    Mutant(
+        "read a chunk whose file moved", "snapshot/chunk.py",
+        "if not form.cut_filenode == form.filenode == task.chunk.filenode:", "if False:",
+        "tests/integration/snapshot/test_chunk.py -k h71",
+    ),
+    Mutant(
+        "import the cut before the lock", "snapshot/chunk.py",
+        '        session.execute(composed("lock_leaf", leaf=table(task.leaf)))\n',
+        "        _import(session, task)\n"
+        '        session.execute(composed("lock_leaf", leaf=table(task.leaf)))\n        return\n',
+        "tests/integration/snapshot/test_chunk.py -k h71",
+    ),
+    Mutant(
+        "let row security hide rows", "connectors/postgres/session.py",
+        '"row_security": "off"', '"row_security": "on"', "tests/integration/snapshot/test_refusals.py -k h27",
+    ),
+    Mutant(
+        "let the role's timeouts end a session", "connectors/postgres/session.py",
+        '        "idle_in_transaction_session_timeout": "0",\n', "",
+        "tests/integration/snapshot/test_refusals.py -k h92",
+    ),
+    Mutant(
+        "let two captures in", "connectors/postgres/slot.py",
+        "return bool(row and row[0])", "return True", "tests/integration/snapshot/test_refusals.py -k h76",
+    ),
+)  # fmt: skip
