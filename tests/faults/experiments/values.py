@@ -39,11 +39,15 @@ def run(lab: Lab) -> None:
     postgres = lab.stack.ensure("postgres")["postgres"]["dsn"]
     with _database(postgres) as dsn:
         source = settings_of("typed", dsn, "readable").source
-        with closing(connect(source)) as conn, closing(connect(source, replication=True)) as stream:
+        with (
+            closing(connect(source)) as conn,
+            closing(connect(source, replication=True)) as stream,
+            closing(psycopg.connect(dsn, autocommit=True)) as user,
+        ):
             conn.execute("create publication p for table public.every")
             make_slot(stream, "typed")
             start(stream, "typed", "p")
-            trip = _Trip(conn, stream, dsn)
+            trip = _Trip(conn, stream, user)
             for seed in lab.seeds():
                 lab.count(**{"values": trip.once(seed), "rows": ROWS})
 
@@ -81,11 +85,11 @@ class _Shape:
 class _Trip:
     """One seed after the other, over the same sessions."""
 
-    def __init__(self, conn: Connection, stream: Connection, dsn: str) -> None:
+    def __init__(self, conn: Connection, stream: Connection, user: Connection) -> None:
         self._conn = conn
         self._stream = stream
-        self._user = psycopg.connect(dsn, autocommit=True)
-        self._user.execute("create temp table read (id int, doc jsonb)")
+        self._user = user
+        self._user.execute(b"create temp table read (id int, doc jsonb)")
         oid = conn.execute("select 'public.every'::regclass::oid").fetchone()
         assert oid is not None
         self._schemas = {
