@@ -1,0 +1,126 @@
+"""The stream's log over a client in memory: what is told to be held is held."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+
+from cdc.clock import ManualClock
+from cdc.errors import LogError
+from cdc.ports import Record
+from cdc.position import Position
+from cdc.settings import LogSettings
+from connectors.kafka.log import KafkaStreamLog
+
+
+class _Report:
+    def __init__(self, offset: int) -> None:
+        self._offset = offset
+
+    def offset(self) -> int:
+        return self._offset
+
+
+class Client:
+    """Takes every record at once, but for the keys in ``refuses``; reports wait for :meth:`tell`."""
+
+    def __init__(self, refuses: tuple[bytes, ...] = ()) -> None:
+        self.refuses = refuses
+        self.ends: dict[tuple[str, int], int] = {}
+        self.waiting: list[tuple[int, Callable[[], None]]] = []
+        self.told = True
+
+    def produce(self, topic: str, value: Any, key: bytes, partition: int, report: Any, *_: Any) -> None:
+        if key in self.refuses:
+            if report is not None:
+                error = KafkaError(KafkaError._MSG_TIMED_OUT)
+                self.waiting.append((partition, lambda: report(error, _Report(-1001))))
+            return
+        offset = self.ends.get((topic, partition), 0)
+        self.ends[topic, partition] = offset + 1
+        if report is not None:
+            self.waiting.append((partition, lambda: report(None, _Report(offset))))
+
+    def poll(self, timeout_s: float) -> int:
+        if self.told:
+            self.tell()
+        return 0
+
+    def tell(self, partition: int | None = None) -> None:
+        """Give the reports of one partition, or all."""
+        due = [report for place, report in self.waiting if partition in (None, place)]
+        self.waiting = [one for one in self.waiting if partition not in (None, one[0])]
+        for report in due:
+            report()
+
+    def __len__(self) -> int:
+        return len(self.waiting)
+
+
+def log_on(client: Client, partitions: int) -> KafkaStreamLog:
+    as_producer: Any = client
+    log = KafkaStreamLog(
+        LogSettings(bootstrap_servers="none"),
+        memory_limit=1 << 20,
+        clock=ManualClock(),
+        client=lambda _: as_producer,
+    )
+    log.open("t", [0] * partitions)
+    # The first record of each partition goes by itself.
+    log.produce([record(partition, b"first", 8) for partition in range(partitions)])
+    log.settle()
+    client.told = False
+    return log
+
+
+def record(lane: int, key: bytes, lsn: int) -> Record:
+    return lane, key, b"{}", [("pos", Position(1, lsn, 1).text().encode())]
+
+
+def test_h70_a_record_that_was_refused_in_the_middle_shows_as_a_gap() -> None:
+    client = Client(refuses=(b"b",))
+    log = log_on(client, 1)
+    before = log.acked()
+    log.produce([record(0, key, 16) for key in (b"a", b"b", b"c")])
+    client.told = True
+    with pytest.raises(LogError, match="offset 2 where 3 was due"):
+        log.acked()
+    with pytest.raises(LogError):
+        log.produce([record(0, b"d", 24)])
+    assert log.offsets() == {"t": {0: 1}}
+    assert before == 1
+
+
+def test_h57_a_record_that_failed_last_is_told_at_once() -> None:
+    client = Client(refuses=(b"b",))
+    log = log_on(client, 1)
+    log.produce([record(0, b"a", 16), record(0, b"b", 16)])
+    client.told = True
+    with pytest.raises(LogError):
+        log.acked()
+
+
+def test_a_group_is_held_when_every_partition_of_it_is() -> None:
+    client = Client()
+    log = log_on(client, 2)
+    first = log.acked()
+    group = log.produce([record(0, b"a", 16), record(1, b"b", 16)])
+    later = log.produce([record(1, b"c", 24)])
+    client.tell(1)
+    assert log.acked() == first
+    client.tell(0)
+    assert log.acked() == later > group
+    assert log.offsets() == {"t": {0: 2, 1: 3}}
+
+
+def test_h75_partitions_ahead_of_an_lsn_are_told_apart() -> None:
+    client = Client()
+    log = log_on(client, 2)
+    client.told = True
+    log.produce([record(0, b"a", 16), record(1, b"b", 32)])
+    log.settle()
+    assert log.ahead(24) == {"t": {1: Position(1, 32, 1).text()}}
+    assert log.ahead(40) == {}
