@@ -22,7 +22,7 @@ from sinks.envelope import row_reader
 from sinks.newest import floors_mask, newest, ordered_mask, rows_mask
 from sinks.notes import FloorMark
 from sinks.port import Refused, Schemas, StoredRow
-from sinks.unavailable import fill_from_earlier, fill_from_stored, patterns
+from sinks.unavailable import Unheld, fill_from_earlier, fill_from_stored, follows, patterns
 
 T = TypeVar("T")
 FloorOf = Callable[[TableName], str]
@@ -288,6 +288,11 @@ def _filled(batch: TableBatch, every: pa.Table, stored: Stored) -> tuple[TableBa
             row, from_store = fill_from_earlier(histories[number], batch.schema)
             older = before.row if before is not None and from_store else None
             filled[number] = fill_from_stored(row, older, batch.plain)
+        except Unheld as error:
+            if follows(batch.pos[number]):
+                behind[number] = ""
+            else:
+                bad[number] = reason(error)
         except ValueError as error:
             bad[number] = reason(error)
     with_filled = TableBatch(

@@ -1,7 +1,8 @@
 """Values that capture could not have, on their way into a store.
 
 None of them reaches a store. A value that did not change is taken from an earlier event of the same key in the
-batch, else from the row that the store holds; where neither has it, the record is refused (hazard H38).
+batch, else from the row that the store holds. Where neither has it, the record is passed over if the log is sure
+to say more of that row, and refused otherwise (hazard H38).
 """
 
 from __future__ import annotations
@@ -28,6 +29,20 @@ def patterns(schema: TableSchema) -> list[bytes]:
     if any(array and kind.startswith("int") for kind, array in kinds):
         found.append(orjson.dumps(NUMBERS).decode())
     return [text.encode() for text in found]
+
+
+class Unheld(ValueError):
+    """Neither the batch nor the store has a value that the record lacks."""
+
+
+def follows(pos: str) -> bool:
+    """Whether the log is sure to say more of a row whose record at ``pos`` lacks a value.
+
+    Our capture writes the placeholder only where the row was gone when it asked for the value, or its column; the
+    delete, a later event or a chunk comes behind. Debezium writes it for every unchanged value; its positions have
+    the tx_seq 0.
+    """
+    return pos[24:] != "00000000"
 
 
 def fill_from_earlier(history: Sequence[Event], schema: TableSchema) -> tuple[dict[str, Any], bool]:
@@ -60,7 +75,7 @@ def fill_from_stored(after: Mapping[str, Any], stored: bytes | None, plain: Plai
     lacking = missing(after, plain.schema)
     unknown = [name for name in lacking if name not in held]
     if unknown:
-        raise ValueError(f"the value of {', '.join(unknown)} did not change and nothing here holds it")
+        raise Unheld(f"the value of {', '.join(unknown)} did not change and nothing here holds it")
     kinds = {c.name: c.kind for c in plain.schema.columns}
     row = plain.values({name: None if name in lacking else value for name, value in after.items()})
     for name in lacking:

@@ -54,6 +54,13 @@ def save(experiment: str, figures: Figures, folder: Path = FOLDER) -> None:
     new.replace(file)
 
 
+def notes_table(experiment: str, heads: tuple[str, str], folder: Path = FOLDER) -> str:
+    """The notes of one experiment as Markdown."""
+    lines = [f"| {heads[0]} | {heads[1]} |", "| --- | --- |"]
+    lines += [f"| {name} | {text} |" for name, text in load(experiment, folder).notes.items()]
+    return "\n".join(lines) + "\n"
+
+
 def table(folder: Path = FOLDER) -> str:
     """All figures as Markdown, as tests/faults/README.md has them."""
     lines = ["| experiment | seeds | time | counted |", "| --- | --- | --- | --- |"]

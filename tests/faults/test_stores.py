@@ -1,0 +1,16 @@
+"""A sample of the stores' experiment."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.faults.experiments.stores import AT_ONCE, trial
+
+SEEDS = 5
+
+
+@pytest.mark.slow
+def test_h63_h80_h84_a_store_ends_equal_and_its_watermark_never_lies() -> None:
+    counted = [trial(seed) for seed in range(SEEDS)]
+    assert sum(figures["schedules"] for figures in counted) == SEEDS * AT_ONCE
+    assert all(figures["kills"] > 0 for figures in counted)
