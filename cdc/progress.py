@@ -65,8 +65,30 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """A table that a store does not show as far as its LSN says.
+
+    ``reason``: one sentence on why its changes wait; empty once they wait no more and are being applied.
+    """
+
+    table: str
+    reason: str = ""
+
+    def sentence(self, sink: str) -> str:
+        """What is to be said of it, and done about it.
+
+        >>> Hold(table="public.orders").sentence("cache")
+        'cache: public.orders was held and is being brought up to date'
+        """
+        if not self.reason:
+            return f"{sink}: {self.table} was held and is being brought up to date"
+        return f"{sink} holds {self.reason}; its changes wait in the log: cdc rebuild {sink}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Watermark:
-    """What a store says of itself: it shows every change with ``(epoch, commit_lsn) < (epoch, lsn)``.
+    """What a store says of itself: it shows every change with ``(epoch, commit_lsn) < (epoch, lsn)``, but for those of
+    the tables in ``held``: topic -> why.
 
     ``offsets`` are the end offsets of the last batch it holds, from the query's checkpoint. ``lsn`` is 0
     while the store is still being filled from the log's beginning (hazard H80). ``topic_ids`` says of which
@@ -77,14 +99,25 @@ class Watermark:
     lsn: int
     offsets: Offsets = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
+    held: Mapping[str, Hold] = field(default_factory=dict)
 
     def to_json(self) -> bytes:
-        offsets = {topic: {str(p): n for p, n in parts.items()} for topic, parts in self.offsets.items()}
-        document = {"epoch": self.epoch, "lsn": self.lsn, "offsets": offsets, "topic_ids": dict(self.topic_ids)}
+        document: dict[str, Any] = {
+            "epoch": self.epoch,
+            "lsn": self.lsn,
+            "offsets": _by_text(self.offsets),
+            "topic_ids": dict(self.topic_ids),
+        }
+        if self.held:
+            document["held"] = {
+                topic: {"table": hold.table, "reason": hold.reason} for topic, hold in self.held.items()
+            }
         return orjson.dumps(document)
 
     @classmethod
     def from_json(cls, value: bytes) -> Watermark:
         read = Progress.from_json(value)
-        topic_ids = orjson.loads(value).get("topic_ids", {})
-        return cls(epoch=read.epoch, lsn=read.lsn, offsets=read.offsets, topic_ids=topic_ids)
+        document = orjson.loads(value)
+        held = {topic: Hold(**hold) for topic, hold in document.get("held", {}).items()}
+        topic_ids = document.get("topic_ids", {})
+        return cls(epoch=read.epoch, lsn=read.lsn, offsets=read.offsets, topic_ids=topic_ids, held=held)

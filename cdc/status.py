@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from cdc.checks.facts import ServerFacts, SlotFacts
 from cdc.lsn import Lsn
-from cdc.progress import Watermark
+from cdc.progress import Hold, Watermark
 from cdc.reference import size_text
 from cdc.settings import LimitSettings
 from cdc.state import SlotState, SnapshotState
@@ -63,7 +63,8 @@ class StatusFacts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkStatus:
     """One line of the table. ``state``: ``consistent``, ``bootstrapping`` (the first snapshot does not all show
-    yet), ``filling`` (reading the log from its beginning), ``empty``, ``unreachable``."""
+    yet), ``filling`` (reading the log from its beginning), ``holding`` (all but the tables in ``held`` is as ``lsn``
+    says), ``empty``, ``unreachable``. ``held``: table -> why, empty where it is being brought up to date."""
 
     name: str
     kind: str
@@ -72,6 +73,7 @@ class SinkStatus:
     lag_bytes: int | None
     lag_s: float | None
     parked: int
+    held: Mapping[str, str] = field(default_factory=dict)
     error: str | None = None
 
 
@@ -120,6 +122,7 @@ class Status:
                     "lag_bytes": sink.lag_bytes,
                     "lag_seconds": sink.lag_s,
                     "parked": sink.parked,
+                    "held": dict(sink.held),
                     "error": sink.error,
                 }
                 for sink in self.sinks
@@ -222,6 +225,7 @@ def _sink_status(sink: SinkFacts, facts: StatusFacts, wal_lsn: int | None, log_l
         lag_bytes=_behind(wal_lsn, held.lsn),
         lag_s=max(behind_log_s, log_lag_s or 0.0),
         parked=sink.parked,
+        held={hold.table: hold.reason for hold in held.held.values()},
     )
 
 
@@ -231,7 +235,7 @@ def _state(held: Watermark, facts: StatusFacts) -> str:
     snapshot = facts.snapshot
     if snapshot is None or snapshot.state != "complete" or held.lsn <= snapshot.last_cut_lsn:
         return "bootstrapping"
-    return "consistent"
+    return "holding" if held.held else "consistent"
 
 
 def _passed(shown: Status, facts: StatusFacts, limits: LimitSettings) -> Iterator[str]:
@@ -246,6 +250,8 @@ def _passed(shown: Status, facts: StatusFacts, limits: LimitSettings) -> Iterato
             yield f"{sink.name}: {sink.error}"
         elif sink.lag_s is not None and sink.lag_s > limit_s and sink.state != "filling":
             yield f"{sink.name} is {age(sink.lag_s)} behind; the limit is {age(limit_s)}"
+        for table, reason in sorted(sink.held.items()):
+            yield Hold(table=table, reason=reason).sentence(sink.name)
         if sink.parked:
             keys = "1 key is" if sink.parked == 1 else f"{sink.parked} keys are"
             yield f"{sink.name}: {keys} parked in the dead letters"

@@ -46,8 +46,8 @@ class _CacheTables:
         self._prefix = prefix
         self._remember_ms = str(max(1, int(replay_window_s * 1000)))
 
-    def prepare(self, schema: TableSchema) -> bool:
-        """A hash needs no preparation."""
+    def prepare(self, schema: TableSchema, *, older: bool) -> bool:
+        """A hash needs no preparation, and its JSON carries any shape."""
         return False
 
     def write(self, batch: TableBatch) -> Applied:

@@ -13,7 +13,7 @@ from cdc.schema import TableSchema
 from cdc.topic import TableName
 from sinks.notes import NotedWatermarks
 from sinks.plan import TableBatch
-from sinks.port import Applied, OpenSink, StoredRow, stored_batch
+from sinks.port import Applied, CannotCarry, OpenSink, StoredRow, stored_batch
 from sinks.store import StoreSink
 
 _SCAN_ROWS = 10_000
@@ -23,12 +23,15 @@ _SCAN_ROWS = 10_000
 class MemoryStore:
     """What is kept: rows by table and key, deletes with the time until which they are remembered, notes.
 
-    Several sinks may be opened over one. ``refuse``: keys that this store does not take, for tests.
+    Several sinks may be opened over one. For tests, ``refuse``: keys that this store does not take; ``rigid``: a
+    column keeps the type that it had first.
     """
 
     clock: Clock = SYSTEM_CLOCK
     replay_window_s: float = 7 * 86_400.0
     refuse: frozenset[str] = frozenset()
+    rigid: bool = False
+    kinds: dict[TableName, dict[str, str]] = field(default_factory=dict)
     rows: dict[TableName, dict[str, StoredRow]] = field(default_factory=dict)
     forget_ns: dict[tuple[TableName, str], int] = field(default_factory=dict)
     notes: dict[str, bytes] = field(default_factory=dict)
@@ -52,9 +55,14 @@ class _MemoryTables:
     def __init__(self, memory: MemoryStore) -> None:
         self._memory = memory
 
-    def prepare(self, schema: TableSchema) -> bool:
+    def prepare(self, schema: TableSchema, *, older: bool) -> bool:
         new = schema.table not in self._memory.rows
         self._memory.table(schema.table)
+        kinds = self._memory.kinds.setdefault(schema.table, {})
+        for column in schema.columns if self._memory.rigid else ():
+            held = kinds.setdefault(column.name, column.type)
+            if held != column.type and not older:
+                raise CannotCarry.column(schema.table, column.name, held, column.type)
         return new
 
     def write(self, batch: TableBatch) -> Applied:

@@ -7,18 +7,43 @@ them in a dict, for tests and for users; one contract suite runs over every impl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import pyarrow as pa
 
+from cdc.errors import Exit, Retry, SinkError
 from cdc.progress import Watermark
 from cdc.schema import TableSchema
+from cdc.topic import TableName
 from sinks.arrow import schema_of
 
-Schemas = Callable[[str, int], TableSchema]
-"""(topic, ``ver``) -> the shape of the record; KeyError when the schema topic does not hold it."""
+
+class Schemas(Protocol):
+    """The shapes of tables, by their topics."""
+
+    def __call__(self, topic: str, version: int) -> TableSchema:
+        """The shape of a record by its ``ver``; KeyError when the schema topic does not hold it."""
+
+    def newest(self, topic: str) -> TableSchema:
+        """The newest shape known of a topic's table; KeyError when there is none."""
+
+
+class CannotCarry(SinkError):
+    """The store cannot take a table's newest shape into the place that it has for it; nothing was changed there."""
+
+    exit = Exit.CONFIG
+    retry = Retry.NEVER
+
+    @classmethod
+    def column(cls, table: TableName, column: str, held: str, wanted: str) -> CannotCarry:
+        """For a column whose type is ``held`` in the store, and ``wanted`` in the source now."""
+        return cls(
+            f"{table}: column {column} is {held} in the store, and {wanted} in the source now",
+            hint="a store made anew takes the newest shape: cdc rebuild",
+        )
+
 
 STORED_SCHEMA = schema_of([("key", pa.string()), ("pos", pa.string()), ("deleted", pa.bool_()), ("row", pa.binary())])
 """What :class:`StoreReader` yields: the store key, the position of the stored version, whether it is the memory of
@@ -79,8 +104,12 @@ class Sink(Protocol):
     SinkError, and then any part of the events may have been applied: call again with the same.
     """
 
-    def prepare(self, schema: TableSchema) -> None:
-        """Make or evolve the table's place for rows of this shape; repeatable. ``apply`` calls it by itself."""
+    def prepare(self, schema: TableSchema, *, older: bool = False) -> None:
+        """Make the table's place, or evolve it to this shape, the newest of its table; repeatable.
+
+        CannotCarry when the place cannot become that. ``older``: a shape that is not the newest any more; columns
+        that are missing are added for its rows, and the others stay as they are. ``apply`` calls it by itself.
+        """
 
     def apply(self, events: pa.Table, schemas: Schemas) -> Applied:
         """Apply events (:data:`sinks.batch.EVENT_SCHEMA`) of any tables; an empty batch does nothing.

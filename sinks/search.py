@@ -21,7 +21,7 @@ from sinks.registry import SinkSpec
 from sinks.search_bulk import BulkWriter, Fates, Item
 from sinks.search_client import Conflict, SearchClient
 from sinks.search_documents import Documents, action, deleted, ending
-from sinks.search_mapping import DELETED, DELETED_AT, LIVE, POS, index_settings, mapping, properties
+from sinks.search_mapping import DELETED, DELETED_AT, LIVE, POS, changes, index_settings, mapping
 from sinks.store import StoreSink
 
 declare("search_index_made", "search_page_swept")
@@ -80,11 +80,11 @@ class _Indexes:
             self._found[alias] = there[0]
         return self._found[alias]
 
-    def prepare(self, schema: TableSchema) -> bool:
+    def prepare(self, schema: TableSchema, *, older: bool) -> bool:
         """Make the index, or add the fields it lacks. True when it is new."""
         index = self.existing(schema)
         if index is not None:
-            self._add_fields(index, schema)
+            self._add_fields(index, schema, older=older)
             return False
         alias = index_alias(self._prefix, schema.table)
         name = f"{alias}-{self._generation or 1}"
@@ -102,16 +102,16 @@ class _Indexes:
             if "resource_already_exists" not in conflict.message:
                 raise
             # Another process of this sink was faster.
-            self._add_fields(name, schema)
+            self._add_fields(name, schema, older=older)
             return False
         crash_point("search_index_made")
         return True
 
-    def _add_fields(self, index: str, schema: TableSchema) -> None:
-        """Fields of a later shape. One that is there keeps its type: what does not fit it is kept, not indexed."""
+    def _add_fields(self, index: str, schema: TableSchema, *, older: bool) -> None:
+        """Fields of another shape. CannotCarry where the newest one indexes otherwise: what is indexed stays so."""
         held = self._client.call("GET", f"/{_path(index)}/_mapping")
         known = next(iter(held.values()))["mappings"].get("properties", {})
-        new = {name: m for name, m in properties(schema, self.json_type).items() if name not in known}
+        new = changes(schema, self.json_type, known, older=older)
         if new:
             self._client.call("PUT", f"/{_path(index)}/_mapping", {"properties": new})
 
@@ -136,8 +136,8 @@ class _SearchTables:
         self._session = session
         self._clock = clock
 
-    def prepare(self, schema: TableSchema) -> bool:
-        made = self._indexes.prepare(schema)
+    def prepare(self, schema: TableSchema, *, older: bool) -> bool:
+        made = self._indexes.prepare(schema, older=older)
         self._session.wrote(self._index(schema))
         return made
 

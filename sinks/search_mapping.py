@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from cdc.plain import NESTED_KINDS
 from cdc.schema import Column, TableSchema
 from sinks.names import field_names
+from sinks.port import CannotCarry
 
 POS, DELETED, DELETED_AT, KEY, TEXT = "_pos", "_deleted", "_deleted_at", "_key", "_text"
 """Our own fields: position; whether and when (ms) it was deleted; the key where the id is its hash; JSON that the
@@ -19,14 +21,24 @@ _KEYWORD_CHARACTERS = 8191
 """Longer ones are kept and not indexed: Lucene takes no term over 32,766 bytes."""
 _KEYWORD: dict[str, Any] = {"type": "keyword", "ignore_above": _KEYWORD_CHARACTERS}
 _SILENT: dict[str, Any] = {"type": "object", "enabled": False}
+# One size for all: the type of a field that is there cannot change, and a column may well grow.
 _NUMBERS = {
-    "int2": "short",
-    "int4": "integer",
+    "int2": "long",
+    "int4": "long",
     "int8": "long",
     "oid": "long",
-    "float4": "float",
+    "float4": "double",
     "float8": "double",
 }
+_HOLDS = {
+    "short": ("int2",),
+    "integer": ("int2", "int4"),
+    "long": ("int2", "int4", "int8", "oid"),
+    "float": ("float4",),
+    "double": ("float4", "float8"),
+}
+"""Field types, and the kinds all of whose values they index."""
+_OBJECTS = frozenset(("object", "flat_object", "flattened"))
 _DATES = "strict_date_optional_time||uuuu-MM-ddX"
 _TEXTS = frozenset(("text", "varchar", "bpchar", "citext", "xml"))
 _GEOMETRY = ("point", "box", "lseg", "path", "polygon", "circle", "line", "geometry", "geography")
@@ -53,6 +65,40 @@ def properties(schema: TableSchema, json_type: str) -> dict[str, Any]:
     """Field -> mapping, of the table's columns."""
     names = field_names(column.name for column in schema.columns)
     return {names[column.name]: field_mapping(column, json_type) for column in schema.columns}
+
+
+def changes(
+    schema: TableSchema, json_type: str, known: Mapping[str, Mapping[str, Any]], *, older: bool
+) -> dict[str, Any]:
+    """What has to be added to an index's fields for a shape: field -> mapping.
+
+    ``known``: the index's fields as the server tells of them. CannotCarry when one of them indexes something else
+    than the shape's column; with ``older`` such a one stays, and a value that it does not fit is kept, not indexed.
+    """
+    names = field_names(column.name for column in schema.columns)
+    found: dict[str, Any] = {}
+    for column in schema.columns:
+        name, wanted = names[column.name], field_mapping(column, json_type)
+        held = known.get(name)
+        if held is None:
+            found[name] = wanted
+        elif not older:
+            if not indexes(held, column, wanted):
+                kind = str(held.get("type", "object"))
+                raise CannotCarry.column(schema.table, column.name, kind, column.type)
+            if wanted.get("fields", {}).keys() - held.get("fields", {}).keys():
+                found[name] = wanted
+    return found
+
+
+def indexes(held: Mapping[str, Any], column: Column, wanted: Mapping[str, Any]) -> bool:
+    """Whether a field that is there indexes a column's values as a new one would."""
+    there, kind = held.get("type", "object"), wanted.get("type", "object")
+    if there in _HOLDS:
+        return column.kind in _HOLDS[there]
+    if column.kind in NESTED_KINDS and {there, kind} <= _OBJECTS:
+        return held.get("enabled", True) is not False
+    return bool(there == kind and held.get("enabled", True) == wanted.get("enabled", True))
 
 
 def field_mapping(column: Column, json_type: str) -> dict[str, Any]:

@@ -24,8 +24,8 @@ from sinks.warehouse_columns import (
     TIMESTAMP,
     TIMESTAMPTZ,
     WarehouseColumn,
+    retypes,
     warehouse_columns,
-    wider,
 )
 
 _KEY_CHARACTERS = 700
@@ -96,8 +96,8 @@ class SqlTables:
         found = inspector.get_columns(name, schema=self._db_schema)
         return {column["name"]: self._type(arrow_of(column["type"])) for column in found if "computed" not in column}
 
-    def prepare(self, connection: sa.Connection, schema: TableSchema) -> bool:
-        """Make the table, or add and widen its columns. True when it is new."""
+    def prepare(self, connection: sa.Connection, schema: TableSchema, *, older: bool) -> bool:
+        """Make the table, or add and, unless the shape is an older one, widen its columns. True when it is new."""
         held = self.held(connection, schema)
         if held is None:
             if self._db_schema is not None and self.dialect == "postgresql":
@@ -105,14 +105,13 @@ class SqlTables:
             self.table(schema, self.columns(schema)).create(connection, checkfirst=True)
             return True
         wanted = self.columns(schema)
+        retyped = {} if older else retypes(schema.table, held, wanted, may=self.dialect == "postgresql")
         table = self.table(schema, wanted)
         for column in wanted:
             if column.name not in held:
                 self._alter(connection, "add_column", table, column.name, column.type)
-            elif self.dialect == "postgresql":
-                wide = wider(held[column.name], column.type)
-                if not wide.equals(held[column.name]):
-                    self._alter(connection, "retype_postgresql", table, column.name, wide)
+        for name, kind in retyped.items():
+            self._alter(connection, "retype_postgresql", table, name, kind)
         return False
 
     def _alter(self, connection: sa.Connection, block: str, table: sa.Table, column: str, kind: pa.DataType) -> None:
@@ -149,6 +148,8 @@ class SqlTables:
         """A type that this dialect has and that holds the same; text where there is none."""
         if pa.types.is_list(kind) and self.dialect != "postgresql":
             return pa.string()
+        if self.dialect == "sqlite":
+            kind = _SQLITE_WHOLE.get(kind, kind)
         inexact = pa.types.is_decimal(kind) or pa.types.is_timestamp(kind) or pa.types.is_date(kind)
         return pa.string() if inexact and self.dialect == "sqlite" else kind
 
@@ -177,6 +178,12 @@ def arrow_of(kind: sa.types.TypeEngine[Any]) -> pa.DataType:
     return pa.string()
 
 
+_SQLITE_WHOLE: dict[pa.DataType, pa.DataType] = {
+    pa.int16(): pa.int64(),
+    pa.int32(): pa.int64(),
+    pa.float32(): pa.float64(),
+}
+"""SQLite has one size of integers and one of floats: a column that grows stays as it is."""
 _TIMESTAMPTZ_SQL = sa.DateTime(timezone=True).with_variant(mysql.DATETIME(fsp=6), "mysql", "mariadb")
 _SQL: dict[pa.DataType, sa.types.TypeEngine[Any]] = {
     pa.bool_(): sa.Boolean(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 import pyarrow as pa
@@ -20,8 +21,8 @@ declare("table_prepared", "table_written", "writes_shown", "floor_noted", "floor
 class TableStore(Protocol):
     """What one kind of store does with one table. Connection faults are retried inside, then SinkError."""
 
-    def prepare(self, schema: TableSchema) -> bool:
-        """Make or evolve the table's place; repeatable. True when the place is new, and empty."""
+    def prepare(self, schema: TableSchema, *, older: bool) -> bool:
+        """Make the table's place or evolve it, as :meth:`sinks.port.Sink.prepare`. True when it is new, and empty."""
 
     def write(self, batch: TableBatch) -> Applied:
         """Write each row and each delete that is at or above what the store holds for its key."""
@@ -51,16 +52,23 @@ class StoreSink:
         self._watermarks = NotedWatermarks(notes)
         self._floors = Floors(notes, shared=shared)
         self._session = session
-        self._prepared: set[tuple[str, int]] = set()
+        self._prepared: set[tuple[str, int, bool]] = set()
 
-    def prepare(self, schema: TableSchema) -> None:
-        shape = (schema.topic, schema.version)
+    def prepare(self, schema: TableSchema, *, older: bool = False) -> None:
+        shape = (schema.topic, schema.version, older)
         if shape not in self._prepared:
-            new = self._store.prepare(schema)
+            new = self._store.prepare(schema, older=older)
             crash_point("table_prepared")
             if new:
                 self._forget(schema.topic)
             self._prepared.add(shape)
+
+    def _prepare_for(self, schema: TableSchema, schemas: Schemas) -> None:
+        """The newest shape first, since it says what the columns are: rows of older ones come in any order."""
+        newest = schemas.newest(schema.topic)
+        self.prepare(newest)
+        if schema.version != newest.version:
+            self.prepare(schema, older=True)
 
     def _forget(self, topic: str) -> None:
         """A store that had read this topic and has no place for its rows has lost them: it knows no LSN any more, so
@@ -75,11 +83,11 @@ class StoreSink:
         batch = conform(events)
         self._floors.refresh()
         done = self._enforce(batch, schemas)
-        todo = plan(batch, schemas, self._floors.of, self._stored)
+        todo = plan(batch, schemas, self._floors.of, partial(self._stored, schemas))
         done += Applied(stale=todo.stale, refused=todo.refused)
         for rows in todo.batches:
             if len(rows):
-                self.prepare(rows.schema)
+                self._prepare_for(rows.schema, schemas)
                 done += self._store.write(rows)
                 crash_point("table_written")
         return done
@@ -95,11 +103,11 @@ class StoreSink:
         marks, shapes, refused = floor_marks(events, schemas)
         for table, floor in self._floors.tell(marks).items():
             crash_point("floor_noted")
-            self.prepare(shapes[table])
+            self._prepare_for(shapes[table], schemas)
             self._store.remove_below(shapes[table], floor)
             crash_point("floor_enforced")
         return Applied(refused=refused)
 
-    def _stored(self, schema: TableSchema, keys: Sequence[str]) -> Mapping[str, StoredRow]:
-        self.prepare(schema)
+    def _stored(self, schemas: Schemas, schema: TableSchema, keys: Sequence[str]) -> Mapping[str, StoredRow]:
+        self._prepare_for(schema, schemas)
         return self._store.stored(schema, keys)

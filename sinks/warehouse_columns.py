@@ -8,18 +8,20 @@ is cut, rounded or lost. The same happens to a row of an old shape whose value d
 from __future__ import annotations
 
 import binascii
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from math import copysign
-from typing import Any
+from typing import Any, cast
 
 import orjson
 import pyarrow as pa
 
 from cdc.schema import Column, TableSchema
+from cdc.topic import TableName
 from sinks.arrow import pc
 from sinks.names import column_names
+from sinks.port import CannotCarry
 
 KEY, POS, DELETED, DELETED_AT, EXACT = "_key", "_pos", "_deleted", "_deleted_at", "_exact"
 OWN = (KEY, POS, DELETED, DELETED_AT, EXACT)
@@ -43,6 +45,19 @@ _SIMPLE: dict[str, pa.DataType] = {
     "date": pa.date32(),
     "timestamp": TIMESTAMP,
     "timestamptz": TIMESTAMPTZ,
+}
+_WHOLE_DIGITS: dict[pa.DataType, int] = {pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
+_WIDER: dict[frozenset[pa.DataType], pa.DataType] = {
+    frozenset((pa.int16(), pa.int32())): pa.int32(),
+    frozenset((pa.int16(), pa.int64())): pa.int64(),
+    frozenset((pa.int32(), pa.int64())): pa.int64(),
+    # A double holds every int4 and every float4; a long it does not.
+    frozenset((pa.int16(), pa.float32())): pa.float64(),
+    frozenset((pa.int32(), pa.float32())): pa.float64(),
+    frozenset((pa.int16(), pa.float64())): pa.float64(),
+    frozenset((pa.int32(), pa.float64())): pa.float64(),
+    frozenset((pa.float32(), pa.float64())): pa.float64(),
+    frozenset((pa.date32(), TIMESTAMP)): TIMESTAMP,
 }
 _SPECIAL_FLOATS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 _REFUSALS = (pa.ArrowException, TypeError, ValueError, KeyError, OverflowError, InvalidOperation)
@@ -87,19 +102,62 @@ def wider(one: pa.DataType, other: pa.DataType) -> pa.DataType:
     """A type that holds all values of both: text in the end."""
     if one.equals(other):
         return one
-    if pa.types.is_decimal(one) and pa.types.is_decimal(other):
-        scale = max(one.scale, other.scale)
-        digits = max(one.precision - one.scale, other.precision - other.scale) + scale
-        return pa.decimal128(digits, scale) if digits <= _DIGITS else pa.string()
     if pa.types.is_list(one) and pa.types.is_list(other):
         return pa.list_(wider(one.value_type, other.value_type))
-    rank = {kind: number for number, kind in enumerate((pa.int16(), pa.int32(), pa.int64()))}
-    if one in rank and other in rank:
-        return max(one, other, key=rank.__getitem__)
-    # A double holds every int4 and every float4; a long it does not.
-    if {one, other} <= {pa.int16(), pa.int32(), pa.float32(), pa.float64()}:
-        return pa.float64()
-    return pa.string()
+    if pa.types.is_decimal(one) or pa.types.is_decimal(other):
+        return _wider_decimal(_as_decimal(one), _as_decimal(other))
+    return _WIDER.get(frozenset((one, other)), pa.string())
+
+
+def _wider_decimal(one: Any, other: Any) -> pa.DataType:
+    if one is None or other is None:
+        return pa.string()
+    scale = max(one.scale, other.scale)
+    digits = max(one.precision - one.scale, other.precision - other.scale) + scale
+    return pa.decimal128(digits, scale) if digits <= _DIGITS else pa.string()
+
+
+def _as_decimal(kind: pa.DataType) -> pa.DataType | None:
+    """A decimal that holds a whole number's type; None for what is neither."""
+    digits = _WHOLE_DIGITS.get(kind)
+    return pa.decimal128(digits, 0) if digits else kind if pa.types.is_decimal(kind) else None
+
+
+def evolved(held: pa.DataType, wanted: pa.DataType) -> pa.DataType | None:
+    """What a column becomes when its source takes another type: one that holds the values of both.
+
+    None when nothing but text would, and the source is no text: readers of such a column would find text in the
+    place of numbers.
+    """
+    both = wider(held, wanted)
+    return None if _text_instead(both, wanted) else both
+
+
+def retypes(
+    table: TableName, held: Mapping[str, pa.DataType], wanted: Sequence[WarehouseColumn], *, may: bool = True
+) -> dict[str, pa.DataType]:
+    """The columns of a table that have to change, and what to. CannotCarry for one that has no such type.
+
+    ``may`` False: of a store that cannot change a column's type.
+    """
+    found: dict[str, pa.DataType] = {}
+    for column in wanted:
+        before = held.get(column.name)
+        if before is None:
+            continue
+        after = evolved(before, column.type)
+        if after is None or not (may or after.equals(before)):
+            raise CannotCarry.column(table, column.source.name, str(before), column.source.type)
+        if not after.equals(before):
+            found[column.name] = after
+    return found
+
+
+def _text_instead(both: pa.DataType, wanted: pa.DataType) -> bool:
+    if pa.types.is_list(both) and pa.types.is_list(wanted):
+        inner, element = cast("Any", both).value_type, cast("Any", wanted).value_type
+        return _text_instead(inner, element)
+    return pa.types.is_string(both) and not pa.types.is_string(wanted)
 
 
 def typed(values: Sequence[Any], kind: pa.DataType, *, finite: bool = False) -> tuple[Any, dict[int, Any]]:
@@ -109,9 +167,9 @@ def typed(values: Sequence[Any], kind: pa.DataType, *, finite: bool = False) -> 
     """
     if finite and pa.types.is_floating(kind):
         special = {number: value for number, value in enumerate(values) if value.__class__ is str}
-        array = _fast([None if n in special else v for n, v in enumerate(values)], kind)
+        array, outside = typed([None if n in special else v for n, v in enumerate(values)], kind)
         zeros = {n: v for n, v in enumerate(values) if v.__class__ is float and v == 0 and copysign(1, v) < 0}
-        return array, special | zeros
+        return array, outside | special | zeros
     try:
         if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
             return _calendar(values, kind)

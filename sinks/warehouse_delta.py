@@ -27,8 +27,8 @@ from sinks.warehouse_columns import (
     POS,
     TIMESTAMPTZ,
     WarehouseColumn,
+    retypes,
     warehouse_columns,
-    wider,
 )
 from sinks.warehouse_rows import EXACT_TYPE, WarehouseRows
 
@@ -67,16 +67,16 @@ class _DeltaTables:
         self._purged: dict[str, float] = {}
         self._every_s = min(3600.0, replay_window_s)
 
-    def prepare(self, schema: TableSchema) -> bool:
+    def prepare(self, schema: TableSchema, *, older: bool) -> bool:
         table = self._table(schema)
         wanted = warehouse_columns(schema)
         if not table.exists():
             table.create(pa.schema([*((c.name, c.type) for c in wanted), *_OWN_FIELDS]))
             return True
         held = table.types()
+        retyped = {} if older else retypes(schema.table, held, wanted)
         table.add_columns([(c.name, c.type) for c in wanted if c.name not in held])
-        widened = {c.name: wider(held[c.name], c.type) for c in wanted if c.name in held}
-        table.retype({name: kind for name, kind in widened.items() if not kind.equals(held[name])})
+        table.retype(retyped)
         return False
 
     def write(self, batch: TableBatch) -> Applied:

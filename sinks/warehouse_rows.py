@@ -166,11 +166,16 @@ def recast(values: Any, kind: pa.DataType) -> Any:
 
 def _scalars(values: Any, column: Column) -> list[Any]:
     kind = values.type
+    if column.kind == "date" and pa.types.is_timestamp(kind):
+        values = pc.cast(values, pa.date32())
+        kind = values.type
     if pa.types.is_timestamp(kind):
         texts = pc.utf8_replace_slice(pc.cast(pc.cast(values, TIMESTAMP), pa.string()), 10, 11, "T")
         return _converted(texts, lambda text: f"{text}Z")
     if pa.types.is_date(kind):
         return _converted(pc.cast(values, pa.string()), lambda text: f"{text}Z")
+    if pa.types.is_decimal(kind) and column.kind in _INTEGERS:
+        return _converted(values, _integer)
     for is_kind, convert in _CONVERSIONS:
         if is_kind(kind):
             return _converted(values, convert)
@@ -200,7 +205,7 @@ def _float(value: float) -> Any:
     return "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
-def _integer(value: float) -> Any:
+def _integer(value: float | Decimal) -> Any:
     return int(value)
 
 

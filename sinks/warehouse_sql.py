@@ -15,7 +15,7 @@ from cdc.clock import Clock
 from cdc.schema import TableSchema
 from sinks.notes import WATERMARK, NotedWatermarks
 from sinks.plan import TableBatch
-from sinks.port import Applied, OpenSink, StoredRow
+from sinks.port import Applied, CannotCarry, OpenSink, StoredRow
 from sinks.registry import SinkSpec
 from sinks.sql_client import SqlClient, kind_of
 from sinks.sql_tables import SqlTables
@@ -56,10 +56,20 @@ class _SqlStore:
         """The tables that were written to, by name."""
         return {table.fullname: table for _, table in self._shapes.values()}
 
-    def prepare(self, schema: TableSchema) -> bool:
+    def prepare(self, schema: TableSchema, *, older: bool) -> bool:
         self._shapes.clear()
-        made = self._client.write(lambda connection: self._tables.prepare(connection, schema))
+
+        def prepare(connection: sa.Connection) -> bool | CannotCarry:
+            try:
+                return self._tables.prepare(connection, schema, older=older)
+            except CannotCarry as refusal:
+                # Not raised here: the client would give up the connection, and what it had not committed.
+                return refusal
+
+        made = self._client.write(prepare)
         self._client.commit()
+        if isinstance(made, CannotCarry):
+            raise made
         return made
 
     def write(self, batch: TableBatch) -> Applied:

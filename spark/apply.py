@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from cdc.dead import DeadLetter, Parking, Why
 from cdc.records import HEADERS
-from cdc.schema import TableSchema
 from sinks.arrow import Mask, pc
 from sinks.batch import EVENT_SCHEMA, FLOOR_OP
 from sinks.newest import newest
 from sinks.port import Applied, Refused, Sink
+from sinks.schemas import SchemaBook
 from sinks.unavailable import patterns
 from spark.source import Unreadable, headers_of, parse
 
@@ -29,31 +29,15 @@ History = Callable[[Mapping[str, list[bytes]]], pa.Table]
 _EARLIER_TRIES = 3
 
 
-class SchemaBook:
-    """Every shape known, by topic and version: :data:`sinks.port.Schemas` as plain data."""
-
-    def __init__(self, versions: Iterable[TableSchema] = ()) -> None:
-        self._shapes: dict[Shape, TableSchema] = {(shape.topic, shape.version): shape for shape in versions}
-
-    def __call__(self, topic: str, version: int) -> TableSchema:
-        return self._shapes[(topic, version)]
-
-    def __contains__(self, shape: Shape) -> bool:
-        return shape in self._shapes
-
-    def in_order(self) -> list[TableSchema]:
-        """By table, older versions first: the order in which a store's tables grow."""
-        return [self._shapes[shape] for shape in sorted(self._shapes)]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
     """What a batch is sorted by. ``absent``: versions that the schema topic does not hold; their records are
-    refused. ``parked``: topic -> key -> from where on it waits."""
+    refused. ``parked``: topic -> key -> from where on it waits. ``held``: topics whose records are left alone."""
 
     book: SchemaBook
     parked: Mapping[str, Mapping[bytes, Parking]] = field(default_factory=dict)
     absent: frozenset[Shape] = frozenset()
+    held: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,9 +61,17 @@ class Sorted:
 
 def sort_out(records: pa.Table, rules: Rules) -> Sorted:
     """Tell a batch's records (:data:`spark.source.RECORD_SCHEMA`) apart; pure."""
+    records = unheld(records, rules)
     events, unreadable = parse(records)
     free, behind = split_parked(events, rules.parked)
     return Sorted(records=records, events=free, behind=behind, unreadable=unreadable, needs=unknown(free, rules))
+
+
+def unheld(table: pa.Table, rules: Rules) -> pa.Table:
+    """Records or events, less those of held tables."""
+    if not rules.held:
+        return table
+    return table.filter(pc.invert(pc.is_in(table["topic"], value_set=pa.array(sorted(rules.held), pa.string()))))
 
 
 def unknown(events: pa.Table, rules: Rules) -> frozenset[Shape]:

@@ -36,6 +36,7 @@ class Metrics:
         self.lsn = Gauge("cdc_sink_applied_lsn", "The LSN below which the store shows every change.", _SINK, registry=r)
         self.up = Gauge("cdc_sink_up", "Whether the store takes writes.", _SINK, registry=r)
         self.parked = Gauge("cdc_sink_parked_keys", "Keys that wait behind a dead letter.", _SINK, registry=r)
+        self.held = Gauge("cdc_sink_held_tables", "Tables whose newest shape the store cannot take.", _SINK, registry=r)
         self.restarts = Counter("cdc_sink_restarts_total", "Starts of a query after its first.", _SINK, registry=r)
 
     def serve(self, address: str) -> MetricsServer | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from cdc.dead import DeadLetter
@@ -21,6 +21,11 @@ class Topics:
     ids: dict[str, str] = field(default_factory=dict)
     partitions: dict[str, int] = field(default_factory=dict)
     compaction_lag_s: float = 0.0
+
+    def without(self, some: Collection[str]) -> Topics:
+        """The others."""
+        ids = {topic: one for topic, one in self.ids.items() if topic not in some}
+        return replace(self, ids=ids, partitions={topic: n for topic, n in self.partitions.items() if topic in ids})
 
 
 class LogFacts(Protocol):

@@ -21,7 +21,8 @@ from cdc.lsn import Lsn
 from cdc.progress import Offsets
 from cdc.records import RecordReader, Span
 from sinks.registry import SinkSpec
-from spark.apply import Outcome, Rules, SchemaBook
+from sinks.schemas import SchemaBook
+from spark.apply import Outcome, Rules
 from spark.checkpoint import Folder, batch_offsets
 from spark.failures import QueryFailed, read_failure
 from spark.metrics import Metrics
@@ -287,7 +288,7 @@ def collect(engine: Engine, batch: Batch, store: Store, spec: SinkSpec | None, m
     floors_set = False
     while True:
         # What is only brought down to what matters is told apart again where it is applied.
-        rules = store.rules if mode == "apply" else replace(store.rules, parked={})
+        rules = store.rules if mode == "apply" else replace(store.rules, parked={}, held=frozenset())
         task = Task(spec=spec, rules=rules, mode=mode, floors_set=floors_set)
         report = on_executors(engine, batch, task)
         needs, floors = report.needs, report.floors

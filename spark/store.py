@@ -16,13 +16,14 @@ from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.crash import crash_point, declare
 from cdc.dead import Parked
 from cdc.errors import ActiveError, CdcError, Exit, Retry, TopicError
-from cdc.progress import Offsets, Watermark
-from sinks.port import OpenSink
+from cdc.progress import Hold, Offsets, Watermark
+from cdc.schema import TableSchema
+from sinks.port import CannotCarry, OpenSink
+from sinks.schemas import SchemaBook
 from spark.apply import (
     History,
     Outcome,
     Rules,
-    SchemaBook,
     Shape,
     apply_events,
     apply_sorted,
@@ -30,8 +31,10 @@ from spark.apply import (
     refused_letters,
     sort_out,
     split_parked,
+    unheld,
     unknown,
 )
+from spark.holds import claim
 from spark.metrics import Metrics
 from spark.patience import PATIENCE_S, Halted, persist
 from spark.ports import DeadLetters, LogFacts, Topics
@@ -71,7 +74,10 @@ class Store:
 
     def __init__(self, name: str, connect: Callable[[], OpenSink], around: Surroundings) -> None:
         self.name = name
+        self.captured = Topics()
+        """The topics of all its tables."""
         self.topics = Topics()
+        """Those that it reads: all but those of held tables."""
         self.fault: CdcError | None = None
         """What an idle moment found out; the query has to end for it."""
         self.halt = threading.Event()
@@ -89,6 +95,9 @@ class Store:
         self._absent: frozenset[Shape] = frozenset()
         self._parked = Parked(name)
         self._goal: Offsets | None = None
+        self._ends: Offsets = {}
+        self._holds: dict[str, Hold] = {}
+        self._held_at: dict[str, int] = {}
 
     def run(self, action: Callable[[], T]) -> T:
         """Do something on the store's thread, again and again while it is away. Halted when told not to wait."""
@@ -118,11 +127,15 @@ class Store:
     @property
     def rules(self) -> Rules:
         """What a batch is sorted by, as plain data."""
-        return Rules(book=self._book, parked=self._parked.firsts(), absent=self._absent)
+        held = frozenset(self._holds)
+        return Rules(book=self._book, parked=self._parked.firsts(), absent=self._absent, held=held)
 
     @property
     def starts(self) -> Offsets:
         """The offset from which to read each partition; :data:`spark.source.EARLIEST` for one never read."""
+        if not self.topics.ids:
+            # A query has to read something: what is held, from here on, and leaves it alone.
+            return self._ends
         return {
             topic: {p: self.offsets.get(topic, {}).get(p, EARLIEST) for p in range(count)}
             for topic, count in self.topics.partitions.items()
@@ -130,12 +143,19 @@ class Store:
 
     @property
     def caught_up(self) -> bool:
-        """Whether it shows all that the topics held when it first began."""
-        return self._goal is not None and covers(self.offsets, self._goal)
+        """Whether it shows all that the topics it reads held when it first began."""
+        if self._goal is None:
+            return False
+        return covers(self.offsets, {topic: ends for topic, ends in self._goal.items() if topic in self.topics.ids})
 
     def behind(self) -> int:
         """Records between the store and the end of the log as it was last seen."""
         return self._around.view.behind(self.offsets, self.topics.ids)
+
+    def holds_outgrown(self, shapes: Callable[[], list[TableSchema]]) -> bool:
+        """Whether a held table has a newer shape than the one that it is held for."""
+        held_at = dict(self._held_at)
+        return bool(held_at) and any(shape.version > held_at.get(shape.topic, shape.version) for shape in shapes())
 
     # The rest runs on the store's thread, through `run` or `submit`.
 
@@ -146,13 +166,14 @@ class Store:
         """
         around = self._around
         self.fault = None
-        self.topics = around.facts.topics(self.name)
+        self.captured = self.topics = around.facts.topics(self.name)
+        self._holds, self._held_at = {}, {}
         # A client keeps what it has made in mind: a new one sees what was deleted meanwhile, and makes it anew.
         self._close()
         opened = self._open()
         self._held, self._unsure = opened.watermarks.read(), None
-        ends = around.facts.ends(self.topics)
-        _check_topics(self.name, self._held, self.topics, ends)
+        self._ends = ends = around.facts.ends(self.captured)
+        _check_topics(self.name, self._held, self.captured, ends)
         self._goal = self._goal or ends
         self._parked = Parked(self.name, around.dead.read())
         self._book, self._absent = SchemaBook(), frozenset()
@@ -165,13 +186,27 @@ class Store:
         return self.starts
 
     def learn(self, needs: frozenset[Shape]) -> None:
-        """Read the schema topic, and make room in the store for every shape; what is still missing is absent."""
-        shapes = [shape for shape in self._around.facts.schemas() if shape.topic in self.topics.ids]
+        """Read the schema topic, and make room in the store for every shape; what is still missing is absent.
+
+        A table whose newest shape the store cannot take is held from here on, until the next :meth:`begin`.
+        """
+        shapes = [shape for shape in self._around.facts.schemas() if shape.topic in self.captured.ids]
         self._book = SchemaBook(shapes)
-        sink = self._open().sink
-        for shape in self._book.in_order():
-            sink.prepare(shape)
+        for versions in self._book.tables():
+            if versions[0].topic not in self._holds:
+                self._make_room(versions)
+        self.topics = self.captured.without(self._holds)
         self._absent |= {shape for shape in needs if shape not in self._book}
+
+    def _make_room(self, versions: list[TableSchema]) -> None:
+        newest, sink = versions[0], self._open().sink
+        try:
+            for shape in versions:
+                sink.prepare(shape, older=shape is not newest)
+        except CannotCarry as refusal:
+            self._holds[newest.topic] = Hold(table=str(newest.table), reason=refusal.message)
+            self._held_at[newest.topic] = newest.version
+            log.warning("table_held", extra={"sink": self.name, "table": str(newest.table), "why": refusal.message})
 
     def set_floors(self, floors: pa.Table) -> Outcome:
         """Apply a batch's floor records, alone, before its rows go to several tasks at once."""
@@ -189,7 +224,7 @@ class Store:
 
     def settle_events(self, events: pa.Table, before: Outcome, at: Claim, history: History) -> Outcome:
         """Apply events that executors brought down to those that matter; ``before``: what they found on the way."""
-        free, behind = split_parked(events, self._parked.firsts())
+        free, behind = split_parked(unheld(events, self.rules), self._parked.firsts())
         replayed = self._replayed(behind)
         if replayed:
             before_parked = split_parked(history(replayed), self._parked.firsts())[0]
@@ -197,6 +232,7 @@ class Store:
         needs = unknown(free, self.rules)
         if needs:
             self.learn(needs)
+            free = unheld(free, self.rules)
         crash_point("sink_before_apply")
         applied = apply_events(free, self._open().sink, self._book, history)
         letters = (*refused_letters(applied.refused), *behind_letters(behind))
@@ -232,8 +268,8 @@ class Store:
 
     def _commit_when_idle(self) -> None:
         try:
-            wanted = self._around.view.claim(self._held, self._place, self.topics)
-            if wanted.lsn != self.lsn:
+            wanted = claim(self._around.view, self._held, self._place, self.captured, self._holds)
+            if self._held is None or (wanted.lsn, wanted.held) != (self._held.lsn, self._held.held):
                 self._commit(self._place)
                 self._tell()
         except Halted:
@@ -244,7 +280,7 @@ class Store:
             self.fault = error
 
     def _commit(self, at: Claim) -> None:
-        wanted = self._around.view.claim(self._held, at, self.topics)
+        wanted = claim(self._around.view, self._held, at, self.captured, self._holds)
         self._check_place()
         self._unsure = wanted
         self._open().commit(wanted)
@@ -316,6 +352,7 @@ class Store:
         metrics.lsn.labels(self.name).set(self.lsn)
         metrics.behind.labels(self.name).set(self.behind())
         metrics.parked.labels(self.name).set(len(self._parked))
+        metrics.held.labels(self.name).set(len(self._holds))
 
 
 def _check_topics(sink: str, held: Watermark | None, topics: Topics, ends: Offsets) -> None:

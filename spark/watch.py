@@ -76,7 +76,7 @@ class LogWatch:
         if self._is_due("ends"):
             self.look_at_ends()
         if self._is_due("topics"):
-            self._look_at_topics()
+            self.look_at_topics()
         if self._is_due("idle"):
             for store in self._stores:
                 store.idle()
@@ -92,9 +92,10 @@ class LogWatch:
         at_s = self._clock.monotonic()
         self._view.note_ends(Seen(at_s, self._facts.ends(Topics(ids, partitions))))
 
-    def _look_at_topics(self) -> None:
+    def look_at_topics(self) -> None:
+        """Have a store's query begin again where its tables changed, or ended where its topics are others."""
         for store in self._stores:
-            if not store.topics.ids or store.fault is not None:
+            if not store.captured.ids or store.fault is not None:
                 continue
             try:
                 now = self._facts.topics(store.name)
@@ -103,8 +104,10 @@ class LogWatch:
                     raise
                 store.fault = error
                 continue
-            if now != store.topics:
+            if now != store.captured:
                 store.fault = TopicsChanged(f"the tables of {store.name} have changed")
+            elif store.holds_outgrown(self._facts.schemas):
+                store.fault = TopicsChanged(f"a table that {store.name} holds has changed again")
 
     def _is_due(self, what: str) -> bool:
         now_s = self._clock.monotonic()

@@ -45,7 +45,7 @@ def verify(
         show(report, Console())
     with Freshness(settings) as freshness:
         for name in chosen:
-            for words in freshness.parked(name):
+            for words in freshness.waiting(name):
                 context.obj.console.print(words, style="yellow", highlight=False, soft_wrap=True, markup=False)
     conclude(report)
 

@@ -47,18 +47,17 @@ class Freshness:
 
         UsageError for an unknown sink, SinkError when the store does not answer, Difference after ``timeout_s``.
         """
-        if sink not in self._stores:
-            store = open_store(sink, self._settings)
-            self._open.callback(store.close)
-            self._stores[sink] = store
+        watermarks = self._store(sink).watermarks
         if self._epoch is None:
             self._epoch = self._read_epoch()
-        return wait_until_shown(
-            sink, self._stores[sink].watermarks, lsn, epoch=self._epoch, timeout_s=timeout_s, nudge=self._nudge
-        )
+        return wait_until_shown(sink, watermarks, lsn, epoch=self._epoch, timeout_s=timeout_s, nudge=self._nudge)
 
-    def parked(self, sink: str) -> Iterator[str]:
-        """A sentence for each key of the sink that waits in the dead letters, and so does not show what it should."""
+    def waiting(self, sink: str) -> Iterator[str]:
+        """A sentence for each table that the sink holds and for each key that waits in its dead letters: they do not
+        show what the LSN says."""
+        mark = self._store(sink).watermarks.read()
+        for hold in mark.held.values() if mark is not None else ():
+            yield hold.sentence(sink)
         from connectors.kafka.letters import DeadLetterTopic
 
         with suppress(TopicError):
@@ -66,6 +65,13 @@ class Freshness:
             for topic, keys in Parked(sink, letters).keys().items():
                 for key in keys:
                     yield f"{sink} holds back {topic} {key.decode(errors='replace')}: cdc dead list says why"
+
+    def _store(self, sink: str) -> OpenSink:
+        if sink not in self._stores:
+            store = open_store(sink, self._settings)
+            self._open.callback(store.close)
+            self._stores[sink] = store
+        return self._stores[sink]
 
     def _read_epoch(self) -> int | None:
         require_broker(self._settings)

@@ -26,6 +26,7 @@ from cdc.wiring.verification import open_cut
 from connectors.postgres.catalog import resolve_tables, table_schema
 from connectors.postgres.encoder import compile_table
 from sinks.batch import Event, events_of
+from tests.contract.topics import Shapes
 
 if TYPE_CHECKING:
     from cdc.topic import TableName
@@ -62,7 +63,7 @@ def bench(bench: Bench) -> None:
             stack.callback(store.close)
             began = SYSTEM_CLOCK.monotonic()
             for lines in _lines(settings):
-                store.sink.apply(_events(shape, lines), lambda topic, version: shape)
+                store.sink.apply(_events(shape, lines), Shapes(shape))
             store.sink.show()
             bench.say(f"{name}: {rows:,} rows put in at {rows / (SYSTEM_CLOCK.monotonic() - began):,.0f} rows/s")
         began = SYSTEM_CLOCK.monotonic()

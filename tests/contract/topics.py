@@ -82,6 +82,9 @@ class Shapes:
     def __call__(self, topic: str, version: int) -> TableSchema:
         return self._shapes[topic, version]
 
+    def newest(self, topic: str) -> TableSchema:
+        return self._shapes[max(shape for shape in self._shapes if shape[0] == topic)]
+
 
 class Topic:
     """One table's topic. Each method appends records and returns them."""

@@ -26,6 +26,7 @@ from connectors.kafka.compacted import read_range
 from connectors.kafka.tail import last_progress
 from sinks.batch import Event, events_of
 from sinks.memory import MemoryStore
+from sinks.schemas import SchemaBook
 from tests.faults.follower import headers_of
 from tests.faults.lab import Found
 from tests.faults.workload import ABORTED
@@ -137,7 +138,7 @@ def replayed(log: Log, settings: Settings) -> MemoryStore:
     for shape in shapes.values():
         sink.prepare(shape)
     for events in log.lanes.values():
-        applied = sink.apply(events_of(events), lambda topic, version: shapes[topic, version])
+        applied = sink.apply(events_of(events), SchemaBook(shapes.values()))
         if applied.refused:
             raise Found(f"a record cannot be read: {applied.refused[0].topic} {applied.refused[0].reason}")
     return memory
@@ -209,7 +210,7 @@ def require_watermark_true(settings: Settings, name: str, log: Log) -> bool:
         sink = memory.open().sink
         for lane in log.lanes.values():
             below = [event for event in lane if Position.parse(event.pos or "")[:2] < (mark.epoch, mark.lsn)]
-            sink.apply(events_of(below), lambda topic, version: shapes[topic, version])
+            sink.apply(events_of(below), SchemaBook(shapes.values()))
         floors = _floors(log)
         for shape in {shape.table: shape for shape in shapes.values()}.values():
             held = {row["key"]: row["pos"] for batch in store.reader.scan(shape) for row in batch.to_pylist()}

@@ -23,6 +23,7 @@ from connectors.postgres.messages import Relation
 from connectors.postgres.session import Connection, connect
 from sinks.batch import Event, events_of
 from sinks.memory import MemoryStore
+from sinks.schemas import SchemaBook
 from tests.faults.lab import Found, Lab
 from tests.faults.typed import SETUP, TYPES, differences, rows
 from tests.golden.direct import Rereads, make_slot, settings_of, start, until_mark
@@ -149,9 +150,10 @@ class _Trip:
         opened = MemoryStore().open()
         pos = [Position.parse(record[3][0][1].decode()).text() for record in records]
         events = events_of(
-            Event(_TOPIC, 0, at, record[1], record[2], pos[at], "c", 1) for at, record in enumerate(records)
+            Event(_TOPIC, 0, at, record[1], record[2], pos[at], "c", schema.version)
+            for at, record in enumerate(records)
         )
-        applied = opened.sink.apply(events, lambda topic, ver: schema)
+        applied = opened.sink.apply(events, SchemaBook([schema]))
         if applied.refused:
             raise Found(f"{encoding}: the store refused {applied.refused[0].key!r}: {applied.refused[0].reason}")
         plain, canonical = PlainTable(schema), CanonicalTable(schema)

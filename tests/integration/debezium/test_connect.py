@@ -21,6 +21,7 @@ from connectors.kafka.compacted import read_range
 from sinks.batch import Event, events_of
 from sinks.memory import MemoryStore
 from tests.conftest import Stack
+from tests.contract.topics import Shapes as Known
 from tests.integration.debezium.conftest import Pipeline, Record
 from tests.waiting import wait_until
 
@@ -208,7 +209,6 @@ def test_h91_without_embedded_schemas_the_schema_topic_has_the_types(pipeline: P
     topic = f"{name}.public.b"
     assert shapes.version(topic, None) == 1
     store = MemoryStore()
-    versions = {(shape.topic, shape.version): shape for shape in open_schemas(pipeline.settings()).versions()}
     events = []
     for partition in range(2):
         reader = PartitionReader(topic, partition)
@@ -217,7 +217,7 @@ def test_h91_without_embedded_schemas_the_schema_topic_has_the_types(pipeline: P
             assert isinstance(found, Change), found
             place = (topic, partition, message.offset() or 0)
             events.append(Event(*place, found.key, found.value, found.pos.text(), found.op, 1))
-    assert not store.open().sink.apply(events_of(events), lambda topic, ver: versions[topic, ver]).refused
+    assert not store.open().sink.apply(events_of(events), Known(*open_schemas(pipeline.settings()).versions())).refused
     rows = store.table(TableName("public", "b"))
     assert {key: orjson.loads(row.row or b"null") for key, row in rows.items()} == {
         "1": {"id": 1, "v": "x"},

@@ -21,6 +21,7 @@ from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import read_range
 from sinks.batch import Event, events_of
 from sinks.memory import MemoryStore
+from tests.contract.topics import Shapes as Known
 from tests.integration.debezium.mariadb import MariaDb, mariadb_server, missing_program
 from tests.waiting import wait_until
 
@@ -94,7 +95,7 @@ def stored(settings: Settings) -> dict[str, dict[str, Any] | None]:
                 shapes[topic, found.ver] = found.schema
                 place = (topic, partition, offset)
                 events.append(Event(*place, found.key, found.value, found.pos.text(), found.op, found.ver))
-    assert not store.open().sink.apply(events_of(events), lambda topic, ver: shapes[topic, ver]).refused
+    assert not store.open().sink.apply(events_of(events), Known(*shapes.values())).refused
     held = store.table(TableName("shop", "orders"))
     return {key: orjson.loads(row.row) if row.row is not None else None for key, row in held.items()}
 

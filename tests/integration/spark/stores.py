@@ -51,9 +51,9 @@ class _Sink:
         self._sink = opened.sink
         self._faults = faults
 
-    def prepare(self, schema: TableSchema) -> None:
+    def prepare(self, schema: TableSchema, *, older: bool = False) -> None:
         self._faults.reach()
-        self._sink.prepare(schema)
+        self._sink.prepare(schema, older=older)
 
     def apply(self, events: pa.Table, schemas: Schemas) -> Applied:
         self._faults.reach()

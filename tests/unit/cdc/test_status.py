@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from cdc.cli.status import view
-from cdc.progress import Watermark
+from cdc.progress import Hold, Watermark
 from cdc.settings import LimitSettings
 from cdc.state import SnapshotState
 from cdc.status import Mark, SinkFacts, SourceFacts, StatusFacts, lag_seconds, status_of
@@ -37,6 +37,8 @@ FACTS = StatusFacts(
     sinks=[SinkFacts(name="cache", kind="redis", watermark=Watermark(epoch=1, lsn=HEAD - 50))],
 )
 LIMITS = LimitSettings()
+HOLD = Hold(table="public.a", reason="public.a: column n is text in the store, and integer in the source now")
+HOLDING = Watermark(epoch=1, lsn=HEAD - 50, held={"shop.public.a": HOLD})
 
 
 def sink(**change: Any) -> StatusFacts:
@@ -59,6 +61,7 @@ def test_all_is_well() -> None:
         (sink(watermark=Watermark(epoch=1, lsn=501)), "consistent"),
         (replace(FACTS, snapshot=replace(SNAPSHOT, state="running")), "bootstrapping"),
         (sink(error="no answer"), "unreachable"),
+        (sink(watermark=HOLDING), "holding"),
     ],
 )
 def test_h20_each_state_of_a_store(facts: StatusFacts, state: str) -> None:
@@ -79,6 +82,11 @@ def test_a_store_is_as_old_as_the_first_thing_it_does_not_show() -> None:
         (sink(watermark=Watermark(epoch=1, lsn=1)), "cache is 61.0 s behind; the limit is 60.0 s"),
         (sink(parked=1), "cache: 1 key is parked in the dead letters"),
         (sink(parked=3), "cache: 3 keys are parked in the dead letters"),
+        (
+            sink(watermark=HOLDING),
+            "cache holds public.a: column n is text in the store, and integer in the source now; its changes wait in "
+            "the log: cdc rebuild cache",
+        ),
         (sink(error="cannot reach Redis"), "cache: cannot reach Redis"),
         (replace(FACTS, source=None, source_error="cannot connect"), "cannot connect"),
         (replace(FACTS, source=replace(SOURCE, slot=None)), "the slot cdc_shop is gone"),
@@ -122,5 +130,6 @@ def test_json_has_it_all() -> None:
         "lag_bytes": 50,
         "lag_seconds": 0.0,
         "parked": 0,
+        "held": {},
         "error": None,
     }

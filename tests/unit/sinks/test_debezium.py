@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import orjson
 import pytest
 
@@ -12,6 +10,7 @@ from cdc.schema import TableSchema
 from cdc.topic import TableName
 from sinks.batch import Event, events_of
 from sinks.memory import MemoryStore
+from tests.contract.topics import Shapes
 from tests.unit.cdc.debezium.recorded import Recorded, read_all, recorded
 
 
@@ -27,7 +26,7 @@ def applied(records: list[Recorded], batch: int) -> MemoryStore:
             shapes[record.topic, found.ver] = found.schema
             place = (record.topic, record.partition, record.offset)
             events.append(Event(*place, found.key, found.value, found.pos.text(), found.op, found.ver))
-    schemas: Callable[[str, int], TableSchema] = lambda topic, ver: shapes[topic, ver]  # noqa: E731
+    schemas = Shapes(*shapes.values())
     for start in range(0, len(events), batch):
         for _ in range(2):
             done = sink.sink.apply(events_of(events[start : start + batch]), schemas)

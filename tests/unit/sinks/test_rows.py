@@ -20,7 +20,7 @@ from sinks.notes import FloorMark, TableFloor
 from sinks.search_documents import Documents, action, document_version, ending
 from sinks.search_mapping import mapping
 from sinks.sql_write import csv
-from sinks.warehouse_columns import arrow_type, typed, warehouse_columns, wider
+from sinks.warehouse_columns import arrow_type, evolved, typed, warehouse_columns, wider
 from tests.contract.topics import ORDERS, Topic, at, column, numeric, shape
 from tests.contract.values import EVERYTHING, HARD_ROWS
 
@@ -164,9 +164,22 @@ def test_a_wider_type_does_not_depend_on_the_order(one: pa.DataType, other: pa.D
     assert wider(wide, one) == wide
 
 
+def test_h51_text_stands_in_for_no_other_type() -> None:
+    lists = pa.list_
+    assert evolved(pa.int32(), pa.string()) == pa.string()
+    assert evolved(pa.string(), pa.int32()) is None
+    assert evolved(pa.int64(), pa.float64()) is None
+    assert evolved(lists(pa.string()), lists(pa.int32())) is None
+    assert evolved(lists(pa.int32()), lists(pa.string())) == lists(pa.string())
+    assert evolved(pa.decimal128(10, 2), pa.int16()) == pa.decimal128(10, 2)
+
+
 def test_wider_types() -> None:
     assert wider(pa.int16(), pa.int64()) == pa.int64()
     assert wider(pa.int64(), pa.float64()) == pa.string()
+    assert wider(pa.int32(), pa.decimal128(6, 2)) == pa.decimal128(12, 2)
+    assert wider(pa.int64(), pa.decimal128(38, 30)) == pa.string()
+    assert wider(pa.date32(), pa.timestamp("us")) == pa.timestamp("us")
     assert wider(pa.decimal128(10, 4), pa.decimal128(12, 2)) == pa.decimal128(14, 4)
     assert wider(pa.list_(pa.int16()), pa.list_(pa.int32())) == pa.list_(pa.int32())
     assert wider(pa.date32(), pa.bool_()) == pa.string()

@@ -97,9 +97,9 @@ class _Failing:
         self.show = opened.sink.show
         self.close = opened.sink.close
 
-    def prepare(self, schema: TableSchema) -> None:
+    def prepare(self, schema: TableSchema, *, older: bool = False) -> None:
         self._on_prepare()
-        self._sink.prepare(schema)
+        self._sink.prepare(schema, older=older)
 
     def apply(self, events: pa.Table, schemas: Schemas) -> Applied:
         applied = self._sink.apply(events, schemas)

@@ -1,0 +1,40 @@
+"""Tables that a store holds: its place for them cannot take their newest shape, so they wait and all else flows.
+
+A held table is none of the store's topics for the time: its records are left alone, its offsets in the watermark
+stay where they were, and the watermark names it. When it is held no more it is read again from there, and named
+until its rows have come as far as the LSN that the others have reached: an LSN never goes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from cdc.progress import Hold, Watermark
+from spark.ports import Topics
+from spark.watermark import Claim, LogView
+
+
+def claim(view: LogView, before: Watermark | None, at: Claim, topics: Topics, holds: Mapping[str, Hold]) -> Watermark:
+    """The watermark of a store that shows everything below ``at`` of its topics, but for those that it holds."""
+    free = topics.without(holds)
+    here = Claim({topic: parts for topic, parts in at.offsets.items() if topic in free.ids}, at.read_at_s)
+    behind = _catching_up(view, before, here, free)
+    shown = view.claim(before, here, free.without(behind))
+    offsets = {topic: parts for topic, parts in _offsets(before).items() if topic in holds}
+    return replace(shown, offsets={**offsets, **here.offsets}, topic_ids=dict(topics.ids), held={**behind, **holds})
+
+
+def _catching_up(view: LogView, before: Watermark | None, here: Claim, free: Topics) -> dict[str, Hold]:
+    """Tables that were held and do not show all below the store's LSN yet."""
+    if before is None:
+        return {}
+    released = {topic: replace(hold, reason="") for topic, hold in before.held.items() if topic in free.ids}
+    if not released:
+        return {}
+    whole = view.claim(Watermark(epoch=before.epoch, lsn=0), here, free)
+    return {} if (whole.epoch, whole.lsn) >= (before.epoch, before.lsn) else released
+
+
+def _offsets(mark: Watermark | None) -> Mapping[str, Mapping[int, int]]:
+    return mark.offsets if mark is not None else {}

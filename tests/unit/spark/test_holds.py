@@ -1,0 +1,229 @@
+"""A table that a store cannot carry any more waits alone: nothing of it is lost, nothing of it is claimed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import orjson
+import pyarrow as pa
+import pytest
+
+from cdc.progress import Hold, Offsets, Progress, Watermark
+from cdc.schema import TableSchema
+from cdc.topic import TableName
+from sinks.memory import MemoryStore
+from sinks.schemas import SchemaBook
+from spark.apply import Outcome, Rules, sort_out
+from spark.metrics import Metrics
+from spark.ports import Topics
+from spark.store import Store, Surroundings
+from spark.watch import LogWatch, TopicsChanged
+from spark.watermark import Claim, LogView, Seen
+from tests.unit.spark.doubles import MemoryDead, MemoryFeed, orders
+from tests.unit.spark.records import TOPIC, KafkaRecord, records_of, sound
+
+OTHER = "shop.public.others"
+ORDERS, OTHERS = TableName("public", "orders"), TableName("public", "others")
+WHY = "public.orders: column status is text in the store, and integer in the source now"
+
+
+def retyped(shape: TableSchema, kind: str) -> TableSchema:
+    """The next version of a shape, its last column of another type."""
+    last = replace(shape.columns[-1], type=kind, kind=kind)
+    return replace(shape, version=shape.version + 1, columns=(*shape.columns[:-1], last))
+
+
+FIRST = orders()
+BESIDE = replace(FIRST, table=OTHERS, topic=OTHER)
+SECOND = retyped(FIRST, "integer")
+THIRD = retyped(SECOND, "text")
+
+
+@dataclass
+class Facts:
+    """The log of two tables."""
+
+    shapes: list[TableSchema] = field(default_factory=lambda: [FIRST, BESIDE])
+    end: Offsets = field(default_factory=lambda: {TOPIC: {0: 9}, OTHER: {0: 9}})
+    captured: tuple[str, ...] = (TOPIC, OTHER)
+
+    def topics(self, sink: str) -> Topics:
+        ids = {topic: f"id of {topic}" for topic in self.captured}
+        return Topics(ids=ids, partitions=dict.fromkeys(ids, 1), compaction_lag_s=60.0)
+
+    def ends(self, topics: Topics) -> Offsets:
+        return {topic: self.end[topic] for topic in topics.ids}
+
+    def schemas(self) -> list[TableSchema]:
+        return list(self.shapes)
+
+
+@dataclass
+class Bench:
+    """A store that keeps the type a column had first."""
+
+    memory: MemoryStore = field(default_factory=lambda: MemoryStore(rigid=True))
+    facts: Facts = field(default_factory=Facts)
+    view: LogView = field(default_factory=LogView)
+    metrics: Metrics = field(default_factory=Metrics)
+    stores: list[Store] = field(default_factory=list)
+
+    def begun(self) -> Store:
+        around = Surroundings(facts=self.facts, dead=MemoryDead(), view=self.view, metrics=self.metrics)
+        store = Store("cache", self.memory.open, around)
+        self.stores.append(store)
+        store.run(store.begin)
+        return store
+
+    def settle(self, store: Store, orders_end: int, others_end: int, *records: KafkaRecord) -> None:
+        table = records_of(*records)
+        at = Claim({TOPIC: {0: orders_end}, OTHER: {0: others_end}}, 1.0)
+        store.run(lambda: store.settle(table, at))
+
+    def progress(self, lsn: int, orders_end: int, others_end: int) -> None:
+        """All below this LSN lies below these offsets."""
+        self.view.note_progress([Progress(epoch=1, lsn=lsn, offsets={TOPIC: {0: orders_end}, OTHER: {0: others_end}})])
+
+    @property
+    def mark(self) -> Watermark:
+        found = self.memory.open().watermarks.read()
+        assert found is not None
+        return found
+
+    def keys(self, table: TableName) -> list[str]:
+        return sorted(self.memory.table(table))
+
+    def gauge(self) -> float | None:
+        return self.metrics.registry.get_sample_value("cdc_sink_held_tables", {"sink": "cache"})
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    made = Bench()
+    made.view.note_ends(Seen(1.0, {TOPIC: {0: 0}, OTHER: {0: 0}}))
+    yield made
+    for store in made.stores:
+        store.end()
+
+
+def row(number: int, offset: int, *, topic: str = TOPIC, ver: int = 1) -> KafkaRecord:
+    value = orjson.dumps({"before": None, "after": {"id": number, "status": "s"}, "op": "u"})
+    return KafkaRecord(b'{"id":%d}' % number, value, sound(8 * (offset + 1), ver=ver), offset, topic)
+
+
+def test_h51_a_shape_that_the_store_cannot_carry_holds_its_table_and_no_other(bench: Bench) -> None:
+    store = bench.begun()
+    bench.settle(store, 1, 1, row(1, 0), row(1, 0, topic=OTHER))
+    bench.facts.shapes.append(SECOND)
+    bench.progress(64, 3, 2)
+    bench.settle(store, 3, 2, row(2, 1), row(3, 2, ver=2), row(2, 1, topic=OTHER))
+    assert (bench.keys(ORDERS), bench.keys(OTHERS)) == (["1"], ["1", "2"])
+    assert bench.mark.offsets == {TOPIC: {0: 1}, OTHER: {0: 2}}
+    assert bench.mark.held == {TOPIC: Hold(table="public.orders", reason=WHY)}
+    assert bench.mark.lsn == 64
+    assert bench.gauge() == 1
+
+
+def test_a_hold_outlives_a_restart_and_its_topic_is_not_read(bench: Bench) -> None:
+    store = bench.begun()
+    bench.settle(store, 1, 1, row(1, 0))
+    bench.facts.shapes.append(SECOND)
+    bench.settle(store, 3, 2, row(3, 2, ver=2))
+    again = bench.begun()
+    assert again.starts == {OTHER: {0: 2}}
+    bench.settle(again, 7, 3, row(7, 6, ver=2), row(5, 2, topic=OTHER))
+    assert bench.mark.offsets == {TOPIC: {0: 1}, OTHER: {0: 3}}
+    assert bench.keys(ORDERS) == ["1"]
+    bench.facts.end = {TOPIC: {0: 9}, OTHER: {0: 3}}
+    assert bench.begun().caught_up
+
+
+def test_a_held_table_that_can_be_carried_again_goes_on_where_it_stopped(bench: Bench) -> None:
+    store = bench.begun()
+    bench.progress(16, 1, 1)
+    bench.settle(store, 1, 1, row(1, 0))
+    bench.facts.shapes.append(SECOND)
+    bench.progress(64, 5, 2)
+    bench.settle(store, 5, 2, row(3, 2, ver=2))
+    assert bench.mark.lsn == 64
+    bench.facts.shapes.append(THIRD)
+    assert store.holds_outgrown(bench.facts.schemas)
+    again = bench.begun()
+    assert again.starts == {TOPIC: {0: 1}, OTHER: {0: 2}}
+    assert bench.gauge() == 0
+    bench.settle(again, 3, 2, row(3, 2, ver=2))
+    assert bench.mark.held == {TOPIC: Hold(table="public.orders")}, "its rows lie below the LSN and do not show yet"
+    assert (bench.mark.lsn, bench.mark.offsets[TOPIC]) == (64, {0: 3})
+    bench.settle(again, 5, 2, row(4, 4, ver=3))
+    assert (bench.mark.held, bench.mark.lsn) == ({}, 64)
+    assert bench.keys(ORDERS) == ["1", "3", "4"]
+
+
+def test_a_hold_is_told_of_while_the_tables_rest(bench: Bench) -> None:
+    store = bench.begun()
+    bench.settle(store, 1, 1, row(1, 0))
+    bench.facts.shapes.append(SECOND)
+    again = bench.begun()
+    assert bench.mark.held == {}
+    again.idle()
+    again.run(lambda: None)
+    assert list(bench.mark.held) == [TOPIC]
+
+
+def test_a_store_that_holds_all_it_has_reads_on_and_applies_nothing(bench: Bench) -> None:
+    bench.facts.captured = (TOPIC,)
+    store = bench.begun()
+    bench.settle(store, 1, 1, row(1, 0))
+    bench.facts.shapes.append(SECOND)
+    again = bench.begun()
+    assert again.starts == {TOPIC: {0: 9}}
+    bench.settle(again, 12, 0, row(9, 10, ver=2))
+    assert (bench.keys(ORDERS), bench.mark.offsets) == (["1"], {TOPIC: {0: 1}})
+
+
+def test_a_newer_shape_of_a_held_table_starts_its_query_again(bench: Bench) -> None:
+    store = bench.begun()
+    bench.settle(store, 1, 1, row(1, 0))
+    bench.facts.shapes.append(SECOND)
+    held = bench.begun()
+    bench.facts.shapes.append(THIRD)
+    watch = LogWatch([held], bench.facts, MemoryFeed(), bench.view)
+    watch.look_at_topics()
+    assert isinstance(held.fault, TopicsChanged)
+    assert store.fault is None
+
+
+def test_records_of_held_tables_are_left_alone_also_unreadable_ones() -> None:
+    broken = KafkaRecord(b"k", b"v", None, 5)
+    rules = Rules(book=SchemaBook([FIRST, BESIDE]), held=frozenset((TOPIC,)))
+    found = sort_out(records_of(row(1, 0), broken, row(2, 1, topic=OTHER)), rules)
+    assert found.events["topic"].to_pylist() == [OTHER]
+    assert (found.unreadable, found.needs) == ([], frozenset())
+
+
+def test_events_that_executors_brought_down_are_held_too(bench: Bench) -> None:
+    store = bench.begun()
+    bench.settle(store, 1, 1, row(1, 0))
+    bench.facts.shapes.append(SECOND)
+    events = sort_out(
+        records_of(row(2, 1), row(3, 2, ver=2), row(2, 1, topic=OTHER)),
+        Rules(book=SchemaBook([FIRST, BESIDE, SECOND])),
+    ).events
+
+    def settle() -> None:
+        before, at = Outcome(), Claim({TOPIC: {0: 3}, OTHER: {0: 2}}, 1.0)
+        store.settle_events(events, before, at, lambda keys: pa.table({}))
+
+    store.run(settle)
+    assert (bench.keys(ORDERS), bench.keys(OTHERS)) == (["1"], ["2"])
+    assert bench.mark.offsets == {TOPIC: {0: 1}, OTHER: {0: 2}}
+
+
+def test_a_watermark_names_its_held_tables_in_json() -> None:
+    mark = Watermark(epoch=1, lsn=8, offsets={TOPIC: {0: 1}}, held={TOPIC: Hold(table="public.orders", reason=WHY)})
+    assert Watermark.from_json(mark.to_json()) == mark
+    assert b"held" not in Watermark(epoch=1, lsn=8).to_json()
+    assert Hold(table="public.orders", reason=WHY).sentence("search") == (
+        f"search holds {WHY}; its changes wait in the log: cdc rebuild search"
+    )
