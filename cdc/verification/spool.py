@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
 from types import TracebackType
@@ -11,6 +13,8 @@ from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
+
+from cdc.errors import CdcError, Exit
 
 PART_ROWS = 1_000_000
 """Rows of one part at most, as far as the estimate holds: about 100 MB while it is compared."""
@@ -33,12 +37,17 @@ def part_count(rows: int) -> int:
 
 
 class Spool:
-    """Append rows, then read them back part by part; a key is in the same part of every spool of that many parts."""
+    """Append rows, then read them back part by part; a key is in the same part of every spool of that many parts.
+
+    CdcError from whatever writes when the folder takes no more.
+    """
 
     def __init__(self, folder: Path, name: str, parts: int) -> None:
         self.parts = parts
+        self._folder = folder
         self._paths = [folder / f"{name}.{part}.arrow" for part in range(parts)]
-        self._writers = [pa.ipc.new_file(str(path), SCHEMA) for path in self._paths]
+        with self._writing():
+            self._writers = [pa.ipc.new_file(str(path), SCHEMA) for path in self._paths]
         self._keys: list[str] = []
         self._digests: list[bytes | None] = []
         self._positions: list[str | None] = []
@@ -49,7 +58,9 @@ class Spool:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.finish()
+        with suppress(OSError):
+            for writer in self._writers:
+                writer.close()
         for path in self._paths:
             path.unlink(missing_ok=True)
 
@@ -67,8 +78,9 @@ class Spool:
         """No row follows; :meth:`part` may be called."""
         if self._writers:
             self._write()
-            for writer in self._writers:
-                writer.close()
+            with self._writing():
+                for writer in self._writers:
+                    writer.close()
             self._writers = []
 
     def part(self, part: int) -> pa.Table:
@@ -85,12 +97,29 @@ class Spool:
             pa.array(self._positions, pa.string()),
         ]
         batch = pa.record_batch(columns, schema=SCHEMA)
+        with self._writing():
+            self._append(batch)
+        self._keys, self._digests, self._positions = [], [], []
+
+    def _append(self, batch: pa.RecordBatch) -> None:
         if self.parts == 1:
             self._writers[0].write_batch(batch)
         else:
-            parts = np.fromiter((crc32(key.encode()) for key in self._keys), np.uint32, len(self._keys)) % self.parts
+            keys: list[Any] = batch.column("key").to_pylist()
+            parts = np.fromiter((crc32(key.encode()) for key in keys), np.uint32, len(keys)) % self.parts
             for part, writer in enumerate(self._writers):
                 chosen = np.flatnonzero(parts == part)
                 if len(chosen):
                     writer.write_batch(batch.take(pa.array(chosen, pa.int64())))
-        self._keys, self._digests, self._positions = [], [], []
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            why = os.strerror(error.errno) if error.errno else str(error)
+            raise CdcError(
+                f"the comparison cannot be written to {self._folder}: {why}",
+                hint="make room there, or name another folder: TMPDIR",
+                exit=Exit.UNAVAILABLE,
+            ) from None

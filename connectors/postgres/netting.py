@@ -20,6 +20,7 @@ import tempfile
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import IO
@@ -196,7 +197,9 @@ class _Spill:
             yield found
 
     def close(self) -> None:
-        self._file.close()
+        # What is still in its buffer is of no use, and a full disk would refuse it once more.
+        with suppress(OSError):
+            self._file.close()
 
     def _failed(self, error: OSError) -> SourceError:
         return SourceError(

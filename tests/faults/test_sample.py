@@ -15,6 +15,7 @@ from tests.faults.experiments import (
     crash_capture,
     crash_sinks,
     crash_snapshot,
+    disk_full,
     idle_day,
     oversized_field,
     reader_kills,
@@ -96,3 +97,12 @@ def test_h57_a_field_that_no_topic_takes_is_refused_in_a_sentence(lab: Lab) -> N
 def test_h3_an_hour_of_idleness_costs_nothing(lab: Lab) -> None:
     idle_day.one(lab, 3_600, idle_day.SPEED)
     assert lab.figures.sums["idle_s"] == 3_600
+
+
+@pytest.mark.slow
+def test_a_full_disk_is_said_and_lived_through(lab: Lab) -> None:
+    try:
+        disk_full.one(lab)
+    except disk_full.CannotMount as why:
+        pytest.skip(str(why))
+    assert lab.figures.sums["disks"] == 3
