@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from cdc.clock import SYSTEM_CLOCK
 from cdc.crash import CRASH_EXIT
-from tests.faults.lab import Found, Lab
+from tests.faults.lab import Found
 from tests.faults.lives import Life
 from tests.faults.points import CAPTURE
 from tests.faults.rig import Rig
@@ -74,16 +74,3 @@ def _die_draining(rig: Rig) -> None:
         if life.stop() == CRASH_EXIT:
             return
     raise Found(f"it had nothing to drain {_TRIES} times: {rig.last_words()}")
-
-
-def crashed(lab: Lab, point: str) -> None:
-    """Count one more death at a point."""
-    lab.count(crashes=1)
-    lab.note("points", f"{len(_points_of(lab, point))}")
-
-
-def _points_of(lab: Lab, point: str) -> set[str]:
-    known = set(lab.figures.notes.get("names", "").split())
-    known.add(point)
-    lab.figures.notes["names"] = " ".join(sorted(known))
-    return known

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from tests.faults.crashes import LOG, capture_dies, crashed
+from tests.faults.crashes import LOG, capture_dies
 from tests.faults.lab import Lab
 from tests.faults.points import CAPTURE
 from tests.faults.rig import fresh_rig
@@ -31,7 +31,7 @@ def one(lab: Lab, seed: int, points: Sequence[str]) -> None:
         with Load(rig.dsn, seed, clients=2) as load:
             for point in order:
                 capture_dies(rig, point, pick)
-                crashed(lab, point)
+                lab.count(crashes=1)
             last = rig.stream()
         rig.settle()
         rig.judge(lab)

@@ -17,7 +17,7 @@ import redis
 import requests
 
 from tests.faults import oracle
-from tests.faults.crashes import LOG, crashed, die_at
+from tests.faults.crashes import LOG, die_at
 from tests.faults.follower import follow_sink
 from tests.faults.lab import Lab
 from tests.faults.lives import Life, command
@@ -51,7 +51,7 @@ def one(lab: Lab, seed: int, points: Mapping[str, Sequence[str]], verify: Sequen
                     order = sorted(some, key=lambda point: (point not in _FIRST, pick.random()))
                     for point in order:
                         die_at(point, partial(follow, rig, store), partial(_provoke, rig, point))
-                        crashed(lab, point)
+                        lab.count(crashes=1)
                         rig.settle()
                         log = oracle.read_log(rig.settings)
                         lab.count(watermarks_proven=oracle.require_watermark_true(rig.settings, store, log))
@@ -61,7 +61,7 @@ def one(lab: Lab, seed: int, points: Mapping[str, Sequence[str]], verify: Sequen
             for point in verify:
                 arguments = ["--config", str(rig.config), "verify", next(iter(points))]
                 die_at(point, lambda at: Life(command, arguments, rig.folder / "verify.err", crash_at=at), lambda: None)  # noqa: B023 - started at once
-                crashed(lab, point)
+                lab.count(crashes=1)
             for life in last:
                 assert life.stop() == 0, life.stderr
             assert running.stop() == 0, running.stderr

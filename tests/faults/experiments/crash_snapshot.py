@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from cdc.crash import CRASH_EXIT
 from cdc.errors import Exit
 from tests.conftest import Spawned
-from tests.faults.crashes import crashed
 from tests.faults.lab import Found, Lab
 from tests.faults.points import SNAPSHOT, SNAPSHOT_WORKER
 from tests.faults.rig import Rig, fresh_rig
@@ -39,13 +38,13 @@ def one(lab: Lab, seed: int, parent: Sequence[str], workers: Sequence[str]) -> N
             left = sorted(workers, key=lambda _: pick.random())
             for number, point in enumerate(parent):
                 _expect(rig, point, CRASH_EXIT)
-                crashed(lab, point)
+                lab.count(crashes=1)
                 # Between the slot and the last chunk the workers have something to do.
                 if 3 <= number <= 6:
                     for _ in range(-(-len(left) // (7 - number))):
                         worker_point = left.pop()
                         _expect(rig, worker_point, Exit.UNAVAILABLE)
-                        crashed(lab, worker_point)
+                        lab.count(crashes=1)
             _expect(rig, "", Exit.OK)
             last = rig.stream()
         rig.settle()
