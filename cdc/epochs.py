@@ -44,6 +44,13 @@ class EpochsState(Document):
                 held.append(offset)
         return EpochsState(latest=self.latest + 1, starts=starts)
 
+    def reaching(self, epoch: int, ends: Offsets) -> EpochsState:
+        """As many epochs more as it takes to be in ``epoch`` from these end offsets on."""
+        state = self
+        while state.latest < epoch:
+            state = state.begin(ends)
+        return state
+
     def epoch(self, topic: str, partition: int, offset: int) -> int:
         """The epoch of the record at this place."""
         held = self.starts.get(topic, {}).get(str(partition), [])

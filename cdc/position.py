@@ -56,9 +56,9 @@ class Position(NamedTuple):
         """The version of a search document: ``epoch<<56 + commit_lsn + kind``.
 
         LSNs of commits are 8-byte aligned, so the low three bits hold the kind: 0 row of the first snapshot,
-        1 event, 7 row of a later chunk. An LSN that is not aligned (Debezium's event, one above the commit
-        before it) counts as the next aligned one: above a chunk at that commit, and still below the event's own
-        commit, which lies further away. Fits a signed 64-bit number up to epoch 127.
+        1 event, 7 row of a later chunk. An LSN that is not aligned (Debezium's event, one below where the commit
+        before it ended) counts as the next aligned one: above a chunk at that commit, and not above the event's
+        own commit, which begins there at the earliest. Fits a signed 64-bit number up to epoch 127.
 
         >>> Position(1, 0x1000, CHUNK_SEQ).document_version() < Position(1, 0x1001, 0).document_version()
         True

@@ -19,6 +19,7 @@ from cdc.checks.facts import SlotFacts
 from cdc.clock import Clock
 from cdc.crash import crash_point, declare
 from cdc.errors import ActiveError, ConfigError, IdentityError, LogError, SlotError, SourceError, TopicError
+from cdc.handover import require_turn
 from cdc.metrics import CaptureFigures, Flow
 from cdc.ports import Record
 from cdc.position import Position
@@ -61,7 +62,11 @@ class Known:
 class Opening:
     """Opens one session after the other, each from nothing but the settings and what the servers say."""
 
-    def __init__(self, settings: Settings, *, figures: CaptureFigures, stop: Stop, clock: Clock) -> None:
+    def __init__(
+        self, settings: Settings, *, figures: CaptureFigures, stop: Stop, clock: Clock, handing_over: bool = False
+    ) -> None:
+        """``handing_over``: this session belongs to a handover, which others have to wait for."""
+        self._handing_over = handing_over
         self._settings = settings
         self._figures = figures
         self._stop = stop
@@ -110,6 +115,8 @@ class Opening:
         told = ""
         while True:
             held = state.read()
+            if not self._handing_over:
+                require_turn(held, "native")
             topics, slot, snapshot = TopicsState.find(held), SlotState.find(held), SnapshotState.find(held)
             if topics is None:
                 raise ConfigError("the pipeline has no topics yet", hint="cdc init makes them")

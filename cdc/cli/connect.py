@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any
 
 import orjson
 import typer
 
+from cdc.cli.comparison import conclude_comparison, show_comparison
 from cdc.errors import ConfigError, Difference, UsageError
+from cdc.lsn import Lsn
+from cdc.wiring.comparison import Trial, clean, compare_captures
 from cdc.wiring.debezium import connect_warnings, open_connector
+from cdc.wiring.handover import hand_over
 
 connect = typer.Typer(name="connect", help="Debezium through Kafka Connect's REST API.", no_args_is_help=True)
 
@@ -178,6 +183,56 @@ def delete(context: typer.Context, yes: Yes = False) -> None:
     _confirm(connector.name, "remove", yes)
     connector.delete()
     _say(context, f"{connector.name} is removed; its slot keeps WAL until it is dropped")
+
+
+@connect.command("handover")
+def handover(
+    context: typer.Context,
+    to: Annotated[str, typer.Option("--to", help="native or debezium: who writes the topics from here on.")],
+    as_json: Json = False,
+) -> None:
+    """Let the other capture go on where this one stops: same topics, same slot, no new snapshot. Safe to repeat.
+
+    Refused, before anything is stopped, where the two would write other keys. The sinks run on; afterwards set
+    [source] kind and start them again.
+    """
+    if to not in ("native", "debezium"):
+        raise UsageError(f"there is no capture {to}", hint="--to native or --to debezium")
+    done = hand_over(context.obj.settings(), "native" if to == "native" else "debezium", partial(_say, context))
+    if as_json:
+        _print_json({"writer": done.writer, "step": done.step, "lsn": str(Lsn(done.lsn))})
+
+
+@connect.command("compare", context_settings={"allow_interspersed_args": False})
+def compare(
+    context: typer.Context,
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[COMMAND]...", help="Run it and compare what changes until it ends; behind --."),
+    ] = None,
+    for_s: Annotated[float, typer.Option("--for", help="Seconds whose changes are compared.", min=0)] = 60.0,
+    rows: Annotated[bool, typer.Option("--snapshot", help="The rows that exist too: both read every table.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave topics, slots and connector to be looked at.")] = False,
+    only_clean: Annotated[bool, typer.Option("--clean", help="Only remove what an earlier run left.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Run the native capture and Debezium side by side and compare what they write, record by record.
+
+    Both read the tables of the settings into topics of their own, which are removed afterwards. Each difference is
+    explained by a rule of the wire manual; exit code 1 when one is not, or when nothing was compared.
+    """
+    settings = context.obj.settings()
+
+    say = partial(_say, context)
+    if only_clean:
+        clean(settings, say)
+        return
+    found = compare_captures(settings, Trial(for_s=for_s, command=command or (), rows=rows, keep=keep), say)
+    if as_json:
+        _print_json(found.document())
+    else:
+        show_comparison(found)
+    conclude_comparison(found)
 
 
 def _connector(context: typer.Context) -> Any:

@@ -7,7 +7,7 @@ order is packed into that without changing how two positions compare:
 =============  =============================================  ==============================================
 connector      commit_lsn                                     tx_seq
 =============  =============================================  ==============================================
-postgresql     ``sequence[0] + 1``                            0; the later offset wins
+postgresql     ``sequence[0] - 1``                            0; the later offset wins
 mysql          number of the binlog file, position in it      row of the event, from 1
 mariadb        the same                                       the same
 mongodb        seconds and increment of the cluster time      increment, from 1
@@ -46,7 +46,7 @@ def position_of(source: Source, epoch: int) -> Position:
     """The position of a record by its ``source``; raises :class:`Unordered` where it holds none.
 
     >>> position_of({"connector": "postgresql", "sequence": '["4096","4120"]', "snapshot": "false"}, 1)
-    Position(epoch=1, commit_lsn=4097, tx_seq=0)
+    Position(epoch=1, commit_lsn=4095, tx_seq=0)
     """
     connector = source.get("connector")
     place = _PLACES.get(str(connector))
@@ -80,7 +80,11 @@ def _row_seq(source: Source, streamed_seq: int) -> int:
 
 
 def _postgres(source: Source) -> _Place:
-    """``sequence[0]`` is where the last commit before the record ended; LSNs of commits are 8-byte aligned.
+    """``sequence[0]`` is where the last commit before the record ended, and the record's own commit may begin there.
+
+    So a record stands one below it: above that last commit, whose record is longer than eight bytes, and not above
+    its own, by which the native capture goes on after a handover in the middle of a transaction. A row of a later
+    snapshot stands between the two.
 
     Before the first commit it is null, in the rows of the first snapshot too: these are the lowest of all. A
     snapshot row that has it was read while streaming was held there.
@@ -89,7 +93,8 @@ def _postgres(source: Source) -> _Place:
     streamed = snapshot_marker(source) == "false"
     if last_commit is None:
         return (1, 0) if streamed else (0, SNAPSHOT_SEQ)
-    return (int(last_commit) + 1, 0) if streamed else (int(last_commit), CHUNK_SEQ)
+    end = int(last_commit)
+    return (end - 1, 0) if streamed else (end - 8, CHUNK_SEQ)
 
 
 def _binlog(source: Source) -> _Place:

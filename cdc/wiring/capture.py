@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 __all__ = ["Stopped", "open_capture"]
 
 
-def open_capture(settings: Settings, *, figures: CaptureFigures, stop: Stop, clock: Clock) -> Opening:
+def open_capture(
+    settings: Settings, *, figures: CaptureFigures, stop: Stop, clock: Clock, handing_over: bool = False
+) -> Opening:
     """What opens capture's sessions; see :class:`connectors.opening.Opening`."""
     from connectors.opening import Opening
 
-    return Opening(settings, figures=figures, stop=stop, clock=clock)
+    return Opening(settings, figures=figures, stop=stop, clock=clock, handing_over=handing_over)

@@ -97,8 +97,17 @@ def open_feed(settings: Settings) -> ConnectProgress:
     return ConnectProgress(connector.offsets, ends, lambda: read_epochs(settings).latest)
 
 
+def may_hold_debezium(settings: Settings) -> bool:
+    """Whether the topics may hold records of Debezium's: it writes them, or a handover is or was possible."""
+    own = settings.debezium is not None and settings.debezium.database == "postgres"
+    return own or settings.source.kind == "debezium"
+
+
 def reading_debezium(application: SinkApplication, settings: Settings) -> SinkApplication:
-    """The same application for topics that Debezium fills: translated, and applied by the driver."""
+    """The same application for topics that Debezium fills: translated, and applied by the driver.
+
+    How far the topics are is asked of whoever writes them now.
+    """
     from spark.debezium import Translation
 
     shapes = Shapes(settings)
@@ -107,7 +116,8 @@ def reading_debezium(application: SinkApplication, settings: Settings) -> SinkAp
         return Translation(shapes.version, partial(read_epochs, settings))
 
     kafka = application.kafka
-    own = settings.debezium is not None and settings.debezium.database == "postgres"
+    debezium = settings.debezium
+    own = settings.source.kind == "debezium" and debezium is not None and debezium.database == "postgres"
     return replace(
         application,
         translation=translation,

@@ -12,7 +12,7 @@ from cdc.progress import Offsets
 from cdc.state import TopicsState
 from cdc.topic import TableName, dead_topic, progress_topic
 from cdc.wiring import open_schemas, open_state, require_broker
-from cdc.wiring.debezium import reading_debezium
+from cdc.wiring.debezium import may_hold_debezium, reading_debezium
 from cdc.wiring.stores import sink_settings, spec_of, tables_of
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class SinkLog:
             raise TopicError("the pipeline has no topics yet", hint="cdc init makes them")
         captured = set(state.tables.values())
         known = {shape.table: shape.topic for shape in self.schemas() if shape.topic in captured}
-        if self._settings.source.kind == "debezium":
+        if may_hold_debezium(self._settings):
             # Their shapes come with their records: a table may have none yet.
             known |= {TableName(*table.rsplit(".", 1)): topic for table, topic in state.tables.items()}
         wanted = {known[table] for table in tables_of(sink, self._settings, list(known))}
@@ -131,7 +131,7 @@ def build_sinks(settings: Settings, names: Sequence[str] = ()) -> SinkApplicatio
         http_address=spark.http_address,
         package=None if session.local else partial(build_zip, session.log_folder),
     )
-    return reading_debezium(application, settings) if settings.source.kind == "debezium" else application
+    return reading_debezium(application, settings) if may_hold_debezium(settings) else application
 
 
 def session_of(settings: Settings, sinks: Sequence[str]) -> SessionSpec:

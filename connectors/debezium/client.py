@@ -120,6 +120,17 @@ class ConnectClient:
         """Create the connector or replace its configuration. ConfigError with the server's words."""
         self._object("PUT", f"/connectors/{_path(name)}/config", {**config, "name": name})
 
+    def create_stopped(self, name: str, config: Mapping[str, str]) -> None:
+        """Create the connector without starting it; ConfigError where one of the name exists already."""
+        self._call(
+            "POST", "/connectors", {"name": name, "config": {**config, "name": name}, "initial_state": "STOPPED"}
+        )
+
+    def alter_offsets(self, name: str, partition: Mapping[str, Any], offset: Mapping[str, Any]) -> None:
+        """Set the source offset that a stopped connector starts from."""
+        body = {"offsets": [{"partition": dict(partition), "offset": dict(offset)}]}
+        self._call("PATCH", f"/connectors/{_path(name)}/offsets", body)
+
     def status(self, name: str) -> dict[str, Any]:
         """``connector`` and ``tasks`` with their ``state``, ``worker_id`` and ``trace``."""
         return self._object("GET", f"/connectors/{_path(name)}/status")

@@ -12,8 +12,10 @@ from psycopg import sql
 
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import CdcError, ConfigError, UsageError
+from cdc.handover import require_turn
 from cdc.settings import Settings
 from cdc.sql import load
+from cdc.topic import state_topic
 from connectors.debezium import signals
 from connectors.debezium.client import ConnectClient, ConnectError, MissingConnector
 from connectors.debezium.config import (
@@ -30,7 +32,7 @@ from connectors.debezium.status import FAILED, STOPPED, ConnectorStatus, Lag, pa
 from connectors.debezium.topics import prepare_topics
 from connectors.kafka.admin import TopicAdmin, TopicSpec
 from connectors.kafka.clients import client_config
-from connectors.kafka.compacted import log_error
+from connectors.kafka.compacted import CompactedTopic, log_error
 from connectors.postgres.facts import read_server, read_slot
 from connectors.postgres.session import connect
 
@@ -84,6 +86,7 @@ class Connector:
                 "[source] kind is not debezium: two writers in one topic would undo each other",
                 hint='set [source] kind = "debezium", and stop cdc run',
             )
+        self._require_turn()
         running = self._running()
         old_fault = self._fault() if running is not None else ""
         changes = changed_options(wanted, running or {})
@@ -120,8 +123,10 @@ class Connector:
         """Hold the tasks: the slot stays in use, and keeps WAL."""
         self.client.pause(self.name)
 
-    def resume(self) -> ConnectorStatus:
-        """Go on after a pause or a stop; returns when it runs."""
+    def resume(self, *, handing_over: bool = False) -> ConnectorStatus:
+        """Go on after a pause or a stop; returns when it runs. ``handing_over``: as a handover's own step."""
+        if not handing_over:
+            self._require_turn()
         self.client.resume(self.name)
         return self._until_running()
 
@@ -150,6 +155,38 @@ class Connector:
         self.reset_offsets()
         self.client.delete(self.name)
 
+    def withdraw(self) -> None:
+        """Remove the connector with its stored offsets, and begin no epoch: for one whose topics it leaves to others.
+
+        MissingConnector where there is none.
+        """
+        self.stop()
+        self.client.reset_offsets(self.name)
+        self.client.delete(self.name)
+
+    def place_stopped(self, lsn: int) -> None:
+        """Create the connector, or stop the one that is there, and let its next start read from ``lsn`` on.
+
+        Every change below ``lsn`` counts as written, and no snapshot is taken. Call it before anything runs.
+        """
+        wanted = self.wanted()
+        self._refuse_invalid()
+        self._make_signal_topic()
+        if self._running() is None:
+            self.client.create_stopped(self.name, wanted)
+        else:
+            self.stop()
+            self.client.put_config(self.name, wanted)
+        self._until(lambda status: status.state == STOPPED and not status.tasks, "stop")
+        self.client.alter_offsets(self.name, {"server": self._settings.name}, offset_at(lsn, self._clock.now_ns()))
+
+    def require_healthy(self) -> ConnectorStatus:
+        """Its status; ConnectError when it or a task has failed."""
+        status = parse_status(self.client.status(self.name))
+        if status.fault:
+            raise self._failed(status)
+        return status
+
     def snapshot(self, tables: Iterable[str], *, blocking: bool = False, where: str | None = None) -> str:
         """Ask for a snapshot of these tables while streaming; returns the signal's id."""
         kind: signals.SnapshotKind = "blocking" if blocking else "incremental"
@@ -165,6 +202,12 @@ class Connector:
             case "resume":
                 return self._send(signals.resume_snapshot(_new_id()))
         raise UsageError(f"there is no signal {word}", hint="snapshot, stop, pause or resume")
+
+    def _require_turn(self) -> None:
+        """ConfigError while the native capture writes the topics, or a handover is under way."""
+        state = state_topic(self._settings.name)
+        if TopicAdmin(self._settings.log).describe([state]):
+            require_turn(CompactedTopic(self._settings.log, state).read(), "debezium")
 
     def _running(self) -> ConnectorConfig | None:
         try:
@@ -255,13 +298,16 @@ class Connector:
             if not status.fault or self._clock.monotonic() - began > _OLD_FAULT_S:
                 old_fault = ""
             if status.fault and status.fault != old_fault:
-                raise ConnectError(
-                    f"the connector {self.name} failed: {status.fault}",
-                    hint="mend the cause, then cdc connect restart; the worker's log has the whole trace",
-                )
+                raise self._failed(status)
             return steady >= _STEADY_POLLS
 
         return self._until(runs, "run")
+
+    def _failed(self, status: ConnectorStatus) -> ConnectError:
+        return ConnectError(
+            f"the connector {self.name} failed: {status.fault}",
+            hint="mend the cause, then cdc connect restart; the worker's log has the whole trace",
+        )
 
     def _until(self, reached: Callable[[ConnectorStatus], bool], verb: str) -> ConnectorStatus:
         deadline = self._clock.monotonic() + self._debezium.deploy_timeout.total_seconds()
@@ -280,6 +326,15 @@ class Connector:
             f"the connector {self.name} did not {verb} in {self._debezium.deploy_timeout.total_seconds():g} s: {words}",
             hint="cdc connect status shows how it goes on; [debezium] deploy_timeout sets the time",
         )
+
+
+def offset_at(lsn: int, now_ns: int) -> dict[str, Any]:
+    """Debezium's stored offset behind a commit that ended at ``lsn``, its snapshot long done.
+
+    No record begins at an LSN that is not aligned, so the search for the place to go on finds nothing there and
+    begins with the first transaction that committed later.
+    """
+    return {"lsn": lsn - 1, "lsn_proc": lsn - 1, "lsn_commit": lsn, "txId": 0, "ts_usec": now_ns // 1000}
 
 
 def _new_id() -> str:

@@ -50,7 +50,7 @@ def bench(bench: Bench) -> None:
         slots = [f"{pipeline.settings.slot}_recv" for pipeline in pipelines]
         for slot in slots:
             source.execute("select pg_create_logical_replication_slot(%s, 'pgoutput')", [slot])
-        _write(source, inserts, updates, deletes)
+        write_changes(source, inserts, updates, deletes)
         received, ours = [], []
         for slot, pipeline in zip(slots, pipelines, strict=True):
             received.append(_receive(source, dsn, slot, publication))
@@ -68,7 +68,7 @@ def bench(bench: Bench) -> None:
     bench.say(f"A/A: pg_recvlogical {_noise(received)}, cdc run {_noise([wall for wall, _, _ in ours])}")
 
 
-def _write(source: psycopg.Connection[tuple[object, ...]], inserts: int, updates: int, deletes: int) -> None:
+def write_changes(source: psycopg.Connection[tuple[object, ...]], inserts: int, updates: int, deletes: int) -> None:
     for statement, first, last in ((INSERT, 0, inserts), (UPDATE, 0, updates), (DELETE, updates, updates + deletes)):
         for start in range(first, last, _ROWS):
             source.execute(statement, [start + 1, start + _ROWS])

@@ -16,8 +16,9 @@ import psycopg
 from confluent_kafka import Consumer, TopicPartition
 
 from cdc.clock import SYSTEM_CLOCK
+from cdc.settings import Settings
 from connectors.kafka.clients import reader_config
-from tests.bench.setting import Bench, Pipeline
+from tests.bench.setting import Bench
 from tests.waiting import wait_until
 
 RATE = 500
@@ -36,23 +37,23 @@ def bench(bench: Bench) -> None:
         pipeline.cdc("snapshot", "--none")
         with pipeline.running("run") as capture:
             wait_until(lambda: capture.said("streaming"), 60, "cdc run to stream")
-            writer = Thread(target=_write, args=(source, count), daemon=True)
+            writer = Thread(target=write_ticks, args=(source, count), daemon=True)
             writer.start()
-            delays_ms = _arrivals(pipeline, count)[_WARM:]
+            delays_ms = arrivals(pipeline.settings, count)[_WARM:]
             writer.join()
             cpu = capture.cpu_s()
     half = len(delays_ms) // 2
-    bench.say(f"commit to topic: p50 {_share(delays_ms, 0.5):.1f} ms   (goal 15)")
-    bench.say(f"commit to topic: p99 {_share(delays_ms, 0.99):.1f} ms   (goal 60)")
+    bench.say(f"commit to topic: p50 {share(delays_ms, 0.5):.1f} ms   (goal 15)")
+    bench.say(f"commit to topic: p99 {share(delays_ms, 0.99):.1f} ms   (goal 60)")
     bench.say(f"cdc run used {cpu / (count / RATE):.2f} of a core, its start included")
     first, second = delays_ms[:half], delays_ms[half:]
     bench.say(
-        f"A/A: p50 {_share(first, 0.5):.1f} and {_share(second, 0.5):.1f} ms, "
-        f"p99 {_share(first, 0.99):.1f} and {_share(second, 0.99):.1f} ms"
+        f"A/A: p50 {share(first, 0.5):.1f} and {share(second, 0.5):.1f} ms, "
+        f"p99 {share(first, 0.99):.1f} and {share(second, 0.99):.1f} ms"
     )
 
 
-def _write(source: psycopg.Connection[tuple[object, ...]], count: int) -> None:
+def write_ticks(source: psycopg.Connection[tuple[object, ...]], count: int) -> None:
     start = time.perf_counter()
     for number in range(count):
         due = start + number / RATE
@@ -61,10 +62,10 @@ def _write(source: psycopg.Connection[tuple[object, ...]], count: int) -> None:
         source.execute("insert into ticks values (%s, %s)", [number, time.time_ns() // 1000])
 
 
-def _arrivals(pipeline: Pipeline, count: int) -> list[float]:
+def arrivals(settings: Settings, count: int) -> list[float]:
     """Milliseconds from each row's time to its record's arrival, in order of arrival."""
-    topic, partitions = f"{pipeline.settings.name}.public.ticks", pipeline.settings.log.partitions
-    config = reader_config(pipeline.settings.log) | {"auto.offset.reset": "earliest", "fetch.wait.max.ms": 10}
+    topic, partitions = f"{settings.name}.public.ticks", settings.log.partitions
+    config = reader_config(settings.log) | {"auto.offset.reset": "earliest", "fetch.wait.max.ms": 10}
     consumer = Consumer(config | {"enable.partition.eof": False})
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
     delays_ms: list[float] = []
@@ -81,6 +82,6 @@ def _arrivals(pipeline: Pipeline, count: int) -> list[float]:
     return delays_ms
 
 
-def _share(values: list[float], share: float) -> float:
+def share(values: list[float], part: float) -> float:
     ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+    return ordered[min(len(ordered) - 1, int(len(ordered) * part))]

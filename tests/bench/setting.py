@@ -138,12 +138,22 @@ class Running:
 
     def cpu_s(self) -> float:
         """User and system time so far, all threads."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS
+        return cpu_of(self.process.pid)
 
     def peak_mb(self) -> float:
         """The most memory it has had resident."""
-        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) / 1024
-        return 0.0
+        return peak_of(self.process.pid)
+
+
+def cpu_of(pid: int) -> float:
+    """User and system seconds of a process so far, all threads."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def peak_of(pid: int) -> float:
+    """The most memory, in MB, that a process has had resident."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) / 1024
+    return 0.0

@@ -13,10 +13,12 @@ from confluent_kafka import murmur2
 from psycopg import sql
 from psycopg.pq import ExecStatus
 
+from cdc.comparison.records import Facts
 from cdc.ports import Record
 from cdc.position import Position
 from cdc.schema import Encoding, TableSchema
 from cdc.settings import Settings, parse
+from connectors.debezium.tables import read_table_facts
 from connectors.postgres.assemble import GONE, Assembler, Pipeline, Selected, Wanted
 from connectors.postgres.catalog import CapturedTable, from_relation, resolve_tables, table_schema
 from connectors.postgres.encoder import compile_table, record_headers
@@ -114,8 +116,10 @@ def settings_of(case: str, dsn: str, encoding: str, exclude: Sequence[str] = ())
     )
 
 
-def replay_directly(case: str, dsn: str, encoding: str, psql: Path, exclude: Sequence[str] = ()) -> list[Wire]:
-    """Every record of a case, snapshot first, in source order."""
+def replay_directly(
+    case: str, dsn: str, encoding: str, psql: Path, exclude: Sequence[str] = ()
+) -> tuple[list[Wire], Facts]:
+    """Every record of a case, snapshot first, in source order; and what is known of its tables."""
     settings = settings_of(case, dsn, encoding, exclude)
     run_script(psql, dsn, case, "schema.sql")
     run_script(psql, dsn, case, "seed.sql")
@@ -140,8 +144,9 @@ def replay_directly(case: str, dsn: str, encoding: str, psql: Path, exclude: Seq
             )
             for frame in frames(stream, settings.slot, settings.publication):
                 assembler.feed([frame], _NOW_NS)
+        facts = read_table_facts(conn, shapes.versions)
     topics = {lane: topic for topic, lane in shapes.topics.items()}
-    return wires + [_wire(topics[record[0]], at, record) for at, record in enumerate(batch)]
+    return wires + [_wire(topics[record[0]], at, record) for at, record in enumerate(batch)], facts
 
 
 def run_script(psql: Path, dsn: str, case: str, file: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -14,13 +13,13 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
+from cdc.comparison.differences import Difference, explained_by
+from cdc.comparison.rules import RULES
 from cdc.stack.account import ordinary_account
 from cdc.stack.ports import free_ports
-from tests.golden.compare import Difference, Rule, differences
 from tests.golden.direct import replay_directly
-from tests.golden.lossless import parse
+from tests.golden.pairing import golden_differences
 from tests.golden.records import CASES, Normaliser, expected_records
-from tests.golden.rules import RULES
 from tests.waiting import wait_until
 
 PG15 = sorted(path.name for path in CASES.iterdir() if path.name.endswith("_pg15"))
@@ -29,34 +28,8 @@ INSTALLS = Path("/usr/lib/postgresql")
 SETTINGS = ("listen_addresses=127.0.0.1", "unix_socket_directories=", "wal_level=logical", "fsync=off")
 
 
-def _same_members(d: Difference) -> bool:
-    """An hstore, whose members Debezium puts in the order of a Java HashMap."""
-    pair = [parse(text) for text in (d.expected, d.got) if isinstance(text, str) and text.startswith("{")]
-    if len(pair) < 2 or d.column not in ("h", "ha"):
-        return False
-    one, two = (sorted(str(member) for member in getattr(found, "members", ())) for found in pair)
-    return one == two and d.expected != d.got
-
-
-def _invented(d: Difference) -> bool:
-    return d.path == ("value", "before", "cn") and d.record.op == "d" and d.got is None
-
-
-def _unknown_array(d: Difference) -> bool:
-    return d.in_row and d.column == "xa"
-
-
-def _marker(d: Difference) -> bool:
-    """The replay reads table by table and knows nothing of the run, whose first table is empty here."""
-    return d.path == ("value", "source", "snapshot") and (d.expected, d.got) == ("first_in_data_collection", "first")
-
-
-OWN_RULES = (
-    Rule("D2", "an array of a type Debezium does not know is an array of text", _unknown_array),
-    Rule("D3", "an old row by key holds the key and no invented value", _invented),
-    Rule("D24", "markers of a run, of which the replay sees a table at a time", _marker),
-    Rule("D22", "members of an hstore in Postgres's order", _same_members),
-)
+EXPLAINING = {"D2", "D3", "D22", "D24"}
+"""The rules that these cases need."""
 
 
 def install() -> Path | None:
@@ -103,31 +76,22 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         process.wait(30)
 
 
-def explained_by(difference: Difference) -> list[str]:
-    return [rule.name for rule in OWN_RULES if rule.explains(difference)]
-
-
 def found(case: str, encoding: str, server: str) -> list[Difference]:
     with psycopg.connect(server, autocommit=True) as admin:
         admin.execute("drop database if exists replayed with (force)")
         admin.execute("create database replayed")
-    wires = replay_directly(case, make_conninfo(server, dbname="replayed"), encoding, Path("psql"))
+    wires, facts = replay_directly(case, make_conninfo(server, dbname="replayed"), encoding, Path("psql"))
     with psycopg.connect(server, autocommit=True) as admin:
         admin.execute("select pg_drop_replication_slot(slot_name) from pg_replication_slots where not active")
     normaliser = Normaliser(case=case, pipeline=case)
     folder = CASES / case if encoding == "debezium" else CASES / case / "readable"
     theirs = expected_records(folder if (folder / "expected.jsonl").exists() else CASES / case)
-    return list(differences(case, encoding, theirs, [normaliser.record(wire) for wire in wires]))
+    return list(golden_differences(encoding, theirs, [normaliser.record(wire) for wire in wires], facts))
 
 
 @pytest.mark.parametrize("case", PG15)
 @pytest.mark.parametrize("encoding", ["readable", "debezium"])
 def test_a_case_equals_debezium_but_for_what_a_rule_explains(case: str, encoding: str, server: str) -> None:
     every = found(case, encoding, server)
-    assert [str(d) for d in every if len(explained_by(d)) != 1] == []
-    used = Counter(name for d in every for name in explained_by(d))
-    assert set(used) == {rule.name for rule in OWN_RULES}
-
-
-def test_each_rule_here_is_one_of_the_manuals() -> None:
-    assert {rule.name for rule in OWN_RULES} <= {rule.name for rule in RULES} | {"D22", "D24"}
+    assert [str(d) for d in every if len(explained_by(RULES, d)) != 1] == []
+    assert {name for d in every for name in explained_by(RULES, d)} == EXPLAINING

@@ -27,8 +27,15 @@ def cached(url: str, prefix: str, table: str) -> dict[str, Any]:
         return found
 
 
-def test_h38_the_same_sinks_keep_a_store_true_from_debeziums_topics(
-    pipeline: Pipeline, redis_url: str, run_cdc: RunCdc, spawn: Spawn, tmp_path: Path
+def test_h38_the_same_sinks_keep_stores_true_from_debeziums_topics(
+    pipeline: Pipeline,
+    redis_url: str,
+    opensearch: str,
+    index_prefix: str,
+    warehouse: Path,
+    run_cdc: RunCdc,
+    spawn: Spawn,
+    tmp_path: Path,
 ) -> None:
     big = "x" * 5000
     pipeline.run(
@@ -40,11 +47,13 @@ def test_h38_the_same_sinks_keep_a_store_true_from_debeziums_topics(
     settings = pipeline.toml(
         tmp_path,
         sinks__cache={"kind": "redis", "url": redis_url},
+        sinks__search={"kind": "opensearch", "url": opensearch, "prefix": index_prefix},
+        sinks__warehouse={"kind": "delta", "path": str(warehouse)},
         spark={"master": "local[1]", "checkpoint": str(tmp_path / "checkpoints"), "http_address": ""},
     )
     deployed = run_cdc("--config", settings, "connect", "deploy")
     assert deployed.returncode == 0, deployed.stderr
-    sink = spawn("cdc", "--config", settings, "sink", "cache")
+    sink = spawn("cdc", "--config", settings, "sink")
     name = pipeline.settings().name
 
     def filled() -> bool:
@@ -75,10 +84,16 @@ def test_h38_the_same_sinks_keep_a_store_true_from_debeziums_topics(
     wait_until(equal, SINK_S, lambda: sink.stderr)
     assert cached(redis_url, name, "public.a")["7"]["v"] == big
 
-    # The store knows the LSN that it shows, so that it can be compared and waited for.
-    verified = run_cdc("--config", settings, "verify", "cache", "--json", timeout_s=SINK_S)
-    assert verified.returncode == 0, verified.stdout + verified.stderr
-    assert orjson.loads(verified.stdout)
+    # Each store knows the LSN that it shows, so that every row can be compared at a fence, and waited for.
+    verified = run_cdc("--config", settings, "verify", "--timeout", "150", "--json", timeout_s=2 * SINK_S)
+    assert verified.returncode == 0, verified.stdout + verified.stderr + sink.stderr[-3000:]
+    report = orjson.loads(verified.stdout)
+    assert (report["differences"], report["undecided"]) == (0, 0)
+    assert {(t["sink"], t["table"], t["source_rows"]) for t in report["tables"]} == {
+        (name, table, rows)
+        for name in ("cache", "search", "warehouse")
+        for table, rows in (("public.a", 49), ("public.b", 1))
+    }
     token = pipeline.session.execute("select pg_current_wal_insert_lsn()::text").fetchone()
     assert token is not None
     waited = run_cdc("--config", settings, "wait", "cache", token[0], timeout_s=SINK_S)

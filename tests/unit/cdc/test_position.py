@@ -70,20 +70,22 @@ def test_what_is_no_lsn_is_refused(text: str) -> None:
         Lsn.parse(text)
 
 
-@given(aligned_lsns, st.integers(5, 1000).map(lambda n: n * 8), st.integers(1, 1000))
-def test_h91_debeziums_event_lies_above_the_commit_before_it_and_below_its_own(
-    before: int, distance: int, seq: int
+@given(aligned_lsns, st.integers(5, 1000), st.integers(0, 1000), st.integers(1, 1000))
+def test_h91_debeziums_event_lies_above_the_commit_before_it_and_not_above_its_own(
+    before: int, size: int, distance: int, seq: int
 ) -> None:
-    """``distance``: a commit record alone takes 34 bytes, so the next one begins at least 40 later."""
-    own = before + distance
+    """``size``: a commit record alone takes 34 bytes; ``distance``: the next may begin where it ends."""
+    end = before + size * 8
     ascending = [
         Position(1, before, SNAPSHOT_SEQ),
         Position(1, before, seq),
         Position(1, before, CHUNK_SEQ),
-        Position(1, before + 1, 0),
-        Position(1, own, seq),
+        Position(1, end - 8, CHUNK_SEQ),
+        Position(1, end - 1, 0),
+        Position(1, end + distance * 8, seq),
     ]
     assert sorted(ascending) == ascending
     versions = [position.document_version() for position in ascending]
-    assert sorted(set(versions)) == versions
-    assert [position.streamed for position in ascending] == [False, True, False, True, True]
+    assert sorted(versions) == versions
+    assert sorted(set(versions[:-1])) == versions[:-1]
+    assert [position.streamed for position in ascending] == [False, True, False, False, True, True]

@@ -1,0 +1,74 @@
+"""Capture up to a mark and no further: the log then holds every change below one LSN, and none above it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from cdc.advance import Advance
+from cdc.capture import Session
+from cdc.clock import Clock
+from cdc.errors import LogError
+from cdc.progress import PROGRESS_KEY, Progress
+
+_READ_S = 0.1
+_ACKED_S = 0.05
+_PATIENCE_S = 60.0
+
+
+def capture_up_to(session: Session, mark: int, clock: Clock, watch: Callable[[int], None] = lambda _: None) -> int:
+    """Write every transaction up to the first that ends beyond ``mark``, and acknowledge it; its end.
+
+    A transaction that follows is not begun, so that another writer can go on right there. ``watch`` is told how
+    far it is. Closes the session. Raises what the session raises, LogError when the broker takes too long.
+    """
+    stream, assembler = session.stream, session.assembler
+    advance = Advance(session.position, clock.monotonic())
+    works = False
+    try:
+        boundary = 0
+        while boundary <= mark:
+            frames, _ = stream.read(_READ_S)
+            for frame in frames:
+                # One by one: what stands behind the boundary in the same batch must not be written.
+                for commit in assembler.feed([frame], clock.now_ns()):
+                    boundary = commit.end_lsn
+                if boundary > mark:
+                    break
+            if session.batch:
+                session.log.produce(session.batch)
+                session.batch.clear()
+            advance.commit(boundary, session.log.newest, 0)
+            advance.acked(session.log.acked())
+            watch(boundary)
+        _until(lambda: _held(session, advance, boundary), clock)
+        _write_progress(session, advance, clock)
+        _until(lambda: _held(session, advance, boundary) and advance.position >= boundary, clock)
+        stream.acknowledge(boundary)
+        works = True
+        return boundary
+    finally:
+        # In order: closing says the last acknowledgement to the source.
+        stream.close()
+        session.close(works)
+
+
+def _held(session: Session, advance: Advance, boundary: int) -> bool:
+    advance.acked(session.log.acked(_ACKED_S))
+    return advance.held >= boundary
+
+
+def _write_progress(session: Session, advance: Advance, clock: Clock) -> None:
+    offsets = {topic: parts for topic, parts in session.log.offsets().items() if topic != session.progress_topic}
+    value = Progress(epoch=session.epoch, lsn=advance.held, offsets=offsets, ahead={}).to_json()
+    group = session.log.produce([(session.progress_lane, PROGRESS_KEY, value, [])])
+    advance.writing(group, len(value), clock.monotonic())
+
+
+def _until(reached: Callable[[], bool], clock: Clock) -> None:
+    until_s = clock.monotonic() + _PATIENCE_S
+    while not reached():
+        if clock.monotonic() > until_s:
+            raise LogError(
+                f"the broker did not take everything within {_PATIENCE_S:g} s",
+                hint="nothing is lost: run the command again",
+            )

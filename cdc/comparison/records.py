@@ -1,0 +1,72 @@
+"""One record of either side, parsed without loss, and what is known of its table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cdc.comparison.lossless import Json, Object
+from cdc.schema import Column, Identity, TableSchema
+
+Headers = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFacts:
+    """What explains a difference in a table's records. ``schemas``: every version of the shape, oldest first.
+
+    ``defaults``: columns that have one. ``primary_key``: its columns, empty without one. ``leaf``: the table is a
+    partition, whose rows come under its root's name.
+    """
+
+    schemas: Sequence[TableSchema] = ()
+    defaults: frozenset[str] = frozenset()
+    primary_key: tuple[str, ...] = ()
+    leaf: bool = False
+
+    def column(self, name: str) -> Column | None:
+        """The column by its name, as the newest shape that has it says; None for one that none has."""
+        for schema in reversed(self.schemas):
+            for column in schema.columns:
+                if column.name == name:
+                    return column
+        return None
+
+    @property
+    def identity_index(self) -> bool:
+        """Whether the key is an index's and not the primary key's, although there is one."""
+        return any(s.identity is Identity.INDEX for s in self.schemas) and bool(self.primary_key)
+
+    @property
+    def deferrable_key(self) -> bool:
+        return any(schema.deferrable_key for schema in self.schemas)
+
+
+NO_FACTS = TableFacts()
+Facts = Mapping[str, TableFacts]
+"""table (``schema.name``) -> its facts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One record; ``op`` is None for a tombstone. ``place``: partition and offset, for order and reports."""
+
+    table: str
+    key: Json
+    value: Json
+    headers: Headers
+    place: tuple[int, int] = field(default=(0, 0))
+
+    @property
+    def op(self) -> str | None:
+        found = self.value.get("op") if isinstance(self.value, Object) else None
+        return found if isinstance(found, str) else None
+
+    @property
+    def source(self) -> Object | None:
+        found = self.value.get("source") if isinstance(self.value, Object) else None
+        return found if isinstance(found, Object) else None
+
+    @property
+    def snapshot(self) -> bool:
+        return self.op == "r"

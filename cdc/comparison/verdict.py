@@ -1,0 +1,122 @@
+"""What a comparison found, table by table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cdc.comparison.differences import Difference, Rule, differences, explained_by
+from cdc.comparison.pairing import Told, out_of_order, paired
+from cdc.comparison.records import Facts, Record
+from cdc.comparison.rules import RULES
+
+_SHOWN = 20
+_ON_EVERY_RECORD = frozenset(("D14", "D15"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """One table. ``equal``: pairs that differ in nothing but headers and our fields; ``by_rule``: rule -> how many
+    differences it explains. ``unexplained``: how many no rule explains, the first of them in words."""
+
+    table: str
+    theirs: int
+    ours: int
+    equal: int
+    by_rule: Counter[str]
+    unexplained: int
+    words: tuple[str, ...] = field(default=())
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "table": self.table,
+            "debezium_records": self.theirs,
+            "native_records": self.ours,
+            "equal": self.equal,
+            "explained": dict(sorted(self.by_rule.items())),
+            "unexplained": self.unexplained,
+            "first": list(self.words),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """All tables, and between which LSNs."""
+
+    encoding: str
+    begin: int
+    end: int
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def records(self) -> int:
+        return sum(v.ours for v in self.verdicts)
+
+    @property
+    def unexplained(self) -> int:
+        return sum(v.unexplained for v in self.verdicts)
+
+    @property
+    def by_rule(self) -> Counter[str]:
+        return sum((v.by_rule for v in self.verdicts), Counter())
+
+    def reasons(self) -> Iterable[tuple[Rule, int]]:
+        """Each rule that was needed, in the manual's order."""
+        used = self.by_rule
+        return ((rule, used[rule.name]) for rule in RULES if used[rule.name])
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "encoding": self.encoding,
+            "begin_lsn": self.begin,
+            "end_lsn": self.end,
+            "records": self.records,
+            "unexplained": self.unexplained,
+            "rules": {rule.name: {"reason": rule.reason, "differences": n} for rule, n in self.reasons()},
+            "tables": [verdict.document() for verdict in self.verdicts],
+        }
+
+
+def judge(table: str, encoding: str, theirs: Sequence[Record], ours: Sequence[Record], facts: Facts) -> Verdict:
+    """Compare one table's records, both sides in the order of their partitions."""
+    pairs = list(paired(Told(theirs), Told(ours)))
+    tally = _Tally()
+    for pair in pairs:
+        tally.pair(differences(encoding, [pair], facts))
+    tally.count(out_of_order(encoding, pairs, facts))
+    return Verdict(
+        table=table,
+        theirs=len(theirs),
+        ours=len(ours),
+        equal=tally.equal,
+        by_rule=tally.by_rule,
+        unexplained=tally.unexplained,
+        words=tuple(tally.words),
+    )
+
+
+class _Tally:
+    def __init__(self) -> None:
+        self.equal = 0
+        self.unexplained = 0
+        self.by_rule: Counter[str] = Counter()
+        self.words: list[str] = []
+
+    def pair(self, found: Iterable[Difference]) -> None:
+        self.equal += self.count(found) <= _ON_EVERY_RECORD
+
+    def count(self, found: Iterable[Difference]) -> set[str]:
+        """The rules that these needed; an empty name for none."""
+        needed: set[str] = set()
+        for difference in found:
+            rule = next(iter(explained_by(RULES, difference)), "")
+            needed.add(rule)
+            if rule:
+                self.by_rule[rule] += 1
+                continue
+            self.unexplained += 1
+            if len(self.words) < _SHOWN:
+                self.words.append(str(difference))
+        return needed

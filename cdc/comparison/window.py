@@ -1,0 +1,107 @@
+"""Which records of two captures tell of the same changes: those committed between two marks in the source's log.
+
+The captures begin and end at different moments. Ours carry the LSN of their commit; Debezium's say where the
+commit before theirs ended, and carry the transaction's number, by which ours decide for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cdc.comparison.lossless import Json, Number, Object, parse, show
+from cdc.comparison.records import Record
+from cdc.position import Position
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Commits above ``begin`` and below ``end``. ``rows``: the first snapshot's rows are compared too."""
+
+    begin: int
+    end: int
+    rows: bool
+
+    def cut(self, theirs: Sequence[Record], ours: Sequence[Record]) -> tuple[list[Record], list[Record]]:
+        """Both sides of one table, cut to the window.
+
+        Rows whose key changed between the two snapshots, or right behind them, are left out: each side read
+        another state of them.
+        """
+        inside: set[str] = set()
+        outside: set[str] = set()
+        touched: set[str] = set()
+        for record in ours:
+            position = _position(record)
+            if position is None or not position.streamed:
+                continue
+            within = self.begin < position.commit_lsn < self.end
+            (inside if within else outside).add(_transaction(record))
+            if position.commit_lsn <= self.begin:
+                touched.add("" if record.op == "t" else show(record.key))
+
+        def ours_counts(record: Record) -> bool:
+            position = _position(record)
+            assert position is not None
+            if position.streamed:
+                return self.begin < position.commit_lsn < self.end
+            return self._row_counts(record, touched)
+
+        return self._theirs(theirs, inside, outside - inside, touched), [r for r in ours if ours_counts(r)]
+
+    def _theirs(
+        self, records: Sequence[Record], inside: set[str], outside: set[str], touched: set[str]
+    ) -> list[Record]:
+        kept: list[Record] = []
+        delete_counts: dict[tuple[int, str], bool] = {}
+        for record in records:
+            where = (record.place[0], show(record.key))
+            if record.source is None:
+                counts = delete_counts.get(where, False)
+            elif record.snapshot:
+                counts = self._row_counts(record, touched)
+            else:
+                transaction = _transaction(record)
+                near = transaction not in outside and self.begin <= _commit_before(record) < self.end
+                counts = transaction in inside or near
+                delete_counts[where] = counts
+            if counts:
+                kept.append(record)
+        return kept
+
+    def _row_counts(self, record: Record, touched: set[str]) -> bool:
+        return self.rows and "" not in touched and show(record.key) not in touched
+
+
+def _position(record: Record) -> Position | None:
+    text = dict(record.headers).get("pos")
+    return Position.parse(text) if text is not None else None
+
+
+def _transaction(record: Record) -> str:
+    return "" if record.source is None else show(record.source.get("txId"))
+
+
+def _commit_before(record: Record) -> int:
+    sequence = record.source.get("sequence") if record.source is not None else None
+    found = parse(sequence) if isinstance(sequence, str) else ()
+    last = found[0] if isinstance(found, tuple) and found else None
+    return int(last) if isinstance(last, str) else 0
+
+
+_CAPTURED_AT = ("ts_ms", "ts_us", "ts_ns")
+_READ_AT = (*_CAPTURED_AT, "lsn", "txId", "sequence")
+
+
+def comparable(record: Record, pipeline: str) -> Record:
+    """The record without what two captures of one change never share: when each wrote it, the pipeline's name,
+    and for a row of a snapshot where each began."""
+    value, source = record.value, record.source
+    if source is None or not isinstance(value, Object):
+        return record
+    volatile: dict[str, Json] = {name: Number("0") for name in _CAPTURED_AT}
+    of_source: dict[str, Json] = {"name": ""} if source.get("name") == pipeline else {}
+    if record.snapshot:
+        of_source |= {name: Number("0") for name in _READ_AT}
+    known = value.replaced({**volatile, "source": source.replaced(of_source)})
+    return Record(table=record.table, key=record.key, value=known, headers=record.headers, place=record.place)

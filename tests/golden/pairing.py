@@ -1,0 +1,32 @@
+"""Pair the records of a golden file with ours: no LSN is left in them, so by kind and key in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher
+
+from cdc.comparison.differences import Difference, differences
+from cdc.comparison.lossless import show
+from cdc.comparison.records import Facts, Record
+
+
+def golden_differences(
+    encoding: str, theirs: Sequence[Record], ours: Sequence[Record], facts: Facts
+) -> Iterator[Difference]:
+    """Every difference, records paired by table, key and operation in their order."""
+    return differences(encoding, _paired(theirs, ours), facts)
+
+
+def _paired(theirs: Sequence[Record], ours: Sequence[Record]) -> Iterator[tuple[Record | None, Record | None]]:
+    one, two = ([(r.table, r.op or "", show(r.key)) for r in side] for side in (theirs, ours))
+    for tag, a, b, c, d in SequenceMatcher(a=one, b=two, autojunk=False).get_opcodes():
+        left, right = theirs[a:b], ours[c:d]
+        if tag == "equal" or (tag == "replace" and _kinds(left) == _kinds(right)):
+            yield from zip(left, right, strict=True)
+        else:
+            yield from ((r, None) for r in left)
+            yield from ((None, r) for r in right)
+
+
+def _kinds(records: Sequence[Record]) -> list[tuple[str, str | None]]:
+    return [(r.table, r.op) for r in records]

@@ -1,0 +1,129 @@
+"""``cdc connect compare`` on a real Kafka Connect: golden scripts, TPC-B under load, a difference on purpose."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import orjson
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from cdc.stack.postgres import install_folder
+from connectors.kafka.admin import TopicAdmin
+from tests.conftest import RunCdc
+from tests.e2e.test_pgbench import libpq, pgbench
+from tests.golden.left_out import REFUSED_TABLES
+from tests.golden.records import CASES
+from tests.integration.debezium.conftest import Pipeline
+
+SCRIPTS = (
+    "sh_operations",
+    "sh_keys",
+    "sh_transactions",
+    "sh_numeric",
+    "sh_text",
+    "sh_datetime",
+    "sh_datetime_special",
+    "sh_arrays",
+    "sh_defaults_generated",
+    "sh_float_money",
+    "sh_toast",
+    "sh_partitions_root",
+    "sh_truncate_emitted",
+    "sh_uuid_json_interval",
+)
+COMPARE_S = 240.0
+
+
+def psql(dsn: str) -> list[str]:
+    return [str(install_folder() / "bin" / "psql"), dsn, "-X", "-q", "-v", "ON_ERROR_STOP=1"]
+
+
+def compared(run_cdc: RunCdc, settings: Path, *arguments: str, code: int = 0) -> Any:
+    done = run_cdc("--config", settings, "connect", "compare", "--json", *arguments, timeout_s=COMPARE_S)
+    assert done.returncode == code, done.stdout[-4000:] + done.stderr[-4000:]
+    return orjson.loads(done.stdout)
+
+
+def nothing_is_left(pipeline: Pipeline) -> None:
+    settings = pipeline.settings()
+    assert [t for t in TopicAdmin(settings.log).names() if t.startswith(f"{settings.name}-")] == []
+    left = pipeline.session.execute(
+        "select slot_name::text from pg_replication_slots where database = current_database()"
+        " union all select pubname::text from pg_publication"
+    ).fetchall()
+    assert left == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("encoding", ["readable", "debezium"])
+def test_golden_scripts_say_the_same_but_for_what_the_manual_explains(
+    pipeline: Pipeline, database: str, run_cdc: RunCdc, tmp_path: Path, encoding: str
+) -> None:
+    changes = []
+    for case in SCRIPTS:
+        for file in ("schema.sql", "seed.sql"):
+            subprocess.run([*psql(database), "-f", str(CASES / case / file)], check=True, capture_output=True)
+        changes += ["-f", str(CASES / case / "changes.sql")]
+    pipeline.document["source"] |= {"tables": [f"{case}.*" for case in SCRIPTS], "exclude": sorted(REFUSED_TABLES)}
+    pipeline.document["log"]["encoding"] = encoding
+    found = compared(run_cdc, pipeline.toml(tmp_path), "--snapshot", "--", *psql(database), *changes)
+    assert found["unexplained"] == 0
+    assert found["records"] > 300
+    assert {"D2", "D5", "D7", "D8", "D14", "D15", "D18"} <= set(found["rules"])
+    by_table = {table["table"]: table for table in found["tables"]}
+    assert by_table["sh_operations.ops"]["equal"] > 0 if "sh_operations.ops" in by_table else True
+    nothing_is_left(pipeline)
+
+
+@pytest.mark.slow
+def test_tpcb_under_load_says_the_same_record_by_record(
+    pipeline: Pipeline, database: str, run_cdc: RunCdc, tmp_path: Path
+) -> None:
+    subprocess.run(pgbench(database, "-i", "-q", "-s", "1"), env=libpq(database), check=True, capture_output=True)
+    pipeline.run("alter table pgbench_history add column id bigint generated always as identity primary key")
+    pipeline.document["source"]["tables"] = ["public.pgbench_*"]
+    place = conninfo_to_dict(database)
+    load = [
+        *pgbench(database, "-n", "-c", "4", "-j", "2", "-t", "250", "-h", str(place["host"]), "-p", str(place["port"]))
+    ]
+    load[1:1] = ["-U", str(place.get("user") or "postgres")]
+    found = compared(run_cdc, pipeline.toml(tmp_path), "--", *load)
+    assert found["unexplained"] == 0
+    assert {t["table"]: (t["debezium_records"], t["native_records"]) for t in found["tables"]} == {
+        f"public.pgbench_{name}": (1000, 1000) for name in ("accounts", "branches", "history", "tellers")
+    }
+    assert set(found["rules"]) <= {"D14", "D15"}
+    assert all(table["equal"] == 1000 for table in found["tables"])
+    nothing_is_left(pipeline)
+
+
+def test_a_difference_that_no_rule_explains_ends_with_1(
+    pipeline: Pipeline, database: str, run_cdc: RunCdc, tmp_path: Path
+) -> None:
+    pipeline.run("insert into a select i, 's' || i, i from generate_series(1, 3) i")
+    pipeline.document["debezium"]["options"]["column.mask.with.3.chars"] = "public.a.v"
+    statements = "update a set v = 'changed' where id = 1; delete from a where id = 2"
+    found = compared(run_cdc, pipeline.toml(tmp_path), "--", *psql(database), "-c", statements, code=1)
+    (table,) = (table for table in found["tables"] if table["table"] == "public.a")
+    assert table["unexplained"] == 1
+    assert 'value.after.v: Debezium "***" | ours "changed"' in table["first"][0]
+    assert (table["debezium_records"], table["native_records"]) == (3, 3)
+    nothing_is_left(pipeline)
+
+
+def test_a_comparison_of_nothing_proves_nothing(
+    pipeline: Pipeline, database: str, run_cdc: RunCdc, tmp_path: Path
+) -> None:
+    done = run_cdc("--config", pipeline.toml(tmp_path), "connect", "compare", "--for", "0", timeout_s=COMPARE_S)
+    assert done.returncode == 1, done.stderr
+    assert "nothing was compared" in done.stderr
+    with psycopg.connect(database) as session:
+        assert session.execute(
+            "select count(*) from pg_replication_slots where database = current_database()"
+        ).fetchone() == (0,)
+    assert shlex.split(done.stdout)

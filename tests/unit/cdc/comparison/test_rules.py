@@ -1,0 +1,154 @@
+"""Each rule explains its difference and nothing beside it; a wrong value of ours stays unexplained."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from pathlib import Path
+
+import pytest
+
+from cdc.comparison.differences import differences, explained_by
+from cdc.comparison.lossless import parse
+from cdc.comparison.records import Record, TableFacts
+from cdc.comparison.rules import RULES
+from cdc.schema import Column, Identity, TableSchema
+from cdc.topic import TableName
+
+LONG = "x" * 200
+
+
+def column(name: str, kind: str, **more: object) -> Column:
+    made: dict[str, object] = {"name": name, "attnum": 1, "type": kind, "type_oid": 25, "kind": kind, **more}
+    return Column(**made)  # type: ignore[arg-type]
+
+
+COLUMNS = (
+    column("id", "int4", nullable=False, key_position=1),
+    column("t", "text"),
+    column("nn", "text", nullable=False),
+    column("num", "numeric"),
+    column("neg", "numeric", typmod=(4 << 16 | (-2 & 0x7FF)) + 4),
+    column("nm", "name"),
+    column("ts", "timestamp"),
+    column("tm", "time"),
+    column("f", "float8"),
+    column("r", "float4"),
+    column("o", "other"),
+    column("a", "int4", array=True),
+    column("ti", "time", array=True),
+    column("h", "hstore"),
+    column("g", "int4", generated=True),
+)
+
+
+def facts(*, identity: Identity = Identity.DEFAULT, deferrable_key: bool = False, leaf: bool = False) -> TableFacts:
+    schema = TableSchema(
+        table=TableName("public", "t"),
+        topic="t",
+        version=1,
+        oid=1,
+        encoding="readable",
+        identity=identity,
+        deferrable_key=deferrable_key,
+        columns=COLUMNS,
+    )
+    return TableFacts(schemas=(schema,), defaults=frozenset(("t",)), primary_key=("id",), leaf=leaf)
+
+
+def record(value: str | None, *, op: str = "c", key: str = '{"id":1}', side: str = "after") -> Record:
+    body = None
+    if value is not None:
+        body = parse(f'{{"{side}":{value},"source":{{"snapshot":"{"true" if op == "r" else "false"}"}},"op":"{op}"}}')
+    return Record(table="public.t", key=parse(key), value=body, headers=())
+
+
+def names(theirs: Record | None, ours: Record | None, known: TableFacts | None = None) -> list[list[str]]:
+    found = differences("readable", [(theirs, ours)], {"public.t": known or facts()})
+    return [explained_by(RULES, d) for d in found]
+
+
+@pytest.mark.parametrize(
+    ("rule", "theirs", "ours", "op", "side"),
+    [
+        ("D1", '{"t":"default"}', '{"t":null}', "c", "after"),
+        ("D2", "{}", '{"o":"(1,2)"}', "c", "after"),
+        ("D2", f'{{"o":"{b64encode(b"(1,2)").decode()}"}}', '{"o":"(1,2)"}', "c", "after"),
+        ("D3", '{"nn":""}', '{"nn":null}', "d", "before"),
+        ("D4", '{"num":"NAN"}', '{"num":"NaN"}', "c", "after"),
+        ("D5", '{"nm":null}', '{"nm":"n"}', "c", "after"),
+        ("D6", '{"ts":"+292278994-08-17Z"}', '{"ts":"infinity"}', "c", "after"),
+        ("D6", '{"ts":"-0043-03-13T00:00:00Z"}', '{"ts":"-0043-03-15T00:00:00Z"}', "r", "after"),
+        ("D7", '{"ti":["10:00:00Z"]}', '{"ti":["10:00:00.123456Z"]}', "c", "after"),
+        ("D7", '{"a":[1]}', '{"a":[1,null]}', "c", "after"),
+        ("D8", '{"neg":"' + "9" * 300 + '"}', '{"neg":"1200"}', "c", "after"),
+        ("D12", "{}", '{"g":1}', "r", "after"),
+        ("D18", '{"t":"__debezium_unavailable_value"}', '{"t":"whole"}', "u", "after"),
+        ("D18", '{"num":null}', '{"num":"' + "1" * 200 + '"}', "u", "after"),
+        ("D19", '{"tm":"00:00:00Z"}', '{"tm":"24:00:00Z"}', "c", "after"),
+        ("D21", '{"f":1.0E10}', '{"f":10000000000}', "c", "after"),
+        ("D21", '{"r":3.4028235E38}', '{"r":3.4028234e+38}', "c", "after"),
+        ("D22", '{"h":"{\\"b\\":\\"1\\",\\"a\\":null}"}', '{"h":"{\\"a\\":null,\\"b\\":\\"1\\"}"}', "c", "after"),
+    ],
+)
+def test_a_difference_on_purpose_has_one_rule(rule: str, theirs: str, ours: str, op: str, side: str) -> None:
+    assert names(record(theirs, op=op, side=side), record(ours, op=op, side=side)) == [[rule]]
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "op"),
+    [
+        ('{"t":"a"}', '{"t":"b"}', "c"),
+        ('{"nn":"a"}', '{"nn":null}', "c"),
+        ('{"num":"1"}', '{"num":null}', "u"),
+        ('{"num":"1.0"}', '{"num":"NaN"}', "c"),
+        ('{"nm":"a"}', '{"nm":"b"}', "c"),
+        ('{"ts":"2020-01-01T00:00:00Z"}', '{"ts":"2020-01-02T00:00:00Z"}', "r"),
+        ('{"ts":"-0043-03-13T00:00:00Z"}', '{"ts":"-0043-03-15T00:00:00Z"}', "c"),
+        ('{"a":[1]}', '{"a":[2]}', "c"),
+        ('{"f":1.5}', '{"f":1.25}', "c"),
+        ('{"f":0.0}', '{"f":-0.0}', "c"),
+        ('{"num":null}', '{"num":"1"}', "u"),
+        ('{"t":"x"}', "{}", "c"),
+        ('{"o":"KDEsMik="}', '{"o":"(1,3)"}', "c"),
+        ('{"h":"{\\"a\\":\\"1\\"}"}', '{"h":"{\\"a\\":\\"2\\"}"}', "c"),
+        ('{"id":1,"t":"x"}', '{"t":"x","id":1}', "c"),
+    ],
+)
+def test_a_wrong_value_is_explained_by_none(theirs: str, ours: str, op: str) -> None:
+    assert names(record(theirs, op=op), record(ours, op=op)) == [[]]
+
+
+def test_a_record_that_one_side_lacks_is_explained_by_its_table_alone() -> None:
+    row = record("{}", op="d", side="before")
+    assert names(row, None) == [[]]
+    assert names(None, row) == [[]]
+    assert names(None, row, facts(deferrable_key=True)) == [["D20"]]
+    assert names(row, None, facts(leaf=True)) == [["D13"]]
+    assert names(row, None, facts(identity=Identity.INDEX)) == [["D9"]]
+    assert names(None, record("null", op="t")) == [["D23"]]
+    assert names(record("null", op="t"), None) == [[]]
+
+
+def test_headers_and_fields_of_our_own_are_named() -> None:
+    def with_headers(*pairs: tuple[str, str]) -> Record:
+        return Record(table="public.t", key=parse('{"id":1}'), value=None, headers=pairs)
+
+    theirs = with_headers(("__debezium.context.taskId", "0"), ("__debezium.newkey", '{"id":"a\nb"}'))
+    ours = with_headers(("pos", "0"), ("op", "d"), ("ver", "1"), ("__debezium.newkey", '{"id":"a\\nb"}'))
+    assert set(map(tuple, names(theirs, ours))) == {("D14",)}
+    assert names(with_headers(("__debezium.newkey", '{"id":1}')), with_headers()) == [[]]
+    assert names(with_headers(), with_headers(("surprise", "1"))) == [[]]
+    source = '{"version":"3.7.0.Final","lsn":1}'
+    own = '{"version":"0.1.0","lsn":1,"epoch":1,"commit_lsn":2,"tx_seq":1}'
+    one, two = (
+        Record(table="public.t", key=None, value=parse(f'{{"source":{text},"op":"c"}}'), headers=())
+        for text in (source, own)
+    )
+    assert names(one, two) == [["D15"]] * 4
+
+
+def test_every_rule_is_one_of_the_manuals() -> None:
+    manual = Path(__file__).parents[4] / "connectors" / "debezium" / "README.md"
+    listed = re.findall(r"^\| (D\d+) \|", manual.read_text(encoding="utf-8"), re.MULTILINE)
+    assert {rule.name for rule in RULES} <= set(listed)
