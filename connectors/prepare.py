@@ -41,18 +41,24 @@ class Prepared:
     tables: dict[TableName, str]
 
 
-def check_ready(conn: Connection, settings: Settings, slot: SlotState | None) -> None:
+def check_ready(conn: Connection, settings: Settings, slot: SlotState | None, *, handing_over: bool = False) -> None:
     """Raise the first finding that would stop capture, as ``cdc check`` words it.
 
-    The publication is left out, because it is about to be made or mended.
+    The publication is left out, because it is about to be made or mended; the slot too while another reader still
+    has it and is to hand it over.
     """
+    left_out = {"publication", "slot"} if handing_over else {"publication"}
     for finding in check_source(read_source(conn, settings), settings, slot):
-        if finding.level is Level.FAIL and finding.check != "publication":
+        if finding.level is Level.FAIL and finding.check not in left_out:
             raise CdcError(finding.message, hint=finding.fix, exit=finding.exit)
 
 
-def prepare(conn: Connection, settings: Settings, admin: TopicAdmin, state: CompactedTopic) -> Prepared:
+def prepare(
+    conn: Connection, settings: Settings, admin: TopicAdmin, state: CompactedTopic, *, handing_over: bool = False
+) -> Prepared:
     """Make or check publication, topics and shapes, then note the topics in ``<name>.state``.
+
+    ``handing_over``: another reader has the slot and passes it on; the publication then has to be complete.
 
     Nothing is made while a check of the source fails: one table without a key in a publication makes its
     updates fail in the application (H42). Raises ConfigError, SlotError or TopicError with what to do.
@@ -61,7 +67,7 @@ def prepare(conn: Connection, settings: Settings, admin: TopicAdmin, state: Comp
     present = admin.describe([spec.topic for spec in own])
     held = state.read() if own[0].topic in present else {}
     known, slot = TopicsState.find(held), SlotState.find(held)
-    check_ready(conn, settings, slot)
+    check_ready(conn, settings, slot, handing_over=handing_over)
     tables = resolve_tables(conn, settings)
     if known is not None and known.encoding != settings.log.encoding:
         raise ConfigError(
@@ -71,7 +77,9 @@ def prepare(conn: Connection, settings: Settings, admin: TopicAdmin, state: Comp
     if slot is not None:
         taken = known.tables if known is not None else {}
         refuse_filled(conn, [table for table in tables if str(table.table) not in taken])
-    publication_made = ensure_publication(conn, settings.publication, tables, slot_exists=slot is not None)
+    publication_made = ensure_publication(
+        conn, settings.publication, tables, slot_exists=slot is not None or handing_over
+    )
     specs = _specs(settings, own, tables, known)
     made = _topics(admin, specs, known)
     _shapes(conn, settings, tables, new_key=slot is None)

@@ -101,6 +101,9 @@ def comparable(record: Record, pipeline: str) -> Record:
         return record
     volatile: dict[str, Json] = {name: Number("0") for name in _CAPTURED_AT}
     of_source: dict[str, Json] = {"name": ""} if source.get("name") == pipeline else {}
+    if source.get("snapshot") is None:
+        # Its default, "false", is written as null where NULLs are not replaced by defaults.
+        source = Object(tuple((n, "false" if n == "snapshot" else v) for n, v in source.members))
     if record.snapshot:
         of_source |= {name: Number("0") for name in _READ_AT}
     known = value.replaced({**volatile, "source": source.replaced(of_source)})

@@ -261,7 +261,7 @@ class Handover:
                 f"[debezium.options] {', '.join(shaping)}: these change keys, topics or the slot",
                 hint="both must write the same; take them out, cdc connect deploy, then hand over",
             )
-        prepare_pipeline(self._native)
+        prepare_pipeline(self._native, handing_over=True)
         held = self._state.read()
         topics = TopicsState.find(held)
         assert topics is not None

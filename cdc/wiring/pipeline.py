@@ -17,14 +17,15 @@ if TYPE_CHECKING:
     from connectors.prepare import Prepared
 
 
-def prepare_pipeline(settings: Settings) -> Prepared:
+def prepare_pipeline(settings: Settings, *, handing_over: bool = False) -> Prepared:
     """Make or check publication, topics and shapes; see :func:`connectors.prepare.prepare`."""
     from connectors.kafka.admin import TopicAdmin
     from connectors.prepare import prepare
 
     with closing(open_source(settings, application_name="cdc init")) as connection:
         require_broker(settings)
-        return prepare(connection, settings, TopicAdmin(settings.log), open_state(settings))
+        admin = TopicAdmin(settings.log)
+        return prepare(connection, settings, admin, open_state(settings), handing_over=handing_over)
 
 
 def drop_pipeline(settings: Settings, *, topics: bool) -> Iterator[str]:

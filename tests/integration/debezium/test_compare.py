@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -45,8 +44,10 @@ def psql(dsn: str) -> list[str]:
 
 def compared(run_cdc: RunCdc, settings: Path, *arguments: str, code: int = 0) -> Any:
     done = run_cdc("--config", settings, "connect", "compare", "--json", *arguments, timeout_s=COMPARE_S)
-    assert done.returncode == code, done.stdout[-4000:] + done.stderr[-4000:]
-    return orjson.loads(done.stdout)
+    assert done.stdout, done.stderr
+    found = orjson.loads(done.stdout)
+    assert done.returncode == code, "\n".join(words for table in found["tables"] for words in table["first"])
+    return found
 
 
 def nothing_is_left(pipeline: Pipeline) -> None:
@@ -75,8 +76,8 @@ def test_golden_scripts_say_the_same_but_for_what_the_manual_explains(
     assert found["unexplained"] == 0
     assert found["records"] > 300
     assert {"D2", "D5", "D7", "D8", "D14", "D15", "D18"} <= set(found["rules"])
-    by_table = {table["table"]: table for table in found["tables"]}
-    assert by_table["sh_operations.ops"]["equal"] > 0 if "sh_operations.ops" in by_table else True
+    # Most records of ordinary types are equal in all but headers and our own fields.
+    assert sum(table["equal"] for table in found["tables"]) > found["records"] / 2
     nothing_is_left(pipeline)
 
 
@@ -126,4 +127,3 @@ def test_a_comparison_of_nothing_proves_nothing(
         assert session.execute(
             "select count(*) from pg_replication_slots where database = current_database()"
         ).fetchone() == (0,)
-    assert shlex.split(done.stdout)

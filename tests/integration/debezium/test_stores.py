@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import pytest
 import redis
 
 from tests.conftest import RunCdc, Spawn
@@ -27,16 +28,21 @@ def cached(url: str, prefix: str, table: str) -> dict[str, Any]:
         return found
 
 
+@pytest.fixture
+def stores(redis_url: str, opensearch: str, index_prefix: str, warehouse: Path) -> dict[str, dict[str, str]]:
+    """Sections of three stores of one's own."""
+    return {
+        "sinks__cache": {"kind": "redis", "url": redis_url},
+        "sinks__search": {"kind": "opensearch", "url": opensearch, "prefix": index_prefix},
+        "sinks__warehouse": {"kind": "delta", "path": str(warehouse)},
+    }
+
+
+@pytest.mark.slow
 def test_h38_the_same_sinks_keep_stores_true_from_debeziums_topics(
-    pipeline: Pipeline,
-    redis_url: str,
-    opensearch: str,
-    index_prefix: str,
-    warehouse: Path,
-    run_cdc: RunCdc,
-    spawn: Spawn,
-    tmp_path: Path,
+    pipeline: Pipeline, stores: dict[str, dict[str, str]], run_cdc: RunCdc, spawn: Spawn, tmp_path: Path
 ) -> None:
+    redis_url = stores["sinks__cache"]["url"]
     big = "x" * 5000
     pipeline.run(
         "alter table a alter v set storage external",
@@ -46,9 +52,7 @@ def test_h38_the_same_sinks_keep_stores_true_from_debeziums_topics(
     )
     settings = pipeline.toml(
         tmp_path,
-        sinks__cache={"kind": "redis", "url": redis_url},
-        sinks__search={"kind": "opensearch", "url": opensearch, "prefix": index_prefix},
-        sinks__warehouse={"kind": "delta", "path": str(warehouse)},
+        **stores,
         spark={"master": "local[1]", "checkpoint": str(tmp_path / "checkpoints"), "http_address": ""},
     )
     deployed = run_cdc("--config", settings, "connect", "deploy")

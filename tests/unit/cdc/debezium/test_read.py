@@ -85,7 +85,7 @@ def test_h91_rows_of_later_snapshots_lie_above_all_before_and_below_all_after() 
         assert isinstance(found, Change)
         last_commit = orjson.loads(source["sequence"])[0]
         if found.op == "r" and last_commit is not None:
-            assert found.pos == Position(1, int(last_commit), CHUNK_SEQ)
+            assert found.pos == Position(1, int(last_commit) - 8, CHUNK_SEQ)
     assert {c.pos.tx_seq for c in changes(records) if c.op == "r"} == {0, CHUNK_SEQ}
 
 
