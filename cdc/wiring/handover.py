@@ -89,6 +89,7 @@ class Handover:
     def _to_native(self, known: WriterState | None) -> WriterState:
         if known is None or known.settled:
             self._require_debezium_complete()
+            self._publish_everything()
             self._check()
             known = self._note(WriterState(writer="native", step="begun"))
             crash_point("handover_begun")
@@ -118,6 +119,14 @@ class Handover:
                 "Debezium's snapshot is not complete, or it has not stored an offset yet",
                 hint="cdc connect status shows its offsets; they are stored every offset.flush.interval.ms",
             )
+
+    def _publish_everything(self) -> None:
+        """Debezium makes a publication without TRUNCATE; with it, it passes them over as before."""
+        from connectors.postgres.publication import publish_everything
+
+        with closing(open_source(self._native, application_name="cdc handover")) as session:
+            if publish_everything(session, self._native.publication):
+                self._say(f"the publication {self._native.publication} sends TRUNCATE too, from now on")
 
     def _stop_debezium(self) -> None:
         from connectors.debezium.client import MissingConnector

@@ -58,6 +58,15 @@ def ensure_publication(conn: Connection, name: str, tables: Sequence[CapturedTab
     return False
 
 
+def publish_everything(conn: Connection, name: str) -> bool:
+    """Let the publication send every operation, TRUNCATE too; True when it did not. ConfigError when it is not ours."""
+    found = read_publication(conn, name)
+    if found is None or found.operations == {"insert", "update", "delete", "truncate"}:
+        return False
+    _change(conn, "every_operation", name)
+    return True
+
+
 def refuse_filled(conn: Connection, tables: Sequence[CapturedTable]) -> None:
     """ConfigError when one of these tables, which come after the slot, has rows: no event tells of them (H73)."""
     template = sql.SQL(load(__package__, _SQL)["has_rows"])
