@@ -308,7 +308,8 @@ def _work(trial: Trial, clock: Clock, native: _Capture) -> None:
             clock.sleep(min(1.0, max(0.0, until_s - clock.monotonic())))
         return
     try:
-        done = subprocess.run(list(trial.command), check=False)
+        # What it prints is talk here: our own stdout holds the result alone.
+        done = subprocess.run(list(trial.command), check=False, stdout=2)
     except OSError as error:
         raise UsageError(f"{trial.command[0]} cannot be run: {error.strerror}") from None
     if done.returncode != 0:
