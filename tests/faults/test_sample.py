@@ -41,9 +41,11 @@ def lab(stack: Stack, tmp_path: Path) -> Lab:
     )
 
 
-def test_every_crash_point_is_one_that_the_laboratory_dies_at() -> None:
-    assert points.declared() == points.visited()
+def test_every_crash_point_is_one_that_the_laboratory_or_a_test_dies_at() -> None:
+    assert points.visited() <= points.declared()
     assert len(points.visited()) >= 40
+    tests = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parents[1].rglob("test_*.py"))
+    assert [point for point in sorted(points.declared() - points.visited()) if point not in tests] == []
 
 
 @pytest.mark.slow
