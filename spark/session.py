@@ -25,7 +25,8 @@ ERR_FILE = "spark.err"
 """What the JVM prints by itself; empty on a good day."""
 
 _JVM_END_S = 20.0
-_LOCAL_JVM = "-XX:+UseSerialGC -Xss8m"
+# The JVM only keeps time and passes Arrow on: what its second compiler would win, compiling costs twice over.
+_LOCAL_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss8m"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +34,7 @@ class SessionSpec:
     """What a session is started with.
 
     ``jars``: Spark's Kafka source and what it needs. ``java_home``: whose ``bin/java`` runs the driver; the
-    environment's unless set. ``log_folder``: where Spark's own log goes. ``partitions``: topic partitions that
-    all queries read, for the size of the consumer cache. ``conf``: the user's own, over ours.
+    environment's unless set. ``log_folder``: where Spark's own log goes. ``conf``: the user's own, over ours.
     """
 
     name: str
@@ -43,7 +43,6 @@ class SessionSpec:
     log_folder: Path
     jars: tuple[Path, ...] = ()
     java_home: Path | None = None
-    partitions: int = 64
     conf: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -65,8 +64,6 @@ def configuration(spec: SessionSpec, log4j: Path) -> dict[str, str]:
         **_LASTING,
         # A backlog's batch may be larger than Spark's 1 GB, for ever; what is too large here gets smaller (README).
         "spark.driver.maxResultSize": "0",
-        # One consumer per query and topic partition; a cache that is too small makes each batch connect anew.
-        "spark.kafka.consumer.cache.capacity": str(min(4096, max(64, 2 * spec.partitions))),
     }
     if spec.local:
         conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}

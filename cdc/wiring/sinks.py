@@ -111,7 +111,7 @@ def build_sinks(settings: Settings, names: Sequence[str] = ()) -> SinkApplicatio
         raise ConfigError("the settings name no sink", hint="add a [sinks.NAME] section; cdc config example has four")
     specs = {name: spec_of(name, settings, parallel=settings.sinks[name].kind in PARALLEL_KINDS) for name in chosen}
     spark = settings.spark
-    session = session_of(settings, chosen)
+    session = session_of(settings)
     client = {name: value for name, value in client_config(settings.log).items() if name != "logger"}
     application = SinkApplication(
         session=session,
@@ -134,12 +134,10 @@ def build_sinks(settings: Settings, names: Sequence[str] = ()) -> SinkApplicatio
     return reading_debezium(application, settings) if may_hold_debezium(settings) else application
 
 
-def session_of(settings: Settings, sinks: Sequence[str]) -> SessionSpec:
+def session_of(settings: Settings) -> SessionSpec:
     """Spark's own settings, with the project's jars and Java unless ``spark-submit`` brought others."""
     from spark.session import SessionSpec, submitted
 
-    state = TopicsState.find(open_state(settings).read())
-    partitions = sum(topic["partitions"] for topic in state.topics.values()) if state is not None else 0
     spark = settings.spark
     own = not submitted()
     return SessionSpec(
@@ -149,7 +147,6 @@ def session_of(settings: Settings, sinks: Sequence[str]) -> SessionSpec:
         log_folder=_log_folder(spark.checkpoint),
         jars=_jars() if own else (),
         java_home=_java_home() if own else None,
-        partitions=partitions * len(sinks),
         conf=spark.conf,
     )
 
