@@ -216,7 +216,7 @@ class SparkSettings(_Model):
     checkpoint: str = Field("checkpoints", description="folder; one checkpoint per sink below it")
     driver_memory: str = Field("1g", description="heap of the driver")
     fan_out: bool = Field(False, description="one query for all sinks: fresher, less isolated")
-    max_offsets_per_trigger: int = Field(500_000, ge=1, description="records of one batch at most")
+    max_offsets_per_trigger: int = Field(1_000_000, ge=1, description="records of one batch at most")
     driver_batch_rows: int = Field(20_000, ge=0, description="batches up to this size are applied in the driver")
     http_address: str = Field("127.0.0.1:9465", description="metrics of the sinks; empty for none")
     conf: dict[str, str] = Field(default_factory=dict, description="more Spark settings")

@@ -29,7 +29,7 @@ from spark.metrics import Metrics
 from spark.patience import Halted, mendable
 from spark.source import KafkaInput, kafka_frame, records_of
 from spark.store import Store, StoreMoved
-from spark.tasks import Mode, Report, Task, run_on_executors
+from spark.tasks import Mode, Report, Task, run_on_executors, warm_up
 from spark.watermark import Claim
 
 log = logging.getLogger(__name__)
@@ -40,6 +40,8 @@ _BATCH_END_S = 120.0
 _FIRST_REST_S, _LONGEST_REST_S = 0.5, 30.0
 _UNKNOWN_FAILURES = 3
 _SMALLEST_BATCH, _SMALLER = 1_000, 4
+_MOST_MERGED = 500_000
+"""Records of a batch whose rows all come to the driver."""
 
 
 Translate = Callable[[pa.Table], pa.Table]
@@ -172,7 +174,9 @@ class Query:
         self.store = store
         self._spec = spec
         self._engine = engine
-        self._most_records = engine.kafka.max_offsets
+        most = engine.kafka.max_offsets
+        self._most_records = most if spec.kind in PARALLEL_KINDS else min(most, _MOST_MERGED)
+        self._warm = False
         self._run: Run | None = None
         self._beginning: Future[Offsets] | None = None
         self._rest_until_s = 0.0
@@ -212,6 +216,11 @@ class Query:
         self._beginning = None
         kafka = self._engine.kafka._replace(max_offsets=self._most_records)
         engine = replace(self._engine, kafka=kafka)
+        if not self._warm and self.store.backlog > engine.driver_rows:
+            self._warm = True
+            warm_up(
+                engine.session, kafka.reading, self._spec if self._spec.kind in PARALLEL_KINDS else None, engine.slots
+            )
         try:
             self._run = Run(self.store.name, engine, beginning.result(), self._deliver)
         except CdcError as failure:

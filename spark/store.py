@@ -39,7 +39,7 @@ from spark.metrics import Metrics
 from spark.patience import PATIENCE_S, Halted, persist
 from spark.ports import DeadLetters, LogFacts, Topics
 from spark.source import EARLIEST
-from spark.watermark import Claim, LogView, covers
+from spark.watermark import Claim, LogView, covers, distance
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -147,6 +147,11 @@ class Store:
         if self._goal is None:
             return False
         return covers(self.offsets, {topic: ends for topic, ends in self._goal.items() if topic in self.topics.ids})
+
+    @property
+    def backlog(self) -> int:
+        """Records between the store and what the topics held when it first began."""
+        return distance(self.offsets, self._goal or {})
 
     def behind(self) -> int:
         """Records between the store and the end of the log as it was last seen."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
@@ -87,6 +88,22 @@ def run_on_executors(session: SparkSession, reading: Reading, shares: Sequence[S
     numbers = session.range(0, len(shares), 1, len(shares))
     job = partial(run_task, task, reading, [tuple(share) for share in shares])
     return read_report(numbers.mapInArrow(job, schema).toArrow())
+
+
+def warm_up(session: SparkSession, reading: Reading, spec: SinkSpec | None, slots: int) -> None:
+    """Let each executor open what its first task needs: starting Python and its imports takes seconds there."""
+    schema: Any = from_arrow_schema(REPORT_SCHEMA)
+    session.range(0, slots, 1, slots).mapInArrow(partial(_warm, reading, spec), schema).toArrow()
+
+
+def _warm(reading: Reading, spec: SinkSpec | None, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for _ in numbers:
+        # What fails now fails again in the first batch, and is told there.
+        with suppress(CdcError):
+            reader_of(reading)
+            if spec is not None:
+                _opened(spec)
+    yield from _rows("warm", []).to_batches()
 
 
 def run_task(
