@@ -1,15 +1,16 @@
 """What ``<name>.state`` holds: the pipeline's own memory, so that capture keeps no file.
 
 One compacted record per document; the key is JSON with a ``what`` member. Each document has one writer:
-``cdc init`` the topics and the epoch, ``cdc snapshot`` the slot, the manifest and its chunks. Requests are the
-exception: whoever finds that a table has to be read again writes one, the running capture carries it out.
+``cdc init`` the topics and the epoch, ``cdc snapshot`` the slot, the manifest and its chunks, the running capture how
+far requests are and the tables' forms. Two are exceptions: whoever finds that a table has to be read again writes a
+request, and a capture that comes upon a table which is to be captured and has no topic yet adds it to the topics.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import orjson
 
@@ -152,8 +153,11 @@ class ChunkState(Document):
 class RequestState(Document):
     """A table to be read again in windows of the stream, once the stream has passed ``after_lsn``.
 
-    ``id``: asking again under one id replaces the request. ``reason``: a sentence for people. ``state``: ``asked``
-    until the running capture takes it up.
+    Written by whoever asks, and by whoever pauses or cancels it; never by the capture that carries it out. ``id``:
+    asking again under one id replaces the request, if its ``serial`` (nanoseconds since 1970) is another. ``reason``:
+    a sentence for people. ``state``, the wish: ``asked``, ``paused`` or ``cancelled``. ``where``: an SQL condition;
+    ``keys``: each the key columns' text, in key order; ``leaves``: partitions, as ``schema.name``; without any of the
+    three the whole table is read, and a sweep mark ends it. ``first``: these are the table's first rows.
     """
 
     WHAT: ClassVar[str] = "request"
@@ -162,6 +166,80 @@ class RequestState(Document):
     after_lsn: int
     reason: str
     state: str = "asked"
+    serial: int = 0
+    where: str | None = None
+    keys: list[list[str]] | None = None
+    leaves: list[str] | None = None
+    first: bool = False
 
     def key(self) -> bytes:
         return orjson.dumps({"what": self.WHAT, "id": self.id})
+
+    @property
+    def whole(self) -> bool:
+        """Whether every row is read, so that what was not there can be swept."""
+        return self.where is None and self.keys is None and self.leaves is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RereadState(Document):
+    """How far the running capture is with a request; written by it alone, about once a second.
+
+    ``state``: ``waiting`` (``detail`` says for what), ``running``, ``paused``, ``done``, ``failed`` (``detail`` says
+    why) or ``cancelled``. ``floor``: position of the first window as text, which everything that is alive ends up at
+    or above; empty before it. ``leaves``: ``{"oid", "schema", "name", "filenode", "blocks", "next"}`` each, as
+    planned, ``next`` the block below which all is held by the brokers. ``share``: of the blocks, 0 to 1.
+    """
+
+    WHAT: ClassVar[str] = "reread"
+    id: str
+    table: str
+    serial: int
+    epoch: int
+    state: str = "waiting"
+    detail: str = ""
+    floor: str = ""
+    oid: int = 0
+    version: int = 0
+    leaves: list[dict[str, Any]] = field(default_factory=list)
+    rows: int = 0
+    left_out: int = 0
+    share: float = 0.0
+    first: bool = False
+    started_ns: int = 0
+    finished_ns: int = 0
+
+    def key(self) -> bytes:
+        return orjson.dumps({"what": self.WHAT, "id": self.id})
+
+    @property
+    def over(self) -> bool:
+        return self.state in ("done", "failed", "cancelled")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormState(Document):
+    """A table as the catalog watch last saw it, so that what changes while no capture runs is noticed too.
+
+    ``columns``: ``[attnum, name, type oid, typmod, filled]`` each, ``filled``: rows from before the column have a value
+    for it. ``leaves``: ``[oid, schema, name, filenode]`` each. ``publication``: what it sends of the table, as text;
+    empty when it does not send it.
+    """
+
+    WHAT: ClassVar[str] = "form"
+    table: str
+    oid: int
+    columns: list[list[Any]]
+    leaves: list[list[Any]]
+    publication: str
+
+    def key(self) -> bytes:
+        return orjson.dumps({"what": self.WHAT, "table": self.table})
+
+
+D = TypeVar("D", bound=Document)
+
+
+def find_all(held: Mapping[bytes, bytes], kind: type[D]) -> list[D]:
+    """Every document of a kind among the state topic's records."""
+    return [kind.from_json(value) for key, value in held.items() if orjson.loads(key).get("what") == kind.WHAT]

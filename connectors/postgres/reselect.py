@@ -23,6 +23,7 @@ from cdc.crash import crash_point, declare
 from cdc.errors import ConfigError, SourceError
 from cdc.schema import TableSchema
 from cdc.sql import load
+from cdc.visibility import Visibility
 from connectors.postgres.held import GONE, HELD_ROWS, Selected, Wanted
 from connectors.postgres.session import Connection, first_line
 
@@ -46,27 +47,6 @@ _RENAMED = (
 """A name of the shape is none any more: the table's, a column's, or that of a key column's type."""
 _REFUSED = (psycopg.DataError, psycopg.IntegrityError, psycopg.errors.RaiseException)
 """What the cast of a key raises that its type has no place for (any more): an enum's label, a domain's check."""
-
-
-@dataclass(frozen=True, slots=True)
-class Visibility:
-    """What a snapshot sees: ``xmin:xmax:xip,...`` as ``pg_current_snapshot()`` prints it, in 64-bit xids.
-
-    >>> seen = Visibility.parse("10:20:12,15")
-    >>> [seen.sees(xid) for xid in (9, 10, 12, 15, 19, 20)]
-    [True, True, False, False, True, False]
-    """
-
-    xmax: int
-    running: frozenset[int]
-
-    @classmethod
-    def parse(cls, text: str) -> Visibility:
-        _, xmax, running = text.split(":")
-        return cls(int(xmax), frozenset(int(xid) for xid in running.split(",") if xid))
-
-    def sees(self, xid: int) -> bool:
-        return xid < self.xmax and xid not in self.running
 
 
 class _Now(NamedTuple):
