@@ -45,6 +45,11 @@ class Advance:
         return not self._marks and self._writing is None and self.held <= self.position
 
     @property
+    def reached(self) -> int:
+        """What was handed to the log; outside a transaction all that was streamed."""
+        return self._reached
+
+    @property
     def waiting(self) -> bool:
         """Whether the broker owes us an answer."""
         return bool(self._marks) or self._writing is not None

@@ -24,6 +24,7 @@ from cdc.lsn import Lsn
 from cdc.metrics import CaptureFigures
 from cdc.ports import ChangeStream, Record, StreamLog
 from cdc.progress import PROGRESS_KEY, Progress
+from cdc.windows import Moment, Windows
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +51,8 @@ _ACTIVE_PATIENCE_S = 120.0
 class Committed(Protocol):
     """A transaction of which every record has been emitted."""
 
+    @property
+    def xid(self) -> int: ...
     @property
     def end_lsn(self) -> int: ...
     @property
@@ -103,6 +106,7 @@ class Session:
 
     ``position``: lsn of the newest progress record. ``look``: reads the slot and the server's WAL position.
     ``close``: lets go of everything but the stream; given whether the log works and is worth waiting for.
+    ``windows``: where rows of later snapshots come in.
     """
 
     stream: ChangeStream
@@ -115,6 +119,7 @@ class Session:
     position: int
     look: Callable[[], tuple[SlotFacts | None, int | None]]
     close: Callable[[bool], None]
+    windows: Windows | None = None
 
 
 class Capture:
@@ -143,6 +148,8 @@ class Capture:
         """Give the log what was assembled so far."""
         batch = self._session.batch
         if batch:
+            if self._session.windows is not None:
+                self._session.windows.touch(batch)
             self._session.log.produce(batch)
             batch.clear()
 
@@ -157,9 +164,14 @@ class Capture:
             crash_point("after_produce")
             if commits:
                 self._committed(commits)
+                if session.windows is not None:
+                    session.windows.gate.streamed(commit.xid for commit in commits)
         if wal_end is not None and not session.assembler.in_transaction:
             advance.keepalive(wal_end, session.log.newest)
         self._settle_accounts()
+        if session.windows is not None:
+            reached = None if session.assembler.in_transaction else advance.reached
+            session.windows.turn(Moment(reached, advance.position, self._acked))
 
     def _committed(self, commits: Sequence[Committed]) -> None:
         last, group = commits[-1], self._session.log.newest
@@ -198,7 +210,8 @@ class Capture:
         crash_point("after_progress")
 
     def _wait_s(self) -> float:
-        if self._advance.waiting:
+        windows = self._session.windows
+        if self._advance.waiting or (windows is not None and windows.busy):
             return _AWAITED_S
         due_s = self._advance.due_s(self._clock.monotonic())
         return _IDLE_S if due_s is None else min(_IDLE_S, due_s)

@@ -96,11 +96,13 @@ def read(shape: TableSchema, record: Record) -> Change | None:
     if not isinstance(document, dict) or "op" not in document:
         raise ValueError("not an envelope")
     plain = PlainTable(shape)
-    op, pos = str(document["op"]), record.headers.get("pos")
+    op, pos = "sweep" if "sweep" in document else str(document["op"]), record.headers.get("pos")
     before, after = document.get("before"), document.get("after")
     return Change(
         table=shape.table,
-        key="" if op == "t" or record.key is None else plain.key(record.key).replace("%3A", ":").replace("%25", "%"),
+        key=""
+        if op in ("t", "sweep") or record.key is None
+        else plain.key(record.key).replace("%3A", ":").replace("%25", "%"),
         op=op,
         position=Position.parse(pos.decode()) if pos is not None else None,
         before=_plain(plain, before),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 from cdc.checks.facts import ServerFacts, SlotFacts
@@ -11,7 +11,7 @@ from cdc.lsn import Lsn
 from cdc.progress import Hold, Watermark
 from cdc.reference import size_text
 from cdc.settings import LimitSettings
-from cdc.state import SlotState, SnapshotState
+from cdc.state import RequestState, RereadState, SlotState, SnapshotState, find_all
 
 QUIET_BYTES = 64 * 1024
 """WAL that a quiet server writes by itself between two keepalives: no lag in seconds is read out of it."""
@@ -46,6 +46,20 @@ class SinkFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reread:
+    """A table that is read again, or is to be. ``state`` and ``detail`` as in :class:`cdc.state.RereadState`;
+    ``first``: these are its first rows, so that stores are not whole before."""
+
+    table: str
+    reason: str
+    state: str
+    detail: str
+    rows: int
+    share: float
+    first: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StatusFacts:
     """Everything read. ``marks``: the newest progress records, oldest first. ``source_error``: it did not answer."""
 
@@ -58,6 +72,7 @@ class StatusFacts:
     snapshot: SnapshotState | None
     marks: Sequence[Mark]
     sinks: Sequence[SinkFacts]
+    rereads: Sequence[Reread] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +108,7 @@ class Status:
     snapshot: str
     snapshot_rows: int
     sinks: Sequence[SinkStatus] = field(default=())
+    rereads: Sequence[Reread] = field(default=())
     passed: Sequence[str] = field(default=())
 
     def document(self) -> dict[str, Any]:
@@ -114,6 +130,7 @@ class Status:
             },
             "log": {"lsn": _lsn(self.log_lsn), "lag_bytes": self.lag_bytes, "lag_seconds": self.lag_s},
             "snapshot": {"state": self.snapshot, "rows": self.snapshot_rows},
+            "rereads": [asdict(one) for one in self.rereads],
             "sinks": {
                 sink.name: {
                     "kind": sink.kind,
@@ -151,8 +168,34 @@ def status_of(facts: StatusFacts, limits: LimitSettings) -> Status:
         snapshot=facts.snapshot.state if facts.snapshot is not None else "none",
         snapshot_rows=facts.snapshot.rows if facts.snapshot is not None else 0,
         sinks=sinks,
+        rereads=facts.rereads,
     )
     return replace(shown, passed=tuple(_passed(shown, facts, limits)))
+
+
+def rereads_of(held: Mapping[bytes, bytes]) -> list[Reread]:
+    """What is asked for and not over, and what failed, from the state topic's records; by table."""
+    states = {state.id: state for state in find_all(held, RereadState)}
+    found = []
+    for request in find_all(held, RequestState):
+        state = states.pop(request.id, None)
+        if state is None or state.serial != request.serial:
+            state = RereadState(id=request.id, table=request.table, serial=request.serial, epoch=0)
+        found.append(_reread(state, request.reason, request.first))
+    found += [_reread(state, "", state.first) for state in states.values() if state.state == "failed"]
+    return sorted(found, key=lambda one: one.table)
+
+
+def _reread(state: RereadState, reason: str, first: bool) -> Reread:
+    return Reread(
+        table=state.table,
+        reason=reason,
+        state=state.state,
+        detail=state.detail,
+        rows=state.rows,
+        share=state.share,
+        first=first,
+    )
 
 
 def lag_seconds(marks: Sequence[Mark], held: tuple[int, int], now_ms: int) -> float:
@@ -235,6 +278,8 @@ def _state(held: Watermark, facts: StatusFacts) -> str:
     snapshot = facts.snapshot
     if snapshot is None or snapshot.state != "complete" or held.lsn <= snapshot.last_cut_lsn:
         return "bootstrapping"
+    if any(one.first for one in facts.rereads):
+        return "bootstrapping"
     return "holding" if held.held else "consistent"
 
 
@@ -242,6 +287,9 @@ def _passed(shown: Status, facts: StatusFacts, limits: LimitSettings) -> Iterato
     if facts.source_error is not None:
         yield facts.source_error
     yield from _slot_faults(shown, facts)
+    for one in facts.rereads:
+        if one.state == "failed":
+            yield f"{one.table} could not be read again: {one.detail}"
     if shown.lag_bytes is not None and shown.lag_bytes > limits.lag_bytes:
         yield f"the log is {size(shown.lag_bytes)} behind the source; the limit is {size_text(limits.lag_bytes)}"
     limit_s = limits.lag.total_seconds()

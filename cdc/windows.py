@@ -155,7 +155,7 @@ class Windows:
         produce: Callable[[Sequence[Record]], int],
     ) -> None:
         self._epoch = epoch
-        self._after_lsn = after_lsn
+        self.after_lsn = after_lsn
         self.gate = gate
         self._lanes = lanes
         self._partition = partition
@@ -170,6 +170,8 @@ class Windows:
         self._settling: deque[_Emission] = deque()
         self._failure: CdcError | None = None
         self._closed = False
+        self.reached = 0
+        """Everything below has been streamed in this session."""
 
     # Readers, in any thread.
 
@@ -241,8 +243,10 @@ class Windows:
         """Grant, write and settle what can be; between two batches of the stream."""
         if self._failure is not None:
             raise self._failure
+        if moment.reached is not None:
+            self.reached = moment.reached
         self._take_in()
-        if self._waiting and moment.reached is not None and moment.reached > self._after_lsn:
+        if self._waiting and moment.reached is not None and moment.reached > self.after_lsn:
             self._grant(moment.reached)
         self._emit(moment.position)
         self._settle(moment.acked)

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 import psycopg
 from confluent_kafka import murmur2
@@ -27,6 +28,9 @@ from cdc.progress import PROGRESS_KEY, Offsets, Progress
 from cdc.settings import Settings
 from cdc.state import SlotState, SnapshotState, TopicsState
 from cdc.topic import progress_topic, schema_topic, state_topic
+from cdc.visibility import Gate, Visibility, VisibilityGate
+from cdc.windows import Windows
+from connectors.captured import CapturedTopics, Lanes
 from connectors.kafka.admin import TopicAdmin, made_specs, policy_problems, raise_first, state_problems
 from connectors.kafka.compacted import CompactedTopic
 from connectors.kafka.log import KafkaStreamLog
@@ -34,6 +38,7 @@ from connectors.kafka.reach import require_broker
 from connectors.kafka.schemas import SchemaRegistry
 from connectors.kafka.tail import held_positions, last_progress, newest_positions
 from connectors.postgres.assemble import Assembler, Limits, Pipeline
+from connectors.postgres.barrier import barrier
 from connectors.postgres.facts import read_publication, read_server, read_slot
 from connectors.postgres.reselect import Reselect, newest_xid
 from connectors.postgres.session import Connection, connect, describe, first_line
@@ -59,15 +64,41 @@ class Known:
     slot: SlotState
 
 
+class Running(Protocol):
+    """Something that runs beside a session, in threads of its own."""
+
+    def start(self) -> None: ...
+
+    def close(self) -> None:
+        """End it; never raises."""
+
+
+Later = Callable[[Windows, CapturedTopics, SchemaRegistry, int], Running]
+"""Makes what carries out requests for later snapshots, for one session: its windows, topics, shapes and epoch."""
+
+
 class Opening:
-    """Opens one session after the other, each from nothing but the settings and what the servers say."""
+    """Opens one session after the other, each from nothing but the settings and what the servers say.
+
+    ``handing_over``: this session belongs to a handover, which others have to wait for. ``later``: makes what carries
+    out later snapshots; ``gate``: what decides which reads see enough.
+    """
 
     def __init__(
-        self, settings: Settings, *, figures: CaptureFigures, stop: Stop, clock: Clock, handing_over: bool = False
+        self,
+        settings: Settings,
+        *,
+        figures: CaptureFigures,
+        stop: Stop,
+        clock: Clock,
+        handing_over: bool = False,
+        later: Later | None = None,
+        gate: Callable[[Visibility], Gate] = VisibilityGate,
     ) -> None:
-        """``handing_over``: this session belongs to a handover, which others have to wait for."""
-        self._handing_over = handing_over
         self._settings = settings
+        self._handing_over = handing_over
+        self._later = later
+        self._gate = gate
         self._figures = figures
         self._stop = stop
         self._clock = clock
@@ -199,6 +230,8 @@ class Opening:
                     records.hold(lane, newest)
             crash_point("tails_read")
             registry = self._registry()
+            # Before the stream starts: what it brings from then on is told by name.
+            visible = barrier(side)
             stream = self._stream(side, known.slot, position)
             crash_point("stream_started")
         except BaseException:
@@ -213,14 +246,26 @@ class Opening:
             records.close()
             raise
         batch: list[Record] = []
+        topics = CapturedTopics(settings, known.topics, self._clock)
+        lanes = Lanes(settings, topics, records.open)
+        for topic, base in bases.items():
+            lanes.note(topic, base, len(ends[topic]))
+        windows = Windows(
+            epoch=known.slot.epoch,
+            after_lsn=max([known.slot.consistent_point, *(newest.commit_lsn for newest in seen.values())]),
+            gate=self._gate(visible),
+            lanes=lanes.of,
+            partition=murmur2,
+            produce=records.produce,
+        )
         reselect = Reselect(side, clock=self._clock, waiting=self.turn)
-        relations = Relations(side, settings, known.topics, registry)
+        relations = Relations(side, settings, topics, registry)
         assembler = Assembler(
             Pipeline(name=settings.name, database=known.slot.database, epoch=known.slot.epoch),
             emit=batch.append,
-            drain=_handing_over(records, batch),
+            drain=_handing_over(records, batch, windows),
             schemas=relations,
-            lanes=lambda topic: (bases[topic], len(ends[topic])),
+            lanes=lanes.of,
             partition=murmur2,
             reselect=reselect,
             near_xid=near_xid,
@@ -229,7 +274,13 @@ class Opening:
             limits=Limits(spill_folder=settings.capture.spill_path),
         )
 
+        later = self._later(windows, topics, registry, known.slot.epoch) if self._later is not None else None
+        if later is not None:
+            later.start()
+
         def close(log_works: bool) -> None:
+            if later is not None:
+                later.close()
             records.close(_SETTLE_S if log_works else 0)
             side.close()
 
@@ -247,6 +298,7 @@ class Opening:
             position=position,
             look=lambda: self._look(side, known.slot),
             close=close,
+            windows=windows,
         )
 
     def _registry(self) -> SchemaRegistry:
@@ -342,8 +394,9 @@ def _counts(ends: Offsets) -> dict[str, int]:
     return {topic: len(parts) for topic, parts in ends.items()}
 
 
-def _handing_over(records: KafkaStreamLog, batch: list[Record]) -> Callable[[], None]:
+def _handing_over(records: KafkaStreamLog, batch: list[Record], windows: Windows) -> Callable[[], None]:
     def hand_over() -> None:
+        windows.touch(batch)
         records.produce(batch)
         batch.clear()
 

@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 
 from cdc.checks.finding import Level
 from cdc.checks.postgres import check_source
+from cdc.clock import SYSTEM_CLOCK
 from cdc.errors import CdcError, ConfigError
 from cdc.settings import Settings
-from cdc.state import SlotState, TopicsState
+from cdc.state import RequestState, SlotState, TopicsState
 from cdc.topic import TableName, schema_topic
 from connectors.kafka.admin import (
     TopicAdmin,
@@ -28,17 +29,19 @@ from connectors.kafka.compacted import CompactedTopic
 from connectors.kafka.schemas import SchemaRegistry
 from connectors.postgres.catalog import CapturedTable, resolve_tables, table_schema
 from connectors.postgres.facts import read_source
-from connectors.postgres.publication import ensure_publication, refuse_filled
+from connectors.postgres.publication import ensure_publication
 from connectors.postgres.session import Connection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """What was made just now, and what is there. ``tables``: table -> topic."""
+    """What was made just now, and what is there. ``tables``: table -> topic; ``late``: those whose first rows the
+    running capture brings."""
 
     publication_made: bool
     topics_made: tuple[str, ...]
     tables: dict[TableName, str]
+    late: tuple[TableName, ...] = ()
 
 
 def check_ready(conn: Connection, settings: Settings, slot: SlotState | None, *, handing_over: bool = False) -> None:
@@ -74,12 +77,10 @@ def prepare(
             f"[log] encoding is {settings.log.encoding}, the pipeline was made with {known.encoding}",
             hint=f'set encoding = "{known.encoding}" again; a topic never changes its encoding',
         )
-    if slot is not None:
-        taken = known.tables if known is not None else {}
-        refuse_filled(conn, [table for table in tables if str(table.table) not in taken])
-    publication_made = ensure_publication(
-        conn, settings.publication, tables, slot_exists=slot is not None or handing_over
-    )
+    taken = known.tables if known is not None else {}
+    late = [table for table in tables if str(table.table) not in taken] if slot is not None else []
+    if not late:
+        publication_made = ensure_publication(conn, settings.publication, tables, may_add=not handing_over)
     specs = _specs(settings, own, tables, known)
     made = _topics(admin, specs, known)
     _shapes(conn, settings, tables, new_key=slot is None)
@@ -88,12 +89,31 @@ def prepare(
     noted = topics_state(facts, topics, admin.cluster_id(), settings.log.encoding)
     if known is not None:
         noted = replace(noted, topics={**noted.topics, **known.topics}, tables={**known.tables, **noted.tables})
+    # Of a table that comes after the slot first the request: the running capture reads its rows, and waits with it
+    # until the publication sends the table.
+    records = [(one.key(), one.to_json()) for one in map(_first_rows, late)]
     if noted != known:
-        state.write([(noted.key(), noted.to_json())])
+        records.append((noted.key(), noted.to_json()))
+    if records:
+        state.write(records)
+    if late:
+        publication_made = ensure_publication(conn, settings.publication, tables)
     return Prepared(
         publication_made=publication_made,
         topics_made=tuple(made),
         tables={table.table: table.topic for table in tables},
+        late=tuple(table.table for table in late),
+    )
+
+
+def _first_rows(table: CapturedTable) -> RequestState:
+    return RequestState(
+        id=f"snapshot:{table.table}",
+        table=str(table.table),
+        after_lsn=0,
+        reason=f"{table.table} came after the slot",
+        serial=SYSTEM_CLOCK.now_ns(),
+        first=True,
     )
 
 

@@ -7,15 +7,14 @@ import logging
 import psycopg
 
 from cdc.crash import crash_point, declare
-from cdc.errors import ConfigError, SourceError, TopicError
+from cdc.errors import ConfigError, SourceError
 from cdc.schema import TableSchema
 from cdc.settings import Settings
-from cdc.state import TopicsState
 from cdc.topic import TableName
+from connectors.captured import CapturedTopics
 from connectors.kafka.schemas import SchemaRegistry
 from connectors.postgres.catalog import CapturedTable, from_relation, resolve_tables
 from connectors.postgres.messages import Relation
-from connectors.postgres.publication import LATE_TABLE
 from connectors.postgres.session import Connection, first_line
 
 log = logging.getLogger(__name__)
@@ -30,7 +29,7 @@ class Relations:
     """
 
     def __init__(
-        self, connection: Connection, settings: Settings, topics: TopicsState, registry: SchemaRegistry
+        self, connection: Connection, settings: Settings, topics: CapturedTopics, registry: SchemaRegistry
     ) -> None:
         self._connection = connection
         self._settings = settings
@@ -40,7 +39,8 @@ class Relations:
         self._captured = {found.oid: found.table for found in self._latest()}
 
     def schema(self, relation: Relation) -> TableSchema | None:
-        """The shape with its version; None for a table that the settings leave out.
+        """The shape with its version; None for a table that the settings leave out. One that is new to them gets
+        its topic, and its rows from before are asked for.
 
         ConfigError for one that they name and that cannot be carried: renamed, without a key, or without a topic.
         SourceError when the catalog cannot be asked.
@@ -65,9 +65,8 @@ class Relations:
 
     def _schema(self, relation: Relation) -> TableSchema | None:
         table = TableName(relation.schema, relation.table)
-        topic = self._topics.tables.get(str(table))
+        topic = self._topics.topic(table) or self._late(table, relation.relation_oid)
         if topic is None:
-            self._pass_over(table, relation.relation_oid)
             return None
         shape = from_relation(
             self._connection,
@@ -90,7 +89,8 @@ class Relations:
         self._captured[relation.relation_oid] = table
         return registered
 
-    def _pass_over(self, table: TableName, oid: int) -> None:
+    def _late(self, table: TableName, oid: int) -> str | None:
+        """The topic of a table that came while capture runs, made if need be; None for one that is not captured."""
         former = self._captured.get(oid)
         if former is not None:
             raise ConfigError(
@@ -98,17 +98,20 @@ class Relations:
                 hint=f"rename it back, or give {table} the old topic under [source] topics and run cdc init",
             )
         if table in self._passed:
-            return
-        self._passed.add(table)
+            return None
+        self._topics.refresh()
+        if self._topics.topic(table) is not None:
+            return self._topics.topic(table)
         tables = self._tables()
         if any(table == leaf.table for found in tables for leaf in found.leaves if found.partitioned):
-            return  # a TRUNCATE of a partitioned table names its partitions, too
-        if any(table == found.table for found in tables):
-            raise TopicError(
-                f"{table} is to be captured and has no topic yet",
-                hint=f"{LATE_TABLE}; cdc init makes it while the table is empty",
-            )
+            self._passed.add(table)
+            return None  # a TRUNCATE of a partitioned table names its partitions, too
+        for found in tables:
+            if found.table == table:
+                return self._topics.add(found, "came after the slot")
+        self._passed.add(table)
         log.warning("table_not_captured", extra={"table": str(table), "why": "the settings do not name it"})
+        return None
 
     def _tables(self) -> list[CapturedTable]:
         try:
@@ -118,4 +121,4 @@ class Relations:
 
     def _latest(self) -> list[TableSchema]:
         latest = (self._registry.latest(table) for table in self._registry.tables())
-        return [shape for shape in latest if shape is not None and str(shape.table) in self._topics.tables]
+        return [shape for shape in latest if shape is not None and self._topics.topic(shape.table) is not None]

@@ -13,7 +13,7 @@ from cdc.schema import TableSchema
 from cdc.state import TopicsState
 from cdc.topic import TableName
 from snapshot.plan import LeafLook, TableLook, largest_first
-from snapshot.ports import Captured, Edges, Session, Shapes
+from snapshot.ports import Captured, LookEdges, Session, Shapes
 from snapshot.queries import first_line, rows
 
 
@@ -34,7 +34,7 @@ class Looked(NamedTuple):
 
 
 def look(
-    edges: Edges, session: Session, shapes: Shapes, *, topics: TopicsState | None, only: Collection[str] | None
+    edges: LookEdges, session: Session, shapes: Shapes, *, topics: TopicsState | None, only: Collection[str] | None
 ) -> Looked:
     """Look at the captured tables, or at those of them that ``only`` names; shapes that are new are registered.
 
@@ -68,7 +68,7 @@ def look(
     return Looked({str(one.table): seen[str(one.table)] for one in order}, late)
 
 
-def _published(edges: Edges, session: Session) -> frozenset[TableName]:
+def _published(edges: LookEdges, session: Session) -> frozenset[TableName]:
     _, _, publication = edges.source.facts(session)
     if publication is None:
         # Decoding a change older than the publication fails for ever, so it has to be there first (H52).
@@ -88,7 +88,7 @@ def _refuse(
             raise ConfigError(f"the topic {table.topic} of {table.table} has not been made", hint="cdc init makes it")
 
 
-def _conditions(edges: Edges, session: Session) -> Mapping[TableName, str]:
+def _conditions(edges: LookEdges, session: Session) -> Mapping[TableName, str]:
     found = rows(session, "row_filters", publication=edges.settings.publication)
     return {TableName(row.schema, row.name): row.condition for row in found}
 

@@ -219,7 +219,9 @@ class Manifest:
 
 def request(table: str, reason: str, after_lsn: int) -> RequestState:
     """Ask for a table to be read again once the stream has passed ``after_lsn``; asking twice is asking once."""
-    return RequestState(id=f"snapshot:{table}", table=table, after_lsn=after_lsn, reason=f"{table} {reason}")
+    return RequestState(
+        id=f"snapshot:{table}", table=table, after_lsn=after_lsn, reason=f"{table} {reason}", serial=after_lsn
+    )
 
 
 def _number(chunk: ChunkState) -> int:

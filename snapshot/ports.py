@@ -16,6 +16,7 @@ from cdc.schema import TableSchema
 from cdc.settings import Settings
 from cdc.state import SlotState, TopicsState
 from cdc.topic import TableName
+from cdc.visibility import Visibility
 
 Session = psycopg.Connection[Any]
 
@@ -72,6 +73,39 @@ class Source(Protocol):
         """The server, the slot and the publication that the settings name."""
 
 
+class LaterSource(Source, Protocol):
+    """The database, as later snapshots need it."""
+
+    def barrier(self, session: Session) -> Visibility:
+        """What is visible now, with every transaction that is not ended in its list of running ones."""
+
+
+class Topics(Protocol):
+    """Which table goes to which topic."""
+
+    def topic(self, table: TableName) -> str | None:
+        """The table's topic; None when it has none as far as is known."""
+
+    def refresh(self) -> None:
+        """Read what others may have added."""
+
+    def add(self, table: Any, reason: str) -> str:
+        """Make a table's topic, note it and ask for its rows. ConfigError when it cannot be captured."""
+
+
+class Feed(Protocol):
+    """The state topic, followed."""
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether its end has been seen once."""
+
+    def poll(self, timeout_s: float) -> Sequence[tuple[bytes, bytes | None]]:
+        """Records since the last call, in order. LogError when it fails."""
+
+    def close(self) -> None: ...
+
+
 class Shapes(Protocol):
     """The registry of shapes."""
 
@@ -105,6 +139,32 @@ class Log(Protocol):
 
     def check(self, topics: TopicsState) -> None:
         """TopicError when a topic is gone, made anew, or has another partition count than it was made with."""
+
+
+class LookEdges(Protocol):
+    """What a look at the catalog needs."""
+
+    @property
+    def settings(self) -> Settings: ...
+    @property
+    def source(self) -> Source: ...
+
+
+class LaterEdges(Protocol):
+    """Everything that later snapshots need."""
+
+    @property
+    def settings(self) -> Settings: ...
+    @property
+    def source(self) -> LaterSource: ...
+    @property
+    def state(self) -> CompactedTopic: ...
+    @property
+    def shapes(self) -> Shapes: ...
+    @property
+    def topics(self) -> Topics: ...
+
+    def feed(self) -> Feed: ...
 
 
 class Edges(Protocol):

@@ -26,4 +26,8 @@ def init(context: typer.Context) -> None:
         console.print(f"  {table} -> {topic}", highlight=False, soft_wrap=True, markup=False)
     checked = "" if prepared.topics_made else ", all there already"
     console.print(f"topics: {len(prepared.topics_made)} made{checked}", highlight=False, soft_wrap=True)
+    for table in prepared.late:
+        console.print(
+            f"{table} came after the slot: the running cdc run reads its rows", highlight=False, soft_wrap=True
+        )
     console.print("next: cdc snapshot", highlight=False, soft_wrap=True)

@@ -13,11 +13,9 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 from rich.table import Table
 from rich.text import Text
 
+from cdc.cli.again import Again
 from cdc.clock import SYSTEM_CLOCK, Clock
-from cdc.errors import UsageError
-from cdc.settings import Settings
-from cdc.state import SnapshotState
-from cdc.wiring import open_state
+from cdc.wiring.requests import ask_first
 from cdc.wiring.snapshot import build_snapshot
 
 if TYPE_CHECKING:
@@ -28,40 +26,49 @@ _TALK_S = 10.0
 _MOST_BARS = 20
 
 
-def snapshot(
+def snapshot(  # noqa: PLR0913, PLR0917 - each is an option of the command
     context: typer.Context,
     tables: Annotated[list[str] | None, typer.Argument(metavar="[TABLE]...", help="Tables to read again.")] = None,
     workers: Annotated[
         int | None, typer.Option("--workers", min=1, max=64, help="Processes that read at once.")
     ] = None,
     none: Annotated[bool, typer.Option("--none", help="Make the slot and copy no rows.")] = False,
+    live: Annotated[
+        bool, typer.Option("--live", help="Make the slot; the running capture brings the rows while it streams.")
+    ] = False,
+    where: Annotated[str | None, typer.Option("--where", help="Read only rows that meet this SQL condition.")] = None,
+    keys: Annotated[
+        list[str] | None, typer.Option("--keys", help="Read only this key, as stores write it; may be given again.")
+    ] = None,
+    pause: Annotated[bool, typer.Option("--pause", help="Let tables that are read again wait.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with them.")] = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Give them up.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Ask, and do not wait for the end.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     """Make the replication slot and copy every row that is there, tied to the slot's LSN.
 
     Stop or kill it at any time: the next call goes on where it was. cdc run waits until it is complete.
+    With tables: ask the running capture to read them again, while it streams, and follow it.
     """
     settings = context.obj.settings()
     settings.require_native("cdc snapshot")
-    if tables:
-        refuse_tables(settings, tables)
+    wishes = [name for name, wanted in (("paused", pause), ("asked", resume), ("cancelled", cancel)) if wanted]
+    again = Again(settings, context.obj.console, tables or [])
+    if wishes:
+        again.wish(wishes)
+        return
+    if tables or where is not None or keys:
+        again.read(where, keys, detach=detach, as_json=as_json)
+        return
+    if live:
+        ask_first(settings, SYSTEM_CLOCK)
     with progress_on(context.obj.console) as reporter:
-        summary = build_snapshot(settings, reporter, workers=workers).run(rows=not none)
+        summary = build_snapshot(settings, reporter, workers=workers).run(rows=not (none or live))
     if as_json:
         typer.echo(orjson.dumps(summary.document(), option=orjson.OPT_INDENT_2).decode())
     else:
         show(summary, Console())
-
-
-def refuse_tables(settings: Settings, tables: list[str]) -> None:
-    """UsageError: single tables are read again while the stream runs, and that cannot be done yet."""
-    head = SnapshotState.find(open_state(settings).read())
-    if head is None or head.state != "complete":
-        raise UsageError("the first snapshot takes every table", hint="cdc snapshot, without a table")
-    raise UsageError(
-        f"{', '.join(tables)}: tables cannot be read again while the stream runs yet",
-        hint="cdc verify compares a table with the stores row by row, and its --repair mends what differs",
-    )
 
 
 def show(summary: SnapshotSummary, console: Console) -> None:

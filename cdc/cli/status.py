@@ -12,7 +12,7 @@ from rich.text import Text
 
 from cdc.errors import Difference
 from cdc.lsn import Lsn
-from cdc.status import SinkStatus, Status, age, size, status_of
+from cdc.status import Reread, SinkStatus, Status, age, size, status_of
 from cdc.wiring.status import StatusReader
 
 _STYLES = {"consistent": "green", "unreachable": "bold red"}
@@ -79,5 +79,11 @@ def _head(shown: Status) -> list[Text]:
     log = str(Lsn(shown.log_lsn)) if shown.log_lsn is not None else "-"
     lines.append(Text(f"log       holds {log}, {size(shown.lag_bytes)} and {age(shown.lag_s)} behind the source"))
     rows = f", {shown.snapshot_rows:,} rows" if shown.snapshot_rows else ""
-    lines += [Text(f"snapshot  {shown.snapshot}{rows}"), Text("")]
-    return lines
+    lines.append(Text(f"snapshot  {shown.snapshot}{rows}"))
+    lines += [Text(_again(one)) for one in shown.rereads]
+    return [*lines, Text("")]
+
+
+def _again(one: Reread) -> str:
+    why = f": {one.detail}" if one.detail else ""
+    return f"  again   {one.table}, {one.state}, {one.share:.0%}, {one.rows:,} rows{why}"

@@ -12,7 +12,7 @@ from cdc.dead import Parked
 from cdc.errors import CdcError, TopicError
 from cdc.settings import Settings
 from cdc.state import SlotState, SnapshotState
-from cdc.status import SinkFacts, SourceFacts, StatusFacts
+from cdc.status import SinkFacts, SourceFacts, StatusFacts, rereads_of
 from cdc.topic import dead_topic
 from cdc.wiring import open_source, open_state, require_broker
 from cdc.wiring.stores import open_store
@@ -60,6 +60,7 @@ class StatusReader:
             snapshot=SnapshotState.find(held),
             marks=marks,
             sinks=sinks,
+            rereads=rereads_of(held),
         )
 
     def _ask_source(self) -> tuple[SourceFacts | None, str | None]:

@@ -45,3 +45,32 @@ class ProgressTopic:
 
     def close(self) -> None:
         self._consumer.close()
+
+
+class CompactedFeed:
+    """A compacted topic of one partition from its beginning on, record by record as it comes. One thread at a time."""
+
+    def __init__(self, settings: LogSettings, topic: str) -> None:
+        self._settings = settings
+        self._topic = topic
+        self.caught_up = False
+        """Whether the topic's end has been seen once."""
+        self._consumer = Consumer(reader_config(settings) | {"fetch.wait.max.ms": 500})
+        self._consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+
+    def poll(self, timeout_s: float) -> list[tuple[bytes, bytes | None]]:
+        """Records since the last call, in order; waits for the first at most so long. LogError when it fails."""
+        found = []
+        first = self._consumer.poll(timeout_s)
+        for message in [first, *self._consumer.consume(_MOST, timeout=0)] if first is not None else ():
+            error, key, value = message.error(), message.key(), message.value()
+            if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                self.caught_up = True
+            elif error is not None and error.code() not in _PASSING:
+                raise log_error(error, f"following {self._topic}", self._settings)
+            elif error is None and isinstance(key, bytes):
+                found.append((key, value if isinstance(value, bytes) else None))
+        return found
+
+    def close(self) -> None:
+        self._consumer.close()

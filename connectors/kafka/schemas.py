@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 
 from cdc.errors import ConfigError
@@ -11,12 +12,13 @@ from cdc.topic import TableName
 
 
 class SchemaRegistry:
-    """Every version of every table's shape; a new one is broker-acked before :meth:`register` returns it."""
+    """Every version of every table's shape; a new one is broker-acked before :meth:`register` returns. Any thread."""
 
     def __init__(self, topic: CompactedTopic) -> None:
         self._topic = topic
         self._versions: dict[tuple[TableName, int], TableSchema] = {}
         self._latest: dict[TableName, TableSchema] = {}
+        self._lock = threading.RLock()
         self.refresh()
 
     def refresh(self) -> None:
@@ -48,6 +50,10 @@ class SchemaRegistry:
         ConfigError when its key is another one than before, unless ``new_key``: rows would stay in the topic and in
         the stores under their former keys, and nothing would ever remove them.
         """
+        with self._lock:
+            return self._registered(schema, new_key)
+
+    def _registered(self, schema: TableSchema, new_key: bool) -> TableSchema:
         latest = self._latest.get(schema.table)
         if latest is not None and latest.same_shape(schema):
             return latest

@@ -13,23 +13,17 @@ from cdc.topic import TableName
 from connectors.postgres.catalog import CapturedTable
 from connectors.postgres.facts import read_publication
 from connectors.postgres.session import Connection
-from connectors.postgres.slot import START_OVER
 
 _SQL = "publication.sql"
 _GENERATED_SINCE = 180000
-LATE_TABLE = (
-    "its earlier rows would be missing, and a running pipeline cannot read them yet: leave it out ([source] exclude), "
-    f"or make a second pipeline for it under another name, or begin anew: {START_OVER}"
-)
-"""What helps with a table that comes after the slot."""
 
 
-def ensure_publication(conn: Connection, name: str, tables: Sequence[CapturedTable], *, slot_exists: bool) -> bool:
+def ensure_publication(conn: Connection, name: str, tables: Sequence[CapturedTable], *, may_add: bool = True) -> bool:
     """Make the publication, or check the one that exists; True when it was made.
 
     Changes of a partition come under its root, and stored generated columns come along where the server can
-    send them (18). One that lacks a table gets it, as long as no slot has been made: afterwards its earlier
-    rows and the changes of open transactions would be missing (H29, H73). Raises ConfigError with the SQL that
+    send them (18). One that lacks a table gets it; where a slot has been made already, its earlier rows are for a later
+    snapshot to bring (H29, H73), which has to be asked for before; ``may_add=False`` refuses it. Raises ConfigError with the SQL that
     helps when it does not fit, or when we may not make or change it.
     """
     found = read_publication(conn, name)
@@ -48,10 +42,10 @@ def ensure_publication(conn: Connection, name: str, tables: Sequence[CapturedTab
             hint=f"{_statement(conn, 'via_root', name)};",
         )
     missing = sorted(table.table for table in tables if table.table not in found.tables)
-    if missing and slot_exists:
+    if missing and not may_add:
         raise ConfigError(
-            f"the publication {name} lacks {', '.join(map(str, missing))}, and the slot is made already",
-            hint=LATE_TABLE,
+            f"the publication {name} lacks {', '.join(map(str, missing))}",
+            hint="leave it out for now ([source] exclude); add it when the handover is over: cdc init",
         )
     if missing:
         _change(conn, "add", name, missing)
@@ -65,18 +59,6 @@ def publish_everything(conn: Connection, name: str) -> bool:
         return False
     _change(conn, "every_operation", name)
     return True
-
-
-def refuse_filled(conn: Connection, tables: Sequence[CapturedTable]) -> None:
-    """ConfigError when one of these tables, which come after the slot, has rows: no event tells of them (H73)."""
-    template = sql.SQL(load(__package__, _SQL)["has_rows"])
-    filled = []
-    for table in tables:
-        row = conn.execute(template.format(table=sql.Identifier(table.table.schema, table.table.table))).fetchone()
-        if row is not None and row[0]:
-            filled.append(str(table.table))
-    if filled:
-        raise ConfigError(f"{', '.join(filled)}: rows are there already, and so is the slot", hint=LATE_TABLE)
 
 
 def drop_publication(conn: Connection, name: str) -> bool:

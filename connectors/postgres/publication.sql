@@ -19,6 +19,3 @@ alter publication {publication} set (publish = 'insert, update, delete, truncate
 
 -- name: drop
 drop publication if exists {publication}
-
--- name: has_rows
-select exists (select from {table})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +22,7 @@ from cdc.progress import Progress
 from cdc.settings import Settings, parse
 from cdc.state import SlotState, TopicsState
 from cdc.topic import partition_of, progress_topic
+from cdc.visibility import Gate, Visibility, VisibilityGate
 from cdc.wiring import open_state
 from cdc.wiring.capture import open_capture
 from cdc.wiring.pipeline import prepare_pipeline
@@ -71,11 +72,11 @@ class Quiet:
 class Capturing:
     """The capture daemon without its process: the loop in a thread."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, gate: Callable[[Visibility], Gate] = VisibilityGate) -> None:
         self.figures = CaptureFigures(ticked_s=SYSTEM_CLOCK.monotonic())
         self.wish = Stop(SYSTEM_CLOCK, settings.capture.drain_timeout.total_seconds())
         self.error: BaseException | None = None
-        self._opening = open_capture(settings, figures=self.figures, stop=self.wish, clock=SYSTEM_CLOCK)
+        self._opening = open_capture(settings, figures=self.figures, stop=self.wish, clock=SYSTEM_CLOCK, gate=gate)
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -182,9 +183,9 @@ class Pipeline:
         return run
 
     @contextmanager
-    def capturing(self) -> Iterator[Capturing]:
+    def capturing(self, gate: Callable[[Visibility], Gate] = VisibilityGate) -> Iterator[Capturing]:
         """Capture in a thread of this process: quicker to start than ``cdc run``, and the same otherwise."""
-        capturing = Capturing(self.settings)
+        capturing = Capturing(self.settings, gate)
         wait_until(lambda: capturing.streaming, 30, lambda: capturing.error)
         self._capturing = capturing
         try:

@@ -22,6 +22,7 @@ class Done(NamedTuple):
     end_lsn: int
     committed_us: int
     rows: int
+    xid: int = 0
 
 
 @dataclass

@@ -13,8 +13,8 @@ from rich.console import Console
 from cdc.cli.status import view
 from cdc.progress import Hold, Watermark
 from cdc.settings import LimitSettings
-from cdc.state import SnapshotState
-from cdc.status import Mark, SinkFacts, SourceFacts, StatusFacts, lag_seconds, status_of
+from cdc.state import RequestState, RereadState, SnapshotState
+from cdc.status import Mark, SinkFacts, SourceFacts, StatusFacts, lag_seconds, rereads_of, status_of
 from tests.unit.cdc.checks.test_postgres import KNOWN, SERVER, SLOT
 
 NOW_MS = 1_000_000
@@ -133,3 +133,19 @@ def test_json_has_it_all() -> None:
         "held": {},
         "error": None,
     }
+
+
+def test_tables_that_are_read_again_are_shown_until_it_is_over() -> None:
+    asked = RequestState(id="a", table="public.a", after_lsn=0, reason="public.a was rewritten", serial=2)
+    first = RequestState(id="b", table="public.b", after_lsn=0, reason="came", serial=3, first=True)
+    old = RereadState(id="a", table="public.a", serial=1, epoch=1, state="done", rows=9)
+    under_way = RereadState(id="b", table="public.b", serial=3, epoch=1, state="running", rows=5, share=0.5)
+    failed = RereadState(id="c", table="public.c", serial=4, epoch=1, state="failed", detail="no right")
+    held = {one.key(): one.to_json() for one in (asked, first, old, under_way, failed)}
+    found = rereads_of(held)
+    assert [(one.table, one.state, one.rows) for one in found] == [
+        ("public.a", "waiting", 0),
+        ("public.b", "running", 5),
+        ("public.c", "failed", 0),
+    ]
+    assert [one.first for one in found] == [False, True, False]

@@ -301,7 +301,7 @@ def test_xids_are_compared_across_wraparound() -> None:
 
 def test_no_window_opens_inside_a_transaction_or_before_what_the_log_holds() -> None:
     world = World(VisibilityGate(Visibility(FIRST_XID, frozenset())))
-    world.windows._after_lsn = FIRST_LSN + 100
+    world.windows.after_lsn = FIRST_LSN + 100
     window = world.windows.ask("t")
     world.windows.turn(Moment(None, 0, 0))
     world.windows.turn(Moment(FIRST_LSN + 100, 0, 0))

@@ -1,0 +1,103 @@
+"""The captured tables' topics: those that ``cdc init`` made, and those of tables that come while capture runs."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+
+from cdc.clock import Clock
+from cdc.errors import ConfigError, TopicError
+from cdc.settings import Settings
+from cdc.state import RequestState, TopicsState
+from cdc.topic import TableName, state_topic
+from connectors.kafka.admin import TopicAdmin, raise_first, spec_problems, table_topic_spec, topics_state
+from connectors.kafka.compacted import CompactedTopic
+from connectors.postgres.catalog import CapturedTable
+
+log = logging.getLogger(__name__)
+
+
+class CapturedTopics:
+    """Which table goes to which topic. Any thread; what is added is in ``<name>.state`` before it is known here."""
+
+    def __init__(self, settings: Settings, topics: TopicsState, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._topics = topics
+        self._state = CompactedTopic(settings.log, state_topic(settings.name))
+
+    @property
+    def known(self) -> TopicsState:
+        return self._topics
+
+    def topic(self, table: TableName) -> str | None:
+        """The table's topic; None when it has none as far as is known."""
+        return self._topics.tables.get(str(table))
+
+    def refresh(self) -> None:
+        """Read what ``cdc init`` may have added."""
+        with self._lock:
+            self._topics = TopicsState.find(self._state.read()) or self._topics
+
+    def add(self, table: CapturedTable, reason: str) -> str:
+        """Make the topic of a table that came after the slot, note it, and ask for its first rows.
+
+        ConfigError when the table cannot be captured, TopicError when the topic cannot be made.
+        """
+        for problem in table.problems:
+            raise ConfigError(problem.message, hint=problem.hint)
+        with self._lock:
+            known = TopicsState.find(self._state.read()) or self._topics
+            found = known.tables.get(str(table.table))
+            if found is None:
+                known = self._make(table, known)
+                asked = RequestState(
+                    id=f"snapshot:{table.table}",
+                    table=str(table.table),
+                    after_lsn=0,
+                    reason=f"{table.table} {reason}",
+                    serial=self._clock.now_ns(),
+                    first=True,
+                )
+                # The request first: a topic that is noted without one would look like one that has its rows.
+                self._state.write([(asked.key(), asked.to_json()), (known.key(), known.to_json())])
+                log.info("table_added", extra={"table": str(table.table), "topic": table.topic, "why": reason})
+            self._topics = known
+            return known.tables[str(table.table)]
+
+    def _make(self, table: CapturedTable, known: TopicsState) -> TopicsState:
+        admin = TopicAdmin(self._settings.log)
+        spec = table_topic_spec(self._settings.log, table.topic)
+        admin.create([spec])
+        facts = admin.describe([table.topic])
+        if table.topic not in facts:
+            raise TopicError(f"the topic {table.topic} could not be made", hint="cdc check says what is wrong")
+        raise_first(spec_problems(spec, facts[table.topic]))
+        made = topics_state(facts, {str(table.table): table.topic}, known.cluster_id, known.encoding)
+        return replace(known, topics={**known.topics, **made.topics}, tables={**known.tables, **made.tables})
+
+
+class Lanes:
+    """Where a topic's records go, in the session's numbering; of new ones too. The capture loop's thread alone."""
+
+    def __init__(self, settings: Settings, topics: CapturedTopics, open_topic: Callable[[str, list[int]], int]) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._open = open_topic
+        self._known: dict[str, tuple[int, int]] = {}
+
+    def note(self, topic: str, base: int, count: int) -> None:
+        """A topic that was opened at the session's start."""
+        self._known[topic] = (base, count)
+
+    def of(self, topic: str) -> tuple[int, int]:
+        """A topic's first lane and how many. Opens one that was made since."""
+        found = self._known.get(topic)
+        if found is None:
+            count = self._topics.known.topics[topic]["partitions"]
+            ends = TopicAdmin(self._settings.log).end_offsets({topic: count})[topic]
+            found = self._known[topic] = (self._open(topic, [ends[p] for p in sorted(ends)]), count)
+        return found

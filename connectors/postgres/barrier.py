@@ -1,0 +1,22 @@
+"""A snapshot that knows of every transaction that had an id before it."""
+
+from __future__ import annotations
+
+from cdc.sql import load
+from cdc.visibility import Visibility
+from connectors.postgres.session import Connection
+
+
+def barrier(connection: Connection) -> Visibility:
+    """What is visible now, every older transaction that is not ended being in its list of running ones.
+
+    A snapshot alone is not enough: its xmax is the successor of the newest *ended* transaction, so a younger one
+    that has been streamed already, and waits for its standby, is in no list at all. One that takes an id of its own
+    and ends puts every older id below xmax. It writes nothing and waits for nobody.
+    """
+    blocks = load(__package__, "barrier.sql")
+    with connection.transaction(force_rollback=True):
+        connection.execute(blocks["take_xid"].encode())
+    row = connection.execute(blocks["see"].encode()).fetchone()
+    assert row is not None
+    return Visibility.parse(row[0])

@@ -1,0 +1,134 @@
+"""A request that is being carried out: what is planned, what is out, and what the state topic says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from cdc.position import CHUNK_SEQ, Position
+from cdc.state import RequestState, RereadState
+from cdc.topic import TableName
+from connectors.postgres.encoder import TableEncoder
+from snapshot.look import Seen
+from snapshot.parts import Part, Parts
+from snapshot.plan import LeafLook, form_change
+from snapshot.plan import TableLook as Look
+
+WAITING, RUNNING, PAUSED, DONE, FAILED, CANCELLED = "waiting", "running", "paused", "done", "failed", "cancelled"
+
+
+@dataclass(slots=True)
+class Job:
+    """``plan``: None until the table was looked at, and again when it changed. ``out``: parts with a reader."""
+
+    request: RequestState
+    state: RereadState
+    encoder: TableEncoder | None = None
+    seen: Seen | None = None
+    partitioned: bool = False
+    parts: Parts | None = None
+    awaited: frozenset[int] = frozenset()
+    after_lsn: int = 0
+    out: int = 0
+    not_before_s: float = 0.0
+    sweeping: bool = False
+
+    def plan(self, seen: Seen, encoder: TableEncoder, *, window_bytes: int, server_version: int) -> None:
+        """Cut the table into parts; those that an earlier session finished are not read again, if it is as it was.
+
+        Raises TooLarge.
+        """
+        state = self.state
+        kept = bool(state.leaves) and form_change(_planned(state, seen.look), seen.look) is None
+        done = {leaf["oid"]: leaf["next"] for leaf in state.leaves} if kept else None
+        if not kept:
+            self.state = replace(state, floor="", rows=0, left_out=0, share=0.0)
+        leaves = seen.look.leaves
+        if self.request.leaves is not None:
+            leaves = tuple(leaf for leaf in leaves if str(leaf.table) in self.request.leaves)
+        self.parts = Parts(
+            leaves,
+            keys=self.request.keys,
+            window_bytes=window_bytes,
+            server_version=server_version,
+            done=done,
+        )
+        self.seen, self.encoder = seen, encoder
+        self.partitioned = all(leaf.oid != seen.look.oid for leaf in seen.look.leaves)
+        self.note(RUNNING)
+        self.state = replace(self.state, oid=seen.look.oid, version=seen.look.version, leaves=self.parts.progress())
+
+    def forget(self, after_lsn: int) -> None:
+        """The table is not what was planned: all of it again, once the stream has passed ``after_lsn``."""
+        self.parts = self.seen = self.encoder = None
+        self.after_lsn = after_lsn
+        self.state = replace(self.state, leaves=[], floor="")
+
+    def written(self, position: Position) -> None:
+        """Rows were written there; the lowest of their positions is the floor of all."""
+        text = position._replace(tx_seq=CHUNK_SEQ).text()
+        if not self.state.floor or text < self.state.floor:
+            self.state = replace(self.state, floor=text)
+
+    def done(self, part: Part, rows: int, left_out: int) -> None:
+        """The brokers hold a part."""
+        assert self.parts is not None
+        self.parts.done(part)
+        self.state = replace(
+            self.state,
+            rows=self.state.rows + rows,
+            left_out=self.state.left_out + left_out,
+            leaves=self.parts.progress(),
+            share=self.parts.share,
+        )
+
+    def note(self, state: str, detail: str = "") -> None:
+        self.state = replace(self.state, state=state, detail=detail)
+
+    @property
+    def table(self) -> TableName:
+        schema, _, name = self.request.table.partition(".")
+        return self.seen.look.table if self.seen is not None else TableName(schema, name)
+
+
+def _planned(state: RereadState, now: Look) -> Look:
+    """The table as an earlier session planned it; only what tells whether it is the same is compared."""
+    leaves: Sequence[LeafLook] = tuple(
+        LeafLook(
+            oid=leaf["oid"],
+            table=TableName(leaf["schema"], leaf["name"]),
+            filenode=leaf["filenode"],
+            heap_blocks=leaf["blocks"],
+            size_bytes=0,
+        )
+        for leaf in state.leaves
+    )
+    return Look(table=now.table, topic=now.topic, oid=state.oid, version=state.version, leaves=tuple(leaves))
+
+
+def fresh(request: RequestState, epoch: int, now_ns: int) -> RereadState:
+    """The state of a request that nobody has begun."""
+    return RereadState(
+        id=request.id,
+        table=request.table,
+        serial=request.serial,
+        epoch=epoch,
+        first=request.first,
+        started_ns=now_ns,
+    )
+
+
+@dataclass(slots=True)
+class Pace:
+    """No more than so many rows a second over time; 0: no limit."""
+
+    rows_per_s: int
+    _free_s: float = 0.0
+
+    def took(self, rows: int, now_s: float) -> None:
+        if self.rows_per_s:
+            self._free_s = max(self._free_s, now_s) + rows / self.rows_per_s
+
+    def wait_s(self, now_s: float) -> float:
+        """How long until more may be read."""
+        return max(0.0, self._free_s - now_s)

@@ -1,0 +1,368 @@
+"""Later snapshots: requests from the state topic, carried out by the running capture in windows of its stream.
+
+One thread decides, a few read. It hears of requests, looks at the catalog (see :mod:`snapshot.watch`), plans, hands
+parts to readers and notes in the state topic what the brokers hold. Where in the stream the rows go, and which of
+them, is the affair of :mod:`cdc.windows` and of the capture loop. Everything that counts is in the state topic:
+killed anywhere, the next session goes on with what is not done.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from concurrent.futures import Future
+from contextlib import closing
+from dataclasses import dataclass, replace
+from queue import Empty, SimpleQueue
+
+import orjson
+import psycopg
+
+from cdc.clock import Clock
+from cdc.crash import crash_point, declare
+from cdc.errors import CdcError, ConfigError, SourceError
+from cdc.position import Position
+from cdc.state import RequestState, RereadState
+from cdc.windows import Closed, Windows, Written
+from connectors.postgres.encoder import compile_table
+from snapshot.chunk import Blocked, Changed
+from snapshot.jobs import CANCELLED, DONE, FAILED, PAUSED, RUNNING, WAITING, Job, Pace, fresh
+from snapshot.look import look
+from snapshot.parts import Part, TooLarge
+from snapshot.ports import LaterEdges, Session
+from snapshot.queries import first_line
+from snapshot.readers import GivenUp, Readers, nudge
+from snapshot.watching import Watching
+from snapshot.window import text
+
+log = logging.getLogger(__name__)
+
+declare("reread_noted", "reread_swept")
+
+_TURN_S = 0.1
+_NOTE_S = 1.0
+_ASK_S = 1.0
+_NUDGE_S = 1.0
+_AGAIN_S = 1.0
+_END_S = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """What came of a part: ``error`` None, and what was written; part None for a sweep mark."""
+
+    job: Job
+    part: Part | None
+    written: tuple[Written, Position] | None
+    error: Exception | None
+
+
+class LaterSnapshots:
+    """One session's. ``start`` it once; ``close`` ends it, and waits for its threads."""
+
+    def __init__(self, edges: LaterEdges, windows: Windows, *, epoch: int, clock: Clock) -> None:
+        self._edges = edges
+        self._windows = windows
+        self._epoch = epoch
+        self._clock = clock
+        settings = edges.settings.snapshot
+        self._settings = settings
+        self._pace = Pace(settings.rows_per_second)
+        self._jobs: dict[str, Job] = {}
+        self._over: dict[str, int] = {}
+        self._held: dict[bytes, bytes] = {}
+        self._requests: dict[bytes, RequestState] = {}
+        self._known: dict[str, RereadState] = {}
+        self._results: SimpleQueue[_Result] = SimpleQueue()
+        self._wake = threading.Event()
+        self._noted: dict[str, RereadState] = {}
+        self._note_s = 0.0
+        self._ask_s = 0.0
+        self._readers = Readers(edges, windows, clock)
+        self._thread = threading.Thread(target=self._run, name="cdc-snapshots", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """End it; never raises."""
+        self._windows.close()
+        self._wake.set()
+        self._readers.cancel()
+        if self._thread.ident is not None:
+            self._thread.join(_END_S)
+        self._readers.close()
+
+    # The deciding thread.
+
+    def _run(self) -> None:
+        try:
+            with closing(self._edges.source.session("cdc capture snapshots", lock_timeout_s=2)) as session:
+                self._work(session)
+        except Closed:
+            pass
+        except CdcError as error:
+            self._windows.fail(error)
+        except psycopg.Error as error:
+            self._windows.fail(SourceError(f"Postgres broke off: {first_line(error)}"))
+        except Exception as fault:
+            log.exception("snapshots_failed")
+            self._windows.fail(CdcError(f"later snapshots failed: {first_line(fault)}"))
+
+    def _work(self, session: Session) -> None:
+        with closing(self._edges.feed()) as feed:
+            watching = Watching(self._edges, session, self._windows.gate, self._clock)
+            while not self._windows.closed:
+                for key, value in feed.poll(0):
+                    self._hear(key, value)
+                if feed.caught_up:
+                    self._write(watching.look(self._held))
+                    self._take_up()
+                    self._take_back(session)
+                    for job in list(self._jobs.values()):
+                        self._advance(session, job, watching)
+                    self._note()
+                self._wake.wait(_TURN_S)
+                self._wake.clear()
+
+    def _hear(self, key: bytes, value: bytes | None) -> None:
+        """One record of the state topic; requests and their states are kept apart, as they are looked at often."""
+        what = orjson.loads(key).get("what")
+        if value is None:
+            self._held.pop(key, None)
+            self._requests.pop(key, None)
+            return
+        self._held[key] = value
+        if what == RequestState.WHAT:
+            self._requests[key] = RequestState.from_json(value)
+        elif what == RereadState.WHAT:
+            found = RereadState.from_json(value)
+            self._known[found.id] = found
+
+    def _take_up(self) -> None:
+        """Requests as they are in the state topic now: new ones, and wishes on those that are under way."""
+        for request in list(self._requests.values()):
+            name = request.id
+            job = self._jobs.get(name)
+            if job is not None and job.request.serial == request.serial:
+                job.request = request
+            elif job is not None and job.out:
+                job.request = replace(job.request, state="cancelled")
+            elif self._over.get(name) != request.serial:
+                before = self._known.get(name)
+                same = before is not None and (before.serial, before.epoch) == (request.serial, self._epoch)
+                if before is not None and same and before.over:
+                    # Its end was noted, and its wish written again since.
+                    self._over[name] = request.serial
+                    self._write([(request.key(), None)])
+                    continue
+                state = before if same and before is not None else fresh(request, self._epoch, self._clock.now_ns())
+                self._jobs[name] = Job(request, state, after_lsn=request.after_lsn)
+
+    def _advance(self, session: Session, job: Job, watching: Watching) -> None:
+        """One step with one request."""
+        match job.request.state:
+            case "cancelled":
+                if not job.out:
+                    self._finish(job, CANCELLED)
+                return
+            case "paused":
+                job.note(PAUSED)
+                return
+        if self._clock.monotonic() < job.not_before_s:
+            return
+        try:
+            why = self._why_wait(session, job, watching)
+        except ConfigError as error:
+            self._finish(job, FAILED, error.message)
+            return
+        job.note(WAITING if why else RUNNING, why)
+        if not why:
+            self._read_on(job)
+
+    def _read_on(self, job: Job) -> None:
+        """Give out what there are readers for; end it when nothing is left."""
+        assert job.parts is not None
+        while job.out < self._settings.windows and self._free() and not self._pace.wait_s(self._clock.monotonic()):
+            part = job.parts.take()
+            if part is None:
+                break
+            self._give(job, part)
+        if not job.parts.left and not job.out:
+            self._end(job)
+
+    def _why_wait(self, session: Session, job: Job, watching: Watching) -> str:
+        """What it waits for, empty for nothing: then it is planned."""
+        if self._windows.reached <= max(job.after_lsn, self._windows.after_lsn):
+            self._nudge(session)
+            return "the stream has not come to the request yet"
+        retained = self._retained(session)
+        if retained is not None and retained > self._settings.max_retained_wal:
+            return f"the slot keeps {retained:,} bytes of WAL, more than [snapshot] max_retained_wal"
+        if job.parts is None:
+            return "parts of an earlier plan are on their way" if job.out else self._plan(session, job, watching)
+        return ""
+
+    def _plan(self, session: Session, job: Job, watching: Watching) -> str:
+        self._write(watching.look(self._held, now=True))
+        topics = self._edges.topics
+        if topics.topic(job.table) is None:
+            topics.refresh()
+        if topics.topic(job.table) is None:
+            return f"{job.request.table} is not captured: list it in [source] tables, then cdc init"
+        try:
+            looked = look(self._edges, session, self._edges.shapes, topics=None, only=[job.request.table])
+        except ConfigError as error:
+            return error.message  # of another table, perhaps: it passes when the settings and the source fit again
+        seen = looked.seen.get(job.request.table)
+        if seen is None:
+            raise ConfigError(f"{job.request.table} is gone, or the settings leave it out")
+        if not watching.published(job.request.table):
+            return f"{job.request.table} is not in the publication: cdc init adds it"
+        encoder = compile_table(seen.schema, name=self._edges.settings.name, database=session.info.dbname)
+        try:
+            job.plan(
+                seen,
+                encoder,
+                window_bytes=self._settings.window_bytes,
+                server_version=session.info.server_version,
+            )
+        except TooLarge as leaf:
+            raise ConfigError(
+                f"{leaf} cannot be read in parts with rights on columns alone", hint="grant select on it"
+            ) from None
+        job.awaited = watching.barrier(job.request.table)
+        log.info("reread_begins", extra={"table": job.request.table, "why": job.request.reason})
+        return ""
+
+    def _retained(self, session: Session) -> int | None:
+        now_s = self._clock.monotonic()
+        if now_s >= self._ask_s:
+            self._ask_s = now_s + _ASK_S
+            slot = self._edges.source.facts(session)[1]
+            self._retained_bytes = slot.retained_bytes if slot is not None else None
+        return self._retained_bytes
+
+    _retained_bytes: int | None = None
+    _nudge_s = 0.0
+
+    def _nudge(self, session: Session) -> None:
+        """An idle server writes nothing that the stream could pass: write something, now and then."""
+        now_s = self._clock.monotonic()
+        if now_s >= self._nudge_s:
+            self._nudge_s = now_s + _NUDGE_S
+            nudge(session)
+
+    def _free(self) -> bool:
+        return sum(job.out for job in self._jobs.values()) < self._settings.windows
+
+    def _give(self, job: Job, part: Part | None) -> None:
+        job.out += 1
+
+        def done(future: Future[tuple[Written, Position]]) -> None:
+            if future.cancelled():
+                return
+            error = future.exception()
+            written = future.result() if error is None else None
+            fault = error if isinstance(error, Exception) else None
+            self._results.put(_Result(job, part, written, fault))
+            self._wake.set()
+
+        self._readers.submit(job, part).add_done_callback(done)
+
+    def _end(self, job: Job) -> None:
+        """Every part is held by the brokers: sweep what was not there, or be done."""
+        if job.request.whole and not job.sweeping:
+            # Before the mark is written: a crash behind it must find the same floor, and nothing left to read.
+            self._note(job)
+            job.sweeping = True
+            self._give(job, None)
+        elif not job.out:
+            self._finish(job, DONE)
+
+    def _finish(self, job: Job, state: str, detail: str = "") -> None:
+        if self._jobs.get(job.request.id) is not job:
+            return
+        job.state = replace(job.state, state=state, detail=detail, finished_ns=self._clock.now_ns())
+        if state == DONE:
+            job.state = replace(job.state, share=1.0)
+        log.info(
+            "reread_over", extra={"table": job.request.table, "state": state, "rows": job.state.rows, "why": detail}
+        )
+        self._over[job.request.id] = job.request.serial
+        del self._jobs[job.request.id]
+        current = self._requests.get(job.request.key())
+        records: list[tuple[bytes, bytes | None]] = [(job.state.key(), job.state.to_json())]
+        if current is not None and current.serial == job.request.serial:
+            records.append((job.request.key(), None))
+        self._write(records)
+        crash_point("reread_noted")
+
+    def _take_back(self, session: Session) -> None:
+        while True:
+            try:
+                result = self._results.get_nowait()
+            except Empty:
+                return
+            self._settled(session, result)
+
+    def _settled(self, session: Session, result: _Result) -> None:
+        job, part, error = result.job, result.part, result.error
+        job.out -= 1
+        if isinstance(error, Closed):
+            raise error
+        if part is None:
+            if error is not None:
+                raise error
+            crash_point("reread_swept")
+            return
+        if error is None and result.written is not None:
+            written, position = result.written
+            if job.parts is not None:
+                job.written(position)
+                job.done(part, written.rows, written.left_out)
+            self._pace.took(written.rows + written.left_out, self._clock.monotonic())
+            return
+        self._unread(session, job, part, error)
+
+    def _unread(self, session: Session, job: Job, part: Part, error: Exception | None) -> None:
+        job.not_before_s = self._clock.monotonic() + _AGAIN_S
+        match error:
+            case GivenUp():
+                if job.parts is not None:
+                    job.parts.again(part, smaller=error.smaller)
+                job.not_before_s = 0.0
+            case Blocked():
+                if job.parts is not None:
+                    job.parts.again(part)
+            case Changed():
+                row = session.execute(text("insert_lsn")).fetchone()
+                assert row is not None
+                log.info("reread_begins_anew", extra={"table": job.request.table, "why": str(error)})
+                job.forget(int(row[0]))
+            case ConfigError():
+                self._finish(job, FAILED, error.message)
+            case None:
+                raise AssertionError("a part without a result")
+            case _:
+                raise error
+
+    def _note(self, job: Job | None = None) -> None:
+        """Write what has changed, about once a second; at once for one job."""
+        now_s = self._clock.monotonic()
+        if job is None and now_s < self._note_s:
+            return
+        changed = [j for j in ([job] if job else self._jobs.values()) if self._noted.get(j.request.id) != j.state]
+        if changed:
+            records = [(j.state.key(), j.state.to_json()) for j in changed]
+            # A state that names thousands of partitions is written more seldom.
+            self._note_s = now_s + max(_NOTE_S, sum(len(value) for _, value in records) / 100_000)
+            self._noted.update({j.request.id: j.state for j in changed})
+            self._write(list(records))
+            crash_point("reread_noted")
+
+    def _write(self, records: list[tuple[bytes, bytes | None]]) -> None:
+        if records:
+            self._edges.state.write(records)
+            for key, value in records:
+                self._hear(key, value)

@@ -1,0 +1,86 @@
+-- What later snapshots and the catalog watch ask of the source. Every name is written out: search_path=pg_catalog.
+
+-- name: begin_read
+begin isolation level repeatable read read only
+
+-- name: lock_table
+-- With its partitions.
+lock table {table} in access share mode
+
+-- name: lock_leaf
+lock table only {table} in access share mode
+
+-- name: see
+select pg_current_snapshot()::text
+
+-- name: leaf_form
+-- By the snapshot that was just taken, and as it is under the lock whatever the snapshot sees.
+select c.relfilenode::int8 as seen_filenode, pg_relation_filenode(c.oid)::int8 as filenode,
+       to_regclass(%(table)s)::oid::int8 as oid
+from pg_class c
+where c.oid = %(oid)s::int8::oid
+
+-- name: columns_now
+select {columns} from only {table} limit 0
+
+-- name: read_blocks
+copy (select {columns} from only {table} where {range} and {condition} and ({wanted})) to stdout
+
+-- name: read_keys
+copy (select {columns} from {table} where {condition} and ({key}) in (select {typed} from unnest({values}) k ({names}))) to stdout
+
+-- name: canonical_keys
+copy (select distinct {typed} from unnest({values}) k ({names})) to stdout
+
+-- name: check_condition
+select from {table} where ({wanted}) limit 0
+
+-- name: insert_lsn
+select (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::int8
+
+-- name: flush_lsn
+select (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::int8
+
+-- name: nudge
+-- A commit of our own: it is flushed, and the stream passes it. It waits for no standby.
+select pg_logical_emit_message(true, 'cdc', '')
+
+-- name: fingerprint
+-- One number over everything that the watch compares; a change of it is worth a closer look.
+select coalesce(sum(hashtextextended(x.line, 0)::numeric), 0)::text
+from (
+    select concat_ws(',', 'c', c.oid, c.relname, c.relnamespace, c.relfilenode, c.relreplident) as line
+    from pg_class c join pg_namespace n on n.oid = c.relnamespace
+    where c.relkind in ('r', 'p') and n.nspname not in ('pg_catalog', 'information_schema') and n.nspname !~ '^pg_(toast|temp)'
+    union all
+    select concat_ws(',', 'a', a.attrelid, a.attnum, a.attname, a.atttypid, a.atttypmod, a.attisdropped, a.atthasmissing)
+    from pg_attribute a join pg_class c on c.oid = a.attrelid join pg_namespace n on n.oid = c.relnamespace
+    where c.relkind in ('r', 'p') and a.attnum > 0
+      and n.nspname not in ('pg_catalog', 'information_schema') and n.nspname !~ '^pg_(toast|temp)'
+    union all
+    select concat_ws(',', 'i', i.inhrelid, i.inhparent) from pg_inherits i
+    union all
+    select concat_ws(',', 'p', t.schemaname, t.tablename, to_jsonb(t) ->> 'rowfilter')
+    from pg_publication_tables t where t.pubname = %(publication)s
+    union all
+    select concat_ws(',', 'r', r.prrelid, to_jsonb(r) ->> 'prattrs')
+    from pg_publication_rel r join pg_publication p on p.oid = r.prpubid where p.pubname = %(publication)s
+) x
+
+-- name: columns
+-- "filled": rows from before the column have a value for it, which no event brings (H37).
+select a.attrelid::int8 as oid, a.attnum::int4 as attnum, a.attname::text as name, a.atttypid::int8 as type_oid,
+       a.atttypmod::int4 as typmod, a.atthasmissing as filled
+from pg_attribute a
+where a.attrelid = any (%(oids)s::int8[]::oid[]) and a.attnum > 0 and not a.attisdropped
+order by a.attrelid, a.attnum
+
+-- name: sends
+-- What the publication sends of each table: its column list and its row filter.
+select t.schemaname::text as schema, t.tablename::text as name,
+       concat_ws(' ', coalesce(to_jsonb(r) ->> 'prattrs', '*'), to_jsonb(t) ->> 'rowfilter') as sends
+from pg_publication_tables t
+join pg_namespace n on n.nspname = t.schemaname
+join pg_class c on c.relnamespace = n.oid and c.relname = t.tablename
+left join (pg_publication_rel r join pg_publication p on p.oid = r.prpubid and p.pubname = %(publication)s) on r.prrelid = c.oid
+where t.pubname = %(publication)s

@@ -1,0 +1,138 @@
+"""The readers of later snapshots: threads, each with a session of its own, that see one part after the other in."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+
+import psycopg
+
+from cdc.clock import Clock
+from cdc.position import Position
+from cdc.windows import Closed, Overrun, Windows, Written
+from snapshot.jobs import Job
+from snapshot.parts import Part
+from snapshot.ports import LaterEdges, Session
+from snapshot.window import ReadTask, TooWide, Unseen, divisible, read, sweep_rows, text, window_rows
+
+_UNSEEN_S = 0.05
+_NUDGE_S = 0.25
+
+
+class GivenUp(Exception):
+    """A part was not read; ``smaller``: it is too large for one window."""
+
+    def __init__(self, why: str, *, smaller: bool = False) -> None:
+        super().__init__(why)
+        self.smaller = smaller
+
+
+class Readers:
+    """``[snapshot] windows`` threads. Sessions are opened when they are needed first."""
+
+    def __init__(self, edges: LaterEdges, windows: Windows, clock: Clock) -> None:
+        self._edges = edges
+        self._windows = windows
+        self._clock = clock
+        self._sessions = threading.local()
+        self._opened: list[Session] = []
+        self._pool = ThreadPoolExecutor(edges.settings.snapshot.windows, thread_name_prefix="cdc-window")
+
+    def submit(self, job: Job, part: Part | None) -> Future[tuple[Written, Position]]:
+        """Read a part; without one write the mark that ends a reading."""
+        return self._pool.submit(self.sweep, job) if part is None else self._pool.submit(self.read, job, part)
+
+    def cancel(self) -> None:
+        """Break off what is being read."""
+        for session in list(self._opened):
+            with suppress(psycopg.Error):
+                session.cancel_safe(timeout=2)
+
+    def close(self) -> None:
+        """Wait for the threads, and let go of their sessions."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        for session in self._opened:
+            session.close()
+
+    def read(self, job: Job, part: Part) -> tuple[Written, Position]:
+        """Read one part and see it into the log. GivenUp, Blocked, Changed or ConfigError when it is not to be."""
+        seen, encoder = job.seen, job.encoder
+        if seen is None or encoder is None:
+            raise GivenUp("the plan is void")
+        task = ReadTask(
+            part=part,
+            schema=seen.schema,
+            partitioned=job.partitioned,
+            condition=seen.condition,
+            wanted=job.request.where,
+        )
+        window = self._windows.ask(seen.look.topic)
+        position = self._windows.granted(window)
+        try:
+            gate, awaited = self._windows.gate, window.awaited | job.awaited
+            while True:
+                if self._windows.closed:
+                    raise Closed
+                if window.overrun:
+                    raise GivenUp("too many changes meanwhile", smaller=divisible(part))
+                try:
+                    found = read(self._session(), task, encoder, lambda sees: gate.passes(awaited, sees))
+                    break
+                except Unseen:
+                    self._clock.sleep(_UNSEEN_S)
+            gate.saw(found.seen)
+            self._await_flush(found.insert_lsn)
+        except TooWide:
+            self._windows.give_up(window)
+            raise GivenUp("too wide", smaller=True) from None
+        except BaseException:
+            self._windows.give_up(window)
+            raise
+        self._windows.offer(window, *window_rows(found, encoder, position, self._clock.now_ns()))
+        outcome = self._windows.outcome(window)
+        if isinstance(outcome, Overrun):
+            raise GivenUp("too many changes meanwhile", smaller=divisible(part))
+        return outcome, position
+
+    def sweep(self, job: Job) -> tuple[Written, Position]:
+        encoder = job.encoder
+        assert encoder is not None
+        assert job.seen is not None
+        window = self._windows.ask(job.seen.look.topic)
+        position = self._windows.granted(window)
+        rows = sweep_rows(encoder, position, job.state.floor, window.lane_count, self._clock.now_ns())
+        self._windows.offer(window, rows)
+        outcome = self._windows.outcome(window)
+        # A mark is no row: however much the stream changes meanwhile, it is written; but a full window is given up.
+        return (outcome, position) if isinstance(outcome, Written) else self.sweep(job)
+
+    def _await_flush(self, lsn: int) -> None:
+        """What was read is on the server's disk: a commit that is not may be undone by a crash (H88)."""
+        session = self._session()
+        since_s = self._clock.monotonic()
+        while not self._windows.closed:
+            row = session.execute(text("flush_lsn")).fetchone()
+            assert row is not None
+            if int(row[0]) >= lsn:
+                return
+            if self._clock.monotonic() - since_s > _NUDGE_S:
+                since_s = self._clock.monotonic()
+                nudge(session)
+            self._clock.sleep(0.01)
+
+    def _session(self) -> Session:
+        session: Session | None = getattr(self._sessions, "one", None)
+        if session is None or session.closed:
+            limit_s = self._edges.settings.snapshot.lock_timeout.total_seconds()
+            session = self._edges.source.session("cdc capture window", lock_timeout_s=min(limit_s, 5))
+            self._sessions.one = session
+            self._opened.append(session)
+        return session
+
+
+def nudge(session: Session) -> None:
+    """Commit something that is no change: the server's log is flushed, and the stream passes it."""
+    with session.transaction():
+        session.execute(b"set local synchronous_commit = local")
+        session.execute(text("nudge"))

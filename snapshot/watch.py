@@ -1,0 +1,76 @@
+"""What happened to a table that no event tells: pure (H37, H85, H86).
+
+A rewrite by ``ALTER ... TYPE ... USING``, a column dropped and added again under its name, a partition detached with
+its rows: the stream says nothing of any of them. So the catalog is compared with what it was, and what the stores
+cannot know of is read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from cdc.schema import TableSchema
+from cdc.state import FormState, SnapshotTableState
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Why a table has to be read again, as a sentence part behind its name. ``leaves``: only these partitions;
+    ``added``: it came into the publication, so that changes from before are never streamed (H73)."""
+
+    reason: str
+    leaves: tuple[str, ...] | None = None
+    added: bool = False
+
+
+def need(before: FormState, now: FormState, empty: Collection[int] = ()) -> Need | None:
+    """What a table needs that was ``before`` and is ``now``; None when events tell all there is to tell.
+
+    ``empty``: oids of leaves that hold no row. A TRUNCATE cannot be told from a rewrite: the table is read again,
+    which is little work then. A table that is not published any more needs nothing until it is again.
+    """
+    if not now.publication:
+        return None
+    if not before.publication:
+        return Need("came into the publication", added=True)
+    if before.oid != now.oid:
+        return Need("was dropped and made anew")
+    if before.publication != now.publication:
+        return Need("is published with other columns or rows")
+    return _columns(before, now) or _leaves(before, now, empty)
+
+
+def _columns(before: FormState, now: FormState) -> Need | None:
+    old = {column[0]: column for column in before.columns}
+    for attnum, name, type_oid, typmod, filled in now.columns:
+        known = old.get(attnum)
+        if known is None:
+            if filled:
+                return Need(f"has a new column {name}, which older rows have a value for")
+            if name in {column[1] for column in before.columns}:
+                return Need(f"has another column {name} than before")
+        elif known[1] != name:
+            return Need(f"has its column {known[1]} renamed to {name}")
+        elif known[2] != type_oid or (known[3] is not None and known[3] != typmod):
+            return Need(f"has another type of the column {name}")
+    return None
+
+
+def _leaves(before: FormState, now: FormState, empty: Collection[int]) -> Need | None:
+    old = {leaf[0]: leaf for leaf in before.leaves}
+    new = {leaf[0]: leaf for leaf in now.leaves}
+    if old.keys() - new.keys():
+        return Need("lost a partition with its rows")
+    if any(old[oid][3] != new[oid][3] for oid in old):
+        return Need("was rewritten or truncated")
+    added = [f"{leaf[1]}.{leaf[2]}" for oid, leaf in new.items() if oid not in old and oid not in empty]
+    return Need("got a partition that has rows", leaves=tuple(sorted(added))) if added else None
+
+
+def form_of_plan(plan: SnapshotTableState, shape: TableSchema, publication: str) -> FormState:
+    """A table as the first snapshot left it, for a pipeline whose watch has not looked yet."""
+    columns: list[list[Any]] = [[c.attnum, c.name, c.type_oid, None, False] for c in shape.columns]
+    leaves: list[list[Any]] = [[one["oid"], one["schema"], one["name"], one["filenode"]] for one in plan.leaves]
+    return FormState(table=plan.table, oid=plan.oid, columns=columns, leaves=leaves, publication=publication)

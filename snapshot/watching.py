@@ -1,0 +1,181 @@
+"""The catalog watch: looks now and then, and asks for what no event tells of to be read again (H85, H86)."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cdc.clock import Clock
+from cdc.errors import ConfigError
+from cdc.state import FormState, RequestState, SnapshotTableState, find_all
+from cdc.topic import TableName
+from cdc.visibility import Gate, Visibility
+from snapshot.ports import Captured, LaterEdges, Session
+from snapshot.queries import rows
+from snapshot.watch import Need, form_of_plan, need
+from snapshot.window import text
+
+log = logging.getLogger(__name__)
+
+Records = list[tuple[bytes, bytes | None]]
+_SEE_S = 1.0
+
+
+class Watching:
+    """One session's watch. Nothing it finds is lost with it: what was seen last stands in the state topic."""
+
+    def __init__(self, edges: LaterEdges, session: Session, gate: Gate, clock: Clock) -> None:
+        self._edges = edges
+        self._session = session
+        self._gate = gate
+        self._clock = clock
+        self._look_s = 0.0
+        self._see_s = 0.0
+        self._fingerprint = ""
+        self._sends: Mapping[str, str] = {}
+        self._barriers: dict[str, frozenset[int]] = {}
+        self._told: set[str] = set()
+
+    def published(self, table: str) -> bool:
+        """Whether the publication sends the table, as last looked."""
+        return table in self._sends
+
+    def barrier(self, table: str) -> frozenset[int]:
+        """Transactions that may hold changes of the table from before it came into the publication (H73)."""
+        return self._barriers.get(table, frozenset())
+
+    def look(self, held: Mapping[bytes, bytes], *, now: bool = False) -> Records:
+        """Look if it is time, or ``now``; what is to be written to the state topic.
+
+        ``held``: the state topic's records.
+        """
+        now_s = self._clock.monotonic()
+        if now_s >= self._see_s:
+            self._see_s = now_s + _SEE_S
+            row = self._session.execute(text("see")).fetchone()
+            assert row is not None
+            self._gate.saw(Visibility.parse(row[0]))
+        if now_s < self._look_s and not now:
+            return []
+        self._look_s = now_s + self._edges.settings.snapshot.watch.total_seconds()
+        publication = self._edges.settings.publication
+        row = self._session.execute(text("fingerprint"), {"publication": publication}).fetchone()
+        assert row is not None
+        if row[0] == self._fingerprint:
+            return []
+        found = self._compare(held)
+        # Only now: what was not compared to its end has to be compared again.
+        self._fingerprint = row[0]
+        return found
+
+    def _compare(self, held: Mapping[bytes, bytes]) -> Records:
+        try:
+            captured = list(self._edges.source.tables(self._session))
+        except ConfigError as error:
+            self._tell("tables_missing", error.message)
+            return []
+        self._sends = self._read_sends()
+        self._add(captured)
+        known = [table for table in captured if self._edges.topics.topic(table.table) is not None]
+        forms = {form.table: form for form in find_all(held, FormState)}
+        plans = {plan.table: plan for plan in find_all(held, SnapshotTableState)}
+        records: Records = []
+        for now, empty in self._forms(known):
+            before = forms.get(now.table) or self._left_by(plans.get(now.table))
+            if before is None and now.publication:
+                # Whether it was published for long is not known.
+                self._bar(now.table)
+            found = need(before, now, empty) if before is not None else None
+            if found is not None:
+                if found.added:
+                    self._bar(now.table)
+                records += self._ask(now.table, found, held)
+            if now != forms.get(now.table):
+                records.append((now.key(), now.to_json()))
+        return records
+
+    def _read_sends(self) -> Mapping[str, str]:
+        publication = self._edges.settings.publication
+        found = self._session.execute(text("sends"), {"publication": publication}).fetchall()
+        return {str(TableName(schema, name)): sends for schema, name, sends in found}
+
+    def _add(self, captured: Sequence[Captured]) -> None:
+        """Tables that the settings take and the publication sends, and that have no topic yet."""
+        topics = self._edges.topics
+        new = [table for table in captured if topics.topic(table.table) is None]
+        if new:
+            topics.refresh()
+        for table in new:
+            if topics.topic(table.table) is not None:
+                continue
+            if str(table.table) not in self._sends:
+                self._tell("table_not_published", f"{table.table} is to be captured: cdc init adds it")
+                continue
+            try:
+                topics.add(table, "came after the slot")
+            except ConfigError as error:
+                self._tell("table_not_captured", error.message)
+
+    def _bar(self, table: str) -> None:
+        self._barriers[table] = self._edges.source.barrier(self._session).running
+
+    def _left_by(self, plan: SnapshotTableState | None) -> FormState | None:
+        """The table as the first snapshot left it."""
+        if plan is None or plan.gone:
+            return None
+        try:
+            shape = self._edges.shapes.get(TableName(plan.schema, plan.name), plan.version)
+        except KeyError:
+            return None
+        return form_of_plan(plan, shape, self._sends.get(plan.table, ""))
+
+    def _forms(self, captured: Sequence[Captured]) -> list[tuple[FormState, list[int]]]:
+        """Each table as it is now, and which of its leaves hold nothing."""
+        oids = [table.oid for table in captured]
+        columns: dict[int, list[list[Any]]] = defaultdict(list)
+        for row in self._session.execute(text("columns"), {"oids": oids}).fetchall():
+            columns[row[0]].append([row[1], row[2], row[3], row[4], row[5]])
+        leaves = {
+            row.oid: row for row in rows(self._session, "leaves", oids=[x.oid for t in captured for x in t.leaves])
+        }
+        found = []
+        for table in captured:
+            own = [leaves[leaf.oid] for leaf in table.leaves if leaf.oid in leaves]
+            form = FormState(
+                table=str(table.table),
+                oid=table.oid,
+                columns=columns[table.oid],
+                leaves=[[leaf.oid, leaf.schema, leaf.name, leaf.filenode] for leaf in own],
+                publication=self._sends.get(str(table.table), ""),
+            )
+            found.append((form, [leaf.oid for leaf in own if not leaf.heap_blocks]))
+        return found
+
+    def _ask(self, table: str, found: Need, held: Mapping[bytes, bytes]) -> Records:
+        name = f"snapshot:{table}" + ("" if found.leaves is None else ":partitions")
+        asked = [request for request in find_all(held, RequestState) if request.id == name]
+        if found.added and asked:
+            return []
+        leaves = found.leaves
+        if leaves is not None and asked and asked[0].leaves is not None:
+            leaves = tuple(sorted({*leaves, *asked[0].leaves}))
+        row = self._session.execute(text("insert_lsn")).fetchone()
+        assert row is not None
+        request = RequestState(
+            id=name,
+            table=table,
+            after_lsn=int(row[0]),
+            reason=f"{table} {found.reason}",
+            serial=self._clock.now_ns(),
+            leaves=None if leaves is None else list(leaves),
+            first=found.added or any(one.first for one in asked),
+        )
+        log.info("reread_asked", extra={"table": table, "why": found.reason})
+        return [(request.key(), request.to_json())]
+
+    def _tell(self, event: str, why: str) -> None:
+        if why not in self._told:
+            self._told.add(why)
+            log.warning(event, extra={"why": why})

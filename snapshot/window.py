@@ -1,0 +1,281 @@
+"""One window: a transaction that locks, looks what it sees, and reads its part of a table to the end.
+
+The lock comes before the snapshot, and the file that is found is compared with the plan's: a rewrite in between moves
+rows without a change that anybody could see (H71). The transaction ends before anything waits for the stream: an
+ALTER that stands in line for the lock, and a re-select behind it, would wait for each other unseen (H87).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import orjson
+import psycopg
+from psycopg import pq, sql
+
+from cdc.crash import crash_point, declare
+from cdc.errors import ConfigError
+from cdc.position import Position
+from cdc.schema import TableSchema
+from cdc.sql import load
+from cdc.topic import TableName
+from cdc.visibility import Visibility
+from cdc.windows import Rows
+from connectors.postgres.encoder import TableEncoder, record_headers, unescape
+from snapshot.chunk import Blocked, Changed, copy_out
+from snapshot.parts import Part
+from snapshot.ports import Session
+from snapshot.queries import first_line, table
+
+declare("window_locked", "window_seen", "window_read", "window_closed")
+
+MOST_BYTES = 32 * 1024**2
+"""Of a part's rows in memory; what turns out larger is read in smaller parts, down to one block."""
+
+
+class Unseen(Exception):
+    """The snapshot does not see all that it has to: try again a little later."""
+
+
+class TooWide(Exception):
+    """The rows of the part are more than is held in memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadTask:
+    """A part of a table as it is to be read. ``condition``: the publication's row filter; ``wanted``: the request's
+    own condition; ``partitioned``: ``schema.table`` has its rows in partitions."""
+
+    part: Part
+    schema: TableSchema
+    partitioned: bool
+    condition: str | None = None
+    wanted: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadRows:
+    """What a part holds: (key, row) as JSON; ``gone``: (key, row of the key alone) of asked keys without a row.
+
+    ``insert_lsn``: the server's log behind the read; until it is on disk, a row read may vanish in a crash (H88).
+    """
+
+    rows: list[tuple[bytes, bytes]]
+    gone: list[tuple[bytes, bytes]]
+    insert_lsn: int
+    seen: Visibility
+
+
+def statement(name: str, **parts: sql.Composable) -> sql.Composed:
+    """One of ``later.sql``, its ``{parts}`` filled in."""
+    return sql.SQL(load("snapshot", "later.sql")[name]).format(**parts)
+
+
+def text(name: str) -> bytes:
+    """The same without parts."""
+    return load("snapshot", "later.sql")[name].encode()
+
+
+def read(session: Session, task: ReadTask, encoder: TableEncoder, passes: Callable[[Visibility], bool]) -> ReadRows:
+    """Read a part to its end in a transaction of its own, which is over when this returns.
+
+    Raises :class:`Unseen` when the snapshot does not pass, :class:`Changed` when the table is not what was planned,
+    :class:`Blocked` when its lock is not to be had, :class:`TooWide`, ConfigError where Postgres refuses the read.
+    """
+    session.execute(text("begin_read"))
+    try:
+        found = _read(session, task, encoder, passes)
+    except psycopg.errors.LockNotAvailable as error:
+        raise Blocked(first_line(error)) from None
+    except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn, psycopg.errors.UndefinedObject) as error:
+        raise Changed(first_line(error)) from None
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise _refused(task, error) from None
+    except (psycopg.DataError, psycopg.ProgrammingError) as error:
+        raise ConfigError(f"{task.schema.table} cannot be read: {first_line(error)}") from None
+    finally:
+        if not session.closed:
+            session.rollback()
+    crash_point("window_closed")
+    return found
+
+
+def _read(session: Session, task: ReadTask, encoder: TableEncoder, passes: Callable[[Visibility], bool]) -> ReadRows:
+    name = task.part.leaf.table if task.part.leaf else task.schema.table
+    whole = task.part.leaf is None and task.partitioned
+    session.execute(statement("lock_table" if whole else "lock_leaf", table=table(name)))
+    crash_point("window_locked")
+    row = session.execute(text("see")).fetchone()
+    assert row is not None
+    seen = Visibility.parse(row[0])
+    if not passes(seen):
+        raise Unseen
+    crash_point("window_seen")
+    _check(session, task, name)
+    rows = _rows(session, task, encoder, name)
+    crash_point("window_read")
+    gone = _gone(session, task, encoder, {key for key, _ in rows})
+    lsn = session.execute(text("insert_lsn")).fetchone()
+    assert lsn is not None
+    return ReadRows(rows=rows, gone=gone, insert_lsn=int(lsn[0]), seen=seen)
+
+
+def _check(session: Session, task: ReadTask, name: TableName) -> None:
+    leaf = task.part.leaf
+    oid = leaf.oid if leaf is not None else task.schema.oid
+    quoted = table(name).as_string(session)
+    form = session.execute(text("leaf_form"), {"oid": oid, "table": quoted}).fetchone()
+    if form is None or form[2] != oid:
+        raise Changed("is another table now")
+    if leaf is not None and not form[0] == form[1] == leaf.filenode:
+        raise Changed("was rewritten or truncated")
+    columns = {row[1]: (row[0], row[2]) for row in _columns_of(session, oid)}
+    for column in task.schema.columns:
+        if columns.get(column.name, (0, 0))[1] != column.type_oid:
+            raise Changed(f"has another column {column.name} now")
+
+
+def _columns_of(session: Session, oid: int) -> list[tuple[int, str, int]]:
+    found = session.execute(text("columns"), {"oids": [oid]}).fetchall()
+    return [(row[1], row[2], row[3]) for row in found]
+
+
+def _rows(session: Session, task: ReadTask, encoder: TableEncoder, name: TableName) -> list[tuple[bytes, bytes]]:
+    made: list[tuple[bytes, bytes]] = []
+    size_bytes = 0
+    convert = encoder.snapshot_line
+    for lines in copy_out(session, _copy(session, task, name).as_bytes(session)):
+        size_bytes += sum(map(len, lines))
+        if size_bytes > MOST_BYTES and divisible(task.part):
+            # The rest of the COPY is not worth reading: the session is made anew.
+            session.close()
+            raise TooWide(str(name))
+        made.extend(map(convert, lines))
+    return made
+
+
+def divisible(part: Part) -> bool:
+    """Whether there is a smaller part than this."""
+    if part.leaf is None:
+        return len(part.keys) > 1
+    return part.leaf.by_range and (part.high is None or part.high - part.low > 1)
+
+
+def _copy(session: Session, task: ReadTask, name: TableName) -> sql.Composed:
+    columns = sql.SQL(", ").join(sql.Identifier(column.name) for column in task.schema.columns)
+    # The catalog prints the filter as SQL, in parentheses; the request's condition is the operator's own SQL.
+    condition = sql.SQL(task.condition or "true")
+    part = task.part
+    if part.leaf is None:
+        source = table(name) if task.partitioned else sql.SQL("only {}").format(table(name))
+        key = sql.SQL(", ").join(sql.Identifier(column.name) for column in task.schema.key)
+        return statement("read_keys", columns=columns, table=source, condition=condition, key=key, **_keys(task))
+    bounds: list[sql.Composable] = []
+    if part.low:
+        bounds.append(sql.SQL("ctid >= {}::tid").format(sql.Literal(f"({part.low},0)")))
+    if part.high is not None:
+        bounds.append(sql.SQL("ctid < {}::tid").format(sql.Literal(f"({part.high},0)")))
+    return statement(
+        "read_blocks",
+        columns=columns,
+        table=table(name),
+        range=sql.SQL(" and ").join(bounds) if bounds else sql.SQL("true"),
+        condition=condition,
+        wanted=sql.SQL(task.wanted or "true"),
+    )
+
+
+def _keys(task: ReadTask) -> dict[str, sql.Composable]:
+    columns = task.schema.key
+    names = [sql.Identifier(f"k{number}") for number in range(len(columns))]
+    typed = [sql.SQL("{}::{}").format(name, sql.SQL(column.type)) for name, column in zip(names, columns, strict=True)]
+    values = [
+        sql.SQL("{}::text[]").format(sql.Literal([key[n] for key in task.part.keys])) for n in range(len(columns))
+    ]
+    comma = sql.SQL(", ")
+    return {"typed": comma.join(typed), "values": comma.join(values), "names": comma.join(names)}
+
+
+def _gone(session: Session, task: ReadTask, encoder: TableEncoder, there: set[bytes]) -> list[tuple[bytes, bytes]]:
+    """The asked keys that have no row, in their type's own spelling."""
+    if not task.part.keys:
+        return []
+    found = []
+    places = encoder.key_columns
+    query = statement("canonical_keys", **_keys(task)).as_bytes(session)
+    for lines in copy_out(session, query):
+        for line in lines:
+            values: list[bytes | None] = [None] * len(task.schema.columns)
+            for place, field in zip(places, line.removesuffix(b"\n").split(b"\t"), strict=True):
+                values[place] = unescape(field)
+            key = encoder.key(values)
+            if key not in there:
+                found.append((key, encoder.key_row(values)))
+    return found
+
+
+def _refused(task: ReadTask, error: psycopg.Error) -> ConfigError:
+    said = first_line(error)
+    if "row-level security" in said or "row security" in said:
+        return ConfigError(
+            f"row security hides rows of {task.schema.table} from this role, so some would be missing",
+            hint="alter role <user> bypassrls;",
+        )
+    return ConfigError(f"{task.schema.table} cannot be read: {said}", hint="grant select on it to <user>;")
+
+
+def window_rows(found: ReadRows, encoder: TableEncoder, position: Position, now_ns: int) -> Iterator[Rows]:
+    """What a window is to write of what was read: rows as ``r``, and asked keys without a row as deletes."""
+    envelope = encoder.snapshot_envelope(
+        marker="incremental",
+        lsn=position.commit_lsn,
+        tx_id=None,
+        epoch=position.epoch,
+        commit_lsn=position.commit_lsn,
+        tx_seq=position.tx_seq,
+        source_ts_us=now_ns // 1000,
+        now_ns=now_ns,
+    )
+    version = encoder.schema.version
+    yield Rows(
+        pairs=found.rows,
+        headers=record_headers(position, "r", version),
+        prefix=envelope.prefix,
+        suffix=envelope.suffix,
+    )
+    if found.gone:
+        headers = record_headers(position, "d", version)
+        after = b',"after":null' + encoder.chunk_tail(position, "d", now_ns)
+        yield Rows(pairs=found.gone, headers=headers, prefix=b'{"before":', suffix=after)
+        yield Rows(pairs=[(key, None) for key, _ in found.gone], headers=headers)
+
+
+def sweep_rows(encoder: TableEncoder, position: Position, floor: str, partitions: int, now_ns: int) -> Rows:
+    """The mark that ends a whole reading: what lies below ``floor`` was not there (H23, H82)."""
+    tail = encoder.chunk_tail(position, "t", now_ns).removesuffix(b"}")
+    sweep = b',"sweep":{"floor":"%b","partitions":%d}}' % (floor.encode(), partitions)
+    key = orjson.dumps({"__sweep": str(encoder.schema.table)})
+    headers = record_headers(position, "t", encoder.schema.version)
+    return Rows(pairs=[(key, b'{"before":null,"after":null' + tail + sweep)], headers=headers, everywhere=True)
+
+
+def check_condition(session: Session, name: TableName, wanted: str) -> None:
+    """ConfigError unless it is one SQL condition on the table."""
+    query = statement("check_condition", table=table(name), wanted=sql.SQL(wanted))
+    # The extended protocol takes one statement only, so it can be nothing else either.
+    result = session.pgconn.exec_params(query.as_bytes(session), [])
+    if result.status != pq.ExecStatus.TUPLES_OK:
+        said = first_line(psycopg.errors.error_from_result(result))
+        raise ConfigError(f"{wanted} is no condition on {name}: {said}", hint="write it as behind WHERE")
+
+
+def key_texts(keys: Sequence[Sequence[str]], schema: TableSchema) -> tuple[tuple[str, ...], ...]:
+    """Keys as they were asked for. ConfigError when one has another number of columns than the table's key."""
+    for key in keys:
+        if len(key) != len(schema.key):
+            raise ConfigError(
+                f"the key of {schema.table} has {len(schema.key)} columns, one of --keys has {len(key)}",
+                hint=f"write {':'.join(column.name for column in schema.key)}, as the stores do",
+            )
+    return tuple(tuple(key) for key in keys)

@@ -1,0 +1,260 @@
+"""Later snapshots: tables read again in windows of the running stream."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from dataclasses import replace
+
+import orjson
+
+from cdc.position import CHUNK_SEQ
+from cdc.state import RequestState, find_all
+from cdc.wiring import open_state
+from cdc.wiring.pipeline import prepare_pipeline
+from tests.conftest import RunCdc
+from tests.integration.capture.later import ask, over, reread, same, source, swept
+from tests.integration.capture.pipeline import Pipeline
+from tests.waiting import wait_until
+
+TABLE = "create table t (id int primary key, v text)"
+
+
+def test_a_table_is_read_again_while_its_rows_change(pipeline: Pipeline) -> None:
+    """Rows that were never streamed come; what changes meanwhile stands as the stream says."""
+    pipeline.document["snapshot"] = {"window_bytes": "64kB"}
+    pipeline.execute(TABLE, "insert into t select n, repeat('x', 100) from generate_series(1, 20000) n")
+    pipeline.prepare()
+    stop = threading.Event()
+
+    def write() -> None:
+        with pipeline.session() as session:
+            number = 0
+            while not stop.is_set():
+                number += 1
+                key = number * 7919 % 20000 + 1
+                session.execute("update t set v = %s where id = %s", [f"new {number}", key])
+                session.execute("delete from t where id = %s", [key * 31 % 20000 + 1])
+                session.execute(
+                    "insert into t values (%s, 'again') on conflict (id) do nothing", [key * 17 % 20000 + 1]
+                )
+
+    with pipeline.capturing():
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            state = over(pipeline, ask(pipeline))
+        finally:
+            stop.set()
+            writer.join()
+        pipeline.settle()
+    assert state.state == "done", state
+    assert state.share == 1.0
+    same(pipeline)
+    chunk = [record for record in pipeline.records("t") if record.op == "r"]
+    assert {record.pos.tx_seq for record in chunk} == {CHUNK_SEQ}
+    assert {record.value["source"]["snapshot"] for record in chunk} == {"incremental"}
+    assert state.rows == len(chunk)
+
+
+def test_a_condition_or_keys_read_a_part_and_sweep_nothing(pipeline: Pipeline) -> None:
+    pipeline.prepare(TABLE, "create table u (a text, b int, v text, primary key (a, b))")
+    pipeline.execute("insert into t select n, 'v' from generate_series(1, 9) n", "insert into u values ('x:y', 1, 'v')")
+    with pipeline.capturing():
+        pipeline.settle()
+        some = ask(pipeline, id="some", where="id % 3 = 0")
+        keys = ask(pipeline, "public.u", id="keys", keys=[["x:y", "1"], ["gone", "007"]])
+        wrong = ask(pipeline, "public.u", id="wrong", keys=[["x:y", "no number"]])
+        assert over(pipeline, some).rows == 3
+        assert over(pipeline, keys).rows == 3
+        failed = over(pipeline, wrong)
+    assert failed.state == "failed"
+    assert "no number" in failed.detail
+    assert not find_all(pipeline.state(), RequestState)
+    assert sorted(r.key for r in pipeline.records("t") if r.op == "r") == ['{"id":3}', '{"id":6}', '{"id":9}']
+    gone = [record for record in pipeline.records("u") if record.key == '{"a":"gone","b":7}']
+    assert [(record.op, record.value is None) for record in gone] == [("d", False), ("d", True)]
+    assert not [record for record in pipeline.records("t") if record.op == "t"]
+    same(pipeline, "t")
+    same(pipeline, "u")
+
+
+def test_h23_what_was_deleted_unseen_is_swept(pipeline: Pipeline) -> None:
+    """The table leaves the publication, loses rows and comes back: the watch asks for it by itself."""
+    pipeline.document["snapshot"] = {"watch": "200ms"}
+    pipeline.prepare(TABLE)
+    with pipeline.capturing():
+        pipeline.execute("insert into t select n, 'v' from generate_series(1, 50) n")
+        pipeline.settle()
+        publication = pipeline.settings.publication
+        wait_until(lambda: "form" in str(list(pipeline.state())), 20)
+        pipeline.execute(f"alter publication {publication} drop table t", "delete from t where id > 10")
+        pipeline.execute("insert into t values (99, 'unseen')")
+        pipeline.settle()
+        assert len(swept(pipeline, "t")) == 50
+        wait_until(lambda: '"publication":""' in str(list(pipeline.state().values())), 20)
+        pipeline.execute(f"alter publication {publication} add table t")
+        wait_until(lambda: sorted(swept(pipeline, "t")) == sorted(f'{{"id":{n}}}' for n in [*range(1, 11), 99]), 40)
+        wait_until(lambda: not find_all(pipeline.state(), RequestState), 20)
+    same(pipeline)
+    state = reread(pipeline, "snapshot:public.t")
+    assert state is not None
+    assert state.state == "done"
+    marks = [record for record in pipeline.records("t") if record.op == "t"]
+    assert {record.partition for record in marks} == {0, 1, 2}
+    assert {record.value["sweep"]["floor"] for record in marks} == {state.floor}
+
+
+def test_h85_h86_what_no_event_tells_is_read_again(pipeline: Pipeline) -> None:
+    pipeline.document["source"]["exclude"] = ["public.parts_3"]
+    pipeline.document["snapshot"] = {"watch": "200ms"}
+    pipeline.prepare(
+        "create table used (id int primary key, v int)",
+        "create table again (id int primary key, v int, w text)",
+        "create table filled (id int primary key)",
+        "create table parts (id int primary key, v text) partition by range (id)",
+        "create table parts_1 partition of parts for values from (0) to (10)",
+        "create table parts_2 partition of parts for values from (10) to (20)",
+        "create table parts_3 (id int primary key, v text)",
+    )
+    names = ["used", "again", "filled", "parts"]
+    with pipeline.capturing():
+        pipeline.execute(
+            "insert into used select n, n from generate_series(1, 20) n",
+            "insert into again select n, n, 'w' from generate_series(1, 20) n",
+            "insert into filled select n from generate_series(1, 20) n",
+            "insert into parts select n, 'v' from generate_series(1, 19) n",
+            "insert into parts_3 select n, 'v' from generate_series(20, 29) n",
+        )
+        pipeline.settle()
+        wait_until(lambda: len([key for key in pipeline.state() if b'"form"' in key]) >= 4, 20)
+        pipeline.execute(
+            "alter table used alter v type int using v * 100",
+            "alter table again drop column v, add column v int default 7",
+            "alter table filled add column d text default 'filled'",
+            "alter table parts detach partition parts_1",
+            "alter table parts attach partition parts_3 for values from (20) to (30)",
+        )
+        for name in names:
+            want = sorted(source(pipeline, name), key=repr)
+            wait_until(
+                lambda name=name, want=want: sorted(swept(pipeline, name).values(), key=repr) == want,  # type: ignore[misc]
+                60,
+                lambda name=name: f"{name}: {reread(pipeline, f'snapshot:public.{name}')}",  # type: ignore[misc]
+            )
+        wait_until(lambda: not find_all(pipeline.state(), RequestState), 30)
+    for name in names:
+        same(pipeline, name)
+
+
+def test_h29_a_table_that_comes_with_rows_is_captured_and_read(pipeline: Pipeline) -> None:
+    """Under a publication for all tables: its rows from before the settings took it, and its changes since."""
+    pipeline.document["snapshot"] = {"watch": "300ms"}
+    pipeline.execute(
+        f"create publication {pipeline.settings.publication} for all tables with (publish_via_partition_root = true)"
+    )
+    pipeline.prepare(TABLE)
+    with pipeline.capturing():
+        pipeline.transaction("create table u (id int primary key)", "insert into u select generate_series(1, 100)")
+        pipeline.execute("insert into u values (101)", "delete from u where id = 5")
+        wait_until(lambda: reread(pipeline, "snapshot:public.u"), 30)
+        wait_until(lambda: not find_all(pipeline.state(), RequestState), 30)
+        pipeline.execute("insert into t values (1, 'v')", "create table silent (id int primary key)")
+        pipeline.settle()
+    same(pipeline, "u")
+    state = reread(pipeline, "snapshot:public.u")
+    assert state is not None
+    assert (state.state, state.first) == ("done", True)
+
+
+def test_a_request_waits_while_it_is_paused_and_ends_when_it_is_cancelled(pipeline: Pipeline) -> None:
+    pipeline.document["snapshot"] = {"window_bytes": "8kB", "rows_per_second": 300}
+    pipeline.prepare(TABLE)
+    pipeline.execute("insert into t select n, repeat('x', 100) from generate_series(1, 3000) n")
+    with pipeline.capturing():
+        pipeline.settle()
+        first = ask(pipeline)
+        wait_until(lambda: (found := reread(pipeline, first.id)) and found.rows, 20)
+        wish(pipeline, first, "paused")
+        wait_until(lambda: (found := reread(pipeline, first.id)) and found.state == "paused", 20)
+        wish(pipeline, first, "asked")
+        wait_until(lambda: (found := reread(pipeline, first.id)) and found.state == "running", 20)
+        wish(pipeline, first, "cancelled")
+        ended = over(pipeline, first)
+    assert ended.state == "cancelled"
+    assert 0 < ended.rows < 3000
+    assert not [record for record in pipeline.records("t") if record.op == "t"]
+
+
+def wish(pipeline: Pipeline, request: RequestState, state: str) -> None:
+    wanted = replace(request, state=state)
+    open_state(pipeline.settings).write([(wanted.key(), wanted.to_json())])
+
+
+POINTS = ["window_seen", "window_closed", "reread_noted:2", "window_read:3", "reread_swept"]
+
+
+def test_killed_anywhere_the_next_capture_goes_on(pipeline: Pipeline) -> None:
+    pipeline.document["snapshot"] = {"window_bytes": "32kB"}
+    pipeline.prepare(TABLE)
+    pipeline.execute("insert into t select n, repeat('x', 100) from generate_series(1, 4000) n")
+    request = ask(pipeline)
+    for point in POINTS:
+        run = pipeline.start(crash_at=point)
+        assert run.wait(60) == 137, run.stderr
+        pipeline.execute("update t set v = v || '!' where id % 7 = 0", "delete from t where id % 501 = 0")
+    pipeline.stream()
+    state = over(pipeline, request)
+    pipeline.settle()
+    assert state.state == "done"
+    same(pipeline)
+
+
+def test_the_command_asks_follows_and_tells(pipeline: Pipeline, run_cdc: RunCdc) -> None:
+    pipeline.prepare(TABLE)
+    pipeline.execute("insert into t select n, 'v' from generate_series(1, 30) n")
+    config = pipeline.config()
+
+    def cdc(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return run_cdc("--config", config, *arguments)
+
+    asked = cdc("snapshot", "t", "--detach")
+    assert asked.returncode == 0, asked.stderr
+    assert "asked for" in asked.stderr
+    paused = cdc("snapshot", "--pause")
+    assert "public.t: paused" in paused.stderr
+    with pipeline.capturing():
+        wait_until(lambda: (found := reread(pipeline, "snapshot:public.t")) and found.state == "paused", 30)
+        status = cdc("status")
+        assert "public.t, paused" in status.stdout, status.stdout
+        assert cdc("snapshot", "t", "--resume").returncode == 0
+        joined = cdc("snapshot", "public.t", "--json")
+        assert joined.returncode == 0, joined.stderr
+        part = cdc("snapshot", "public.t", "--where", "id <= 3", "--json")
+        assert orjson.loads(part.stdout)[0]["rows"] == 3
+        refused = {
+            ("snapshot", "nothing"): (64, "no captured table"),
+            ("snapshot", "t", "--where", "id <= 3; select 1"): (78, "no condition"),
+            ("snapshot", "t", "--where", "nothing = 1"): (78, "no condition"),
+            ("snapshot", "t", "--keys", "1:2"): (78, "1 columns"),
+            ("snapshot", "--where", "true"): (64, "need a table"),
+            ("snapshot", "--cancel"): (64, "no table is being read again"),
+            ("snapshot", "--pause", "--cancel"): (64, "exclude"),
+        }
+        for arguments, (code, words) in refused.items():
+            done = cdc(*arguments)
+            assert (done.returncode, words in done.stderr) == (code, True), f"{arguments}: {done.stderr}"
+            assert "hint: " in done.stderr
+    same(pipeline)
+
+
+def test_live_windows_take_the_first_snapshots_place(pipeline: Pipeline, run_cdc: RunCdc) -> None:
+    pipeline.execute(TABLE, "insert into t select n, 'v' from generate_series(1, 500) n")
+    prepare_pipeline(pipeline.settings)
+    made = run_cdc("--config", pipeline.config(), "snapshot", "--live")
+    assert made.returncode == 0, made.stderr
+    with pipeline.capturing():
+        pipeline.execute("update t set v = 'w' where id % 3 = 0")
+        wait_until(lambda: (found := reread(pipeline, "snapshot:public.t")) and found.state == "done", 40)
+        pipeline.settle()
+    same(pipeline)

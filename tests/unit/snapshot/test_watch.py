@@ -1,0 +1,94 @@
+"""What the catalog watch makes of two looks at one table."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from cdc.schema import Column, Identity, TableSchema
+from cdc.state import FormState, SnapshotTableState
+from cdc.topic import TableName
+from snapshot.watch import Need, form_of_plan, need
+
+BEFORE = FormState(
+    table="public.t",
+    oid=10,
+    columns=[[1, "id", 23, -1, False], [2, "at", 1114, 3, False]],
+    leaves=[[10, "public", "t", 100]],
+    publication="*",
+)
+
+
+def leaf(oid: int, filenode: int = 0) -> list[object]:
+    return [oid, "public", f"p{oid}", filenode or oid]
+
+
+def test_nothing_is_asked_for_what_events_tell_or_nobody_publishes() -> None:
+    assert need(BEFORE, BEFORE) is None
+    plain = replace(BEFORE, columns=[*BEFORE.columns, [3, "new", 23, -1, False]])
+    assert need(BEFORE, plain) is None
+    assert need(BEFORE, replace(BEFORE, columns=BEFORE.columns[:1])) is None
+    assert need(BEFORE, replace(BEFORE, oid=11, publication="")) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"leaves": [[10, "public", "t", 101]]}, "was rewritten or truncated"),
+        ({"oid": 11}, "was dropped and made anew"),
+        ({"publication": "1 2"}, "is published with other columns or rows"),
+        ({"columns": [[1, "id", 23, -1, False], [2, "at", 1114, 6, False]]}, "has another type of the column at"),
+        ({"columns": [[1, "id", 20, -1, False], [2, "at", 1114, 3, False]]}, "has another type of the column id"),
+        ({"columns": [[1, "id", 23, -1, False], [3, "at", 1114, 3, False]]}, "has another column at than before"),
+        ({"columns": [[1, "id", 23, -1, False], [2, "then", 1114, 3, False]]}, "has its column at renamed to then"),
+        (
+            {"columns": [*BEFORE.columns, [3, "n", 23, -1, True]]},
+            "has a new column n, which older rows have a value for",
+        ),
+    ],
+)
+def test_h85_h37_what_no_event_tells_is_asked_for(change: dict[str, object], reason: str) -> None:
+    assert need(BEFORE, replace(BEFORE, **change)) == Need(reason)  # type: ignore[arg-type]
+
+
+def test_h86_partitions_come_and_go() -> None:
+    before = replace(BEFORE, leaves=[leaf(11), leaf(12)])
+    assert need(before, replace(before, leaves=[leaf(11)])) == Need("lost a partition with its rows")
+    grown = replace(before, leaves=[leaf(11), leaf(12), leaf(13), leaf(14)])
+    assert need(before, grown, [14]) == Need("got a partition that has rows", leaves=("public.p13",))
+    assert need(before, grown, [13, 14]) is None
+    assert need(before, replace(before, leaves=[leaf(11, 99), leaf(12)])) == Need("was rewritten or truncated")
+
+
+def test_h73_a_table_that_came_into_the_publication_needs_its_barrier() -> None:
+    assert need(replace(BEFORE, publication=""), BEFORE) == Need("came into the publication", added=True)
+
+
+def test_the_first_snapshots_plan_tells_what_the_table_was() -> None:
+    columns = (Column(name="id", attnum=1, type="integer", type_oid=23, kind="int4", key_position=0),)
+    shape = TableSchema(
+        table=TableName("public", "t"),
+        topic="s.public.t",
+        version=1,
+        oid=10,
+        encoding="readable",
+        identity=Identity.DEFAULT,
+        deferrable_key=False,
+        columns=columns,
+    )
+    plan = SnapshotTableState(
+        table="public.t",
+        schema="public",
+        name="t",
+        topic="s.public.t",
+        oid=10,
+        version=1,
+        generation=1,
+        chunks=1,
+        leaves=[{"oid": 10, "schema": "public", "name": "t", "filenode": 100}],
+    )
+    left = form_of_plan(plan, shape, "*")
+    assert need(left, replace(BEFORE, columns=[[1, "id", 23, -1, False]])) is None
+    rewritten = replace(BEFORE, columns=[[1, "id", 23, -1, False]], leaves=[[10, "public", "t", 101]])
+    assert need(left, rewritten) == Need("was rewritten or truncated")
