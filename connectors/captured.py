@@ -6,14 +6,17 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Protocol
 
 from cdc.clock import Clock
 from cdc.errors import ConfigError, TopicError
 from cdc.settings import Settings
 from cdc.state import RequestState, TopicsState
 from cdc.topic import TableName, state_topic
+from cdc.windows import Windows
 from connectors.kafka.admin import TopicAdmin, raise_first, spec_problems, table_topic_spec, topics_state
 from connectors.kafka.compacted import CompactedTopic
+from connectors.kafka.schemas import SchemaRegistry
 from connectors.postgres.catalog import CapturedTable
 
 log = logging.getLogger(__name__)
@@ -101,3 +104,16 @@ class Lanes:
             ends = TopicAdmin(self._settings.log).end_offsets({topic: count})[topic]
             found = self._known[topic] = (self._open(topic, [ends[p] for p in sorted(ends)]), count)
         return found
+
+
+class Running(Protocol):
+    """Something that runs beside a session, in threads of its own."""
+
+    def start(self) -> None: ...
+
+    def close(self) -> None:
+        """End it; never raises."""
+
+
+Later = Callable[[Windows, CapturedTopics, SchemaRegistry, int], Running]
+"""Makes what carries out requests for later snapshots, for one session: its windows, topics, shapes and epoch."""

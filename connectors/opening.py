@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 import psycopg
 from confluent_kafka import murmur2
@@ -30,7 +29,7 @@ from cdc.state import SlotState, SnapshotState, TopicsState
 from cdc.topic import progress_topic, schema_topic, state_topic
 from cdc.visibility import Gate, Visibility, VisibilityGate
 from cdc.windows import Windows
-from connectors.captured import CapturedTopics, Lanes
+from connectors.captured import CapturedTopics, Lanes, Later
 from connectors.kafka.admin import TopicAdmin, made_specs, policy_problems, raise_first, state_problems
 from connectors.kafka.compacted import CompactedTopic
 from connectors.kafka.log import KafkaStreamLog
@@ -62,19 +61,6 @@ class Known:
 
     topics: TopicsState
     slot: SlotState
-
-
-class Running(Protocol):
-    """Something that runs beside a session, in threads of its own."""
-
-    def start(self) -> None: ...
-
-    def close(self) -> None:
-        """End it; never raises."""
-
-
-Later = Callable[[Windows, CapturedTopics, SchemaRegistry, int], Running]
-"""Makes what carries out requests for later snapshots, for one session: its windows, topics, shapes and epoch."""
 
 
 class Opening:

@@ -18,6 +18,7 @@ from cdc.ports import Record
 from cdc.settings import Settings
 from cdc.state import SlotState, TopicsState
 from cdc.topic import schema_topic
+from connectors.captured import CapturedTopics
 from connectors.debezium.places import Lane, Place
 from connectors.kafka.compacted import CompactedTopic
 from connectors.kafka.schemas import SchemaRegistry
@@ -101,7 +102,7 @@ def locate(
                 schemas=Relations(
                     side,
                     settings,
-                    topics,
+                    CapturedTopics(settings, topics, clock),
                     SchemaRegistry(CompactedTopic(settings.log, schema_topic(settings.name))),
                 ),
                 lanes=lambda topic: (bases[topic], partitions[topic]),

@@ -23,8 +23,8 @@ def ensure_publication(conn: Connection, name: str, tables: Sequence[CapturedTab
 
     Changes of a partition come under its root, and stored generated columns come along where the server can
     send them (18). One that lacks a table gets it; where a slot has been made already, its earlier rows are for a later
-    snapshot to bring (H29, H73), which has to be asked for before; ``may_add=False`` refuses it. Raises ConfigError with the SQL that
-    helps when it does not fit, or when we may not make or change it.
+    snapshot to bring (H29, H73), which has to be asked for before; ``may_add=False`` refuses it. Raises ConfigError
+    with the SQL that helps when it does not fit, or when we may not make or change it.
     """
     found = read_publication(conn, name)
     if found is None:
