@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
@@ -44,7 +44,8 @@ FOLD_ROWS = 250_000
 """How many records a task takes in before it brings them down to the newest of each key."""
 WINDOW_BYTES = 128 * 1024**2
 """What a task holds of those at most, before it hands them on."""
-_READ_ROWS = 20_000
+READ_ROWS = 20_000
+"""How many records are told apart at once: what is done once for all of them costs the same for few."""
 
 REPORT_SCHEMA = pa.schema([pa.field("kind", pa.string()), *EVENT_SCHEMA, pa.field("note", pa.binary())])
 """``kind``: done, letter, shape, floor, winner or failed; an event's columns where it speaks of one; ``note``: JSON."""
@@ -68,6 +69,7 @@ class Task:
     mode: Mode
     only: Mapping[str, list[bytes]] | None = None
     floors_set: bool = False
+    read_rows: int = READ_ROWS
     fold_rows: int = FOLD_ROWS
     window_bytes: int = WINDOW_BYTES
 
@@ -113,29 +115,29 @@ def run_task(
     for batch in numbers:
         for number in batch.column(0):
             try:
-                yield from _run_share(task, reader_of(reading), shares[int(number.as_py() or 0)])
+                yield from _run_share(task, reading, shares[int(number.as_py() or 0)])
             except CdcError as error:
                 # The first fault ends the task: what it did may be repeated.
                 yield from _rows("failed", [_fault(error)]).to_batches()
                 return
 
 
-def _run_share(task: Task, reader: RecordReader, share: Sequence[Span]) -> Iterator[pa.RecordBatch]:
+def _run_share(task: Task, reading: Reading, share: Sequence[Span]) -> Iterator[pa.RecordBatch]:
     window = _Window(task)
-    for records in tables(reader.read(share)):
+    for records in tables(reader_of(reading).read(share), task.read_rows):
         if task.only is not None:
             yield from _events("winner", with_keys(parse(records).events, task.only)).to_batches()
             continue
         window.add(records)
         if window.full:
-            yield from window.report(reader, share).to_batches()
+            yield from window.report(reading, share).to_batches()
             window = _Window(task)
     if task.only is None:
-        yield from window.report(reader, share).to_batches()
+        yield from window.report(reading, share).to_batches()
 
 
-def tables(lots: Iterable[Lot], most_rows: int = _READ_ROWS) -> Iterator[pa.Table]:
-    """Lots as tables of some size: what is done once per table costs the same for few rows."""
+def tables(lots: Iterable[Lot], most_rows: int = READ_ROWS) -> Iterator[pa.Table]:
+    """Lots as tables of some size."""
     held: list[Lot] = []
     row_count = 0
     for lot in lots:
@@ -169,7 +171,7 @@ class _Window:
             self._fold()
             self.full = self.events[0].nbytes >= self.task.window_bytes
 
-    def report(self, reader: RecordReader, share: Sequence[Span]) -> pa.Table:
+    def report(self, reading: Reading, share: Sequence[Span]) -> pa.Table:
         """What the driver hears of it, after the store got it where the task writes."""
         task = self.task
         if self.needs:
@@ -187,8 +189,11 @@ class _Window:
             raise SinkError("a task that has to apply was given no store")
 
         def history(keys: Mapping[str, list[bytes]]) -> pa.Table:
-            """All that the share has of some keys: rare, so it is read again rather than kept."""
-            found = [with_keys(parse(records).events, keys) for records in tables(reader.read(share))]
+            """All that the share has of some keys: rare, so it is read again rather than kept, and by a reader of
+            its own, because the task's is in the middle of the share."""
+            with closing(reading.open()) as reader:
+                read = tables(reader.read(share), task.read_rows)
+                found = [with_keys(parse(records).events, keys) for records in read]
             return pa.concat_tables([EVENT_SCHEMA.empty_table(), *found])
 
         rows = events.filter(pc.not_equal(events["op"], FLOOR_OP))

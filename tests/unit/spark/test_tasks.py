@@ -1,0 +1,139 @@
+"""The executors' side: a share read, brought down, and reported, over a log in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pytest
+
+from cdc.dead import Why
+from cdc.errors import CdcError, LogError, SinkError, TopicError
+from cdc.records import Span
+from cdc.testing import MemoryReading
+from sinks.registry import SinkSpec, open_sink
+from sinks.schemas import SchemaBook
+from spark.apply import Rules
+from spark.query import shares, spans_between
+from spark.source import EARLIEST
+from spark.tasks import REPORT_SCHEMA, Report, Task, read_report, run_task
+from tests.unit.spark.doubles import orders
+from tests.unit.spark.records import TOPIC, KafkaRecord, lot_of, sound
+
+SPAN = Span(TOPIC, 0, 0, 1000)
+TASK = Task(spec=None, rules=Rules(book=SchemaBook([orders()])), mode="compact", read_rows=1)
+
+
+def row(number: int, offset: int, status: Any = "new", **headers: Any) -> KafkaRecord:
+    value = orjson.dumps({"before": None, "after": {"id": number, "status": status}, "op": "u"})
+    return KafkaRecord(b'{"id":%d}' % number, value, sound(8 * (offset + 1), **headers), offset)
+
+
+def report_of(task: Task, *records: KafkaRecord, failure: CdcError | None = None, span: Span = SPAN) -> Report:
+    reading = MemoryReading(tuple(lot_of(one) for one in records), failure)
+    numbers = pa.RecordBatch.from_pydict({"id": pa.array([0], pa.int64())})
+    batches = list(run_task(task, reading, [[span]], [numbers]))
+    return read_report(pa.Table.from_batches(batches, schema=REPORT_SCHEMA))
+
+
+def winners(report: Report) -> Mapping[bytes, list[int]]:
+    found: dict[bytes, list[int]] = {}
+    for event in report.winners.sort_by("offset").to_pylist():
+        found.setdefault(event["key"], []).append(event["offset"])
+    return found
+
+
+@pytest.mark.parametrize("fold_rows", [1, 3, 1000])
+def test_the_newest_of_each_key_is_left_however_often_it_is_folded(fold_rows: int) -> None:
+    records = [row(number % 4, number) for number in range(20)]
+    report = report_of(replace(TASK, fold_rows=fold_rows), *records)
+    assert winners(report) == {b'{"id":%d}' % number: [16 + number] for number in range(4)}
+    assert report.outcome.records == 20
+    assert report.outcome.newest_ms == records[0].time_ms
+
+
+def test_a_full_window_is_handed_on_and_another_begun() -> None:
+    report = report_of(replace(TASK, fold_rows=2, window_bytes=1), *(row(1, number) for number in range(5)))
+    assert winners(report) == {b'{"id":1}': [1, 3, 4]}
+    assert report.outcome.records == 5
+
+
+@pytest.mark.parametrize("fold_rows", [1, 1000])
+def test_h38_a_key_whose_newest_lacks_a_value_keeps_all_its_events(fold_rows: int) -> None:
+    lacking = row(1, 3, "__debezium_unavailable_value")
+    records = (row(1, 1, "whole"), row(2, 2), lacking, row(2, 4))
+    found = winners(report_of(replace(TASK, fold_rows=fold_rows), *records))
+    assert found[b'{"id":2}'] == [4]
+    assert found[b'{"id":1}'][-1] == 3
+    assert 1 in found[b'{"id":1}']
+
+
+def test_only_its_own_span_is_read() -> None:
+    records = [row(number, number) for number in range(6)]
+    assert len(winners(report_of(TASK, *records, span=Span(TOPIC, 0, 2, 4)))) == 2
+    assert len(winners(report_of(TASK, *records, span=Span(TOPIC, 0, EARLIEST, 4)))) == 4
+
+
+def test_h67_what_is_none_of_ours_becomes_a_letter_with_its_headers() -> None:
+    foreign = KafkaRecord(b"k", b"v", [("x", b"1"), ("y", None)], 1)
+    report = report_of(TASK, row(1, 0), foreign)
+    [letter] = report.outcome.letters
+    assert (letter.why, letter.offset, letter.headers) == (Why.UNREADABLE, 1, (("x", b"1"), ("y", None)))
+
+
+def test_an_unknown_shape_is_asked_for_and_nothing_else_is_told() -> None:
+    report = report_of(TASK, row(1, 0), row(2, 1, ver=7))
+    assert report.needs == {(TOPIC, 7)}
+    assert report.winners.num_rows == 0
+
+
+def test_a_floor_is_told_before_anything_is_applied() -> None:
+    floor = KafkaRecord(b'{"__truncate":true}', b"{}", sound(80, op="t"), 9)
+    report = report_of(replace(TASK, mode="apply"), row(1, 0), floor)
+    assert report.floors["offset"].to_pylist() == [9]
+    assert report.outcome.records == 0
+
+
+def test_h67_a_refused_newest_is_replaced_by_the_one_before_it_in_the_middle_of_a_share(tmp_path: Path) -> None:
+    broken = row(1, 3)._replace(value=b'{"before":null,"aft')
+    spec = SinkSpec(kind="sql", prefix="tasks", options={"url": f"sqlite:///{tmp_path}/tasks.db"})
+    with closing(open_sink(spec)) as opened:
+        opened.sink.prepare(orders())
+    task = replace(TASK, mode="apply", spec=spec, fold_rows=2, window_bytes=1)
+    records = (row(1, 0, "good"), row(1, 1, "better"), row(2, 2), broken, row(3, 4), row(3, 5))
+    report = report_of(task, *records)
+    assert [letter.offset for letter in report.outcome.letters] == [3]
+    assert report.outcome.records == 6
+    assert report.outcome.applied.applied >= 3
+
+
+def test_all_events_of_some_keys_are_found_again() -> None:
+    records = [row(number % 3, number) for number in range(9)]
+    report = report_of(replace(TASK, only={TOPIC: [b'{"id":1}']}), *records)
+    assert winners(report) == {b'{"id":1}': [1, 4, 7]}
+
+
+@pytest.mark.parametrize("failure", [TopicError("records are gone"), LogError("silent"), SinkError("away")])
+def test_h63_what_fails_is_told_as_what_it_is(failure: CdcError) -> None:
+    with pytest.raises(type(failure), match=failure.message) as told:
+        report_of(TASK, row(1, 0), failure=failure)
+    assert type(told.value) is type(failure)
+    assert told.value.retry is failure.retry
+
+
+def test_shares_are_of_about_the_same_size_and_none_is_empty() -> None:
+    spans = [Span(TOPIC, p, 0, size) for p, size in enumerate((900, 10, 500, 400))]
+    found = shares(spans, 2)
+    assert sorted(sum(span.most_records for span in share) for share in found) == [900, 910]
+    assert shares(spans[:1], 4) == [spans[:1]]
+
+
+def test_what_lies_between_offsets_leaves_out_what_has_nothing() -> None:
+    starts = {TOPIC: {0: EARLIEST, 1: 7, 2: 7, 3: EARLIEST}}
+    ends = {TOPIC: {0: 5, 1: 9, 2: 7, 3: 0}}
+    assert spans_between(starts, ends) == (Span(TOPIC, 0, EARLIEST, 5), Span(TOPIC, 1, 7, 9))
