@@ -114,7 +114,13 @@ class Handover:
                 f"the running connector differs from the settings: {', '.join(changes)}",
                 hint="cdc connect deploy brings it to them; then hand over",
             )
-        if shown_lsn(self._connector.offsets()) is None:
+        stored = self._connector.offsets()
+        if any(name.startswith("incremental_snapshot") for entry in stored for name in entry.get("offset") or ()):
+            raise ConfigError(
+                "Debezium reads an incremental snapshot just now, and nobody would read the rest of it",
+                hint="wait for its end, or cdc connect signal stop",
+            )
+        if shown_lsn(stored) is None:
             raise ConfigError(
                 "Debezium's snapshot is not complete, or it has not stored an offset yet",
                 hint="cdc connect status shows its offsets; they are stored every offset.flush.interval.ms",
@@ -314,6 +320,11 @@ class Handover:
                     raise SlotError(
                         f"the slot {self._native.slot} is not there, or was given up by the server",
                         hint="see connectors/postgres/README.md, slot lost",
+                    )
+                if slot.plugin != "pgoutput":
+                    raise SlotError(
+                        f"the slot {slot.slot} is made for {slot.plugin}, and pgoutput is wanted",
+                        hint="the native capture reads pgoutput alone: a new pipeline has a snapshot of its own",
                     )
                 if slot.active_pid is None:
                     return slot, server
