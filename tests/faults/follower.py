@@ -20,27 +20,17 @@ from cdc.clock import SYSTEM_CLOCK
 from cdc.errors import LogError
 from cdc.logs import configure
 from cdc.progress import Offsets
+from cdc.records import HEADERS
 from cdc.settings import LogSettings, load
 from cdc.wiring.sinks import build_sinks
 from connectors.kafka.clients import reader_config
 from spark.app import SinkApplication
 from spark.metrics import Metrics
-from spark.source import EARLIEST
+from spark.source import EARLIEST, RECORD_SCHEMA
 from spark.store import Store, Surroundings
 from spark.watch import LogWatch
 from spark.watermark import Claim, LogView
 
-_HEADERS: pa.DataType = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
-_FIELDS: list[tuple[str, pa.DataType]] = [
-    ("topic", pa.string()),
-    ("partition", pa.int32()),
-    ("offset", pa.int64()),
-    ("timestamp", pa.timestamp("ms", "UTC")),
-    ("key", pa.binary()),
-    ("value", pa.binary()),
-    ("headers", _HEADERS),
-]
-RECORDS = pa.schema(_FIELDS)
 BATCH = 3_000
 
 
@@ -124,17 +114,21 @@ def headers_of(message: Message) -> list[tuple[str, bytes | None]]:
 
 
 def table_of(messages: Iterable[Message]) -> pa.Table:
-    """Messages with the columns of Spark's Kafka source."""
-    rows: list[dict[str, Any]] = [
-        {
-            "topic": message.topic(),
-            "partition": message.partition(),
-            "offset": message.offset(),
-            "timestamp": message.timestamp()[1],
-            "key": message.key(),
-            "value": message.value(),
-            "headers": [{"key": key, "value": value} for key, value in headers_of(message)],
-        }
-        for message in messages
-    ]
-    return pa.Table.from_pylist(rows, schema=RECORDS)
+    """Messages as the queries have them."""
+    rows: list[dict[str, Any]] = []
+    for message in messages:
+        headers = headers_of(message)
+        known = {name: value for name, value in headers if name in HEADERS}
+        rows.append(
+            {
+                **{name: known.get(name) for name in HEADERS},
+                "topic": message.topic(),
+                "partition": message.partition(),
+                "offset": message.offset(),
+                "time_ms": message.timestamp()[1],
+                "key": message.key(),
+                "value": message.value(),
+                "headers": None if len(known) == len(headers) else [{"key": k, "value": v} for k, v in headers],
+            }
+        )
+    return pa.Table.from_pylist(rows, schema=RECORD_SCHEMA)

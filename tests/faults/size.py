@@ -15,16 +15,9 @@ LIMIT_MB = 300
 
 
 def peak_mb(life: Life) -> float:
-    """The most memory that a life has had resident."""
+    """The most memory that a life has had resident; 0 for one that just ended."""
     status = Path(f"/proc/{life.pid}/status").read_text(encoding="ascii")
-    return next(int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmHWM"))
-
-
-def private_mb(life: Life) -> float:
-    """Resident memory that is its own at the moment."""
-    text = Path(f"/proc/{life.pid}/smaps_rollup").read_text(encoding="ascii")
-    kinds = ("Private_Clean:", "Private_Dirty:")
-    return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith(kinds)) / 1024
+    return next((int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmHWM")), 0.0)
 
 
 def caught_up(lab: Lab, rig: Rig, life: Life, records: int, deadline_s: float, table: str = "t") -> float:

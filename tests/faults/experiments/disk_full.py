@@ -94,8 +94,8 @@ def warehouse(lab: Lab) -> None:
         life = follow(rig, "delta")
         try:
             rig.execute(
-                "insert into t select g, md5(random()::text), (select string_agg(md5(random()::text || g), '')"
-                " from generate_series(1, 30)), g from generate_series(1, 8000) g"
+                "insert into t select g, md5(random()::text), (select string_agg(md5(random()::text || k || g), '')"
+                " from generate_series(1, 30) k), g from generate_series(1, 8000) g"
             )
             rig.settle()
             _full(life, "store_away")
