@@ -2,6 +2,7 @@
 
 One record per letter, in the order in which its key met them; never compacted. The record's key and value are
 the refused record's own; headers named ``dead.…`` say the rest, and the refused record's headers follow them.
+Among the letters stand what an operator asks for and the answers to it: see :mod:`cdc.orders`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ _PREFIX = "dead."
 _FLOOR_OP = b"t"
 Parking = tuple[int, int]
 """(partition, offset) of the first letter of a key that waits"""
+CAPTURE = "(capture)"
+"""In the place of a sink's name: capture itself put the record aside, so no store has it."""
 RecordHeaders = Sequence[tuple[str, bytes | None]]
 
 
@@ -26,8 +29,20 @@ class Why(StrEnum):
     """A later event of a parked key: it waits its turn."""
     UNREADABLE = "unreadable"
     """Not a record of ours: it has no place in any order, so no key waits for it."""
+    OVERSIZED = "oversized"
+    """Larger than its topic takes: the stores go on showing what was before, until the key's next change that fits."""
     RELEASED = "released"
-    """Not a letter but its answer: the key's letters up to ``offset`` were applied or dropped, it is free again."""
+    """Not a letter but its answer: the key's letters up to ``offset`` were applied or dropped."""
+    HELD = "held"
+    """Not a letter: the answer to an order that changed nothing, or not all; ``reason`` says why."""
+    RETRY = "retry"
+    """Not a letter but an order: apply what waits."""
+    DROP = "drop"
+    """Not a letter but an order: forget what waits."""
+
+    @property
+    def is_letter(self) -> bool:
+        return self in (Why.REFUSED, Why.BEHIND, Why.UNREADABLE, Why.OVERSIZED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,13 +98,15 @@ _OWN = ("sink", "why", "topic", "partition", "offset", "reason")
 
 
 class Parked:
-    """The keys of one sink that wait, and the records that are parked already, so that a replay parks none twice."""
+    """The keys of one sink that wait, and the records that are parked already, so that a replay parks none twice.
+
+    What was released is forgotten: should it come again and be refused again, it is parked again.
+    """
 
     def __init__(self, sink: str, letters: Iterable[DeadLetter] = ()) -> None:
         self._sink = sink
-        self._first: dict[tuple[str, bytes], Parking] = {}
-        self._last: dict[tuple[str, bytes], int] = {}
-        self._places: set[tuple[str, int, int]] = set()
+        self._keys: dict[tuple[str, bytes], set[Parking]] = {}
+        self._loose: set[tuple[str, int, int]] = set()
         self.add(letters)
 
     def add(self, letters: Iterable[DeadLetter]) -> None:
@@ -99,22 +116,19 @@ class Parked:
                 continue
             if letter.why is Why.RELEASED:
                 self._release(letter)
-                continue
-            self._places.add((letter.topic, letter.partition, letter.offset))
-            if letter.parks and letter.key is not None:
-                key, here = (letter.topic, letter.key), (letter.partition, letter.offset)
-                self._first[key] = min(here, self._first.get(key, here))
-                # A replay may tell of an earlier record after a later one.
-                self._last[key] = max(letter.offset, self._last.get(key, -1))
+            elif letter.parks and letter.key is not None:
+                self._keys.setdefault((letter.topic, letter.key), set()).add((letter.partition, letter.offset))
+            elif letter.why.is_letter:
+                self._loose.add(place(letter))
 
     def fresh(self, letters: Iterable[DeadLetter]) -> list[DeadLetter]:
         """Those that are not on the topic yet, in the order of their partition."""
-        new = {
-            (letter.topic, letter.partition, letter.offset): letter
-            for letter in letters
-            if (letter.topic, letter.partition, letter.offset) not in self._places
-        }
-        return [new[place] for place in sorted(new)]
+        new = {place(letter): letter for letter in letters if not self._holds(letter)}
+        return [new[where] for where in sorted(new)]
+
+    def waits(self, topic: str, key: bytes | None) -> bool:
+        """Whether a key is parked."""
+        return key is not None and (topic, key) in self._keys
 
     def keys(self) -> dict[str, list[bytes]]:
         """topic -> parked keys."""
@@ -123,18 +137,48 @@ class Parked:
     def firsts(self) -> dict[str, dict[bytes, Parking]]:
         """topic -> key -> from where on it waits: plain data, for a task."""
         found: dict[str, dict[bytes, Parking]] = {}
-        for (topic, key), first in self._first.items():
-            found.setdefault(topic, {})[key] = first
+        for (topic, key), places in self._keys.items():
+            # A replay may tell of an earlier record after a later one.
+            found.setdefault(topic, {})[key] = min(places)
         return found
 
     def __len__(self) -> int:
-        return len(self._first)
+        return len(self._keys)
 
-    def _release(self, letter: DeadLetter) -> None:
-        if letter.key is None or (letter.topic, letter.key) not in self._first:
-            return
-        key = (letter.topic, letter.key)
-        if self._last[key] <= letter.offset:
-            del self._first[key], self._last[key]
-        else:
-            self._first[key] = max(self._first[key], (letter.partition, letter.offset + 1))
+    def _holds(self, letter: DeadLetter) -> bool:
+        waiting = self._keys.get((letter.topic, letter.key), ()) if letter.key is not None else ()
+        return (letter.partition, letter.offset) in waiting or place(letter) in self._loose
+
+    def _release(self, answer: DeadLetter) -> None:
+        self._loose.discard(place(answer))
+        places = self._keys.get((answer.topic, answer.key)) if answer.key is not None else None
+        if answer.key is not None and places is not None:
+            left = {one for one in places if not _answered(one, answer)}
+            if left:
+                self._keys[(answer.topic, answer.key)] = left
+            else:
+                del self._keys[(answer.topic, answer.key)]
+
+
+def place(letter: DeadLetter) -> tuple[str, int, int]:
+    """Where the record stands: topic, partition, offset."""
+    return (letter.topic, letter.partition, letter.offset)
+
+
+def waiting(letters: Iterable[DeadLetter]) -> list[DeadLetter]:
+    """The letters that have not been released, whole, each record once, oldest first; of every sink."""
+    held: dict[tuple[str, str, bytes | None], dict[Parking, DeadLetter]] = {}
+    for letter in letters:
+        group = held.setdefault((letter.sink, letter.topic, letter.key), {})
+        here = (letter.partition, letter.offset)
+        if letter.why.is_letter:
+            group.setdefault(here, letter)
+        elif letter.why is Why.RELEASED:
+            for where, one in list(group.items()):
+                if where == here or (one.parks and _answered(where, letter)):
+                    del group[where]
+    return [letter for group in held.values() for letter in group.values()]
+
+
+def _answered(where: Parking, answer: DeadLetter) -> bool:
+    return where[0] == answer.partition and where[1] <= answer.offset

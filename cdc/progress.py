@@ -92,7 +92,8 @@ class Watermark:
 
     ``offsets`` are the end offsets of the last batch it holds, from the query's checkpoint. ``lsn`` is 0
     while the store is still being filled from the log's beginning (hazard H80). ``topic_ids`` says of which
-    topics the offsets speak: topic -> Kafka's id of it, another one for a topic made anew (hazard H63).
+    topics the offsets speak: topic -> Kafka's id of it, another one for a topic made anew (hazard H63). ``level_ms``:
+    when, in ms since 1970, the store was last seen to be level with the log's end, or began; 0 where nobody knows.
     """
 
     epoch: int
@@ -100,6 +101,7 @@ class Watermark:
     offsets: Offsets = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     held: Mapping[str, Hold] = field(default_factory=dict)
+    level_ms: int = field(default=0, compare=False)
 
     def to_json(self) -> bytes:
         document: dict[str, Any] = {
@@ -112,12 +114,19 @@ class Watermark:
             document["held"] = {
                 topic: {"table": hold.table, "reason": hold.reason} for topic, hold in self.held.items()
             }
+        if self.level_ms:
+            document["level_ms"] = self.level_ms
         return orjson.dumps(document)
 
     @classmethod
     def from_json(cls, value: bytes) -> Watermark:
         read = Progress.from_json(value)
         document = orjson.loads(value)
-        held = {topic: Hold(**hold) for topic, hold in document.get("held", {}).items()}
-        topic_ids = document.get("topic_ids", {})
-        return cls(epoch=read.epoch, lsn=read.lsn, offsets=read.offsets, topic_ids=topic_ids, held=held)
+        return cls(
+            epoch=read.epoch,
+            lsn=read.lsn,
+            offsets=read.offsets,
+            topic_ids=document.get("topic_ids", {}),
+            held={topic: Hold(**hold) for topic, hold in document.get("held", {}).items()},
+            level_ms=document.get("level_ms", 0),
+        )

@@ -123,6 +123,12 @@ class LogSettings(_Model):
         timedelta(minutes=1), description="how long every version of a row stays at least"
     )
     max_message_bytes: ByteCount = Field(1024**2, description="largest record the table topics take")
+    oversized: Literal["stop", "dead-letter"] = Field(
+        "stop", description="what to do with a larger one: stop, or put it into the dead letters and go on"
+    )
+    oversized_tables: dict[str, Literal["stop", "dead-letter"]] = Field(
+        default_factory=dict, description='"schema.table" = policy, over the one for all'
+    )
     encoding: Literal["readable", "debezium"] = Field(
         "readable", description="how values are written; see the wire manual"
     )

@@ -33,6 +33,7 @@ from connectors.captured import CapturedTopics, Lanes, Later
 from connectors.kafka.admin import TopicAdmin, made_specs, policy_problems, raise_first, state_problems
 from connectors.kafka.compacted import CompactedTopic
 from connectors.kafka.log import KafkaStreamLog
+from connectors.kafka.oversized import Oversized
 from connectors.kafka.reach import require_broker
 from connectors.kafka.schemas import SchemaRegistry
 from connectors.kafka.tail import held_positions, last_progress, newest_positions
@@ -201,7 +202,11 @@ class Opening:
     ) -> Session:
         settings = self._settings
         records = KafkaStreamLog(
-            settings.log, memory_limit=settings.capture.memory_limit, waiting=self.turn, clock=self._clock
+            settings.log,
+            memory_limit=settings.capture.memory_limit,
+            waiting=self.turn,
+            clock=self._clock,
+            oversized=Oversized.of(settings, known.topics.tables),
         )
         try:
             bases = {topic: records.open(topic, [parts[p] for p in sorted(parts)]) for topic, parts in ends.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 import orjson
@@ -12,6 +12,7 @@ import pyarrow as pa
 from cdc.clock import Clock
 from cdc.schema import TableSchema
 from sinks.cache_client import CacheClient, Call
+from sinks.generations import FIRST, Place
 from sinks.names import cache_table
 from sinks.notes import NotedWatermarks
 from sinks.plan import TableBatch
@@ -29,10 +30,29 @@ _GLOB = re.compile(r"([*?\[\]\\])")
 def open_cache(spec: SinkSpec, clock: Clock) -> OpenSink:
     """Connect. SinkError when the server does not answer or refuses the login."""
     client = CacheClient(spec.text("url"), spec.secrets.get("password"), clock)
-    notes = _CacheNotes(client, spec.prefix)
-    tables = _CacheTables(client, spec.prefix, spec.replay_window_s)
-    sink = StoreSink(tables, notes, _CacheSession(client), shared=spec.parallel)
-    return OpenSink(sink=sink, watermarks=NotedWatermarks(notes), reader=_CacheReader(client, spec.prefix))
+    place = CachePlace(client, spec)
+    tables = _CacheTables(client, place, spec.replay_window_s)
+    sink = StoreSink(tables, place.notes, _CacheSession(client), shared=spec.parallel, moved=place.look)
+    reader = _CacheReader(client, place)
+    return OpenSink(sink=sink, watermarks=NotedWatermarks(place.notes), reader=reader, current=place.current)
+
+
+class CachePlace(Place):
+    """Where the keys of a generation are: those of the first one below the prefix itself."""
+
+    def __init__(self, client: CacheClient, spec: SinkSpec) -> None:
+        super().__init__(CacheNotes(client, lambda: spec.prefix), spec.options.get("generation"), shared=spec.parallel)
+        self._base = spec.prefix
+        self.notes = CacheNotes(client, lambda: self.prefix)
+
+    @property
+    def prefix(self) -> str:
+        return generation_prefix(self._base, self.number)
+
+
+def generation_prefix(prefix: str, number: int) -> str:
+    """What all keys of a generation begin with."""
+    return prefix if number == FIRST else f"{prefix}@{number}"
 
 
 def cache_prefix(prefix: str, schema: TableSchema) -> str:
@@ -41,9 +61,9 @@ def cache_prefix(prefix: str, schema: TableSchema) -> str:
 
 
 class _CacheTables:
-    def __init__(self, client: CacheClient, prefix: str, replay_window_s: float) -> None:
+    def __init__(self, client: CacheClient, place: CachePlace, replay_window_s: float) -> None:
         self._client = client
-        self._prefix = prefix
+        self._place = place
         self._remember_ms = str(max(1, int(replay_window_s * 1000)))
 
     def prepare(self, schema: TableSchema, *, older: bool) -> bool:
@@ -52,7 +72,7 @@ class _CacheTables:
 
     def write(self, batch: TableBatch) -> Applied:
         converted = batch.converted(batch.plain.row, orjson.dumps)
-        prefix = cache_prefix(self._prefix, batch.schema).encode()
+        prefix = cache_prefix(self._place.prefix, batch.schema).encode()
         keys = [prefix + key.encode() for key in converted.batch.keys]
         done = Applied(refused=converted.refused)
         trips = list(self._trips(keys, converted.rows))
@@ -67,12 +87,12 @@ class _CacheTables:
         return done
 
     def stored(self, schema: TableSchema, keys: Sequence[str]) -> Mapping[str, StoredRow]:
-        prefix = cache_prefix(self._prefix, schema).encode()
+        prefix = cache_prefix(self._place.prefix, schema).encode()
         full = [prefix + key.encode() for key in keys]
         return {keys[number]: row for number, row in _read(self._client, full, keys)}
 
     def remove_below(self, schema: TableSchema, floor: str) -> None:
-        for keys in self._client.scan(_pattern(cache_prefix(self._prefix, schema))):
+        for keys in self._client.scan(key_pattern(cache_prefix(self._place.prefix, schema))):
             calls = [Call([keys[n] for n in lot], [floor]) for lot in self._client.lots(keys, _KEYS_PER_SCRIPT)]
             self._client.run("cache_sweep", partial(iter, [calls]))
 
@@ -106,12 +126,16 @@ class _CacheTables:
         return batch.refused(dict.fromkeys(strange, "the cache holds something else under this key"))
 
 
-class _CacheNotes:
+class CacheNotes:
     """The hash ``<prefix>:_watermark``."""
 
-    def __init__(self, client: CacheClient, prefix: str) -> None:
+    def __init__(self, client: CacheClient, prefix: Callable[[], str]) -> None:
         self._client = client
-        self._key = f"{prefix}:_watermark"
+        self._prefix = prefix
+
+    @property
+    def _key(self) -> str:
+        return f"{self._prefix()}:_watermark"
 
     def read(self) -> Mapping[str, bytes]:
         return {name.decode(): text for name, text in self._client.fields(self._key).items()}
@@ -132,21 +156,21 @@ class _CacheSession:
 
 
 class _CacheReader:
-    def __init__(self, client: CacheClient, prefix: str) -> None:
+    def __init__(self, client: CacheClient, place: CachePlace) -> None:
         self._client = client
-        self._prefix = prefix
+        self._place = place
 
     def scan(self, schema: TableSchema) -> Iterator[pa.RecordBatch]:
-        prefix = cache_prefix(self._prefix, schema)
+        prefix = cache_prefix(self._place.prefix, schema)
         skip = len(prefix.encode())
-        for full in self._client.scan(_pattern(prefix)):
+        for full in self._client.scan(key_pattern(prefix)):
             keys = [key[skip:].decode() for key in full]
             found = [row for _, row in _read(self._client, full, keys)]
             if found:
                 yield stored_batch(found)
 
     def get(self, schema: TableSchema, key: str) -> StoredRow | None:
-        full = (cache_prefix(self._prefix, schema) + key).encode()
+        full = (cache_prefix(self._place.prefix, schema) + key).encode()
         return next((row for _, row in _read(self._client, [full], [key])), None)
 
     def close(self) -> None:
@@ -166,5 +190,6 @@ def _read(client: CacheClient, full: Sequence[bytes], keys: Sequence[str]) -> It
                     yield number, StoredRow(key=keys[number], pos=pos.decode(), row=row)
 
 
-def _pattern(prefix: str) -> str:
+def key_pattern(prefix: str) -> str:
+    """The glob pattern of all keys that begin with a prefix."""
     return _GLOB.sub(r"\\\1", prefix) + "*"

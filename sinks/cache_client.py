@@ -101,6 +101,16 @@ class CacheClient:
         """One field of a hash; it does not expire."""
         self._patience.call(lambda: self._any.hset(key, field, text))
 
+    def remove(self, keys: Sequence[bytes]) -> None:
+        """Remove keys, whatever they hold."""
+        for lot in self.lots(keys, _SCAN_COUNT):
+            self._patience.call(lambda: self._any.unlink(*[keys[n] for n in lot]))  # noqa: B023 - called at once
+
+    def remove_fields(self, key: str, fields: Sequence[bytes]) -> None:
+        """Remove fields of a hash."""
+        if fields:
+            self._patience.call(lambda: self._any.hdel(key, *fields))
+
     def close(self) -> None:
         with contextlib.suppress(Exception):
             self._single.close()

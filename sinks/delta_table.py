@@ -156,6 +156,20 @@ class Delta:
         crash_point("delta_note_written")
         self._note_version()
 
+    def take(self, other: Delta) -> None:
+        """Put the rows and columns of another table in the place of all there are, in one commit."""
+
+        def write() -> None:
+            held = other.dataset()
+            if not self.exists():
+                self.create(held.schema)
+            reader = pa.RecordBatchReader.from_batches(held.schema, held.to_batches(batch_size=16_384))
+            deltalake.write_deltalake(self._table, reader, mode="overwrite", schema_mode="overwrite")
+
+        self._patience.call(write, again=self._reopen)
+        self._reopen()
+        self._note_version()
+
     def delete(self, predicate: str) -> None:
         """Delete the rows that meet an SQL predicate."""
         self._patience.call(lambda: self._table.delete(predicate), again=self._reopen)

@@ -7,7 +7,7 @@ them in a dict, for tests and for users; one contract suite runs over every impl
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -170,13 +170,15 @@ class StoredRow:
 class OpenSink:
     """A store, opened: the three ports over one set of connections.
 
-    ``transactional``: the store can show data and watermark in one transaction.
+    ``transactional``: the store can show data and watermark in one transaction. ``current``: whether the place that
+    was opened is still the one that readers are led to, asked of the store.
     """
 
     sink: Sink
     watermarks: Watermarks
     reader: StoreReader
     transactional: bool = False
+    current: Callable[[], bool] = field(default=lambda: True)
 
     def commit(self, watermark: Watermark) -> None:
         """Show what was applied, then write the watermark; in one transaction where the store has them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -13,6 +13,7 @@ from cdc.clock import Clock
 from cdc.crash import crash_point, declare
 from cdc.errors import ConfigError
 from cdc.schema import TableSchema
+from sinks.generations import FIRST, Place
 from sinks.names import document_id, index_alias, index_prefix
 from sinks.notes import NotedWatermarks
 from sinks.plan import Converted, TableBatch
@@ -35,26 +36,56 @@ def open_search(spec: SinkSpec, clock: Clock) -> OpenSink:
     """Connect. SinkError when the server does not answer or refuses the login."""
     user, authority = spec.optional("user"), spec.optional("ca_certs")
     client = SearchClient(spec.text("url"), user, spec.secrets.get("password"), authority, clock)
-    indexes = _Indexes(client, spec)
-    notes = _SearchNotes(client, f"{index_prefix(spec.prefix)}-_watermark")
+    place = SearchPlace(client, spec)
+    indexes = _Indexes(client, spec, place)
     writer = BulkWriter(client, clock)
     session = _SearchSession(client, writer, spec, clock)
     tables = _SearchTables(client, indexes, writer, session, clock)
-    sink = StoreSink(tables, notes, session, shared=spec.parallel)
-    return OpenSink(sink=sink, watermarks=NotedWatermarks(notes), reader=_SearchReader(client, indexes))
+    sink = StoreSink(tables, place.notes, session, shared=spec.parallel, moved=indexes.look)
+    reader = _SearchReader(client, indexes)
+    return OpenSink(sink=sink, watermarks=NotedWatermarks(place.notes), reader=reader, current=place.current)
+
+
+class SearchPlace(Place):
+    """Which generation's indexes are written and read."""
+
+    def __init__(self, client: SearchClient, spec: SinkSpec) -> None:
+        base = SearchNotes(client, lambda: notes_index(spec.prefix, FIRST))
+        given = spec.options.get("generation")
+        super().__init__(base, given, shared=spec.parallel)
+        self.notes = SearchNotes(client, lambda: notes_index(spec.prefix, self.number))
+        self._by_alias = given is None
+
+    @property
+    def generation(self) -> int | None:
+        """None: that of the index which the alias names."""
+        return None if self._by_alias and self.number == FIRST else self.number
+
+
+def notes_index(prefix: str, number: int) -> str:
+    """The index of a generation's watermark and floors."""
+    base = f"{index_prefix(prefix)}-_watermark"
+    return base if number == FIRST else f"{base}-{number}"
 
 
 class _Indexes:
     """Which index holds a table, and how its documents are made."""
 
-    def __init__(self, client: SearchClient, spec: SinkSpec) -> None:
+    def __init__(self, client: SearchClient, spec: SinkSpec, place: SearchPlace) -> None:
         self._client = client
+        self._place = place
         self._prefix = spec.prefix
         self._shards = int(spec.number("shards", 1))
         self._replicas = int(spec.number("replicas", 0))
-        self._generation = spec.options.get("generation")
         self._mapping = str(spec.options.get("json_mapping") or "flat_object")
         self._found: dict[str, str] = {}
+
+    def look(self) -> bool:
+        """Whether another generation is in use since; the indexes are looked up anew then."""
+        moved = self._place.look()
+        if moved:
+            self._found.clear()
+        return moved
 
     @property
     def json_type(self) -> str:
@@ -68,8 +99,8 @@ class _Indexes:
         """The index of a table, if there is one."""
         alias = index_alias(self._prefix, schema.table)
         if alias not in self._found:
-            if self._generation is not None:
-                name = f"{alias}-{self._generation}"
+            if self._place.generation is not None:
+                name = f"{alias}-{self._place.generation}"
                 there = [name] if self._client.call("GET", f"/{_path(name)}", absent={}) else []
             else:
                 there = list(self._client.call("GET", f"/_alias/{_path(alias)}", absent={}))
@@ -87,7 +118,7 @@ class _Indexes:
             self._add_fields(index, schema, older=older)
             return False
         alias = index_alias(self._prefix, schema.table)
-        name = f"{alias}-{self._generation or 1}"
+        name = f"{alias}-{self._place.number}"
         aliases: dict[str, Any] = {write_alias(name): {}}
         if not self._client.call("GET", f"/_alias/{_path(alias)}", absent={}):
             aliases[alias] = {"filter": LIVE}
@@ -213,13 +244,17 @@ class _SearchTables:
         return Fates(stale=fates.stale | second.stale, refused=second.refused)
 
 
-class _SearchNotes:
+class SearchNotes:
     """The index ``<prefix>-_watermark``: one document for the watermark, one for the floors."""
 
-    def __init__(self, client: SearchClient, index: str) -> None:
+    def __init__(self, client: SearchClient, index: Callable[[], str]) -> None:
         self._client = client
-        self._index = index
-        self._made = False
+        self._name = index
+        self._made: set[str] = set()
+
+    @property
+    def _index(self) -> str:
+        return self._name()
 
     def read(self) -> Mapping[str, bytes]:
         found: dict[str, bytes] = {}
@@ -230,7 +265,7 @@ class _SearchNotes:
         return found
 
     def write(self, name: str, text: bytes) -> None:
-        if not self._made:
+        if self._index not in self._made:
             self._make()
         identity = "watermark" if name == "watermark" else "floors"
         body = {"doc": {name: orjson.Fragment(text)}, "doc_as_upsert": True}
@@ -246,7 +281,7 @@ class _SearchNotes:
         except Conflict as conflict:
             if "resource_already_exists" not in conflict.message:
                 raise
-        self._made = True
+        self._made.add(self._index)
 
 
 class _SearchSession:

@@ -35,8 +35,9 @@ _KEY_CHARACTERS = 700
 class SqlTables:
     """Where each captured table is kept, and with which types."""
 
-    def __init__(self, engine: sa.Engine, db_schema: str | None) -> None:
+    def __init__(self, engine: sa.Engine, db_schema: str | None, suffix: str = "") -> None:
         self._engine = engine
+        self._suffix = suffix
         self._db_schema = db_schema
         self._places: dict[str, TableName] = {}
 
@@ -50,7 +51,7 @@ class SqlTables:
         ConfigError when two captured tables would share one.
         """
         whole = table.table if self._db_schema is not None else f"{table.schema}_{table.table}"
-        name = self._short(whole)
+        name = self._short(whole + self._suffix)
         if self._places.setdefault(name, table) != table:
             raise ConfigError(
                 f"{table} and {self._places[name]} would share the table {name} of the warehouse",

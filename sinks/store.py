@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -45,9 +45,19 @@ class Session(Protocol):
 
 
 class StoreSink:
-    """:class:`sinks.port.Sink` over a table store. ``shared``: other processes write to the store too."""
+    """:class:`sinks.port.Sink` over a table store. ``shared``: other processes write to the store too. ``moved``:
+    asked before each batch whether the tables have another place now."""
 
-    def __init__(self, store: TableStore, notes: Notes, session: Session, *, shared: bool) -> None:
+    def __init__(
+        self,
+        store: TableStore,
+        notes: Notes,
+        session: Session,
+        *,
+        shared: bool,
+        moved: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._moved = moved
         self._store = store
         self._watermarks = NotedWatermarks(notes)
         self._floors = Floors(notes, shared=shared)
@@ -81,6 +91,8 @@ class StoreSink:
         if events.num_rows == 0:
             return Applied()
         batch = conform(events)
+        if self._moved():
+            self._prepared.clear()
         self._floors.refresh()
         done = self._enforce(batch, schemas)
         todo = plan(batch, schemas, self._floors.of, partial(self._stored, schemas))

@@ -6,6 +6,9 @@ alter table {table} add column {column} {type};
 -- name: retype_postgresql
 alter table {table} alter column {column} type {type} using {expression};
 
+-- name: lock_postgresql
+lock table {table} in exclusive mode;
+
 -- name: copy_postgresql
 copy {table} ({columns}) from stdin (format csv);
 

@@ -13,6 +13,7 @@ from cdc.clock import Clock
 from cdc.schema import TableSchema
 from cdc.sql import quote_literal
 from sinks.delta_table import Delta, Storage
+from sinks.generations import Place
 from sinks.names import folder
 from sinks.notes import NotedWatermarks
 from sinks.plan import TableBatch
@@ -47,10 +48,12 @@ _OWN_FIELDS: list[tuple[str, pa.DataType]] = [
 def open_delta(spec: SinkSpec, clock: Clock) -> OpenSink:
     """Open a warehouse; the folder is made when the first table is."""
     storage = Storage.of(spec)
-    notes = _DeltaNotes(storage, clock)
+    notes = DeltaNotes(storage, clock)
     tables = _DeltaTables(storage, spec.replay_window_s, clock)
     sink = StoreSink(tables, notes, _DeltaSession(), shared=spec.parallel)
-    return OpenSink(sink=sink, watermarks=NotedWatermarks(notes), reader=_DeltaReader(storage, clock))
+    place = Place(notes, None, shared=False)
+    reader = _DeltaReader(storage, clock)
+    return OpenSink(sink=sink, watermarks=NotedWatermarks(notes), reader=reader, current=place.current)
 
 
 def table_path(schema: TableSchema) -> str:
@@ -142,7 +145,7 @@ class _DeltaSession:
         """Nothing is open between commits."""
 
 
-class _DeltaNotes:
+class DeltaNotes:
     """The Delta table ``<root>/_watermark``: a name and a JSON text each."""
 
     def __init__(self, storage: Storage, clock: Clock) -> None:
@@ -156,7 +159,11 @@ class _DeltaNotes:
         return {row["name"]: row["text"].encode() for row in rows}
 
     def write(self, name: str, text: bytes) -> None:
-        notes = {**self.read(), name: text}
+        self.write_all({name: text})
+
+    def write_all(self, some: Mapping[str, bytes]) -> None:
+        """:meth:`write` for several, in one commit."""
+        notes = {**self.read(), **some}
         columns = [list(notes), [note.decode() for note in notes.values()]]
         self._table.replace(pa.table(dict(zip(("name", "text"), columns, strict=True))))
         self._table.tidy()

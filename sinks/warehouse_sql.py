@@ -13,6 +13,7 @@ from sqlalchemy import exc
 
 from cdc.clock import Clock
 from cdc.schema import TableSchema
+from sinks.generations import Place
 from sinks.notes import WATERMARK, NotedWatermarks
 from sinks.plan import TableBatch
 from sinks.port import Applied, CannotCarry, OpenSink, StoredRow
@@ -33,14 +34,16 @@ _REFUSALS = (exc.DataError, exc.IntegrityError)
 def open_sql(spec: SinkSpec, clock: Clock) -> OpenSink:
     """Connect. SinkError when the database does not answer or refuses the login."""
     client = SqlClient(spec.text("url"), spec.secrets.get("password"), clock)
-    tables = SqlTables(client.engine, spec.optional("db_schema"))
-    notes = _SqlNotes(client, spec.prefix, spec.optional("db_schema"))
+    tables = SqlTables(client.engine, spec.optional("db_schema"), spec.optional("table_suffix") or "")
+    notes = SqlNotes(client, spec.prefix, spec.optional("db_schema"))
     store = _SqlStore(client, tables, clock, generic=bool(spec.options.get("generic")))
     session = _SqlSession(client, store, spec.replay_window_s, clock)
     # A floor may be rolled back with the rows that came with it: its note is read again, not remembered.
     sink = StoreSink(store, notes, session, shared=True)
     reader = _SqlReader(client, tables)
-    return OpenSink(sink=sink, watermarks=NotedWatermarks(notes), reader=reader, transactional=True)
+    place = Place(notes, None, shared=False)
+    watermarks = NotedWatermarks(notes)
+    return OpenSink(sink=sink, watermarks=watermarks, reader=reader, transactional=True, current=place.current)
 
 
 class _SqlStore:
@@ -138,7 +141,7 @@ class _SqlSession:
         self._client.close()
 
 
-class _SqlNotes:
+class SqlNotes:
     """The table ``_cdc_watermark``: a name (with the sink's prefix) and a JSON text each."""
 
     def __init__(self, client: SqlClient, prefix: str, db_schema: str | None) -> None:
@@ -149,15 +152,16 @@ class _SqlNotes:
         self._table = sa.Table("_cdc_watermark", sa.MetaData(schema=db_schema), *columns)
 
     def read(self) -> Mapping[str, bytes]:
-        return self._client.read(self._read)
+        return self._client.read(self.held)
 
     def write(self, name: str, text: bytes) -> None:
-        self._client.write(lambda connection: self._write(connection, f"{self._prefix}{name}", text.decode()))
+        self._client.write(lambda connection: self.put(connection, name, text))
         if name == WATERMARK:
             # With it commits what was applied: the offsets stand with their data.
             self._client.commit()
 
-    def _read(self, connection: sa.Connection) -> dict[str, bytes]:
+    def held(self, connection: sa.Connection) -> dict[str, bytes]:
+        """:meth:`read`, in a transaction that is open."""
         # Asked each time: a table that was made goes too when the transaction is rolled back.
         if not sa.inspect(connection).has_table(self._table.name, schema=self._table.schema):
             return {}
@@ -165,14 +169,22 @@ class _SqlNotes:
         rows = connection.execute(sa.select(self._table).where(mine))
         return {row.name.removeprefix(self._prefix): row.value.encode() for row in rows}
 
-    def _write(self, connection: sa.Connection, name: str, text: str) -> None:
+    def put(self, connection: sa.Connection, note: str, text: bytes) -> None:
+        """:meth:`write`, in a transaction that is open."""
+        name = f"{self._prefix}{note}"
         if not sa.inspect(connection).has_table(self._table.name, schema=self._table.schema):
             if self._table.schema is not None and connection.dialect.name == "postgresql":
                 connection.execute(sa.schema.CreateSchema(self._table.schema, if_not_exists=True))
             self._table.create(connection, checkfirst=True)
-        changed = connection.execute(sa.update(self._table).where(self._table.c.name == name).values(value=text))
+        changed = connection.execute(
+            sa.update(self._table).where(self._table.c.name == name).values(value=text.decode())
+        )
         if changed.rowcount == 0:
-            connection.execute(sa.insert(self._table).values(name=name, value=text))
+            connection.execute(sa.insert(self._table).values(name=name, value=text.decode()))
+
+    def remove(self, connection: sa.Connection, note: str) -> None:
+        """Remove a note, in a transaction that is open."""
+        connection.execute(sa.delete(self._table).where(self._table.c.name == f"{self._prefix}{note}"))
 
 
 class _SqlReader:

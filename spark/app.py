@@ -18,7 +18,7 @@ from sinks.registry import SinkSpec
 from spark.checkpoint import open_folder
 from spark.fanout import FanOut
 from spark.metrics import Metrics
-from spark.ports import DeadLetters, LogFacts, ProgressFeed
+from spark.ports import DeadLetters, LetterFeed, LogFacts, ProgressFeed
 from spark.query import Engine, Query, Translate
 from spark.session import LOG_FILE, SessionSpec, end_session, start_session, submitted
 from spark.source import KafkaInput
@@ -36,9 +36,10 @@ _LOOK_S = 0.1
 class SinkApplication:
     """Everything an application needs, put together by :mod:`cdc.wiring`.
 
-    ``specs``: sink -> its store; ``connect`` opens one in the driver. ``open_feed``: the progress topic.
-    ``http_address``: for ``/metrics``, empty for none. ``package``: makes the zip of our packages for executors
-    elsewhere. ``translation``: for topics that are not ours; ``driver_rows`` has to cover every batch then.
+    ``specs``: sink -> its store; ``connect`` opens one in the driver. ``open_feed``: the progress topic,
+    ``open_letters``: the dead letters'. ``http_address``: for ``/metrics``, empty for none. ``package``: makes the
+    zip of our packages for executors elsewhere. ``translation``: for topics that are not ours; ``driver_rows`` has
+    to cover every batch then.
     """
 
     session: SessionSpec
@@ -47,6 +48,7 @@ class SinkApplication:
     facts: LogFacts
     dead: DeadLetters
     open_feed: Callable[[], ProgressFeed]
+    open_letters: Callable[[], LetterFeed]
     kafka: KafkaInput
     checkpoint: str
     driver_rows: int
@@ -129,6 +131,7 @@ class _Running:
             application.open_feed(),
             view,
             clock=application.clock,
+            letters=application.open_letters(),
         )
         at_end.callback(self._watch.close)
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from cdc.dead import DeadLetter, Parking, Why
 from cdc.records import HEADERS
 from sinks.arrow import Mask, pc
-from sinks.batch import EVENT_SCHEMA, FLOOR_OP
+from sinks.batch import EVENT_SCHEMA, FLOOR_OP, Event, events_of
 from sinks.newest import newest
 from sinks.port import Applied, Refused, Sink
 from sinks.schemas import SchemaBook
@@ -225,6 +225,25 @@ def refused_letters(refused: Iterable[Refused], why: Why = Why.REFUSED) -> tuple
 def behind_letters(events: pa.Table) -> tuple[DeadLetter, ...]:
     """Letters of events whose key waits."""
     return refused_letters((Refused(**event, reason=BEHIND) for event in events.to_pylist()), Why.BEHIND)
+
+
+def events_of_letters(letters: Iterable[DeadLetter]) -> pa.Table:
+    """Letters of records of ours as the events they were."""
+    return events_of([_event(letter) for letter in letters])
+
+
+def _event(letter: DeadLetter) -> Event:
+    held = {name: (value or b"").decode() for name, value in letter.headers if name in ("pos", "op", "ver")}
+    return Event(
+        topic=letter.topic,
+        partition=letter.partition,
+        offset=letter.offset,
+        key=letter.key,
+        value=letter.value,
+        pos=held.get("pos"),
+        op=held.get("op"),
+        ver=int(held["ver"]) if held.get("ver", "").isdigit() else None,
+    )
 
 
 def _unreadable_letters(unreadable: Iterable[Unreadable]) -> Iterator[DeadLetter]:

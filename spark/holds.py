@@ -15,12 +15,14 @@ from spark.ports import Topics
 from spark.watermark import Claim, LogView
 
 
-def claim(view: LogView, before: Watermark | None, at: Claim, topics: Topics, holds: Mapping[str, Hold]) -> Watermark:
+def claim(
+    view: LogView, before: Watermark | None, at: Claim, topics: Topics, holds: Mapping[str, Hold], now_ms: int = 0
+) -> Watermark:
     """The watermark of a store that shows everything below ``at`` of its topics, but for those that it holds."""
     free = topics.without(holds)
     here = Claim({topic: parts for topic, parts in at.offsets.items() if topic in free.ids}, at.read_at_s)
     behind = _catching_up(view, before, here, free)
-    shown = view.claim(before, here, free.without(behind))
+    shown = view.claim(before, here, free.without(behind), now_ms)
     offsets = {topic: parts for topic, parts in _offsets(before).items() if topic in holds}
     return replace(shown, offsets={**offsets, **here.offsets}, topic_ids=dict(topics.ids), held={**behind, **holds})
 

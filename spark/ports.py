@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -15,12 +16,14 @@ from cdc.schema import TableSchema
 class Topics:
     """The topics of a sink: ``ids`` topic -> Kafka's id of it, ``partitions`` topic -> how many are read.
 
-    ``compaction_lag_s``: how old a record is at least before the cleaner may take it (the least of all topics).
+    ``compaction_lag_s``: how old a record is at least before the cleaner may take it; ``retention_s``: how long the
+    cleaner leaves the record of a delete (the least of all topics).
     """
 
     ids: dict[str, str] = field(default_factory=dict)
     partitions: dict[str, int] = field(default_factory=dict)
     compaction_lag_s: float = 0.0
+    retention_s: float = math.inf
 
     def without(self, some: Collection[str]) -> Topics:
         """The others."""
@@ -59,3 +62,12 @@ class DeadLetters(Protocol):
 
     def write(self, letters: Iterable[DeadLetter]) -> None:
         """Append and return when the broker holds them all; LogError otherwise."""
+
+
+class LetterFeed(Protocol):
+    """``<name>.dead``, followed from its end at the opening."""
+
+    def poll(self, timeout_s: float) -> list[DeadLetter]:
+        """Letters, orders and answers since the last call, in order; waits for the first at most so long."""
+
+    def close(self) -> None: ...

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
 import pyarrow as pa
 
-from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.crash import crash_point, declare
-from cdc.dead import Parked
-from cdc.errors import ActiveError, CdcError, Exit, Retry, TopicError
+from cdc.dead import DeadLetter, Parked, Why
+from cdc.errors import CdcError, Retry
+from cdc.orders import Orders, carry_out, queues
 from cdc.progress import Hold, Offsets, Watermark
 from cdc.schema import TableSchema
 from sinks.port import CannotCarry, OpenSink
@@ -35,35 +36,24 @@ from spark.apply import (
     unknown,
 )
 from spark.holds import claim
-from spark.metrics import Metrics
-from spark.patience import PATIENCE_S, Halted, persist
-from spark.ports import DeadLetters, LogFacts, Topics
+from spark.patience import Halted, persist
+from spark.place import StoreMoved, Surroundings, check_place, check_reach, check_topics, outdated
+from spark.ports import Topics
+from spark.retry import apply_letters, without_released
 from spark.source import EARLIEST
-from spark.watermark import Claim, LogView, covers, distance
+from spark.watermark import Claim, covers, distance
+
+__all__ = ["Store", "StoreMoved", "Surroundings"]
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 declare("sink_before_apply", "sink_after_apply", "sink_after_letters", "sink_after_watermark")
+declare("sink_after_retry", "sink_after_answers")
 
-
-class StoreMoved(CdcError):
-    """The store is behind what was written into it: restored, emptied or dropped. It is filled from where it is."""
-
-    exit = Exit.UNAVAILABLE
-    retry = Retry.NOW
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """What all stores of an application share."""
-
-    facts: LogFacts
-    dead: DeadLetters
-    view: LogView
-    metrics: Metrics
-    clock: Clock = SYSTEM_CLOCK
-    patience_s: float = PATIENCE_S
+_ORDERS_AT_ONCE = 1_000
+_LOOK_S = 2.0
+"""How often a store at rest is asked whether it is still what it was."""
 
 
 class Store:
@@ -94,10 +84,12 @@ class Store:
         self._book = SchemaBook()
         self._absent: frozenset[Shape] = frozenset()
         self._parked = Parked(name)
+        self._orders = Orders(name)
         self._goal: Offsets | None = None
         self._ends: Offsets = {}
         self._holds: dict[str, Hold] = {}
         self._held_at: dict[str, int] = {}
+        self._looked_s = around.clock.monotonic()
 
     def run(self, action: Callable[[], T]) -> T:
         """Do something on the store's thread, again and again while it is away. Halted when told not to wait."""
@@ -178,9 +170,12 @@ class Store:
         opened = self._open()
         self._held, self._unsure = opened.watermarks.read(), None
         self._ends = ends = around.facts.ends(self.captured)
-        _check_topics(self.name, self._held, self.captured, ends)
+        check_topics(self.name, self._held, self.captured, ends)
+        if self._held is not None and not covers(self.offsets, ends):
+            check_reach(self.name, self._held, self.captured, self._now_ms())
         self._goal = self._goal or ends
-        self._parked = Parked(self.name, around.dead.read())
+        letters = [letter for letter in around.dead.read() if letter.sink == self.name]
+        self._parked, self._orders = Parked(self.name, letters), Orders(self.name, letters)
         self._book, self._absent = SchemaBook(), frozenset()
         self.learn(frozenset())
         # Where a table was missing, making it forgot the watermark.
@@ -188,6 +183,8 @@ class Store:
         held = {topic: parts for topic, parts in self.offsets.items() if topic in self.topics.ids}
         self._place = Claim(held, around.clock.monotonic())
         self._tell()
+        # What was asked while nobody fed the store: before its first batch.
+        self.submit(self._carry_out_orders)
         return self.starts
 
     def learn(self, needs: frozenset[Shape]) -> None:
@@ -246,6 +243,7 @@ class Store:
     def conclude(self, outcome: Outcome, at: Claim) -> Outcome:
         """After the data: dead letters, then the watermark. Returns what really was buried."""
         crash_point("sink_after_apply")
+        outcome = without_released(outcome, self._parked, self._open().sink, self._book)
         letters = self._parked.fresh(replace(letter, sink=self.name) for letter in outcome.letters)
         if letters:
             self._around.dead.write(letters)
@@ -262,6 +260,12 @@ class Store:
         if self._queued == 0 and self._opened is not None and self.fault is None:
             self.submit(self._commit_when_idle)
 
+    def hear(self, letters: list[DeadLetter]) -> None:
+        """What the dead letters' topic says anew, from any thread: an order is carried out between two batches."""
+        mine = [letter for letter in letters if letter.sink == self.name and not letter.why.is_letter]
+        if mine:
+            self.submit(partial(self._hear, mine))
+
     def close(self) -> None:
         """Let go of the store; what is queued is done first. The thread stays for another :meth:`begin`."""
         self._thread.submit(self._close).result()
@@ -272,11 +276,22 @@ class Store:
         self._thread.shutdown()
 
     def _commit_when_idle(self) -> None:
-        try:
-            wanted = claim(self._around.view, self._held, self._place, self.captured, self._holds)
-            if self._held is None or (wanted.lsn, wanted.held) != (self._held.lsn, self._held.held):
+        with self._faults_kept():
+            wanted, held = self._claim(self._place), self._held
+            moved = held is None or (wanted.lsn, wanted.held) != (held.lsn, held.held)
+            if moved or outdated(held, wanted, self.captured):
                 self._commit(self._place)
                 self._tell()
+            elif (now_s := self._around.clock.monotonic()) - self._looked_s >= _LOOK_S:
+                # Emptied, restored or rebuilt while its tables rest.
+                self._looked_s = now_s
+                self._check_place()
+
+    @contextmanager
+    def _faults_kept(self) -> Iterator[None]:
+        """What goes wrong beside a batch ends the query, unless waiting can help."""
+        try:
+            yield
         except Halted:
             raise
         except CdcError as error:
@@ -284,25 +299,52 @@ class Store:
                 raise
             self.fault = error
 
+    def _hear(self, letters: list[DeadLetter]) -> None:
+        self._orders.add(letters)
+        self._carry_out_orders()
+
+    def _carry_out_orders(self) -> None:
+        """Carry out what was asked of the dead letters; an order that is not answered in the end comes again."""
+        if self._opened is None or self.fault is not None:
+            return
+        with self._faults_kept():
+            while asked := self._orders.open()[:_ORDERS_AT_ONCE]:
+                letters = [letter for letter in self._around.dead.read() if letter.sink == self.name]
+                if any(one.why is Why.RETRY for one in asked):
+                    # A client keeps what it knew of tables and mappings: they have been repaired since.
+                    self._close()
+                    if self._open().watermarks.read() != self._held:
+                        raise StoreMoved(f"the store of {self.name} is another one than it was")
+                    self._absent = frozenset()
+                    self.learn(frozenset())
+                apply = partial(apply_letters, sink=self._open().sink, book=self._book, holds=self._holds)
+                answers = carry_out(queues(asked, letters), apply)
+                # Shown before it is answered: killed in between, the same is applied once more.
+                self._commit(self._place)
+                crash_point("sink_after_retry")
+                self._around.dead.write(answers)
+                self._parked.add(answers)
+                self._orders.add(answers)
+                crash_point("sink_after_answers")
+                log.info("orders_answered", extra={"sink": self.name, "orders": len(asked), "left": len(self._parked)})
+        self._tell()
+
     def _commit(self, at: Claim) -> None:
-        wanted = claim(self._around.view, self._held, at, self.captured, self._holds)
+        wanted = self._claim(at)
+        check_reach(self.name, wanted, self.captured, self._now_ms())
         self._check_place()
         self._unsure = wanted
         self._open().commit(wanted)
         self._held, self._unsure, self._place = wanted, None, at
 
+    def _claim(self, at: Claim) -> Watermark:
+        return claim(self._around.view, self._held, at, self.captured, self._holds, self._now_ms())
+
+    def _now_ms(self) -> int:
+        return self._around.clock.now_ns() // 1_000_000
+
     def _check_place(self) -> None:
-        """A store that was restored or emptied under us must not be told that it is further than it is (H84)."""
-        found = self._open().watermarks.read()
-        if found == self._held or (found is not None and found == self._unsure):
-            return
-        if found is None or not covers(found.offsets, self.offsets):
-            raise StoreMoved(f"the store of {self.name} is behind what was written to it: restored or emptied?")
-        raise ActiveError(
-            f"another cdc sink is writing to the store of {self.name}",
-            hint="let one application feed a store",
-            retry=Retry.NEVER,
-        )
+        check_place(self.name, self._open(), self._held, self._unsure)
 
     def _replayed(self, behind: pa.Table) -> dict[str, list[bytes]]:
         """Keys whose first letter is still ahead of the watermark: what lies before it was brought down as well."""
@@ -358,17 +400,3 @@ class Store:
         metrics.behind.labels(self.name).set(self.behind())
         metrics.parked.labels(self.name).set(len(self._parked))
         metrics.held.labels(self.name).set(len(self._holds))
-
-
-def _check_topics(sink: str, held: Watermark | None, topics: Topics, ends: Offsets) -> None:
-    """TopicError when a store's offsets speak of topics that are gone (H63)."""
-    for topic, parts in (held.offsets if held is not None else {}).items():
-        if held is None or topic not in topics.ids:
-            continue
-        fed_from = held.topic_ids.get(topic)
-        anew = fed_from is not None and fed_from != topics.ids[topic]
-        if anew or any(offset > ends.get(topic, {}).get(p, 0) for p, offset in parts.items()):
-            raise TopicError(
-                f"the topic {topic} was made anew since the store of {sink} was filled from it",
-                hint=f"cdc rebuild {sink} fills the store again from today's topics",
-            )

@@ -1,4 +1,4 @@
-"""The thread that looks at the log beside the queries: progress, ends, topics, and idle stores' watermarks."""
+"""The thread that looks at the log beside the queries: progress, ends, topics, orders, idle stores' watermarks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import CdcError, Retry
-from spark.ports import LogFacts, ProgressFeed, Topics
+from spark.ports import LetterFeed, LogFacts, ProgressFeed, Topics
 from spark.store import Store
 from spark.watermark import LogView, Seen
 
@@ -36,10 +36,13 @@ class LogWatch:
         feed: ProgressFeed,
         view: LogView,
         clock: Clock = SYSTEM_CLOCK,
+        *,
+        letters: LetterFeed | None = None,
     ) -> None:
         self._stores = stores
         self._facts = facts
         self._feed = feed
+        self._letters = letters
         self._view = view
         self._clock = clock
         self._due_s = {"ends": 0.0, "idle": 0.0, "topics": clock.monotonic() + _TOPICS_S}
@@ -56,6 +59,8 @@ class LogWatch:
         self._ended.set()
         self._thread.join()
         self._feed.close()
+        if self._letters is not None:
+            self._letters.close()
 
     def _watch(self) -> None:
         while not self._ended.is_set():
@@ -73,6 +78,9 @@ class LogWatch:
 
     def _look(self) -> None:
         self._view.note_progress(self._feed.poll(_POLL_S))
+        if self._letters is not None and (heard := self._letters.poll(0)):
+            for store in self._stores:
+                store.hear(heard)
         if self._is_due("ends"):
             self.look_at_ends()
         if self._is_due("topics"):

@@ -148,14 +148,25 @@ class LogView:
             ends = self._ends.newest
         return distance(offsets, {topic: parts for topic, parts in ends.items() if topic in topics})
 
-    def claim(self, held: Watermark | None, at: Claim, topics: Topics) -> Watermark:
+    def claim(self, held: Watermark | None, at: Claim, topics: Topics, now_ms: int = 0) -> Watermark:
         """The watermark of a store that shows everything below ``at.offsets`` of these topics.
 
-        Its LSN never goes back; it moves on where both proofs hold.
+        Its LSN never goes back; it moves on where both proofs hold. Only a table that was never read takes it away:
+        of that one nothing shows yet.
         """
-        before = (held.epoch, held.lsn) if held is not None else (1, 0)
+        before = _before(held, topics)
         with self._lock:
             sound = self._ends.without_holes(at, topics.ids, topics.compaction_lag_s)
             proven = self._history.newest_covered(at.offsets, topics.ids) if sound else None
         epoch, lsn = max(before, (proven.epoch, proven.lsn)) if proven is not None else before
-        return Watermark(epoch=epoch, lsn=lsn, offsets=at.offsets, topic_ids=dict(topics.ids))
+        level_ms = held.level_ms if held is not None and held.level_ms and not sound else now_ms
+        ids = dict(topics.ids)
+        return Watermark(epoch=epoch, lsn=lsn, offsets=at.offsets, topic_ids=ids, level_ms=level_ms)
+
+
+def _before(held: Watermark | None, topics: Topics) -> tuple[int, int]:
+    """Epoch and LSN of what a store is known to show of all these topics."""
+    if held is None:
+        return (1, 0)
+    whole = not held.offsets or all(topic in held.offsets for topic in topics.ids)
+    return (held.epoch, held.lsn if whole else 0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable
 from typing import Annotated, Any
 
 import orjson
@@ -11,11 +10,15 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from cdc.dead import DeadLetter, Parked, Why
-from cdc.errors import UsageError
-from cdc.wiring.dead import read_letters
+from cdc.dead import CAPTURE, DeadLetter, Why, waiting
+from cdc.errors import Difference, SinkError, UsageError
+from cdc.plain import escape_key
+from cdc.settings import Settings
+from cdc.topic import TableName, table_topic
+from cdc.wiring.dead import give_orders, read_letters, shown_now
+from cdc.wiring.stores import sink_settings
 
-dead = typer.Typer(name="dead", help="Look at what a store refused.", no_args_is_help=True)
+dead = typer.Typer(name="dead", help="What a store refused: look at it, try it again, forget it.", no_args_is_help=True)
 
 
 @dead.command("list")
@@ -25,7 +28,7 @@ def list_letters(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
 ) -> None:
     """List the letters that wait: the record that was refused and, behind it, the later ones of its key."""
-    letters = waiting(read_letters(context.obj.settings()), sink)
+    letters = [one for one in waiting(read_letters(context.obj.settings())) if sink in (None, one.sink)]
     if as_json:
         for letter in letters:
             typer.echo(orjson.dumps(document(letter)).decode())
@@ -34,7 +37,7 @@ def list_letters(
     for title in ("store", "what", "record", "key", "reason"):
         table.add_column(title, overflow="fold")
     for letter in letters:
-        table.add_row(letter.sink, letter.why.value, place(letter), shown(letter.key), letter.reason)
+        table.add_row(letter.sink, letter.why.value, address(letter), shown(letter.key), letter.reason)
     Console().print(table if letters else "no dead letters")
 
 
@@ -45,27 +48,127 @@ def show_letter(
     record: Annotated[str, typer.Argument(help="TOPIC/PARTITION/OFFSET, as cdc dead list prints it.")],
 ) -> None:
     """Print one letter whole, its value too, as JSON."""
-    found = [one for one in read_letters(context.obj.settings()) if (one.sink, place(one)) == (sink, record)]
+    found = [one for one in read_letters(context.obj.settings()) if (one.sink, address(one)) == (sink, record)]
     if not found:
         raise UsageError(f"{sink} has no dead letter {record}", hint="cdc dead list prints them all")
     whole = document(found[-1]) | {"value": shown(found[-1].value), "headers": _headers(found[-1])}
     typer.echo(orjson.dumps(whole, option=orjson.OPT_INDENT_2).decode())
 
 
-def waiting(letters: Iterable[DeadLetter], sink: str | None) -> list[DeadLetter]:
-    """The letters that have not been released: those of parked keys, and those that are no record of ours."""
-    every = list(letters)
-    parked = {name: Parked(name, every).keys() for name in {letter.sink for letter in every}}
-    return [
-        letter
-        for letter in every
-        if sink in (None, letter.sink)
-        and letter.why is not Why.RELEASED
-        and (not letter.parks or letter.key in parked[letter.sink].get(letter.topic, ()))
+@dead.command("retry")
+def retry_letters(
+    context: typer.Context,
+    sink: Annotated[str | None, typer.Option(help="Only this store's.")] = None,
+    table: Annotated[str | None, typer.Option(help="Only of this table, as schema.table.")] = None,
+    key: Annotated[str | None, typer.Option(help="Only this key, as cdc dead list prints it.")] = None,
+    timeout_s: Annotated[float, typer.Option("--timeout", help="Seconds to wait for the answer.", min=0)] = 30.0,
+) -> None:
+    """Apply what waits, in order: after the store's mapping, its disk or the shape of its table was repaired.
+
+    The application that feeds the store does it, between two batches; without one running it is done when the
+    next one starts. A key whose letters were all applied is free; of one that is refused still the later events
+    go on waiting. Exit code 1 when one is refused still, 69 when nobody answered in time.
+    """
+    settings = context.obj.settings()
+    chosen = [one for one in _chosen(settings, sink, table, key) if one.why in (Why.REFUSED, Why.BEHIND)]
+    _ask(context, chosen, Why.RETRY, timeout_s)
+
+
+@dead.command("drop")
+def drop_letters(
+    context: typer.Context,
+    sink: Annotated[str | None, typer.Option(help="Only this store's.")] = None,
+    table: Annotated[str | None, typer.Option(help="Only of this table, as schema.table.")] = None,
+    key: Annotated[str | None, typer.Option(help="Only this key, as cdc dead list prints it.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every letter of every store.")] = False,
+    timeout_s: Annotated[float, typer.Option("--timeout", help="Seconds to wait for the answer.", min=0)] = 30.0,
+) -> None:
+    """Forget letters without applying them, and free their keys.
+
+    The store keeps what it shows of such a key until the key's next change; each is named at the end. A store
+    that is filled anew meets the records again.
+    """
+    if not (sink or table or key or everything):
+        raise UsageError("drop was not told what", hint="name it by --sink, --table or --key, or say --all")
+    settings = context.obj.settings()
+    chosen = _chosen(settings, sink, table, key)
+    for words in _ask(context, chosen, Why.DROP, timeout_s):
+        typer.echo(words)
+
+
+def _ask(context: typer.Context, letters: list[DeadLetter], why: Why, timeout_s: float) -> list[str]:
+    """Order, and say what became of each; the sentences of what the stores show of dropped keys come back."""
+    settings = context.obj.settings()
+    if not letters:
+        context.obj.console.print("no dead letters", highlight=False)
+        return []
+    silent = held = 0
+    dropped: list[DeadLetter] = []
+    for letter, answer in give_orders(settings, letters, why, timeout_s=timeout_s):
+        silent += answer is None
+        held += answer is not None and answer.why is Why.HELD
+        if answer is not None:
+            state = "still held: " if answer.why is Why.HELD else ""
+            typer.echo(f"{letter.sink}  {letter.topic} {shown(letter.key)}  {state}{answer.reason}")
+            if why is Why.DROP and answer.why is Why.RELEASED:
+                dropped.append(letter)
+    words = list(shown_now(settings, dropped))
+    if silent:
+        for sentence in words:
+            typer.echo(sentence)
+        raise SinkError(
+            f"{_count(silent)} not answered in {timeout_s:g} s: no cdc sink feeds the store, or it is busy or away",
+            hint="the order stands: it is carried out when cdc sink runs",
+        )
+    if held:
+        raise Difference(
+            f"{_count(held)} held still", hint="the reasons are above; cdc dead show prints a record whole"
+        )
+    return words
+
+
+def _chosen(settings: Settings, sink: str | None, table: str | None, key: str | None) -> list[DeadLetter]:
+    """One letter for each key that waits, the last; and every one that parks no key."""
+    if sink is not None and sink != CAPTURE:
+        sink_settings(sink, settings)
+    topic = settings.source.topics.get(table, table_topic(settings.name, TableName(*_parts(table)))) if table else None
+    letters = [
+        one
+        for one in waiting(read_letters(settings))
+        if (one.sink == CAPTURE or one.sink in settings.sinks)
+        and sink in (None, one.sink)
+        and topic in (None, one.topic)
+        and (key is None or _is_key(one.key, key))
     ]
+    last = {(one.sink, one.topic, one.key): one for one in letters if one.parks}
+    return [*last.values(), *(one for one in letters if not one.parks)]
 
 
-def place(letter: DeadLetter) -> str:
+def _is_key(held: bytes | None, asked: str) -> bool:
+    """Whether a record's key is the one asked for: as its JSON, or as the stores have it (``42``, ``7:eu``)."""
+    if held is None:
+        return False
+    if shown(held) == asked:
+        return True
+    try:
+        parts = orjson.loads(held)
+    except orjson.JSONDecodeError:
+        return False
+    return isinstance(parts, dict) and ":".join(escape_key(str(part)) for part in parts.values()) == asked
+
+
+def _parts(table: str) -> tuple[str, str]:
+    schema, dot, name = table.partition(".")
+    if not dot:
+        raise UsageError(f"{table} names no schema", hint="write it as schema.table")
+    return schema, name
+
+
+def _count(keys: int) -> str:
+    return "1 order is" if keys == 1 else f"{keys} orders are"
+
+
+def address(letter: DeadLetter) -> str:
     """Where the record stands: ``shop.public.orders/0/4711``."""
     return f"{letter.topic}/{letter.partition}/{letter.offset}"
 
@@ -75,7 +178,7 @@ def document(letter: DeadLetter) -> dict[str, Any]:
     return {
         "sink": letter.sink,
         "why": letter.why.value,
-        "record": place(letter),
+        "record": address(letter),
         "key": shown(letter.key),
         "reason": letter.reason,
     }

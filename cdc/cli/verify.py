@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
 import orjson
 import typer
@@ -16,8 +16,12 @@ from cdc.errors import Difference, UsageError
 from cdc.lsn import Lsn
 from cdc.topic import TableName
 from cdc.verification.result import Kind, Report, Verdict
+from cdc.wiring.dead import left_out
 from cdc.wiring.freshness import Freshness
-from cdc.wiring.verification import verify_stores
+from cdc.wiring.verification import Verification
+
+if TYPE_CHECKING:
+    from cdc.verification.repair import Repaired
 
 
 def verify(
@@ -27,22 +31,42 @@ def verify(
         float, typer.Option("--timeout", help="Seconds a store may take to reach the fence.", min=0)
     ] = 60.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    repairing: Annotated[
+        bool, typer.Option("--repair", help="Write what differs anew, and compare once more.")
+    ] = False,
 ) -> None:
     """Compare every row of the source with the stores: what is missing, extra or stale.
 
     A fence is written to the log and waited for; a key that differs is looked at again behind a new fence before
-    it counts. Reads only. Exit code 1 on any difference.
+    it counts. Reads only, unless --repair is given: then each differing row is read again from the source and written
+    at a position that any later change is above, so it may run beside cdc run and cdc sink. Exit code 1 on any
+    difference, with --repair on any that is left.
     """
     settings = context.obj.settings()
     chosen = sinks or list(settings.sinks)
     if not chosen:
         raise UsageError("the settings name no sink", hint="add a [sinks.<name>] section: cdc config example has four")
-    with Looking(context.obj.console) as looking:
-        report = verify_stores(settings, chosen, timeout_s=timeout_s, watch=looking)
+    repaired: list[Repaired] = []
+    looking = Looking(context.obj.console)
+    with looking, Verification(settings, chosen, timeout_s=timeout_s, watch=looking) as verification:
+        report = verification.compare()
+        left = report.differences + 1
+        # More than one repair takes is left for the next; it ends when a repair no longer makes it fewer.
+        while repairing and 0 < report.differences < left:
+            left = report.differences
+            if not as_json:
+                show(report, Console())
+            repaired += verification.repair(report)
+            report = verification.compare()
     if as_json:
-        typer.echo(orjson.dumps(report.document(), option=orjson.OPT_INDENT_2).decode())
+        made = {"repaired": [one.document() for one in repaired]} if repairing else {}
+        typer.echo(orjson.dumps(report.document() | made, option=orjson.OPT_INDENT_2).decode())
     else:
+        for one in repaired:
+            typer.echo(_mended(one))
         show(report, Console())
+    for words in left_out(settings):
+        context.obj.console.print(words, style="yellow", highlight=False, soft_wrap=True, markup=False)
     with Freshness(settings) as freshness:
         for name in chosen:
             for words in freshness.waiting(name):
@@ -74,6 +98,13 @@ def show(report: Report, console: Console) -> None:
     )
 
 
+def _mended(one: Repaired) -> str:
+    """A line on what was done to one store and table."""
+    refused = f", {len(one.refused):,} refused: {sorted(set(one.refused))[0]}" if one.refused else ""
+    unread = f", {len(one.unread):,} whose key is none of the table's" if one.unread else ""
+    return f"repaired {one.sink}: {one.table}: {one.written:,} written, {one.deleted:,} deleted{refused}{unread}"
+
+
 def conclude(report: Report) -> None:
     """Raise Difference when there is one."""
     if report.differences:
@@ -81,7 +112,8 @@ def conclude(report: Report) -> None:
         words = ", ".join(f"{count:,} {kind.value}" for kind, count in counts.items() if count)
         raise Difference(
             f"the stores differ from the source: {words}",
-            hint="the keys are above; cdc events --from-beginning TABLE shows what the log holds of them",
+            hint="the keys are above; cdc events --from-beginning TABLE shows what the log holds of them, "
+            "cdc verify --repair writes them anew",
         )
 
 

@@ -10,6 +10,8 @@ from cdc.lsn import Lsn
 from cdc.topic import TableName
 
 SHOWN_KEYS = 5
+KEPT_KEYS = 200_000
+"""Differing keys of one store and table that one repair takes."""
 
 
 class Kind(StrEnum):
@@ -27,7 +29,8 @@ class Kind(StrEnum):
 class Verdict:
     """One store and one table. ``undecided``: keys that changed at every look, so that no look could tell.
 
-    ``source_rows`` and ``store_rows`` are of the last look at every row; ``keys`` holds the first few of each kind.
+    ``source_rows`` and ``store_rows`` are of the last look at every row; ``keys`` holds the first few of each kind,
+    ``differing`` many of all kinds, for a repair.
     """
 
     sink: str
@@ -37,18 +40,22 @@ class Verdict:
     counts: dict[Kind, int] = field(default_factory=lambda: dict.fromkeys(Kind, 0))
     keys: dict[Kind, list[str]] = field(default_factory=lambda: {kind: [] for kind in Kind})
     undecided: int = 0
+    differing: list[str] = field(default_factory=list)
 
     def add(self, kind: Kind, key: str) -> None:
         """Count one key."""
         self.counts[kind] += 1
         if len(self.keys[kind]) < SHOWN_KEYS:
             self.keys[kind].append(key)
+        if len(self.differing) < KEPT_KEYS:
+            self.differing.append(key)
 
     def restart(self, *, source_rows: int, store_rows: int) -> None:
         """Forget what was counted: every row is compared again."""
         self.source_rows, self.store_rows = source_rows, store_rows
         self.counts = dict.fromkeys(Kind, 0)
         self.keys = {kind: [] for kind in Kind}
+        self.differing.clear()
 
     @property
     def differences(self) -> int:

@@ -67,7 +67,8 @@ class Freshness:
                     yield f"{sink} holds back {topic} {key.decode(errors='replace')}: cdc dead list says why"
 
     def _store(self, sink: str) -> OpenSink:
-        if sink not in self._stores:
+        if sink not in self._stores or not self._stores[sink].current():
+            # Not yet, or another generation since it was rebuilt.
             store = open_store(sink, self._settings)
             self._open.callback(store.close)
             self._stores[sink] = store

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from spark.session import SessionSpec
 
 
+_DAY_MS = 86_400_000
+"""Kafka's own delete.retention.ms."""
+
+
 class SinkLog:
     """:class:`spark.ports.LogFacts` of one pipeline; one client, kept. Any thread, one at a time per method."""
 
@@ -56,6 +60,7 @@ class SinkLog:
             ids={topic: facts[topic].topic_id for topic in sorted(wanted)},
             partitions={topic: state.topics[topic]["partitions"] for topic in sorted(wanted)},
             compaction_lag_s=lag_ms / 1000,
+            retention_s=min(int(facts[topic].config.get("delete.retention.ms", _DAY_MS)) for topic in wanted) / 1000,
         )
 
     def ends(self, topics: Topics) -> Offsets:
@@ -90,7 +95,7 @@ def run_sinks(settings: Settings, names: Sequence[str], *, until_caught_up: bool
 def build_sinks(settings: Settings, names: Sequence[str] = ()) -> SinkApplication:
     """The application for these sinks, all by default. ConfigError when Spark is not installed."""
     from connectors.kafka.clients import client_config, fetching_config
-    from connectors.kafka.feed import ProgressTopic
+    from connectors.kafka.feed import DeadLetterFeed, ProgressTopic
     from connectors.kafka.letters import DeadLetterTopic
     from connectors.kafka.records import KafkaReading
 
@@ -120,6 +125,7 @@ def build_sinks(settings: Settings, names: Sequence[str] = ()) -> SinkApplicatio
         facts=SinkLog(settings),
         dead=DeadLetterTopic(settings.log, dead_topic(settings.name)),
         open_feed=partial(ProgressTopic, settings.log, progress_topic(settings.name)),
+        open_letters=partial(DeadLetterFeed, settings.log, dead_topic(settings.name)),
         kafka=KafkaInput(
             options=java_options(client),
             max_offsets=spark.max_offsets_per_trigger,

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cdc.settings import Settings
+from cdc.state import TopicsState
 from cdc.wiring import open_schemas, open_state
 
 if TYPE_CHECKING:
     from cdc.checks.facts import PublicationFacts, ServerFacts, SlotFacts
     from cdc.ports import CompactedTopic
     from cdc.schema import TableSchema
-    from cdc.state import SlotState, TopicsState
+    from cdc.state import SlotState
     from connectors.kafka.schemas import SchemaRegistry
     from snapshot.ports import Captured, Reporter, RowLog, Session
     from snapshot.run import FirstSnapshot
@@ -118,7 +119,14 @@ class SnapshotLog:
     def rows(self) -> RowLog:
         from connectors.kafka.bulk import BulkLog
 
-        return BulkLog(self.settings.log, memory_limit=_WORKER_MEMORY_BYTES)
+        log = self.settings.log
+        oversized = None
+        if "dead-letter" in (log.oversized, *log.oversized_tables.values()):
+            from connectors.kafka.oversized import Oversized
+
+            topics = TopicsState.find(open_state(self.settings).read())
+            oversized = Oversized.of(self.settings, topics.tables if topics is not None else {})
+        return BulkLog(log, memory_limit=_WORKER_MEMORY_BYTES, oversized=oversized)
 
     def check(self, topics: TopicsState) -> None:
         from connectors.kafka.admin import TopicAdmin, raise_first, state_problems

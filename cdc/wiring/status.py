@@ -85,7 +85,7 @@ class StatusReader:
     def _ask_store(self, name: str, parked: int) -> SinkFacts:
         kind = self._settings.sinks[name].kind
         try:
-            if name not in self._stores:
+            if name not in self._stores or not self._stores[name].current():
                 store = open_store(name, self._settings)
                 self._open.callback(store.close)
                 self._stores[name] = store

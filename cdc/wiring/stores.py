@@ -41,11 +41,11 @@ def spec_of(name: str, settings: Settings, *, parallel: bool = False) -> SinkSpe
     return SinkSpec(kind=sink.kind, prefix=prefix, options=options, secrets=secrets, parallel=parallel)
 
 
-def open_store(name: str, settings: Settings) -> OpenSink:
-    """A store, opened. SinkError when it cannot be reached."""
+def open_store(name: str, settings: Settings, *, parallel: bool = False) -> OpenSink:
+    """A store, opened; ``parallel``: others write to it too. SinkError when it cannot be reached."""
     from sinks.registry import open_sink
 
-    return open_sink(spec_of(name, settings))
+    return open_sink(spec_of(name, settings, parallel=parallel))
 
 
 def sink_settings(name: str, settings: Settings) -> SinkSettings:

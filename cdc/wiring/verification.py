@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from cdc.clock import SYSTEM_CLOCK
 from cdc.epochs import EpochsState
@@ -18,6 +18,7 @@ from cdc.wiring import open_schemas, open_source, open_state, require_broker
 from cdc.wiring.stores import open_store, sink_settings, tables_of
 
 if TYPE_CHECKING:
+    from cdc.verification.repair import Repaired
     from cdc.verification.rounds import Cut, VerifiedTable, Watch
     from connectors.postgres.cut import SourceCut
     from sinks.port import OpenSink
@@ -30,32 +31,68 @@ class Known(NamedTuple):
     epoch: int
 
 
-def verify_stores(settings: Settings, sinks: Sequence[str], *, timeout_s: float, watch: Watch) -> Report:
-    """Compare these stores with the source; see :func:`cdc.verification.rounds.verify`.
+class Verification:
+    """The stores beside the source, opened: to be compared, and repaired, as often as one likes.
 
-    SinkError when a store does not reach the fence in ``timeout_s``.
+    SinkError when a store does not reach the fence of a comparison in ``timeout_s``.
     """
-    from cdc.verification.rounds import verify
 
-    for name in sinks:
-        sink_settings(name, settings)
-    require_broker(settings)
-    known = read_known(settings)
-    with ExitStack() as stack:
-        stores = {name: open_store(name, settings) for name in sinks}
-        for store in stores.values():
-            stack.callback(store.close)
-        source = stack.enter_context(closing(open_cut(settings)))
-        tables = verified_tables(settings, known, source)
+    def __init__(self, settings: Settings, sinks: Sequence[str], *, timeout_s: float, watch: Watch) -> None:
+        for name in sinks:
+            sink_settings(name, settings)
+        self._settings = settings
+        self._timeout_s = timeout_s
+        self._watch = watch
+        self._open = ExitStack()
+        require_broker(settings)
+        self._known = read_known(settings)
+        # As one of several writers: the application that feeds a store goes on while it is repaired.
+        self._stores = {name: open_store(name, settings, parallel=True) for name in sinks}
+        for store in self._stores.values():
+            self._open.callback(store.close)
+        self._source = self._open.enter_context(closing(open_cut(settings)))
+        self._tables = verified_tables(settings, self._known, self._source)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def compare(self) -> Report:
+        """See :func:`cdc.verification.rounds.verify`."""
+        from cdc.verification.rounds import verify
+
+        tables, settings = self._tables, self._settings
         return verify(
-            source,
-            {name: store.reader for name, store in stores.items()},
-            {name: [tables[t] for t in tables_of(name, settings, sorted(tables))] for name in sinks},
-            epoch=known.epoch,
-            reached=lambda cut: _reached(stores, cut, known.epoch, timeout_s),
+            self._source,
+            {name: store.reader for name, store in self._stores.items()},
+            {name: [tables[t] for t in tables_of(name, settings, sorted(tables))] for name in self._stores},
+            epoch=self._known.epoch,
+            reached=lambda cut: _reached(self._stores, cut, self._known.epoch, self._timeout_s),
             clock=SYSTEM_CLOCK,
-            watch=watch,
+            watch=self._watch,
         )
+
+    def repair(self, report: Report) -> list[Repaired]:
+        """See :func:`cdc.verification.repair.repair`. ConfigError where a repair cannot be right."""
+        from cdc.verification.repair import repair
+        from sinks.mend import Mending
+
+        if self._settings.source.kind == "debezium":
+            raise ConfigError(
+                "a store fed from Debezium's topics cannot be repaired: their positions lie below their commits",
+                hint="cdc connect signal asks Debezium for an incremental snapshot, which repairs it",
+            )
+        for verdict in report.verdicts:
+            delta = self._settings.sinks[verdict.sink].kind == "delta"
+            if delta and verdict.differing and not verdict.store_rows:
+                raise ConfigError(
+                    f"{verdict.sink} holds no row of {verdict.table} at all: that is not repaired row by row",
+                    hint=f"cdc rebuild {verdict.sink} fills it from the log",
+                )
+        targets = {name: Mending(store.sink) for name, store in self._stores.items()}
+        return repair(self._source, targets, self._tables, report, epoch=self._known.epoch, clock=SYSTEM_CLOCK)
 
 
 def read_known(settings: Settings) -> Known:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, murmur2
@@ -11,6 +11,7 @@ from cdc.errors import CdcError, LogError
 from cdc.ports import Headers
 from cdc.settings import LogSettings
 from connectors.kafka.clients import producer_config
+from connectors.kafka.oversized import Oversized
 from connectors.kafka.refusal import refusal
 
 _FULL_WAIT_S = 0.02
@@ -23,7 +24,15 @@ class BulkLog:
     that all is held: what :meth:`acked` counts is what a :meth:`flush` has seen out.
     """
 
-    def __init__(self, settings: LogSettings, *, memory_limit: int = 64 * 1024**2, **more: Any) -> None:
+    def __init__(
+        self,
+        settings: LogSettings,
+        *,
+        memory_limit: int = 64 * 1024**2,
+        oversized: Oversized | None = None,
+        **more: Any,
+    ) -> None:
+        self._oversized = oversized
         self._settings = settings
         self._failure: CdcError | None = None
         self._produced = 0
@@ -51,6 +60,8 @@ class BulkLog:
 
     def rows(self, topic: str, partition_count: int, pairs: Iterable[tuple[bytes, bytes]], headers: Headers) -> None:
         """Hand over many rows that share their headers; the partition is each key's own."""
+        if self._oversized is not None and self._oversized.concerns(topic):
+            pairs = self._fitting(self._oversized, topic, partition_count, pairs, headers)
         produce, fixed = self._producer.produce, list(headers)
         for key, value in pairs:
             while True:
@@ -63,6 +74,17 @@ class BulkLog:
                     self._failure = refusal(error.args[0], topic, key, self._settings)
                     raise self._failure from None
             self._produced += 1
+
+    @staticmethod
+    def _fitting(
+        oversized: Oversized, topic: str, partition_count: int, pairs: Iterable[tuple[bytes, bytes]], headers: Headers
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Those of the rows that the topic takes; the others are put aside."""
+        for key, value in pairs:
+            if oversized.too_large(topic, key, value):
+                oversized.put_aside(topic, murmur2(key, partition_count), [(key, value, headers)])
+            else:
+                yield key, value
 
     def acked(self) -> int:
         self._raise_failure()

@@ -33,7 +33,7 @@ def read_range(settings: LogSettings, topic: str, partition: int, low: int | Non
     """
     consumer = Consumer(reader_config(settings))
     try:
-        first, end = _bounds(consumer, TopicPartition(topic, partition), settings)
+        first, end = bounds(consumer, TopicPartition(topic, partition), settings)
         start = first if low is None else max(low, first)
         if start >= end:
             return
@@ -58,16 +58,16 @@ def read_range(settings: LogSettings, topic: str, partition: int, low: int | Non
         consumer.close()
 
 
-def _bounds(consumer: Consumer, where: TopicPartition, settings: LogSettings) -> tuple[int, int]:
+def bounds(consumer: Consumer, where: TopicPartition, settings: LogSettings) -> tuple[int, int]:
     """First and next offset. A topic made a moment ago, or a broker that just came back, has no leader yet."""
     retrying = Retrying(
         retry=retry_if_exception(leaderless), wait=wait_fixed(0.1), stop=stop_after_delay(_TIMEOUT_S), reraise=True
     )
     try:
-        bounds: tuple[int, int] = retrying(consumer.get_watermark_offsets, where, timeout=_TIMEOUT_S)
+        first_and_next: tuple[int, int] = retrying(consumer.get_watermark_offsets, where, timeout=_TIMEOUT_S)
     except KafkaException as failure:
         raise log_error(failure.args[0], f"reading {where.topic}", settings) from None
-    return bounds
+    return first_and_next
 
 
 def leaderless(error: BaseException) -> bool:

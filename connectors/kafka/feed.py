@@ -1,13 +1,17 @@
-"""The progress topic, followed by a consumer that stays open."""
+"""The progress topic and the dead letters', each followed by a consumer that stays open."""
 
 from __future__ import annotations
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+from collections.abc import Iterator
 
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
+
+from cdc.dead import DeadLetter
 from cdc.progress import Progress
 from cdc.settings import LogSettings
 from connectors.kafka.clients import reader_config
-from connectors.kafka.compacted import log_error
+from connectors.kafka.compacted import bounds, log_error
+from connectors.kafka.letters import letter_of
 
 _MOST = 1000
 _PASSING = (
@@ -22,29 +26,51 @@ _PASSING = (
 """What the client mends by itself."""
 
 
-class ProgressTopic:
-    """Every progress record from the topic's beginning on, as it comes. One thread at a time."""
+class _Feed:
+    """A topic of one partition, from an offset on, as it grows. One thread at a time."""
 
     def __init__(self, settings: LogSettings, topic: str) -> None:
         self._settings = settings
         self._topic = topic
         self._consumer = Consumer(reader_config(settings) | {"fetch.wait.max.ms": 500})
-        self._consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+        self._consumer.assign([TopicPartition(topic, 0, self._start())])
 
-    def poll(self, timeout_s: float) -> list[Progress]:
+    def _start(self) -> int:
+        return OFFSET_BEGINNING
+
+    def messages(self, timeout_s: float) -> Iterator[Message]:
         """Records since the last call, in order; waits for the first at most so long. LogError when it fails."""
-        found = []
         first = self._consumer.poll(timeout_s)
         for message in [first, *self._consumer.consume(_MOST, timeout=0)] if first is not None else ():
-            error, value = message.error(), message.value()
+            error = message.error()
             if error is not None and error.code() not in _PASSING:
                 raise log_error(error, f"following {self._topic}", self._settings)
-            if error is None and isinstance(value, bytes):
-                found.append(Progress.from_json(value))
-        return found
+            if error is None:
+                yield message
 
     def close(self) -> None:
         self._consumer.close()
+
+
+class ProgressTopic(_Feed):
+    """Every progress record from the topic's beginning on, as it comes."""
+
+    def poll(self, timeout_s: float) -> list[Progress]:
+        """Records since the last call."""
+        values = (message.value() for message in self.messages(timeout_s))
+        return [Progress.from_json(value) for value in values if isinstance(value, bytes)]
+
+
+class DeadLetterFeed(_Feed):
+    """Letters, orders and answers, from the topic's end at the opening on."""
+
+    def poll(self, timeout_s: float) -> list[DeadLetter]:
+        """Those since the last call."""
+        return [letter for message in self.messages(timeout_s) if (letter := letter_of(message)) is not None]
+
+    def _start(self) -> int:
+        # As a number: the end would be looked up later, and what is written until then would be missed.
+        return bounds(self._consumer, TopicPartition(self._topic, 0), self._settings)[1]
 
 
 class CompactedFeed:

@@ -26,14 +26,13 @@ class DeadLetterTopic:
     def read(self) -> Iterator[DeadLetter]:
         """Every letter, in order, as far as the topic's end at the call; what is no letter is passed over."""
         for message in read_range(self._settings, self._topic, 0):
-            try:
-                yield DeadLetter.from_record(_bytes(message.key()), _bytes(message.value()), _headers(message))
-            except (KeyError, ValueError):
-                continue
+            letter = letter_of(message)
+            if letter is not None:
+                yield letter
 
     def write(self, letters: Iterable[DeadLetter]) -> None:
         """Append and return when the broker holds them all; LogError otherwise."""
-        producer = Producer(producer_config(self._settings) | {"message.timeout.ms": int(_TIMEOUT_S * 1000)})
+        producer = Producer(_config(self._settings))
         failures: list[KafkaError] = []
 
         def delivered(error: KafkaError | None, _message: Message) -> None:
@@ -52,6 +51,22 @@ class DeadLetterTopic:
             raise LogError(
                 f"writing {self._topic}: {left} letters unanswered after {_TIMEOUT_S:g} s", hint="check the brokers"
             )
+
+
+def _config(settings: LogSettings) -> dict[str, Any]:
+    """A letter holds a whole record and the reason: it may be twice as large (see the topic's own limit)."""
+    return producer_config(settings) | {
+        "message.timeout.ms": int(_TIMEOUT_S * 1000),
+        "message.max.bytes": 2 * settings.max_message_bytes + 64 * 1024,
+    }
+
+
+def letter_of(message: Message) -> DeadLetter | None:
+    """A record as the letter it is; None where it is none."""
+    try:
+        return DeadLetter.from_record(_bytes(message.key()), _bytes(message.value()), _headers(message))
+    except (KeyError, ValueError):
+        return None
 
 
 def _headers(message: Message) -> list[tuple[str, bytes | None]]:

@@ -18,6 +18,7 @@ from cdc.ports import Record
 from cdc.position import CHUNK_SEQ, SNAPSHOT_SEQ, Position
 from cdc.settings import LogSettings
 from connectors.kafka.clients import producer_config
+from connectors.kafka.oversized import Oversized
 from connectors.kafka.refusal import refusal
 
 declare("lane_introduced", "group_half_sent", "large_carried")
@@ -65,6 +66,7 @@ class KafkaStreamLog:
 
     ``waiting`` is called while :meth:`produce` waits for room or for the broker, several times a second; it
     may raise. ``memory_limit``: bytes of records that may be in flight. ``client`` makes the producer.
+    ``oversized`` puts aside records that a topic does not take for their size.
     """
 
     def __init__(
@@ -75,7 +77,9 @@ class KafkaStreamLog:
         waiting: Callable[[], None] = lambda: None,
         clock: Clock = SYSTEM_CLOCK,
         client: Callable[[dict[str, Any]], Producer] = Producer,
+        oversized: Oversized | None = None,
     ) -> None:
+        self._oversized = oversized if oversized else None
         self._settings = settings
         self._waiting = waiting
         self._clock = clock
@@ -115,6 +119,8 @@ class KafkaStreamLog:
         sizes = list(map(len, filter(None, map(_value_of, records))))
         self.byte_count += sum(sizes)
         self.record_count += len(records)
+        if sizes and self._oversized is not None and max(sizes) > self._large:
+            records = self._without_oversized(records, self._oversized)
         now = self._clock.monotonic()
         stale = {lane for lane in set(map(_lane_of, records)) if self._fresh_until[lane] < now}
         if stale:
@@ -124,6 +130,18 @@ class KafkaStreamLog:
         if records:
             self._hand_over(records)
         return self._number
+
+    def _without_oversized(self, records: Sequence[Record], oversized: Oversized) -> Sequence[Record]:
+        """Put aside what its topic does not take; nothing behind it is acknowledged before its letter is."""
+        kept: list[Record] = []
+        for record in records:
+            lane, key, value, headers = record
+            topic = self._topics[lane]
+            if value is not None and oversized.too_large(topic, key, value):
+                oversized.put_aside(topic, self._partitions[lane], [(key, value, headers)])
+            else:
+                kept.append(record)
+        return kept
 
     @property
     def newest(self) -> int:

@@ -26,7 +26,7 @@ def refusal(error: KafkaError, topic: str, key: bytes | None, settings: LogSetti
         return PoisonError(
             f"a row of {topic}{named} is larger than the topic takes ({settings.max_message_bytes} bytes)",
             hint="raise [log] max_message_bytes and the topic's max.message.bytes, "
-            "or leave the large column out of the publication",
+            "leave the large column out of the publication, or set [log] oversized to dead-letter",
         )
     if error.code() in _GONE:
         return TopicError(f"the topic {topic} does not exist any more", hint="cdc check compares the topics")

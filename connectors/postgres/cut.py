@@ -19,6 +19,7 @@ from cdc.errors import CdcError, ConfigError, SourceError
 from cdc.plain import PlainTable
 from cdc.schema import TableSchema
 from cdc.sql import load
+from cdc.verification.repair import Row
 from cdc.verification.rounds import Cut, VerifiedTable
 from connectors.postgres.encoder import compile_table
 from connectors.postgres.session import Connection
@@ -82,31 +83,51 @@ class SourceCut:
 
     def rows_of(self, table: VerifiedTable, keys: Sequence[str]) -> dict[str, bytes]:
         """Those of these keys that have a row at this cut."""
-        wanted = set(keys)
+        convert = _Converter(table.shape)
+        found: dict[str, bytes] = {}
+        for statement in self._looking_up(table, keys):
+            found |= _chosen((convert(lines) for lines in self._lines(statement)), set(keys))
+        return found
+
+    def records_of(self, table: VerifiedTable, keys: Sequence[str]) -> Iterator[dict[str, Row]]:
+        """Those of these keys that have a row at this cut, as records have them, in batches."""
+        line_of = compile_table(table.shape, name="verify", database="").snapshot_line
+        store_keys, wanted = PlainTable(table.shape).keys, set(keys)
+        for statement in self._looking_up(table, keys):
+            for lines in self._lines(statement):
+                made = [Row(*line_of(line)) for line in lines]
+                named = zip(store_keys([row.key for row in made]), made, strict=True)
+                yield {key: row for key, row in named if key in wanted}
+
+    def _looking_up(self, table: VerifiedTable, keys: Sequence[str]) -> Iterator[sql.Composed]:
+        """The statements that bring the rows of these keys, and where it cannot be helped others too."""
         if any(column.kind not in _LITERALS or column.array for column in table.shape.key):
-            return _chosen(self.rows(table), wanted)
+            yield self._statement("copy_rows", table)
+            return
         kinds = [column.kind for column in table.shape.key]
         literals = [literal for key in keys if (literal := _literals(key, kinds)) is not None]
-        found: dict[str, bytes] = {}
         for start in range(0, len(literals), _KEYS_PER_QUERY):
             some = sql.SQL(", ").join(literals[start : start + _KEYS_PER_QUERY])
-            found |= _chosen(self._copied(table, self._statement("copy_keys", table, keys=some)), wanted)
-        return found
+            yield self._statement("copy_keys", table, keys=some)
 
     def _copied(self, table: VerifiedTable, statement: sql.Composed) -> Iterator[tuple[Sequence[str], Sequence[bytes]]]:
         convert = _Converter(table.shape)
+        for lines in self._lines(statement):
+            yield convert(lines)
+
+    def _lines(self, statement: sql.Composed) -> Iterator[list[bytes]]:
         lines: list[bytes] = []
         try:
             with self._reads.cursor() as cursor, cursor.copy(statement) as copy:
                 for line in copy:
                     lines.append(bytes(line))
                     if len(lines) >= _BATCH_ROWS:
-                        yield convert(lines)
+                        yield lines
                         lines = []
         except psycopg.Error as error:
             raise _broke_off(error) from None
         if lines:
-            yield convert(lines)
+            yield lines
 
     def _statement(self, name: str, table: VerifiedTable, **parts: sql.Composable) -> sql.Composed:
         shape = table.shape
@@ -122,9 +143,9 @@ class SourceCut:
 
     def _wait_for_visibility(self) -> bool:
         """A commit reaches the log before other sessions see it: wait until each so far must be seen."""
-        snapshot = self._rows("snapshot")[0][0]
+        newest = self._number("newest_xid")
         deadline = self._clock.monotonic() + self._settle_s
-        while not self._rows("ended", snapshot=snapshot)[0][0]:
+        while not self._rows("ended", xid=newest)[0][0]:
             if self._clock.monotonic() >= deadline:
                 return False
             self._clock.sleep(0.02)

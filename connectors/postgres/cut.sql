@@ -6,9 +6,14 @@ select (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::int8
 -- name: snapshot
 select pg_current_snapshot()::text
 
+-- name: newest_xid
+-- An id of one's own, above every one that was given out. Not the xmax of a snapshot: that is the newest id that has
+-- *ended*, plus one, and one that runs behind it, its commit in the log already, is not among the snapshot's.
+select pg_current_xact_id()::text::int8
+
 -- name: ended
--- Whether every transaction that was open in that snapshot has ended, so that each commit so far is visible.
-select pg_snapshot_xmin(pg_current_snapshot()) >= pg_snapshot_xmax(%(snapshot)s::pg_snapshot)
+-- Whether every transaction below that id has ended, so that each commit so far is visible.
+select pg_snapshot_xmin(pg_current_snapshot()) >= %(xid)s::text::xid8
 
 -- name: fence
 -- Transactional, so that its commit is flushed and wakes the walsender: an idle server sends nothing else (H93).

@@ -1,0 +1,197 @@
+"""Putting right what a comparison found, while changes go on: ``cdc verify --repair``.
+
+The rows are read again in a new cut, and written at the position ``(epoch, settled, 0)``: the cut holds every change
+committed below ``settled``, so what is written is newer than anything the store can hold from before; and every
+change that the cut may lack was committed at or above it, so it has a greater position and wins, whichever of the
+two comes first. What the source has no row of is deleted, at the same position. That needs a cut of which it is
+proven that each commit below ``settled`` was visible to it, so none is written without the proof.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+from urllib.parse import unquote
+
+import orjson
+
+from cdc.clock import Clock
+from cdc.errors import SourceError
+from cdc.plain import PlainTable
+from cdc.position import SNAPSHOT_SEQ, Position
+from cdc.schema import Column, TableSchema
+from cdc.topic import TableName
+from cdc.verification.result import Report
+from cdc.verification.rounds import Cut, VerifiedTable
+
+_LOT_ROWS = 20_000
+_LOT_BYTES = 32 * 1024**2
+_CUTS = 5
+_PAUSE_S = 1.0
+
+
+class Row(NamedTuple):
+    """A row to be written; ``key``: the record's key as JSON, ``after``: the row as on the wire, None for a delete."""
+
+    key: bytes
+    after: bytes | None
+
+
+class SourceRows(Protocol):
+    """Reads the source at one cut at a time."""
+
+    def cut(self) -> Cut:
+        """End the last cut and begin a new one."""
+
+    def records_of(self, table: VerifiedTable, keys: Sequence[str]) -> Iterator[dict[str, Row]]:
+        """Those of these keys (store keys) that have a row at this cut, in batches."""
+
+
+class Target(Protocol):
+    """A store to be repaired."""
+
+    def put(self, shape: TableSchema, pos: str, rows: Sequence[Row]) -> Sequence[str]:
+        """Write each row that is at or above what the store holds; returns why it refused some, one reason each."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Repaired:
+    """What was done to one store and table. ``refused``: rows that the store does not take, ``unread``: keys that
+    are none of the table's."""
+
+    sink: str
+    table: TableName
+    written: int = 0
+    deleted: int = 0
+    refused: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
+
+    def document(self) -> dict[str, Any]:
+        """As ``cdc verify --repair --json`` prints it."""
+        return {
+            "sink": self.sink,
+            "table": str(self.table),
+            "written": self.written,
+            "deleted": self.deleted,
+            "refused": sorted(set(self.refused)),
+            "unread": self.unread[:5],
+        }
+
+
+def repair(
+    source: SourceRows,
+    targets: Mapping[str, Target],
+    tables: Mapping[TableName, VerifiedTable],
+    report: Report,
+    *,
+    epoch: int,
+    clock: Clock,
+) -> list[Repaired]:
+    """Write anew every differing key that the report holds. May be repeated, and killed at any point.
+
+    SourceError when no cut could be proven to hold every commit: a transaction stays open.
+    """
+    wanted = [verdict for verdict in report.verdicts if verdict.differing]
+    if not wanted:
+        return []
+    pos = Position(epoch, certain_cut(source, clock).settled, SNAPSHOT_SEQ).text()
+    done: list[Repaired] = []
+    by_table: dict[TableName, dict[str, set[str]]] = defaultdict(dict)
+    for verdict in wanted:
+        by_table[verdict.table][verdict.sink] = set(verdict.differing)
+    for name, keys in by_table.items():
+        mends = [
+            _Mend(Repaired(sink=sink, table=name), targets[sink], tables[name].shape, pos, mine)
+            for sink, mine in keys.items()
+        ]
+        for found in source.records_of(tables[name], sorted(set().union(*keys.values()))):
+            for mend in mends:
+                mend.write(found)
+        for mend in mends:
+            mend.finish()
+            done.append(mend.repaired)
+    return done
+
+
+def certain_cut(source: SourceRows, clock: Clock) -> Cut:
+    """A cut that surely holds every commit below its ``settled``."""
+    for attempt in range(_CUTS):
+        cut = source.cut()
+        if cut.certain:
+            return cut
+        clock.sleep(_PAUSE_S * (attempt + 1))
+    raise SourceError(
+        "nothing was repaired: a transaction on the source stays open, so it is not certain what a cut contains",
+        hint="find it in pg_stat_activity (xact_start) or pg_prepared_xacts, let it end, and repair again",
+    )
+
+
+class _Mend:
+    """One store and table on the way: rows gathered into lots, then what the source does not have."""
+
+    def __init__(self, repaired: Repaired, target: Target, shape: TableSchema, pos: str, keys: set[str]) -> None:
+        self.repaired = repaired
+        self._target = target
+        self._shape = shape
+        self._pos = pos
+        self._left = keys
+        self._lot: list[Row] = []
+        self._lot_bytes = 0
+
+    def write(self, found: Mapping[str, Row]) -> None:
+        for key in found.keys() & self._left:
+            self._left.discard(key)
+            self._add(found[key])
+
+    def finish(self) -> None:
+        for key in sorted(self._left):
+            record = record_key(self._shape, key)
+            if record is None:
+                self.repaired.unread.append(key)
+            else:
+                self._add(Row(record, None))
+        self._put()
+
+    def _add(self, row: Row) -> None:
+        self._lot.append(row)
+        self._lot_bytes += len(row.key) + len(row.after or b"")
+        if len(self._lot) >= _LOT_ROWS or self._lot_bytes >= _LOT_BYTES:
+            self._put()
+
+    def _put(self) -> None:
+        if self._lot:
+            refused = self._target.put(self._shape, self._pos, self._lot)
+            deletes = sum(row.after is None for row in self._lot)
+            self.repaired.deleted += deletes
+            self.repaired.written += len(self._lot) - deletes - len(refused)
+            self.repaired.refused.extend(refused)
+        self._lot, self._lot_bytes = [], 0
+
+
+def record_key(shape: TableSchema, key: str) -> bytes | None:
+    """A store key as the key of its record; None when it is no key of this table.
+
+    The inverse of :func:`cdc.plain.store_key`, checked against it.
+    """
+    parts = key.split(":")
+    if len(parts) != len(shape.key):
+        return None
+    try:
+        values = {column.name: _value(column, unquote(part)) for column, part in zip(shape.key, parts, strict=True)}
+        record = orjson.dumps(values)
+        return record if PlainTable(shape).key(record) == key else None
+    except (ValueError, TypeError):
+        return None
+
+
+def _value(column: Column, text: str) -> Any:
+    """A key column's value on the wire, in the ``readable`` encoding, from its text."""
+    if column.array:
+        return orjson.loads(text)
+    if column.kind in ("int2", "int4", "int8", "oid"):
+        return int(text)
+    if column.kind in ("float4", "float8", "bool") and text not in ("NaN", "Infinity", "-Infinity"):
+        return orjson.loads(text)
+    return text

@@ -1,0 +1,83 @@
+"""Rows that a topic does not take for their size, where the policy is ``dead-letter``: put aside, and told of.
+
+Decided before a record is sent, by its bytes as they are: a producer that met a refusal could not go on in order. The
+letter is on ``<name>.dead`` before anything behind the record is acknowledged. Delete events that carry a large old
+row go the same way; the tombstone behind each says the delete. A later row of the key that fits is carried as ever.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from cdc.dead import CAPTURE, DeadLetter, Why
+from cdc.ports import Headers
+from cdc.settings import LogSettings, Settings
+from cdc.topic import dead_topic
+from connectors.kafka.letters import DeadLetterTopic
+from connectors.kafka.refusal import key_hash
+
+log = logging.getLogger(__name__)
+
+_RECORD_BYTES = 1024
+"""What a batch and a record take around key, value and headers, generously."""
+
+
+class Letters(Protocol):
+    """Where they go."""
+
+    def write(self, letters: Iterable[DeadLetter]) -> None: ...
+
+
+class Oversized:
+    """Puts records aside. ``topics``: those of the tables whose policy is to do so; None of them: nothing is."""
+
+    def __init__(self, settings: LogSettings, dead: Letters, topics: Iterable[str]) -> None:
+        self._limit = settings.max_message_bytes
+        self._dead = dead
+        self._topics = frozenset(topics)
+
+    @classmethod
+    def of(cls, settings: Settings, tables: Mapping[str, str]) -> Oversized:
+        """By the settings; ``tables``: table -> topic."""
+        log_, every = settings.log, settings.log.oversized
+        chosen = [topic for table, topic in tables.items() if log_.oversized_tables.get(table, every) == "dead-letter"]
+        return cls(log_, DeadLetterTopic(log_, dead_topic(settings.name)), chosen)
+
+    def __bool__(self) -> bool:
+        return bool(self._topics)
+
+    def concerns(self, topic: str) -> bool:
+        """Whether records of this topic may be put aside."""
+        return topic in self._topics
+
+    def too_large(self, topic: str, key: bytes, value: bytes | None) -> bool:
+        """Whether a record is one that the topic does not take and the policy puts aside."""
+        return value is not None and len(value) + len(key) + _RECORD_BYTES > self._limit and topic in self._topics
+
+    def put_aside(self, topic: str, partition: int, records: Sequence[tuple[bytes, bytes, Headers]]) -> None:
+        """Write the letters of records (key, value, headers); return when the broker holds them. LogError otherwise."""
+        self._dead.write([self._letter(topic, partition, *record) for record in records])
+        for key, value, _ in records:
+            log.warning("row_put_aside", extra={"topic": topic, "key": key_hash(key), "bytes": len(value)})
+
+    def _letter(self, topic: str, partition: int, key: bytes, value: bytes, headers: Headers) -> DeadLetter:
+        # A letter may be twice as large as a record; what does not fit there either is named by its hash.
+        whole = len(value) + len(key) + 2 * _RECORD_BYTES < 2 * self._limit
+        digest = hashlib.sha256(value).hexdigest()
+        pos = dict(headers).get("pos", b"0" * 32)
+        kept: list[tuple[str, Any]] = [*headers]
+        return DeadLetter(
+            sink=CAPTURE,
+            why=Why.OVERSIZED,
+            topic=topic,
+            partition=partition,
+            # It has no offset: its commit stands for it, so that a record that is sent again is the same letter.
+            offset=int(pos[8:24], 16),
+            reason=f"the record has {len(value):,} bytes, and the topic takes {self._limit:,}; value sha256:{digest}",
+            key=key,
+            value=value if whole else None,
+            headers=tuple(kept),
+        )

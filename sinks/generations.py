@@ -1,0 +1,110 @@
+"""Generations of a store: one in use, another filled beside it from the log, and the switch between them.
+
+A cache and a search index keep each generation in a place of its own, and a note beside the first one's watermark
+says which is in use: the switch is one write. A warehouse's readers know its tables by name, so there the content of
+the tables is replaced, each table in one commit (Delta) or all of them in one transaction (SQL).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from importlib import import_module
+from typing import Protocol
+
+from cdc.clock import SYSTEM_CLOCK, Clock
+from cdc.progress import Watermark
+from cdc.schema import TableSchema
+from sinks.notes import Notes
+from sinks.registry import Option, SinkSpec
+
+GENERATION = "generation"
+FIRST = 1
+
+
+class Generations(Protocol):
+    """The generations of one store, opened for an operator. Every call may be repeated after a kill."""
+
+    def in_use(self) -> int:
+        """Which one readers see."""
+
+    def keep(self, number: int, shapes: Sequence[TableSchema]) -> None:
+        """Keep what is in use as the generation of this number, so that a switch to it brings it back."""
+
+    def switch(self, number: int, shapes: Sequence[TableSchema]) -> None:
+        """Let readers see this generation, and whoever feeds the store go on with it."""
+
+    def discard(self, number: int, shapes: Sequence[TableSchema]) -> None:
+        """Remove a generation that is not in use; nothing happens when there is none."""
+
+    def close(self) -> None:
+        """Let go; never raises."""
+
+
+def beside(spec: SinkSpec, number: int) -> SinkSpec:
+    """The place of a generation, for a sink that fills it while another one is in use."""
+    match spec.kind:
+        case "delta":
+            return replace(
+                spec, options={**spec.options, "path": f"{spec.text('path').rstrip('/')}/_generation_{number}"}
+            )
+        case "sql":
+            options = {**spec.options, "table_suffix": f"__{number}"}
+            return replace(spec, prefix=f"{spec.prefix}@{number}", options=options)
+        case _:
+            return replace(spec, options={**spec.options, "generation": number})
+
+
+def open_generations(spec: SinkSpec, clock: Clock = SYSTEM_CLOCK) -> Generations:
+    """Connect to a store's generations. SinkError when it cannot be reached."""
+    modules = {"redis": "cache", "opensearch": "search", "delta": "warehouse_delta", "sql": "warehouse_sql"}
+    opened: Callable[[SinkSpec, Clock], Generations] = import_module(
+        f"sinks.{modules[spec.kind]}_generations"
+    ).open_generations
+    return opened(spec, clock)
+
+
+def said_in_use(notes: Notes) -> int:
+    """What the notes of the first generation's place say; negative while a switch to it is under way."""
+    return int(notes.read().get(GENERATION, b"%d" % FIRST))
+
+
+def number_in_use(notes: Notes) -> int:
+    """The same as a number."""
+    return abs(said_in_use(notes))
+
+
+def lower(one: Watermark, other: Watermark | None) -> Watermark:
+    """What is true of a store that is as one of two watermarks says, or as the other."""
+    if other is None:
+        return one
+    offsets = {
+        topic: {p: min(offset, other.offsets[topic].get(p, 0)) for p, offset in parts.items()}
+        for topic, parts in one.offsets.items()
+        if topic in other.offsets
+    }
+    epoch, lsn = min((one.epoch, one.lsn), (other.epoch, other.lsn))
+    return Watermark(epoch=epoch, lsn=lsn, offsets=offsets, topic_ids=one.topic_ids)
+
+
+class Place:
+    """The generation that an opened store works on: a given one, or the one in use."""
+
+    def __init__(self, notes: Notes, given: Option, *, shared: bool) -> None:
+        self._notes = notes
+        self._given = int(given) if given is not None else None
+        self._shared = shared
+        self._opened = self._given if self._given is not None else said_in_use(notes)
+        self.number = abs(self._opened)
+
+    def look(self) -> bool:
+        """Before each batch of a store that tasks keep open: whether another generation is in use since."""
+        if self._given is not None or not self._shared:
+            return False
+        found = number_in_use(self._notes)
+        changed, self.number = found != self.number, found
+        return changed
+
+    def current(self) -> bool:
+        """Whether what was opened is still in use; a given one always is."""
+        return self._given is not None or said_in_use(self._notes) == self._opened

@@ -1,0 +1,45 @@
+"""Rows written into a store from outside the log, at a position of their own: for a repair."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from cdc.schema import TableSchema
+from sinks.batch import Event, events_of
+from sinks.port import Sink
+from sinks.schemas import SchemaBook
+
+
+class Row(Protocol):
+    """A record's key as JSON, and the row as on the wire; None for a delete."""
+
+    @property
+    def key(self) -> bytes: ...
+    @property
+    def after(self) -> bytes | None: ...
+
+
+class Mending:
+    """:class:`cdc.verification.repair.Target` over a sink. The sink has to be opened as one of several writers."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+
+    def put(self, shape: TableSchema, pos: str, rows: Sequence[Row]) -> Sequence[str]:
+        events = [
+            Event(
+                topic=shape.topic,
+                partition=0,
+                offset=number,
+                key=row.key,
+                value=None if row.after is None else b'{"before":null,"after":%b,"op":"r"}' % row.after,
+                pos=pos,
+                op="d" if row.after is None else "r",
+                ver=shape.version,
+            )
+            for number, row in enumerate(rows)
+        ]
+        done = self._sink.apply(events_of(events), SchemaBook([shape]))
+        self._sink.show()
+        return [one.reason for one in done.refused]

@@ -1,0 +1,95 @@
+"""A store's own word on where it is, against the topics of today: whether it may go on from there."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from cdc.clock import SYSTEM_CLOCK, Clock
+from cdc.errors import ActiveError, CdcError, Exit, Retry, TopicError
+from cdc.progress import Offsets, Watermark
+from sinks.port import OpenSink
+from spark.metrics import Metrics
+from spark.patience import PATIENCE_S
+from spark.ports import DeadLetters, LogFacts, Topics
+from spark.watermark import LogView, covers
+
+
+class StoreMoved(CdcError):
+    """The store is behind what was written into it: restored, emptied or dropped. It is filled from where it is."""
+
+    exit = Exit.UNAVAILABLE
+    retry = Retry.NOW
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What all stores of an application share."""
+
+    facts: LogFacts
+    dead: DeadLetters
+    view: LogView
+    metrics: Metrics
+    clock: Clock = SYSTEM_CLOCK
+    patience_s: float = PATIENCE_S
+
+
+def check_topics(sink: str, held: Watermark | None, topics: Topics, ends: Offsets) -> None:
+    """TopicError when a store's offsets speak of topics that are gone (H63)."""
+    for topic, parts in (held.offsets if held is not None else {}).items():
+        if held is None or topic not in topics.ids:
+            continue
+        fed_from = held.topic_ids.get(topic)
+        anew = fed_from is not None and fed_from != topics.ids[topic]
+        if anew or any(offset > ends.get(topic, {}).get(p, 0) for p, offset in parts.items()):
+            raise TopicError(
+                f"the topic {topic} was made anew since the store of {sink} was filled from it",
+                hint=f"cdc rebuild {sink} fills the store again from today's topics",
+            )
+
+
+def check_place(sink: str, opened: OpenSink, held: Watermark | None, unsure: Watermark | None) -> None:
+    """A store that was restored or emptied under us must not be told that it is further than it is (H84).
+
+    ``held``: what we wrote last; ``unsure``: what we tried to write, and do not know whether it arrived. StoreMoved
+    where it is behind that, or another generation of it is in use.
+    """
+    if not opened.current():
+        raise StoreMoved(f"the store of {sink} was rebuilt: another generation is in use")
+    found = opened.watermarks.read()
+    if found == held or (found is not None and found == unsure):
+        return
+    if found is None or not covers(found.offsets, held.offsets if held is not None else {}):
+        raise StoreMoved(f"the store of {sink} is behind what was written to it: restored or emptied?")
+    raise ActiveError(
+        f"another cdc sink is writing to the store of {sink}",
+        hint="let one application feed a store",
+        retry=Retry.NEVER,
+    )
+
+
+def check_reach(sink: str, held: Watermark, topics: Topics, now_ms: int) -> None:
+    """TopicError when a store was behind the log's end for longer than the log keeps deletes: it may have missed
+    some, and would show those rows for ever (H60)."""
+    behind_s = (now_ms - held.level_ms) / 1000
+    if held.level_ms and behind_s > topics.retention_s:
+        raise TopicError(
+            f"the store of {sink} was last level with the log {_span(behind_s)} ago, and the topics keep deletes for "
+            f"{_span(topics.retention_s)}: it may have missed some",
+            hint=f"cdc rebuild {sink} fills it anew from the log; [log] replay_window is how long deletes are kept",
+        )
+
+
+def outdated(held: Watermark | None, wanted: Watermark, topics: Topics) -> bool:
+    """Whether a store at rest should say again that it is level."""
+    if held is None or topics.retention_s == math.inf:
+        return False
+    return wanted.level_ms - held.level_ms > max(1.0, topics.retention_s / 20) * 1000
+
+
+def _span(seconds: float) -> str:
+    """
+    >>> _span(90), _span(3 * 86_400)
+    ('90 s', '72 h')
+    """
+    return f"{seconds / 3600:.0f} h" if seconds >= 7200 else f"{seconds:.0f} s"

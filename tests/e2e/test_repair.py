@@ -1,0 +1,176 @@
+"""``cdc verify --repair`` on every store, with damage done by hand while capture and sinks run under load."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import orjson
+import psycopg
+import pytest
+import redis
+
+from cdc.clock import SYSTEM_CLOCK
+from cdc.errors import Exit
+from tests.conftest import RunCdc, Spawn, Spawned
+from tests.integration.cli.pipeline import Pipeline, assert_refused
+from tests.waiting import wait_until
+
+ROWS = 300
+START_S = 240.0
+
+
+@pytest.fixture
+def stores(redis_url: str, opensearch: str, index_prefix: str, tmp_path: Path) -> dict[str, Any]:
+    """Settings of a store of each kind."""
+    return {
+        "cache": {"kind": "redis", "url": redis_url},
+        "search": {"kind": "opensearch", "url": opensearch, "prefix": index_prefix},
+        "warehouse": {"kind": "delta", "path": str(tmp_path / "warehouse")},
+        "reports": {"kind": "sql", "url": f"sqlite:///{tmp_path}/reports.db"},
+    }
+
+
+@pytest.fixture
+def pipeline(
+    database: str, kafka: str, topic_prefix: str, stores: dict[str, Any], tmp_path: Path, run_cdc: RunCdc
+) -> Pipeline:
+    document = {
+        "name": topic_prefix,
+        "source": {"dsn": database, "tables": ["public.orders"]},
+        "log": {"bootstrap_servers": kafka, "partitions": 2},
+        "capture": {"http_address": ""},
+        "sinks": stores,
+        "spark": {"checkpoint": str(tmp_path / "checkpoints"), "http_address": ""},
+    }
+    made = Pipeline(tmp_path, run_cdc, document)
+    made.sql(
+        "create table orders (id int primary key, status text, n int not null default 0)",
+        f"insert into orders select i, 'open' from generate_series(1, {ROWS}) i",
+    )
+    return made
+
+
+@pytest.fixture
+def fed(pipeline: Pipeline, spawn: Spawn) -> Iterator[tuple[Spawned, Spawned]]:
+    """Capture and sinks, running."""
+    pipeline.good("init")
+    pipeline.good("snapshot")
+    capture = spawn("cdc", "--config", pipeline.config, "run")
+    sink = spawn("cdc", "--config", pipeline.config, "sink")
+    wait_until(lambda: sink.stderr.count("sink_started") >= 4, START_S, lambda: sink.stderr[-2000:])
+    yield capture, sink
+    assert capture.process.poll() is None, capture.stderr[-2000:]
+    assert sink.process.poll() is None, sink.stderr[-2000:]
+
+
+class Load:
+    """A session that changes rows all the time, the damaged ones among them."""
+
+    def __init__(self, dsn: str) -> None:
+        self._dsn = dsn
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.changes = 0
+
+    def __enter__(self) -> Load:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        with psycopg.connect(self._dsn, autocommit=True) as session:
+            while not self._end.is_set():
+                self.changes += 1
+                number = self.changes % ROWS + 1
+                session.execute("update orders set n = n + 1 where id = %s", (number,))
+                session.execute("delete from orders where id = %s", (ROWS + 50 + number % 7,))
+                session.execute("insert into orders values (%s, 'new')", (ROWS + 50 + number % 7,))
+                SYSTEM_CLOCK.sleep(0.01)
+
+
+def damage(pipeline: Pipeline) -> None:
+    """In each store: row 1 to 3 lost, row 9001 to 9003 that the source never had, row 4 to 6 with another value."""
+    name, stores = pipeline.document["name"], pipeline.document["sinks"]
+    damage_cache(stores["cache"]["url"], name)
+    damage_search(stores["search"]["url"], stores["search"]["prefix"])
+    damage_delta(Path(stores["warehouse"]["path"]))
+    damage_sql(pipeline.folder / "reports.db")
+
+
+def damage_cache(url: str, name: str) -> None:
+    with redis.Redis.from_url(url) as cache:
+        for number in (1, 2, 3):
+            cache.rename(f"{name}:public.orders:{number}", f"{name}:public.orders:{9000 + number}")
+            cache.hset(f"{name}:public.orders:{3 + number}", "row", orjson.dumps({"id": 3 + number, "status": "wrong"}))
+
+
+def damage_search(url: str, prefix: str) -> None:
+    import opensearchpy  # noqa: PLC0415 - beside its only use
+
+    with closing(opensearchpy.OpenSearch([url])) as client:
+        index = f"{prefix}-public.orders-1"
+        for number in (1, 2, 3):
+            held = client.get(index=index, id=str(number))["_source"]
+            client.index(index=index, id=str(9000 + number), body=held | {"id": 9000 + number})
+            client.delete(index=index, id=str(number))
+            client.update(index=index, id=str(3 + number), body={"doc": {"status": "wrong"}})
+        client.indices.refresh(index=index)
+
+
+def damage_delta(root: Path) -> None:
+    place = str(root / "public" / "orders")
+
+    def act(attempts: int = 20) -> None:
+        table = deltalake.DeltaTable(place)
+        table.update(updates={"_key": "concat('900', _key)", "id": "9000 + id"}, predicate="_key in ('1', '2', '3')")
+        table.update(updates={"status": "'wrong'"}, predicate="_key in ('4', '5', '6')")
+
+    wait_until(lambda: _done(act), 30)
+
+
+def _done(act: Any) -> bool:
+    """Whether it was done; the sink may commit in between."""
+    try:
+        act()
+    except deltalake.exceptions.CommitFailedError:
+        return False
+    return True
+
+
+def damage_sql(file: Path) -> None:
+    with closing(sqlite3.connect(file, timeout=30)) as database:
+        database.execute("update public_orders set _key = '900' || _key, id = 9000 + id where _key in ('1', '2', '3')")
+        database.execute("update public_orders set status = 'wrong' where _key in ('4', '5', '6')")
+        database.commit()
+
+
+@pytest.mark.slow
+def test_h93_every_store_is_repaired_under_load_and_equal_again(
+    pipeline: Pipeline, fed: tuple[Spawned, Spawned]
+) -> None:
+    with Load(pipeline.dsn) as load:
+        equal = pipeline.cdc("verify", "--timeout", "120", timeout_s=300)
+        assert equal.returncode == Exit.OK, equal.stderr + equal.stdout
+        damage(pipeline)
+        assert_refused(pipeline.cdc("verify", "--timeout", "120", timeout_s=300), Exit.DIFFERENCE, "--repair")
+        done = pipeline.cdc("verify", "--repair", "--json", "--timeout", "120", timeout_s=400)
+        assert done.returncode == Exit.OK, done.stderr + done.stdout
+        report = orjson.loads(done.stdout)
+        assert (report["differences"], report["undecided"]) == (0, 0)
+        assert {one["sink"] for one in report["repaired"]} == set(pipeline.document["sinks"])
+        for one in report["repaired"]:
+            assert one["refused"] == one["unread"] == []
+            assert one["deleted"] >= 3, one
+        before = load.changes
+        wait_until(lambda: load.changes > before + 50)
+    last = pipeline.cdc("verify", "--timeout", "120", timeout_s=300)
+    assert last.returncode == Exit.OK, last.stderr + last.stdout

@@ -1,0 +1,116 @@
+"""Orders about dead letters: carried out once, in order, answered with what was released."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from cdc.dead import DeadLetter, Parked, Why, waiting
+from cdc.orders import Orders, Queue, Refusals, carry_out, order, queues
+
+
+def letter(offset: int, why: Why = Why.REFUSED, *, key: bytes = b"k", op: str = "u") -> DeadLetter:
+    return DeadLetter(
+        sink="cache",
+        why=why,
+        topic="t",
+        partition=0,
+        offset=offset,
+        reason="no",
+        key=key,
+        value=b"v",
+        headers=(("pos", b"%032x" % offset), ("op", op.encode()), ("ver", b"1")),
+    )
+
+
+class Taking:
+    """A store that refuses the records at some offsets; it takes the newest of each key, as every store does."""
+
+    def __init__(self, refuses: Iterable[int] = ()) -> None:
+        self.refuses = set(refuses)
+        self.given: list[list[int]] = []
+
+    def __call__(self, letters: Sequence[DeadLetter]) -> Refusals:
+        self.given.append([one.offset for one in letters])
+        newest = {one.key: one for one in letters}
+        return {("t", 0, one.offset): "still no" for one in newest.values() if one.offset in self.refuses}
+
+
+def asked(topic: Sequence[DeadLetter], why: Why = Why.RETRY, number: int = -1) -> list[Queue]:
+    """The queue of an order about one of the letters, the last one unless told otherwise."""
+    return queues([order(topic[number], why, "id1")], topic)
+
+
+QUEUE = [letter(3), letter(5, Why.BEHIND), letter(9, Why.BEHIND)]
+
+
+def test_a_retry_applies_the_whole_queue_and_frees_the_key() -> None:
+    store = Taking()
+    answers = carry_out(asked(QUEUE), store)
+    assert store.given == [[3, 5, 9]]
+    assert [(one.why, one.offset, one.reason) for one in answers] == [(Why.RELEASED, 9, "applied: 3 events")]
+    assert len(Parked("cache", [*QUEUE, *answers])) == 0
+    assert waiting([*QUEUE, *answers]) == []
+
+
+def test_h67_what_is_refused_still_waits_with_all_behind_it() -> None:
+    store = Taking([9])
+    answers = carry_out(asked(QUEUE), store)
+    assert store.given == [[3, 5, 9], [3, 5]], "the one before the refused one is tried"
+    assert [(one.why, one.offset) for one in answers] == [(Why.RELEASED, 5), (Why.HELD, 9)]
+    assert answers[1].reason == "still no"
+    assert Parked("cache", [*QUEUE, *answers]).firsts() == {"t": {b"k": (0, 9)}}
+    assert [one.offset for one in waiting([*QUEUE, *answers])] == [9]
+
+
+def test_a_queue_of_which_all_is_refused_stays_whole() -> None:
+    answers = carry_out(asked(QUEUE), Taking([3, 5, 9]))
+    assert [one.why for one in answers] == [Why.HELD]
+    assert [one.offset for one in waiting([*QUEUE, *answers])] == [3, 5, 9]
+
+
+def test_a_drop_applies_nothing_and_frees_the_key() -> None:
+    store = Taking()
+    answers = carry_out(asked(QUEUE, Why.DROP), store)
+    assert store.given == []
+    assert [(one.why, one.reason) for one in answers] == [(Why.RELEASED, "dropped: 3 events")]
+    assert waiting([*QUEUE, *answers]) == []
+
+
+def test_an_order_about_a_letter_that_parks_no_key_is_about_it_alone() -> None:
+    foreign, floor = letter(1, Why.UNREADABLE), letter(2, op="t")
+    topic = [foreign, floor, *QUEUE]
+    dropped = carry_out(asked(topic, Why.DROP, 0), Taking())
+    assert [one.offset for one in waiting([*topic, *dropped])] == [2, 3, 5, 9]
+    retried = carry_out(asked(topic, Why.RETRY, 1), Taking())
+    assert [one.offset for one in waiting([*topic, *retried])] == [1, 3, 5, 9]
+
+
+def test_an_order_is_open_until_it_is_answered_however_often_it_is_heard() -> None:
+    given = order(QUEUE[-1], Why.RETRY, "id1")
+    orders = Orders("cache", [*QUEUE, given, given])
+    assert orders.open() == [given]
+    answers = carry_out(queues(orders.open(), QUEUE), Taking())
+    orders.add(answers)
+    orders.add([given])
+    assert orders.open() == []
+    assert Orders("cache", [*QUEUE, given, *answers]).open() == []
+
+
+def test_an_order_about_a_key_that_is_free_already_is_answered() -> None:
+    done = carry_out(asked(QUEUE), Taking())
+    again = carry_out(asked([*QUEUE, *done]), Taking())
+    assert [(one.why, one.reason) for one in again] == [(Why.HELD, "nothing waits under this key any more")]
+
+
+def test_an_event_that_came_behind_a_drop_is_not_dropped_with_it() -> None:
+    answers = carry_out(asked(QUEUE, Why.DROP), Taking())
+    late = letter(12, Why.BEHIND)
+    assert waiting([*QUEUE, late, *answers]) == [late]
+    assert Parked("cache", [*QUEUE, late, *answers]).firsts() == {"t": {b"k": (0, 12)}}
+
+
+def test_what_was_released_and_is_refused_again_by_a_replay_is_parked_again() -> None:
+    topic = [*QUEUE, *carry_out(asked(QUEUE), Taking())]
+    again = letter(3)
+    assert Parked("cache", topic).fresh([again]) == [again]
+    assert waiting([*topic, again]) == [again]

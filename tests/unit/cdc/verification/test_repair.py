@@ -1,0 +1,178 @@
+"""A repair beside a sink: whatever comes first, the store ends up as the source is."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdc.clock import ManualClock
+from cdc.errors import SourceError
+from cdc.position import Position
+from cdc.schema import Column, TableSchema
+from cdc.verification.repair import Row, record_key, repair
+from cdc.verification.result import Kind, Report, Verdict
+from cdc.verification.rounds import Cut, VerifiedTable
+from sinks.memory import MemoryStore
+from sinks.mend import Mending
+from tests.unit.cdc.verification.test_rounds import SHAPE, TABLE
+
+
+@dataclass
+class Change:
+    lsn: int
+    key: int
+    total: str | None
+
+
+@dataclass
+class Source:
+    """A history of single changes; a cut may see commits that lie behind its ``settled``."""
+
+    changes: list[Change] = field(default_factory=list)
+    ahead: int = 0
+    certain: bool = True
+    cuts: int = 0
+    _seen: dict[str, Row] = field(default_factory=dict)
+
+    def cut(self) -> Cut:
+        self.cuts += 1
+        settled = self.changes[-1 - self.ahead].lsn + 1 if len(self.changes) > self.ahead else 8
+        self._seen = {str(key): row for key, row in self.state().items()}
+        return Cut(fence=settled + 1000, settled=settled, certain=self.certain)
+
+    def state(self) -> dict[int, Row]:
+        rows: dict[int, Row] = {}
+        for change in self.changes:
+            rows.pop(change.key, None)
+            if change.total is not None:
+                rows[change.key] = record(change.key, change.total)
+        return rows
+
+    def records_of(self, table: VerifiedTable, keys: Sequence[str]) -> Iterator[dict[str, Row]]:
+        for key in keys:
+            if key in self._seen:
+                yield {key: self._seen[key], "another": record(99, "0")}
+
+
+def record(key: int, total: str) -> Row:
+    return Row(orjson.dumps({"id": key}), orjson.dumps({"id": key, "total": total}))
+
+
+def damaged(*keys: str) -> Report:
+    verdict = Verdict(sink="cache", table=SHAPE.table)
+    for key in keys:
+        verdict.add(Kind.STALE, key)
+    return Report(verdicts=[verdict], fence=0, looks=1)
+
+
+def deliver(memory: MemoryStore, change: Change) -> None:
+    """A sink applies a change."""
+    row = record(change.key, change.total or "")
+    one = row if change.total is not None else row._replace(after=None)
+    Mending(memory.open().sink).put(SHAPE, Position(1, change.lsn, 1).text(), [one])
+
+
+def shown(memory: MemoryStore) -> dict[int, Row]:
+    return {
+        int(key): Row(orjson.dumps({"id": int(key)}), stored.row)
+        for key, stored in memory.table(SHAPE.table).items()
+        if stored.row is not None
+    }
+
+
+@given(st.integers(0, 2**32))
+def test_h93_whatever_is_delivered_before_and_after_a_repair_the_store_ends_as_the_source(seed: int) -> None:
+    chance = random.Random(seed)
+    source, memory = Source(), MemoryStore()
+    for number in range(chance.randrange(1, 12)):
+        total = None if chance.random() < 0.3 else str(number)
+        source.changes.append(Change(8 * (number + 1), chance.randrange(4), total))
+    reached = chance.randrange(len(source.changes) + 1)
+    for change in source.changes[:reached]:
+        deliver(memory, change)
+    # The damage: rows lost, rows that are not there, rows with other values, all with positions of the past.
+    rows = memory.table(SHAPE.table)
+    for key in [k for k in rows if chance.random() < 0.5]:
+        del rows[key]
+    past = Position(1, chance.randrange(8 * reached + 1), 1).text()
+    for damaged_key in range(5):
+        if chance.random() < 0.5:
+            Mending(memory.open().sink).put(SHAPE, past, [record(damaged_key, "wrong")])
+    later = source.changes[reached:]
+    early = chance.randrange(len(later) + 1)
+    source.ahead = chance.randrange(len(later) + 1) if later else 0
+    for change in later[:early]:
+        deliver(memory, change)
+    repair(
+        source,
+        {"cache": Mending(memory.open().sink)},
+        {SHAPE.table: TABLE},
+        damaged(*map(str, range(5))),
+        epoch=1,
+        clock=ManualClock(),
+    )
+    # What had been delivered may come once more.
+    for change in source.changes[chance.randrange(reached + 1) :]:
+        deliver(memory, change)
+    assert shown(memory) == source.state()
+
+
+def test_nothing_is_written_from_a_cut_that_may_lack_a_commit() -> None:
+    source, memory = Source([Change(8, 1, "1")], certain=False), MemoryStore()
+    with pytest.raises(SourceError, match="stays open"):
+        repair(
+            source, {"cache": Mending(memory.open().sink)}, {SHAPE.table: TABLE}, damaged("1"), epoch=1,
+            clock=ManualClock(),
+        )  # fmt: skip
+    assert source.cuts == 5
+    assert shown(memory) == {}
+
+
+def test_it_says_what_it_wrote_deleted_and_could_not() -> None:
+    source, memory = Source([Change(8, 1, "1"), Change(16, 2, "2")]), MemoryStore(refuse=frozenset({"2"}))
+    (done,) = repair(
+        source, {"cache": Mending(memory.open().sink)}, {SHAPE.table: TABLE}, damaged("1", "2", "3", "x:y"), epoch=1,
+        clock=ManualClock(),
+    )  # fmt: skip
+    assert (done.written, done.deleted, len(done.refused), done.unread) == (1, 1, 1, ["x:y"])
+
+
+def test_a_report_without_differences_asks_for_nothing() -> None:
+    source = Source([Change(8, 1, "1")])
+    assert repair(source, {}, {}, damaged(), epoch=1, clock=ManualClock()) == []
+    assert source.cuts == 0
+
+
+def keyed(*kinds: str) -> TableSchema:
+    columns = tuple(
+        Column(name=f"k{n}", attnum=n + 1, type=kind, type_oid=1, kind=kind, nullable=False, key_position=n)
+        for n, kind in enumerate(kinds)
+    )
+    return replace(SHAPE, columns=columns)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "key", "expected"),
+    [
+        (("int8",), "-5", b'{"k0":-5}'),
+        (("text", "int4"), "a%3Ab%25:7", b'{"k0":"a:b%","k1":7}'),
+        (("bool",), "true", b'{"k0":true}'),
+        (("uuid",), "0-1", b'{"k0":"0-1"}'),
+        (("numeric",), "1.10", b'{"k0":"1.10"}'),
+        (("float8",), "1.5", b'{"k0":1.5}'),
+        (("float8",), "NaN", b'{"k0":"NaN"}'),
+        (("int8",), "007", None),
+        (("int8",), "a", None),
+        (("int8",), "1:2", None),
+    ],
+)
+def test_a_store_key_is_the_key_of_a_record_or_of_none(
+    kinds: tuple[str, ...], key: str, expected: bytes | None
+) -> None:
+    assert record_key(keyed(*kinds), key) == expected

@@ -1,0 +1,69 @@
+"""Records that are too large for their topic: put aside by policy, whole or by their hash, once."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from cdc.dead import CAPTURE, DeadLetter, Parked, Why, waiting
+from cdc.position import Position
+from cdc.settings import LogSettings, parse
+from connectors.kafka.oversized import Oversized
+from tests.unit.spark.doubles import MemoryDead
+
+LIMIT = 100_000
+HEADERS = [("pos", Position(1, 0x88, 3).text().encode()), ("op", b"u"), ("ver", b"1")]
+
+
+def made(*topics: str) -> tuple[Oversized, MemoryDead]:
+    dead = MemoryDead()
+    return Oversized(LogSettings(bootstrap_servers="b:1", max_message_bytes=LIMIT), dead, topics), dead
+
+
+def test_h58_only_what_is_too_large_and_of_a_table_with_the_policy_is_put_aside() -> None:
+    oversized, _ = made("shop.public.docs")
+    assert oversized
+    assert oversized.too_large("shop.public.docs", b"k", b"x" * LIMIT)
+    assert not oversized.too_large("shop.public.docs", b"k", b"x" * (LIMIT - 2000))
+    assert not oversized.too_large("shop.public.docs", b"k", None)
+    assert not oversized.too_large("shop.public.orders", b"k", b"x" * LIMIT)
+    assert not made()[0]
+
+
+def test_h58_the_letter_holds_the_record_where_it_fits_and_its_hash_in_any_case() -> None:
+    oversized, dead = made("t")
+    small, large = b"x" * (LIMIT + 1), b"y" * (3 * LIMIT)
+    oversized.put_aside("t", 2, [(b'{"id":1}', small, HEADERS), (b'{"id":2}', large, HEADERS)])
+    first, second = dead.letters
+    assert (first.sink, first.why, first.topic, first.partition, first.offset) == (CAPTURE, Why.OVERSIZED, "t", 2, 0x88)
+    assert (first.value, second.value) == (small, None)
+    assert hashlib.sha256(large).hexdigest() in second.reason
+    assert dict(first.headers)["pos"] == HEADERS[0][1]
+    assert "xxx" not in first.reason
+
+
+def test_h58_a_record_that_is_sent_again_is_the_same_letter_and_parks_no_key() -> None:
+    oversized, dead = made("t")
+    for _ in range(2):
+        oversized.put_aside("t", 0, [(b'{"id":1}', b"x" * LIMIT, HEADERS)])
+    assert len(waiting(dead.letters)) == 1
+    assert len(Parked("cache", dead.letters)) == 0
+    letter = dead.letters[0]
+    assert DeadLetter.from_record(letter.key, letter.value, letter.record_headers()) == letter
+
+
+def test_the_policy_of_a_table_goes_over_the_one_for_all() -> None:
+    def topics(**log: Any) -> list[str]:
+        document = {
+            "name": "shop",
+            "source": {"dsn": "dbname=x", "tables": ["public.*"]},
+            "log": {"bootstrap_servers": "b:1", **log},
+        }
+        tables = {"public.a": "shop.public.a", "public.b": "shop.public.b"}
+        oversized = Oversized.of(parse(document), tables)
+        return [topic for topic in tables.values() if oversized.concerns(topic)]
+
+    assert topics() == []
+    assert topics(oversized="dead-letter") == ["shop.public.a", "shop.public.b"]
+    assert topics(oversized="dead-letter", oversized_tables={"public.a": "stop"}) == ["shop.public.b"]
+    assert topics(oversized_tables={"public.a": "dead-letter"}) == ["shop.public.a"]
