@@ -51,8 +51,12 @@ class _SearchGenerations:
 
     def discard(self, number: int, shapes: Sequence[TableSchema]) -> None:
         names = {f"{index_alias(self._prefix, shape.table)}-{number}" for shape in shapes}
+        notes = notes_index(self._prefix, number)
         if number != FIRST:
-            names.add(notes_index(self._prefix, number))
+            names.add(notes)
+        else:
+            # The first one's notes hold the word on which is in use.
+            self._client.call("DELETE", f"/{quote(notes, safe='')}/_doc/watermark", absent={})
         for name in sorted(names):
             self._client.call("DELETE", f"/{quote(name, safe='')}", absent={})
 
