@@ -15,7 +15,7 @@ from connectors.postgres.jsontext import quote
 
 Encode = Callable[[bytes], bytes]
 
-_NUMBER = re.compile(rb"-?\d+(?:\.\d+)?(?:e[+-]\d+)?")
+_NUMBER = re.compile(rb"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:e[+-]\d+)?")
 _NOT_A_NUMBER = (b"NaN", b"Infinity", b"-Infinity")
 _PAIR = re.compile(rb"\(([^(),]+),([^(),]+)\)")
 _HSTORE = re.compile(rb'"((?:[^"\\]|\\.)*)"=>(?:"((?:[^"\\]|\\.)*)"|(NULL))(?:, |\Z)', re.DOTALL)

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc.schema import Encoding
+from connectors.postgres import shapes
 from connectors.postgres.values import codec
 from tests.unit.connectors.postgres.written import column
 
@@ -168,3 +169,9 @@ def test_elements_are_encoded_as_the_columns_of_their_kind() -> None:
 def test_what_is_no_array_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         encoded("int4", text, array=True)
+
+
+@pytest.mark.parametrize("text", [b"[00]", b"[01,2]", b"[-007.5]"])
+def test_a_vector_of_what_json_does_not_take_for_numbers_is_refused(text: bytes) -> None:
+    with pytest.raises(ValueError, match="not a number"):
+        shapes.vector(text)
