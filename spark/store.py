@@ -52,8 +52,7 @@ declare("sink_before_apply", "sink_after_apply", "sink_after_letters", "sink_aft
 declare("sink_after_retry", "sink_after_answers")
 
 _ORDERS_AT_ONCE = 1_000
-_LOOK_S = 2.0
-"""How often a store at rest is asked whether it is still what it was."""
+_LOOK_S = 2.0  # how often a store at rest is asked whether it is still what it was
 
 
 class Store:
@@ -267,7 +266,7 @@ class Store:
             self.submit(partial(self._hear, mine))
 
     def close(self) -> None:
-        """Let go of the store; what is queued is done first. The thread stays for another :meth:`begin`."""
+        """Let go of the store when what is queued is done. The thread stays for another :meth:`begin`."""
         self._thread.submit(self._close).result()
 
     def end(self) -> None:
@@ -283,7 +282,6 @@ class Store:
                 self._commit(self._place)
                 self._tell()
             elif (now_s := self._around.clock.monotonic()) - self._looked_s >= _LOOK_S:
-                # Emptied, restored or rebuilt while its tables rest.
                 self._looked_s = now_s
                 self._check_place()
 
