@@ -1,7 +1,8 @@
-"""Where positions start over on topics that Debezium writes, by offset.
+"""In which epoch a pipeline is, and where positions start over on topics that Debezium writes, by offset.
 
-The native capture writes its epoch into every record. Debezium's records carry none, so a change of epoch
-(offsets reset, a slot made anew) is noted as the offsets from which the new one holds.
+The native capture writes its epoch into every record, so its number is all there is to note. Debezium's records
+carry none: there a change of epoch (offsets reset, a slot made anew) is noted as the offsets from which it holds.
+The native capture looks behind those offsets for records of an epoch that has ended.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import ClassVar
 from cdc.errors import ConfigError
 from cdc.position import MAX_EPOCH
 from cdc.progress import Offsets
-from cdc.state import Document
+from cdc.state import Document, SlotState
 
 FIRST_EPOCH = 1
 
@@ -51,8 +52,27 @@ class EpochsState(Document):
             state = state.begin(ends)
         return state
 
+    def began(self, topic: str, partition: int) -> int:
+        """The offset from which the latest epoch holds there.
+
+        >>> second = EpochsState().begin({"shop.public.a": {0: 7}})
+        >>> EpochsState().began("shop.public.a", 0), second.began("shop.public.a", 0)
+        (0, 7)
+        """
+        held = self.starts.get(topic, {}).get(str(partition), [])
+        return held[-1] if held and len(held) == self.latest - FIRST_EPOCH else 0
+
     def epoch(self, topic: str, partition: int, offset: int) -> int:
         """The epoch of the record at this place."""
         held = self.starts.get(topic, {}).get(str(partition), [])
         boundaries = held + [0] * (self.latest - FIRST_EPOCH - len(held))
         return FIRST_EPOCH + sum(offset >= boundary for boundary in boundaries)
+
+
+def require_begun(epochs: EpochsState, slot: SlotState | None) -> None:
+    """ConfigError when the slot that is noted is of an epoch before: its end was noted and then cut short."""
+    if slot is not None and slot.epoch < epochs.latest:
+        raise ConfigError(
+            f"epoch {epochs.latest} was begun and not finished: the slot noted is of epoch {slot.epoch}",
+            hint="run cdc init --new-epoch again",
+        )

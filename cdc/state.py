@@ -54,13 +54,15 @@ class TopicsState(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotIntent(Document):
-    """Written before a slot is made: one of this name that appears without a :class:`SlotState` is ours, half made."""
+    """Written before a slot is made, and again with its ``consistent_point`` before it gets its name: one of this name
+    that stands there, and no other, is ours without a :class:`SlotState`. 0: not known yet, so none is."""
 
     WHAT: ClassVar[str] = "slot_intent"
     epoch: int
     system_identifier: str
     database: str
     slot: str
+    consistent_point: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from cdc.checks.finding import Level
@@ -44,15 +44,15 @@ class Prepared:
     late: tuple[TableName, ...] = ()
 
 
-def check_ready(conn: Connection, settings: Settings, slot: SlotState | None, *, handing_over: bool = False) -> None:
+def check_ready(
+    conn: Connection, settings: Settings, slot: SlotState | None, *, besides: Collection[str] = ("publication",)
+) -> None:
     """Raise the first finding that would stop capture, as ``cdc check`` words it.
 
-    The publication is left out, because it is about to be made or mended; the slot too while another reader still
-    has it and is to hand it over.
+    ``besides``: checks left out, because what they look at is about to be made or mended, or handed over.
     """
-    left_out = {"publication", "slot"} if handing_over else {"publication"}
     for finding in check_source(read_source(conn, settings), settings, slot):
-        if finding.level is Level.FAIL and finding.check not in left_out:
+        if finding.level is Level.FAIL and finding.check not in besides:
             raise CdcError(finding.message, hint=finding.fix, exit=finding.exit)
 
 
@@ -70,7 +70,7 @@ def prepare(
     present = admin.describe([spec.topic for spec in own])
     held = state.read() if own[0].topic in present else {}
     known, slot = TopicsState.find(held), SlotState.find(held)
-    check_ready(conn, settings, slot, handing_over=handing_over)
+    check_ready(conn, settings, slot, besides=("publication", "slot") if handing_over else ("publication",))
     tables = resolve_tables(conn, settings)
     if known is not None and known.encoding != settings.log.encoding:
         raise ConfigError(

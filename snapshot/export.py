@@ -79,10 +79,21 @@ class Holder:
         self._session.close()
 
 
+def making(slot: str) -> str:
+    """The name under which a slot is made. It is temporary there: it goes with the session that makes it.
+
+    >>> making("cdc_shop"), len(making("s" * 63))
+    ('cdc_shop_making', 63)
+    """
+    return f"{slot[:56]}_making"
+
+
 def make_slot(
     source: Source, session: Session, slot: str, *, export: bool, lock_timeout_s: float, say: Say
 ) -> tuple[MadeSlot, Session]:
-    """Make the slot; returns it with the walsender session, whose next command (or end) ends the export.
+    """Make the slot under its temporary name; :func:`keep_slot` gives it the lasting one, once it is noted where it
+    begins: so one that a killed run left is known for ours. Returns it with the walsender session, whose next command
+    (or end) ends the export.
 
     Waits for every transaction older than itself to end, at most ``lock_timeout_s`` for each (H24: a statement
     timeout would not stop it), and says whom it waits for. ``session``: another session, to look from. Raises
@@ -91,13 +102,12 @@ def make_slot(
     """
     walsender = source.session(_MAKER, replication=True, lock_timeout_s=lock_timeout_s)
     try:
-        query = composed("create_slot" if export else "create_slot_alone", slot=sql.Identifier(slot))
+        query = composed("create_slot" if export else "create_slot_alone", slot=sql.Identifier(making(slot)))
         waiting = _Waiting(session, walsender.info.backend_pid, lock_timeout_s, say)
         try:
             row = _run(walsender, query.as_bytes(walsender), waiting.look)
         except psycopg.Error as error:
             raise _slot_refusal(error, slot, waiting) from None
-        crash_point("slot_made")
     except BaseException:
         walsender.close()
         raise
@@ -106,6 +116,15 @@ def make_slot(
         snapshot=_text(row[2]) if row[2] is not None else None,
     )
     return made, walsender
+
+
+def keep_slot(session: Session, slot: str) -> None:
+    """Give the slot just made its lasting name, at the same place. Raises as :func:`make_slot`."""
+    try:
+        session.execute(text("keep_slot"), {"making": making(slot), "slot": slot})
+    except psycopg.Error as error:
+        raise _slot_refusal(error, slot, None) from None
+    crash_point("slot_made")
 
 
 def hold_export(source: Source, made: MadeSlot, walsender: Session) -> Holder:
@@ -135,38 +154,46 @@ def open_cut(source: Source) -> Holder:
     return Holder(session, Cut(snapshot=exported.snapshot, lsn=exported.lsn, tx_id=seen.xmax, taken_us=seen.taken_us))
 
 
-def remove_slot(session: Session, slot: str, clock: Clock) -> None:
-    """Drop a slot of ours that no row was read under; ends the session that still makes it (H24).
+def remove_slot(session: Session, slot: str) -> None:
+    """Drop a slot of ours that no row was read under. SlotError when it is in use, or cannot be dropped."""
+    try:
+        session.execute(text("drop_slot"), {"slot": slot})
+    except psycopg.errors.UndefinedObject:
+        return
+    except psycopg.Error as error:
+        raise SlotError(
+            f"the slot {slot}, left by an earlier run, cannot be removed: {first_line(error)}",
+            hint="end the session that uses it if nobody needs it, then run cdc snapshot again",
+        ) from None
 
-    SlotError when it does not go, or when a session that is not ours uses it.
+
+def end_making(session: Session, slot: str, clock: Clock) -> bool:
+    """End the session that still makes the slot for a run that was killed (H24); the slot goes with it.
+
+    False when there is none. SlotError when it does not end, or when it is not ours.
     """
-    deadline = clock.monotonic() + _END_S
+    deadline, holder = clock.monotonic() + _END_S, None
     while clock.monotonic() < deadline:
-        holder = next(iter(rows(session, "slot_holder", slot=slot)), None)
-        if holder is None:
-            return
-        if holder.active_pid is not None and holder.application != _MAKER:
+        found = next(iter(rows(session, "slot_holder", slot=making(slot))), None)
+        if found is None:
+            return holder is not None
+        holder = found
+        if holder.application != _MAKER:
             name = holder.application or "no application_name"
             raise SlotError(
-                f"the slot {slot} is in use by pid {holder.active_pid} ({name}), which is not cdc snapshot",
+                f"the slot {making(slot)} is in use by pid {holder.active_pid} ({name}), which is not cdc snapshot",
                 hint='end that session if nobody needs it; or name another slot: [source] slot = "..."',
             )
         try:
-            if holder.active_pid is not None:
-                session.execute(text("end_session"), {"pid": holder.active_pid})
-            else:
-                session.execute(text("drop_slot"), {"slot": slot})
-                return
-        except (psycopg.errors.ObjectInUse, psycopg.errors.UndefinedObject):
-            pass  # it is just being taken or dropped; look again
+            session.execute(text("end_session"), {"pid": holder.active_pid})
         except psycopg.errors.InsufficientPrivilege as error:
             raise SlotError(
-                f"the half-made slot {slot} cannot be removed: {first_line(error)}",
+                f"the half-made slot {making(slot)} cannot be removed: {first_line(error)}",
                 hint=f"as a superuser: select pg_terminate_backend({holder.active_pid});",
             ) from None
         clock.sleep(0.1)
     raise SlotError(
-        f"the half-made slot {slot} does not go: session {holder.active_pid if holder else None} does not end",
+        f"the half-made slot {making(slot)} does not go: session {holder.active_pid if holder else None} does not end",
         hint="its session may wait in the kernel; end it on the server, then run cdc snapshot again",
     )
 
@@ -220,11 +247,11 @@ def _run(walsender: Session, query: bytes, look: Callable[[], None]) -> list[byt
     return row
 
 
-def _slot_refusal(error: psycopg.Error, slot: str, waiting: _Waiting) -> ConfigError | SlotError | SourceError:
+def _slot_refusal(error: psycopg.Error, slot: str, waiting: _Waiting | None) -> ConfigError | SlotError | SourceError:
     said = first_line(error)
     if isinstance(error, psycopg.errors.DuplicateObject):
         return SlotError(f"a slot {slot} is there already", hint='name another one: [source] slot = "..."')
-    if isinstance(error, psycopg.errors.LockNotAvailable):
+    if isinstance(error, psycopg.errors.LockNotAvailable) and waiting is not None:
         who = f": {', '.join(waiting.blockers)}" if waiting.blockers else ""
         return SourceError(
             f"the slot {slot} could not be made in {waiting.limit_s:g} s, older transactions are still open{who}",
@@ -232,7 +259,7 @@ def _slot_refusal(error: psycopg.Error, slot: str, waiting: _Waiting) -> ConfigE
         )
     if isinstance(error, psycopg.errors.ConfigurationLimitExceeded):
         return ConfigError(
-            f"no replication slot is free: {said}",
+            f"no replication slot is free, and two are needed while the snapshot runs: {said}",
             hint="raise max_replication_slots and restart the server, or drop a slot that nobody needs",
         )
     if isinstance(error, psycopg.errors.ObjectNotInPrerequisiteState):

@@ -32,6 +32,10 @@ class Ledger:
             records += self._cut_table(one, sizing, seen)
         self._write(records)
 
+    def began(self, intent: SlotIntent) -> None:
+        """Note where the slot that is about to get its name begins."""
+        self._write(self.manifest.begin(intent))
+
     def withdraw(self) -> None:
         """Note that the slot was refused and is not there."""
         self._write(self.manifest.withdraw())

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import orjson
 
+from cdc.epochs import EpochsState
 from cdc.state import (
     ChunkState,
     Document,
@@ -43,6 +44,7 @@ class Manifest:
     def __init__(self, records: Mapping[bytes, bytes] | None = None) -> None:
         held = records or {}
         self.topics = TopicsState.find(held)
+        self.epochs = EpochsState.find(held) or EpochsState()
         self.intent = SlotIntent.find(held)
         self.slot = SlotState.find(held)
         self.head = SnapshotState.find(held)

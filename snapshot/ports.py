@@ -121,6 +121,9 @@ class RowLog(Protocol):
     def rows(self, topic: str, partition_count: int, pairs: Iterable[tuple[bytes, bytes]], headers: Headers) -> None:
         """Hand over (key, value) pairs; may block while the queue is full."""
 
+    def produce(self, topic: str, partition: int, key: bytes, value: bytes | None, headers: Headers) -> None:
+        """Hand one record over, to a partition of the caller's choice."""
+
     def flush(self, timeout_s: float) -> None:
         """Return when the brokers hold everything; LogError when that takes longer."""
 

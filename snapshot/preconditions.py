@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cdc.checks.facts import ServerFacts, SlotFacts
-from cdc.clock import Clock
+from cdc.epochs import FIRST_EPOCH, require_begun
 from cdc.errors import ConfigError, SlotError, UsageError
 from cdc.settings import Settings
 from cdc.sql import quote_literal
@@ -26,6 +26,16 @@ def topics(manifest: Manifest, settings: Settings) -> TopicsState:
             hint=f'set it back to "{found.encoding}": one topic holds one encoding',
         )
     return found
+
+
+def epoch(manifest: Manifest, *, rows: bool) -> None:
+    """ConfigError when a new epoch's beginning was cut short; UsageError when it would begin without its rows."""
+    require_begun(manifest.epochs, manifest.slot)
+    if not rows and manifest.epochs.latest > FIRST_EPOCH and not manifest.complete:
+        raise UsageError(
+            f"epoch {manifest.epochs.latest} cannot begin without its rows: nothing else tells what changed in the gap",
+            hint="cdc snapshot, without --none",
+        )
 
 
 def server(edges: Edges, session: Session) -> None:
@@ -59,8 +69,8 @@ def slot(edges: Edges, session: Session, manifest: Manifest, *, rows: bool) -> N
         )
 
 
-def no_slot(edges: Edges, session: Session, manifest: Manifest, clock: Clock, reporter: Reporter) -> None:
-    """No slot of the wanted name is there; one that a killed run left half made is removed (H24)."""
+def no_slot(edges: Edges, session: Session, manifest: Manifest, reporter: Reporter) -> None:
+    """No slot of the wanted name is there; one that a killed run left is removed (H24), and no other."""
     here, found, _ = edges.source.facts(session)
     if found is None:
         return
@@ -70,14 +80,14 @@ def no_slot(edges: Edges, session: Session, manifest: Manifest, clock: Clock, re
             hint=f"drop it if nobody needs it: select pg_drop_replication_slot({quote_literal(found.slot)});"
             '   or name another one: [source] slot = "..."',
         )
-    reporter.say(f"an earlier run left the slot {found.slot} half made: it is removed and made again")
-    remove_slot(session, found.slot, clock)
+    reporter.say(f"an earlier run left the slot {found.slot} before it was noted: it is removed and made again")
+    remove_slot(session, found.slot)
 
 
 def _ours(intent: SlotIntent | None, found: SlotFacts, here: ServerFacts) -> bool:
-    """Whether a slot can be the one that an earlier run was about to make: on this server, in this database."""
-    if intent is None:
+    """Whether a slot is the one that an earlier run made: it stands where that one began, in the same place."""
+    if intent is None or not intent.consistent_point:
         return False
-    place = (intent.slot, intent.system_identifier, intent.database)
-    # A slot gets its plugin a moment after its name and database.
-    return place == (found.slot, here.system_identifier, found.database) and found.plugin in ("pgoutput", "", None)
+    made = (intent.slot, intent.system_identifier, intent.database, intent.consistent_point)
+    stands = (found.slot, here.system_identifier, found.database, found.confirmed_flush_lsn)
+    return made == stands and found.plugin == "pgoutput"

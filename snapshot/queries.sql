@@ -2,10 +2,10 @@
 -- The first two are replication commands: known in upper case only, and not behind a comment.
 
 -- name: create_slot
-CREATE_REPLICATION_SLOT {slot} LOGICAL pgoutput EXPORT_SNAPSHOT
+CREATE_REPLICATION_SLOT {slot} TEMPORARY LOGICAL pgoutput EXPORT_SNAPSHOT
 
 -- name: create_slot_alone
-CREATE_REPLICATION_SLOT {slot} LOGICAL pgoutput NOEXPORT_SNAPSHOT
+CREATE_REPLICATION_SLOT {slot} TEMPORARY LOGICAL pgoutput NOEXPORT_SNAPSHOT
 
 -- name: leaves
 -- File and size of the tables that hold rows. A table that goes away meanwhile has no row, or no file.
@@ -59,6 +59,9 @@ copy (select {columns} from only {leaf} where ctid >= {low}::tid and ctid < {hig
 
 -- name: copy_rest
 copy (select {columns} from only {leaf} where ctid >= {low}::tid and {condition}) to stdout
+
+-- name: keep_slot
+select pg_copy_logical_replication_slot(%(making)s, %(slot)s, false)
 
 -- name: drop_slot
 select pg_drop_replication_slot(%(slot)s)

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, closing
+from dataclasses import replace
 
 import psycopg
 
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.crash import crash_point, declare
+from cdc.epochs import FIRST_EPOCH
 from cdc.errors import CdcError, SourceError
-from cdc.state import SlotIntent, SlotState
+from cdc.state import SlotIntent, SlotState, TopicsState
 from snapshot import preconditions
 from snapshot.claim import claim
 from snapshot.crew import Crew
-from snapshot.export import hold_export, make_slot
+from snapshot.export import end_making, hold_export, keep_slot, make_slot
 from snapshot.ledger import Ledger
 from snapshot.plan import Sizing
 from snapshot.ports import Edges, Reporter, Session
 from snapshot.queries import first_line
 from snapshot.reading import Reading
 from snapshot.summary import Summary, summarise
+from snapshot.sweep import sweep
 
-declare("snapshot_planned", "slot_recorded", "chunks_all_recorded", "snapshot_completed")
+declare("snapshot_planned", "slot_noted", "slot_recorded", "chunks_all_recorded", "snapshot_completed")
 
-FIRST_EPOCH = 1
 _AGAIN = "run cdc snapshot again: it goes on where it was"
 _ROUNDS = 3
 """How often tables that changed after they were read are read again; what changes then is only asked for."""
@@ -72,6 +74,7 @@ class FirstSnapshot:
         claim(session, self._edges.lock, self._clock)
         # Read under the lock: from here on it changes by our hand only.
         manifest = self._ledger.read()
+        preconditions.epoch(manifest, rows=rows)
         preconditions.slot(self._edges, session, manifest, rows=rows)
         if manifest.complete:
             return self._summary(already_complete=True)
@@ -98,9 +101,26 @@ class FirstSnapshot:
                 break
             self._copy(session, reading)
         crash_point("chunks_all_recorded")
+        self._sweep(topics)
         self._ledger.complete(reading.insert_lsn(), reading.look_back())
         crash_point("snapshot_completed")
         return self._summary()
+
+    def _sweep(self, topics: TopicsState) -> None:
+        """In a later epoch stores hold rows from before, some of which may be gone: see :mod:`snapshot.sweep`."""
+        slot = self._ledger.manifest.slot
+        if slot is None or slot.epoch == FIRST_EPOCH:
+            return
+        edges, log = self._edges, self._edges.log
+        sweep(
+            log.rows(),
+            log.shapes(),
+            self._ledger.manifest,
+            slot,
+            topics.topics,
+            name=edges.settings.name,
+            clock=self._clock,
+        )
 
     def _copy(self, session: Session, reading: Reading) -> None:
         """Read what is left; at the very first make the slot, while the workers start."""
@@ -117,10 +137,12 @@ class FirstSnapshot:
     def _begin(self, session: Session, reading: Reading, *, rows: bool) -> None:
         """Plan, then make the slot, then note it: a crash in between leaves an intent, and the slot is made again."""
         settings = self._edges.settings
-        preconditions.no_slot(self._edges, session, self._ledger.manifest, self._clock, self._reporter)
+        if end_making(session, settings.slot, self._clock):
+            self._reporter.say(f"an earlier run left the slot {settings.slot} half made: it is removed and made again")
+        preconditions.no_slot(self._edges, session, self._ledger.manifest, self._reporter)
         server, _, _ = self._edges.source.facts(session)
         intent = SlotIntent(
-            epoch=FIRST_EPOCH,
+            epoch=self._ledger.manifest.epochs.latest,
             system_identifier=server.system_identifier,
             database=server.database,
             slot=settings.slot,
@@ -138,12 +160,17 @@ class FirstSnapshot:
                 say=self._reporter.say,
             )
         except CdcError:
-            # Only when none is seen: a session that broke off may leave one half made.
-            if self._edges.source.facts(session)[1] is None:
-                self._ledger.withdraw()
+            self._ledger.withdraw()
+            raise
+        try:
+            self._ledger.began(replace(intent, consistent_point=made.consistent_point))
+            crash_point("slot_noted")
+            keep_slot(session, settings.slot)
+        except BaseException:
+            walsender.close()
             raise
         state = SlotState(
-            epoch=FIRST_EPOCH,
+            epoch=self._ledger.manifest.epochs.latest,
             system_identifier=server.system_identifier,
             timeline=server.timeline,
             database=server.database,

@@ -110,7 +110,7 @@ def check_slot(
     if slot is None:
         if known is not None and known.slot == name:
             message = f"the slot {name} is gone; changes since then are not in the log"
-            fix = "the stores need a new snapshot: see connectors/postgres/README.md, slot lost"
+            fix = "cdc init --new-epoch, then cdc snapshot; see connectors/postgres/README.md, slot lost"
             yield fail(PART, "slot", message, fix, exit=Exit.SLOT)
         else:
             yield ok(PART, "slot", f"the slot {name} is free to be made by cdc snapshot")
@@ -122,7 +122,7 @@ def check_slot(
         yield fail(PART, "slot", message, fix, exit=Exit.SLOT)
     elif lost:
         message = f"the server gave up the slot {name}: {slot.invalidation_reason or 'its WAL was removed'}"
-        fix = "the stores need a new snapshot: see connectors/postgres/README.md, slot lost"
+        fix = "cdc init --new-epoch, then cdc snapshot; see connectors/postgres/README.md, slot lost"
         yield fail(PART, "slot", message, fix, exit=Exit.SLOT)
     elif slot.active_pid is not None:
         yield _active(slot, known)
@@ -142,8 +142,9 @@ def _active(slot: SlotFacts, known: SlotState | None) -> Finding:
 
 
 def check_free_slots(server: ServerFacts, slot: SlotFacts | None) -> Finding:
-    if slot is None and server.slots_used >= server.slots_max:
-        message = f"all {server.slots_max} replication slots are taken"
+    # Two: the slot is made under a temporary name, and keeps that one as long as its snapshot is read.
+    if slot is None and server.slots_used + 2 > server.slots_max:
+        message = f"{server.slots_used} of {server.slots_max} replication slots are taken, and a snapshot needs two"
         fix = f"alter system set max_replication_slots = {server.slots_max + 2};   then restart the server"
         return fail(PART, "free_slots", message, fix)
     return ok(PART, "free_slots", f"{server.slots_used} of {server.slots_max} replication slots are taken")

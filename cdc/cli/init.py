@@ -1,23 +1,63 @@
-"""``cdc init``: the publication and the topics."""
+"""``cdc init``: the publication and the topics, and a new epoch where changes were lost."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Annotated
+
 import typer
+from rich.console import Console
 
-from cdc.wiring.pipeline import prepare_pipeline
+from cdc.clock import SYSTEM_CLOCK
+from cdc.errors import UsageError
+from cdc.settings import Settings
+from cdc.wiring.pipeline import begin_epoch, prepare_pipeline
+
+if TYPE_CHECKING:
+    from cdc.wiring.pipeline import PreparedPipeline
 
 
-def init(context: typer.Context) -> None:
+def init(
+    context: typer.Context,
+    new_epoch: Annotated[
+        bool, typer.Option("--new-epoch", help="Begin anew after a lost slot or on another server; stores stay.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --new-epoch: do not ask for the slot's name.")] = False,
+) -> None:
     """Make the publication (or check the one that exists) and the topics.
 
-    Safe to run again: what is there is checked, what is missing is made.
+    Safe to run again: what is there is checked, what is missing is made. --new-epoch drops the slot, if it is still
+    there, and lets cdc snapshot read every table again, above all that was written before; topics and stores stay.
     """
     invocation = context.obj
     settings = invocation.settings()
     if settings.debezium is not None and settings.debezium.database != "postgres":
         settings.require_native("cdc init")
-    prepared = prepare_pipeline(settings)
     console = invocation.console
+    if new_epoch:
+        settings.require_native("cdc init --new-epoch")
+        if not yes:
+            confirm(settings, console)
+        epoch, prepared = begin_epoch(settings, SYSTEM_CLOCK)
+        console.print(f"epoch {epoch} begins", highlight=False)
+    else:
+        prepared = prepare_pipeline(settings)
+    show(settings, prepared, console)
+
+
+def confirm(settings: Settings, console: Console) -> None:
+    """UsageError unless the slot's name is typed back."""
+    console.print(
+        f"This drops the slot {settings.slot} if it is still there; every table has to be read again.",
+        highlight=False,
+        soft_wrap=True,
+    )
+    typed = typer.prompt("Type the slot's name to go on", default="", show_default=False, err=True)
+    if typed.strip() != settings.slot:
+        raise UsageError("that is not the slot's name: nothing was changed", hint=f"the slot is {settings.slot}")
+
+
+def show(settings: Settings, prepared: PreparedPipeline, console: Console) -> None:
+    """What was made and what was there."""
     made = "made" if prepared.publication_made else "checked"
     console.print(
         f"publication {settings.publication}: {made}, {len(prepared.tables)} tables", highlight=False, soft_wrap=True
@@ -26,6 +66,10 @@ def init(context: typer.Context) -> None:
         console.print(f"  {table} -> {topic}", highlight=False, soft_wrap=True, markup=False)
     checked = "" if prepared.topics_made else ", all there already"
     console.print(f"topics: {len(prepared.topics_made)} made{checked}", highlight=False, soft_wrap=True)
+    for table in prepared.late:
+        console.print(
+            f"{table} came after the slot: the running cdc run reads its rows", highlight=False, soft_wrap=True
+        )
     for table in prepared.late:
         console.print(
             f"{table} came after the slot: the running cdc run reads its rows", highlight=False, soft_wrap=True

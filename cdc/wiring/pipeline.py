@@ -11,13 +11,16 @@ from cdc.state import TopicsState
 from cdc.topic import state_topic
 from cdc.wiring import open_source, open_state, require_broker
 
+__all__ = ["PreparedPipeline", "begin_epoch", "drop_pipeline", "prepare_pipeline"]
+
 if TYPE_CHECKING:
+    from cdc.clock import Clock
     from cdc.settings import Settings
     from connectors.kafka.admin import TopicAdmin
-    from connectors.prepare import Prepared
+    from connectors.prepare import Prepared as PreparedPipeline
 
 
-def prepare_pipeline(settings: Settings, *, handing_over: bool = False) -> Prepared:
+def prepare_pipeline(settings: Settings, *, handing_over: bool = False) -> PreparedPipeline:
     """Make or check publication, topics and shapes; see :func:`connectors.prepare.prepare`."""
     from connectors.kafka.admin import TopicAdmin
     from connectors.prepare import prepare
@@ -26,6 +29,21 @@ def prepare_pipeline(settings: Settings, *, handing_over: bool = False) -> Prepa
         require_broker(settings)
         admin = TopicAdmin(settings.log)
         return prepare(connection, settings, admin, open_state(settings), handing_over=handing_over)
+
+
+def begin_epoch(settings: Settings, clock: Clock) -> tuple[int, PreparedPipeline]:
+    """End the present epoch and prepare the next one; see :mod:`connectors.epoch`. Its number, and what was made."""
+    from connectors.epoch import begin_epoch as begin
+    from connectors.kafka.admin import TopicAdmin
+    from connectors.prepare import check_ready, prepare
+
+    with closing(open_source(settings, application_name="cdc init")) as connection:
+        require_broker(settings)
+        # First, because nothing may be given up that cannot be begun again.
+        check_ready(connection, settings, None, besides=("publication", "slot", "free_slots"))
+        state, admin = open_state(settings), TopicAdmin(settings.log)
+        epoch = begin(connection, settings, admin, state, clock)
+        return epoch, prepare(connection, settings, admin, state)
 
 
 def drop_pipeline(settings: Settings, *, topics: bool) -> Iterator[str]:

@@ -106,8 +106,9 @@ class TableEncoder:
         tx_seq: int = 0,
         source_ts_us: int,
         now_ns: int,
+        op: str = "r",
     ) -> SnapshotEnvelope:
-        """The constant part of a chunk's values: prefix + row + suffix is the value of an ``r`` event.
+        """The constant part of a chunk's values: prefix + row + suffix is an event's value.
 
         ``marker``: ``source.snapshot`` ("true", "first", "last", "incremental", ...); ``lsn``: the record LSN
         shown; ``commit_lsn`` and ``tx_seq``: the position; ``source_ts_us``: when the cut was taken.
@@ -120,7 +121,7 @@ class TableEncoder:
             xid=tx_id,
             snapshot=marker.encode(),
         )
-        tail = self.envelope.tail(stamp, b"r", b"%d" % lsn, b"%d" % tx_seq)
+        tail = self.envelope.tail(stamp, op.encode(), b"%d" % lsn, b"%d" % tx_seq)
         # The tail is made for templates, where a percent sign stands doubled.
         return SnapshotEnvelope(prefix=b'{"before":null,"after":', suffix=tail % ())
 

@@ -14,9 +14,9 @@ from cdc.sql import load, quote_literal
 from cdc.state import SlotState
 from connectors.postgres.session import Connection, first_line, writer_lock
 
-RUNBOOK = "see connectors/postgres/README.md, slot lost"
-START_OVER = "cdc drop --topics, empty the stores, then cdc init and cdc snapshot"
-"""What begins a pipeline anew. Without ``--topics`` its state would stay, and ``cdc init`` miss the slot."""
+RUNBOOK = "cdc init --new-epoch, then cdc snapshot; see connectors/postgres/README.md, slot lost"
+START_OVER = "cdc init --new-epoch, then cdc snapshot"
+"""What begins anew where changes are missing; topics and stores stay."""
 _SQL = "slot.sql"
 
 
@@ -40,7 +40,7 @@ def require_same_server(server: ServerFacts, known: SlotState, where: str) -> No
         if now != then:
             raise IdentityError(
                 f"Postgres at {where} has the {what} {now}, the pipeline was made on {then}: LSNs mean nothing here",
-                hint="point [source] dsn at the first server; a restored or promoted one needs a new snapshot",
+                hint=f"point [source] dsn at the first server; if this one took its place: {START_OVER}",
             )
     if server.in_recovery:
         raise IdentityError(

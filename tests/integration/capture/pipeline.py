@@ -25,7 +25,7 @@ from cdc.topic import partition_of, progress_topic
 from cdc.visibility import Gate, Visibility, VisibilityGate
 from cdc.wiring import open_state
 from cdc.wiring.capture import open_capture
-from cdc.wiring.pipeline import prepare_pipeline
+from cdc.wiring.pipeline import begin_epoch, prepare_pipeline
 from cdc.wiring.snapshot import build_snapshot
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import read_range
@@ -161,6 +161,16 @@ class Pipeline:
         self.execute(*tables)
         prepare_pipeline(self.settings)
         build_snapshot(self.settings, Quiet(), workers=1).run(rows=False)
+
+    def prepare_with_rows(self, *statements: str) -> None:
+        """The same with a snapshot of what the statements left."""
+        self.execute(*statements)
+        prepare_pipeline(self.settings)
+        build_snapshot(self.settings, Quiet(), workers=1).run()
+
+    def new_epoch(self) -> int:
+        """What ``cdc init --new-epoch --yes`` does; the epoch's number."""
+        return begin_epoch(self.settings, SYSTEM_CLOCK)[0]
 
     def config(self) -> Path:
         """The settings as a file."""

@@ -17,6 +17,7 @@ from psycopg.conninfo import make_conninfo
 from cdc.errors import ActiveError, CdcError, ConfigError, Exit, PoisonError, SlotError, SourceError, TopicError
 from cdc.wiring import open_state
 from connectors.postgres.session import writer_lock
+from snapshot.export import making
 from tests.conftest import RunCdc, Spawn
 from tests.integration.snapshot.pipeline import Pipeline
 from tests.waiting import wait_until
@@ -178,20 +179,25 @@ def test_h24_a_half_made_slot_of_a_killed_run_is_cleaned_up(pipeline: Pipeline, 
         killed = spawn("cdc", "--config", config, "snapshot")
         wait_until(lambda: "waits for older transactions" in killed.stderr, 30, lambda: killed.stderr)
         killed.kill()
-        orphan = pipeline.one(
-            "select active_pid from pg_replication_slots where slot_name = %s", pipeline.settings.slot
-        )
+        orphan = maker(pipeline)
         assert orphan is not None, "its walsender does not notice: it waits for a lock"
         again = spawn("cdc", "--config", config, "snapshot")
         wait_until(lambda: "waits for older transactions" in again.stderr, 30, lambda: again.stderr)
         assert "half made" in again.stderr
-        assert walsender(pipeline) != orphan
+        assert maker(pipeline) != orphan
     assert again.wait() == 0, again.stderr
     pipeline.assert_equal("public.t")
 
 
 def walsender(pipeline: Pipeline) -> int | None:
     found = pipeline.one("select active_pid from pg_replication_slots where slot_name = %s", pipeline.settings.slot)
+    return int(found) if found is not None else None
+
+
+def maker(pipeline: Pipeline) -> int | None:
+    """The session that makes the slot."""
+    name = making(pipeline.settings.slot)
+    found = pipeline.one("select active_pid from pg_replication_slots where slot_name = %s", name)
     return int(found) if found is not None else None
 
 

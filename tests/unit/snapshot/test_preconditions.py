@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from cdc.checks.facts import PublicationFacts, ServerFacts, SlotFacts
-from cdc.clock import ManualClock
 from cdc.errors import ConfigError, SlotError, UsageError
 from cdc.settings import Settings, parse
 from cdc.state import SlotState, TopicsState
@@ -148,28 +147,32 @@ def test_rows_cannot_be_left_out_once_they_are_being_read() -> None:
 def test_a_slot_is_ours_to_remove_only_with_an_intent_for_it() -> None:
     edges = MemoryEdges(MemorySource(slot=FOUND))
     with pytest.raises(SlotError, match="did not make it"):
-        preconditions.no_slot(edges, NO_SESSION, Manifest(), ManualClock(), Silent())
+        preconditions.no_slot(edges, NO_SESSION, Manifest(), Silent())
     topic = MemoryCompactedTopic()
     topic.write(Manifest().begin(replace(INTENT, slot="another")))
     with pytest.raises(SlotError, match="did not make it"):
-        preconditions.no_slot(edges, NO_SESSION, Manifest(topic.read()), ManualClock(), Silent())
-    preconditions.no_slot(MemoryEdges(), NO_SESSION, Manifest(), ManualClock(), Silent())
+        preconditions.no_slot(edges, NO_SESSION, Manifest(topic.read()), Silent())
+    preconditions.no_slot(MemoryEdges(), NO_SESSION, Manifest(), Silent())
 
 
 @pytest.mark.parametrize(
-    ("found", "server"),
+    ("found", "server", "begins"),
     [
-        (FOUND, replace(SERVER, system_identifier="another")),
-        (replace(FOUND, database="another"), SERVER),
-        (replace(FOUND, plugin="test_decoding"), SERVER),
+        (FOUND, replace(SERVER, system_identifier="another"), 1000),
+        (replace(FOUND, database="another"), SERVER, 1000),
+        (replace(FOUND, plugin="test_decoding"), SERVER, 1000),
+        (replace(FOUND, confirmed_flush_lsn=1008), SERVER, 1000),
+        (FOUND, SERVER, 0),
     ],
 )
-def test_h5_an_intent_is_for_one_server_one_database_and_our_plugin(found: SlotFacts, server: ServerFacts) -> None:
+def test_h5_h24_a_slot_is_ours_only_at_the_place_noted_for_it(
+    found: SlotFacts, server: ServerFacts, begins: int
+) -> None:
     topic = MemoryCompactedTopic()
-    topic.write(Manifest().begin(INTENT))
+    topic.write(Manifest().begin(replace(INTENT, consistent_point=begins)))
     edges = MemoryEdges(MemorySource(slot=found, server=server))
     with pytest.raises(SlotError, match="did not make it") as caught:
-        preconditions.no_slot(edges, NO_SESSION, Manifest(topic.read()), ManualClock(), Silent())
+        preconditions.no_slot(edges, NO_SESSION, Manifest(topic.read()), Silent())
     assert "pg_drop_replication_slot" in caught.value.hint, "cdc drop would take the publication, too"
 
 

@@ -24,6 +24,11 @@ class MemoryRowLog:
     def __init__(self) -> None:
         self.records: list[tuple[str, int, bytes, bytes, dict[str, bytes]]] = []
 
+    def produce(
+        self, topic: str, partition: int, key: bytes, value: bytes | None, headers: Sequence[tuple[str, bytes]]
+    ) -> None:
+        self.records.append((topic, partition, key, value or b"", dict(headers)))
+
     def rows(
         self,
         topic: str,

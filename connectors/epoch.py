@@ -1,0 +1,109 @@
+"""A new epoch: the one way back when changes are missing from the log and cannot be had again.
+
+The slot was lost, or another server took the first one's place. Positions begin anew above every former one, the
+slot is made again, and the snapshot that follows reads every table and ends with a sweep, so that what was deleted
+meanwhile goes too. Topics and stores stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import orjson
+
+from cdc.checks.facts import ServerFacts, SlotFacts
+from cdc.clock import Clock
+from cdc.crash import crash_point, declare
+from cdc.epochs import EpochsState
+from cdc.errors import ActiveError, ConfigError, SlotError
+from cdc.ports import CompactedTopic
+from cdc.settings import Settings
+from cdc.sql import quote_literal
+from cdc.state import ChunkState, SlotIntent, SlotState, SnapshotState, SnapshotTableState, TopicsState
+from connectors.kafka.admin import TopicAdmin
+from connectors.postgres.facts import read_server, read_slot
+from connectors.postgres.session import Connection
+from connectors.postgres.slot import drop_slot, lock_holders, try_lock
+
+declare("epoch_slot_dropped", "epoch_noted")
+
+_PATIENCE_S = 5.0
+_PAUSE_S = 0.1
+_OF_TABLES = (SnapshotTableState.WHAT, ChunkState.WHAT)
+
+
+def begin_epoch(conn: Connection, settings: Settings, admin: TopicAdmin, state: CompactedTopic, clock: Clock) -> int:
+    """End the present epoch: drop the pipeline's slot, forget its snapshot, note the next epoch. Returns its number.
+
+    Killed in between, it is run again. ConfigError when there is nothing to begin anew, ActiveError when a capture
+    or a snapshot runs, SlotError when the slot of that name is not provably the pipeline's own.
+    """
+    held = state.read()
+    topics = TopicsState.find(held)
+    if topics is None:
+        raise ConfigError(
+            f"the pipeline {settings.name} has not begun yet, so there is no epoch to end",
+            hint="cdc init without --new-epoch, then cdc snapshot",
+        )
+    _lock(conn, settings.name, clock)
+    # Again, now that nobody else writes it.
+    held = state.read()
+    slot = SlotState.find(held)
+    _drop_former(conn, settings, slot, SlotIntent.find(held))
+    crash_point("epoch_slot_dropped")
+    epochs = EpochsState.find(held) or EpochsState()
+    if slot is None or slot.epoch == epochs.latest:
+        epochs = epochs.begin(admin.end_offsets({t: topics.topics[t]["partitions"] for t in topics.tables.values()}))
+    state.write([(epochs.key(), epochs.to_json())])
+    crash_point("epoch_noted")
+    state.write(forgotten(held))
+    return epochs.latest
+
+
+def forgotten(held: Mapping[bytes, bytes]) -> list[tuple[bytes, None]]:
+    """Records that remove what was noted of the former slot and its snapshot: the slot last, because as long as it is
+    there, a command that was killed here is known not to have come to its end."""
+    of_tables = sorted(key for key in held if orjson.loads(key).get("what") in _OF_TABLES)
+    heads = (_key(kind) for kind in (SnapshotState.WHAT, SlotIntent.WHAT, SlotState.WHAT))
+    return [(key, None) for key in (*of_tables, *heads)]
+
+
+def _key(what: str) -> bytes:
+    return orjson.dumps({"what": what})
+
+
+def _lock(conn: Connection, name: str, clock: Clock) -> None:
+    patience = clock.monotonic() + _PATIENCE_S
+    while not try_lock(conn, name):
+        holders = lock_holders(conn, name)
+        if holders and clock.monotonic() > patience:
+            who = ", ".join(f"session {holder.pid} ({holder.application})" for holder in holders)
+            raise ActiveError(f"{name} is being written: {who}", hint="stop cdc run and cdc snapshot first")
+        clock.sleep(_PAUSE_S)
+
+
+def _drop_former(conn: Connection, settings: Settings, slot: SlotState | None, intent: SlotIntent | None) -> None:
+    """Drop the slot that the state names, and no other: a slot of the same name on another server is not it."""
+    here = read_server(conn)
+    own = slot.slot if slot is not None and _same_place(slot, here) else None
+    for name in {settings.slot, own or settings.slot}:
+        found = read_slot(conn, name)
+        if found is None:
+            continue
+        if found.plugin != "pgoutput" or found.database != here.database or not (name == own or _left(intent, found)):
+            raise SlotError(
+                f"a slot {name} is there already, and this pipeline did not make it on this server",
+                hint=f"drop it if nobody needs it: select pg_drop_replication_slot({quote_literal(name)});"
+                '   or name another one: [source] slot = "..."',
+            )
+        drop_slot(conn, name)
+
+
+def _same_place(made: SlotState, here: ServerFacts) -> bool:
+    return (made.system_identifier, made.database) == (here.system_identifier, here.database)
+
+
+def _left(intent: SlotIntent | None, found: SlotFacts) -> bool:
+    """Whether a snapshot that was killed before it noted its slot left this one."""
+    made = (intent.slot, intent.consistent_point) if intent is not None else None
+    return made == (found.slot, found.confirmed_flush_lsn)
