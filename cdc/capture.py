@@ -42,8 +42,8 @@ declare(
 _AWAITED_S = 0.005
 """How long a read waits while the broker owes an answer."""
 _IDLE_S = 0.1
-_LOOK_S = 15.0
-"""How often the slot is looked at, and memory tidied."""
+_LOOK_S = 4.0
+"""How often slot, publication and the topics' ends are looked at, and memory tidied: what is wrong is known in 10 s."""
 _BACKOFF_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 _ACTIVE_PATIENCE_S = 120.0
 

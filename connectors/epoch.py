@@ -90,7 +90,11 @@ def _drop_former(conn: Connection, settings: Settings, slot: SlotState | None, i
         found = read_slot(conn, name)
         if found is None:
             continue
-        if found.plugin != "pgoutput" or found.database != here.database or not (name == own or _left(intent, found)):
+        if (
+            found.plugin != "pgoutput"
+            or found.database != here.database
+            or not (name == own or _left(intent, found, here))
+        ):
             raise SlotError(
                 f"a slot {name} is there already, and this pipeline did not make it on this server",
                 hint=f"drop it if nobody needs it: select pg_drop_replication_slot({quote_literal(name)});"
@@ -99,11 +103,12 @@ def _drop_former(conn: Connection, settings: Settings, slot: SlotState | None, i
         drop_slot(conn, name)
 
 
-def _same_place(made: SlotState, here: ServerFacts) -> bool:
+def _same_place(made: SlotState | SlotIntent, here: ServerFacts) -> bool:
     return (made.system_identifier, made.database) == (here.system_identifier, here.database)
 
 
-def _left(intent: SlotIntent | None, found: SlotFacts) -> bool:
+def _left(intent: SlotIntent | None, found: SlotFacts, here: ServerFacts) -> bool:
     """Whether a snapshot that was killed before it noted its slot left this one."""
-    made = (intent.slot, intent.consistent_point) if intent is not None else None
-    return made == (found.slot, found.confirmed_flush_lsn)
+    if intent is None or not _same_place(intent, here):
+        return False
+    return (intent.slot, intent.consistent_point) == (found.slot, found.confirmed_flush_lsn)

@@ -7,7 +7,7 @@ held, and nothing read from the topics before it either: another capture could s
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -18,11 +18,11 @@ from cdc.capture import Session, Stop, Stopped
 from cdc.checks.facts import SlotFacts
 from cdc.clock import Clock
 from cdc.crash import crash_point, declare
-from cdc.errors import ActiveError, ConfigError, IdentityError, LogError, SlotError, SourceError, TopicError
+from cdc.epochs import EpochsState, require_begun
+from cdc.errors import ActiveError, ConfigError, IdentityError, LogError, SlotError, SourceError
 from cdc.handover import require_turn
 from cdc.metrics import CaptureFigures, Flow
 from cdc.ports import Record
-from cdc.position import Position
 from cdc.progress import PROGRESS_KEY, Offsets, Progress
 from cdc.settings import Settings
 from cdc.state import SlotState, SnapshotState, TopicsState
@@ -30,19 +30,27 @@ from cdc.topic import progress_topic, schema_topic, state_topic
 from cdc.visibility import Gate, Visibility, VisibilityGate
 from cdc.windows import Windows
 from connectors.captured import CapturedTopics, Lanes, Later
-from connectors.kafka.admin import TopicAdmin, made_specs, policy_problems, raise_first, state_problems
+from connectors.kafka.admin import EndsWatch, TopicAdmin, made_specs, policy_problems, raise_first, state_problems
 from connectors.kafka.compacted import CompactedTopic
 from connectors.kafka.log import KafkaStreamLog
 from connectors.kafka.oversized import Oversized
 from connectors.kafka.reach import require_broker
 from connectors.kafka.schemas import SchemaRegistry
-from connectors.kafka.tail import held_positions, last_progress, newest_positions
+from connectors.kafka.tail import last_progress
+from connectors.mending import Ends, beginning, require_nothing_lost, require_still
 from connectors.postgres.assemble import Assembler, Limits, Pipeline
 from connectors.postgres.barrier import barrier
 from connectors.postgres.facts import read_publication, read_server, read_slot
 from connectors.postgres.reselect import Reselect, newest_xid
 from connectors.postgres.session import Connection, connect, describe, first_line
-from connectors.postgres.slot import lock_holders, require_not_ahead, require_same_server, require_usable, try_lock
+from connectors.postgres.slot import (
+    START_OVER,
+    lock_holders,
+    require_not_ahead,
+    require_same_server,
+    require_usable,
+    try_lock,
+)
 from connectors.postgres.stream import ReplicationStream
 from connectors.relations import Relations
 
@@ -62,6 +70,7 @@ class Known:
 
     topics: TopicsState
     slot: SlotState
+    epochs: EpochsState
 
 
 class Opening:
@@ -89,6 +98,7 @@ class Opening:
         self._figures = figures
         self._stop = stop
         self._clock = clock
+        self._disturbed = False
 
     def open(self) -> Session:
         """A session, streaming from the position that the log says. Waits for a snapshot that runs.
@@ -136,10 +146,12 @@ class Opening:
             if not self._handing_over:
                 require_turn(held, "native")
             topics, slot, snapshot = TopicsState.find(held), SlotState.find(held), SnapshotState.find(held)
+            epochs = EpochsState.find(held) or EpochsState()
+            require_begun(epochs, slot)
             if topics is None:
                 raise ConfigError("the pipeline has no topics yet", hint="cdc init makes them")
             if slot is not None and snapshot is not None and snapshot.state == "complete":
-                return Known(topics=topics, slot=slot)
+                return Known(topics=topics, slot=slot, epochs=epochs)
             reason = "cdc snapshot has not been run" if snapshot is None else "the snapshot is not complete"
             told = self._wait("waiting_for_snapshot", reason, told)
 
@@ -190,11 +202,7 @@ class Opening:
         return found if found is not None and found.epoch == slot.epoch else None
 
     def _check_slot(self, side: Connection, known: SlotState, position: int) -> None:
-        if read_publication(side, known.publication) is None:
-            raise SlotError(
-                f"the publication {known.publication} is gone, and the slot {known.slot} cannot go on without it",
-                hint="one made anew does not serve older changes: see connectors/postgres/README.md",
-            )
+        require_published(side, known)
         require_usable(read_slot(side, known.slot), known, position)
 
     def _start(
@@ -211,14 +219,16 @@ class Opening:
         try:
             bases = {topic: records.open(topic, [parts[p] for p in sorted(parts)]) for topic, parts in ends.items()}
             progress_lane = bases[progress_topic(settings.name)]
+            if progress is not None:
+                require_nothing_lost(ends, progress)
+            behind = progress or beginning(known.epochs, known.slot, ends, position)
+            found = Ends(settings, known.topics, ends, behind, suspect_chunks=self._disturbed)
+            state = CompactedTopic(settings.log, state_topic(settings.name))
+            seen = found.take_up(records, bases, state, self._clock)
+            self._disturbed = False
             if progress is None:
                 # The first of all: from here on the topics' tails tell what a killed capture had written.
-                self._first_progress(records, progress_lane, known.slot, ends, position)
-                seen: Mapping[int, Position] = {}
-            else:
-                seen = self._seen(bases, ends, progress, known.topics)
-                for lane, newest in seen.items():
-                    records.hold(lane, newest)
+                self._first_progress(records, progress_lane, behind)
             crash_point("tails_read")
             registry = self._registry()
             # Before the stream starts: what it brings from then on is told by name.
@@ -229,7 +239,8 @@ class Opening:
             records.close()
             raise
         try:
-            require_still(ends, TopicAdmin(settings.log).end_offsets(_counts(ends)), progress_topic(settings.name))
+            admin = TopicAdmin(settings.log)
+            require_still(records.offsets(), admin.end_offsets(_counts(ends)), progress_topic(settings.name))
             near_xid = newest_xid(side)
         except BaseException:
             # The stream's own thread would go on feeding the slot, and nobody else could have it.
@@ -270,6 +281,7 @@ class Opening:
             later.start()
 
         def close(log_works: bool) -> None:
+            self._disturbed = self._disturbed or records.disturbed
             if later is not None:
                 later.close()
             records.close(_SETTLE_S if log_works else 0)
@@ -287,7 +299,7 @@ class Opening:
             progress_lane=progress_lane,
             epoch=known.slot.epoch,
             position=position,
-            look=lambda: self._look(side, known.slot),
+            look=partial(self._look, side, known.slot, records, EndsWatch(admin, _counts(ends))),
             close=close,
             windows=windows,
         )
@@ -295,27 +307,13 @@ class Opening:
     def _registry(self) -> SchemaRegistry:
         return SchemaRegistry(CompactedTopic(self._settings.log, schema_topic(self._settings.name)))
 
-    def _first_progress(
-        self, records: KafkaStreamLog, lane: int, slot: SlotState, ends: Offsets, position: int
-    ) -> None:
+    def _first_progress(self, records: KafkaStreamLog, lane: int, beginning: Progress) -> None:
         own = progress_topic(self._settings.name)
-        offsets = {topic: parts for topic, parts in ends.items() if topic != own}
-        first = Progress(epoch=slot.epoch, lsn=position, offsets=offsets)
+        offsets = {topic: parts for topic, parts in records.offsets().items() if topic != own}
+        first = Progress(epoch=beginning.epoch, lsn=beginning.lsn, offsets=offsets)
         records.produce([(lane, PROGRESS_KEY, first.to_json(), [])])
         records.settle()
         crash_point("first_progress_written")
-
-    def _seen(
-        self, bases: Mapping[str, int], ends: Offsets, progress: Progress, topics: TopicsState
-    ) -> dict[int, Position]:
-        """lane -> the newest streamed position that the log holds at or beyond the progress record's lsn (H75)."""
-        require_nothing_lost(ends, progress)
-        found = held_positions(
-            progress, set(topics.tables.values()), ends, partial(newest_positions, self._settings.log)
-        )
-        if found:
-            log.info("tails_read", extra={"partitions": len(found)})
-        return {bases[topic] + partition: position for (topic, partition), position in found.items()}
 
     def _stream(self, side: Connection, slot: SlotState, position: int) -> ReplicationStream:
         settings = self._settings
@@ -348,37 +346,33 @@ class Opening:
             raise
         return stream
 
-    @staticmethod
-    def _look(side: Connection, slot: SlotState) -> tuple[SlotFacts | None, int | None]:
+    def _look(
+        self, side: Connection, slot: SlotState, records: KafkaStreamLog, watch: EndsWatch
+    ) -> tuple[SlotFacts | None, int | None]:
+        """The slot and the server's position. SlotError when the publication is gone, LogError when somebody else
+        writes to the topics: the next session mends what he wrote."""
+        ends = watch.look()
+        intruded = records.intruded(ends) if ends is not None else None
+        if intruded is not None:
+            self._disturbed = True
+            raise LogError(
+                f"{intruded} holds records that this capture did not write",
+                hint="a capture taken for dead still wrote, or somebody else does; capture starts again and mends it",
+            )
         try:
+            require_published(side, slot)
             return read_slot(side, slot.slot), read_server(side).wal_lsn
         except psycopg.Error as error:
             raise SourceError(f"Postgres broke off: {first_line(error)}") from None
 
 
-def require_nothing_lost(ends: Offsets, progress: Progress) -> None:
-    """TopicError when a partition ends below what a progress record says it holds: the broker lost acked records."""
-    for topic, parts in progress.offsets.items():
-        for partition, held in parts.items():
-            end = ends.get(topic, {}).get(partition, held)
-            if end < held:
-                raise TopicError(
-                    f"{topic} partition {partition} ends at offset {end}, and {held} were acknowledged: "
-                    "the broker lost records that it had taken",
-                    hint="the topics no longer hold every change: cdc drop --topics, empty the stores, then cdc init "
-                    "and cdc snapshot; "
-                    "a replication factor of 3 with min.insync.replicas 2 prevents it",
-                )
-
-
-def require_still(ends: Offsets, now: Offsets, own_topic: str) -> None:
-    """LogError when a topic grew while this session was opened: what a dead capture, or its broker, still had."""
-    for topic, parts in ends.items():
-        if topic != own_topic and now[topic] != parts:
-            raise LogError(
-                f"{topic} grew while capture was starting: records of an earlier capture were still on their way",
-                hint="start again: the next start sees where the topic ends; make sure that no other capture runs",
-            )
+def require_published(side: Connection, known: SlotState) -> None:
+    """SlotError when the publication is gone: changes that are written now will never be sent (H52)."""
+    if read_publication(side, known.publication) is None:
+        raise SlotError(
+            f"the publication {known.publication} is gone, and the slot {known.slot} cannot go on without it",
+            hint=f"one made anew does not serve older changes: {START_OVER}",
+        )
 
 
 def _counts(ends: Offsets) -> dict[str, int]:

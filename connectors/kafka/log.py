@@ -16,6 +16,7 @@ from cdc.crash import crash_point, declare
 from cdc.errors import CdcError, LogError, PoisonError
 from cdc.ports import Record
 from cdc.position import CHUNK_SEQ, SNAPSHOT_SEQ, Position
+from cdc.progress import Offsets
 from cdc.settings import LogSettings
 from connectors.kafka.clients import producer_config
 from connectors.kafka.oversized import Oversized
@@ -94,6 +95,8 @@ class KafkaStreamLog:
         self._number = 0
         self._acked = 0
         self._failure: CdcError | None = None
+        self.disturbed = False
+        """Whether an offset told that somebody else writes, too."""
         self.record_count = 0
         """Records handed over so far."""
         self.byte_count = 0
@@ -164,6 +167,14 @@ class KafkaStreamLog:
         for lane, pos in self._newest.items():
             found.setdefault(self._topics[lane], {})[self._partitions[lane]] = pos.decode()
         return found
+
+    def intruded(self, ends: Offsets) -> str | None:
+        """The first partition that holds more than was ever handed over here: somebody else wrote to it (H76)."""
+        for lane, topic in enumerate(self._topics):
+            partition = self._partitions[lane]
+            if ends.get(topic, {}).get(partition, 0) > self._expected[lane]:
+                return f"{topic} partition {partition}"
+        return None
 
     def hold(self, lane: int, position: Position) -> None:
         """The lane holds streamed records up to this position from before."""
@@ -306,6 +317,7 @@ class KafkaStreamLog:
             return
         offset = message.offset()
         if offset != expected - 1:
+            self.disturbed = True
             self._fail(
                 LogError(
                     f"{topic} partition {self._partitions[lane]} has offset {offset} where {expected - 1} was due: "
@@ -315,7 +327,8 @@ class KafkaStreamLog:
             )
             return
         self._offsets[topic][self._partitions[lane]] = expected
-        if pos:
+        if pos > self._newest.get(lane, b""):
+            # One that is written again has its old position.
             self._newest[lane] = pos
         group.left -= 1
 

@@ -27,7 +27,7 @@ from cdc.schema import TableSchema
 from cdc.settings import LogSettings
 from connectors.kafka.log import KafkaStreamLog
 from connectors.kafka.tail import Tail, held_positions
-from connectors.opening import require_nothing_lost
+from connectors.mending import require_nothing_lost
 from connectors.postgres.assemble import Assembler, Limits, Pipeline
 from connectors.postgres.encoder import TableEncoder, compile_table
 from connectors.postgres.held import GONE, Selected, Wanted

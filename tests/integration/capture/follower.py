@@ -7,8 +7,11 @@ from typing import cast
 
 import orjson
 
+from cdc.schema import TableSchema
+from cdc.topic import TableName
 from cdc.wiring import open_schemas
 from connectors.kafka.compacted import read_range
+from connectors.kafka.schemas import SchemaRegistry
 from sinks.batch import Event, events_of
 from sinks.memory import MemoryStore
 from sinks.port import OpenSink
@@ -36,7 +39,7 @@ class Follower:
             for partition in range(topics.topics[topic]["partitions"]):
                 events = self._events(topic, partition)
                 if events:
-                    self._sink.sink.apply(events_of(events), lambda name, ver: schemas.get(by_topic[name], ver))
+                    self._sink.sink.apply(events_of(events), _Shapes(schemas, by_topic))
 
     def rows(self, table: str) -> list[bytes]:
         """What shows of a table, sorted, as JSON."""
@@ -54,6 +57,22 @@ class Follower:
             pos, op = headers["pos"].decode(), headers["op"].decode()
             found.append(Event(topic, partition, offset, key, value, pos, op, int(headers["ver"])))
             self.at[topic, partition] = offset + 1
+        return found
+
+
+@dataclass(frozen=True)
+class _Shapes:
+    """:class:`sinks.port.Schemas` over the registry."""
+
+    registry: SchemaRegistry
+    tables: dict[str, TableName]
+
+    def __call__(self, topic: str, version: int) -> TableSchema:
+        return self.registry.get(self.tables[topic], version)
+
+    def newest(self, topic: str) -> TableSchema:
+        found = self.registry.latest(self.tables[topic])
+        assert found is not None
         return found
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from cdc.crash import CRASH_EXIT
 from cdc.errors import ConfigError, Exit, UsageError
+from cdc.state import SlotIntent
 from cdc.wiring import open_state
 from cdc.wiring.snapshot import build_snapshot
 from tests.integration.capture.follower import Follower, assert_stores_equal
@@ -160,7 +161,10 @@ def test_a_new_epoch_leaves_the_slot_of_another_pipeline_alone(pipeline: Pipelin
     """Of the same name, on a server that this pipeline was not made on."""
     pipeline.prepare("create table t (id int primary key, v text)")
     known = replace(pipeline.slot_state(), system_identifier="7")
-    open_state(pipeline.settings).write([(known.key(), known.to_json())])
+    intent = SlotIntent.find(pipeline.state())
+    assert intent is not None
+    elsewhere = replace(intent, system_identifier="7")
+    open_state(pipeline.settings).write([(known.key(), known.to_json()), (elsewhere.key(), elsewhere.to_json())])
     run = pipeline.spawn("cdc", "--config", pipeline.config(), "init", "--new-epoch", "--yes")
     refused(run, Exit.SLOT, "did not make it on this server", "pg_drop_replication_slot", timeout_s=20)
     wait_until(lambda: pipeline.one("select count(*) from pg_replication_slots where slot_name = %s", pipeline.slot), 5)

@@ -1,0 +1,77 @@
+"""Records that came too late: what a capture that was taken for dead still had on its way (H15, H75, H76).
+
+A process that was stopped and goes on, or a request that stood in a stalled broker, writes old records behind newer
+ones. Stores are not misled, because they compare positions; but compaction keeps what stands last of each key, and a
+store built from the log later would be wrong for ever. So the end of each partition is looked through at every start,
+and what stands last of such a key is made right again. Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cdc.position import CHUNK_SEQ, SNAPSHOT_SEQ, Position
+
+_TEXT_CHARS = 32
+_NOT_STREAMED = (b"%08x" % SNAPSHOT_SEQ, b"%08x" % CHUNK_SEQ)
+
+
+class PartitionTail:
+    """A partition from a progress record's offset on, taken record by record; there may be millions.
+
+    ``floor``: streamed records from there on lie below the offset already. ``newest``: the highest streamed position
+    known to lie there. ``suspect_chunks``: rows of later snapshots are doubted too; their order tells nothing.
+    """
+
+    def __init__(self, floor: Position, newest: Position | None = None, suspect_chunks: bool = False) -> None:
+        self._epoch = floor.epoch
+        # No streamed change stands at the floor itself: its tx_seq is that of a snapshot's row.
+        self._floor = floor.text().encode()
+        self._top = max(self._floor, newest.text().encode() if newest is not None else b"")
+        self._suspect_chunks = suspect_chunks
+        self.stale: dict[bytes, Position] = {}
+        """Key -> the highest position that stands where it must not."""
+        self.offsets: set[int] = set()
+        """Of these records."""
+
+    @property
+    def newest(self) -> Position | None:
+        """The highest streamed position so far; None while there is none beyond the floor."""
+        return Position.parse(self._top.decode()) if self._top > self._floor else None
+
+    def take(self, offset: int, key: bytes, pos: bytes) -> None:
+        """The next record; ``pos`` as its header has it. ValueError when that is no position."""
+        if pos > self._top and len(pos) == _TEXT_CHARS and pos[24:] not in _NOT_STREAMED:
+            self._top = pos
+            return
+        position = Position.parse(pos.decode("ascii"))
+        doubted = position.streamed or (self._suspect_chunks and position.tx_seq == CHUNK_SEQ)
+        if doubted or position.epoch < self._epoch:
+            self.stale[key] = max(position, self.stale.get(key, position))
+            self.offsets.add(offset)
+
+
+@dataclass(slots=True)
+class KeyHistory:
+    """Every record that a partition holds of one key, taken in order. ``stale``: the highest that came too late."""
+
+    stale: Position
+    best: Position | None = None
+    best_offset: int = -1
+    last: Position | None = None
+    proven: bool = False
+    """Whether a record in its right place is as new: else one may have been there, and compaction removed it."""
+
+    def take(self, offset: int, position: Position, *, late: bool) -> bool:
+        """The next record; whether it is the best so far: the newest, and of equals the later one."""
+        self.last = position
+        self.proven = self.proven or (not late and position >= self.stale)
+        if self.best is not None and position < self.best:
+            return False
+        self.best, self.best_offset = position, offset
+        return True
+
+    @property
+    def wrong(self) -> bool:
+        """Whether what stands last is older than what stood before it."""
+        return self.best is not None and self.last is not None and self.last < self.best

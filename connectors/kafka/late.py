@@ -1,0 +1,156 @@
+"""Records that came too late, found at the ends of the topics, and what has to stand last instead: see cdc.stale."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from cdc.errors import LogError, TopicError
+from cdc.ports import Headers
+from cdc.position import Position
+from cdc.progress import Progress
+from cdc.settings import LogSettings
+from cdc.stale import KeyHistory, PartitionTail
+from connectors.kafka.clients import reader_config
+from connectors.kafka.compacted import log_error
+from connectors.kafka.tail import Tail
+
+_TIMEOUT_S = 30.0
+
+Place = tuple[str, int]
+"""Topic and partition."""
+
+
+class Mend(NamedTuple):
+    """What has to stand last of a key, as it stands further up."""
+
+    place: Place
+    key: bytes
+    value: bytes | None
+    headers: Headers
+
+
+class Mending(NamedTuple):
+    """``records`` make the keys right again; of ``unproven`` topics a newer record may have been compacted away."""
+
+    records: list[Mend]
+    unproven: list[str]
+
+
+def read_tails(
+    settings: LogSettings, tails: Iterable[Tail], progress: Progress, *, suspect_chunks: bool
+) -> dict[Place, PartitionTail]:
+    """Each tail, read whole. Raises LogError when the broker falls silent, TopicError at a record that is not ours."""
+    floor = Position(progress.epoch, progress.lsn, 0)
+    found: dict[Place, PartitionTail] = {}
+    wanted = []
+    for tail in tails:
+        ahead = progress.ahead.get(tail.topic, {}).get(tail.partition)
+        newest = Position.parse(ahead) if ahead is not None else None
+        found[tail.topic, tail.partition] = PartitionTail(floor, newest, suspect_chunks)
+        if tail.end > tail.low:
+            wanted.append(tail)
+
+    def take(place: Place, message: Message) -> None:
+        try:
+            found[place].take(message.offset() or 0, _key(message), _pos(message))
+        except ValueError:
+            raise _foreign(message) from None
+
+    _scan(settings, wanted, take)
+    return found
+
+
+def mending(settings: LogSettings, tails: Mapping[Place, PartitionTail], ends: Mapping[Place, int]) -> Mending:
+    """What makes the keys of late records right again. Reads the partitions that have some from their beginning."""
+    late = {place: tail for place, tail in tails.items() if tail.stale}
+    histories = {place: {key: KeyHistory(at) for key, at in tail.stale.items()} for place, tail in late.items()}
+    best: dict[tuple[Place, bytes], Mend] = {}
+
+    def take(place: Place, message: Message) -> None:
+        key, offset = _key(message), message.offset() or 0
+        history = histories[place].get(key)
+        if history is not None and history.take(offset, position_of(message), late=offset in late[place].offsets):
+            value = message.value()
+            best[place, key] = Mend(place, key, value if isinstance(value, bytes) else None, _headers(message))
+
+    _scan(settings, [Tail(*place, 0, ends[place]) for place in late], take)
+    known = [(place, key, history) for place, keys in histories.items() for key, history in keys.items()]
+    return Mending(
+        records=[best[place, key] for place, key, history in known if history.wrong],
+        unproven=sorted({place[0] for place, _, history in known if not history.proven}),
+    )
+
+
+def position_of(message: Message) -> Position:
+    """A record's position. TopicError when it has none."""
+    try:
+        return Position.parse(_pos(message).decode("ascii"))
+    except ValueError:
+        raise _foreign(message) from None
+
+
+def _pos(message: Message) -> bytes:
+    """The header; empty without one."""
+    return next((value for name, value in _headers(message) if name == "pos"), b"")
+
+
+def _foreign(message: Message) -> TopicError:
+    return TopicError(
+        f"the record at {message.topic()} partition {message.partition()} offset {message.offset()} has no position",
+        hint="somebody else writes to the topic; capture cannot tell what it holds",
+    )
+
+
+def _headers(message: Message) -> list[tuple[str, bytes]]:
+    headers = message.headers() or ()
+    pairs = headers.items() if isinstance(headers, dict) else headers
+    return [(name, value) for name, value in pairs if isinstance(value, bytes)]
+
+
+def _key(message: Message) -> bytes:
+    key = message.key()
+    return key if isinstance(key, bytes) else b""
+
+
+def _scan(settings: LogSettings, tails: list[Tail], take: Callable[[Place, Message], None]) -> None:
+    """Every record of these ranges, each partition in its order."""
+    left = {(tail.topic, tail.partition): tail.end for tail in tails if tail.end > tail.low}
+    if not left:
+        return
+    consumer = Consumer(reader_config(settings) | {"auto.offset.reset": "earliest"})
+    try:
+        consumer.assign([TopicPartition(tail.topic, tail.partition, tail.low) for tail in tails])
+        while left:
+            first = consumer.poll(_TIMEOUT_S)
+            if first is None:
+                raise LogError(
+                    f"reading the topics' ends: Kafka sent nothing for {_TIMEOUT_S:g} s", hint="check the brokers"
+                )
+            for message in (first, *consumer.consume(10_000, timeout=0)):
+                _one(message, left, take, settings)
+    except KafkaException as error:
+        raise log_error(error.args[0], "reading the topics' ends", settings) from None
+    finally:
+        consumer.close()
+
+
+def _one(
+    message: Message, left: dict[Place, int], take: Callable[[Place, Message], None], settings: LogSettings
+) -> None:
+    place, error = (message.topic() or "", message.partition() or 0), message.error()
+    if error is not None:
+        if error.code() != KafkaError._PARTITION_EOF:
+            raise log_error(error, f"reading the end of {place[0]}", settings)
+        left.pop(place, None)
+        return
+    offset = message.offset() or 0
+    end = left.get(place)
+    if end is None or offset >= end:
+        left.pop(place, None)
+        return
+    take(place, message)
+    if offset + 1 >= end:
+        left.pop(place)

@@ -1,0 +1,129 @@
+"""Late records at a session's start: found in the topics' ends, and made harmless before the stream goes on.
+
+What is written again has its old position, so stores take it for what they have already; in the log it is the last of
+its key once more, which is what compaction keeps (H75, H76). See :mod:`cdc.stale`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+
+from cdc.clock import Clock
+from cdc.epochs import FIRST_EPOCH, EpochsState
+from cdc.errors import LogError, TopicError
+from cdc.ports import CompactedTopic, Record
+from cdc.position import Position
+from cdc.progress import PROGRESS_KEY, Offsets, Progress
+from cdc.settings import Settings
+from cdc.stale import PartitionTail
+from cdc.state import RequestState, SlotState, TopicsState
+from cdc.topic import progress_topic
+from connectors.kafka.late import Place, mending, read_tails
+from connectors.kafka.log import KafkaStreamLog
+from connectors.kafka.tail import Found, Tail, held_positions
+
+log = logging.getLogger(__name__)
+
+_REASON = "has records that came too late, and newer ones may have been compacted away behind them"
+
+
+class Ends:
+    """The ends of the table topics behind a progress record: how far they reach, and what must not stand there.
+
+    ``suspect_chunks``: somebody else is known to have written. Raises LogError or TopicError when they cannot be read.
+    """
+
+    def __init__(
+        self, settings: Settings, topics: TopicsState, ends: Offsets, progress: Progress, *, suspect_chunks: bool
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._progress = progress
+        self._ends = {(t, p): end for t in set(topics.tables.values()) for p, end in ends[t].items()}
+        self._suspect_chunks = suspect_chunks
+        self._tails: dict[Place, PartitionTail] = {}
+        self.newest = held_positions(progress, set(topics.tables.values()), ends, self._look)
+        """The highest streamed position of each partition that has one there."""
+        if self.newest:
+            log.info("tails_read", extra={"partitions": len(self.newest)})
+
+    def _look(self, tails: list[Tail]) -> Found:
+        self._tails = read_tails(self._settings.log, tails, self._progress, suspect_chunks=self._suspect_chunks)
+        return {place: tail.newest for place, tail in self._tails.items() if tail.newest is not None}
+
+    def take_up(
+        self, records: KafkaStreamLog, bases: Mapping[str, int], state: CompactedTopic, clock: Clock
+    ) -> dict[int, Position]:
+        """Lane -> the highest position it holds, which the log knows from here on; what came too late is mended."""
+        seen = {bases[topic] + partition: newest for (topic, partition), newest in self.newest.items()}
+        for lane, newest in seen.items():
+            records.hold(lane, newest)
+        self.mend(records, bases, state, clock)
+        return seen
+
+    def mend(self, records: KafkaStreamLog, bases: Mapping[str, int], state: CompactedTopic, clock: Clock) -> None:
+        """Write again what has to stand last; ask for tables to be read again where the log cannot tell what that is.
+
+        Held by the brokers when this returns, with a progress record that leaves it behind. Safe to repeat.
+        """
+        late = sum(len(tail.offsets) for tail in self._tails.values())
+        if not late:
+            return
+        found = mending(self._settings.log, self._tails, self._ends)
+        state.write([(asked.key(), asked.to_json()) for asked in self._requests(found.unproven, clock.now_ns())])
+        again: list[Record] = [(bases[m.place[0]] + m.place[1], m.key, m.value, m.headers) for m in found.records]
+        records.produce(again)
+        records.settle()
+        own = progress_topic(self._settings.name)
+        held = Progress(
+            epoch=self._progress.epoch,
+            lsn=self._progress.lsn,
+            offsets={topic: parts for topic, parts in records.offsets().items() if topic != own},
+            ahead=records.ahead(self._progress.lsn),
+        )
+        records.produce([(bases[own], PROGRESS_KEY, held.to_json(), [])])
+        records.settle()
+        extra = {"records": late, "written_again": len(again), "tables_to_read": len(found.unproven)}
+        log.warning("late_records_mended", extra=extra)
+
+    def _requests(self, topics: list[str], serial: int) -> Iterable[RequestState]:
+        for table, topic in self._topics.tables.items():
+            if topic in topics:
+                reason = f"{table} {_REASON}"
+                yield RequestState(
+                    id=f"snapshot:{table}", table=table, after_lsn=self._progress.lsn, reason=reason, serial=serial
+                )
+
+
+def beginning(epochs: EpochsState, slot: SlotState, ends: Offsets, position: int) -> Progress:
+    """As a progress record at the epoch's beginning would have it. In the first epoch nothing can have come too late
+    yet, so there is nothing to look through."""
+    began = {topic: {p: epochs.began(topic, p) for p in parts} for topic, parts in ends.items()}
+    offsets = began if epochs.latest > FIRST_EPOCH else ends
+    return Progress(epoch=slot.epoch, lsn=position, offsets=offsets)
+
+
+def require_nothing_lost(ends: Offsets, progress: Progress) -> None:
+    """TopicError when a partition ends below what a progress record says it holds: the broker lost acked records."""
+    for topic, parts in progress.offsets.items():
+        for partition, held in parts.items():
+            end = ends.get(topic, {}).get(partition, held)
+            if end < held:
+                raise TopicError(
+                    f"{topic} partition {partition} ends at offset {end}, and {held} were acknowledged: "
+                    "the broker lost records that it had taken",
+                    hint="the topics no longer hold every change: cdc drop --topics, empty the stores, then cdc init "
+                    "and cdc snapshot; "
+                    "a replication factor of 3 with min.insync.replicas 2 prevents it",
+                )
+
+
+def require_still(ends: Offsets, now: Offsets, own_topic: str) -> None:
+    """LogError when a topic grew while this session was opened: what a dead capture, or its broker, still had."""
+    for topic, parts in ends.items():
+        if topic != own_topic and now[topic] != parts:
+            raise LogError(
+                f"{topic} grew while capture was starting: records of an earlier capture were still on their way",
+                hint="start again: the next start sees where the topic ends; make sure that no other capture runs",
+            )

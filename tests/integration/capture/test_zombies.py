@@ -1,0 +1,216 @@
+"""A capture taken for dead still writes: what it leaves behind is made right within seconds (H15, H75, H76)."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterable
+from typing import Any
+
+import orjson
+import pytest
+from confluent_kafka import Producer
+
+from cdc.progress import PROGRESS_KEY
+from cdc.stack.local import LocalStack
+from cdc.state import RequestState
+from cdc.topic import progress_topic
+from cdc.wiring.snapshot import build_snapshot
+from connectors.kafka.compacted import read_range
+from tests.conftest import Spawned, Stack
+from tests.integration.capture.follower import Follower, source_rows
+from tests.integration.capture.pipeline import Pipeline, Quiet
+from tests.waiting import wait_until
+
+TABLE = "create table t (id int primary key, v text)"
+Raw = tuple[str, int, bytes, bytes | None, Any]
+"""Topic, partition, key, value, headers."""
+
+
+def raw_records(pipeline: Pipeline, topic: str, partitions: int = 3) -> list[Raw]:
+    """Every record as it is, partition by partition."""
+    found: list[Raw] = []
+    for partition in range(partitions):
+        for message in read_range(pipeline.settings.log, topic, partition):
+            key, value = message.key(), message.value()
+            assert isinstance(key, bytes)
+            found.append((topic, partition, key, value if isinstance(value, bytes) else None, message.headers()))
+    return found
+
+
+def write_late(kafka: str, records: Iterable[Raw]) -> None:
+    """As the queue of a process that wakes: its records as they were, at their old positions."""
+    producer = Producer({"bootstrap.servers": kafka, "enable.idempotence": True})
+    for topic, partition, key, value, headers in records:
+        producer.produce(topic, key=key, value=value, partition=partition, headers=headers)
+    assert producer.flush(20) == 0
+
+
+def after_compaction(pipeline: Pipeline, table: str) -> list[bytes]:
+    """The rows a store gets that is built from the last record of each key, which is what compaction keeps."""
+    last = {(partition, key): value for _, partition, key, value, _ in raw_records(pipeline, pipeline.topic(table))}
+    rows = (orjson.loads(value)["after"] for (_, key), value in last.items() if value is not None and b"__" not in key)
+    return sorted(orjson.dumps(row, option=orjson.OPT_SORT_KEYS) for row in rows if row is not None)
+
+
+def mended(pipeline: Pipeline, run: Spawned, deadline_s: float = 12) -> dict[str, Any]:
+    wait_until(lambda: pipeline.said(run, "late_records_mended"), deadline_s, lambda: run.stderr)
+    said = pipeline.said(run, "late_records_mended")
+    assert said is not None
+    return said
+
+
+def with_history(pipeline: Pipeline) -> list[Raw]:
+    """A table whose rows moved on; the records of before."""
+    pipeline.execute(
+        "insert into t select g, 'old' from generate_series(1, 30) g", "delete from t where id in (3, 4)", "truncate t"
+    )
+    pipeline.execute("insert into t select g, 'older' from generate_series(1, 30) g", "delete from t where id > 25")
+    pipeline.settle()
+    before = raw_records(pipeline, pipeline.topic("t"))
+    pipeline.execute("update t set v = 'new' where id <= 10", "delete from t where id between 11 and 15")
+    pipeline.execute("insert into t values (26, 'again'), (3000, 'other')")
+    pipeline.settle()
+    return before
+
+
+@pytest.mark.parametrize("also", ["nothing", "a change at the same time"])
+def test_h76_late_records_behind_newer_ones_are_mended_while_capture_runs(
+    pipeline: Pipeline, kafka: str, also: str
+) -> None:
+    pipeline.prepare(TABLE)
+    run = pipeline.stream()
+    before = with_history(pipeline)
+    assert after_compaction(pipeline, "t") == source_rows(pipeline, "t")
+    write_late(kafka, before)
+    if also != "nothing":
+        pipeline.execute("update t set v = 'newest' where id = 1")
+    else:
+        assert after_compaction(pipeline, "t") != source_rows(pipeline, "t"), "compaction would keep the wrong ones"
+    said = mended(pipeline, run)
+    assert said["tables_to_read"] == 0
+    assert said["written_again"] <= said["records"]
+    pipeline.execute("update t set v = 'next' where id = 2")
+    pipeline.settle()
+    assert after_compaction(pipeline, "t") == source_rows(pipeline, "t")
+    assert pipeline.compacted("t") == {
+        f'{{"id":{row["id"]}}}': row for row in map(orjson.loads, source_rows(pipeline, "t"))
+    }
+    assert run.terminate() == 0
+
+
+def test_h76_late_records_that_came_while_no_capture_ran(pipeline: Pipeline, kafka: str) -> None:
+    pipeline.prepare(TABLE)
+    with pipeline.capturing():
+        before = with_history(pipeline)
+    write_late(kafka, before)
+    run = pipeline.stream()
+    assert mended(pipeline, run)["tables_to_read"] == 0
+    pipeline.settle()
+    assert after_compaction(pipeline, "t") == source_rows(pipeline, "t")
+    assert run.terminate() == 0
+    count = pipeline.count("t")
+    again = pipeline.stream()
+    pipeline.settle()
+    assert (pipeline.said(again, "late_records_mended"), pipeline.count("t")) == (None, count), "once is enough"
+
+
+def test_h76_a_late_record_whose_newer_one_may_be_compacted_away_asks_for_its_table(
+    pipeline: Pipeline, kafka: str
+) -> None:
+    pipeline.prepare(TABLE)
+    with pipeline.capturing():
+        before = with_history(pipeline)
+    topic, partition, _, value, headers = before[0]
+    write_late(kafka, [(topic, partition, b'{"id":77}', value, headers)])
+    run = pipeline.stream()
+    assert mended(pipeline, run)["tables_to_read"] == 1
+    asked = [v for k, v in pipeline.state().items() if orjson.loads(k)["what"] == RequestState.WHAT]
+    assert [RequestState.from_json(value).table for value in asked] == ["public.t"]
+
+
+def test_h81_a_late_progress_record_is_not_taken_for_where_the_log_is(pipeline: Pipeline, kafka: str) -> None:
+    pipeline.prepare(TABLE)
+    topic = progress_topic(pipeline.name)
+    with pipeline.capturing():
+        pipeline.execute("insert into t values (1, 'a')")
+        pipeline.settle()
+        (*_, old) = raw_records(pipeline, topic, 1)
+        pipeline.execute("insert into t values (2, 'b')")
+        pipeline.settle()
+    assert old[2] == PROGRESS_KEY
+    write_late(kafka, [old])
+    with pipeline.capturing():
+        pipeline.execute("insert into t values (3, 'c')")
+        pipeline.settle()
+    pipeline.assert_equal("t")
+
+
+@pytest.mark.slow
+def test_h15_h76_a_stopped_capture_that_wakes_after_its_successor_went_on(pipeline: Pipeline, stack: Stack) -> None:
+    """The broker stands still, so its queue is full; it is stopped; the broker goes on; another one takes over; it
+    wakes and sends what it had."""
+    assert isinstance(stack, LocalStack)
+    pipeline.prepare(TABLE, "insert into t select g, 'first' from generate_series(1, 20000) g")
+    zombie = pipeline.stream()
+    pipeline.execute("update t set v = 'second' where id <= 100")
+    pipeline.settle()
+    broker = stack.pid_of("kafka")
+    os.kill(broker, signal.SIGSTOP)
+    try:
+        pipeline.execute("update t set v = md5(random()::text) || repeat(md5(random()::text), 30)")
+        received = pipeline.fence()
+        wait_until(lambda: _sent(pipeline) > received, 30)
+        zombie.process.send_signal(signal.SIGSTOP)
+    finally:
+        os.kill(broker, signal.SIGCONT)
+    pipeline.execute(
+        "select pg_terminate_backend(pid) from pg_stat_activity"
+        " where application_name like 'cdc capture%' and datname = current_database()"
+    )
+    heir = pipeline.stream()
+    pipeline.settle(60)
+    pipeline.execute("update t set v = 'third' where id % 2 = 0", "delete from t where id % 5 = 0")
+    pipeline.settle(60)
+    count = pipeline.count("t")
+    zombie.process.send_signal(signal.SIGCONT)
+    wait_until(lambda: pipeline.said(zombie, "reconnecting"), 30, lambda: zombie.stderr)
+    wait_until(lambda: pipeline.count("t") > count, 10, "what it still had was not sent")
+    # Whichever has the lock then mends it: the heir starts anew when it notices, and the other wants it back.
+    wait_until(lambda: any("late_records_mended" in run.stderr for run in (heir, zombie)), 20, lambda: heir.stderr)
+    pipeline.settle(60)
+    assert after_compaction(pipeline, "t") == source_rows(pipeline, "t")
+    for run in (zombie, heir):
+        run.kill()
+
+
+def _sent(pipeline: Pipeline) -> int:
+    """How far the server has sent its changes."""
+    return int(
+        pipeline.one(
+            "select coalesce(max(sent_lsn) - '0/0', 0) from pg_stat_replication where application_name = %s",
+            "cdc capture stream",
+        )
+    )
+
+
+@pytest.mark.slow
+def test_h6_h76_a_capture_of_an_epoch_that_ended_wakes_before_the_next_one_streams(
+    pipeline: Pipeline, kafka: str
+) -> None:
+    """Behind the new epoch's rows, of which compaction would then keep none."""
+    pipeline.prepare(TABLE)
+    with pipeline.capturing():
+        before = with_history(pipeline)
+    pipeline.new_epoch()
+    build_snapshot(pipeline.settings, Quiet(), workers=1).run()
+    write_late(kafka, before)
+    run = pipeline.stream()
+    assert mended(pipeline, run)["tables_to_read"] == 0
+    pipeline.execute("update t set v = 'next' where id = 2")
+    pipeline.settle()
+    assert after_compaction(pipeline, "t") == source_rows(pipeline, "t")
+    rebuilt = Follower(pipeline)
+    rebuilt.follow()
+    assert rebuilt.rows("t") == source_rows(pipeline, "t")
+    assert run.terminate() == 0

@@ -1,0 +1,90 @@
+"""Which records came too late, and whether the log can say what has to stand instead."""
+
+from __future__ import annotations
+
+from itertools import count
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdc.position import CHUNK_SEQ, SNAPSHOT_SEQ, Position
+from cdc.stale import KeyHistory, PartitionTail
+
+
+def at(lsn: int, seq: int = 1) -> Position:
+    return Position(2, lsn * 8, seq)
+
+
+def tail(
+    *records: tuple[bytes, Position], newest: Position | None = None, suspect_chunks: bool = False
+) -> PartitionTail:
+    found = PartitionTail(at(10, 0), newest, suspect_chunks)
+    for offset, (key, position) in enumerate(records):
+        found.take(offset, key, position.text().encode())
+    return found
+
+
+def test_h75_a_tail_in_order_has_nothing_late() -> None:
+    found = tail(
+        (b"a", at(10)), (b"a", at(10, 2)), (b"b", at(12)), (b"c", at(1, SNAPSHOT_SEQ)), (b"d", at(9, CHUNK_SEQ))
+    )
+    assert (found.stale, found.newest) == ({}, at(12))
+
+
+def test_h76_what_lies_below_the_progress_record_or_below_its_predecessor_came_too_late() -> None:
+    found = tail((b"a", at(9)), (b"b", at(12)), (b"c", at(11)), (b"b", at(12)), (b"d", at(13)))
+    assert found.stale == {b"a": at(9), b"c": at(11), b"b": at(12)}
+    assert found.offsets == {0, 2, 3}
+    assert found.newest == at(13)
+
+
+def test_h76_what_a_progress_record_names_as_held_already_is_too_late_behind_it() -> None:
+    assert tail((b"a", at(14)), newest=at(15)).stale == {b"a": at(14)}
+
+
+def test_h6_h76_an_epoch_that_has_ended_writes_no_more() -> None:
+    old = tail(
+        (b"a", Position(1, 1 << 40, 1)), (b"b", Position(1, 1 << 40, CHUNK_SEQ)), (b"c", Position(1, 8, SNAPSHOT_SEQ))
+    )
+    assert set(old.stale) == {b"a", b"b", b"c"}
+
+
+def test_h76_rows_of_later_snapshots_are_doubted_where_somebody_else_wrote() -> None:
+    assert tail((b"a", at(9, CHUNK_SEQ)), suspect_chunks=True).stale == {b"a": at(9, CHUNK_SEQ)}
+
+
+def test_h76_a_key_whose_newer_record_was_compacted_away_is_not_proven() -> None:
+    alone = KeyHistory(at(9))
+    alone.take(7, at(9), late=True)
+    assert (alone.wrong, alone.proven) == (False, False)
+    beside = KeyHistory(at(9))
+    beside.take(3, at(9), late=False)
+    beside.take(7, at(9), late=True)
+    assert (beside.wrong, beside.proven) == (False, True)
+
+
+KEYS = st.sampled_from([b"a", b"b", b"c"])
+
+
+@given(st.lists(KEYS, min_size=1, max_size=12), st.data())
+def test_h75_h76_after_mending_the_last_of_each_key_is_its_newest(keys: list[bytes], data: st.DataObject) -> None:
+    """A predecessor wrote a beginning of the stream; what it still had arrives anywhere among its successor's."""
+    stream = [(key, at(10 + n)) for n, key in enumerate(keys)]
+    begun = data.draw(st.integers(0, len(stream)))
+    late = stream[begun : data.draw(st.integers(begun, len(stream)))]
+    log = list(stream[:begun])
+    own, zombie = iter(stream[begun:]), iter(late)
+    for source in data.draw(st.permutations([own] * (len(stream) - begun) + [zombie] * len(late))):
+        log.append(next(source))
+    found = tail(*log)
+    histories = {key: KeyHistory(position) for key, position in found.stale.items()}
+    best: dict[bytes, Position] = {}
+    for offset, (key, position) in enumerate(log):
+        if key in histories and histories[key].take(offset, position, late=offset in found.offsets):
+            best[key] = position
+    assert all(history.proven for history in histories.values())
+    mended = log + [(key, best[key]) for key, history in histories.items() if history.wrong]
+    assert dict(mended) == dict(stream)
+    assert found.newest == stream[-1][1]
+    places = count()
+    assert tail(*mended).newest == found.newest, next(places)
