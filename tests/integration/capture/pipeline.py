@@ -292,13 +292,17 @@ class Pipeline:
     def compacted(self, table: str) -> dict[str, Row]:
         """What a store holds that applies the topic's records in order: key JSON -> row."""
         store: dict[str, Row] = {}
+        positions: dict[str, Position] = {}
         for record in self.by_position(table):
-            if record.op == "t":
+            if record.op == "t" and "__sweep" in record.key:
+                floor = Position.parse(record.value["sweep"]["floor"])
+                store = {key: row for key, row in store.items() if positions[key] >= floor}
+            elif record.op == "t":
                 store.clear()
             elif record.value is None or record.op == "d":
                 store.pop(record.key, None)
             else:
-                store[record.key] = record.value["after"]
+                store[record.key], positions[record.key] = record.value["after"], record.pos
         return store
 
     def assert_equal(self, *tables: str) -> None:
@@ -316,7 +320,7 @@ class Pipeline:
         last: dict[int, Position] = defaultdict(lambda: Position(0, 0, 0))
         count = self.topics().topics[self.topic(table)]["partitions"]
         for record in self.records(table):
-            if record.op != "r":
+            if record.pos.streamed:
                 assert record.pos > last[record.partition], self._around(table, record)
                 last[record.partition] = record.pos
             if record.op != "t":
