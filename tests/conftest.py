@@ -140,6 +140,13 @@ def fresh_name() -> str:
 @pytest.fixture
 def database(postgres: str) -> Iterator[str]:
     """Connection string of a new, empty database; dropped afterwards with its slots and sessions."""
+    with new_database(postgres) as dsn:
+        yield dsn
+
+
+@contextlib.contextmanager
+def new_database(postgres: str) -> Iterator[str]:
+    """The fixture ``database``, for longer than a test."""
     name = fresh_name()
     with psycopg.connect(postgres, autocommit=True) as admin:
         admin.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
@@ -176,6 +183,13 @@ def drop_database(admin: psycopg.Connection[tuple[object, ...]], name: str) -> N
 @pytest.fixture
 def topic_prefix(kafka: str) -> Iterator[str]:
     """A pipeline's name that no other test has; all its topics are deleted afterwards."""
+    with new_topic_prefix(kafka) as prefix:
+        yield prefix
+
+
+@contextlib.contextmanager
+def new_topic_prefix(kafka: str) -> Iterator[str]:
+    """The fixture ``topic_prefix``, for longer than a test."""
     prefix = fresh_name()
     yield prefix
     admin = AdminClient({"bootstrap.servers": kafka})
@@ -188,6 +202,13 @@ def topic_prefix(kafka: str) -> Iterator[str]:
 @pytest.fixture
 def redis_url(redis_server: str) -> Iterator[str]:
     """URL of a cache database of one's own, empty; emptied afterwards."""
+    with new_redis_url(redis_server) as url:
+        yield url
+
+
+@contextlib.contextmanager
+def new_redis_url(redis_server: str) -> Iterator[str]:
+    """The fixture ``redis_url``, for longer than a test."""
     base = redis_server.rsplit("/", 1)[0]
     with redis_client.Redis.from_url(redis_server) as registry:
         numbers = random.SystemRandom().sample(range(1, DATABASES), DATABASES - 1)
@@ -202,6 +223,13 @@ def redis_url(redis_server: str) -> Iterator[str]:
 @pytest.fixture
 def index_prefix(opensearch: str) -> Iterator[str]:
     """A prefix of index names that no other test has; its indexes are deleted afterwards."""
+    with new_index_prefix(opensearch) as prefix:
+        yield prefix
+
+
+@contextlib.contextmanager
+def new_index_prefix(opensearch: str) -> Iterator[str]:
+    """The fixture ``index_prefix``, for longer than a test."""
     prefix = fresh_name()
     yield prefix
     found = requests.get(f"{opensearch}/{prefix}*", params={"expand_wildcards": "all"}, timeout=30).json()
