@@ -90,9 +90,9 @@ MUTANTS = (
         "if offset != expected - 1:", "if offset > expected:", "tests/unit/connectors/kafka",
     ),
     Mutant(
-        "go on after a failed record", "connectors/kafka/log.py",
+        "say nothing of a failed record", "connectors/kafka/log.py",
         "            self._fail(refusal(error, topic, None, self._settings))\n            return\n",
-        "            pass\n", _SCHEDULES,
+        "            return\n", _SCHEDULES,
     ),
     Mutant(
         "settle nothing at COMMIT", "connectors/postgres/routes.py",

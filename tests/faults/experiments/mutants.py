@@ -25,16 +25,19 @@ def run(lab: Lab) -> None:
     for name in _PACKAGES:
         copytree(ROOT / name, tree / name, ignore=ignore_patterns("__pycache__"))
     (tree / "pyproject.toml").write_bytes((ROOT / "pyproject.toml").read_bytes())
+    survivors = []
     for seed in lab.seeds():
         mutant = MUTANTS[seed % len(MUTANTS)]
         began = time.monotonic()
         test = first_failure(mutant, tree)
         if test is None:
-            lab.note(mutant.name, "SURVIVES")
-            raise Found(f"{mutant.name}: no test of {mutant.tests} notices")
-        lab.note(mutant.name, test)
-        lab.count(caught=1)
-        lab.say(f"  {mutant.name}: {test} ({time.monotonic() - began:.0f} s)")
+            survivors.append(mutant.name)
+        else:
+            lab.count(caught=1)
+        lab.note(mutant.name, test or "SURVIVES")
+        lab.say(f"  {mutant.name}: {test or 'SURVIVES'} ({time.monotonic() - began:.0f} s)")
+    if survivors:
+        raise Found(f"no test notices: {'; '.join(survivors)}")
 
 
 def first_failure(mutant: Mutant, tree: Path) -> str | None:
