@@ -208,7 +208,7 @@ MUTANTS = (
     ),
     Mutant(
         "bury a letter at every replay", "cdc/dead.py",
-        "            if (letter.topic, letter.partition, letter.offset) not in self._places\n", "", _SPARK,
+        " for letter in letters if not self._holds(letter)}", " for letter in letters}", _SPARK,
     ),
     Mutant(
         "claim the LSN of a record not yet passed", "spark/watermark.py",
@@ -220,9 +220,8 @@ MUTANTS = (
         "sound = self._ends.without_holes(at, topics.ids, topics.compaction_lag_s)", "sound = True", _SPARK,
     ),
     Mutant(
-        "believe a store that was restored", "spark/store.py",
-        "if found is None or not covers(found.offsets, self.offsets):", "if not covers(self.offsets, self.offsets):",
-        _SPARK,
+        "believe a store that was restored", "spark/place.py",
+        "    found = opened.watermarks.read()\n", "    found = held\n", _SPARK,
     ),
     Mutant(
         "let a slot be ahead of the log", "connectors/postgres/slot.py",
