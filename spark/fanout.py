@@ -254,8 +254,8 @@ class FanOut:
         if batch.most_rows <= self._engine.driver_rows:
             records = batch.records()
         else:
-            first = next(iter(self._lanes.values())).store
-            report = collect(self._engine, batch, first, None, "compact")
+            stores = [lane.store for lane in self._lanes.values()]
+            report = collect(self._engine, batch, stores, None, "compact")
             events, before = report.winners, report.outcome
         return Content(
             starts=batch.starts,
@@ -277,7 +277,8 @@ class FanOut:
         else:
             events = content.events if content.events is not None else pa.table({})
             fresh = unseen(events, content.starts, store)
-            outcome = store.settle_events(fresh, content.before, at, content.history)
+            own = tuple(letter for letter in content.before.letters if letter.topic in store.topics.ids)
+            outcome = store.settle_events(fresh, replace(content.before, letters=own), at, content.history)
         tell(self._engine, store, outcome, content.started_s)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
@@ -127,8 +128,10 @@ class Run:
         if isinstance(raised, CdcError):
             return raised
         if raised is not None and not isinstance(raised, PySparkException):
+            # Its own words may hold a row's values.
+            where = "".join(f" at {f.filename}:{f.lineno}" for f in traceback.extract_tb(raised.__traceback__)[-1:])
             return QueryFailed(
-                f"the query {self._name} failed: {type(raised).__name__}: {raised}", hint="this is a fault of Headrace"
+                f"the query {self._name} failed: {type(raised).__name__}{where}", hint="this is a fault of Headrace"
             )
         said = self._streaming.exception()
         return read_failure(self._name, str(said or raised or ""), self._engine.log_file)
@@ -268,14 +271,14 @@ class Query:
         elif self._spec.kind in PARALLEL_KINDS:
             outcome = self._on_executors(batch)
         else:
-            report = collect(self._engine, batch, self.store, None, "compact")
+            report = collect(self._engine, batch, [self.store], None, "compact")
             at = Claim(batch.ends, self._engine.clock.monotonic())
             history = partial(history_of, self._engine, batch)
             outcome = self.store.run(lambda: self.store.settle_events(report.winners, report.outcome, at, history))
         tell(self._engine, self.store, outcome, started_s)
 
     def _on_executors(self, batch: Batch) -> Outcome:
-        report = collect(self._engine, batch, self.store, self._spec, "apply")
+        report = collect(self._engine, batch, [self.store], self._spec, "apply")
         at = Claim(batch.ends, self._engine.clock.monotonic())
         return self.store.run(lambda: self.store.conclude(report.outcome, at))
 
@@ -287,27 +290,36 @@ def batch_after(failure: CdcError, most_records: int) -> int:
     return min(most_records, max(_SMALLEST_BATCH, most_records // _SMALLER))
 
 
-def collect(engine: Engine, batch: Batch, store: Store, spec: SinkSpec | None, mode: Mode) -> Report:
-    """Run a batch on the executors until nothing is missing for it.
+def collect(engine: Engine, batch: Batch, stores: Sequence[Store], spec: SinkSpec | None, mode: Mode) -> Report:
+    """Run a batch on the executors until nothing is missing for it; several stores only to bring it down for them.
 
     What a first attempt finds lacking (a schema version, a floor to be set alone) the driver sees to, and the
     batch runs again: it may be repeated any number of times.
     """
+    [store, *_] = stores
     before = Outcome()
     floors_set = False
     while True:
         # What is only brought down to what matters is told apart again where it is applied.
-        rules = store.rules if mode == "apply" else replace(store.rules, parked={}, held=frozenset())
+        rules = store.rules if mode == "apply" else shapes_of(stores)
         task = Task(spec=spec, rules=rules, mode=mode, floors_set=floors_set)
         report = on_executors(engine, batch, task)
         needs, floors = report.needs, report.floors
         if not needs and not floors.num_rows:
             return Report(outcome=before + report.outcome, needs=needs, floors=floors, winners=report.winners)
         if needs:
-            store.run(partial(store.learn, needs))
+            for one in stores:
+                one.run(partial(one.learn, needs))
         elif floors.num_rows:
             before += store.run(partial(store.set_floors, floors))
             floors_set = True
+
+
+def shapes_of(stores: Iterable[Store]) -> Rules:
+    """What any of these stores knows of shapes, and nothing of parked keys and held tables."""
+    known = [store.rules for store in stores]
+    book = SchemaBook(shape for rules in known for versions in rules.book.tables() for shape in versions)
+    return Rules(book=book, absent=frozenset().union(*(rules.absent for rules in known)))
 
 
 def history_of(engine: Engine, batch: Batch, keys: Mapping[str, list[bytes]]) -> pa.Table:

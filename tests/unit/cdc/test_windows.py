@@ -60,6 +60,8 @@ class World:
     half: bool = False
     windows: Windows = field(init=False)
     open: list[Window] = field(default_factory=list)
+    read_once: list[Window] = field(default_factory=list)
+    """Windows whose rows were offered: a reader offers them once."""
     floors: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -141,6 +143,7 @@ class World:
         if not self.gate.passes(window.awaited, seen):
             return False
         self.gate.saw(seen)
+        self.read_once.append(window)
         headers = [("pos", window.position.text().encode()), ("op", b"r")]
         self.windows.offer(window, Rows(pairs=sorted(self.rows().items()), headers=headers))
         self.floors.append(window.position.text())
@@ -158,7 +161,7 @@ class World:
             self.stream()
         self.turn()
         for window in self.open:
-            if window.outcome is None and window.position is not None:
+            if window not in self.read_once and window.position is not None:
                 self.read(window)
         for _ in range(50):
             self.turn()
@@ -213,16 +216,10 @@ def run(world: World, script: Sequence[tuple[str, object]]) -> None:
         elif name == "ask" and len(world.open) < 8:
             world.open.append(world.windows.ask("t"))
         elif name == "read":
-            unread = [w for w in world.open if w.position is not None and w not in read_ones(world)]
+            unread = [w for w in world.open if w.position is not None and w not in world.read_once]
             if unread:
                 world.read(unread[0])
     world.finish()
-
-
-def read_ones(world: World) -> list[Window]:
-    return [window for window in world.open if window.outcome is not None or window.position is None] + [
-        emission.window for emission in world.windows._emitting
-    ]
 
 
 @settings(max_examples=400)

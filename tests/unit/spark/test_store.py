@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from dataclasses import dataclass, field
-from functools import partial
-from threading import Event
-from types import SimpleNamespace
-from typing import cast
 
 import orjson
 import pyarrow as pa
 import pytest
 
-from cdc.clock import SYSTEM_CLOCK
 from cdc.dead import Why
-from cdc.errors import ActiveError, Retry, SinkError, TopicError
+from cdc.errors import ActiveError, SinkError, TopicError
 from cdc.progress import Progress, Watermark
 from cdc.schema import TableSchema
 from cdc.topic import TableName
 from sinks.memory import MemoryStore
 from sinks.port import Applied, OpenSink, Schemas
 from spark.apply import Outcome, with_keys
-from spark.fanout import Behind, Content, FanOut, Lane
 from spark.metrics import Metrics
-from spark.query import Engine
 from spark.source import parse
 from spark.store import Store, StoreMoved, Surroundings
 from spark.watermark import Claim, LogView, Seen
@@ -299,68 +291,6 @@ def test_it_is_caught_up_when_it_shows_what_there_was_at_the_start(bench: Bench)
     assert not store.caught_up
     bench.settle(store, 7, row(1, 6))
     assert store.caught_up
-
-
-def content_of(start: int, *records: KafkaRecord) -> Content:
-    """A batch from an offset up to its last record."""
-    return Content(
-        starts={TOPIC: {0: start}},
-        ends={TOPIC: {0: records[-1].offset + 1}},
-        records=records_of(*records),
-        events=None,
-        before=Outcome(),
-        read_at_s=1.0,
-        started_s=1.0,
-        history=lambda keys: records_of(),
-    )
-
-
-def test_batches_that_wait_for_a_slow_store_are_taken_as_one(bench: Bench) -> None:
-    lane = Lane(bench.begun(), 1000)
-    settled: list[Content] = []
-    busy = Event()
-    lane.store.attempt(lambda: busy.wait(30))
-    for number in range(3):
-        lane.offer(1, content_of(number, row(number, number)), settled.append)
-    busy.set()
-    assert lane.drained(30)
-    [one] = settled
-    assert one.records is not None and one.records["offset"].to_pylist() == [0, 1, 2]
-    assert (one.starts, one.ends) == ({TOPIC: {0: 0}}, {TOPIC: {0: 3}})
-
-
-def test_a_batch_that_met_a_store_away_is_repeated_not_lost(bench: Bench) -> None:
-    lane = Lane(bench.begun(), 1000)
-    away = [SinkError("away")]
-    settled: list[Content] = []
-
-    def settle(content: Content) -> None:
-        if away:
-            raise away.pop()
-        settled.append(content)
-
-    lane.offer(1, content_of(0, row(1, 0)), settle)
-    lane.offer(1, content_of(1, row(2, 1)), settle)
-    assert lane.drained(30)
-    offsets = [offset for one in settled if one.records is not None for offset in one.records["offset"].to_pylist()]
-    assert offsets == [0, 1]
-
-
-def test_a_failed_batch_is_not_jumped_over_by_those_queued_behind_it(bench: Bench) -> None:
-    store = bench.begun()
-    fan_out = FanOut({}, cast(Engine, SimpleNamespace(clock=SYSTEM_CLOCK, metrics=Metrics())))
-
-    def queue(start: int, record: KafkaRecord) -> Future[None]:
-        return store.submit(partial(fan_out._settle, store, content_of(start, record)))
-
-    bench.failures.append(SinkError("no", retry=Retry.NEVER))
-    failed, behind = queue(0, row(1, 6)), queue(7, row(2, 7))
-    assert isinstance(failed.exception(), SinkError)
-    assert isinstance(behind.exception(), Behind)
-    assert not store.offsets
-    assert queue(0, row(1, 6)).exception() is None
-    assert queue(7, row(2, 7)).exception() is None
-    assert bench.watermark is not None and bench.watermark.offsets == {TOPIC: {0: 8}}
 
 
 def test_a_watermark_that_making_a_table_forgot_is_not_believed(bench: Bench) -> None:
