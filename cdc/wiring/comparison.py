@@ -12,6 +12,7 @@ from base64 import b64decode
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -154,8 +155,17 @@ def _side(settings: Settings, name: str, kind: str, publication: str) -> Setting
         update={"connector": None, "schemas": False, "signal_table": None, "options": options}
     )
     capture = settings.capture.model_copy(update={"http_address": ""})
+    # Tables that are read again are nothing that the other side has.
+    snapshot = settings.snapshot.model_copy(update={"watch": timedelta(days=1)})
     return settings.model_copy(
-        update={"name": name, "source": source, "debezium": debezium, "capture": capture, "sinks": {}}
+        update={
+            "name": name,
+            "source": source,
+            "debezium": debezium,
+            "capture": capture,
+            "snapshot": snapshot,
+            "sinks": {},
+        }
     )
 
 

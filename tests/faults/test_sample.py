@@ -55,6 +55,7 @@ def test_h1_h2_h7_h8_h75_h81_capture_dies_at_some_points(lab: Lab, seed: int) ->
     assert lab.figures.sums["crashes"] == 3
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_h19_h20_snapshot_dies_at_some_points(lab: Lab, seed: int) -> None:
     pick = random.Random(seed)
@@ -63,6 +64,7 @@ def test_h19_h20_snapshot_dies_at_some_points(lab: Lab, seed: int) -> None:
     assert lab.figures.sums["crashes"] == 6
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_h1_h84_sinks_die_at_some_points(lab: Lab, seed: int) -> None:
     pick = random.Random(seed)
@@ -77,30 +79,35 @@ def test_h1_h8_h75_capture_is_killed_at_random(lab: Lab, seed: int) -> None:
     assert lab.figures.sums["records"] > 0
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_h13_h59_links_break_in_every_way(lab: Lab, seed: int) -> None:
     broken_links.one(lab, seed, 4)
     assert lab.figures.sums["faults"] == 4
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_h39_a_table_of_1600_columns(lab: Lab) -> None:
     wide_table.one(lab, wide_table.COLUMNS)
     assert lab.figures.peaks["columns"] == 1600
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_h57_a_field_that_no_topic_takes_is_refused_in_a_sentence(lab: Lab) -> None:
     oversized_field.one(lab, 20)
     assert lab.figures.sums["refused"] == 1
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_h3_an_hour_of_idleness_costs_nothing(lab: Lab) -> None:
     idle_day.one(lab, 3_600, idle_day.SPEED)
     assert lab.figures.sums["idle_s"] == 3_600
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_full_disk_is_said_and_lived_through(lab: Lab) -> None:
     try:

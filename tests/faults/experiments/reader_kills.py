@@ -57,8 +57,7 @@ def _die(rig: Rig, pick: random.Random, lab: Lab) -> None:
         lab.count(kills=1, **{way: 1})
     elif way != "stopping":
         wait_until(lambda: False, 0, f"it ended by itself: {rig.last_words()}")
-    already = sum(int(event["records"]) for event in life.events("tails_read"))
-    lab.count(starts_with_a_tail=int(already > 0), records_not_sent_again=already)
+    lab.count(starts_with_a_tail=int(any(life.events("tails_read"))))
 
 
 def _pause(life: Life, pick: random.Random) -> None:

@@ -191,7 +191,7 @@ def wish(pipeline: Pipeline, request: RequestState, state: str) -> None:
     open_state(pipeline.settings).write([(wanted.key(), wanted.to_json())])
 
 
-POINTS = ["window_seen", "window_closed", "reread_noted:2", "window_read:3", "reread_swept"]
+POINTS = ["window_locked", "window_seen", "window_closed", "reread_noted:2", "window_read:3", "reread_swept"]
 
 
 def test_killed_anywhere_the_next_capture_goes_on(pipeline: Pipeline) -> None:

@@ -65,7 +65,7 @@ def nothing_is_left(pipeline: Pipeline) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("encoding", ["readable", "debezium"])
+@pytest.mark.parametrize("encoding", ["readable", pytest.param("debezium", marks=pytest.mark.long)])
 def test_golden_scripts_say_the_same_but_for_what_the_manual_explains(
     pipeline: Pipeline,
     database: str,
@@ -94,6 +94,7 @@ def test_golden_scripts_say_the_same_but_for_what_the_manual_explains(
     nothing_is_left(pipeline)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_tpcb_under_load_says_the_same_record_by_record(
     pipeline: Pipeline, database: str, run_cdc: RunCdc, tmp_path: Path

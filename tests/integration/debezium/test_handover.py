@@ -74,7 +74,9 @@ def handing(pipeline: Pipeline, run_cdc: RunCdc, spawn: Spawn, tmp_path: Path) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("killed", [False, True], ids=["at once", "killed at each step"])
+@pytest.mark.parametrize(
+    "killed", [pytest.param(False, marks=pytest.mark.long), True], ids=["at once", "killed at each step"]
+)
 def test_h91_from_debezium_to_native_and_back_under_load(handing: Handing, database: str, killed: bool) -> None:
     handing.good("connect", "deploy")
     handing.pipeline.arrived("public.a", 40)

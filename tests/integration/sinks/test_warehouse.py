@@ -253,7 +253,7 @@ def test_h85_postgres_columns_widen_and_arrays_become_json(sql_url: str, databas
     first = shape(column("id", "int4", key=1), column("n", "int2"), column("a", "int4", array=True))
     second = shape(column("id", "int4", key=1), column("n", "text"), column("a", "text"), version=2)
     sink, old, new, shapes = sql(sql_url), Topic(first), Topic(second), Shapes(first, second)
-    sink.sink.apply(batch(old.upsert({"id": 1, "n": 5, "a": [1, None]}, at(1))), shapes)
+    sink.sink.apply(batch(old.upsert({"id": 1, "n": 5, "a": [1, None]}, at(1))), Shapes(first))
     sink.sink.apply(batch(new.upsert({"id": 2, "n": "five", "a": "x"}, at(2))), shapes)
     sink.sink.show()
     with psycopg.connect(database) as reader:

@@ -18,6 +18,9 @@ from tests.integration.spark.conftest import Sinks
 TYPED = ("search", "delta", "postgres", "sqlite")
 
 
+pytestmark = pytest.mark.long
+
+
 @dataclass(frozen=True, kw_only=True)
 class Change:
     """What happens to a table: ``create`` (``{t}`` is its name), rows, the change, rows after it.

@@ -111,7 +111,13 @@ def damage(pipeline: HandMadeLog, settings: Settings, sink: str) -> None:
 
 @pytest.mark.parametrize(
     "point",
-    ["rebuild_after_begin", "sink_after_watermark", "rebuild_after_fill", "rebuild_after_keep", "rebuild_after_switch"],
+    [
+        *(
+            pytest.param(point, marks=pytest.mark.long)
+            for point in ("rebuild_after_begin", "sink_after_watermark", "rebuild_after_keep", "rebuild_after_switch")
+        ),
+        "rebuild_after_fill",
+    ],
 )
 def test_a_rebuild_that_is_killed_goes_on_by_the_same_command(
     pipeline: HandMadeLog,
