@@ -36,6 +36,7 @@ from tests.waiting import wait_until
 
 _MARKED_FOLDERS = ("unit", "contract", "golden", "integration", "e2e", "faults", "packaging", "docs")
 _TESTS = Path(__file__).parent
+_LONGEST_FIRST = (("e2e",), ("golden",), ("integration", "spark"), ("integration", "debezium"), ("integration",))
 
 # How long an example takes says how busy the machine is.
 hypothesis_settings.register_profile("headrace", deadline=None)
@@ -64,12 +65,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test's folder is its marker."""
+    """A test's folder is its marker; the folders with the longest tests come first, so that none is left."""
+    items.sort(key=_rank)
     for item in items:
         with contextlib.suppress(ValueError):
             folder = item.path.relative_to(_TESTS).parts[0]
             if folder in _MARKED_FOLDERS:
                 item.add_marker(folder)
+
+
+def _rank(item: pytest.Item) -> int:
+    folders = item.path.relative_to(_TESTS).parts if item.path.is_relative_to(_TESTS) else ()
+    return next((rank for rank, first in enumerate(_LONGEST_FIRST) if folders[: len(first)] == first), 99)
 
 
 @pytest.fixture(scope="session")
