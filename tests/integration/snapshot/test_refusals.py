@@ -375,7 +375,7 @@ def test_the_command_talks_on_stderr_and_prints_data_on_stdout(pipeline: Pipelin
     again = run_cdc("--config", config, "snapshot")
     assert "complete" in again.stdout
     unknown = run_cdc("--config", config, "snapshot", "public.nothing")
-    assert unknown.returncode != 0
+    assert unknown.returncode == Exit.USAGE, unknown.stderr
     assert "hint: " in unknown.stderr
 
 
