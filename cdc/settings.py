@@ -165,7 +165,7 @@ class SnapshotSettings(_Model):
         1024**3, description="WAL kept for the slot beyond which no window is opened until it is less"
     )
     watch: Duration = Field(
-        timedelta(seconds=5), description="how often the catalog is looked at for what no event tells"
+        timedelta(seconds=5), description="how often the catalog is looked at for what no event tells; 0s for never"
     )
 
 

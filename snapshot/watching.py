@@ -31,6 +31,9 @@ class Watching:
         self._session = session
         self._gate = gate
         self._clock = clock
+        self._every_s = edges.settings.snapshot.watch.total_seconds()
+        # At rest it says what the publication sends when a request needs to know, and asks for nothing by itself.
+        self._resting = not self._every_s
         self._look_s = 0.0
         self._see_s = 0.0
         self._fingerprint = ""
@@ -57,9 +60,9 @@ class Watching:
             row = self._session.execute(text("see")).fetchone()
             assert row is not None
             self._gate.saw(Visibility.parse(row[0]))
-        if now_s < self._look_s and not now:
+        if not now and (self._resting or now_s < self._look_s):
             return []
-        self._look_s = now_s + self._edges.settings.snapshot.watch.total_seconds()
+        self._look_s = now_s + self._every_s
         publication = self._edges.settings.publication
         row = self._session.execute(text("fingerprint"), {"publication": publication}).fetchone()
         assert row is not None
@@ -79,6 +82,10 @@ class Watching:
         self._sends = self._read_sends()
         self._add(captured)
         known = [table for table in captured if self._edges.topics.topic(table.table) is not None]
+        if self._resting:
+            for table in known:
+                self._bar(str(table.table))
+            return []
         forms = {form.table: form for form in find_all(held, FormState)}
         plans = {plan.table: plan for plan in find_all(held, SnapshotTableState)}
         records: Records = []

@@ -156,7 +156,7 @@ def _side(settings: Settings, name: str, kind: str, publication: str) -> Setting
     )
     capture = settings.capture.model_copy(update={"http_address": ""})
     # Tables that are read again are nothing that the other side has.
-    snapshot = settings.snapshot.model_copy(update={"watch": timedelta(days=1)})
+    snapshot = settings.snapshot.model_copy(update={"watch": timedelta(0)})
     return settings.model_copy(
         update={
             "name": name,

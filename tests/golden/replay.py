@@ -34,7 +34,7 @@ encoding = "{encoding}"
 http_address = ""
 [snapshot]
 workers = 1
-watch = "1d"
+watch = "0s"
 """
 
 

@@ -19,6 +19,6 @@ def pipeline(database: str, kafka: str, topic_prefix: str, tmp_path: Path, spawn
         "log": {"bootstrap_servers": kafka, "partitions": 3},
         "capture": {"http_address": ""},
         # A TRUNCATE or an ALTER makes the watch read a table again, which is for the tests of the watch alone.
-        "snapshot": {"watch": "1d"},
+        "snapshot": {"watch": "0s"},
     }
     return Pipeline(database, document, tmp_path, spawn)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import orjson
 
 from cdc.position import CHUNK_SEQ
-from cdc.state import RequestState, find_all
+from cdc.state import FormState, RequestState, find_all
 from cdc.wiring import open_state
 from cdc.wiring.pipeline import prepare_pipeline
 from tests.conftest import RunCdc
@@ -77,6 +77,21 @@ def test_a_condition_or_keys_read_a_part_and_sweep_nothing(pipeline: Pipeline) -
     assert not [record for record in pipeline.records("t") if record.op == "t"]
     same(pipeline, "t")
     same(pipeline, "u")
+
+
+def test_a_resting_watch_reads_nothing_again_but_what_is_asked(pipeline: Pipeline) -> None:
+    """``watch = "0s"``, as all tests of this folder have it that do not say otherwise."""
+    pipeline.prepare(TABLE)
+    pipeline.execute("insert into t select n, 'v' from generate_series(1, 5) n")
+    with pipeline.capturing():
+        pipeline.settle()
+        pipeline.execute("alter table t alter column v type varchar(20) using v || '!'")
+        pipeline.settle()
+        assert not find_all(pipeline.state(), RequestState)
+        again = ask(pipeline, id="again")
+        assert over(pipeline, again).rows == 5
+    assert not find_all(pipeline.state(), FormState)
+    same(pipeline)
 
 
 def test_h23_what_was_deleted_unseen_is_swept(pipeline: Pipeline) -> None:
