@@ -41,7 +41,7 @@ _BATCH_END_S = 120.0
 _FIRST_REST_S, _LONGEST_REST_S = 0.5, 30.0
 _UNKNOWN_FAILURES = 3
 _SMALLEST_BATCH, _SMALLER = 1_000, 4
-_MOST_MERGED = 500_000
+_MOST_MERGED = 512 * 1024
 """Records of a batch whose rows all come to the driver."""
 
 

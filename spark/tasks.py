@@ -22,7 +22,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from cdc.dead import DeadLetter, Why
 from cdc.errors import CdcError, LogError, Retry, SinkError, TopicError
 from cdc.records import Lot, Reading, RecordReader, Span
-from sinks.arrow import pc
+from sinks.arrow import pc, schema_of
 from sinks.batch import EVENT_SCHEMA, FLOOR_OP
 from sinks.port import Applied, OpenSink
 from sinks.registry import SinkSpec, open_sink
@@ -47,8 +47,16 @@ WINDOW_BYTES = 128 * 1024**2
 READ_ROWS = 20_000
 """How many records are told apart at once: what is done once for all of them costs the same for few."""
 
-REPORT_SCHEMA = pa.schema([pa.field("kind", pa.string()), *EVENT_SCHEMA, pa.field("note", pa.binary())])
-"""``kind``: done, letter, shape, floor, winner or failed; an event's columns where it speaks of one; ``note``: JSON."""
+REPORT_SCHEMA = schema_of([("kind", pa.string()), ("rows", pa.binary())])
+"""``kind``: done, letter, shape, floor, winner or failed; ``rows``: a table as an Arrow stream.
+
+Between a task and the driver stand Spark's own rows, where each value costs and each byte is copied several times: a
+stream is one value, and compressed.
+"""
+_PIECE_BYTES = 16 * 1024**2
+_PACKING = pa.ipc.IpcWriteOptions(compression="lz4")
+_NOTED_SCHEMA = pa.schema([*EVENT_SCHEMA, pa.field("note", pa.binary())])
+"""An event's columns where a row speaks of one; ``note``: JSON."""
 
 _FAULTS: Mapping[str, type[SinkError | LogError]] = {"topic": TopicError, "log": LogError, "store": SinkError}
 Mode = Literal["apply", "compact"]
@@ -126,7 +134,7 @@ def _run_share(task: Task, reading: Reading, share: Sequence[Span]) -> Iterator[
     window = _Window(task)
     for records in tables(reader_of(reading).read(share), task.read_rows):
         if task.only is not None:
-            yield from _events("winner", with_keys(parse(records).events, task.only)).to_batches()
+            yield from _packed("winner", with_keys(parse(records).events, task.only)).to_batches()
             continue
         window.add(records)
         if window.full:
@@ -181,10 +189,10 @@ class _Window:
         self._fold()
         [events] = self.events
         if task.mode == "compact":
-            return pa.concat_tables([_events("winner", events), _outcome_rows(self.outcome)])
+            return pa.concat_tables([_packed("winner", events), _outcome_rows(self.outcome)])
         floors = events.filter(pc.equal(events["op"], FLOOR_OP))
         if floors.num_rows and not task.floors_set:
-            return _events("floor", floors)
+            return _packed("floor", floors)
         if task.spec is None:
             raise SinkError("a task that has to apply was given no store")
 
@@ -226,15 +234,25 @@ def _open_once(kind: str, prefix: str, options: Pairs, secrets: Pairs, parallel:
     return open_sink(spec)
 
 
-def _events(kind: str, events: pa.Table) -> pa.Table:
-    count = events.num_rows
-    kinds = pa.repeat(pa.scalar(kind), count)
-    notes = pa.nulls(count, pa.binary())
-    return pa.Table.from_arrays([kinds, *events.columns, notes], schema=REPORT_SCHEMA)
+def _packed(kind: str, rows: pa.Table) -> pa.Table:
+    """A table as report rows, each of some megabytes."""
+    streams: list[bytes] = []
+    step = max(1, rows.num_rows * _PIECE_BYTES // max(1, rows.nbytes))
+    for start in range(0, rows.num_rows, step):
+        out = pa.BufferOutputStream()
+        with pa.ipc.new_stream(out, rows.schema, options=_PACKING) as stream:
+            stream.write_table(rows.slice(start, step).combine_chunks())
+        streams.append(out.getvalue().to_pybytes())
+    return pa.table({"kind": [kind] * len(streams), "rows": streams}, schema=REPORT_SCHEMA)
+
+
+def _unpacked(report: pa.Table, kind: str, schema: pa.Schema) -> pa.Table:
+    found: list[Any] = report.filter(pc.equal(report["kind"], kind))["rows"].to_pylist()
+    return pa.concat_tables([schema.empty_table(), *(pa.ipc.open_stream(rows).read_all() for rows in found)])
 
 
 def _rows(kind: str, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
-    return pa.Table.from_pylist([{"kind": kind, **row} for row in rows], schema=REPORT_SCHEMA)
+    return _packed(kind, pa.Table.from_pylist(list(rows), schema=_NOTED_SCHEMA))
 
 
 def _outcome_rows(outcome: Outcome) -> pa.Table:
@@ -271,24 +289,22 @@ def _fault(error: CdcError) -> dict[str, Any]:
 
 def read_report(report: pa.Table) -> Report:
     """Reports of all windows of all tasks. Raises what the first one that failed had to say."""
-    kinds = report["kind"]
-    failed = report.filter(pc.equal(kinds, "failed"))
-    if failed.num_rows:
-        notes: list[Any] = failed["note"].to_pylist()
-        fault = orjson.loads(notes[0])
+    failed: list[Any] = _unpacked(report, "failed", _NOTED_SCHEMA)["note"].to_pylist()
+    if failed:
+        fault = orjson.loads(failed[0])
         raise _FAULTS[fault["kind"]](fault["message"], hint=fault["hint"], retry=Retry(fault["retry"]))
-    outcome = Outcome(letters=tuple(_read_letters(report.filter(pc.equal(kinds, "letter")))))
-    done: list[Any] = report.filter(pc.equal(kinds, "done"))["note"].to_pylist()
+    outcome = Outcome(letters=tuple(_read_letters(_unpacked(report, "letter", _NOTED_SCHEMA))))
+    done: list[Any] = _unpacked(report, "done", _NOTED_SCHEMA)["note"].to_pylist()
     for note in done:
         counts = orjson.loads(note)
         records, newest = counts.pop("records"), counts.pop("newest_ms")
         outcome += Outcome(applied=Applied(**counts), records=records, newest_ms=newest)
-    shapes = report.filter(pc.equal(kinds, "shape")).select(["topic", "ver"]).to_pylist()
+    shapes = _unpacked(report, "shape", _NOTED_SCHEMA).select(["topic", "ver"]).to_pylist()
     return Report(
         outcome=outcome,
         needs=frozenset((shape["topic"], shape["ver"]) for shape in shapes),
-        floors=report.filter(pc.equal(kinds, "floor")).select(EVENT_SCHEMA.names),
-        winners=report.filter(pc.equal(kinds, "winner")).select(EVENT_SCHEMA.names),
+        floors=_unpacked(report, "floor", EVENT_SCHEMA),
+        winners=_unpacked(report, "winner", EVENT_SCHEMA),
     )
 
 

@@ -19,6 +19,9 @@ SYSTEM_TRUST_STORES = (
     Path("/etc/pki/ca-trust/extracted/java/cacerts"),
 )
 
+LIGHT = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""For a server on a machine of few cores that lives for minutes: the second compiler would take more than it gives."""
+
 _WRAPPER = """\
 #!/bin/sh
 # Spark 4 always asks for this incubator module, which this small runtime lacks and Spark can do without.

@@ -11,7 +11,7 @@ from typing import Any
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from cdc.stack.java import java_executable
+from cdc.stack.java import LIGHT, java_executable
 from cdc.stack.part import LOOPBACK, Command, Place, StackError
 
 _HEAP = ("-Xms256m", "-Xmx512m")
@@ -107,7 +107,7 @@ class KafkaPart:
 
     def _java(self) -> list[str]:
         log_settings = f"-Dlog4j2.configurationFile={self.place.folder / 'log4j2.yaml'}"
-        return [str(java_executable()), *_HEAP, "-XX:-UsePerfData", log_settings, "-cp", f"{self._jars}/*"]
+        return [str(java_executable()), *_HEAP, *LIGHT, "-XX:-UsePerfData", log_settings, "-cp", f"{self._jars}/*"]
 
     def _format(self, properties: Path) -> None:
         cluster_id = urlsafe_b64encode(secrets.token_bytes(16)).rstrip(b"=").decode()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import requests
 
-from cdc.stack.java import java_executable
+from cdc.stack.java import LIGHT, java_executable
 from cdc.stack.part import LOOPBACK, Command, Place
 
 _HEAP = ("-Xms512m", "-Xmx512m")
@@ -47,7 +47,7 @@ class OpenSearchPart:
             "-moduleTypes": ",".join(_MODULES),
         }
         arguments = [part for pair in runner.items() for part in pair]
-        java = [str(java_executable()), *_HEAP, "-XX:-UsePerfData", "-cp", f"{self._jars}/*"]
+        java = [str(java_executable()), *_HEAP, *LIGHT, "-XX:-UsePerfData", "-cp", f"{self._jars}/*"]
         return Command(argv=[*java, "org.codelibs.opensearch.runner.OpenSearchRunner", *arguments, "-printOnFailure"])
 
     def ready(self) -> bool:
