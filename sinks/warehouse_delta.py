@@ -149,7 +149,7 @@ class DeltaNotes:
     """The Delta table ``<root>/_watermark``: a name and a JSON text each."""
 
     def __init__(self, storage: Storage, clock: Clock) -> None:
-        self._table = Delta(storage, "_watermark", clock)
+        self._table = Delta(storage, "_watermark", clock, versions_kept="1 minutes")
         self._known: dict[str, bytes] | None = None
 
     def read(self) -> Mapping[str, bytes]:

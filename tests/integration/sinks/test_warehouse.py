@@ -129,7 +129,7 @@ def test_h85_lists_and_bytes_become_text_in_delta(warehouse: Path) -> None:
     sink.close()
 
 
-def test_delta_forgets_deletes_and_files_by_the_clock(warehouse: Path) -> None:
+def test_delta_forgets_deletes_by_the_clock_and_files_by_the_table_s_own_word(warehouse: Path) -> None:
     clock = ManualClock()
     sink, topic = delta(warehouse, clock, replay_window_s=7200), Topic()
     sink.sink.apply(batch(topic.delete({**ROW, "id": 9}, at(1)), topic.upsert(ROW, at(1))), SHAPES)
@@ -137,6 +137,10 @@ def test_delta_forgets_deletes_and_files_by_the_clock(warehouse: Path) -> None:
         sink.sink.apply(batch(topic.upsert({**ROW, "id": number + 100}, at(number))), SHAPES)
         sink.commit(Watermark(epoch=1, lsn=number))
         clock.advance(200)
+        if number == 2:
+            for table in ("public/orders", "_watermark"):
+                keep = {"delta.deletedFileRetentionDuration": "interval 0 seconds"}
+                deltalake.DeltaTable(str(warehouse / table)).alter.set_table_properties(keep)
     found = [row["_key"] for row in read(warehouse)]
     assert "9" not in found
     assert len(found) == 59
