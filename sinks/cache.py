@@ -32,7 +32,7 @@ def open_cache(spec: SinkSpec, clock: Clock) -> OpenSink:
     client = CacheClient(spec.text("url"), spec.secrets.get("password"), clock)
     place = CachePlace(client, spec)
     tables = _CacheTables(client, place, spec.replay_window_s)
-    sink = StoreSink(tables, place.notes, _CacheSession(client), shared=spec.parallel, moved=place.look)
+    sink = StoreSink(tables, place.notes, _CacheSession(client), shared=spec.follows, moved=place.look)
     reader = _CacheReader(client, place)
     return OpenSink(sink=sink, watermarks=NotedWatermarks(place.notes), reader=reader, current=place.current)
 
@@ -41,7 +41,7 @@ class CachePlace(Place):
     """Where the keys of a generation are: those of the first one below the prefix itself."""
 
     def __init__(self, client: CacheClient, spec: SinkSpec) -> None:
-        super().__init__(CacheNotes(client, lambda: spec.prefix), spec.options.get("generation"), shared=spec.parallel)
+        super().__init__(CacheNotes(client, lambda: spec.prefix), spec.options.get("generation"), shared=spec.follows)
         self._base = spec.prefix
         self.notes = CacheNotes(client, lambda: self.prefix)
 

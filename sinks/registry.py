@@ -18,7 +18,8 @@ class SinkSpec:
     """A store, as plain data that pickles.
 
     ``kind``: redis, opensearch, delta, sql. ``prefix``: before all its names. ``parallel``: several processes
-    write at once, so that each reads the floors anew before each batch. ``secrets`` are shown nowhere.
+    write at once, so that each reads anew before each batch what the one that ``leads`` may have changed: the floors,
+    and which generation is in use. ``secrets`` are shown nowhere.
 
     Options: redis ``url``; opensearch ``url``, ``user``, ``ca_certs``, ``shards``, ``replicas``,
     ``json_mapping``, ``generation`` (None: the one the alias names); delta ``path`` and the object store's own as
@@ -31,6 +32,12 @@ class SinkSpec:
     options: Mapping[str, Option]
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     parallel: bool = False
+    leads: bool = False
+
+    @property
+    def follows(self) -> bool:
+        """Whether another process decides for this one."""
+        return self.parallel and not self.leads
 
     def text(self, name: str) -> str:
         """An option that has to be there. ConfigError when it is not."""

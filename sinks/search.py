@@ -41,7 +41,7 @@ def open_search(spec: SinkSpec, clock: Clock) -> OpenSink:
     writer = BulkWriter(client, clock)
     session = _SearchSession(client, writer, spec, clock)
     tables = _SearchTables(client, indexes, writer, session, clock)
-    sink = StoreSink(tables, place.notes, session, shared=spec.parallel, moved=indexes.look)
+    sink = StoreSink(tables, place.notes, session, shared=spec.follows, moved=indexes.look)
     reader = _SearchReader(client, indexes)
     return OpenSink(sink=sink, watermarks=NotedWatermarks(place.notes), reader=reader, current=place.current)
 
@@ -52,7 +52,7 @@ class SearchPlace(Place):
     def __init__(self, client: SearchClient, spec: SinkSpec) -> None:
         base = SearchNotes(client, lambda: notes_index(spec.prefix, FIRST))
         given = spec.options.get("generation")
-        super().__init__(base, given, shared=spec.parallel)
+        super().__init__(base, given, shared=spec.follows)
         self.notes = SearchNotes(client, lambda: notes_index(spec.prefix, self.number))
         self._by_alias = given is None
 

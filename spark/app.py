@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pyspark.errors import PySparkException
@@ -170,4 +170,4 @@ class _Running:
             raise self._watch.failure
 
     def _store(self, name: str, spec: SinkSpec, around: Surroundings) -> Store:
-        return Store(name, lambda: self._application.connect(spec), around)
+        return Store(name, lambda: self._application.connect(replace(spec, leads=True)), around)
