@@ -8,6 +8,7 @@
 
 PYTHON ?= python3
 # Tests mostly wait: for servers, deadlines, states. Each worker has servers of its own.
+# Files go out in the order of tests/conftest.py: by number of tests, the few longest ones would come last.
 WORKERS ?= 3
 BIN := .venv/bin
 DEPENDENCIES := .venv/headrace-dependencies
@@ -23,7 +24,7 @@ demo: setup jars
 	@$(BIN)/cdc demo $(if $(KEEP),--keep) $(ARGS)
 
 test: setup jars lint
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 bench: setup jars
 	@$(BIN)/python -m tests.bench $(ARGS)

@@ -151,6 +151,16 @@ def test_delta_forgets_deletes_by_the_clock_and_files_by_the_table_s_own_word(wa
     sink.close()
 
 
+def test_small_commits_leave_few_files_for_the_next_merge_to_open(warehouse: Path) -> None:
+    sink, topic = delta(warehouse, ManualClock()), Topic()
+    for number in range(1, 60):
+        sink.sink.apply(batch(topic.upsert({**ROW, "id": number % 7}, at(number))), SHAPES)
+    held = deltalake.DeltaTable(str(warehouse / "public" / "orders"))
+    assert len(held.file_uris()) <= 20
+    assert sorted(row["id"] for row in read(warehouse)) == list(range(7))
+    sink.close()
+
+
 def test_h84_a_delta_table_that_was_removed_takes_the_watermark_with_it(warehouse: Path) -> None:
     sink, topic = delta(warehouse), Topic()
     sink.sink.apply(batch(topic.upsert(ROW, at(1))), SHAPES)
