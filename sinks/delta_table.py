@@ -215,8 +215,9 @@ class Delta:
         table = self._table
         if len(table.file_uris()) > _SMALL_FILES:
             self._join(_FILE_BYTES)
-        # By the table's own delta.deletedFileRetentionDuration.
-        table.vacuum(dry_run=False)
+        # By the table's own delta.deletedFileRetentionDuration. Full: a checkpoint forgets files that are due, and what
+        # a killed writer left was never in the log.
+        table.vacuum(dry_run=False, full=True)
 
     def _join(self, file_bytes: int) -> None:
         """Join the files that are smaller than that."""
