@@ -26,7 +26,6 @@ T = TypeVar("T")
 # A commit lists the log's files (12 ms at 500 of them, 50 at 3,000) and reads those since the last checkpoint (0.04 ms
 # each): so the log is short and its checkpoints are near. Readers that have begun need the data files alone.
 _CONFIGURATION: dict[str, str | None] = {
-    # A commit lists the log's files: 12 ms at 500 of them, 50 at 3,000. Readers that have begun need the data alone.
     "delta.checkpointInterval": "20",
     "delta.deletedFileRetentionDuration": "interval 1 hours",
 }
@@ -85,10 +84,6 @@ class Delta:
             return False
         self._patience.call(self._updated)
         return True
-
-    def version(self) -> int:
-        """The version that was seen or written last."""
-        return self._table.version()
 
     def create(self, schema: pa.Schema) -> None:
         def make() -> deltalake.DeltaTable:

@@ -150,18 +150,13 @@ class DeltaNotes:
 
     def __init__(self, storage: Storage, clock: Clock) -> None:
         self._table = Delta(storage, "_watermark", clock, versions_kept="1 minutes")
-        self._known: Mapping[str, bytes] = {}
-        self._known_at = -1
 
     def read(self) -> Mapping[str, bytes]:
         if not self._table.refresh():
             return {}
-        # The log says whether anybody wrote since; the file need not be read for that.
-        if self._table.version() != self._known_at:
-            rows = self._table.dataset().to_table(["name", "text"]).to_pylist()
-            self._known = {row["name"]: row["text"].encode() for row in rows}
-            self._known_at = self._table.version()
-        return self._known
+        # The file itself, also at a version that was read before: a folder that was put back has such versions, too.
+        rows = self._table.dataset().to_table(["name", "text"]).to_pylist()
+        return {row["name"]: row["text"].encode() for row in rows}
 
     def write(self, name: str, text: bytes) -> None:
         self.write_all({name: text})

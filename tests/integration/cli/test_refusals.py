@@ -240,6 +240,6 @@ def test_h54_a_server_that_is_not_prepared(pipeline: Pipeline, own_postgres: Own
     pipeline.good("init")
     pipeline.sql("select pg_create_logical_replication_slot('other', 'pgoutput')")
     done = pipeline.cdc("check")
-    assert_refused(done, Exit.CONFIG, "1 of 2 replication slots are taken", "max_replication_slots = ")
+    assert_refused(done, Exit.CONFIG, "1 of 2 replication slots are taken", "max_replication_slots = 4")
     done = pipeline.cdc("snapshot")
     assert_refused(done, Exit.CONFIG, "max_replication_slots")

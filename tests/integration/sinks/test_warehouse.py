@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
@@ -175,6 +176,22 @@ def test_h84_a_delta_table_that_was_removed_takes_the_watermark_with_it(warehous
     again.sink.prepare(ORDERS)
     assert again.watermarks.read() is None
     again.close()
+
+
+def test_h84_a_watermark_that_was_put_back_at_the_same_version_is_not_taken_for_our_own(warehouse: Path) -> None:
+    ours, other = delta(warehouse), delta(warehouse / "other")
+    for number in (1, 2):
+        ours.commit(Watermark(epoch=1, lsn=10 * number))
+        other.commit(Watermark(epoch=1, lsn=number))
+    assert ours.watermarks.read() == Watermark(epoch=1, lsn=20)
+    (warehouse / "_watermark").rename(warehouse / "away")
+    (warehouse / "other" / "_watermark").rename(warehouse / "_watermark")
+    found: Watermark | None = None
+    with contextlib.suppress(OSError, SinkError):
+        found = ours.watermarks.read()
+    assert found is None or found.lsn == 2
+    ours.close()
+    other.close()
 
 
 def test_a_warehouse_folder_that_cannot_be_is_one_sentence(warehouse: Path) -> None:
