@@ -26,6 +26,15 @@ from snapshot.queries import composed, first_line, rows, table, text
 
 declare("chunk_begun", "chunk_locked", "chunk_checked")
 
+_GONE = (
+    psycopg.errors.InvalidParameterValue,
+    psycopg.errors.UndefinedObject,
+    psycopg.errors.ObjectNotInPrerequisiteState,
+)
+"""How Postgres says that a snapshot's file is gone (by version), or that its holder is, and the file not yet.
+
+The holder's transaction ends before its file does: src/backend/access/transam/xact.c, AbortTransaction.
+"""
 BLOCK_LINES = 1000
 BLOCK_BYTES = 1024**2
 
@@ -115,8 +124,7 @@ def _lock(session: Session, task: ChunkTask) -> None:
 def _import(session: Session, task: ChunkTask) -> None:
     try:
         session.execute(composed("import_snapshot", snapshot=sql.Literal(task.cut.snapshot)))
-    except (psycopg.errors.InvalidParameterValue, psycopg.errors.UndefinedObject) as error:
-        # "invalid snapshot identifier" or "snapshot ... does not exist", by version.
+    except _GONE as error:
         raise CutLost(first_line(error)) from None
 
 

@@ -150,6 +150,22 @@ def test_a_cut_whose_holder_is_gone_is_lost(pipeline: Pipeline, session: Session
         row_count(session, chunk)
 
 
+def test_h19_a_cut_whose_holder_has_just_ended_is_lost_too(pipeline: Pipeline, session: Session) -> None:
+    """The file outlives the transaction for a moment. Here for longer: as a copy that nobody removes."""
+    pipeline.execute(*TABLE)
+    left = "0000000A-0000000A-1"
+    with cut(pipeline) as snapshot:
+        chunk = task(pipeline, session, left)
+        folder = pipeline.one("select current_setting('data_directory') || '/pg_snapshots/'")
+        pipeline.execute(
+            f"copy (select line from string_to_table(rtrim(pg_read_file('{folder}{snapshot}'), e'\\n'), e'\\n') line)"
+            f" to '{folder}{left}'"
+        )
+        assert row_count(session, chunk) == 1000
+    with pytest.raises(CutLost, match="could not import"):
+        row_count(session, chunk)
+
+
 def test_a_locked_table_is_not_waited_for_without_end(pipeline: Pipeline, session: Session) -> None:
     pipeline.execute(*TABLE)
     with cut(pipeline) as snapshot, psycopg.connect(pipeline.dsn) as other:
