@@ -21,6 +21,7 @@ from sinks.batch import FLOOR_OP, ROW_OPS, Event, conform
 from sinks.envelope import row_reader
 from sinks.newest import floors_mask, newest, ordered_mask, rows_mask
 from sinks.notes import FloorMark
+from sinks.patches import after_patches, is_patch
 from sinks.port import Refused, Schemas, StoredRow
 from sinks.unavailable import Unheld, fill_from_earlier, fill_from_stored, follows, patterns
 
@@ -159,11 +160,12 @@ def plan(events: pa.Table, schemas: Schemas, floor_of: FloorOf, stored: Stored) 
         except KeyError:
             refused.extend(refuse(group, _no_shape(event.ver)))
             continue
-        above = _above(group, floor_of(schema.table))
+        floor = floor_of(schema.table)
+        above = _above(group, floor)
         stale += group.num_rows - above.num_rows
         if above.num_rows:
             batch, unread = _read(above, schema)
-            batch, unfilled, behind = _filled(batch, every, stored)
+            batch, unfilled, behind = _filled(batch, every, floor, stored)
             stale += behind
             refused.extend(unread + unfilled)
             batches.append(batch)
@@ -269,8 +271,11 @@ def _attempt(read: Callable[[bytes], T], text: bytes, number: int, bad: dict[int
         return otherwise
 
 
-def _filled(batch: TableBatch, every: pa.Table, stored: Stored) -> tuple[TableBatch, tuple[Refused, ...], int]:
-    """The batch with its unavailable values filled; what cannot be filled refused; how many were stale."""
+def _filled(
+    batch: TableBatch, every: pa.Table, floor: str, stored: Stored
+) -> tuple[TableBatch, tuple[Refused, ...], int]:
+    """The batch with its unavailable values filled and its patches applied; what cannot be filled refused; how many
+    were stale."""
     lacking = _lacking(batch)
     if not lacking:
         return batch, (), 0
@@ -278,13 +283,16 @@ def _filled(batch: TableBatch, every: pa.Table, stored: Stored) -> tuple[TableBa
     filled: dict[int, dict[str, Any]] = {}
     bad: dict[int, str] = {}
     behind: dict[int, str] = {}
-    histories = _histories(batch, every, lacking)
+    histories = _histories(batch, _above(every, floor), lacking)
     for number in lacking:
-        before = held.get(batch.keys[number])
-        if before is not None and before.pos > batch.pos[number]:
+        before, patch = held.get(batch.keys[number]), is_patch(histories[number][-1].value)
+        if before is not None and (before.pos > batch.pos[number] or (patch and before.pos == batch.pos[number])):
             behind[number] = ""
             continue
         try:
+            if patch:
+                filled[number] = after_patches(histories[number], before, batch.plain)
+                continue
             row, from_store = fill_from_earlier(histories[number], batch.schema)
             older = before.row if before is not None and from_store else None
             filled[number] = fill_from_stored(row, older, batch.plain)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.debezium.read import Change, PartitionReader, Settled, Unreadable
 from cdc.epochs import EpochsState
 from cdc.schema import TableSchema
@@ -23,11 +24,21 @@ class Translation:
     """Translates the batches of one run of a query, in their order. ``register`` and ``epochs`` may raise LogError.
 
     ``epochs`` is asked anew for each batch: a new epoch is noted before its first record is written.
+    ``compaction_lag_s``: how old a record is at least before the cleaner may take it.
     """
 
-    def __init__(self, register: Register, epochs: Callable[[], EpochsState]) -> None:
+    def __init__(
+        self,
+        register: Register,
+        epochs: Callable[[], EpochsState],
+        *,
+        compaction_lag_s: float = 0.0,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
         self._register = register
         self._epochs = epochs
+        self._lag_ms = int(compaction_lag_s * 1000)
+        self._clock = clock
         self._readers: dict[tuple[str, int], PartitionReader] = {}
         self._versions: dict[tuple[str, int], int] = {}
 
@@ -37,10 +48,11 @@ class Translation:
             return records  # all of them ours
         ordered = records.sort_by([("topic", "ascending"), ("partition", "ascending"), ("offset", "ascending")])
         epochs = self._epochs() if records.num_rows else EpochsState()
-        rows = [found for row in ordered.to_pylist() if (found := self._row(row, epochs)) is not None]
+        kept_ms = self._clock.now_ns() // 1_000_000 - self._lag_ms
+        rows = [found for row in ordered.to_pylist() if (found := self._row(row, epochs, kept_ms)) is not None]
         return pa.Table.from_pylist(rows, schema=RECORD_SCHEMA)
 
-    def _row(self, row: dict[str, Any], epochs: EpochsState) -> dict[str, Any] | None:
+    def _row(self, row: dict[str, Any], epochs: EpochsState, kept_ms: int) -> dict[str, Any] | None:
         if row["pos"] is not None:
             return row  # a record of ours, from before a handover
         headers = row["headers"] or []
@@ -49,7 +61,8 @@ class Translation:
         if reader is None:
             reader = self._readers[place] = PartitionReader(*place)
         reader.epochs = epochs
-        match reader.read(row["offset"], row["key"], row["value"]):
+        kept = row["time_ms"] is not None and row["time_ms"] > kept_ms
+        match reader.read(row["offset"], row["key"], row["value"], kept=kept):
             case Settled():
                 return None
             case Unreadable(reason):

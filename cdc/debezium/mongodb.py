@@ -1,7 +1,12 @@
 """MongoDB's documents: JSON strings in the envelope, ids of any type, and updates that are patches.
 
 Format: Debezium's connector for MongoDB (3.x) writes ``after`` as a string of extended JSON in strict mode, the key
-as ``{"id": "<extended JSON>"}`` and, where the whole document is not looked up, ``updateDescription``.
+as ``{"id": "<extended JSON>"}`` and, where the whole document is not looked up, ``updateDescription``
+(``MongoDbCollectionSchema.valueFromDocumentChangeStream``, ``JsonSerialization``).
+
+A patch is made a document here if the record holds the one before the change (``*_with_pre_image``). Else it stays
+a patch: its row has the placeholder of a value that did not come along, and the sink applies the
+``updateDescription`` that the record goes on to hold.
 """
 
 from __future__ import annotations
@@ -11,11 +16,17 @@ from typing import Any
 
 import orjson
 
+from cdc.debezium.patch import AmbiguousPath, Patch, Patched
 from cdc.debezium.shape import EMBEDDED_VERSIONS
+from cdc.plain import UNAVAILABLE
 from cdc.schema import Column, Identity, TableSchema
 from cdc.topic import TableName
 
 ID, DOCUMENT = "id", "document"
+PATCH = "updateDescription"
+UNBROKEN_FROM = "unbrokenFrom"
+"""Member of a patch's envelope: the position from which on no record is missing before it. Where it is left out,
+none is."""
 
 
 def collection_schema(table: TableName, topic: str) -> TableSchema:
@@ -53,54 +64,34 @@ def id_text(key: Mapping[str, Any]) -> str:
     return str(text)
 
 
-def apply_patch(document: str, patch: Mapping[str, Any]) -> str:
-    """A document after an ``updateDescription``: fields removed, arrays cut, then fields set, by dotted paths.
+def document_after(payload: Mapping[str, Any]) -> str:
+    """A change's document as JSON text, or the placeholder where it is for the sink to make. ValueError where the
+    record holds neither a document nor a patch.
 
-    ValueError where the document has no such place, which means that it is not the one that was patched.
-
-    >>> apply_patch('{"a":{"b":[1,2,3]},"c":1}', {"removedFields": ["c"], "updatedFields": '{"a.b.1":9,"d":{"e":1}}'})
-    '{"a":{"b":[1,9,3]},"d":{"e":1}}'
+    >>> patch = {"removedFields": ["b"], "updatedFields": '{"a": 2}', "truncatedArrays": None}
+    >>> document_after({"before": '{"a": 1, "b": 1, "c": 1}', "after": None, "updateDescription": patch})
+    '{"a":2,"c":1}'
+    >>> document_after({"before": None, "after": None, "updateDescription": patch})
+    '__debezium_unavailable_value'
     """
-    root = orjson.loads(document)
-    for path in patch.get("removedFields") or ():
-        holder, last = _place(root, path)
-        if isinstance(holder, dict):
-            holder.pop(last, None)
-        else:
-            raise ValueError(f"the document has no {path}")
-    for cut in patch.get("truncatedArrays") or ():
-        holder, last = _place(root, cut["field"])
-        array = holder[int(last)] if isinstance(holder, list) else holder.get(last)
-        if not isinstance(array, list):
-            raise ValueError(f"the document has no array {cut['field']}")
-        del array[int(cut["size"]) :]
-    for path, value in orjson.loads(patch.get("updatedFields") or "{}").items():
-        holder, last = _place(root, path)
-        _set(holder, last, value, path)
-    return orjson.dumps(root).decode()
+    after = payload.get("after")
+    if after is not None:
+        return str(after)
+    description = payload.get(PATCH)
+    if not isinstance(description, dict):
+        raise ValueError("it holds neither a document nor a patch")
+    patch = Patch.read(description, orjson.loads)
+    made = _from_before(payload.get("before"), patch)
+    return UNAVAILABLE if made is None else made
 
 
-def _place(root: Any, path: str) -> tuple[Any, str]:
-    *parts, last = path.split(".")
-    holder = root
-    for part in parts:
-        try:
-            holder = holder[int(part)] if isinstance(holder, list) else holder[part]
-        except (KeyError, IndexError, TypeError, ValueError):
-            raise ValueError(f"the document has no {path}") from None
-    if not isinstance(holder, dict | list):
-        raise ValueError(f"the document has no {path}")
-    return holder, last
-
-
-def _set(holder: Any, last: str, value: Any, path: str) -> None:
-    if isinstance(holder, dict):
-        holder[last] = value
-        return
-    place = int(last)
-    if place > len(holder):
-        raise ValueError(f"the document has no {path}")
-    if place == len(holder):
-        holder.append(value)
-    else:
-        holder[place] = value
+def _from_before(before: Any, patch: Patch) -> str | None:
+    try:
+        document = orjson.loads(before) if isinstance(before, str) else None
+        if not isinstance(document, dict):
+            return None
+        made = Patched(document)
+        made.apply(patch)
+    except (orjson.JSONDecodeError, AmbiguousPath):
+        return None
+    return None if made.unplaced else orjson.dumps(made.document).decode()

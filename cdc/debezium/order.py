@@ -10,10 +10,15 @@ connector      commit_lsn                                     tx_seq
 postgresql     ``sequence[0] - 1``                            0; the later offset wins
 mysql          number of the binlog file, position in it      row of the event, from 1
 mariadb        the same                                       the same
-mongodb        seconds and increment of the cluster time      increment, from 1
 oracle         commit SCN                                     1; the later offset wins
 sqlserver      log file and block of the commit LSN           slot of the commit LSN, serial number of the event
 =============  =============================================  ==============================================
+
+MongoDB's records say no longer where they stand: since Debezium 3.4 ``source.ts_ms`` is the wall clock of the
+server that took the change (``SourceInfo.timestamp``), beside the increment of a cluster time whose seconds are
+left out. The two together order nothing: at the turn of a second, and where another server takes over whose clock
+is behind, a later change comes out lower, and changes of one transaction are equal. So MongoDB's order is that of
+the partition, by offset, in which the connector writes a document's changes by their cluster time.
 
 Rows of a snapshot stand at the position the snapshot was read at, tx_seq 0: below every change after it. Rows of
 a later snapshot (incremental or ad hoc, while streaming) have tx_seq ffffffff there: above all that was streamed
@@ -32,7 +37,6 @@ from cdc.position import CHUNK_SEQ, SNAPSHOT_SEQ, Position
 INCREMENTAL = "incremental"
 _LSN_LIMIT = 1 << 56
 _SERIAL_LIMIT = (1 << 16) - 1
-_ORDINAL_LIMIT = (1 << 21) - 1
 
 Source = Mapping[str, Any]
 _Place = tuple[int, int]
@@ -105,11 +109,6 @@ def _binlog(source: Source) -> _Place:
     return (number << 32 | offset) << 3, _row_seq(source, int(source.get("row") or 0) + 1)
 
 
-def _mongodb(source: Source) -> _Place:
-    seconds, ordinal = int(source["ts_ms"]) // 1000, int(source.get("ord") or 0)
-    return (seconds << 21 | min(ordinal, _ORDINAL_LIMIT)) << 3, _row_seq(source, ordinal + 1)
-
-
 def _oracle(source: Source) -> _Place:
     """The commit SCN; a RAC writes one per redo thread, ``1234:1:1-1:2``, of which the first part is the number."""
     scn = source.get("commit_scn") or source["scn"]
@@ -130,7 +129,6 @@ _PLACES: Mapping[str, Callable[[Source], _Place]] = {
     "postgresql": _postgres,
     "mysql": _binlog,
     "mariadb": _binlog,
-    "mongodb": _mongodb,
     "oracle": _oracle,
     "sqlserver": _sqlserver,
 }

@@ -13,18 +13,17 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from cdc.debezium.mongodb import DOCUMENT, ID, apply_patch, collection_schema, id_text
+from cdc.debezium.mongodb import DOCUMENT, ID, PATCH, UNBROKEN_FROM, collection_schema, document_after, id_text
 from cdc.debezium.order import INCREMENTAL, Unordered, position_of, snapshot_marker
 from cdc.debezium.shape import Shape, shape_of
 from cdc.epochs import EpochsState
+from cdc.plain import UNAVAILABLE
 from cdc.position import CHUNK_SEQ, Position
 from cdc.schema import TableSchema
 from cdc.topic import TableName
 
 UNVERSIONED = 0
 """``ver`` of a record without an embedded schema: the newest version that the schema topic holds."""
-Documents = Callable[[str], str | None]
-"""Id -> the document that a store holds, for patches of MongoDB's."""
 
 _OPS = frozenset("cudrt")
 _SCHEMA, _PAYLOAD = b'{"schema":', b',"payload":'
@@ -80,24 +79,30 @@ class PartitionReader:
 
     It remembers the highest position it has read, the last delete and the last shape, for records that carry
     none; a reader that starts in the middle can be given some records from before, their changes not applied.
+    It also knows from which offset on it has read every one, so that a patch tells what it may be applied to.
     """
 
-    def __init__(
-        self, topic: str, partition: int, *, epochs: EpochsState | None = None, documents: Documents | None = None
-    ) -> None:
+    def __init__(self, topic: str, partition: int, *, epochs: EpochsState | None = None) -> None:
         self.topic = topic
         self.partition = partition
         self.highest: Position | None = None
         self.epochs = epochs or EpochsState()
-        self._documents = documents
         self._embedded: dict[bytes, _Embedded | None] = {}
         self._deleted: bytes | None = None
-        self._flat = False
+        self._flat = self._by_offsets = False
+        self._first, self._next = 0, -1
+        self._kept = False
         self._key: Callable[[Mapping[str, Any]], bytes] = orjson.dumps
         self._schema: TableSchema | None = None
 
-    def read(self, offset: int, key: bytes | None, value: bytes | None) -> Change | Settled | Unreadable:
-        """One record. A TRUNCATE comes with the constant key of a floor."""
+    def read(
+        self, offset: int, key: bytes | None, value: bytes | None, *, kept: bool = False
+    ) -> Change | Settled | Unreadable:
+        """One record. A TRUNCATE comes with the constant key of a floor. ``kept``: the record is so young that the
+        cleaner has not come near it, so none before it that is as young is missing."""
+        if offset != self._next:
+            self._first = offset
+        self._next, self._kept = offset + 1, kept
         try:
             found = self._read(offset, key, value)
         except _Refused as refusal:
@@ -119,14 +124,16 @@ class PartitionReader:
         if not isinstance(payload, dict):
             raise _Refused("not a record of Debezium's: its value is no JSON object")
         self._flat = not ("op" in payload and isinstance(payload.get("source"), dict))
+        of_mongodb = not self._flat and payload["source"].get("connector") == "mongodb"
+        self._by_offsets = self._flat or of_mongodb
         if self._flat:
             return self._flat_row(_needed(names), wrapped, epoch, offset)
         if payload["op"] not in _OPS:
             raise _Refused(f"not a change: its op is {payload['op']}")
-        pos = self._position(payload["source"], epoch)
+        pos = _by_offset(epoch, offset) if of_mongodb else self._position(payload["source"], epoch)
         if payload["op"] == "t":
             return self._truncate(payload, wrapped, pos)
-        if payload["source"].get("connector") == "mongodb":
+        if of_mongodb:
             return self._document(_needed(names), payload, pos)
         return self._row(_needed(names), wrapped, pos)
 
@@ -166,15 +173,19 @@ class PartitionReader:
         if op == "d":
             self._deleted = key
             return self._change(key, None, pos, op)
-        document = payload.get("after")
-        if document is None:
-            patch = payload.get("updateDescription")
-            held = self._documents(id_text(names)) if self._documents is not None else None
-            if patch is None or held is None:
-                raise _Refused("it holds a patch and no document: set capture.mode=change_streams_update_full")
-            document = apply_patch(held, patch)
+        try:
+            document = document_after(payload)
+        except (ValueError, TypeError) as fault:
+            raise _Refused(str(fault)) from None
         row = {ID: id_text(names), DOCUMENT: document}
-        return self._change(key, orjson.dumps({**payload, "before": None, "after": row}), pos, op)
+        # In the order of our own envelopes, by which a row is cut out of its record: the patch stands last.
+        envelope = {"before": None, "after": row, "source": payload["source"], "op": op, "ts_ms": payload.get("ts_ms")}
+        if document == UNAVAILABLE:
+            envelope[PATCH] = payload[PATCH]
+            if not self._kept:
+                first = self.epochs.epoch(self.topic, self.partition, self._first)
+                envelope[UNBROKEN_FROM] = _by_offset(first, self._first).text()
+        return self._change(key, orjson.dumps(envelope), pos, op)
 
     def _truncate(self, payload: Mapping[str, Any], wrapped: _Wrapped, pos: Position) -> Change:
         table = _table_of(payload["source"])
@@ -198,7 +209,8 @@ class PartitionReader:
         if self.highest is None:
             return Settled("its delete lies before the first record that was read")
         # The delete itself was compacted away. Nothing later of this key has been read: offsets say so.
-        return self._change(key, None, self.highest, "d")
+        pos = _by_offset(epoch, offset) if self._by_offsets else self.highest
+        return self._change(key, None, pos, "d")
 
     def _change(self, key: bytes, value: bytes | None, pos: Position, op: str) -> Change:
         ver = UNVERSIONED if self._schema is None else self._schema.version

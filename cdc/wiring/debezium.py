@@ -35,9 +35,11 @@ def open_connector(settings: Settings) -> Connector:
 def connect_warnings(settings: Settings) -> list[str]:
     """What to be wary of before a word is said to Kafka Connect."""
     from connectors.debezium.client import unencrypted
+    from connectors.debezium.mongodb import patch_cautions
 
     warning = unencrypted(settings.debezium.url) if settings.debezium is not None else None
-    return [warning] if warning is not None else []
+    cautions = [f"{message} (instead: {fix})" for message, fix in patch_cautions(settings)]
+    return [*([warning] if warning is not None else []), *cautions]
 
 
 def check_connect(settings: Settings) -> list[Finding]:
@@ -97,6 +99,18 @@ def open_feed(settings: Settings) -> ConnectProgress:
     return ConnectProgress(connector.offsets, ends, lambda: read_epochs(settings).latest)
 
 
+def _compaction_lag_s(settings: Settings) -> float:
+    """How old a record is at least before the cleaner may take it, by the topics themselves; 0 where none is known.
+    Asked for MongoDB alone: no other connector writes patches."""
+    if settings.debezium is None or settings.debezium.database != "mongodb":
+        return 0.0
+    from connectors.kafka.admin import TopicAdmin
+
+    state = TopicsState.find(open_state(settings).read())
+    facts = TopicAdmin(settings.log).describe(sorted(set(state.tables.values()))) if state is not None else {}
+    return min((int(found.config.get("min.compaction.lag.ms", 0)) / 1000 for found in facts.values()), default=0.0)
+
+
 def may_hold_debezium(settings: Settings) -> bool:
     """Whether the topics may hold records of Debezium's: it writes them, or a handover is or was possible."""
     own = settings.debezium is not None and settings.debezium.database == "postgres"
@@ -113,7 +127,8 @@ def reading_debezium(application: SinkApplication, settings: Settings) -> SinkAp
     shapes = Shapes(settings)
 
     def translation() -> Translation:
-        return Translation(shapes.version, partial(read_epochs, settings))
+        lag_s = _compaction_lag_s(settings)
+        return Translation(shapes.version, partial(read_epochs, settings), compaction_lag_s=lag_s)
 
     kafka = application.kafka
     debezium = settings.debezium

@@ -10,6 +10,7 @@ from cdc.settings import Settings
 from connectors.debezium.client import MissingConnector, unencrypted
 from connectors.debezium.config import debezium_settings
 from connectors.debezium.connector import Connector
+from connectors.debezium.mongodb import patch_cautions
 
 PART = "connect"
 
@@ -32,6 +33,8 @@ def _findings(settings: Settings) -> Iterator[Finding]:
     clear_text = unencrypted(debezium.url)
     if clear_text is not None:
         yield warn(PART, "encrypted", clear_text, "serve the REST API by https and set [debezium] url to it")
+    for message, fix in patch_cautions(settings):
+        yield warn(PART, "patches", message, fix)
     try:
         errors = connector.validate()
     except CdcError as error:

@@ -1,88 +1,150 @@
-"""MongoDB's records as Debezium's manual documents them (connector for MongoDB, 3.x, "Data change events")."""
+"""MongoDB's documented records as changes: documents, patches, deletes, and their order."""
+
+from __future__ import annotations
 
 from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from cdc.debezium.mongodb import apply_patch, id_text
+from cdc.debezium.mongodb import UNBROKEN_FROM, id_text
 from cdc.debezium.read import Change, PartitionReader, Settled, Unreadable
+from cdc.epochs import EpochsState
+from cdc.plain import UNAVAILABLE
 from cdc.position import Position
+from sinks.envelope import row_reader
+from tests.unit.cdc.debezium.mongodb import ANNE, ANNE_MARIE, CREATED, CUSTOMERS, ID, RENAMED, TOPIC, envelope, key
 
-KEY = orjson.dumps(
+SCHEMAED_KEY = orjson.dumps(
     {
         "schema": {"type": "struct", "fields": [{"field": "id", "type": "string", "optional": False}]},
-        "payload": {"id": '{"$oid": "596e275826f08b2730779e1f"}'},
+        "payload": {"id": f'{{"$oid": "{ID}"}}'},
     }
 )
-ID = "596e275826f08b2730779e1f"
 
 
-def envelope(op: str, after: str | None, patch: dict[str, Any] | None = None, seconds: int = 1465491411) -> bytes:
-    return orjson.dumps(
-        {
-            "op": op,
-            "ts_ms": seconds * 1000 + 53,
-            "before": None,
-            "after": after,
-            "updateDescription": patch,
-            "source": {
-                "version": "3.7.0.Final",
-                "connector": "mongodb",
-                "name": "fulfillment",
-                "ts_ms": seconds * 1000,
-                "snapshot": False,
-                "db": "inventory",
-                "collection": "customers",
-                "rs": "rs0",
-                "ord": 31,
-                "wallTime": None,
-            },
-        }
-    )
+def read(value: bytes | None, offset: int = 0, *, kept: bool = False) -> Change:
+    found = PartitionReader(TOPIC, 0).read(offset, key(), value, kept=kept)
+    assert isinstance(found, Change)
+    return found
 
 
-CREATED = '{"_id" : {"$oid" : "596e275826f08b2730779e1f"},"first_name" : "Anne","email" : "annek@noanswer.org"}'
+def row(change: Change) -> Any:
+    """As a sink cuts it out of the value."""
+    return orjson.loads(row_reader([c.name for c in CUSTOMERS.columns])(change.value or b""))
 
 
-def test_a_document_is_a_row_of_its_id_and_itself() -> None:
-    reader = PartitionReader("fulfillment.inventory.customers", 0)
-    found = reader.read(0, KEY, envelope("c", CREATED))
+@pytest.mark.parametrize("bytes_of_key", [SCHEMAED_KEY, key()])
+def test_a_document_is_a_row_of_its_id_and_itself(bytes_of_key: bytes) -> None:
+    found = PartitionReader(TOPIC, 0).read(0, bytes_of_key, envelope("c", after=CREATED))
     assert isinstance(found, Change)
     assert found.key == orjson.dumps({"id": ID})
-    assert found.pos == Position(1, (1465491411 << 21 | 31) << 3, 32)
-    assert orjson.loads(found.value or b"")["after"] == {"id": ID, "document": CREATED}
-    assert found.schema is not None
-    assert [(c.name, c.kind, c.key_position) for c in found.schema.columns] == [
+    assert row(found) == {"id": ID, "document": CREATED}
+    assert found.schema == CUSTOMERS
+    assert [(c.name, c.kind, c.key_position) for c in CUSTOMERS.columns] == [
         ("id", "text", 1),
         ("document", "jsonb", None),
     ]
-    assert str(found.schema.table) == "inventory.customers"
+    assert str(CUSTOMERS.table) == "inventory.customers"
+
+
+def test_the_embedded_schema_makes_no_difference() -> None:
+    plain = envelope("u", after=ANNE_MARIE, patch=RENAMED)
+    schema = orjson.dumps({"type": "struct", "fields": [{"field": name} for name in ("after", "op", "source")]})
+    assert read(b'{"schema":%b,"payload":%b}' % (schema, plain)) == read(plain)
+
+
+def test_an_update_with_its_document_is_that_document_whatever_else_it_tells() -> None:
+    """``change_streams_update_full_with_pre_image``: the manual's update, all three members."""
+    assert row(read(envelope("u", before=ANNE, after=ANNE_MARIE, patch=RENAMED)))["document"] == ANNE_MARIE
+
+
+def test_a_replace_has_a_document_and_no_patch() -> None:
+    assert row(read(envelope("u", after=ANNE)))["document"] == ANNE
+
+
+def test_a_patch_beside_the_document_before_it_is_a_document() -> None:
+    """``change_streams_with_pre_image``: the record is enough, whatever the store holds or compaction dropped."""
+    found = read(envelope("u", before=ANNE, patch=RENAMED))
+    assert orjson.loads(row(found)["document"]) == orjson.loads(ANNE_MARIE)
+    assert UNBROKEN_FROM not in orjson.loads(found.value or b"")
+
+
+def test_a_patch_alone_is_left_to_the_sink() -> None:
+    found = read(envelope("u", patch=RENAMED), kept=True)
+    assert row(found) == {"id": ID, "document": UNAVAILABLE}
+    assert orjson.loads(found.value or b"")["updateDescription"] == RENAMED
+    assert UNBROKEN_FROM not in orjson.loads(found.value or b"")
+
+
+def test_a_patch_that_the_cleaner_may_have_come_near_says_from_where_on_nothing_is_missing() -> None:
+    reader = PartitionReader(TOPIC, 0, epochs=EpochsState())
+    told = []
+    for offset, kept in [(3, False), (4, False), (5, True), (9, False), (10, False), (9, False)]:
+        found = reader.read(offset, key(), envelope("u", patch=RENAMED), kept=kept)
+        assert isinstance(found, Change)
+        told.append(orjson.loads(found.value or b"").get(UNBROKEN_FROM))
+    first, later = (Position(1, (offset + 1) << 3, 1).text() for offset in (3, 9))
+    assert told == [first, first, None, later, later, later]
+
+
+@pytest.mark.parametrize(
+    "description",
+    [
+        None,
+        {"updatedFields": "[1]"},
+        {"updatedFields": "{"},
+        {"truncatedArrays": [{"field": "a"}]},
+        {"truncatedArrays": 1},
+        {"truncatedArrays": [{"field": "a", "size": -1}]},
+    ],
+)
+def test_an_update_that_holds_neither_a_document_nor_a_patch_is_told(description: Any) -> None:
+    found = PartitionReader(TOPIC, 0).read(0, key(), envelope("u", patch=description))
+    assert isinstance(found, Unreadable)
 
 
 def test_a_delete_and_its_tombstone() -> None:
-    reader = PartitionReader("fulfillment.inventory.customers", 0)
-    deleted = reader.read(1, KEY, envelope("d", None))
+    reader = PartitionReader(TOPIC, 0)
+    deleted = reader.read(1, key(), envelope("d", before=ANNE))
     assert isinstance(deleted, Change)
     assert (deleted.op, deleted.value, deleted.key) == ("d", None, orjson.dumps({"id": ID}))
-    assert isinstance(reader.read(2, KEY, None), Settled)
+    assert isinstance(reader.read(2, key(), None), Settled)
 
 
-def test_a_patch_is_applied_to_the_document_that_is_held() -> None:
-    patch = {"removedFields": ["email"], "updatedFields": '{"first_name": "Anne Marie"}', "truncatedArrays": None}
-    reader = PartitionReader("t", 0, documents={ID: CREATED}.get)
-    found = reader.read(0, KEY, envelope("u", None, patch))
-    assert isinstance(found, Change)
-    document = orjson.loads(orjson.loads(found.value or b"")["after"]["document"])
-    assert document == {"_id": {"$oid": ID}, "first_name": "Anne Marie"}
+def test_a_tombstone_whose_delete_was_compacted_away_deletes_where_it_stands() -> None:
+    reader = PartitionReader(TOPIC, 0)
+    before = reader.read(1, key('"other"'), envelope("c", after=ANNE))
+    gone = reader.read(7, key(), None)
+    assert isinstance(before, Change)
+    assert isinstance(gone, Change)
+    assert (gone.op, gone.key) == ("d", orjson.dumps({"id": ID}))
+    assert before.pos < gone.pos
 
 
-def test_a_patch_without_its_document_is_told_with_the_setting_that_helps() -> None:
-    found = PartitionReader("t", 0).read(0, KEY, envelope("u", None, {"updatedFields": '{"a":1}'}))
-    assert isinstance(found, Unreadable)
-    assert "change_streams_update_full" in found.reason
+def test_the_order_is_the_partitions_where_the_clock_of_the_source_block_says_otherwise() -> None:
+    """Since Debezium 3.4 ``ts_ms`` is the wall clock: cluster times (100, 7), (101, 1), then (101, 2) by a server
+    whose clock is three seconds behind, then two changes of one transaction, which have one cluster time."""
+    told = [(100_999, 7), (100_999, 1), (98_000, 2), (98_100, 3), (98_100, 3)]
+    reader = PartitionReader(TOPIC, 0)
+    changes = [
+        reader.read(offset, key(), envelope("u", after=ANNE, wall_ms=wall, increment=increment))
+        for offset, (wall, increment) in enumerate(told)
+    ]
+    positions = [change.pos for change in changes if isinstance(change, Change)]
+    assert positions == sorted(set(positions))
+    assert len(positions) == len(told)
+
+
+def test_rows_of_a_snapshot_lie_below_the_changes_behind_them() -> None:
+    reader = PartitionReader(TOPIC, 0)
+    snapshot = reader.read(0, key(), envelope("r", after=ANNE, snapshot="true", increment=31))
+    change = reader.read(1, key(), envelope("u", after=ANNE_MARIE, wall_ms=1, increment=1))
+    again = reader.read(2, key(), envelope("r", after=ANNE, snapshot="incremental", increment=-1))
+    assert isinstance(snapshot, Change)
+    assert isinstance(change, Change)
+    assert isinstance(again, Change)
+    assert snapshot.pos < change.pos < again.pos
 
 
 @pytest.mark.parametrize(
@@ -97,36 +159,3 @@ def test_a_patch_without_its_document_is_told_with_the_setting_that_helps() -> N
 )
 def test_ids_of_any_type(key: str, text: str) -> None:
     assert id_text({"id": key}) == text
-
-
-@pytest.mark.parametrize(
-    ("document", "patch", "expected"),
-    [
-        ('{"a":[1,2,3]}', {"truncatedArrays": [{"field": "a", "size": 1}]}, {"a": [1]}),
-        ('{"a":[1]}', {"updatedFields": '{"a.1":2}'}, {"a": [1, 2]}),
-        ('{"a":{"b":{"c":1}}}', {"removedFields": ["a.b.c"]}, {"a": {"b": {}}}),
-        ('{"a":1}', {"removedFields": ["gone"], "updatedFields": None}, {"a": 1}),
-    ],
-)
-def test_patches(document: str, patch: dict[str, Any], expected: Any) -> None:
-    assert orjson.loads(apply_patch(document, patch)) == expected
-
-
-@pytest.mark.parametrize("path", ["x.y", "a.b.c", "l.7", "l.x.y"])
-def test_a_patch_of_another_document_is_refused(path: str) -> None:
-    with pytest.raises(ValueError, match="the document has no"):
-        apply_patch('{"a":{"b":1},"l":[1]}', {"updatedFields": orjson.dumps({path: 1}).decode()})
-
-
-_json = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text("abc", min_size=1, max_size=2), inner, max_size=3)
-    ),
-)
-
-
-@given(st.dictionaries(st.text("abc", min_size=1, max_size=2), _json, max_size=4), st.text("abc", min_size=1), _json)
-def test_a_field_that_is_set_is_there_and_no_other_changes(document: dict[str, Any], name: str, value: Any) -> None:
-    patched = orjson.loads(apply_patch(orjson.dumps(document).decode(), {"updatedFields": orjson.dumps({name: value})}))
-    assert patched == {**document, name: value}

@@ -15,17 +15,12 @@ def binlog(file: int, offset: int, row: int = 0, snapshot: str = "false") -> dic
     return {"connector": "mysql", "file": name, "pos": offset, "row": row, "snapshot": snapshot}
 
 
-def mongodb(seconds: int, ordinal: int) -> dict[str, Any]:
-    return {"connector": "mongodb", "ts_ms": seconds * 1000, "ord": ordinal, "snapshot": "false"}
-
-
 def sqlserver(file: int, block: int, slot: int, serial: int = 1) -> dict[str, Any]:
     lsn = f"{file:08x}:{block:08x}:{slot:04x}"
     return {"connector": "sqlserver", "commit_lsn": lsn, "change_lsn": lsn, "event_serial_no": serial}
 
 
 _binlog = st.tuples(st.integers(1, 2**21 - 1), st.integers(4, 2**32 - 1), st.integers(0, 100_000))
-_mongodb = st.tuples(st.integers(1, 2**32 - 1), st.integers(1, 2**21 - 1))
 _sqlserver = st.tuples(
     st.integers(0, 2**24 - 1), st.integers(0, 2**29 - 1), st.integers(0, 2**16 - 1), st.integers(0, 60_000)
 )
@@ -34,11 +29,6 @@ _sqlserver = st.tuples(
 @given(_binlog, _binlog)
 def test_the_binlogs_order_is_kept(one: tuple[int, int, int], other: tuple[int, int, int]) -> None:
     assert (position_of(binlog(*one), 1) < position_of(binlog(*other), 1)) == (one < other)
-
-
-@given(_mongodb, _mongodb)
-def test_the_oplogs_order_is_kept(one: tuple[int, int], other: tuple[int, int]) -> None:
-    assert (position_of(mongodb(*one), 1) < position_of(mongodb(*other), 1)) == (one < other)
 
 
 @given(st.integers(0, 2**53 - 1), st.integers(0, 2**53 - 1))
@@ -54,11 +44,9 @@ def test_the_change_tables_order_is_kept(one: tuple[int, int, int, int], other: 
     assert (position_of(sqlserver(*one), 1) < position_of(sqlserver(*other), 1)) == (one < other)
 
 
-@given(_binlog, _mongodb, _sqlserver)
-def test_every_position_fits_a_search_document(
-    b: tuple[int, int, int], m: tuple[int, int], s: tuple[int, int, int, int]
-) -> None:
-    for source in (binlog(*b), mongodb(*m), sqlserver(*s)):
+@given(_binlog, _sqlserver)
+def test_every_position_fits_a_search_document(b: tuple[int, int, int], s: tuple[int, int, int, int]) -> None:
+    for source in (binlog(*b), sqlserver(*s)):
         position = position_of(source, 127)
         assert 0 < position.document_version() < 2**63
         assert Position.parse(position.text()) == position

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from cdc.errors import ConfigError, Exit
 from cdc.settings import Settings, parse
+from cdc.wiring.debezium import connect_warnings
 from connectors.debezium.config import changed_options, connector_config, masked
 from connectors.debezium.connector import Connector
+from connectors.debezium.mongodb import patch_cautions
 from connectors.debezium.regex import table_list
 
 REFERENCE = "${file:/secrets/db.properties:password}"
@@ -214,6 +216,7 @@ def test_mongodb() -> None:
     assert config["mongodb.user"] == "cdc@x"
     assert config["mongodb.password"] == REFERENCE
     assert config["capture.mode"] == "change_streams_update_full"
+    assert config["json.serialization.mode"] == "strict"
     assert config["collection.include.list"] == "(?-i)shop\\.orders"
     assert "database.password" not in config
 
@@ -225,6 +228,34 @@ def test_mongodb() -> None:
 def test_a_mongodb_address_that_does_not_do_is_refused(dsn: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         connector_config(settings({"database": "mongodb"}, dsn=dsn, tables=["a.b"]))
+
+
+def mongodb(**options: str) -> Settings:
+    place = {"dsn": "mongodb://a/", "tables": ["shop.orders"]}
+    names = {name.replace("_", "."): value for name, value in options.items()}
+    return settings({"database": "mongodb", "options": names}, **place)
+
+
+def test_patches_are_allowed_and_warned_of() -> None:
+    """Whole documents need no word; patches are said to need a sink that keeps up, and by how much."""
+    assert patch_cautions(mongodb()) == []
+    assert patch_cautions(mongodb(capture_mode="change_streams_update_full_with_pre_image")) == []
+    wary = mongodb(capture_mode="change_streams")
+    assert connector_config(wary)["capture.mode"] == "change_streams"
+    [(message, fix)] = patch_cautions(wary)
+    assert "away for 60 s" in message
+    assert "change_streams_with_pre_image" in fix
+    assert "min_compaction_lag" in fix
+    assert any(message in warning for warning in connect_warnings(wary))
+    [(message, fix)] = patch_cautions(mongodb(capture_mode="change_streams_with_pre_image"))
+    assert "changeStreamPreAndPostImages" in fix
+
+
+def test_patches_that_are_written_otherwise_than_documents_are_warned_of() -> None:
+    legacy = {"json_serialization_mode": "legacy"}
+    assert patch_cautions(mongodb(**legacy)) == []
+    [_, (message, _)] = patch_cautions(mongodb(capture_mode="change_streams", **legacy))
+    assert "dates as text" in message
 
 
 def test_oracle() -> None:
