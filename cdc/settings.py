@@ -105,6 +105,9 @@ class SourceSettings(_Model):
     exclude: tuple[str, ...] = Field((), description="tables that a pattern would take and that stay out")
     slot: str | None = Field(None, description="replication slot; cdc_<name> unless set", pattern=r"^[a-z0-9_]{1,63}$")
     publication: str | None = Field(None, description="publication; cdc_<name> unless set")
+    failover: bool = Field(
+        False, description="standbys keep the slot too, so that a promoted one is gone on with; PostgreSQL 17 or later"
+    )
     topics: dict[str, str] = Field(
         default_factory=dict, description="table = topic, where the usual name would collide"
     )

@@ -69,7 +69,8 @@ class SlotIntent(Document):
 class SlotState(Document):
     """The slot's identity (H5, H6): another server, timeline or slot under the same name is noticed.
 
-    ``consistent_point`` and ``created_at_lsn`` as numbers; ``database`` by name and oid. ``epoch`` from 1.
+    ``consistent_point`` as a number; ``database`` by name and oid. ``epoch`` from 1. ``timeline``: the running capture
+    writes it anew when it goes on with a promoted standby.
     """
 
     WHAT: ClassVar[str] = "slot"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 import psycopg
@@ -18,14 +17,12 @@ from cdc.capture import Session, Stop, Stopped
 from cdc.checks.facts import SlotFacts
 from cdc.clock import Clock
 from cdc.crash import crash_point, declare
-from cdc.epochs import EpochsState, require_begun
-from cdc.errors import ActiveError, ConfigError, IdentityError, LogError, SlotError, SourceError
-from cdc.handover import require_turn
+from cdc.errors import ActiveError, IdentityError, LogError, SlotError, SourceError
 from cdc.metrics import CaptureFigures, Flow
 from cdc.ports import Record
 from cdc.progress import PROGRESS_KEY, Offsets, Progress
 from cdc.settings import Settings
-from cdc.state import SlotState, SnapshotState, TopicsState
+from cdc.state import SlotState, TopicsState
 from cdc.topic import progress_topic, schema_topic, state_topic
 from cdc.visibility import Gate, Visibility, VisibilityGate
 from cdc.windows import Windows
@@ -37,21 +34,23 @@ from connectors.kafka.oversized import Oversized
 from connectors.kafka.reach import require_broker
 from connectors.kafka.schemas import SchemaRegistry
 from connectors.kafka.tail import last_progress
+from connectors.known import Known, known_of
 from connectors.mending import Ends, beginning, require_nothing_lost, require_still
 from connectors.postgres.assemble import Assembler, Limits, Pipeline
 from connectors.postgres.barrier import barrier
 from connectors.postgres.facts import read_publication, read_server, read_slot
+from connectors.postgres.failover import keep_on_standbys
 from connectors.postgres.reselect import Reselect, newest_xid
-from connectors.postgres.session import Connection, connect, describe, first_line
+from connectors.postgres.session import Connection, connect, first_line
 from connectors.postgres.slot import (
     START_OVER,
     lock_holders,
     require_not_ahead,
-    require_same_server,
     require_usable,
     try_lock,
 )
 from connectors.postgres.stream import ReplicationStream
+from connectors.promotion import identify, require_within, take_over
 from connectors.relations import Relations
 
 log = logging.getLogger(__name__)
@@ -62,15 +61,6 @@ _ASK_S = 1.0
 _LOCK_PATIENCE_S = 5.0
 """How long a capture that was just killed may still seem to be there."""
 _SETTLE_S = 10.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
-    """What the state topic says of the pipeline."""
-
-    topics: TopicsState
-    slot: SlotState
-    epochs: EpochsState
 
 
 class Opening:
@@ -118,11 +108,9 @@ class Opening:
             raise
 
     def _open(self, side: Connection) -> Session:
-        settings, where = self._settings, describe(self._settings.source)
-        server = read_server(side)
+        settings = self._settings
         admin = TopicAdmin(settings.log)
-        known = self._await_snapshot()
-        require_same_server(server, known.slot, where)
+        known = identify(side, settings.source, self._await_snapshot())
         self._check_topics(admin, known.topics)
         self._lock(side)
         crash_point("opening_locked")
@@ -131,6 +119,7 @@ class Opening:
         ends = admin.end_offsets(partitions)
         progress = self._progress(known.slot, ends)
         position = progress.lsn if progress is not None else known.slot.consistent_point
+        require_within(known, position)
         self._check_slot(side, known.slot, position)
         crash_point("opening_checked")
         return self._start(side, known, ends, progress, position)
@@ -138,22 +127,13 @@ class Opening:
     # -- the steps
 
     def _await_snapshot(self) -> Known:
-        """Known once the first snapshot is complete; compaction keeps what came last, so no change may come before."""
         state = CompactedTopic(self._settings.log, state_topic(self._settings.name))
         told = ""
         while True:
-            held = state.read()
-            if not self._handing_over:
-                require_turn(held, "native")
-            topics, slot, snapshot = TopicsState.find(held), SlotState.find(held), SnapshotState.find(held)
-            epochs = EpochsState.find(held) or EpochsState()
-            require_begun(epochs, slot)
-            if topics is None:
-                raise ConfigError("the pipeline has no topics yet", hint="cdc init makes them")
-            if slot is not None and snapshot is not None and snapshot.state == "complete":
-                return Known(topics=topics, slot=slot, epochs=epochs)
-            reason = "cdc snapshot has not been run" if snapshot is None else "the snapshot is not complete"
-            told = self._wait("waiting_for_snapshot", reason, told)
+            known = known_of(state.read(), handing_over=self._handing_over)
+            if isinstance(known, Known):
+                return known
+            told = self._wait("waiting_for_snapshot", known, told)
 
     def _lock(self, side: Connection) -> None:
         name, told = self._settings.name, ""
@@ -224,6 +204,7 @@ class Opening:
             behind = progress or beginning(known.epochs, known.slot, ends, position)
             found = Ends(settings, known.topics, ends, behind, suspect_chunks=self._disturbed)
             state = CompactedTopic(settings.log, state_topic(settings.name))
+            take_over(known, found.newest, state)
             seen = found.take_up(records, bases, state, self._clock)
             self._disturbed = False
             if progress is None:
@@ -260,7 +241,12 @@ class Opening:
             partition=murmur2,
             produce=records.produce,
         )
-        reselect = Reselect(side, clock=self._clock, waiting=self.turn)
+        reselect = Reselect(
+            side,
+            clock=self._clock,
+            waiting=self.turn,
+            failover_slot=known.slot.slot if settings.source.failover else None,
+        )
         relations = Relations(side, settings, topics, registry)
         assembler = Assembler(
             Pipeline(name=settings.name, database=known.slot.database, epoch=known.slot.epoch),
@@ -287,9 +273,8 @@ class Opening:
             records.close(_SETTLE_S if log_works else 0)
             side.close()
 
-        figures = self._figures
-        figures.events, figures.lost_values = assembler.counts, assembler.lost
-        figures.flow = lambda: Flow(records.record_count, records.byte_count, records.queued(), reselect.count)
+        self._figures.events, self._figures.lost_values = assembler.counts, assembler.lost
+        self._figures.flow = lambda: Flow(records.record_count, records.byte_count, records.queued(), reselect.count)
         return Session(
             stream=stream,
             assembler=assembler,
@@ -325,6 +310,10 @@ class Opening:
                     f"the dsn leads to more than one server: the stream's is {row[0] if row else 'unknown'}",
                     hint="name one host in [source] dsn",
                 )
+            if settings.source.failover:
+                found = read_slot(side, slot.slot)
+                if found is not None and not found.failover:
+                    keep_on_standbys(connection, slot.slot)
             stream = ReplicationStream(
                 connection,
                 settings.source,

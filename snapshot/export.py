@@ -127,6 +127,18 @@ def keep_slot(session: Session, slot: str) -> None:
     crash_point("slot_made")
 
 
+def keep_on_standbys(source: Source, slot: str) -> None:
+    """Let standbys keep the slot: neither a temporary one nor a copy is ever made so. ConfigError when refused."""
+    with source.session(_MAKER, replication=True) as walsender:
+        try:
+            walsender.execute(composed("keep_on_standbys", slot=sql.Identifier(slot)))
+        except psycopg.Error as error:
+            raise ConfigError(
+                f"the slot {slot} cannot be kept on standbys: {first_line(error)}",
+                hint="set [source] failover = false, or see the server's log",
+            ) from None
+
+
 def hold_export(source: Source, made: MadeSlot, walsender: Session) -> Holder:
     """The slot's own cut, held by the walsender session that exported it."""
     if made.snapshot is None:

@@ -38,8 +38,14 @@ select from {table} where ({wanted}) limit 0
 -- name: insert_lsn
 select (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::int8
 
--- name: flush_lsn
-select (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::int8
+-- name: kept_lsn
+-- What lies below it no crash undoes; nor a failover, where the slot is kept on standbys: they have received it.
+select (least(pg_current_wal_flush_lsn(), (
+           select min(b.restart_lsn)
+           from pg_replication_slots b
+           join pg_replication_slots s on s.slot_name = %(slot)s and (to_jsonb(s) ->> 'failover')::bool
+           where b.slot_name = any (regexp_split_to_array(current_setting('synchronized_standby_slots', true), '[ ,]+')))
+       ) - '0/0'::pg_lsn)::int8
 
 -- name: nudge
 -- A commit of our own: it is flushed, and the stream passes it. It waits for no standby.

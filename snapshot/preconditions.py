@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cdc.checks.facts import ServerFacts, SlotFacts
+from cdc.checks.postgres import FAILOVER_VERSION
 from cdc.epochs import FIRST_EPOCH, require_begun
 from cdc.errors import ConfigError, SlotError, UsageError
 from cdc.settings import Settings
@@ -47,6 +48,11 @@ def server(edges: Edges, session: Session) -> None:
         raise ConfigError(
             f"wal_level is {facts.wal_level}, which keeps no logical changes",
             hint="alter system set wal_level = 'logical';   then restart the server",
+        )
+    if edges.settings.source.failover and facts.version < FAILOVER_VERSION:
+        raise ConfigError(
+            f"[source] failover = true needs PostgreSQL 17 or later, this is {facts.version_text}",
+            hint="set it to false, or upgrade the server",
         )
     if publication is None:
         raise ConfigError(

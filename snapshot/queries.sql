@@ -1,5 +1,5 @@
 -- What the snapshot asks of the source. Every name is written out: sessions have search_path=pg_catalog.
--- The first two are replication commands: known in upper case only, and not behind a comment.
+-- Those in upper case are replication commands: known so only, and not behind a comment.
 
 -- name: create_slot
 CREATE_REPLICATION_SLOT {slot} TEMPORARY LOGICAL pgoutput EXPORT_SNAPSHOT
@@ -62,6 +62,9 @@ copy (select {columns} from only {leaf} where ctid >= {low}::tid and {condition}
 
 -- name: keep_slot
 select pg_copy_logical_replication_slot(%(making)s, %(slot)s, false)
+
+-- name: keep_on_standbys
+ALTER_REPLICATION_SLOT {slot} (FAILOVER true)
 
 -- name: drop_slot
 select pg_drop_replication_slot(%(slot)s)

@@ -82,7 +82,7 @@ class Readers:
                 except Unseen:
                     self._clock.sleep(_UNSEEN_S)
             gate.saw(found.seen)
-            self._await_flush(found.insert_lsn)
+            self._await_kept(found.insert_lsn)
         except TooWide:
             self._windows.give_up(window)
             raise GivenUp("too wide", smaller=True) from None
@@ -107,12 +107,13 @@ class Readers:
         # A mark is no row: however much the stream changes meanwhile, it is written; but a full window is given up.
         return (outcome, position) if isinstance(outcome, Written) else self.sweep(job)
 
-    def _await_flush(self, lsn: int) -> None:
-        """What was read is on the server's disk: a commit that is not may be undone by a crash (H88)."""
-        session = self._session()
+    def _await_kept(self, lsn: int) -> None:
+        """What was read is on the server's disk: a commit that is not may be undone by a crash (H88). With a failover
+        slot the standbys have it too: what they lack is undone when one takes over (H55)."""
+        session, slot = self._session(), self._edges.settings.slot
         since_s = self._clock.monotonic()
         while not self._windows.closed:
-            row = session.execute(text("flush_lsn")).fetchone()
+            row = session.execute(text("kept_lsn"), {"slot": slot}).fetchone()
             assert row is not None
             if int(row[0]) >= lsn:
                 return

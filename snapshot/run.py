@@ -15,7 +15,7 @@ from cdc.state import SlotIntent, SlotState, TopicsState
 from snapshot import preconditions
 from snapshot.claim import claim
 from snapshot.crew import Crew
-from snapshot.export import end_making, hold_export, keep_slot, make_slot
+from snapshot.export import end_making, hold_export, keep_on_standbys, keep_slot, make_slot
 from snapshot.ledger import Ledger
 from snapshot.plan import Sizing
 from snapshot.ports import Edges, Reporter, Session
@@ -166,6 +166,8 @@ class FirstSnapshot:
             self._ledger.began(replace(intent, consistent_point=made.consistent_point))
             crash_point("slot_noted")
             keep_slot(session, settings.slot)
+            if settings.source.failover:
+                keep_on_standbys(self._edges.source, settings.slot)
         except BaseException:
             walsender.close()
             raise

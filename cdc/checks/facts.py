@@ -15,7 +15,7 @@ class ServerFacts:
     """A Postgres server and the role we are on it.
 
     ``version``: as server_version_num. ``max_slot_wal_keep_bytes``: None for unlimited. ``wal_lsn``: the insert
-    position, None on a standby.
+    position, None on a standby. ``synchronized_standby_slots``: empty before PostgreSQL 17 too.
     """
 
     version: int
@@ -36,11 +36,15 @@ class ServerFacts:
     senders_used: int
     max_slot_wal_keep_bytes: int | None
     synchronous_standby_names: str
+    synchronized_standby_slots: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotFacts:
-    """A row of pg_replication_slots. ``retained_bytes``: WAL the server keeps for it."""
+    """A row of pg_replication_slots. ``retained_bytes``: WAL the server keeps for it.
+
+    ``failover``: standbys keep it too; ``synced``: it came to this server so. Both from PostgreSQL 17 on.
+    """
 
     slot: str
     plugin: str | None
@@ -52,6 +56,9 @@ class SlotFacts:
     retained_bytes: int | None
     safe_wal_bytes: int | None
     invalidation_reason: str | None
+    failover: bool = False
+    synced: bool = False
+    temporary: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

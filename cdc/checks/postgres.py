@@ -17,6 +17,8 @@ OLDEST_VERSION = 140000
 FIRST_SOUND_MINOR = {14: 18, 15: 13, 16: 9, 17: 5}
 """Before these, changes of transactions open across ALTER PUBLICATION could be lost (H29)."""
 FREE_SENDERS = 1
+FAILOVER_VERSION = 170000
+"""The first that keeps logical slots on standbys."""
 
 
 def check_source(facts: SourceFacts, settings: Settings, known: SlotState | None) -> Iterator[Finding]:
@@ -27,8 +29,9 @@ def check_source(facts: SourceFacts, settings: Settings, known: SlotState | None
     yield check_wal_level(server)
     yield check_replication_right(server)
     yield check_encoding(server)
-    yield from check_identity(server, known)
+    yield from check_identity(server, known, facts.slot)
     yield from check_slot(facts.slot, server, settings, known)
+    yield from check_failover(facts.slot, server, settings)
     yield check_free_slots(server, facts.slot)
     yield check_free_senders(server)
     yield check_wal_keep(server)
@@ -84,7 +87,7 @@ def check_encoding(server: ServerFacts) -> Finding:
     return warn(PART, "encoding", message, "a database created with encoding 'UTF8' saves that work")
 
 
-def check_identity(server: ServerFacts, known: SlotState | None) -> Iterator[Finding]:
+def check_identity(server: ServerFacts, known: SlotState | None, slot: SlotFacts | None = None) -> Iterator[Finding]:
     """Another server behind the same address: its LSNs mean nothing to the stores (H5, H6)."""
     if known is None:
         return
@@ -94,7 +97,11 @@ def check_identity(server: ServerFacts, known: SlotState | None) -> Iterator[Fin
         "database": (f"{known.database} ({known.database_oid})", f"{server.database} ({server.database_oid})"),
     }
     changed = [f"{what} {now}, not {before}" for what, (before, now) in was.items() if before != now]
-    if changed:
+    if len(changed) == 1 and server.timeline > known.timeline and slot is not None and slot.failover and slot.synced:
+        message = f"a promoted standby answers (timeline {server.timeline}, not {known.timeline}), and it kept the slot"
+        fix = "cdc run goes on there if the log holds nothing that this server lacks"
+        yield warn(PART, "identity", message, fix)
+    elif changed:
         message = f"another system answers behind the dsn: {'; '.join(changed)}"
         fix = "point [source] dsn at the server the pipeline was made on"
         yield fail(PART, "identity", message, fix, exit=Exit.IDENTITY)
@@ -139,6 +146,31 @@ def _active(slot: SlotFacts, known: SlotState | None) -> Finding:
         return ok(PART, "slot", f"the slot {slot.slot} is in use by process {slot.active_pid}, as it is while cdc runs")
     message = f"the slot {slot.slot} is in use by process {slot.active_pid}, and this pipeline did not make it"
     return fail(PART, "slot", message, "set [source] slot to another name", exit=Exit.ACTIVE)
+
+
+def check_failover(slot: SlotFacts | None, server: ServerFacts, settings: Settings) -> Iterator[Finding]:
+    """Whether a promoted standby could be gone on with, where that is wanted (H55)."""
+    if not settings.source.failover:
+        return
+    if server.version < FAILOVER_VERSION:
+        message = f"[source] failover = true needs PostgreSQL 17 or later, this is {server.version_text}"
+        yield fail(PART, "failover", message, "set [source] failover = false, or upgrade the server")
+        return
+    if slot is not None and slot.temporary:
+        message = f"the slot {slot.slot} is temporary: it ends with its session, and standbys do not keep it"
+        yield fail(PART, "failover", message, "let cdc snapshot make the slot", exit=Exit.SLOT)
+    elif slot is not None and not slot.failover:
+        message = f"the slot {slot.slot} was made without failover: standbys do not keep it"
+        yield warn(PART, "failover", message, "stop cdc run and start it again: it alters the slot")
+    elif not server.synchronized_standby_slots:
+        message = "synchronized_standby_slots is empty: capture may read changes that a promoted standby never had"
+        fix = (
+            "alter system set synchronized_standby_slots = '<slot of the standby>'; select pg_reload_conf();"
+            "   and see connectors/postgres/README.md, failover"
+        )
+        yield warn(PART, "failover", message, fix)
+    else:
+        yield ok(PART, "failover", f"capture reads what {server.synchronized_standby_slots} has received, and no more")
 
 
 def check_free_slots(server: ServerFacts, slot: SlotFacts | None) -> Finding:

@@ -11,7 +11,9 @@ select current_setting('server_version_num')::int4 as version,
        pg_encoding_to_char(d.encoding)::text as encoding,
        current_setting('wal_level') as wal_level,
        s.system_identifier::text as system_identifier,
-       c.timeline_id as timeline,
+       -- The control file has a promoted server's new timeline only from its next checkpoint on.
+       (case when pg_is_in_recovery() then c.timeline_id
+             else ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::int4 end) as timeline,
        (case when pg_is_in_recovery() then null else pg_current_wal_insert_lsn() end - '0/0'::pg_lsn)::int8 as wal_lsn,
        current_setting('max_replication_slots')::int4 as slots_max,
        (select count(*) from pg_replication_slots)::int4 as slots_used,
@@ -19,7 +21,8 @@ select current_setting('server_version_num')::int4 as version,
        (select count(*) from pg_stat_activity where backend_type = 'walsender')::int4 as senders_used,
        (select case when setting::int8 < 0 then null else setting::int8 * 1024 * 1024 end
         from pg_settings where name = 'max_slot_wal_keep_size') as max_slot_wal_keep_bytes,
-       current_setting('synchronous_standby_names') as synchronous_standby_names
+       current_setting('synchronous_standby_names') as synchronous_standby_names,
+       coalesce(current_setting('synchronized_standby_slots', true), '') as synchronized_standby_slots
 from pg_database d, pg_roles r, pg_control_system() s, pg_control_checkpoint() c
 where d.datname = current_database() and r.rolname = current_user
 
@@ -35,7 +38,10 @@ select s.slot_name::text as slot,
        case when pg_is_in_recovery() then null
             else greatest(pg_current_wal_insert_lsn() - s.restart_lsn, 0)::int8 end as retained_bytes,
        s.safe_wal_size as safe_wal_bytes,
-       to_jsonb(s) ->> 'invalidation_reason' as invalidation_reason
+       to_jsonb(s) ->> 'invalidation_reason' as invalidation_reason,
+       coalesce((to_jsonb(s) ->> 'failover')::bool, false) as failover,
+       coalesce((to_jsonb(s) ->> 'synced')::bool, false) as synced,
+       s.temporary
 from pg_replication_slots s
 where s.slot_name = %(slot)s
 

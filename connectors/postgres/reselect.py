@@ -35,6 +35,7 @@ _SQL = "reselect.sql"
 _KEYS_PER_STATEMENT = HELD_ROWS
 _WAITS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05)
 _PATIENCE_S = 10.0
+_NUDGE_S = 0.25
 _LEADING = 4
 """Columns of an answer before the values: snapshot, fingerprint, place, whether the row is there."""
 _TEXTS = frozenset(("text", "varchar", "bpchar", "citext"))
@@ -71,13 +72,23 @@ class _Shape:
 class Reselect:
     """Implements :class:`connectors.postgres.held.Reselect` on a session of its own with a ``lock_timeout``.
 
-    ``waiting`` is called, several times a second, while an answer is waited for; it may raise.
+    ``waiting`` is called, several times a second, while an answer is waited for; it may raise. ``failover_slot``: one
+    that standbys keep. An answer then counts only when they have received what it saw: a value that is undone by a
+    failover would stay in the log, and no later change would mend it (H55).
     """
 
-    def __init__(self, connection: Connection, *, clock: Clock, waiting: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        clock: Clock,
+        waiting: Callable[[], None] = lambda: None,
+        failover_slot: str | None = None,
+    ) -> None:
         self._connection = connection
         self._clock = clock
         self._waiting = waiting
+        self._failover_slot = failover_slot
         self._shapes: dict[int, _Shape | None] = {}
         self.count = 0
         """Rows asked for so far."""
@@ -95,6 +106,8 @@ class Reselect:
                 part = places[start : start + _KEYS_PER_STATEMENT]
                 for place, answer in zip(part, self._patiently([wanted[p] for p in part], xids), strict=True):
                     answers[place] = answer
+        if self._failover_slot is not None:
+            self._await_standbys(self._failover_slot)
         crash_point("reselect_answered")
         return answers
 
@@ -141,7 +154,28 @@ class Reselect:
         seen = Visibility.parse(row[0])
         return all(seen.sees(xid) for xid in xids)
 
-    def _turns(self) -> Iterator[float]:
+    def _await_standbys(self, slot: str) -> None:
+        """Return when the standbys that keep the slot have received all that was written until now."""
+        seen = self._lsn("insert_lsn")
+        nudged_s = 0.0
+        for waited_s in self._turns("a standby to receive what was read"):
+            if self._lsn("kept_lsn", slot=slot) >= seen:
+                return
+            if waited_s - nudged_s > _NUDGE_S:
+                nudged_s = waited_s
+                with self._connection.transaction():
+                    self._connection.execute(b"set local synchronous_commit = local")
+                    self._connection.execute(load(__package__, _SQL)["nudge"].encode())
+
+    def _lsn(self, name: str, **arguments: str) -> int:
+        try:
+            row = self._connection.execute(load(__package__, _SQL)[name].encode(), arguments or None).fetchone()
+        except psycopg.Error as error:
+            raise SourceError(f"Postgres broke off a re-select: {first_line(error)}") from None
+        assert row is not None
+        return int(row[0])
+
+    def _turns(self, what: str = "a commit to become visible") -> Iterator[float]:
         """Endless; sleeps between turns, longer and longer. Yields how long it has been."""
         start, told = self._clock.monotonic(), False
         turn = 0
@@ -152,7 +186,7 @@ class Reselect:
             turn += 1
             if not told and self._clock.monotonic() - start > _PATIENCE_S:
                 told = True
-                log.warning("reselect_waits", extra={"waited_s": _PATIENCE_S, "for": "a commit to become visible"})
+                log.warning("reselect_waits", extra={"waited_s": _PATIENCE_S, "for": what})
 
     def _ask(self, wanted: Sequence[Wanted], xids: Collection[int]) -> list[Selected] | None:
         """One attempt; None when it has to be made again."""

@@ -30,6 +30,22 @@ where c.oid = %(oid)s::int8::oid
 -- name: snapshot
 select pg_current_snapshot()::text
 
+-- name: insert_lsn
+select (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::int8
+
+-- name: kept_lsn
+-- What the standbys have received that keep the slot; null where none does.
+select (least(pg_current_wal_flush_lsn(), (
+           select min(b.restart_lsn)
+           from pg_replication_slots b
+           join pg_replication_slots s on s.slot_name = %(slot)s and (to_jsonb(s) ->> 'failover')::bool
+           where b.slot_name = any (regexp_split_to_array(current_setting('synchronized_standby_slots', true), '[ ,]+')))
+       ) - '0/0'::pg_lsn)::int8
+
+-- name: nudge
+-- A commit that is no change, and waits for no standby: what was written before it is sent to them.
+select pg_logical_emit_message(true, 'cdc', '')
+
 -- name: rows
 -- Everything in one statement, so that snapshot, shape and values are of one moment. The cast is of a text.
 -- The name is part of the shape: after a swap by renames the table asked is another one.

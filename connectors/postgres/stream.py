@@ -7,6 +7,7 @@ status asks for a keepalive, so an idle database moves on and a dead connection 
 
 from __future__ import annotations
 
+import logging
 import select
 import threading
 
@@ -25,6 +26,8 @@ from connectors.postgres.frames import KEEPALIVE, XLOG_DATA, Feedback, keepalive
 from connectors.postgres.session import Connection, describe
 from connectors.postgres.slot import RUNBOOK, START_OVER, active
 
+log = logging.getLogger(__name__)
+
 FEEDBACK_S = 1.0
 _SILENCE_MIN_S = 30.0
 _SILENCE_WITHOUT_TIMEOUT_S = 120.0
@@ -34,6 +37,8 @@ _BATCH_FRAMES = 1000
 _BATCH_BYTES = 1 << 20
 _NOT_PREREQUISITE = "55000"
 """SQLSTATE of a slot the server gave up, and of the warning that a publication is passed over (H53, H52)."""
+_STANDBYS = "synchronized_standby_slots"
+"""Named, with the same SQLSTATE, where the server waits for a standby (H55); in any language."""
 
 
 _NOTHING = Batch([], None)
@@ -69,6 +74,7 @@ class ReplicationStream:
         self._started = False
         self._silent_s = 0.0
         self._warned: list[str] = []
+        self._awaited: set[str] = set()
         self._failure: CdcError | None = None
         self._last_feedback_s = clock.monotonic()
         timeout_s = self._timeout_s()
@@ -268,8 +274,13 @@ class ReplicationStream:
     # -- what went wrong
 
     def _notice(self, diagnostic: psycopg.errors.Diagnostic) -> None:
-        if diagnostic.sqlstate == _NOT_PREREQUISITE:
-            self._warned.append(diagnostic.message_primary or "")
+        said = diagnostic.message_primary or ""
+        if _STANDBYS in said:
+            if said not in self._awaited:
+                self._awaited.add(said)
+                log.warning("waiting_for_standby", extra={"why": said})
+        elif diagnostic.sqlstate == _NOT_PREREQUISITE:
+            self._warned.append(said)
 
     def _unpublished(self) -> SlotError:
         """PostgreSQL 18 passes over changes whose publication did not exist at the time, with a warning only."""
@@ -286,7 +297,8 @@ class ReplicationStream:
         match state.decode():
             case "55006":
                 return active(self._slot, reason)
-            case "55000" | "58P01":
+            # With the standbys' setting in it: it shuts down, and one has not received everything.
+            case "55000" | "58P01" if _STANDBYS not in reason:
                 return SlotError(f"the slot {self._slot} cannot be read: {reason}", hint=RUNBOOK)
             case "42704" if not self._started:
                 return SlotError(f"the slot {self._slot} does not exist any more", hint=RUNBOOK)

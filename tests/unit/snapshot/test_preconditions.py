@@ -111,6 +111,16 @@ def test_h26_h55_a_standby_is_refused() -> None:
         preconditions.server(edges, NO_SESSION)
 
 
+def test_h55_a_slot_for_failover_needs_a_server_whose_standbys_keep_slots() -> None:
+    wanted = SETTINGS.model_copy(update={"source": SETTINGS.source.model_copy(update={"failover": True})})
+    preconditions.server(MemoryEdges(settings=wanted), NO_SESSION)
+    older = MemorySource(server=replace(SERVER, version=160009, version_text="16.9"))
+    with pytest.raises(ConfigError, match=r"PostgreSQL 17 or later, this is 16.9") as caught:
+        preconditions.server(MemoryEdges(older, wanted), NO_SESSION)
+    assert "false" in caught.value.hint
+    preconditions.server(MemoryEdges(older), NO_SESSION)
+
+
 def test_h52_the_publication_comes_before_the_slot() -> None:
     with pytest.raises(ConfigError, match="before the slot") as caught:
         preconditions.server(MemoryEdges(MemorySource(publication=None)), NO_SESSION)

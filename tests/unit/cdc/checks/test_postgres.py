@@ -134,6 +134,43 @@ def test_h5_h6_another_system_behind_the_same_dsn_is_refused(change: dict[str, A
     assert exit_code(found) is Exit.IDENTITY
 
 
+def test_h55_a_promoted_standby_that_kept_the_slot_is_no_other_system() -> None:
+    promoted = replace(RUNNING, server=replace(SERVER, timeline=2))
+    kept = replace(SLOT, failover=True, synced=True)
+    (found,) = bad(replace(promoted, slot=kept), KNOWN)
+    assert (found.check, found.level) == ("identity", Level.WARN)
+    for slot in (None, SLOT, replace(kept, synced=False), replace(kept, failover=False)):
+        assert "identity" in [f.check for f in bad(replace(promoted, slot=slot), KNOWN) if f.level is Level.FAIL]
+    earlier = replace(KNOWN, timeline=3)
+    assert "identity" in [f.check for f in bad(replace(promoted, slot=kept), earlier) if f.level is Level.FAIL]
+
+
+FAILOVER_SLOT = replace(SLOT, failover=True)
+WAITED_FOR = replace(SERVER, synchronized_standby_slots="standby_1")
+
+
+@pytest.mark.parametrize(
+    ("server", "slot", "level", "words"),
+    [
+        (WAITED_FOR, FAILOVER_SLOT, Level.OK, "standby_1"),
+        (WAITED_FOR, None, Level.OK, "standby_1"),
+        (SERVER, FAILOVER_SLOT, Level.WARN, "synchronized_standby_slots is empty"),
+        (SERVER, None, Level.WARN, "synchronized_standby_slots is empty"),
+        (WAITED_FOR, SLOT, Level.WARN, "made without failover"),
+        (WAITED_FOR, replace(SLOT, temporary=True), Level.FAIL, "temporary"),
+        (replace(SERVER, version=160009, version_text="16.9"), SLOT, Level.FAIL, "PostgreSQL 17 or later"),
+    ],
+)
+def test_h55_what_a_failover_slot_needs(server: ServerFacts, slot: SlotFacts | None, level: Level, words: str) -> None:
+    wanted = SETTINGS.model_copy(update={"source": SETTINGS.source.model_copy(update={"failover": True})})
+    found = [
+        f for f in check_source(replace(RUNNING, server=server, slot=slot), wanted, KNOWN) if f.check == "failover"
+    ]
+    assert [(f.level, words in f.message) for f in found] == [(level, True)]
+    assert level is Level.OK or found[0].fix
+    assert not [f for f in findings(facts, KNOWN) if f.check == "failover"]
+
+
 @pytest.mark.parametrize(
     ("slot", "known", "message", "exit_"),
     [
