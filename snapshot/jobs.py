@@ -52,6 +52,7 @@ class Job:
             window_bytes=window_bytes,
             server_version=server_version,
             done=done,
+            whole=self.request.whole,
         )
         self.seen, self.encoder = seen, encoder
         self.partitioned = all(leaf.oid != seen.look.oid for leaf in seen.look.leaves)

@@ -19,7 +19,10 @@ UNRANGED_BYTES = 64 * 1024**2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """``low`` up to ``high`` (None: to the end) of a leaf; or ``keys`` of the table, and then ``leaf`` is None."""
+    """``low`` up to ``high`` (None: to the end) of a leaf; or ``keys`` of the table, and then ``leaf`` is None.
+
+    Without either it is the whole of a table that has no partition, and holds nothing.
+    """
 
     leaf: LeafLook | None = None
     low: int = 0
@@ -44,7 +47,8 @@ class TooLarge(Exception):
 class Parts:
     """The parts of one reading. ``window_bytes``: heap and TOAST of one part, about.
 
-    ``done``: ``next`` by leaf oid, of an earlier run. Raises TooLarge.
+    ``done``: ``next`` by leaf oid, of an earlier run. ``whole``: all of the table is wanted, so that it has no leaf any
+    more (its last partition was detached) has to be seen too. Raises TooLarge.
     """
 
     def __init__(
@@ -55,6 +59,7 @@ class Parts:
         window_bytes: int,
         server_version: int,
         done: Mapping[int, int | None] | None = None,
+        whole: bool = False,
     ) -> None:
         self._again: list[Part] = []
         self._out: set[Part] = set()
@@ -65,6 +70,8 @@ class Parts:
             groups = (every[start : start + KEYS_PER_PART] for start in range(0, len(every), KEYS_PER_PART))
             self._again = [Part(keys=tuple(group)) for group in groups]
             return
+        if not leaves and whole:
+            self._again = [Part()]
         for look in leaves:
             if server_version >= RANGES_SINCE and look.by_range:
                 step: int | None = blocks_per_chunk(look.heap_blocks, look.size_bytes, window_bytes)

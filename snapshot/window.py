@@ -158,6 +158,9 @@ def _rows(session: Session, task: ReadTask, encoder: TableEncoder, name: TableNa
     size_bytes = 0
     convert = encoder.snapshot_line
     for lines in copy_out(session, _copy(session, task, name).as_bytes(session)):
+        if lines and not (task.part.leaf or task.part.keys):
+            session.close()
+            raise Changed("has a partition now")
         size_bytes += sum(map(len, lines))
         if size_bytes > MOST_BYTES and divisible(task.part):
             # The rest of the COPY is not worth reading: the session is made anew.
@@ -179,7 +182,7 @@ def _copy(session: Session, task: ReadTask, name: TableName) -> sql.Composed:
     # The catalog prints the filter as SQL, in parentheses; the request's condition is the operator's own SQL.
     condition = sql.SQL(task.condition or "true")
     part = task.part
-    if part.leaf is None:
+    if part.leaf is None and part.keys:
         source = table(name) if task.partitioned else sql.SQL("only {}").format(table(name))
         key = sql.SQL(", ").join(sql.Identifier(column.name) for column in task.schema.key)
         return statement("read_keys", columns=columns, table=source, condition=condition, key=key, **_keys(task))

@@ -88,10 +88,10 @@ def standby(pipeline: Pipeline, folder: Path, spawn: Spawn, *, waited_for: bool)
         yield found
     finally:
         server.process.send_signal(signal.SIGINT)
-        server.wait(40)
         with psycopg.connect(primary, autocommit=True) as session:
             session.execute("alter system reset synchronized_standby_slots")
             session.execute("select pg_reload_conf()")
+            server.wait(40)
             wait_until(lambda: _drop(session, slot), 30)
 
 

@@ -7,8 +7,9 @@ import threading
 from dataclasses import replace
 
 import orjson
+import pytest
 
-from cdc.position import CHUNK_SEQ
+from cdc.position import CHUNK_SEQ, Position
 from cdc.state import FormState, RequestState, find_all
 from cdc.wiring import open_state
 from cdc.wiring.pipeline import prepare_pipeline
@@ -160,6 +161,31 @@ def test_h85_h86_what_no_event_tells_is_read_again(pipeline: Pipeline) -> None:
         wait_until(lambda: not find_all(pipeline.state(), RequestState), 30)
     for name in names:
         same(pipeline, name)
+
+
+@pytest.mark.parametrize("goes", ["alter table parts detach partition parts_1", "drop table parts_1"])
+def test_h86_rows_of_the_last_partition_go_with_it(pipeline: Pipeline, goes: str) -> None:
+    """Nothing is left to be read then, and the sweep has to say so; rows that come later stay."""
+    pipeline.document["snapshot"] = {"watch": "200ms"}
+    pipeline.prepare(
+        "create table parts (id int primary key, v text) partition by range (id)",
+        "create table parts_1 partition of parts for values from (0) to (10)",
+    )
+    with pipeline.capturing():
+        pipeline.execute("insert into parts select n, 'v' from generate_series(1, 9) n")
+        pipeline.settle()
+        wait_until(lambda: any(b'"form"' in key for key in pipeline.state()), 20)
+        pipeline.execute(goes)
+        wait_until(lambda: swept(pipeline, "parts") == {}, 40, lambda: reread(pipeline, "snapshot:public.parts"))
+        wait_until(lambda: not find_all(pipeline.state(), RequestState), 30)
+        again = over(pipeline, ask(pipeline, "public.parts"))
+        assert (again.rows, again.share, Position.parse(again.floor).epoch) == (0, 1.0, 1)
+        pipeline.execute("create table parts_2 partition of parts for values from (10) to (20)")
+        pipeline.execute("insert into parts select n, 'w' from generate_series(10, 19) n")
+        over(pipeline, ask(pipeline, "public.parts"))
+        pipeline.settle()
+    same(pipeline, "parts")
+    assert len(swept(pipeline, "parts")) == 10
 
 
 def test_h29_a_table_that_comes_with_rows_is_captured_and_read(pipeline: Pipeline) -> None:

@@ -84,6 +84,18 @@ def test_a_leaf_without_ranges_is_read_at_once_or_refused() -> None:
         parts(leaf(1, 100, by_range=False, size_bytes=UNRANGED_BYTES + 1))
 
 
+def test_h86_that_a_whole_table_has_no_partition_is_a_part_of_its_own() -> None:
+    todo = Parts([], window_bytes=1, server_version=180000, whole=True)
+    only = todo.take()
+    assert (only, todo.take(), todo.left, todo.share) == (Part(), None, True, 0.0)
+    assert only is not None
+    todo.again(only)
+    assert todo.take() == only
+    todo.done(only)
+    assert (todo.left, todo.share, todo.progress()) == (False, 1.0, [])
+    assert not Parts([], window_bytes=1, server_version=180000).left, "of a partition alone, which is gone"
+
+
 def test_the_share_is_whole_only_at_the_end() -> None:
     todo = parts(leaf(1, 8), leaf(2, 0))
     assert todo.share == 0.0

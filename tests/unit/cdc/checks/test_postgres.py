@@ -163,9 +163,8 @@ WAITED_FOR = replace(SERVER, synchronized_standby_slots="standby_1")
 )
 def test_h55_what_a_failover_slot_needs(server: ServerFacts, slot: SlotFacts | None, level: Level, words: str) -> None:
     wanted = SETTINGS.model_copy(update={"source": SETTINGS.source.model_copy(update={"failover": True})})
-    found = [
-        f for f in check_source(replace(RUNNING, server=server, slot=slot), wanted, KNOWN) if f.check == "failover"
-    ]
+    facts = replace(RUNNING, server=server, slot=slot)
+    found = [f for f in check_source(facts, wanted, KNOWN) if f.check == "failover"]
     assert [(f.level, words in f.message) for f in found] == [(level, True)]
     assert level is Level.OK or found[0].fix
     assert not [f for f in findings(facts, KNOWN) if f.check == "failover"]
