@@ -215,11 +215,15 @@ class Windows:
     def closed(self) -> bool:
         return self._closed
 
+    def require_open(self) -> None:
+        """Closed when the session is over."""
+        if self._closed:
+            raise Closed
+
     def _await(self, state: Callable[[], bool]) -> None:
         with self._changed:
             self._changed.wait_for(lambda: self._closed or state())
-        if self._closed:
-            raise Closed
+        self.require_open()
 
     # The loop.
 

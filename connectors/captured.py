@@ -23,14 +23,19 @@ log = logging.getLogger(__name__)
 
 
 class CapturedTopics:
-    """Which table goes to which topic. Any thread; what is added is in ``<name>.state`` before it is known here."""
+    """Which table goes to which topic. Any thread; what is added is in ``<name>.state`` before it is known here.
 
-    def __init__(self, settings: Settings, topics: TopicsState, clock: Clock) -> None:
+    ``waiting``: called while the brokers do not answer, may raise; without it they have 30 s.
+    """
+
+    def __init__(
+        self, settings: Settings, topics: TopicsState, clock: Clock, *, waiting: Callable[[], None] | None = None
+    ) -> None:
         self._settings = settings
         self._clock = clock
         self._lock = threading.Lock()
         self._topics = topics
-        self._state = CompactedTopic(settings.log, state_topic(settings.name))
+        self._state = CompactedTopic(settings.log, state_topic(settings.name), waiting=waiting)
 
     @property
     def known(self) -> TopicsState:

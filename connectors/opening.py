@@ -26,7 +26,7 @@ from cdc.state import SlotState, TopicsState
 from cdc.topic import progress_topic, schema_topic, state_topic
 from cdc.visibility import Gate, Visibility, VisibilityGate
 from cdc.windows import Windows
-from connectors.captured import CapturedTopics, Lanes, Later
+from connectors.captured import CapturedTopics, Lanes, Later, Running
 from connectors.kafka.admin import EndsWatch, TopicAdmin, made_specs, policy_problems, raise_first, state_problems
 from connectors.kafka.compacted import CompactedTopic
 from connectors.kafka.log import KafkaStreamLog
@@ -36,6 +36,7 @@ from connectors.kafka.schemas import SchemaRegistry
 from connectors.kafka.tail import last_progress
 from connectors.known import Known, known_of
 from connectors.mending import Ends, beginning, require_nothing_lost, require_still
+from connectors.patience import Patience
 from connectors.postgres.assemble import Assembler, Limits, Pipeline
 from connectors.postgres.barrier import barrier
 from connectors.postgres.facts import read_publication, read_server, read_slot
@@ -211,7 +212,8 @@ class Opening:
                 # The first of all: from here on the topics' tails tell what a killed capture had written.
                 self._first_progress(records, progress_lane, behind)
             crash_point("tails_read")
-            registry = self._registry()
+            patience = Patience(self.turn)
+            registry = self._registry(patience)
             # Before the stream starts: what it brings from then on is told by name.
             visible = barrier(side)
             stream = self._stream(side, known.slot, position)
@@ -229,7 +231,7 @@ class Opening:
             records.close()
             raise
         batch: list[Record] = []
-        topics = CapturedTopics(settings, known.topics, self._clock)
+        topics = CapturedTopics(settings, known.topics, self._clock, waiting=patience)
         lanes = Lanes(settings, topics, records.open)
         for topic, base in bases.items():
             lanes.note(topic, base, len(ends[topic]))
@@ -266,13 +268,6 @@ class Opening:
         if later is not None:
             later.start()
 
-        def close(log_works: bool) -> None:
-            self._disturbed = self._disturbed or records.disturbed
-            if later is not None:
-                later.close()
-            records.close(_SETTLE_S if log_works else 0)
-            side.close()
-
         self._figures.events, self._figures.lost_values = assembler.counts, assembler.lost
         self._figures.flow = lambda: Flow(records.record_count, records.byte_count, records.queued(), reselect.count)
         return Session(
@@ -285,12 +280,22 @@ class Opening:
             epoch=known.slot.epoch,
             position=position,
             look=partial(self._look, side, known.slot, records, EndsWatch(admin, _counts(ends))),
-            close=close,
+            close=partial(self._close, side, records, later, patience),
             windows=windows,
         )
 
-    def _registry(self) -> SchemaRegistry:
-        return SchemaRegistry(CompactedTopic(self._settings.log, schema_topic(self._settings.name)))
+    def _close(
+        self, side: Connection, records: KafkaStreamLog, later: Running | None, patience: Patience, log_works: bool
+    ) -> None:
+        patience.end()
+        self._disturbed = self._disturbed or records.disturbed
+        if later is not None:
+            later.close()
+        records.close(_SETTLE_S if log_works else 0)
+        side.close()
+
+    def _registry(self, patience: Patience) -> SchemaRegistry:
+        return SchemaRegistry(CompactedTopic(self._settings.log, schema_topic(self._settings.name), waiting=patience))
 
     def _first_progress(self, records: KafkaStreamLog, lane: int, beginning: Progress) -> None:
         own = progress_topic(self._settings.name)

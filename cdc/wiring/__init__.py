@@ -14,6 +14,8 @@ from cdc.errors import ConfigError
 from cdc.topic import progress_topic, schema_topic, state_topic
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cdc.settings import Settings
     from connectors.kafka.compacted import CompactedTopic
     from connectors.kafka.schemas import SchemaRegistry
@@ -54,9 +56,9 @@ def require_broker(settings: Settings) -> None:
     reach(settings.log)
 
 
-def open_state(settings: Settings) -> CompactedTopic:
-    """The pipeline's own memory."""
-    return _compacted(settings, state_topic(settings.name))
+def open_state(settings: Settings, *, waiting: Callable[[], None] | None = None) -> CompactedTopic:
+    """The pipeline's own memory. ``waiting``: see :class:`connectors.kafka.compacted.CompactedTopic`."""
+    return _compacted(settings, state_topic(settings.name), waiting)
 
 
 def open_progress(settings: Settings) -> CompactedTopic:
@@ -71,7 +73,7 @@ def open_schemas(settings: Settings) -> SchemaRegistry:
     return SchemaRegistry(_compacted(settings, schema_topic(settings.name)))
 
 
-def _compacted(settings: Settings, topic: str) -> CompactedTopic:
+def _compacted(settings: Settings, topic: str, waiting: Callable[[], None] | None = None) -> CompactedTopic:
     from connectors.kafka.compacted import CompactedTopic
 
-    return CompactedTopic(settings.log, topic)
+    return CompactedTopic(settings.log, topic, waiting=waiting)

@@ -43,7 +43,8 @@ def open_capture(
     def later(windows: Windows, topics: CapturedTopics, shapes: SchemaRegistry, epoch: int) -> LaterSnapshots:
         from snapshot.later import LaterSnapshots
 
-        edges = CaptureEdges(settings, LaterSource(settings), open_state(settings), shapes, topics)
+        state = open_state(settings, waiting=windows.require_open)
+        edges = CaptureEdges(settings, LaterSource(settings), state, shapes, topics)
         return LaterSnapshots(edges, windows, epoch=epoch, clock=clock)
 
     return Opening(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
@@ -12,6 +12,7 @@ from cdc.settings import LogSettings
 from connectors.kafka.clients import producer_config, reader_config
 
 _TIMEOUT_S = 30.0
+_TURN_S = 0.5
 _LEADERLESS = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 
 
@@ -76,11 +77,16 @@ def leaderless(error: BaseException) -> bool:
 
 
 class CompactedTopic:
-    """:class:`cdc.ports.CompactedTopic` on Kafka; values of at most a few hundred kB, read whole each time."""
+    """:class:`cdc.ports.CompactedTopic` on Kafka; values of at most a few hundred kB, read whole each time.
 
-    def __init__(self, settings: LogSettings, topic: str) -> None:
+    A write that the brokers do not answer fails after 30 s. With ``waiting`` it waits for them however long that
+    takes, as a stream's own records do: it is called about twice a second, and gives up by raising.
+    """
+
+    def __init__(self, settings: LogSettings, topic: str, *, waiting: Callable[[], None] | None = None) -> None:
         self._settings = settings
         self._topic = topic
+        self._waiting = waiting
         self._producer: Producer | None = None
 
     def read(self) -> dict[bytes, bytes]:
@@ -97,7 +103,8 @@ class CompactedTopic:
     def write(self, records: Iterable[tuple[bytes, bytes | None]]) -> None:
         if self._producer is None:
             # Kept: a producer's first record takes half a second.
-            self._producer = Producer(producer_config(self._settings) | {"message.timeout.ms": int(_TIMEOUT_S * 1000)})
+            timeout_ms = int(_TIMEOUT_S * 1000) if self._waiting is None else 0
+            self._producer = Producer(producer_config(self._settings) | {"message.timeout.ms": timeout_ms})
         failures: list[KafkaError] = []
 
         def delivered(error: KafkaError | None, _message: Message) -> None:
@@ -107,7 +114,7 @@ class CompactedTopic:
         for key, value in records:
             self._producer.produce(self._topic, value=value, key=key, partition=0, on_delivery=delivered)
         try:
-            left = self._producer.flush(_TIMEOUT_S + 5)
+            left = self._flush(self._producer)
         except SystemError:
             # What is left of a Ctrl-C that comes while the client is in its own code.
             raise KeyboardInterrupt from None
@@ -117,3 +124,17 @@ class CompactedTopic:
             raise LogError(
                 f"writing {self._topic}: {left} records unanswered after {_TIMEOUT_S:g} s", hint="check the brokers"
             )
+
+    def _flush(self, producer: Producer) -> int:
+        """How many records are left unanswered."""
+        if self._waiting is None:
+            return producer.flush(_TIMEOUT_S + 5)
+        while producer.flush(_TURN_S):
+            try:
+                self._waiting()
+            except BaseException:
+                # What was given up must not arrive later, behind what others have written since.
+                producer.purge()
+                self._producer = None
+                raise
+        return 0
