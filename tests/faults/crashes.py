@@ -40,7 +40,7 @@ def die_at(point: str, start: Callable[[str], Life], provoke: Callable[[], objec
 def capture_dies(rig: Rig, point: str, pick: random.Random) -> None:
     """A life of ``cdc run`` that ends at the point, with what it takes to pass there."""
     if point == "while_draining":
-        _die_draining(rig)
+        _die_draining(rig, pick)
         return
     nth = 1 if point in _ONCE or point in CAPTURE[:5] else pick.randint(1, 4)
     provocations = iter(_provocations(point))
@@ -61,7 +61,7 @@ def _provocations(point: str) -> Sequence[Sequence[str]]:
     return []
 
 
-def _die_draining(rig: Rig) -> None:
+def _die_draining(rig: Rig, pick: random.Random) -> None:
     for _ in range(_TRIES):
         life = rig.start("while_draining")
         deadline = SYSTEM_CLOCK.monotonic() + CRASH_S * TIME_SCALE
@@ -71,6 +71,8 @@ def _die_draining(rig: Rig) -> None:
             "insert into t select g, 'drain', 'd', 0 from generate_series(60000, 62000) g on conflict do nothing"
         )
         rig.execute("delete from t where id between 60000 and 62000")
+        # Soon, yet not before it has read some of it.
+        SYSTEM_CLOCK.sleep(pick.uniform(0, 1))
         if life.stop() == CRASH_EXIT:
             return
     raise Found(f"it had nothing to drain {_TRIES} times: {rig.last_words()}")
