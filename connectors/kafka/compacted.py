@@ -13,7 +13,8 @@ from connectors.kafka.clients import producer_config, reader_config
 
 _TIMEOUT_S = 30.0
 _TURN_S = 0.5
-_LEADERLESS = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
+# The last one is what is said when not one partition asked for has a leader.
+_LEADERLESS = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError._NOENT)
 
 
 def log_error(error: KafkaError, doing: str, settings: LogSettings) -> LogError:

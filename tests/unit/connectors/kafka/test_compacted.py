@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from cdc.settings import LogSettings
-from connectors.kafka.compacted import CompactedTopic
+from connectors.kafka.compacted import CompactedTopic, leaderless
 
 
 class _GivenUp(Exception):
@@ -27,3 +28,11 @@ def test_h57_a_write_of_a_running_capture_waits_for_the_brokers_until_it_is_told
         with pytest.raises(_GivenUp):
             topic.write([(b"key", b"value")])
         assert asked == turns
+
+
+def test_a_broker_that_just_came_back_has_no_leaders_for_a_moment() -> None:
+    # The last as librdkafka words it when none is known at all (tests.faults stalled_broker, seed 0).
+    none_found = KafkaError(KafkaError._NOENT, "Failed to query partition leaders: No leaders found")
+    passing = (KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION), KafkaError(KafkaError.LEADER_NOT_AVAILABLE), none_found)
+    assert [leaderless(KafkaException(error)) for error in passing] == [True, True, True]
+    assert not leaderless(KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)))
