@@ -13,6 +13,8 @@ from connectors.kafka.clients import producer_config, reader_config
 
 _TIMEOUT_S = 30.0
 _TURN_S = 0.5
+_PATIENT_S = 3.0
+_SILENT = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
 # The last one is what is said when not one partition asked for has a leader.
 _LEADERLESS = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError._NOENT)
 
@@ -27,22 +29,30 @@ def log_error(error: KafkaError, doing: str, settings: LogSettings) -> LogError:
     )
 
 
-def read_range(settings: LogSettings, topic: str, partition: int, low: int | None = None) -> Iterator[Message]:
+def read_range(
+    settings: LogSettings,
+    topic: str,
+    partition: int,
+    low: int | None = None,
+    *,
+    waiting: Callable[[], None] | None = None,
+) -> Iterator[Message]:
     """The records of one partition from ``low`` (default: its beginning) to its end as of the call, in order.
 
     Compaction and markers leave gaps; the end is found by the broker's end offset and the end-of-partition
-    signal, never by counting. Raises LogError when the broker stays silent for 30 s.
+    signal, never by counting. Raises LogError when the broker stays silent for 30 s, and what ``waiting`` raises;
+    see :class:`CompactedTopic`.
     """
     consumer = Consumer(reader_config(settings))
     try:
-        first, end = bounds(consumer, TopicPartition(topic, partition), settings)
+        first, end = bounds(consumer, TopicPartition(topic, partition), settings, waiting)
         start = first if low is None else max(low, first)
         if start >= end:
             return
         consumer.assign([TopicPartition(topic, partition, start)])
         while True:
             # consume() with a timeout waits until it has all it may return; one, then what is there, does not.
-            first_come = consumer.poll(_TIMEOUT_S)
+            first_come = _poll(consumer, waiting)
             if first_come is None:
                 raise LogError(f"reading {topic}: Kafka sent nothing for {_TIMEOUT_S:g} s", hint="check the brokers")
             for message in (first_come, *consumer.consume(10_000, timeout=0)):
@@ -54,22 +64,37 @@ def read_range(settings: LogSettings, topic: str, partition: int, low: int | Non
                     yield message
                 elif error.code() == KafkaError._PARTITION_EOF:
                     return
-                else:
+                elif waiting is None or error.code() not in _SILENT:
                     raise log_error(error, f"reading {topic}", settings)
     finally:
         consumer.close()
 
 
-def bounds(consumer: Consumer, where: TopicPartition, settings: LogSettings) -> tuple[int, int]:
+def _poll(consumer: Consumer, waiting: Callable[[], None] | None) -> Message | None:
+    if waiting is None:
+        return consumer.poll(_TIMEOUT_S)
+    while (found := consumer.poll(_TURN_S)) is None:
+        waiting()
+    return found
+
+
+def bounds(
+    consumer: Consumer, where: TopicPartition, settings: LogSettings, waiting: Callable[[], None] | None = None
+) -> tuple[int, int]:
     """First and next offset. A topic made a moment ago, or a broker that just came back, has no leader yet."""
     retrying = Retrying(
         retry=retry_if_exception(leaderless), wait=wait_fixed(0.1), stop=stop_after_delay(_TIMEOUT_S), reraise=True
     )
-    try:
-        first_and_next: tuple[int, int] = retrying(consumer.get_watermark_offsets, where, timeout=_TIMEOUT_S)
-    except KafkaException as failure:
-        raise log_error(failure.args[0], f"reading {where.topic}", settings) from None
-    return first_and_next
+    timeout_s = _TIMEOUT_S if waiting is None else _PATIENT_S
+    while True:
+        try:
+            first_and_next: tuple[int, int] = retrying(consumer.get_watermark_offsets, where, timeout=timeout_s)
+        except KafkaException as failure:
+            if waiting is None or failure.args[0].code() not in _SILENT:
+                raise log_error(failure.args[0], f"reading {where.topic}", settings) from None
+            waiting()
+        else:
+            return first_and_next
 
 
 def leaderless(error: BaseException) -> bool:
@@ -80,8 +105,8 @@ def leaderless(error: BaseException) -> bool:
 class CompactedTopic:
     """:class:`cdc.ports.CompactedTopic` on Kafka; values of at most a few hundred kB, read whole each time.
 
-    A write that the brokers do not answer fails after 30 s. With ``waiting`` it waits for them however long that
-    takes, as a stream's own records do: it is called about twice a second, and gives up by raising.
+    What the brokers do not answer fails after 30 s. With ``waiting`` they are waited for however long that takes, as
+    by a stream's own records: it is called every few seconds at least, and gives up by raising.
     """
 
     def __init__(self, settings: LogSettings, topic: str, *, waiting: Callable[[], None] | None = None) -> None:
@@ -92,7 +117,7 @@ class CompactedTopic:
 
     def read(self) -> dict[bytes, bytes]:
         newest: dict[bytes, bytes] = {}
-        for message in read_range(self._settings, self._topic, 0):
+        for message in read_range(self._settings, self._topic, 0, waiting=self._waiting):
             key, value = message.key(), message.value()
             if not isinstance(key, bytes):
                 continue

@@ -13,7 +13,7 @@ class _GivenUp(Exception):
     pass
 
 
-def test_h57_a_write_of_a_running_capture_waits_for_the_brokers_until_it_is_told_to_give_up() -> None:
+def test_a_running_capture_waits_for_the_brokers_with_its_notes_until_it_is_told_to_give_up() -> None:
     asked = 0
 
     def waiting() -> None:
@@ -28,6 +28,8 @@ def test_h57_a_write_of_a_running_capture_waits_for_the_brokers_until_it_is_told
         with pytest.raises(_GivenUp):
             topic.write([(b"key", b"value")])
         assert asked == turns
+    with pytest.raises(_GivenUp):
+        topic.read()
 
 
 def test_a_broker_that_just_came_back_has_no_leaders_for_a_moment() -> None:
