@@ -29,8 +29,12 @@ from cdc.state import TopicsState
 from cdc.topic import dead_topic, progress_topic, schema_topic, state_topic
 from connectors.kafka.clients import client_config
 from connectors.kafka.compacted import leaderless, log_error
+from connectors.kafka.rounds import rounds
 
 _TIMEOUT_S = 15.0
+_TOPICS_AT_ONCE = 500
+_RECORDS_AT_ONCE = 4_000
+"""Of the controller's own log. It refuses a request that takes more than 10,000, and answers in seconds below."""
 _MB = 1024**2
 _LASTING = ("cleanup.policy", "delete.retention.ms", "min.compaction.lag.ms")
 _T = TypeVar("_T")
@@ -199,6 +203,11 @@ def raise_first(problems: Iterable[TopicProblem]) -> None:
             raise TopicError(problem.message, hint=problem.hint)
 
 
+def _records(spec: TopicSpec) -> int:
+    """What the controller writes for a topic: the topic, its partitions, its settings."""
+    return 1 + spec.partitions + len(spec.config)
+
+
 class TopicAdmin:
     """Questions to the cluster, and the making of topics. LogError when it does not answer within 15 s."""
 
@@ -227,14 +236,15 @@ class TopicAdmin:
 
     def create(self, specs: Iterable[TopicSpec]) -> list[str]:
         """Make the topics that are missing; their names. One that exists is left as it is: check it after."""
+        return [topic for some in rounds(specs, _RECORDS_AT_ONCE, _records) for topic in self._create(some)]
+
+    def _create(self, specs: Iterable[TopicSpec]) -> list[str]:
         wanted = [
             NewTopic(
                 s.topic, num_partitions=s.partitions, replication_factor=s.replication_factor, config=dict(s.config)
             )
             for s in specs
         ]
-        if not wanted:
-            return []
         made = []
         futures = self._client.create_topics(wanted, operation_timeout=_TIMEOUT_S, request_timeout=_TIMEOUT_S)
         for topic, future in futures.items():
@@ -256,21 +266,20 @@ class TopicAdmin:
 
     def delete(self, topics: Iterable[str]) -> None:
         """Delete topics; a missing one is no error."""
-        topics = list(topics)
-        if not topics:
-            return
-        for topic, future in self._client.delete_topics(topics, operation_timeout=_TIMEOUT_S).items():
-            try:
-                future.result()
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise log_error(error.args[0], f"deleting the topic {topic}", self._settings) from None
+        for some in rounds(topics, _TOPICS_AT_ONCE):
+            for topic, future in self._client.delete_topics(some, operation_timeout=_TIMEOUT_S).items():
+                try:
+                    future.result()
+                except KafkaException as error:
+                    if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                        raise log_error(error.args[0], f"deleting the topic {topic}", self._settings) from None
 
     def describe(self, topics: Iterable[str]) -> dict[str, TopicFacts]:
         """The facts of those topics that exist."""
-        names = sorted(set(topics))
-        if not names:
-            return {}
+        every = rounds(sorted(set(topics)), _TOPICS_AT_ONCE)
+        return {topic: facts for some in every for topic, facts in self._describe(some).items()}
+
+    def _describe(self, names: list[str]) -> dict[str, TopicFacts]:
         described = {}
         futures = self._client.describe_topics(TopicCollection(names), request_timeout=_TIMEOUT_S)
         for topic, future in futures.items():
