@@ -15,8 +15,14 @@ _TIMEOUT_S = 30.0
 _TURN_S = 0.5
 _PATIENT_S = 3.0
 _SILENT = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
-# The last one is what is said when not one partition asked for has a leader.
-_LEADERLESS = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError._NOENT)
+_LEADERLESS = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    # What is said when not one partition asked for has a leader.
+    KafkaError._NOENT,
+)
 
 
 def log_error(error: KafkaError, doing: str, settings: LogSettings) -> LogError:
