@@ -73,4 +73,7 @@ def fetching_config(settings: LogSettings) -> dict[str, Any]:
         "fetch.queue.backoff.ms": 5,
     }
     del config["logger"]
+    # Without a logger the client itself writes to stderr, twenty lines a second while a broker is away. What it does
+    # not get over by itself comes as an error, and that the broker is away is said once, by the watch.
+    config.setdefault("log_level", 2)
     return config

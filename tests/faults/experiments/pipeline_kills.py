@@ -47,7 +47,7 @@ def one(lab: Lab, seed: int, kills: int) -> None:
         try:
             whole.start("capture")
             whole.start("spark")
-            with Load(rig.dsn, seed, clients=2) as load:
+            with Load(rig.dsn, seed, clients=2, pause_s=0.1) as load:
                 for _ in range(kills):
                     SYSTEM_CLOCK.sleep(pick.uniform(0.2, 3))
                     whole.strike(pick)
