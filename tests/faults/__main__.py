@@ -92,7 +92,8 @@ def _one(name: str, options: argparse.Namespace) -> int:
         except Exception as error:
             if options.seed is not None:
                 raise
-            print(f"  seed {lab.seed}: {type(error).__name__}: {error}", file=sys.stderr)
+            for one in reversed(_chain(error)):
+                print(f"  seed {lab.seed}: {type(one).__name__}: {one}", file=sys.stderr)
             print(f'hint: make faults ARGS="{name} --seed {lab.seed}" tries it again', file=sys.stderr)
             return 1
         finally:
@@ -100,6 +101,12 @@ def _one(name: str, options: argparse.Namespace) -> int:
     shown = ", ".join(f"{count:,} {what}" for what, count in lab.figures.sums.items())
     print(f"  seeds to {lab.figures.next_seed:,}, {lab.figures.seconds:,.0f} s in all: {shown}", flush=True)
     return 0
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """What was raised, and what it was raised upon: tidying up after a failure may fail, too."""
+    before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return [error, *(_chain(before) if before is not None else [])]
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import tomlkit
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
+from cdc.errors import LogError
 from cdc.settings import Settings, parse
 from cdc.wiring.pipeline import prepare_pipeline
 from cdc.wiring.snapshot import build_snapshot
@@ -158,9 +159,13 @@ def fresh_rig(lab: Lab, parts: Sequence[str] = ("postgres", "kafka"), **sections
         log = rig.settings.log.model_copy(
             update={"bootstrap_servers": lab.stack.ensure("kafka")["kafka"]["bootstrap_servers"]}
         )
-        admin_ = TopicAdmin(log)
-        admin_.delete([topic for topic in admin_.topics() if topic.startswith(f"{name}.")])
+        wait_until(_tried(lambda: _forget(TopicAdmin(log), name)), 60, f"topics of {name} deleted")
         wait_until(_tried(lambda: _drop(admin_dsn, name)), 60, f"database {name} dropped")
+
+
+def _forget(admin: TopicAdmin, name: str) -> bool:
+    admin.delete([topic for topic in admin.topics() if topic.startswith(f"{name}.")])
+    return True
 
 
 def _drop(dsn: str, name: str) -> bool:
@@ -175,7 +180,7 @@ def _tried(action: Callable[[], bool]) -> Callable[[], bool]:
     def attempt() -> bool:
         try:
             return action()
-        except psycopg.Error:
+        except (psycopg.Error, LogError):
             return False
 
     return attempt

@@ -45,7 +45,7 @@ def one(lab: Lab, seed: int, faults: int) -> None:
         lives = [rig.stream(), *(follow(rig, store) for store in (*STORES, "delta"))]
         for life in lives:
             exits.callback(life.kill)
-        with Load(rig.dsn, seed, clients=2) as load:
+        with Load(rig.dsn, seed, clients=2, pause_s=0.05) as load:
             for _ in range(faults):
                 link, kind = pick.choice(list(links)), pick.choice(list(KINDS))
                 KINDS[kind](links[link], pick)

@@ -27,7 +27,7 @@ def one(lab: Lab, seed: int, down_s: float) -> None:
         running = rig.stream()
         lives = {name: follow(rig, name) for name in names}
         try:
-            with Load(rig.dsn, seed, clients=2) as load:
+            with Load(rig.dsn, seed, clients=2, pause_s=0.1) as load:
                 SYSTEM_CLOCK.sleep(5)
                 lab.stack.stop_part("redis")
                 SYSTEM_CLOCK.sleep(down_s)
