@@ -144,14 +144,16 @@ def _topics(admin: TopicAdmin, specs: Sequence[TopicSpec], known: TopicsState | 
 
 def _shapes(conn: Connection, settings: Settings, tables: Sequence[CapturedTable], *, new_key: bool) -> None:
     registry = SchemaRegistry(CompactedTopic(settings.log, schema_topic(settings.name)))
-    for table in tables:
-        registry.register(
+    registry.register_all(
+        (
             table_schema(
                 conn,
                 table.oid,
                 topic=table.topic,
                 encoding=settings.log.encoding,
                 publication=settings.publication,
-            ),
-            new_key=new_key,
-        )
+            )
+            for table in tables
+        ),
+        new_key=new_key,
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from dataclasses import replace
 
 from cdc.errors import ConfigError
@@ -50,10 +51,20 @@ class SchemaRegistry:
         ConfigError when its key is another one than before, unless ``new_key``: rows would stay in the topic and in
         the stores under their former keys, and nothing would ever remove them.
         """
-        with self._lock:
-            return self._registered(schema, new_key)
+        return self.register_all([schema], new_key=new_key)[0]
 
-    def _registered(self, schema: TableSchema, new_key: bool) -> TableSchema:
+    def register_all(self, schemas: Iterable[TableSchema], *, new_key: bool = False) -> list[TableSchema]:
+        """The same of many tables, in one write: thousands would wait for the broker one by one."""
+        with self._lock:
+            known = [self._numbered(schema, new_key) for schema in schemas]
+            added = [schema for schema in known if schema is not self._latest.get(schema.table)]
+            if added:
+                self._topic.write([(schema.topic_key(), schema.to_json()) for schema in added])
+            for schema in added:
+                self._remember(schema)
+            return known
+
+    def _numbered(self, schema: TableSchema, new_key: bool) -> TableSchema:
         latest = self._latest.get(schema.table)
         if latest is not None and latest.same_shape(schema):
             return latest
@@ -64,10 +75,7 @@ class SchemaRegistry:
                 hint="give the table its former key back; or read everything anew under the new one: "
                 "cdc init --new-epoch, then cdc snapshot",
             )
-        numbered = replace(schema, version=latest.version + 1 if latest else 1)
-        self._topic.write([(numbered.topic_key(), numbered.to_json())])
-        self._remember(numbered)
-        return numbered
+        return replace(schema, version=latest.version + 1 if latest else 1)
 
     def _remember(self, schema: TableSchema) -> None:
         self._versions[(schema.table, schema.version)] = schema
