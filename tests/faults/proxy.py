@@ -69,6 +69,8 @@ class Proxy:
         self.port = 0
         self.connections = 0
         """How many were made through it."""
+        self.held_bytes = 0
+        """Taken from either side, and not passed on because of a fault."""
 
     def __enter__(self) -> Proxy:
         self._thread.start()
@@ -163,7 +165,11 @@ class Proxy:
     ) -> None:
         try:
             while block := await reader.read(self._fault.block):
-                await self._hold_back(way)
+                self.held_bytes += len(block)
+                try:
+                    await self._hold_back(way)
+                finally:
+                    self.held_bytes -= len(block)
                 limit = self._fault.cut_after
                 if limit is not None and link.passed + len(block) > limit:
                     writer.write(block[: max(0, limit - link.passed)])

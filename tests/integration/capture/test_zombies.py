@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import orjson
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 
 from cdc.progress import PROGRESS_KEY
 from cdc.stack.local import LocalStack
-from cdc.state import RequestState
+from cdc.state import RequestState, RereadState, find_all
 from cdc.topic import progress_topic
 from cdc.wiring.snapshot import build_snapshot
 from connectors.kafka.compacted import read_range
 from tests.conftest import Spawned, Stack
+from tests.faults.proxy import Fault, Proxy
 from tests.integration.capture.follower import Follower, source_rows
 from tests.integration.capture.pipeline import Pipeline, Quiet
 from tests.waiting import wait_until
@@ -182,6 +190,9 @@ def test_h15_h76_a_stopped_capture_that_wakes_after_its_successor_went_on(pipeli
     assert after_compaction(pipeline, "t") == source_rows(pipeline, "t")
     for run in (zombie, heir):
         run.kill()
+    last = pipeline.stream()
+    assert_right_when_compacted(pipeline)
+    assert last.terminate() == 0
 
 
 def _sent(pipeline: Pipeline) -> int:
@@ -214,3 +225,93 @@ def test_h6_h76_a_capture_of_an_epoch_that_ended_wakes_before_the_next_one_strea
     rebuilt.follow()
     assert rebuilt.rows("t") == source_rows(pipeline, "t")
     assert run.terminate() == 0
+
+
+@pytest.mark.slow
+def test_h15_h76_a_dead_ones_request_that_a_stalled_broker_takes_later(pipeline: Pipeline, kafka: str) -> None:
+    """Its process is gone, and its request is not: it stands in the network until its successor is far beyond it."""
+    pipeline.prepare(TABLE, "insert into t select g, 'first' from generate_series(1, 30) g")
+    direct = pipeline.document["log"]
+    with Proxy(int(kafka.rpartition(":")[2]), kafka=True) as proxy:
+        pipeline.document["log"] = {**direct, "bootstrap_servers": f"127.0.0.1:{proxy.port}"}
+        dead = pipeline.stream()
+        pipeline.execute("update t set v = 'second' where id <= 20")
+        pipeline.settle()
+        proxy.set(Fault(stall=True, one_way="up"))
+        pipeline.execute("update t set v = 'held ' || md5(random()::text) || md5(random()::text) where id <= 25")
+        wait_until(lambda: proxy.held_bytes > 1500, 30)
+        dead.kill()
+        pipeline.document["log"] = direct
+        heir = pipeline.stream()
+        pipeline.execute("update t set v = 'third' where id % 2 = 0", "delete from t where id % 5 = 0")
+        pipeline.settle()
+        count = pipeline.count("t")
+        proxy.heal()
+        wait_until(lambda: pipeline.count("t") > count, 10, "what was held did not arrive")
+    assert after_compaction(pipeline, "t") != source_rows(pipeline, "t"), "compaction would keep the wrong ones"
+    assert mended(pipeline, heir)["tables_to_read"] == 0
+    pipeline.settle()
+    assert_right_when_compacted(pipeline)
+    assert heir.terminate() == 0
+
+
+@pytest.mark.slow
+def test_h76_late_records_that_were_compacted_before_anybody_looked(pipeline: Pipeline, kafka: str) -> None:
+    """No capture ran for longer than min.compaction.lag.ms: what was newer is gone, and the table is read again."""
+    pipeline.prepare(TABLE)
+    with pipeline.capturing():
+        before = with_history(pipeline)
+        pipeline.execute("delete from t where id = 7")
+        pipeline.settle()
+    write_late(kafka, before)
+    compact(pipeline, "t", lambda: write_late(kafka, before))
+    assert after_compaction(pipeline, "t") != source_rows(pipeline, "t")
+    run = pipeline.stream()
+    assert mended(pipeline, run)["tables_to_read"] == 1
+    wait_until(lambda: find_all(pipeline.state(), RereadState) and not find_all(pipeline.state(), RequestState), 60)
+    pipeline.settle()
+    # Rows whose deletes are gone stand below the sweep mark's floor, which is for readers to mind.
+    rebuilt = Follower(pipeline)
+    rebuilt.follow()
+    assert rebuilt.rows("t") == source_rows(pipeline, "t")
+    assert run.terminate() == 0
+
+
+def compact(pipeline: Pipeline, table: str, write: Callable[[], object]) -> None:
+    """Let the broker compact a topic now, up to where it ends; ``write`` gives each partition a newer segment."""
+    topic = pipeline.topic(table)
+    configure(
+        pipeline, topic, {"min.compaction.lag.ms": "0", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.001"}
+    )
+    partitions = range(pipeline.topics().topics[topic]["partitions"])
+    ends = {p: max(m.offset() or 0 for m in read_range(pipeline.settings.log, topic, p)) for p in partitions}
+
+    def once_each() -> bool:
+        write()
+        old = [
+            (p, m.key())
+            for p in partitions
+            for m in read_range(pipeline.settings.log, topic, p)
+            if (m.offset() or 0) <= ends[p]
+        ]
+        return len(old) == len(set(old))
+
+    wait_until(once_each, 60)
+    configure(pipeline, topic, {"min.compaction.lag.ms": "60000"})
+
+
+def configure(pipeline: Pipeline, topic: str, wanted: dict[str, str]) -> None:
+    admin = AdminClient({"bootstrap.servers": pipeline.settings.log.bootstrap_servers})
+    entries = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in wanted.items()]
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+    admin.incremental_alter_configs([resource])[resource].result(10)
+
+
+def assert_right_when_compacted(pipeline: Pipeline) -> None:
+    """What is left of the topic is the source's rows, to whoever keeps the last and to whoever compares positions."""
+    compact(pipeline, "t", lambda: pipeline.execute("update t set v = v || '.'"))
+    pipeline.settle()
+    assert after_compaction(pipeline, "t") == source_rows(pipeline, "t")
+    rebuilt = Follower(pipeline)
+    rebuilt.follow()
+    assert rebuilt.rows("t") == source_rows(pipeline, "t")
