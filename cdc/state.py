@@ -226,7 +226,8 @@ class FormState(Document):
 
     ``columns``: ``[attnum, name, type oid, typmod, filled]`` each, ``filled``: rows from before the column have a value
     for it. ``leaves``: ``[oid, schema, name, filenode]`` each. ``publication``: what it sends of the table, as text;
-    empty when it does not send it.
+    empty when it does not send it. ``born``: by attnum, the transaction that last changed the column; empty where that
+    says nothing of the rows.
     """
 
     WHAT: ClassVar[str] = "form"
@@ -235,6 +236,7 @@ class FormState(Document):
     columns: list[list[Any]]
     leaves: list[list[Any]]
     publication: str
+    born: dict[str, int] = field(default_factory=dict)
 
     def key(self) -> bytes:
         return orjson.dumps({"what": self.WHAT, "table": self.table})

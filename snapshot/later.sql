@@ -74,12 +74,18 @@ from (
 ) x
 
 -- name: columns
--- "filled": rows from before the column have a value for it, which no event brings (H37).
+-- "filled": rows from before the column have a value for it, which no event brings (H37). "born": the transaction that
+-- last changed the column, and "filenode" by the same snapshot; whatever gives rows other values changes both.
 select a.attrelid::int8 as oid, a.attnum::int4 as attnum, a.attname::text as name, a.atttypid::int8 as type_oid,
-       a.atttypmod::int4 as typmod, a.atthasmissing as filled
+       a.atttypmod::int4 as typmod, a.atthasmissing as filled,
+       a.xmin::text::int8 as born, c.relfilenode::int8 as filenode
 from pg_attribute a
+join pg_class c on c.oid = a.attrelid
 where a.attrelid = any (%(oids)s::int8[]::oid[]) and a.attnum > 0 and not a.attisdropped
 order by a.attrelid, a.attnum
+
+-- name: truncates
+select p.pubtruncate from pg_publication p where p.pubname = %(publication)s
 
 -- name: sends
 -- What the publication sends of each table: its column list and its row filter.

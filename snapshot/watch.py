@@ -28,8 +28,10 @@ class Need:
 def need(before: FormState, now: FormState, empty: Collection[int] = ()) -> Need | None:
     """What a table needs that was ``before`` and is ``now``; None when events tell all there is to tell.
 
-    ``empty``: oids of leaves that hold no row. A TRUNCATE cannot be told from a rewrite: the table is read again,
-    which is little work then. A table that is not published any more needs nothing until it is again.
+    ``empty``: oids of leaves that hold no row. A rewrite that gives rows other values changes a column's entry in the
+    catalog in the same transaction, also where the type stays what it was. Where none was changed, it was VACUUM FULL,
+    CLUSTER or a TRUNCATE, which the stream tells; but of a partition's alone it does not, so there all are read again.
+    A table that is not published any more needs nothing until it is again.
     """
     if not now.publication:
         return None
@@ -63,7 +65,7 @@ def _leaves(before: FormState, now: FormState, empty: Collection[int]) -> Need |
     new = {leaf[0]: leaf for leaf in now.leaves}
     if old.keys() - new.keys():
         return Need("lost a partition with its rows")
-    if any(old[oid][3] != new[oid][3] for oid in old):
+    if any(old[oid][3] != new[oid][3] for oid in old) and not (now.born and before.born == now.born):
         return Need("was rewritten or truncated")
     added = [f"{leaf[1]}.{leaf[2]}" for oid, leaf in new.items() if oid not in old and oid not in empty]
     return Need("got a partition that has rows", leaves=tuple(sorted(added))) if added else None

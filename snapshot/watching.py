@@ -142,23 +142,36 @@ class Watching:
         """Each table as it is now, and which of its leaves hold nothing."""
         oids = [table.oid for table in captured]
         columns: dict[int, list[list[Any]]] = defaultdict(list)
+        born: dict[int, dict[str, int]] = defaultdict(dict)
+        filenodes: dict[int, int] = {}
         for row in self._session.execute(text("columns"), {"oids": oids}).fetchall():
             columns[row[0]].append([row[1], row[2], row[3], row[4], row[5]])
+            born[row[0]][str(row[1])] = row[6]
+            filenodes[row[0]] = row[7]
+        truncates = self._truncates()
         leaves = {
             row.oid: row for row in rows(self._session, "leaves", oids=[x.oid for t in captured for x in t.leaves])
         }
         found = []
         for table in captured:
             own = [leaves[leaf.oid] for leaf in table.leaves if leaf.oid in leaves]
+            # The columns tell of the file only if they were read with it.
+            same = truncates and [(leaf.oid, leaf.filenode) for leaf in own] == [(table.oid, filenodes.get(table.oid))]
             form = FormState(
                 table=str(table.table),
                 oid=table.oid,
                 columns=columns[table.oid],
                 leaves=[[leaf.oid, leaf.schema, leaf.name, leaf.filenode] for leaf in own],
                 publication=self._sends.get(str(table.table), ""),
+                born=born[table.oid] if same else {},
             )
             found.append((form, [leaf.oid for leaf in own if not leaf.heap_blocks]))
         return found
+
+    def _truncates(self) -> bool:
+        """Whether the stream tells of a TRUNCATE."""
+        row = self._session.execute(text("truncates"), {"publication": self._edges.settings.publication}).fetchone()
+        return row is not None and bool(row[0])
 
     def _ask(self, table: str, found: Need, held: Mapping[bytes, bytes]) -> Records:
         name = f"snapshot:{table}" + ("" if found.leaves is None else ":partitions")

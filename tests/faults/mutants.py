@@ -254,6 +254,14 @@ MUTANTS = (
         "tests/integration/snapshot/test_refusals.py -k h92",
     ),
     Mutant(
+        "go on with a promoted standby that misses what the log holds", "connectors/postgres/failover.py",
+        "lsn > self.switch_lsn", "lsn > self.switch_lsn + 2**32", "tests/unit/connectors/postgres/test_failover.py",
+    ),
+    Mutant(
+        "take every new file for the same rows", "snapshot/watch.py",
+        "not (now.born and before.born == now.born)", "not now.born", "tests/unit/snapshot/test_watch.py",
+    ),
+    Mutant(
         "let two captures in", "connectors/postgres/slot.py",
         "return bool(row and row[0])", "return True", "tests/integration/snapshot/test_refusals.py -k h76",
     ),

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from cdc.position import CHUNK_SEQ, Position
-from cdc.state import FormState, RequestState, find_all
+from cdc.state import FormState, RequestState, RereadState, find_all
 from cdc.wiring import open_state
 from cdc.wiring.pipeline import prepare_pipeline
 from tests.conftest import RunCdc
@@ -160,6 +160,64 @@ def test_h85_h86_what_no_event_tells_is_read_again(pipeline: Pipeline) -> None:
             )
         wait_until(lambda: not find_all(pipeline.state(), RequestState), 30)
     for name in names:
+        same(pipeline, name)
+
+
+def test_h85_only_a_rewrite_that_changes_values_reads_a_table_again(pipeline: Pipeline) -> None:
+    """VACUUM FULL, CLUSTER and TRUNCATE give a table another file as well; in between ``using`` keeps the type."""
+    pipeline.document["snapshot"] = {"watch": "100ms"}
+    moved = ["vacuumed", "clustered", "truncated", "analysed"]
+    changed = ["used", "volatile", "parts"]
+    generates = int(pipeline.one("select current_setting('server_version_num')")) >= 180000
+    pipeline.prepare(
+        *(f"create table {name} (id int primary key, v int)" for name in [*moved, *changed[:2]]),
+        "create table parts (id int primary key, v int) partition by range (id)",
+        "create table parts_1 partition of parts for values from (0) to (100)",
+    )
+    if generates:
+        changed.append("generated")
+        pipeline.execute("create table generated (id int primary key, v int, w int generated always as (v + 1) stored)")
+        pipeline.execute(f"alter publication {pipeline.settings.publication} set (publish_generated_columns = stored)")
+        prepare_pipeline(pipeline.settings)
+    with pipeline.capturing():
+        for name in [*moved, *changed]:
+            pipeline.execute(f"insert into {name} (id, v) select n, n from generate_series(1, 20) n")
+        pipeline.settle()
+
+        def noted() -> dict[str, FormState]:
+            return {form.table: form for form in find_all(pipeline.state(), FormState)}
+
+        wait_until(lambda: all(f"public.{name}" in noted() for name in [*moved, *changed]), 20)
+        wait_until(lambda: not find_all(pipeline.state(), RequestState), 30)
+        before, read = noted(), {one.id: one.serial for one in find_all(pipeline.state(), RereadState)}
+        pipeline.execute(
+            "vacuum full vacuumed",
+            "cluster clustered using clustered_pkey",
+            "vacuum full analysed",
+            "analyze analysed",
+            "alter table volatile add column w float default random()",
+            "alter table used alter v type int using v * 2",
+            "truncate parts_1",
+            *(["alter table generated alter w set expression as (v * 3)"] if generates else []),
+        )
+        pipeline.transaction("truncate truncated", "insert into truncated select n, 7 from generate_series(1, 5) n")
+        for name in [*moved, *changed]:
+            table = f"public.{name}"
+            wait_until(lambda table=table: noted()[table].leaves != before[table].leaves, 30)  # type: ignore[misc]
+        for name in changed:
+            wait_until(
+                lambda name=name: (
+                    (found := reread(pipeline, f"snapshot:public.{name}"))  # type: ignore[misc]
+                    and found.over
+                    and found.serial != read.get(found.id)
+                ),
+                40,
+                name,
+            )
+        pipeline.settle()
+        for name in moved:
+            assert reread(pipeline, f"snapshot:public.{name}") is None, name
+    for name in [*moved, *changed]:
         same(pipeline, name)
 
 

@@ -52,6 +52,18 @@ def test_h85_h37_what_no_event_tells_is_asked_for(change: dict[str, object], rea
     assert need(BEFORE, replace(BEFORE, **change)) == Need(reason)  # type: ignore[arg-type]
 
 
+def test_h85_a_new_file_under_columns_that_nobody_changed_holds_the_same_rows() -> None:
+    known = replace(BEFORE, born={"1": 700, "2": 701})
+    moved = replace(known, leaves=[[10, "public", "t", 101]])
+    rewritten = Need("was rewritten or truncated")
+    assert need(known, moved) is None
+    assert need(known, replace(moved, born={"1": 700, "2": 702})) == rewritten
+    assert need(known, replace(moved, born={"1": 700})) == rewritten
+    assert need(known, replace(moved, born={})) == rewritten, "of a partition, or not read with the file"
+    assert need(BEFORE, moved) == rewritten, "not known from before"
+    assert need(BEFORE, replace(BEFORE, leaves=moved.leaves)) == rewritten
+
+
 def test_h86_partitions_come_and_go() -> None:
     before = replace(BEFORE, leaves=[leaf(11), leaf(12)])
     assert need(before, replace(before, leaves=[leaf(11)])) == Need("lost a partition with its rows")
