@@ -9,7 +9,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from cdc.errors import LogError, TopicError
 from cdc.settings import LogSettings
-from connectors.kafka.clients import producer_config, reader_config
+from connectors.kafka.clients import ordered_config, reader_config
 
 _TIMEOUT_S = 30.0
 _TURN_S = 0.5
@@ -45,9 +45,9 @@ def read_range(
 ) -> Iterator[Message]:
     """The records of one partition from ``low`` (default: its beginning) to its end as of the call, in order.
 
-    Compaction and markers leave gaps; the end is found by the broker's end offset and the end-of-partition
-    signal, never by counting. Raises LogError when the broker stays silent for 30 s, and what ``waiting`` raises;
-    see :class:`CompactedTopic`.
+    Compaction and markers leave gaps; the end is found by the broker's end offset and, where the last offset holds
+    no record of ours, the end-of-partition signal, never by counting. Raises LogError when the broker stays silent
+    for 30 s, and what ``waiting`` raises; see :class:`CompactedTopic`.
     """
     consumer = Consumer(reader_config(settings))
     try:
@@ -68,6 +68,9 @@ def read_range(
                     if offset is not None and offset >= end:
                         return
                     yield message
+                    if offset == end - 1:
+                        # The signal would come when the broker has waited for more, 50 ms later.
+                        return
                 elif error.code() == KafkaError._PARTITION_EOF:
                     return
                 elif waiting is None or error.code() not in _SILENT:
@@ -134,9 +137,8 @@ class CompactedTopic:
 
     def write(self, records: Iterable[tuple[bytes, bytes | None]]) -> None:
         if self._producer is None:
-            # Kept: a producer's first record takes half a second.
-            timeout_ms = int(_TIMEOUT_S * 1000) if self._waiting is None else 0
-            self._producer = Producer(producer_config(self._settings) | {"message.timeout.ms": timeout_ms})
+            timeout_s = _TIMEOUT_S if self._waiting is None else 0
+            self._producer = Producer(ordered_config(self._settings, timeout_s=timeout_s))
         failures: list[KafkaError] = []
 
         def delivered(error: KafkaError | None, _message: Message) -> None:

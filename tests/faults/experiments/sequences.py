@@ -1,0 +1,351 @@
+"""Sequences that Hypothesis makes up, on real servers against a dict: SQL, DDL, later snapshots, kills and restarts.
+
+One seed is one pipeline and twenty sequences of up to twelve steps. The dict knows what each committed step leaves in
+each table, rows included that only a rewrite or a default filled. After each sequence the topics alone have to give
+exactly that, and at the end of the seed every law is looked at. What a step may be follows from the steps before it
+and from nothing else: whether a process still lives is a thing to find out, never a condition.
+"""
+
+from __future__ import annotations
+
+import copy
+import signal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import orjson
+import psycopg
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+
+from cdc.state import FormState, RequestState, find_all
+from cdc.topic import TableName
+from cdc.wiring import open_state
+from tests.faults import oracle
+from tests.faults.lab import Found, Lab
+from tests.faults.lives import Life, command
+from tests.faults.rig import Rig, fresh_rig
+from tests.waiting import wait_until
+
+SEQUENCES, STEPS = 20, 12
+SCHEMA = (
+    "create table a (id int primary key deferrable, v text, n bigint, big text)",
+    "alter table a alter big set storage external",
+    "alter table a replica identity full",
+    "create table b (id int primary key, v text, n bigint, big text)",
+    "alter table b alter big set storage external",
+    # Nothing but rows ever changes in it: what a transaction holds open would keep DDL waiting.
+    "create table late (id int primary key, v text, n bigint, big text)",
+)
+TABLES = ("a", "b", "late")
+_QUIET_S = 60.0
+_COLUMNS = 4
+_MOST_ADDED = 4
+_FORM = """
+select (select json_agg(json_build_array(attnum, attname) order by attnum) from pg_attribute
+        where attrelid = c.oid and attnum > 0 and not attisdropped),
+       pg_relation_filenode(c.oid)
+from pg_class c where c.oid = %s::regclass
+"""
+
+Row = dict[str, Any]
+Rows = dict[int, Row]
+
+
+class Change(NamedTuple):
+    """One statement on one row: ``move`` takes the row of ``key`` to ``other``."""
+
+    what: Literal["put", "touch", "swell", "delete", "move"]
+    key: int
+    other: int
+
+    def sql(self, table: str) -> str:
+        match self.what:
+            case "put":
+                return (
+                    f"insert into {table} (id, v, n, big) select {self.key}, 'v{self.other}', {self.other}, 'small'"
+                    f" where not exists (select from {table} where id = {self.key})"
+                )
+            case "touch":
+                return f"update {table} set v = 'w{self.other}' where id = {self.key}"
+            case "swell":
+                return f"update {table} set big = repeat('{self.other}.', 4000) where id = {self.key}"
+            case "delete":
+                return f"delete from {table} where id = {self.key}"
+            case "move":
+                free = f"not exists (select from {table} where id = {self.other})"
+                return f"update {table} set id = {self.other} where id = {self.key} and {free}"
+
+    def on(self, rows: Rows, added: Mapping[str, str]) -> None:
+        """The same on the dict."""
+        match self.what:
+            case "put" if self.key not in rows:
+                rows[self.key] = {"id": self.key, "v": f"v{self.other}", "n": self.other, "big": "small"} | dict(added)
+            case "touch" if self.key in rows:
+                rows[self.key]["v"] = f"w{self.other}"
+            case "swell" if self.key in rows:
+                rows[self.key]["big"] = f"{self.other}." * 4000
+            case "delete":
+                rows.pop(self.key, None)
+            case "move" if self.key in rows and self.other not in rows:
+                rows[self.other] = rows.pop(self.key) | {"id": self.other}
+
+
+class Transaction(NamedTuple):
+    """Changes to one table. Of one with a savepoint only the first half stays."""
+
+    table: str
+    changes: list[Change]
+    end: Literal["commit", "rollback", "savepoint", "prepared", "prepared and rolled back"]
+
+    @property
+    def kept(self) -> int:
+        match self.end:
+            case "rollback" | "prepared and rolled back":
+                return 0
+            case "savepoint":
+                return len(self.changes) // 2
+            case _:
+                return len(self.changes)
+
+    def sql(self) -> list[str]:
+        lines = ["begin"]
+        for number, change in enumerate(self.changes):
+            if self.end == "savepoint" and number == self.kept:
+                lines.append("savepoint here")
+            lines.append(change.sql(self.table))
+        match self.end:
+            case "savepoint":
+                lines += ["rollback to savepoint here", "commit"]
+            case "prepared":
+                lines += ["prepare transaction 'here'", "commit prepared 'here'"]
+            case "prepared and rolled back":
+                lines += ["prepare transaction 'here'", "rollback prepared 'here'"]
+            case _:
+                lines.append(self.end)
+        return lines
+
+
+_ALTERED = st.sampled_from(("a", "b"))
+_KINDS = st.sampled_from(("put", "put", "touch", "swell", "delete", "move"))
+_CHANGES = st.lists(st.builds(Change, _KINDS, st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=6)
+_ENDS = st.sampled_from(("commit", "commit", "commit", "rollback", "savepoint", "prepared", "prepared and rolled back"))
+_TRANSACTIONS = st.lists(st.builds(Transaction, _ALTERED, _CHANGES, _ENDS), min_size=2, max_size=8)
+
+
+def run(lab: Lab) -> None:
+    """Seeds until the time is over."""
+    for number in lab.seeds():
+        one(lab, number, SEQUENCES, Sequence)
+
+
+def one(lab: Lab, number: int, sequences: int, kind: type[Sequence]) -> None:
+    """One pipeline, so many sequences."""
+    with fresh_rig(lab, log={"min_compaction_lag": "1h"}, snapshot={"watch": "200ms"}) as rig:
+        rig.prepare(*SCHEMA)
+        with rig.session() as session, psycopg.connect(rig.dsn) as late:
+            held = {"rig": rig, "lab": lab, "session": session, "late": late}
+            machine = seed(number)(type("OnThis", (kind,), held))
+            limits = settings(
+                max_examples=sequences,
+                stateful_step_count=STEPS,
+                deadline=None,
+                database=None,
+                # A shorter sequence would cost minutes, and its steps are in the error.
+                phases=(Phase.generate,),
+                suppress_health_check=list(HealthCheck),
+            )
+            run_state_machine_as_test(machine, settings=limits)
+        rig.judge(lab)
+
+
+class Sequence(RuleBasedStateMachine):
+    """Begins with empty tables and a running capture, on the pipeline of the sequence before it.
+
+    ``up``: whether the capture was left running. ``later``: what the open transaction will have left.
+    """
+
+    rig: ClassVar[Rig]
+    lab: ClassVar[Lab]
+    session: ClassVar[psycopg.Connection[Any]]
+    late: ClassVar[psycopg.Connection[Any]]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: dict[str, Rows] = {table: {} for table in TABLES}
+        self.added: dict[str, dict[str, str]] = {table: {} for table in TABLES}
+        self.names = 0
+        self.up = True
+        self.later: Rows | None = None
+        self.steps: list[str] = []
+        self.held = True
+        """Whether no step has found anything yet."""
+
+    @initialize()
+    def empty(self) -> None:
+        self.late.rollback()
+        if not (self.rig.lives and self.rig.lives[-1].exit is None):
+            self.rig.start()
+        for table in TABLES:
+            self._do(f"delete from {table}")
+            for name in self._names(table)[_COLUMNS:]:
+                self._do(f"alter table {table} drop column {name}")
+        self.steps.clear()
+
+    @rule(transactions=_TRANSACTIONS)
+    def transact(self, transactions: list[Transaction]) -> None:
+        for transaction in transactions:
+            self._do(*transaction.sql())
+            for change in transaction.changes[: transaction.kept]:
+                self._note(change, transaction.table)
+        self.lab.count(transactions=len(transactions))
+
+    @precondition(lambda self: self.later is None)
+    @rule(changes=_CHANGES)
+    def begin_late(self, changes: list[Change]) -> None:
+        self.later = copy.deepcopy(self.rows["late"])
+        for change in changes:
+            self.steps.append(f"late: {change.sql('late')}")
+            self.late.execute(change.sql("late").encode())
+            change.on(self.later, {})
+
+    @precondition(lambda self: self.later is not None)
+    @rule(keep=st.booleans())
+    def end_late(self, keep: bool) -> None:
+        assert self.later is not None
+        self.steps.append(f"late: {'commit' if keep else 'rollback'}")
+        if keep:
+            self.late.commit()
+            self.rows["late"] = self.later
+        else:
+            self.late.rollback()
+        self.later = None
+
+    @rule(table=_ALTERED)
+    def truncate(self, table: str) -> None:
+        self._do(f"truncate {table}")
+        self.rows[table] = {}
+
+    @precondition(lambda self: min(len(self.added[table]) for table in ("a", "b")) < _MOST_ADDED)
+    @rule(table=_ALTERED)
+    def add_column(self, table: str) -> None:
+        self.names += 1
+        name, value = f"c{self.names}", f"d{self.names}"
+        self._do(f"alter table {table} add column {name} text default '{value}'")
+        self.added[table][name] = value
+        for row in self.rows[table].values():
+            row[name] = value
+
+    @precondition(lambda self: any(self.added.values()))
+    @rule()
+    def drop_column(self) -> None:
+        table = next(table for table, added in self.added.items() if added)
+        name, _ = self.added[table].popitem()
+        self._do(f"alter table {table} drop column {name}")
+        for row in self.rows[table].values():
+            del row[name]
+
+    @rule(table=_ALTERED)
+    def rewrite(self, table: str) -> None:
+        self._do(f"alter table {table} alter n type bigint using n + 1")
+        for row in self.rows[table].values():
+            row["n"] += 1
+
+    @rule(table=_ALTERED)
+    def read_a_table_again(self, table: str) -> None:
+        self.steps.append(f"cdc snapshot public.{table}")
+        argv = ["--config", str(self.rig.config), "snapshot", f"public.{table}", "--detach"]
+        asked = Life(command, argv, self.rig.folder / "again.err")
+        if asked.wait(60) != 0:
+            self.held = False
+            raise Found(f"cdc snapshot --detach ended with {asked.exit}: {asked.stderr}")
+        self.lab.count(snapshots=1)
+
+    @precondition(lambda self: self.up)
+    @rule(again=st.booleans())
+    def kill(self, again: bool) -> None:
+        self._lives()
+        self.steps.append("kill, start" if again else "kill")
+        self.rig.lives[-1].kill()
+        self.lab.count(kills=1)
+        self.up = again
+        if again:
+            self.rig.start()
+
+    @precondition(lambda self: self.up)
+    @rule()
+    def stop(self) -> None:
+        self._lives()
+        self.steps.append("stop")
+        self.up = False
+        life = self.rig.lives[-1]
+        # Before it has said a word it has no handler either, and SIGTERM ends it as it ends any program.
+        if life.stop() != 0 and not (life.exit == -signal.SIGTERM and not life.stderr):
+            self.held = False
+            raise Found(f"cdc run did not stop in order: {self.rig.last_words()}, after {self.steps}")
+
+    @precondition(lambda self: not self.up)
+    @rule()
+    def start(self) -> None:
+        self.steps.append("start")
+        self.rig.start()
+        self.up = True
+
+    def teardown(self) -> None:
+        """Everything quiet; then the topics give what the dict has."""
+        self.late.rollback()
+        if not self.held:
+            return
+        if not self.up:
+            self.rig.start()
+        wait_until(self._seen, _QUIET_S, lambda: f"{self.rig.last_words()} after {self.steps}")
+        self.rig.settle()
+        memory = oracle.replayed(oracle.read_log(self.rig.settings), self.rig.settings)
+        for table, wanted in self.rows.items():
+            stored = memory.table(TableName("public", table)).values()
+            found = {row["id"]: row for row in (orjson.loads(one.row) for one in stored if one.row is not None)}
+            if found != wanted:
+                raise Found(
+                    f"{table}: the topics give {_short(found)}, and the dict has {_short(wanted)}, after {self.steps}"
+                )
+        self.lab.count(sequences=1, steps=len(self.steps))
+
+    def _do(self, *statements: str) -> None:
+        for statement in statements:
+            self.steps.append(statement)
+            self.session.execute(statement.encode())
+
+    def _note(self, change: Change, table: str) -> None:
+        change.on(self.rows[table], self.added[table])
+
+    def _lives(self) -> None:
+        life = self.rig.lives[-1]
+        if life.exit is not None:
+            self.held = False
+            raise Found(f"cdc run ended by itself: {self.rig.last_words()}, after {self.steps}")
+
+    def _names(self, table: str) -> list[str]:
+        return [name for _, name in self._form(table)[0]]
+
+    def _form(self, table: str) -> tuple[list[tuple[int, str]], int]:
+        """The table's columns, number and name each, and its file."""
+        row = self.session.execute(_FORM, [f"public.{table}"]).fetchone()
+        assert row is not None
+        return [(number, name) for number, name in row[0]], row[1]
+
+    def _seen(self) -> bool:
+        """Whether the watch has seen the tables as they are, and all that it asked for was read."""
+        self._lives()
+        held = open_state(self.rig.settings).read()
+        forms = {form.table: form for form in find_all(held, FormState)}
+        for table in TABLES:
+            form = forms.get(f"public.{table}")
+            columns, filenode = self._form(table)
+            if form is None or [(c[0], c[1]) for c in form.columns] != columns or form.leaves[0][3] != filenode:
+                return False
+        return not find_all(held, RequestState)
+
+
+def _short(rows: Mapping[int, Row]) -> str:
+    return str({key: {n: v[:20] if isinstance(v, str) else v for n, v in row.items()} for key, row in rows.items()})
