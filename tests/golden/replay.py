@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer
 
 from cdc.progress import PROGRESS_KEY, Progress
 from cdc.settings import LogSettings, Settings, load
 from cdc.topic import progress_topic
-from connectors.kafka.compacted import CompactedTopic
+from connectors.kafka.compacted import CompactedTopic, read_range
 from tests.golden.records import CASES, Wire
 from tests.waiting import wait_until
 
@@ -137,26 +137,14 @@ def _topics(log: LogSettings) -> list[str]:
 
 def read_topic(log: LogSettings, topic: str) -> list[Wire]:
     """Partition 0 of a topic, whole."""
-    consumer = Consumer(
-        {"bootstrap.servers": log.bootstrap_servers, "group.id": "golden", "enable.partition.eof": True}
-    )
     found: list[Wire] = []
-    try:
-        consumer.assign([TopicPartition(topic, 0, 0)])
-        while True:
-            message = consumer.poll(30)
-            assert message is not None, f"{topic}: the broker is silent"
-            error = message.error()
-            if error is not None:
-                assert error.code() == KafkaError._PARTITION_EOF, error
-                return found
-            key, value, offset = message.key(), message.value(), message.offset()
-            assert isinstance(key, bytes)
-            assert offset is not None
-            headers = tuple((pair[0], text_of(pair[1])) for pair in message.headers() or [])
-            found.append(Wire(topic=topic, offset=offset, key=key, value=value, headers=headers))
-    finally:
-        consumer.close()
+    for message in read_range(log, topic, 0):
+        key, value, offset = message.key(), message.value(), message.offset()
+        assert isinstance(key, bytes)
+        assert offset is not None
+        headers = tuple((pair[0], text_of(pair[1])) for pair in message.headers() or [])
+        found.append(Wire(topic=topic, offset=offset, key=key, value=value, headers=headers))
+    return found
 
 
 def text_of(header: str | bytes | None) -> str:
