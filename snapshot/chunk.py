@@ -6,7 +6,6 @@ holds still: a rewrite in between moves rows without a change that anybody could
 
 from __future__ import annotations
 
-import select
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -16,6 +15,7 @@ from psycopg import pq, sql
 from cdc.crash import crash_point, declare
 from cdc.errors import ConfigError
 from cdc.position import Position
+from cdc.readable import readable
 from cdc.schema import TableSchema
 from cdc.sql import quote_identifier
 from cdc.state import ChunkState
@@ -202,7 +202,7 @@ def copy_out(session: Session, statement: bytes) -> Iterator[list[bytes]]:
 def _wait(pgconn: pq.abc.PGconn, *, consume: bool = False) -> None:
     """Until a result is there; with ``consume`` until something came."""
     while consume or pgconn.is_busy():
-        select.select([pgconn.socket], [], [])
+        readable(pgconn.socket, None)
         pgconn.consume_input()
         if consume:
             return

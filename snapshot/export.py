@@ -7,7 +7,6 @@ REPEATABLE READ cut, at the same position, because the stream from the slot repa
 
 from __future__ import annotations
 
-import select
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -18,6 +17,7 @@ from cdc.clock import Clock
 from cdc.crash import crash_point, declare
 from cdc.errors import ConfigError, SlotError, SourceError
 from cdc.lsn import Lsn
+from cdc.readable import readable
 from snapshot.ports import Session, Source
 from snapshot.queries import composed, first_line, one, rows, text
 
@@ -66,7 +66,7 @@ class Holder:
         """Whether workers can still read from the cut. Sends nothing: the next command would end an export."""
         pgconn = self._session.pgconn
         try:
-            while select.select([pgconn.socket], [], [], 0)[0]:
+            while readable(pgconn.socket, 0):
                 pgconn.consume_input()
                 if pgconn.status != pq.ConnStatus.OK:
                     return False
@@ -245,7 +245,7 @@ def _run(walsender: Session, query: bytes, look: Callable[[], None]) -> list[byt
     pgconn = walsender.pgconn
     pgconn.send_query(query)
     while pgconn.is_busy():
-        if select.select([pgconn.socket], [], [], _ASK_S)[0]:
+        if readable(pgconn.socket, _ASK_S):
             pgconn.consume_input()
         else:
             look()

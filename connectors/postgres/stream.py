@@ -8,7 +8,6 @@ status asks for a keepalive, so an idle database moves on and a dead connection 
 from __future__ import annotations
 
 import logging
-import select
 import threading
 
 import psycopg
@@ -20,6 +19,7 @@ from cdc.clock import Clock
 from cdc.errors import ActiveError, CdcError, ConfigError, SlotError, SourceError
 from cdc.lsn import Lsn
 from cdc.ports import Batch
+from cdc.readable import readable
 from cdc.settings import SourceSettings
 from cdc.sql import load, quote_identifier, quote_literal
 from connectors.postgres.frames import KEEPALIVE, XLOG_DATA, Feedback, keepalive
@@ -103,10 +103,9 @@ class ReplicationStream:
         batch = self._take()
         if batch is _NOTHING and timeout_s > 0:
             if self._pgconn.ssl_in_use:
-                # Decrypted bytes may wait in the TLS layer, where select does not see them.
+                # Decrypted bytes may wait in the TLS layer, where poll does not see them.
                 timeout_s = min(timeout_s, _TLS_WAIT_S)
-            ready, _, _ = select.select([self._pgconn.socket], [], [], timeout_s)
-            if not ready:
+            if not readable(self._pgconn.socket, timeout_s):
                 self._silence(timeout_s)
                 return _NOTHING
             batch = self._take()
@@ -237,7 +236,7 @@ class ReplicationStream:
             if size < 0:
                 return
             if size == 0:
-                select.select([self._pgconn.socket], [], [], 0.1)
+                readable(self._pgconn.socket, 0.1)
                 self._pgconn.consume_input()
 
     # -- starting
