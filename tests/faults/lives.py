@@ -50,7 +50,10 @@ class Life:
     @property
     def exit(self) -> int | None:
         """Its exit code, -9 for a SIGKILL; None while it lives."""
-        return self._process.exitcode
+        code = self._process.exitcode
+        if code is not None:
+            self._tether.close()
+        return code
 
     @property
     def stderr(self) -> str:

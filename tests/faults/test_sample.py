@@ -19,9 +19,11 @@ from tests.faults.experiments import (
     idle_day,
     oversized_field,
     reader_kills,
+    sequences,
     wide_table,
 )
-from tests.faults.lab import Lab, Limits
+from tests.faults.experiments.sequences import Change, Sequence
+from tests.faults.lab import Found, Lab, Limits
 from tests.faults.results import Figures
 
 
@@ -80,6 +82,24 @@ def test_h1_h8_h75_capture_is_killed_at_random(lab: Lab, seed: int) -> None:
 
 
 @pytest.mark.long
+class Forgetful(Sequence):
+    """Its dict hears of no row."""
+
+    def _note(self, change: Change, table: str) -> None: ...
+
+
+@pytest.mark.slow
+def test_h1_h37_h71_a_sequence_leaves_what_the_dict_has(lab: Lab, seed: int) -> None:
+    sequences.one(lab, seed, 2, Sequence)
+    assert lab.figures.sums["sequences"] >= 2
+
+
+@pytest.mark.long
+def test_a_dict_that_forgets_is_found(lab: Lab) -> None:
+    with pytest.raises(Found, match=r"the topics give .+, and the dict has .+, after \["):
+        sequences.one(lab, 1, 5, Forgetful)
+
+
 @pytest.mark.slow
 def test_h13_h59_links_break_in_every_way(lab: Lab, seed: int) -> None:
     broken_links.one(lab, seed, 4)
