@@ -104,13 +104,24 @@ select a.attname as name, a.attnum::int4 as attnum, a.atttypid::int8 as type_oid
 from pg_attribute a
 join pg_class c on c.oid = a.attrelid
 join pg_namespace n on n.oid = c.relnamespace
-left join lateral (
-    -- The column attnames is new in 15; through jsonb the statement stays valid before.
-    select array(select jsonb_array_elements_text(nullif(to_jsonb(t) -> 'attnames', 'null'::jsonb))) as attnames
-    from pg_publication_tables t
-    where t.pubname = %(publication)s and t.schemaname = n.nspname and t.tablename = c.relname
-      and nullif(to_jsonb(t) -> 'attnames', 'null'::jsonb) is not null
-) p on true
+cross join lateral (
+    -- The view goes through every table of the publication. So it is asked only where it may say anything else than
+    -- every column that is not generated: of a table with a column list, or with generated columns.
+    select case
+        when exists (select from pg_attribute g
+                     where g.attrelid = c.oid and g.attgenerated <> '' and not g.attisdropped)
+          or exists (select from pg_publication_rel r
+                     where r.prrelid in (select c.oid union all select relid from pg_partition_ancestors(c.oid))
+                       and nullif(to_jsonb(r) -> 'prattrs', 'null'::jsonb) is not null)
+        then (
+            -- The column attnames is new in 15; through jsonb the statement stays valid before.
+            select array(select jsonb_array_elements_text(to_jsonb(t) -> 'attnames'))
+            from pg_publication_tables t
+            where t.pubname = %(publication)s and t.schemaname = n.nspname and t.tablename = c.relname
+              and nullif(to_jsonb(t) -> 'attnames', 'null'::jsonb) is not null
+        )
+    end as attnames
+) p
 where a.attrelid = %(oid)s::int8::oid and a.attnum > 0 and not a.attisdropped
 order by a.attnum
 
