@@ -28,10 +28,12 @@ from cdc.settings import LogSettings
 from cdc.state import TopicsState
 from cdc.topic import dead_topic, progress_topic, schema_topic, state_topic
 from connectors.kafka.clients import client_config
-from connectors.kafka.compacted import leaderless, log_error
+from connectors.kafka.compacted import log_error, passing
 from connectors.kafka.rounds import rounds
 
 _TIMEOUT_S = 15.0
+_ASKED_S = 4.0
+"""One question for leaders. A client that asks while there are none hears of new ones only when it asks again."""
 _TOPICS_AT_ONCE = 500
 _RECORDS_AT_ONCE = 4_000
 """Of the controller's own log. It refuses a request that takes more than 10,000, and answers in seconds below."""
@@ -311,7 +313,7 @@ class TopicAdmin:
     def ask_ends(self, asked: list[TopicPartition]) -> dict[TopicPartition, Future[Any]]:
         """Ask for the next offsets of partitions; each answer has an ``offset``."""
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        return self._client.list_offsets(dict.fromkeys(asked, latest), request_timeout=_TIMEOUT_S) if asked else {}
+        return self._client.list_offsets(dict.fromkeys(asked, latest), request_timeout=_ASKED_S) if asked else {}
 
     def _ends(self, asked: list[TopicPartition]) -> list[tuple[TopicPartition, int]]:
         def once() -> list[tuple[TopicPartition, int]]:
@@ -319,7 +321,7 @@ class TopicAdmin:
             return [(where, future.result(_TIMEOUT_S + 5).offset) for where, future in futures.items()]
 
         retrying = Retrying(
-            retry=retry_if_exception(leaderless), wait=wait_fixed(0.2), stop=stop_after_delay(_TIMEOUT_S), reraise=True
+            retry=retry_if_exception(passing), wait=wait_fixed(0.2), stop=stop_after_delay(_TIMEOUT_S), reraise=True
         )
         try:
             return retrying(once)

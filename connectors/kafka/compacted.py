@@ -111,6 +111,11 @@ def leaderless(error: BaseException) -> bool:
     return isinstance(error, KafkaException) and error.args[0].code() in _LEADERLESS
 
 
+def passing(error: BaseException) -> bool:
+    """The same, or no answer in time."""
+    return leaderless(error) or (isinstance(error, KafkaException) and error.args[0].code() == KafkaError._TIMED_OUT)
+
+
 class CompactedTopic:
     """:class:`cdc.ports.CompactedTopic` on Kafka; values of at most a few hundred kB, read whole each time.
 
