@@ -56,10 +56,21 @@ order by n.nspname, c.relname
 -- The rights of this session's role on tables, and whether row security would hide rows from it. Read are the
 -- columns that the publication delivers: those of its list, else all that are not generated. "tops": for each table
 -- the captured one it belongs to, under whose name, and list, its rows may come.
+with listed as materialized (
+    -- Once at most, and not at all where every right is a whole table's: the view goes through all its tables.
+    -- The column attnames is new in 15; through jsonb the statement stays valid before.
+    select t.schemaname, t.tablename, array(select jsonb_array_elements_text(to_jsonb(t) -> 'attnames')) as attnames
+    from pg_publication_tables t
+    where t.pubname = %(publication)s and nullif(to_jsonb(t) -> 'attnames', 'null'::jsonb) is not null
+)
 select c.oid::int8 as oid,
        coalesce(has_schema_privilege(n.oid, 'usage'), false) as usage,
        case when has_table_privilege(c.oid, 'select') then '{}'
-            else array(select a.attname::text from pg_attribute a
+            else array(select a.attname::text
+                       from (select (select l.attnames from listed l
+                                     where (l.schemaname, l.tablename) in ((n.nspname, c.relname), (tn.nspname, top.relname))
+                                     limit 1) as attnames) p
+                       cross join pg_attribute a
                        where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
                          and case when p.attnames is null then a.attgenerated = '' else a.attname::text = any (p.attnames) end
                          and not has_column_privilege(c.oid, a.attnum, 'select')
@@ -73,15 +84,6 @@ join pg_class c on c.oid = wanted.oid
 join pg_namespace n on n.oid = c.relnamespace
 join pg_class top on top.oid = wanted.top
 join pg_namespace tn on tn.oid = top.relnamespace
-left join lateral (
-    -- The column attnames is new in 15; through jsonb the statement stays valid before.
-    select array(select jsonb_array_elements_text(to_jsonb(t) -> 'attnames')) as attnames
-    from pg_publication_tables t
-    where t.pubname = %(publication)s
-      and (t.schemaname, t.tablename) in ((n.nspname, c.relname), (tn.nspname, top.relname))
-      and nullif(to_jsonb(t) -> 'attnames', 'null'::jsonb) is not null
-    limit 1
-) p on true
 
 -- name: leaves
 select root.oid::int8 as root, c.oid::int8 as oid, n.nspname as schema, c.relname as name,
