@@ -10,7 +10,7 @@ import logging
 import threading
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -51,7 +51,20 @@ class Flow(NamedTuple):
     reselected: int = 0
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rereads:
+    """Tables that are read again. ``states``: how many requests wait, run or are paused; ``windows``: parts being read;
+    ``rows`` written and ``left_out`` because the stream had newer ones; ``shares``: by table, how much is done, 0 to 1.
+    """
+
+    states: Mapping[str, int] = field(default_factory=dict)
+    windows: int = 0
+    rows: int = 0
+    left_out: int = 0
+    shares: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass
 class CaptureFigures:
     """Written by the loop, read by whoever asks. Times in seconds of the monotonic clock unless said otherwise.
 
@@ -75,6 +88,7 @@ class CaptureFigures:
     transaction_buckets: list[int] = field(default_factory=lambda: [0] * (len(TRANSACTION_ROWS) + 1))
     reconnects: int = 0
     flow: Callable[[], Flow] = Flow
+    rereads: Callable[[], Rereads] = Rereads
     errors: Counter[str] = field(default_factory=Counter)
     events: Callable[[], Counter[tuple[str, str]]] = Counter
     lost_values: Callable[[], Counter[tuple[str, str]]] = Counter
@@ -150,7 +164,22 @@ class CaptureCollector:
         for name, count in f.errors.items():
             errors.add_metric([name], count)
         yield errors
+        yield from self._rereads()
         yield from self._slot()
+
+    def _rereads(self) -> Iterator[Metric]:
+        now = self._figures.rereads()
+        tables = GaugeMetricFamily("cdc_reread_requests", "Tables or parts to be read again", labels=["state"])
+        for state in ("waiting", "running", "paused"):
+            tables.add_metric([state], now.states.get(state, 0))
+        yield tables
+        yield _gauge("cdc_reread_windows", "Windows open in the stream", now.windows)
+        yield _counter("cdc_reread_rows_total", "Rows read again and written", now.rows)
+        yield _counter("cdc_reread_left_out_total", "Rows read again that the stream had newer", now.left_out)
+        share = GaugeMetricFamily("cdc_reread_progress_ratio", "How much of a table is read again", labels=["table"])
+        for table, done in sorted(now.shares.items()):
+            share.add_metric([table], done)
+        yield share
 
     def _lag_bytes(self) -> Metric:
         f = self._figures

@@ -68,11 +68,13 @@ class Progress:
 class Hold:
     """A table that a store does not show as far as its LSN says.
 
-    ``reason``: one sentence on why its changes wait; empty once they wait no more and are being applied.
+    ``reason``: one sentence on why its changes wait; empty once they wait no more and are being applied. ``since_ms``:
+    when, in ms since 1970, the store was last level with the log before it held the table; 0 where nobody knows.
     """
 
     table: str
     reason: str = ""
+    since_ms: int = field(default=0, compare=False)
 
     def sentence(self, sink: str) -> str:
         """What is to be said of it, and done about it.
@@ -112,7 +114,8 @@ class Watermark:
         }
         if self.held:
             document["held"] = {
-                topic: {"table": hold.table, "reason": hold.reason} for topic, hold in self.held.items()
+                topic: {"table": hold.table, "reason": hold.reason, "since_ms": hold.since_ms}
+                for topic, hold in self.held.items()
             }
         if self.level_ms:
             document["level_ms"] = self.level_ms

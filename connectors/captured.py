@@ -10,6 +10,7 @@ from typing import Protocol
 
 from cdc.clock import Clock
 from cdc.errors import ConfigError, TopicError
+from cdc.metrics import Rereads
 from cdc.settings import Settings
 from cdc.state import RequestState, TopicsState
 from cdc.topic import TableName, state_topic
@@ -112,7 +113,10 @@ class Lanes:
 
 
 class Running(Protocol):
-    """Something that runs beside a session, in threads of its own."""
+    """Something that runs beside a session, in threads of its own. ``figures``: how far it is, from any thread."""
+
+    @property
+    def figures(self) -> Rereads: ...
 
     def start(self) -> None: ...
 

@@ -18,7 +18,7 @@ from cdc.checks.facts import SlotFacts
 from cdc.clock import Clock
 from cdc.crash import crash_point, declare
 from cdc.errors import ActiveError, IdentityError, LogError, SlotError, SourceError
-from cdc.metrics import CaptureFigures, Flow
+from cdc.metrics import CaptureFigures, Flow, Rereads
 from cdc.ports import Record
 from cdc.progress import PROGRESS_KEY, Offsets, Progress
 from cdc.settings import Settings
@@ -268,7 +268,7 @@ class Opening:
         if later is not None:
             later.start()
 
-        self._figures.events, self._figures.lost_values = assembler.counts, assembler.lost
+        self._show(assembler, later)
         self._figures.flow = lambda: Flow(records.record_count, records.byte_count, records.queued(), reselect.count)
         return Session(
             stream=stream,
@@ -283,6 +283,11 @@ class Opening:
             close=partial(self._close, side, records, later, patience),
             windows=windows,
         )
+
+    def _show(self, assembler: Assembler, later: Running | None) -> None:
+        figures = self._figures
+        figures.events, figures.lost_values = assembler.counts, assembler.lost
+        figures.rereads = (lambda: later.figures) if later is not None else Rereads
 
     def _close(
         self, side: Connection, records: KafkaStreamLog, later: Running | None, patience: Patience, log_works: bool

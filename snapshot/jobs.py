@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from cdc.position import CHUNK_SEQ, Position
@@ -117,6 +117,24 @@ def fresh(request: RequestState, epoch: int, now_ns: int) -> RereadState:
         first=request.first,
         started_ns=now_ns,
     )
+
+
+_KEPT_NS = {FAILED: 86_400 * 10**9}
+_KEPT_OTHERWISE_NS = 3_600 * 10**9
+
+
+def forgettable(states: Iterable[RereadState], now_ns: int) -> list[RereadState]:
+    """Of parts of tables that were read, and are over for an hour (a day where they failed): nobody asks any more.
+
+    A table's own stays: there is one of each, and it tells that its first rows were read.
+    """
+    return [
+        state
+        for state in states
+        if state.over
+        and state.id != f"snapshot:{state.table}"
+        and now_ns - state.finished_ns > _KEPT_NS.get(state.state, _KEPT_OTHERWISE_NS)
+    ]
 
 
 @dataclass(slots=True)

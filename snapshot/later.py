@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -21,12 +22,13 @@ import psycopg
 from cdc.clock import Clock
 from cdc.crash import crash_point, declare
 from cdc.errors import CdcError, ConfigError, SourceError
+from cdc.metrics import Rereads
 from cdc.position import Position
 from cdc.state import RequestState, RereadState
 from cdc.windows import Closed, Windows, Written
 from connectors.postgres.encoder import compile_table
 from snapshot.chunk import Blocked, Changed
-from snapshot.jobs import CANCELLED, DONE, FAILED, PAUSED, RUNNING, WAITING, Job, Pace, fresh
+from snapshot.jobs import CANCELLED, DONE, FAILED, PAUSED, RUNNING, WAITING, Job, Pace, forgettable, fresh
 from snapshot.look import look
 from snapshot.parts import Part, TooLarge
 from snapshot.ports import LaterEdges, Session
@@ -45,6 +47,7 @@ _ASK_S = 1.0
 _NUDGE_S = 1.0
 _AGAIN_S = 1.0
 _END_S = 15.0
+_FORGET_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,10 @@ class LaterSnapshots:
         self._wake = threading.Event()
         self._noted: dict[str, RereadState] = {}
         self._note_s = 0.0
-        self._ask_s = 0.0
+        self._ask_s = self._forget_s = 0.0
+        self._rows = self._left_out = 0
+        self.figures = Rereads()
+        """How far all requests are; replaced as a whole, for whoever asks."""
         self._readers = Readers(edges, windows, clock)
         self._thread = threading.Thread(target=self._run, name="cdc-snapshots", daemon=True)
 
@@ -92,6 +98,7 @@ class LaterSnapshots:
         if self._thread.ident is not None:
             self._thread.join(_END_S)
         self._readers.close()
+        self.figures = Rereads()
 
     # The deciding thread.
 
@@ -122,15 +129,21 @@ class LaterSnapshots:
                     for job in list(self._jobs.values()):
                         self._advance(session, job, watching)
                     self._note()
+                    self._forget()
+                    self.figures = self._figures()
                 self._wake.wait(_TURN_S)
                 self._wake.clear()
 
     def _hear(self, key: bytes, value: bytes | None) -> None:
         """One record of the state topic; requests and their states are kept apart, as they are looked at often."""
-        what = orjson.loads(key).get("what")
+        document = orjson.loads(key)
+        what = document.get("what")
         if value is None:
             self._held.pop(key, None)
             self._requests.pop(key, None)
+            if what == RereadState.WHAT:
+                for told in (self._known, self._noted, self._over):
+                    told.pop(document["id"], None)
             return
         self._held[key] = value
         if what == RequestState.WHAT:
@@ -321,6 +334,8 @@ class LaterSnapshots:
             if job.parts is not None:
                 job.written(position)
                 job.done(part, written.rows, written.left_out)
+            self._rows += written.rows
+            self._left_out += written.left_out
             self._pace.took(written.rows + written.left_out, self._clock.monotonic())
             return
         self._unread(session, job, part, error)
@@ -360,6 +375,23 @@ class LaterSnapshots:
             self._noted.update({j.request.id: j.state for j in changed})
             self._write(list(records))
             crash_point("reread_noted")
+
+    def _forget(self) -> None:
+        """Remove what the state topic says of parts that were read long ago; requests of them come without end."""
+        now_s = self._clock.monotonic()
+        if now_s >= self._forget_s:
+            self._forget_s = now_s + _FORGET_S
+            self._write([(state.key(), None) for state in forgettable(self._known.values(), self._clock.now_ns())])
+
+    def _figures(self) -> Rereads:
+        jobs = list(self._jobs.values())
+        return Rereads(
+            states=Counter(job.state.state for job in jobs),
+            windows=sum(job.out for job in jobs),
+            rows=self._rows,
+            left_out=self._left_out,
+            shares={job.request.table: job.state.share for job in jobs},
+        )
 
     def _write(self, records: list[tuple[bytes, bytes | None]]) -> None:
         if records:

@@ -74,8 +74,8 @@ def check_reach(sink: str, held: Watermark, topics: Topics, now_ms: int) -> None
     behind_s = (now_ms - held.level_ms) / 1000
     if held.level_ms and behind_s > topics.retention_s:
         raise TopicError(
-            f"the store of {sink} was last level with the log {_span(behind_s)} ago, and the topics keep deletes for "
-            f"{_span(topics.retention_s)}: it may have missed some",
+            f"the store of {sink} was last level with the log {span(behind_s)} ago, and the topics keep deletes for "
+            f"{span(topics.retention_s)}: it may have missed some",
             hint=f"cdc rebuild {sink} fills it anew from the log; [log] replay_window is how long deletes are kept",
         )
 
@@ -87,9 +87,9 @@ def outdated(held: Watermark | None, wanted: Watermark, topics: Topics) -> bool:
     return wanted.level_ms - held.level_ms > max(1.0, topics.retention_s / 20) * 1000
 
 
-def _span(seconds: float) -> str:
+def span(seconds: float) -> str:
     """
-    >>> _span(90), _span(3 * 86_400)
+    >>> span(90), span(3 * 86_400)
     ('90 s', '72 h')
     """
     return f"{seconds / 3600:.0f} h" if seconds >= 7200 else f"{seconds:.0f} s"

@@ -35,7 +35,7 @@ from spark.apply import (
     unheld,
     unknown,
 )
-from spark.holds import claim
+from spark.holds import claim, overdue
 from spark.patience import Halted, persist
 from spark.place import StoreMoved, Surroundings, check_place, check_reach, check_topics, outdated
 from spark.ports import Topics
@@ -163,7 +163,6 @@ class Store:
         around = self._around
         self.fault = None
         self.captured = self.topics = around.facts.topics(self.name)
-        self._holds, self._held_at = {}, {}
         # A client keeps what it has made in mind: a new one sees what was deleted meanwhile, and makes it anew.
         self._close()
         opened = self._open()
@@ -172,6 +171,7 @@ class Store:
         check_topics(self.name, self._held, self.captured, ends)
         if self._held is not None and not covers(self.offsets, ends):
             check_reach(self.name, self._held, self.captured, self._now_ms())
+        self._holds, self._held_at = overdue(self._held, self.captured, self._now_ms()), {}
         self._goal = self._goal or ends
         letters = [letter for letter in around.dead.read() if letter.sink == self.name]
         self._parked, self._orders = Parked(self.name, letters), Orders(self.name, letters)

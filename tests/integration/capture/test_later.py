@@ -9,6 +9,8 @@ from dataclasses import replace
 import orjson
 import pytest
 
+from cdc.clock import SYSTEM_CLOCK
+from cdc.metrics import CaptureCollector
 from cdc.position import CHUNK_SEQ, Position
 from cdc.state import FormState, RequestState, RereadState, find_all
 from cdc.wiring import open_state
@@ -161,6 +163,26 @@ def test_h85_h86_what_no_event_tells_is_read_again(pipeline: Pipeline) -> None:
         wait_until(lambda: not find_all(pipeline.state(), RequestState), 30)
     for name in names:
         same(pipeline, name)
+
+
+def test_what_is_read_again_shows_in_the_metrics_and_is_forgotten_in_the_end(pipeline: Pipeline) -> None:
+    pipeline.prepare("create table t (id int primary key)", "insert into t select generate_series(1, 100)")
+    long_ago = RereadState(
+        id="snapshot:public.t:keys:1", table="public.t", serial=1, epoch=1, state="done", finished_ns=1
+    )
+    open_state(pipeline.settings).write([(long_ago.key(), long_ago.to_json())])
+    paused = ask(pipeline, "public.t", state="paused")
+    with pipeline.capturing() as capturing:
+        wait_until(lambda: capturing.figures.rereads().states == {"paused": 1}, 20)
+        assert capturing.figures.rereads().shares == {"public.t": 0.0}
+        open_state(pipeline.settings).write([(paused.key(), replace(paused, state="asked").to_json())])
+        over(pipeline, paused)
+        wait_until(lambda: capturing.figures.rereads().states == {}, 20)
+        shown = list(CaptureCollector(capturing.figures, SYSTEM_CLOCK).collect())
+        values = {sample.name: sample.value for metric in shown for sample in metric.samples}
+        assert (values["cdc_reread_rows_total"], values["cdc_reread_windows"]) == (100, 0)
+        wait_until(lambda: long_ago.key() not in pipeline.state(), 20)
+        assert reread(pipeline, paused.id) is not None
 
 
 def test_h85_only_a_rewrite_that_changes_values_reads_a_table_again(pipeline: Pipeline) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from cdc.schema import Column, Identity, TableSchema
 from cdc.state import RequestState
 from cdc.topic import TableName
 from connectors.postgres.encoder import compile_table
-from snapshot.jobs import RUNNING, Job, Pace, fresh
+from snapshot.jobs import RUNNING, Job, Pace, forgettable, fresh
 from snapshot.look import Seen
 from snapshot.parts import TooLarge
 from snapshot.plan import LeafLook
@@ -41,6 +42,18 @@ def job(**more: Any) -> Job:
 def plan(one: Job, *leaves: LeafLook) -> None:
     encoder = compile_table(SHAPE, name="shop", database="shop")
     one.plan(seen(*leaves), encoder, window_bytes=4 * BLOCK, server_version=180000)
+
+
+def test_what_was_read_in_part_is_forgotten_after_an_hour_and_a_failure_after_a_day() -> None:
+    hour_ns = 3600 * 10**9
+    part = replace(job(keys=[["1"]]).state, state="done", finished_ns=1)
+    assert forgettable([part], hour_ns) == []
+    assert forgettable([part], 2 * hour_ns) == [part]
+    failed = replace(part, state="failed")
+    assert forgettable([failed], 23 * hour_ns) == []
+    assert forgettable([failed], 25 * hour_ns) == [failed]
+    own = replace(part, id="snapshot:public.orders")
+    assert forgettable([own, replace(part, state="running")], 100 * hour_ns) == []
 
 
 def test_parts_that_are_held_are_not_read_again_after_a_kill() -> None:

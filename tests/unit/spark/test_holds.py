@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
@@ -15,6 +16,7 @@ from cdc.topic import TableName
 from sinks.memory import MemoryStore
 from sinks.schemas import SchemaBook
 from spark.apply import Outcome, Rules, sort_out
+from spark.holds import claim, overdue
 from spark.metrics import Metrics
 from spark.ports import Topics
 from spark.store import Store, Surroundings
@@ -47,10 +49,11 @@ class Facts:
     shapes: list[TableSchema] = field(default_factory=lambda: [FIRST, BESIDE])
     end: Offsets = field(default_factory=lambda: {TOPIC: {0: 9}, OTHER: {0: 9}})
     captured: tuple[str, ...] = (TOPIC, OTHER)
+    retention_s: float = math.inf
 
     def topics(self, sink: str) -> Topics:
         ids = {topic: f"id of {topic}" for topic in self.captured}
-        return Topics(ids=ids, partitions=dict.fromkeys(ids, 1), compaction_lag_s=60.0)
+        return Topics(ids=ids, partitions=dict.fromkeys(ids, 1), compaction_lag_s=60.0, retention_s=self.retention_s)
 
     def ends(self, topics: Topics) -> Offsets:
         return {topic: self.end[topic] for topic in topics.ids}
@@ -158,6 +161,41 @@ def test_a_held_table_that_can_be_carried_again_goes_on_where_it_stopped(bench: 
     bench.settle(again, 5, 2, row(4, 4, ver=3))
     assert (bench.mark.held, bench.mark.lsn) == ({}, 64)
     assert bench.keys(ORDERS) == ["1", "3", "4"]
+
+
+DAY_MS = 86_400_000
+
+
+def test_h60_a_table_that_waited_for_longer_than_deletes_are_kept_stays_held() -> None:
+    topics = Topics(ids={TOPIC: "a", OTHER: "b"}, partitions={TOPIC: 1, OTHER: 1}, retention_s=7 * 86_400)
+    why = {TOPIC: Hold(table="public.orders", reason=WHY)}
+    view = LogView()
+    level = Watermark(epoch=1, lsn=8, level_ms=DAY_MS)
+    held = claim(view, level, Claim({TOPIC: {0: 1}, OTHER: {0: 1}}, 1.0), topics, why, 2 * DAY_MS)
+    assert (held.held, held.held[TOPIC].since_ms) == (why, DAY_MS)
+    assert overdue(held, topics, 8 * DAY_MS) == {}
+    later = claim(view, Watermark.from_json(held.to_json()), Claim({OTHER: {0: 2}}, 2.0), topics, why, 9 * DAY_MS)
+    said = later.held[TOPIC].sentence("cache")
+    assert "longer than the 168 h for which its topic keeps deletes, and may have missed some" in said
+    assert said.endswith("cdc rebuild cache")
+    assert overdue(later, topics, 9 * DAY_MS) == overdue(held, topics, 9 * DAY_MS) == later.held
+    assert overdue(Watermark.from_json(later.to_json()), topics, 9 * DAY_MS) == later.held
+    assert overdue(None, topics, 9 * DAY_MS) == {}
+
+
+def test_h60_what_was_held_for_too_long_is_not_gone_on_with(bench: Bench) -> None:
+    """Though the store could carry it again."""
+    store = bench.begun()
+    bench.settle(store, 1, 1, row(1, 0))
+    long = Hold(table="public.orders", reason=WHY, since_ms=1)
+    bench.facts.retention_s = 7 * 86_400.0
+    bench.memory.open().watermarks.write(replace(bench.mark, held={TOPIC: long}))
+    again = bench.begun()
+    assert again.starts == {OTHER: {0: 1}}
+    assert bench.gauge() == 1
+    bench.settle(again, 3, 2, row(3, 2))
+    assert "may have missed some" in bench.mark.held[TOPIC].reason
+    assert bench.keys(ORDERS) == ["1"]
 
 
 def test_a_hold_is_told_of_while_the_tables_rest(bench: Bench) -> None:
