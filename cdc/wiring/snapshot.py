@@ -88,11 +88,14 @@ class SnapshotSource:
 
     def require(self, session: Session, known: SlotState, position: int) -> None:
         from connectors.postgres.facts import read_server, read_slot
+        from connectors.postgres.failover import require_not_promoted
         from connectors.postgres.session import describe
         from connectors.postgres.slot import require_same_server, require_usable
 
-        require_same_server(read_server(session), known, describe(self.settings.source))
-        require_usable(read_slot(session, known.slot), known, position)
+        server, slot = read_server(session), read_slot(session, known.slot)
+        require_not_promoted(server, known, slot)
+        require_same_server(server, known, describe(self.settings.source))
+        require_usable(slot, known, position)
 
     def facts(self, session: Session) -> tuple[ServerFacts, SlotFacts | None, PublicationFacts | None]:
         from connectors.postgres.facts import read_publication, read_server, read_slot

@@ -52,6 +52,15 @@ def may_be_promoted(server: ServerFacts, known: SlotState, slot: SlotFacts | Non
     )
 
 
+def require_not_promoted(server: ServerFacts, known: SlotState, slot: SlotFacts | None) -> None:
+    """IdentityError on a promoted standby that capture has not gone on with: the first snapshot has no way there."""
+    if may_be_promoted(server, known, slot):
+        raise IdentityError(
+            f"a promoted standby answers, on timeline {server.timeline}; the snapshot was read on {known.timeline}",
+            hint=f"cdc run goes on here if the snapshot was complete; if it was not: {_WAY_BACK}",
+        )
+
+
 def read_promotion(walsender: Connection, server: ServerFacts, known: SlotState) -> Promotion:
     """Where the server's timeline left the pipeline's. IdentityError when it did not come from it."""
     try:

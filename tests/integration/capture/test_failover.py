@@ -15,7 +15,7 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from cdc.errors import Exit
+from cdc.errors import Exit, IdentityError
 from cdc.stack.account import ordinary_account
 from cdc.stack.ports import free_ports
 from cdc.stack.postgres import SETTINGS, install_folder
@@ -137,6 +137,8 @@ def test_h55_a_promoted_standby_that_kept_the_slot_is_gone_on_with(
         assert run.terminate() == 0
         other.take_its_place()
         kept.execute("insert into t values (300, 'after')", "update t set v = 'after' where id between 3 and 5")
+        with pytest.raises(IdentityError, match="a promoted standby answers"):
+            build_snapshot(kept.settings, Quiet(), workers=1).run()
         again = kept.stream()
         said = kept.said(again, "promoted_server")
         assert said is not None

@@ -8,7 +8,13 @@ import pytest
 
 from cdc.checks.facts import ServerFacts, SlotFacts
 from cdc.errors import ConfigError, IdentityError
-from connectors.postgres.failover import Promotion, may_be_promoted, require_failover, switch_lsn
+from connectors.postgres.failover import (
+    Promotion,
+    may_be_promoted,
+    require_failover,
+    require_not_promoted,
+    switch_lsn,
+)
 from tests.unit.cdc.checks.test_postgres import KNOWN, SERVER, SLOT
 
 PROMOTED = replace(SERVER, timeline=2)
@@ -33,6 +39,12 @@ def test_h55_only_the_same_server_later_with_the_slot_it_was_given(
     server: ServerFacts, slot: SlotFacts | None, may: bool
 ) -> None:
     assert may_be_promoted(server, KNOWN, slot) is may
+    if may:
+        with pytest.raises(IdentityError, match="on timeline 2; the snapshot was read on 1") as caught:
+            require_not_promoted(server, KNOWN, slot)
+        assert "cdc run goes on here" in caught.value.hint
+    else:
+        require_not_promoted(server, KNOWN, slot)
 
 
 @pytest.mark.parametrize(
