@@ -17,8 +17,8 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
+from functools import cached_property, lru_cache
+from types import CodeType, MappingProxyType
 from typing import Any, NamedTuple
 
 from connectors.postgres.envelope import escaped
@@ -50,39 +50,61 @@ class Templates(NamedTuple):
     loose: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
     """What is compiled for a table. ``new``: insert, and update without an old row; ``pair``: update with one;
-    ``old``: delete with the old row; ``keyed``: delete with the old key; ``line``: a line of COPY."""
+    ``old``: delete with the old row; ``keyed``: delete with the old key; ``line``: a line of COPY.
 
-    new: FromFrame
-    pair: FromFrame
-    old: FromFrame
-    keyed: FromFrame
-    line: FromLine
-    row_templates: Templates
-    new_templates: Templates
-    pair_templates: Templates
-    old_templates: Templates
-    keyed_templates: Templates
+    Each is made when it is first asked for: no table needs all, and five thousand tables fit into memory.
+    """
+
+    def __init__(self, table: _Table, key: Sequence[int]) -> None:
+        self._table = table
+        self._key = key
+
+    @cached_property
+    def new(self) -> FromFrame:
+        return self._table.frame([_Side("n", b"N")])
+
+    @cached_property
+    def pair(self) -> FromFrame:
+        return self._table.frame([_Side("o", b"O"), _Side("n", b"N")])
+
+    @cached_property
+    def old(self) -> FromFrame:
+        return self._table.frame([_Side("o", b"O")])
+
+    @cached_property
+    def keyed(self) -> FromFrame:
+        return self._table.frame([_Side("k", b"K")], only=self._key)
+
+    @cached_property
+    def line(self) -> FromLine:
+        return self._table.line()
+
+    @property
+    def row_templates(self) -> Templates:
+        return self._table.row()
+
+    @property
+    def new_templates(self) -> Templates:
+        return _around(b'{"before":null,"after":', self._table.row())
+
+    @property
+    def pair_templates(self) -> Templates:
+        return _both(self._table.row())
+
+    @property
+    def old_templates(self) -> Templates:
+        return _around(b'{"before":', self._table.row(), b',"after":null')
+
+    @property
+    def keyed_templates(self) -> Templates:
+        return _around(b'{"before":', self._table.row(self._key, bare=True), b',"after":null')
 
 
 def compile_rows(names: Sequence[str], codecs: Sequence[Codec], key: Sequence[int]) -> Rows:
     """Functions for a table with these columns, ``key`` being the key's columns in key order."""
-    table = _Table([escaped(member(name)) for name in names], codecs, key)
-    row, keys = table.row(range(len(names))), table.row(key, bare=True)
-    return Rows(
-        new=table.frame([_Side("n", b"N")]),
-        pair=table.frame([_Side("o", b"O"), _Side("n", b"N")]),
-        old=table.frame([_Side("o", b"O")]),
-        keyed=table.frame([_Side("k", b"K")], only=key),
-        line=table.line(),
-        row_templates=row,
-        new_templates=_around(b'{"before":null,"after":', row),
-        pair_templates=_both(row),
-        old_templates=_around(b'{"before":', row, b',"after":null'),
-        keyed_templates=_around(b'{"before":', keys, b',"after":null'),
-    )
+    return Rows(_Table([escaped(member(name)) for name in names], codecs, key), key)
 
 
 def unescape(field: bytes) -> bytes | None:
@@ -179,8 +201,9 @@ class _Table:
             "LOOSE_KEY": keys.loose,
         }
 
-    def row(self, columns: Sequence[int], *, bare: bool = False) -> Templates:
-        """Templates of an object with these columns; ``bare``: all others stand in it as null."""
+    def row(self, columns: Sequence[int] | None = None, *, bare: bool = False) -> Templates:
+        """Templates of an object with these columns, all unless named; ``bare``: all others stand in it as null."""
+        columns = range(len(self._labels)) if columns is None else columns
         plain = {i: self._labels[i] + self._codecs[i].fast.text for i in columns}
         loose = {i: self._labels[i] + b"%b" for i in columns}
         order: Sequence[int] = range(len(self._labels)) if bare else columns
@@ -295,8 +318,14 @@ def _from_copy(encode: Encode) -> Encode:
 def _define(lines: Sequence[str], names: dict[str, Any]) -> Any:
     """Run source made above: of numbers and fixed words, never of anything a table is named."""
     source = [*lines, " except REFUSED: return None", " return None"]
-    exec("\n".join(source), names)
+    exec(_code("\n".join(source)), names)
     return names["encode"]
+
+
+@lru_cache(maxsize=4096)
+def _code(source: str) -> CodeType:
+    """Tables of the same form share theirs: thousands of them would take 20 kB each."""
+    return compile(source, "<row>", "exec")
 
 
 def _long_way(*_: Any) -> None:
