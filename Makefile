@@ -1,5 +1,5 @@
 # make demo [KEEP=1]   the whole story on a local stack; KEEP=1 leaves it running
-# make test [ARGS=..]  lint and all tests; ARGS go to pytest
+# make test [ARGS=..]  all tests, lint among them; ARGS go to pytest
 # make bench [ARGS=..] the benchmarks: ratios measured in one run
 # make faults [ARGS=..] the fault laboratory: seeded, goes on where it ended
 # make lint | format | lock | wheel | clean
@@ -23,7 +23,7 @@ help:
 demo: setup jars
 	@$(BIN)/cdc demo $(if $(KEEP),--keep) $(ARGS)
 
-test: setup jars lint
+test: setup jars
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 bench: setup jars
