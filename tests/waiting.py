@@ -32,6 +32,7 @@ def wait_until(
     pause_s = 0.005
     last: object = None
     while True:
+        begun = clock.monotonic()
         try:
             value = state()
             if value:
@@ -44,5 +45,7 @@ def wait_until(
             what = describe() if callable(describe) else describe
             where = f"{caller.f_code.co_filename}:{caller.f_lineno}"
             raise AssertionError(f"{where}: not reached in {deadline_s * TIME_SCALE:g} s: {what} (last: {last!r})")
-        clock.sleep(pause_s)
+        # A look that costs takes a fifth of the time at most: what is waited for needs the machine.
+        looked_s = clock.monotonic() - begun
+        clock.sleep(max(pause_s, min(4 * looked_s, 1.0)))
         pause_s = min(pause_s * 1.5, 0.1)

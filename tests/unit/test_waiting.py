@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import pytest
@@ -28,3 +29,16 @@ def test_an_assertion_inside_means_not_yet() -> None:
 def test_past_the_deadline_it_names_the_caller_and_the_state() -> None:
     with pytest.raises(AssertionError, match=r"test_waiting\.py:\d+: not reached .*: seven rows \(last: 0\)"):
         wait_until(lambda: 0, 5, "seven rows", clock=ManualClock())
+
+
+def test_a_look_that_costs_is_taken_less_often() -> None:
+    clock = ManualClock()
+    looks: list[float] = []
+
+    def look() -> bool:
+        looks.append(clock.monotonic())
+        clock.advance(0.2)
+        return len(looks) == 5
+
+    assert wait_until(look, 60, clock=clock)
+    assert [round(after - before, 3) for before, after in itertools.pairwise(looks)] == [1.0] * 4
