@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote
@@ -29,9 +30,10 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from cdc.stack.account import ANYBODY
-from cdc.stack.local import Connections, LocalStack
+from cdc.stack.local import Connections
 from cdc.stack.ports import free_ports
 from cdc.stack.redis import DATABASES
+from tests.processes import ProcessStack
 from tests.waiting import wait_until
 
 _MARKED_FOLDERS = ("unit", "contract", "golden", "integration", "e2e", "faults", "packaging", "docs")
@@ -54,6 +56,15 @@ class Stack(Protocol):
 
     def stop_part(self, name: str, *, kill: bool = False) -> None:
         """End one part, cleanly or at once."""
+
+    def paused(self, name: str) -> AbstractContextManager[None]:
+        """One part stands still meanwhile; its connections stay open."""
+
+    def inside(self, name: str) -> str:
+        """host:port of a part as Kafka Connect reaches it."""
+
+    def hand_to_connect(self, name: str, text: str) -> str:
+        """A file that only Kafka Connect needs to read, and its path there; ``name`` is the test's own."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -95,9 +106,9 @@ def stack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         with ContainerStack(tmp_path_factory.mktemp("containers")) as containers:
             yield containers
     elif shared is not None:
-        yield LocalStack(shared)
+        yield ProcessStack(shared)
     else:
-        local = LocalStack(tmp_path_factory.mktemp("stack"))
+        local = ProcessStack(tmp_path_factory.mktemp("stack"))
         local.start(ports=free_ports(), durable=False)
         try:
             yield local

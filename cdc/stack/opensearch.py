@@ -35,7 +35,8 @@ class OpenSearchPart:
         self._jars = jars
 
     def prepare(self) -> Command:
-        settings = self.place.folder / "config" / "opensearch.yml"
+        # The runner reads the folder of its first node, and writes a file of its own only where there is none.
+        settings = self.place.folder / "node_1" / "config" / "opensearch.yml"
         settings.parent.mkdir(parents=True, exist_ok=True)
         text = _SETTINGS.format(host=LOOPBACK, transport=self.place.ports["opensearch_transport"])
         settings.write_text(text, encoding="utf-8")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -19,7 +18,6 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from cdc.progress import PROGRESS_KEY
-from cdc.stack.local import LocalStack
 from cdc.state import RequestState, RereadState, find_all
 from cdc.topic import progress_topic
 from cdc.wiring.snapshot import build_snapshot
@@ -158,20 +156,15 @@ def test_h81_a_late_progress_record_is_not_taken_for_where_the_log_is(pipeline: 
 def test_h15_h76_a_stopped_capture_that_wakes_after_its_successor_went_on(pipeline: Pipeline, stack: Stack) -> None:
     """The broker stands still, so its queue is full; it is stopped; the broker goes on; another one takes over; it
     wakes and sends what it had."""
-    assert isinstance(stack, LocalStack)
     pipeline.prepare(TABLE, "insert into t select g, 'first' from generate_series(1, 20000) g")
     zombie = pipeline.stream()
     pipeline.execute("update t set v = 'second' where id <= 100")
     pipeline.settle()
-    broker = stack.pid_of("kafka")
-    os.kill(broker, signal.SIGSTOP)
-    try:
+    with stack.paused("kafka"):
         pipeline.execute("update t set v = md5(random()::text) || repeat(md5(random()::text), 30)")
         received = pipeline.fence()
         wait_until(lambda: _sent(pipeline) > received, 30)
         zombie.process.send_signal(signal.SIGSTOP)
-    finally:
-        os.kill(broker, signal.SIGCONT)
     pipeline.execute(
         "select pg_terminate_backend(pid) from pg_stat_activity"
         " where application_name like 'cdc capture%' and datname = current_database()"

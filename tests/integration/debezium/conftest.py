@@ -19,6 +19,7 @@ from cdc.settings import Settings, parse
 from connectors.debezium.connector import Connector
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import read_range
+from tests.conftest import Stack
 from tests.waiting import wait_until
 
 Record = tuple[Any, Any]
@@ -28,13 +29,19 @@ Record = tuple[Any, Any]
 class Pipeline:
     """Settings, a superuser's session with the database, and what stands in the topics."""
 
-    def __init__(self, document: dict[str, Any], session: psycopg.Connection[Any], role: str) -> None:
+    def __init__(
+        self, document: dict[str, Any], session: psycopg.Connection[Any], role: str, seen_from_inside: dict[str, str]
+    ) -> None:
         self.document = document
+        self._seen_from_inside = seen_from_inside
+        document["debezium"]["options"].update(seen_from_inside)
         self.session = session
         self.role = role
 
     def settings(self, **debezium: Any) -> Settings:
-        return parse({**self.document, "debezium": {**self.document["debezium"], **debezium}})
+        section = {**self.document["debezium"], **debezium}
+        section["options"] = {**self._seen_from_inside, **section["options"]}
+        return parse({**self.document, "debezium": section})
 
     def connector(self, **debezium: Any) -> Connector:
         return Connector(self.settings(**debezium))
@@ -83,11 +90,22 @@ def _toml(value: Any) -> str:
     return orjson.dumps(value).decode()
 
 
+def seen_from_inside(stack: Stack, database: str, kafka: str) -> dict[str, str]:
+    """The options that Kafka Connect needs where it reaches the servers by other names than we do: in a container."""
+    host, _, port = stack.inside("postgres").rpartition(":")
+    place = conninfo_to_dict(database)
+    wanted = {"signal.kafka.bootstrap.servers": stack.inside("kafka"), "database.hostname": host, "database.port": port}
+    ours = {"signal.kafka.bootstrap.servers": kafka, "database.hostname": place["host"], "database.port": place["port"]}
+    return {option: value for option, value in wanted.items() if value != ours[option]}
+
+
 @pytest.fixture
-def pipeline(connect: str, kafka: str, database: str, topic_prefix: str, tmp_path: Path) -> Iterator[Pipeline]:
+def pipeline(
+    stack: Stack, connect: str, kafka: str, database: str, topic_prefix: str, tmp_path: Path
+) -> Iterator[Pipeline]:
     """Tables ``a`` and ``b`` captured by a role of its own, whose password only the worker's file holds."""
     password = secrets.token_hex(8)
-    (tmp_path / "db.properties").write_text(f"password={password}\n", encoding="utf-8")
+    secret = stack.hand_to_connect(f"{topic_prefix}.properties", f"password={password}\n")
     (tmp_path / "password").write_text(password, encoding="utf-8")
     place = conninfo_to_dict(database)
     with psycopg.connect(database, autocommit=True) as session:
@@ -106,12 +124,12 @@ def pipeline(connect: str, kafka: str, database: str, topic_prefix: str, tmp_pat
             "log": {"bootstrap_servers": kafka, "partitions": 2},
             "debezium": {
                 "url": connect,
-                "database_password": f"${{file:{tmp_path}/db.properties:password}}",
+                "database_password": f"${{file:{secret}:password}}",
                 "heartbeat": "1s",
                 "options": {"poll.interval.ms": "20", "retriable.restart.connector.wait.ms": "100"},
             },
         }
-        made = Pipeline(document, session, topic_prefix)
+        made = Pipeline(document, session, topic_prefix, seen_from_inside(stack, database, kafka))
         yield made
         with suppress(CdcError):
             made.connector().client.delete(topic_prefix)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import psycopg
+import pytest
 import redis
 import requests
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.conftest import RunCdc, Spawn
+from tests.conftest import RunCdc, Spawn, Stack
+from tests.processes import ProcessStack
 from tests.waiting import wait_until
 
 
@@ -53,6 +55,24 @@ def test_the_search_server_takes_versioned_documents(opensearch: str, index_pref
     where = f"{opensearch}/{index_prefix}-a/_doc/1?version_type=external_gte&version="
     answers = [requests.put(where + version, json={"n": 1}, timeout=30).status_code for version in ("5", "5", "4")]
     assert answers == [201, 200, 409]
+
+
+def test_the_search_server_has_the_settings_of_its_part(opensearch: str, stack: Stack) -> None:
+    answer = requests.get(f"{opensearch}/_cluster/settings?include_defaults&flat_settings", timeout=30).json()
+    assert answer["defaults"]["cluster.routing.allocation.disk.threshold_enabled"] == "false"
+    if isinstance(stack, ProcessStack):
+        nodes = requests.get(f"{opensearch}/_nodes/transport", timeout=30).json()["nodes"]
+        addresses = [address for node in nodes.values() for address in node["transport"]["bound_address"]]
+        assert addresses == [f"127.0.0.1:{stack.status()['ports']['opensearch_transport']}"]
+
+
+def test_a_part_that_stands_still_goes_on(redis_url: str, stack: Stack) -> None:
+    with redis.Redis.from_url(redis_url, socket_timeout=0.2) as client:
+        client.set("held", "here")
+        with stack.paused("redis"), pytest.raises(redis.TimeoutError):
+            client.get("held")
+    with redis.Redis.from_url(redis_url, decode_responses=True) as client:
+        assert client.get("held") == "here"
 
 
 def test_a_spawned_program_writes_to_files(spawn: Spawn) -> None:

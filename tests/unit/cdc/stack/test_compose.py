@@ -15,6 +15,7 @@ from cdc.stack.pipeline import settings_text
 from cdc.stack.ports import DEFAULT_PORTS
 from cdc.stack.postgres import SETTINGS as POSTGRES_SETTINGS
 from cdc.stack.redis import DATABASES
+from connectors.debezium.config import connector_config
 
 COMPOSE = Path(__file__).parents[4] / "compose"
 _PORT = re.compile(r"127\.0\.0\.1:\$\{CDC_([A-Z]+)_PORT:-(\d+)\}:(\d+)")
@@ -62,6 +63,24 @@ def test_kafka_has_the_same_settings() -> None:
 def test_redis_has_as_many_databases() -> None:
     command = services()["redis"]["command"]
     assert command[command.index("--databases") + 1] == str(DATABASES)
+
+
+def test_every_server_has_time_to_stop() -> None:
+    """Docker kills after ten seconds, which a server under load may need."""
+    assert [name for name, service in services().items() if "stop_grace_period" not in service] == ["redis", "connect"]
+
+
+def test_debezium_reaches_the_servers_by_their_names_among_the_containers() -> None:
+    settings = load(COMPOSE / "debezium.toml", environment={"CDC_SOURCE_PASSWORD": "for us alone"})
+    config = connector_config(settings)
+    kafka = services()["kafka"]["environment"]
+    assert f"INSIDE://{config['signal.kafka.bootstrap.servers']}" in kafka["KAFKA_ADVERTISED_LISTENERS"].split(",")
+    assert (config["database.hostname"], config["database.port"]) == ("postgres", str(DEFAULT_PORTS["postgres"]))
+    assert {"postgres", "kafka"} <= services().keys()
+    # A place that was forgotten would be the machine's own, seen from inside.
+    assert [value for value in config.values() if "127.0.0.1" in value or "localhost" in value] == []
+    assert config["database.password"] == "${env:CDC_SOURCE_PASSWORD}"
+    assert "CDC_SOURCE_PASSWORD" in services()["connect"]["environment"]
 
 
 def test_one_settings_file_fits_both() -> None:
