@@ -320,9 +320,13 @@ class TopicAdmin:
             futures = self.ask_ends(asked)
             return [(where, future.result(_TIMEOUT_S + 5).offset) for where, future in futures.items()]
 
+        def look_again(_state: object) -> None:  # the client says from memory, for minutes, that there is no leader
+            self._client.list_topics(timeout=_TIMEOUT_S)
+
         retrying = Retrying(
             retry=retry_if_exception(passing), wait=wait_fixed(0.2), stop=stop_after_delay(_TIMEOUT_S), reraise=True
         )
+        retrying.before_sleep = look_again
         try:
             return retrying(once)
         except KafkaException as error:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
+from typing import Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
@@ -91,10 +92,16 @@ def bounds(
     consumer: Consumer, where: TopicPartition, settings: LogSettings, waiting: Callable[[], None] | None = None
 ) -> tuple[int, int]:
     """First and next offset. A topic made a moment ago, or a broker that just came back, has no leader yet."""
-    retrying = Retrying(
-        retry=retry_if_exception(leaderless), wait=wait_fixed(0.1), stop=stop_after_delay(_TIMEOUT_S), reraise=True
-    )
     timeout_s = _TIMEOUT_S if waiting is None else _PATIENT_S
+
+    def passes(error: BaseException) -> bool:
+        if isinstance(error, KafkaException) and error.args[0].code() == KafkaError._UNKNOWN_PARTITION:
+            return stands(consumer.list_topics(where.topic, timeout=timeout_s).topics.get(where.topic), where.partition)
+        return leaderless(error)
+
+    retrying = Retrying(
+        retry=retry_if_exception(passes), wait=wait_fixed(0.1), stop=stop_after_delay(_TIMEOUT_S), reraise=True
+    )
     while True:
         try:
             first_and_next: tuple[int, int] = retrying(consumer.get_watermark_offsets, where, timeout=timeout_s)
@@ -114,6 +121,25 @@ def leaderless(error: BaseException) -> bool:
 def passing(error: BaseException) -> bool:
     """The same, or no answer in time."""
     return leaderless(error) or (isinstance(error, KafkaException) and error.args[0].code() == KafkaError._TIMED_OUT)
+
+
+class KnownTopic(Protocol):
+    """What the brokers say of a topic."""
+
+    @property
+    def error(self) -> object: ...
+
+    @property
+    def partitions(self) -> Container[int]: ...
+
+
+def stands(topic: KnownTopic | None, partition: int) -> bool:
+    """Whether the brokers know this partition, with or without a leader.
+
+    The client calls a partition unknown that has no leader for the moment, as after a broker that stood still; and so
+    it does one that does not exist.
+    """
+    return topic is not None and topic.error is None and partition in topic.partitions
 
 
 class CompactedTopic:

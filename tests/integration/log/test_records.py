@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
@@ -11,11 +12,14 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from cdc.clock import SYSTEM_CLOCK
 from cdc.errors import TopicError
 from cdc.records import BEGINNING, Lot, Span
 from cdc.settings import LogSettings
 from connectors.kafka.clients import fetching_config
+from connectors.kafka.compacted import read_range
 from connectors.kafka.records import KafkaReading, KafkaRecords
+from tests.conftest import Stack
 
 OURS: Any = [("pos", b"0" * 32), ("op", b"u"), ("ver", b"1")]
 
@@ -53,6 +57,28 @@ def test_each_read_goes_on_where_the_last_one_ended(kafka: str, topic: str, read
     assert found == [list(range(start, start + 10)) for start in range(0, 50, 10)]
     fill(kafka, topic, 5, first=50)
     assert numbers(reader.read([Span(topic, 0, 50, 55)])) == list(range(50, 55))
+
+
+@pytest.mark.slow
+def test_a_broker_that_stood_still_does_not_make_its_topics_unknown(kafka: str, topic: str, stack: Stack) -> None:
+    """Past its session with the controller (9 s) it is fenced for a moment, and no partition has a leader."""
+    fill(kafka, topic, 3)
+    settings = LogSettings(bootstrap_servers=kafka)
+
+    def read(_turn: int) -> int:
+        return len(list(read_range(settings, topic, 0)))
+
+    with ThreadPoolExecutor(16) as readers:
+        with stack.paused("kafka"):
+            SYSTEM_CLOCK.sleep(10)
+            asked_meanwhile = readers.map(read, range(16))
+            SYSTEM_CLOCK.sleep(1)
+        assert list(asked_meanwhile) == [3] * 16
+        assert list(readers.map(read, range(80))) == [3] * 80
+    with pytest.raises(TopicError, match="does not exist"):
+        list(read_range(settings, f"{topic}.never", 0))
+    with pytest.raises(TopicError, match="does not exist"):
+        list(read_range(settings, topic, 2))
 
 
 def test_a_read_may_go_back_or_ahead(kafka: str, topic: str, reader: KafkaRecords) -> None:

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from cdc.settings import LogSettings
-from connectors.kafka.compacted import CompactedTopic, leaderless
+from connectors.kafka.compacted import CompactedTopic, leaderless, stands
 
 
 class _GivenUp(Exception):
     pass
+
+
+@dataclass(frozen=True)
+class _Topic:
+    error: object
+    partitions: Mapping[int, object]
 
 
 def test_a_running_capture_waits_for_the_brokers_with_its_notes_until_it_is_told_to_give_up() -> None:
@@ -38,3 +47,12 @@ def test_a_broker_that_just_came_back_has_no_leaders_for_a_moment() -> None:
     newer = KafkaError(KafkaError.FENCED_LEADER_EPOCH)  # pipeline_kills, seed 0
     assert leaderless(KafkaException(none_found)) and leaderless(KafkaException(newer))
     assert not leaderless(KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)))
+
+
+def test_a_partition_without_a_leader_is_there_all_the_same() -> None:
+    held = _Topic(error=None, partitions={0: KafkaError(KafkaError.LEADER_NOT_AVAILABLE)})
+    unknown = _Topic(error=KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), partitions={})
+    assert stands(held, 0)
+    assert not stands(held, 1)
+    assert not stands(unknown, 0)
+    assert not stands(None, 0)
