@@ -195,7 +195,12 @@ def _array(make: Make, *, depths: Sequence[int] = (1, 1, 1, 2)) -> Make:
     return found
 
 
-_DAY = "case when v ~ '^[0-9]{4}-|infinity' then rtrim(v, 'Z')::%s else a end"
+def _day(name: str, text: str = "rtrim(v, 'Z')") -> str:
+    """ISO's year 0 is 1 BC; years before it and beyond 9999 Postgres does not read as ISO has them."""
+    bc = f"('0001' || substr({text}, 5) || ' BC')::{name}"
+    return f"case when v ~ '^0000-' then {bc} when v ~ '^[0-9]{{4}}-|infinity' then {text}::{name} else a end"
+
+
 _FLAT = (
     "case when v is null then null when v ~ '^\\[ *\\[' then a else (select coalesce(array_agg(e order by n), '{}')"
     " from jsonb_array_elements_text(v::jsonb) with ordinality j(e, n))::%s end"
@@ -234,14 +239,14 @@ TYPES: Sequence[Typed] = (
     Typed("b1", "bit(1)", _bits(1, exactly=True), "(v::bool::int)::bit(1)"),
     Typed("b9", "bit(9)", _bits(9, exactly=True)),
     Typed("vb", "varbit", _bits(40)),
-    Typed("da", "date", _either(_date, _INFINITE), _DAY % "date"),
+    Typed("da", "date", _either(_date, _INFINITE), _day("date")),
     Typed("ti", "time", _either(_clock, _pick("24:00:00", "00:00:00")), "rtrim(v, 'Z')::time"),
     Typed("t3", "time(3)", _clock, "rtrim(v, 'Z')::time(3)"),
     Typed("tz", "timetz", _clock_zoned, "v::timetz", _UTC),
-    Typed("ts", "timestamp", _either(_stamp, _INFINITE), _DAY % "timestamp"),
-    Typed("s3", "timestamp(3)", _stamp, _DAY % "timestamp(3)"),
-    Typed("sz", "timestamptz", _either(_zoned, _INFINITE), _DAY.replace("rtrim(v, 'Z')", "v") % "timestamptz"),
-    Typed("z0", "timestamptz(0)", _zoned, _DAY.replace("rtrim(v, 'Z')", "v") % "timestamptz(0)"),
+    Typed("ts", "timestamp", _either(_stamp, _INFINITE), _day("timestamp")),
+    Typed("s3", "timestamp(3)", _stamp, _day("timestamp(3)")),
+    Typed("sz", "timestamptz", _either(_zoned, _INFINITE), _day("timestamptz", "v")),
+    Typed("z0", "timestamptz(0)", _zoned, _day("timestamptz(0)", "v")),
     Typed("iv", "interval", _interval, "v::interval"),
     Typed("ir", "int4range", _range(_ordered), "v::int4range"),
     Typed("nr", "numrange", _range(_ordered), "v::numrange"),
