@@ -20,12 +20,16 @@ from tests.unit.connectors.postgres import written as w
 
 
 class Source:
-    """The owner's session, and re-selects on one like capture's. ``meanwhile``: executed while one waits."""
+    """The owner's session, and re-selects on one like capture's.
+
+    ``meanwhile``: executed while one waits, at its last wait of ``waits``.
+    """
 
     def __init__(self, owner: psycopg.Connection[tuple[object, ...]], session: Connection) -> None:
         self._owner = owner
         self._reselect = Reselect(session, clock=SystemClock(), waiting=self._wait)
         self.meanwhile: list[str] = []
+        self.waits = 1
 
     def execute(self, *statements: str) -> None:
         for statement in statements:
@@ -50,8 +54,10 @@ class Source:
         return self._reselect.rows(wanted, {int(str(row[0]))})
 
     def _wait(self) -> None:
-        self.execute(*self.meanwhile)
-        self.meanwhile.clear()
+        self.waits -= 1
+        if self.waits <= 0:
+            self.execute(*self.meanwhile)
+            self.meanwhile.clear()
 
 
 @pytest.fixture
@@ -132,7 +138,18 @@ def test_h69_a_key_whose_label_is_not_visible_yet_is_waited_for(source: Source) 
     schema = source.shape("t", key="enum")
     source.execute("begin", "alter type colour rename value 'red' to 'blue'")
     source.meanwhile.append("commit")
+    source.waits = 3
     assert source.docs(schema, b"blue") == [(b"r",)]
+    assert not source.meanwhile
+
+
+def test_h72_a_value_that_is_not_visible_yet_is_waited_for(source: Source) -> None:
+    source.execute("create table t (id int primary key, doc text)", "insert into t values (1, 'old')")
+    schema = source.shape("t")
+    source.execute("begin", "update t set doc = 'new' where id = 1")
+    source.meanwhile.append("commit")
+    source.waits = 3
+    assert source.docs(schema, b"1") == [(b"new",)]
     assert not source.meanwhile
 
 

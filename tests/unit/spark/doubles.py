@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from cdc.dead import DeadLetter
@@ -56,15 +56,17 @@ class MemoryFacts:
 
 @dataclass
 class MemoryDead:
-    """:class:`spark.ports.DeadLetters`; ``failures`` are raised before anything is taken."""
+    """:class:`spark.ports.DeadLetters`; ``failures`` are raised before anything is taken, behind ``look``."""
 
     letters: list[DeadLetter] = field(default_factory=list)
     failures: list[Exception] = field(default_factory=list)
+    look: Callable[[], None] = lambda: None
 
     def read(self) -> list[DeadLetter]:
         return list(self.letters)
 
     def write(self, letters: Iterable[DeadLetter]) -> None:
+        self.look()
         if self.failures:
             raise self.failures.pop(0)
         self.letters.extend(letters)

@@ -233,8 +233,12 @@ def test_h67_letters_are_on_their_topic_before_the_watermark_passes_them(bench: 
     bench.memory.refuse = frozenset({"2"})
     bench.dead.failures.append(SinkError("the broker is away"))
     store = bench.begun()
+    held: list[object] = []
+    bench.dead.look = lambda: held.append(bench.watermark)
     bench.settle(store, 8, row(2, 7))
     assert [one.offset for one in bench.dead.letters] == [7], "tried again with the whole batch, buried once"
+    assert held == [None, None], "nothing was claimed before"
+    assert bench.watermark is not None and bench.watermark.offsets == {TOPIC: {0: 8}}
 
 
 def test_h85_a_version_not_seen_before_is_fetched_and_its_column_appears(bench: Bench) -> None:
