@@ -242,11 +242,6 @@ MUTANTS = (
         "tests/integration/snapshot/test_chunk.py -k h71",
     ),
     Mutant(
-        "read a chunk without its lock", "snapshot/chunk.py",
-        '        session.execute(composed("lock_leaf", leaf=table(task.leaf)))\n', "        pass\n",
-        "tests/integration/snapshot/test_chunk.py -k h71",
-    ),
-    Mutant(
         "let row security hide rows", "connectors/postgres/session.py",
         '"row_security": "off"', '"row_security": "on"', "tests/integration/snapshot/test_refusals.py -k h27",
     ),
