@@ -45,20 +45,6 @@ def producer_config(settings: LogSettings) -> dict[str, Any]:
     )
 
 
-def ordered_config(settings: LogSettings, *, timeout_s: float) -> dict[str, Any]:
-    """A producer of the few records of a small topic, where the newest of a key is all that counts.
-
-    One request at a time keeps their order, and a retry may write one twice, which changes nothing. An idempotent
-    producer would do it once; but its first record waits half a second for an id (librdkafka asks for one before it
-    has a connection, and again after 500 ms: rdkafka_idempotence.c). ``timeout_s``: 0 never gives a record up.
-    """
-    return producer_config(settings) | {
-        "enable.idempotence": False,
-        "max.in.flight.requests.per.connection": 1,
-        "message.timeout.ms": int(timeout_s * 1000),
-    }
-
-
 def reader_config(settings: LogSettings) -> dict[str, Any]:
     """A consumer without a group: assigned, never committing, told where partitions end."""
     return client_config(

@@ -10,7 +10,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from cdc.errors import LogError, TopicError
 from cdc.settings import LogSettings
-from connectors.kafka.clients import ordered_config, reader_config
+from connectors.kafka.clients import producer_config, reader_config
 
 _TIMEOUT_S = 30.0
 _TURN_S = 0.5
@@ -168,8 +168,10 @@ class CompactedTopic:
 
     def write(self, records: Iterable[tuple[bytes, bytes | None]]) -> None:
         if self._producer is None:
-            timeout_s = _TIMEOUT_S if self._waiting is None else 0
-            self._producer = Producer(ordered_config(self._settings, timeout_s=timeout_s))
+            # Kept: a producer's first record takes half a second, until it has an id. The id has to be: without it a
+            # request that a stalled broker held, and that was sent again, could land behind what was written since.
+            timeout_ms = int(_TIMEOUT_S * 1000) if self._waiting is None else 0
+            self._producer = Producer(producer_config(self._settings) | {"message.timeout.ms": timeout_ms})
         failures: list[KafkaError] = []
 
         def delivered(error: KafkaError | None, _message: Message) -> None:
