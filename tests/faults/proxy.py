@@ -19,6 +19,7 @@ from typing import Any, Literal, TypeVar
 T = TypeVar("T")
 LOOPBACK = "127.0.0.1"
 _BLOCK = 64 * 1024
+_STALL_TURN_S = 0.05
 _RESET = struct.pack("ii", 1, 0)
 """SO_LINGER of zero: close() sends RST."""
 
@@ -165,11 +166,7 @@ class Proxy:
     ) -> None:
         try:
             while block := await reader.read(self._fault.block):
-                self.held_bytes += len(block)
-                try:
-                    await self._hold_back(way)
-                finally:
-                    self.held_bytes -= len(block)
+                block = await self._hold_back(reader, block, way)
                 limit = self._fault.cut_after
                 if limit is not None and link.passed + len(block) > limit:
                     writer.write(block[: max(0, limit - link.passed)])
@@ -185,12 +182,25 @@ class Proxy:
             return  # half open, or closing: the other side is not told by us
         self._end(link, reset=self._fault.cut_after is not None)
 
-    async def _hold_back(self, way: Way) -> None:
-        """Wait while the fault says so; one that is healed lets go within a tenth of a second."""
-        if self._fault.delay_s:
-            await asyncio.sleep(self._fault.delay_s)
-        while self._fault.stall and self._fault.one_way in (None, way):
-            await asyncio.sleep(0.05)
+    async def _hold_back(self, reader: asyncio.StreamReader, block: bytes, way: Way) -> bytes:
+        """The block, and what came behind it while the fault said to wait (a block more at most, as sockets would
+        buffer it); one that is healed lets go within a tenth of a second."""
+        self.held_bytes += len(block)
+        try:
+            if self._fault.delay_s:
+                await asyncio.sleep(self._fault.delay_s)
+            while self._fault.stall and self._fault.one_way in (None, way):
+                more = b""
+                if len(block) < _BLOCK:
+                    with suppress(OSError):  # gone, or nothing came in time
+                        more = await asyncio.wait_for(reader.read(_BLOCK), _STALL_TURN_S)
+                if not more:
+                    await asyncio.sleep(_STALL_TURN_S)
+                block += more
+                self.held_bytes += len(more)
+            return block
+        finally:
+            self.held_bytes -= len(block)
 
     def _end(self, link: _Link, *, reset: bool) -> None:
         self._links.discard(link)

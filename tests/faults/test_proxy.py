@@ -112,6 +112,22 @@ def test_a_stall_holds_bytes_back_until_it_is_healed(proxy: Proxy) -> None:
         assert link.recv(10) == b"late"
 
 
+def test_what_stands_behind_a_held_message_is_held_and_counted(proxy: Proxy) -> None:
+    with connected(proxy) as link:
+        proxy.set(Fault(stall=True, one_way="up"))
+        link.sendall(b"first ")
+        wait_until(lambda: proxy.held_bytes == 6)
+        link.sendall(b"second")
+        wait_until(lambda: proxy.held_bytes == 12)
+        proxy.heal()
+        link.settimeout(10)
+        found = b""
+        while len(found) < 12:
+            found += link.recv(12)
+        assert found == b"first second"
+    wait_until(lambda: proxy.held_bytes == 0)
+
+
 def test_h13_a_half_open_link_is_silent(proxy: Proxy) -> None:
     with connected(proxy) as link:
         assert proxy.half_open() == 1
