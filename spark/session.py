@@ -35,6 +35,7 @@ class SessionSpec:
 
     ``jars``: Spark's Kafka source and what it needs. ``java_home``: whose ``bin/java`` runs the driver; the
     environment's unless set. ``log_folder``: where Spark's own log goes. ``conf``: the user's own, over ours.
+    ``java_options``: more of the driver's.
     """
 
     name: str
@@ -44,6 +45,7 @@ class SessionSpec:
     jars: tuple[Path, ...] = ()
     java_home: Path | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
+    java_options: tuple[str, ...] = ()
 
     @property
     def local(self) -> bool:
@@ -52,7 +54,11 @@ class SessionSpec:
 
 def configuration(spec: SessionSpec, log4j: Path) -> dict[str, str]:
     """Every Spark setting that we choose; never a secret, because these stand in the driver's arguments."""
-    options = [f"-Dlog4j2.configurationFile={log4j.as_uri()}", f"-Dheadrace.log={spec.log_folder / LOG_FILE}"]
+    options = [
+        f"-Dlog4j2.configurationFile={log4j.as_uri()}",
+        f"-Dheadrace.log={spec.log_folder / LOG_FILE}",
+        *spec.java_options,
+    ]
     conf = {
         "spark.master": spec.master,
         "spark.app.name": f"headrace-{spec.name}",
@@ -162,8 +168,8 @@ def _quiet_client() -> None:
         talk.addHandler(logging.NullHandler())
 
 
-def end_session(session: SparkSession) -> None:
-    """End the session, and the JVM with it; never raises."""
+def end_session(session: SparkSession, patience_s: float = _JVM_END_S) -> None:
+    """End the session, and the JVM with it; never raises. ``patience_s``: how long the JVM may take."""
     gateway: Any = session.sparkContext._gateway
     with suppress(Exception):
         session.stop()
@@ -175,7 +181,7 @@ def end_session(session: SparkSession) -> None:
     # The JVM ends with its standard input.
     process.stdin.close()
     try:
-        process.wait(_JVM_END_S)
+        process.wait(patience_s)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

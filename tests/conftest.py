@@ -11,6 +11,7 @@ import os
 import random
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,6 +34,7 @@ from cdc.stack.account import ANYBODY
 from cdc.stack.local import Connections
 from cdc.stack.ports import free_ports
 from cdc.stack.redis import DATABASES
+from tests.nursery import Forked, Nursery
 from tests.processes import ProcessStack
 from tests.waiting import wait_until
 
@@ -263,6 +265,9 @@ def warehouse(tmp_path: Path) -> Path:
     return folder
 
 
+Process = subprocess.Popen[bytes] | Forked
+
+
 class Spawn(Protocol):
     """Start a program that ends with the test, and with the test process even when that is killed."""
 
@@ -272,14 +277,18 @@ class Spawn(Protocol):
 class Spawned:
     """A running program with its stdout and stderr in files."""
 
-    def __init__(self, argv: Sequence[str], out: Path, err: Path, env: Mapping[str, str]) -> None:
+    def __init__(self, process: Process, out: Path, err: Path) -> None:
+        self.process = process
         self.out = out
         self.err = err
-        tethered = ANYBODY.tethered(argv, death_signal=9, parent=os.getpid())
+
+    @classmethod
+    def cold(cls, argv: Sequence[str], out: Path, err: Path, env: Mapping[str, str]) -> Spawned:
+        """Started as any program; the kernel ends it with us."""
+        tethered = ANYBODY.tethered(argv, death_signal=signal.SIGKILL, parent=os.getpid())
         with out.open("wb") as stdout, err.open("wb") as stderr:
-            self.process = subprocess.Popen(
-                tethered, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, env=dict(env)
-            )
+            process = subprocess.Popen(tethered, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, env=dict(env))
+        return cls(process, out, err)
 
     @property
     def stdout(self) -> str:
@@ -304,8 +313,16 @@ class Spawned:
         return self.process.wait(timeout_s)
 
 
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[Nursery | None]:
+    """What forks ``cdc`` commands; None, in folders that say so, where each is to be started from cold."""
+    nursery = Nursery()
+    yield nursery
+    nursery.close()
+
+
 @pytest.fixture
-def spawn(tmp_path: Path) -> Iterator[Spawn]:
+def spawn(tmp_path: Path, nursery: Nursery | None) -> Iterator[Spawn]:
     """Start programs beside the test: ``spawn("cdc", "run", "--config", path)``; what still runs is killed afterwards.
 
     ``cdc`` and ``python`` are those of this environment.
@@ -315,10 +332,13 @@ def spawn(tmp_path: Path) -> Iterator[Spawn]:
     own = {"cdc": [sys.executable, "-m", "cdc"], "python": [sys.executable]}
 
     def start(*argv: str | Path, env: Mapping[str, str] | None = None) -> Spawned:
-        first, *rest = (str(part) for part in argv)
         number = next(numbers)
         out, err = tmp_path / f"{number}.out", tmp_path / f"{number}.err"
-        program = Spawned([*own.get(first, [first]), *rest], out, err, {**os.environ, **(env or {})})
+        words, environment = [str(part) for part in argv], {**os.environ, **(env or {})}
+        if nursery is not None and words[0] == "cdc":
+            program = Spawned(nursery.start(words[1:], out, err, env=environment, cwd=Path.cwd()), out, err)
+        else:
+            program = Spawned.cold([*own.get(words[0], words[:1]), *words[1:]], out, err, environment)
         started.append(program)
         return program
 
@@ -333,20 +353,28 @@ RunCdc = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
-def run_cdc(tmp_path: Path) -> RunCdc:
+def run_cdc(tmp_path: Path, nursery: Nursery | None) -> RunCdc:
     """Run one ``cdc`` command to its end: ``run_cdc("check", "--json", cwd=folder)``; checks nothing."""
+    numbers = itertools.count(1)
 
     def run(
         *arguments: str | Path, timeout_s: float = 120.0, env: Mapping[str, str] | None = None, cwd: Path = tmp_path
     ) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "cdc", *map(str, arguments)],
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-            check=False,
-            cwd=cwd,
-            env={**os.environ, **(env or {})},
+        words, environment = [str(word) for word in arguments], {**os.environ, **(env or {})}
+        if nursery is None:
+            argv = [sys.executable, "-m", "cdc", *words]
+            return subprocess.run(
+                argv, capture_output=True, text=True, timeout=timeout_s, check=False, cwd=cwd, env=environment
+            )
+        number = next(numbers)
+        out, err = tmp_path / f"run{number}.out", tmp_path / f"run{number}.err"
+        process = nursery.start(words, out, err, env=environment, cwd=cwd)
+        try:
+            code = process.wait(timeout_s)
+        finally:
+            process.kill()
+        return subprocess.CompletedProcess(
+            process.args, code, out.read_text(encoding="utf-8"), err.read_text(encoding="utf-8")
         )
 
     return run

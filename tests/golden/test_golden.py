@@ -86,7 +86,7 @@ def replayed(encoding: str, postgres: str, kafka: str, tmp_path_factory: pytest.
 
     def start(config: Path) -> None:
         argv = [sys.executable, "-m", "cdc", "run", "--config", str(config)]
-        captures.append(Spawned(argv, folder / "run.out", folder / "run.err", {}))
+        captures.append(Spawned.cold(argv, folder / "run.out", folder / "run.err", {}))
 
     try:
         found = replay(script, folder, cdc, start)

@@ -56,7 +56,7 @@ def one(lab: Lab, seed: int, parent: Sequence[str], workers: Sequence[str]) -> N
 def _expect(rig: Rig, point: str, code: int) -> None:
     env = {**os.environ, "CDC_CRASH_AT": point}
     out, err = rig.folder / "snapshot.out", rig.folder / "snapshot.err"
-    run = Spawned([sys.executable, "-m", "cdc", "--config", str(rig.config), "snapshot"], out, err, env)
+    run = Spawned.cold([sys.executable, "-m", "cdc", "--config", str(rig.config), "snapshot"], out, err, env)
     try:
         got = run.wait(_S)
     finally:

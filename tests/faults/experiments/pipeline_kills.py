@@ -96,7 +96,7 @@ class Whole:
         elif name == "spark":
             folder, self._sparks = self._rig.folder, self._sparks + 1
             argv = [sys.executable, "-m", "cdc", "--config", str(self._rig.config), "sink"]
-            self._spark = Spawned(argv, folder / "sink.out", folder / f"sink.{self._sparks}.err", os.environ)
+            self._spark = Spawned.cold(argv, folder / "sink.out", folder / f"sink.{self._sparks}.err", os.environ)
             wait_until(self._fed, _START_S, lambda: self._spark and self._spark.stderr[-2000:])
         else:
             self._lab.stack.start_part(name)
@@ -109,8 +109,9 @@ class Whole:
         assert life is not None and spark is not None
         if life.exit is not None:
             self._again("capture", life.exit, life.stderr)
-        if spark.process.poll() is not None:
-            self._again("spark", spark.process.returncode, spark.stderr)
+        code = spark.process.poll()
+        if code is not None:
+            self._again("spark", code, spark.stderr)
 
     def end(self) -> None:
         if self._capture is not None:
@@ -127,8 +128,9 @@ class Whole:
     def _fed(self) -> bool:
         spark = self._spark
         assert spark is not None
-        if spark.process.poll() is not None:
-            self._again("spark", spark.process.returncode, spark.stderr)
+        code = spark.process.poll()
+        if code is not None:
+            self._again("spark", code, spark.stderr)
         return spark.stderr.count("sink_started") >= len(STORES)
 
     def _kill(self, name: str) -> None:
