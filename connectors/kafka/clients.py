@@ -8,9 +8,10 @@ from typing import Any
 from cdc.settings import LogSettings
 
 log = logging.getLogger(__name__)
-# What we chose or did ourselves is no news: an option called experimental, and records dropped at a close.
-_OURS = ("CONFWARN", "Purged in flight", "Purged in queue")
-log.addFilter(lambda record: not any(words in record.getMessage() for words in _OURS))
+# What we chose or did ourselves is no news: an option called experimental, and records dropped at a close. Nor is
+# that a broker which has just started gives a producer its id at the second time of asking.
+_NO_NEWS = ("CONFWARN", "Purged in flight", "Purged in queue", "Coordinator load in progress")
+log.addFilter(lambda record: not any(words in record.getMessage() for words in _NO_NEWS))
 
 
 def client_config(settings: LogSettings, **more: Any) -> dict[str, Any]:
