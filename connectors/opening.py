@@ -27,8 +27,9 @@ from cdc.topic import progress_topic, schema_topic, state_topic
 from cdc.visibility import Gate, Visibility, VisibilityGate
 from cdc.windows import Windows
 from connectors.captured import CapturedTopics, Lanes, Later, Running
-from connectors.kafka.admin import EndsWatch, TopicAdmin, made_specs, policy_problems, raise_first, state_problems
+from connectors.kafka.admin import TopicAdmin, made_specs, policy_problems, raise_first, state_problems
 from connectors.kafka.compacted import CompactedTopic
+from connectors.kafka.ends import EndsWatch
 from connectors.kafka.log import KafkaStreamLog
 from connectors.kafka.oversized import Oversized
 from connectors.kafka.reach import require_broker
@@ -195,7 +196,7 @@ class Opening:
             memory_limit=settings.capture.memory_limit,
             waiting=self.turn,
             clock=self._clock,
-            oversized=Oversized.of(settings, known.topics.tables),
+            oversized=Oversized.of(settings, known.topics.tables, waiting=self.turn),
         )
         try:
             bases = {topic: records.open(topic, [parts[p] for p in sorted(parts)]) for topic, parts in ends.items()}

@@ -315,18 +315,19 @@ class TopicAdmin:
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         return self._client.list_offsets(dict.fromkeys(asked, latest), request_timeout=_ASKED_S) if asked else {}
 
+    def look_again(self, timeout_s: float) -> None:
+        """Have the client ask who leads: it says from memory, for minutes, that nobody does."""
+        self._client.list_topics(timeout=timeout_s)
+
     def _ends(self, asked: list[TopicPartition]) -> list[tuple[TopicPartition, int]]:
         def once() -> list[tuple[TopicPartition, int]]:
             futures = self.ask_ends(asked)
             return [(where, future.result(_TIMEOUT_S + 5).offset) for where, future in futures.items()]
 
-        def look_again(_state: object) -> None:  # the client says from memory, for minutes, that there is no leader
-            self._client.list_topics(timeout=_TIMEOUT_S)
-
         retrying = Retrying(
             retry=retry_if_exception(passing), wait=wait_fixed(0.2), stop=stop_after_delay(_TIMEOUT_S), reraise=True
         )
-        retrying.before_sleep = look_again
+        retrying.before_sleep = lambda _state: self.look_again(_TIMEOUT_S)
         try:
             return retrying(once)
         except KafkaException as error:
@@ -350,27 +351,6 @@ class TopicAdmin:
                 f"{doing}: Kafka at {self._settings.bootstrap_servers} does not answer",
                 hint="check [log] bootstrap_servers and that the brokers run",
             ) from None
-
-
-class EndsWatch:
-    """Where topics end, asked for at one look and told at a later one, so that nothing waits for a slow broker."""
-
-    def __init__(self, admin: TopicAdmin, partitions: Mapping[str, int]) -> None:
-        self._admin = admin
-        self._asked = [TopicPartition(topic, p) for topic, count in partitions.items() for p in range(count)]
-        self._answers: dict[TopicPartition, Future[Any]] = {}
-
-    def look(self) -> Offsets | None:
-        """topic -> partition -> next offset, as of some time since the look before; None while nobody answered."""
-        answers = self._answers
-        if not all(answer.done() for answer in answers.values()):
-            return None
-        ends: dict[str, dict[int, int]] = {}
-        for where, answer in answers.items():
-            if answer.exception() is None:
-                ends.setdefault(where.topic, {})[where.partition] = answer.result().offset
-        self._answers = self._admin.ask_ends(self._asked)
-        return ends or None
 
 
 def topics_state(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from confluent_kafka import KafkaError, Message, Producer
@@ -14,14 +14,20 @@ from connectors.kafka.clients import producer_config
 from connectors.kafka.compacted import log_error, read_range
 
 _TIMEOUT_S = 30.0
+_TURN_S = 0.25
 
 
 class DeadLetterTopic:
-    """One partition, never compacted: letters stand in the order in which they were written."""
+    """One partition, never compacted: letters stand in the order in which they were written.
 
-    def __init__(self, settings: LogSettings, topic: str) -> None:
+    Brokers that do not take a letter within 30 s are an error. With ``waiting`` they are waited for, however long that
+    takes: it is called several times a second, and gives up by raising.
+    """
+
+    def __init__(self, settings: LogSettings, topic: str, *, waiting: Callable[[], None] | None = None) -> None:
         self._settings = settings
         self._topic = topic
+        self._waiting = waiting
 
     def read(self) -> Iterator[DeadLetter]:
         """Every letter, in order, as far as the topic's end at the call; what is no letter is passed over."""
@@ -32,7 +38,7 @@ class DeadLetterTopic:
 
     def write(self, letters: Iterable[DeadLetter]) -> None:
         """Append and return when the broker holds them all; LogError otherwise."""
-        producer = Producer(_config(self._settings))
+        producer = Producer(_config(self._settings, 0 if self._waiting is not None else _TIMEOUT_S))
         failures: list[KafkaError] = []
 
         def delivered(error: KafkaError | None, _message: Message) -> None:
@@ -44,7 +50,7 @@ class DeadLetterTopic:
             producer.produce(
                 self._topic, value=letter.value, key=letter.key, partition=0, headers=headers, on_delivery=delivered
             )
-        left = producer.flush(_TIMEOUT_S + 5)
+        left = self._flush(producer)
         if failures:
             raise log_error(failures[0], f"writing {self._topic}", self._settings)
         if left:
@@ -52,11 +58,23 @@ class DeadLetterTopic:
                 f"writing {self._topic}: {left} letters unanswered after {_TIMEOUT_S:g} s", hint="check the brokers"
             )
 
+    def _flush(self, producer: Producer) -> int:
+        """How many letters are left unanswered."""
+        if self._waiting is None:
+            return producer.flush(_TIMEOUT_S + 5)
+        while producer.flush(_TURN_S):
+            try:
+                self._waiting()
+            except BaseException:
+                producer.purge()
+                raise
+        return 0
 
-def _config(settings: LogSettings) -> dict[str, Any]:
+
+def _config(settings: LogSettings, timeout_s: float) -> dict[str, Any]:
     """A letter holds a whole record and the reason: it may be twice as large (see the topic's own limit)."""
     return producer_config(settings) | {
-        "message.timeout.ms": int(_TIMEOUT_S * 1000),
+        "message.timeout.ms": int(timeout_s * 1000),
         "message.max.bytes": 2 * settings.max_message_bytes + 64 * 1024,
     }
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from cdc.dead import CAPTURE, DeadLetter, Why
@@ -40,11 +40,13 @@ class Oversized:
         self._topics = frozenset(topics)
 
     @classmethod
-    def of(cls, settings: Settings, tables: Mapping[str, str]) -> Oversized:
-        """By the settings; ``tables``: table -> topic."""
+    def of(
+        cls, settings: Settings, tables: Mapping[str, str], *, waiting: Callable[[], None] | None = None
+    ) -> Oversized:
+        """By the settings; ``tables``: table -> topic. ``waiting``: see :class:`DeadLetterTopic`."""
         log_, every = settings.log, settings.log.oversized
         chosen = [topic for table, topic in tables.items() if log_.oversized_tables.get(table, every) == "dead-letter"]
-        return cls(log_, DeadLetterTopic(log_, dead_topic(settings.name)), chosen)
+        return cls(log_, DeadLetterTopic(log_, dead_topic(settings.name), waiting=waiting), chosen)
 
     def __bool__(self) -> bool:
         return bool(self._topics)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+import pytest
+
 from cdc.dead import CAPTURE, DeadLetter, Parked, Why, waiting
 from cdc.position import Position
 from cdc.settings import LogSettings, parse
@@ -50,6 +52,30 @@ def test_h58_a_record_that_is_sent_again_is_the_same_letter_and_parks_no_key() -
     assert len(Parked("cache", dead.letters)) == 0
     letter = dead.letters[0]
     assert DeadLetter.from_record(letter.key, letter.value, letter.record_headers()) == letter
+
+
+def test_h12_h58_a_letter_waits_for_brokers_that_stand_still_until_capture_gives_up() -> None:
+    class GivenUp(Exception):
+        pass
+
+    asked = 0
+
+    def still_waiting() -> None:
+        nonlocal asked
+        asked += 1
+        if asked > 2:
+            raise GivenUp
+
+    # Nobody listens on port 1.
+    document = {
+        "name": "shop",
+        "source": {"dsn": "dbname=x", "tables": ["public.*"]},
+        "log": {"bootstrap_servers": "127.0.0.1:1", "max_message_bytes": LIMIT, "oversized": "dead-letter"},
+    }
+    oversized = Oversized.of(parse(document), {"public.docs": "t"}, waiting=still_waiting)
+    with pytest.raises(GivenUp):
+        oversized.put_aside("t", 0, [(b'{"id":1}', b"x" * LIMIT, HEADERS)])
+    assert asked == 3
 
 
 def test_the_policy_of_a_table_goes_over_the_one_for_all() -> None:

@@ -1,0 +1,51 @@
+"""Where topics end, for a loop that must not wait."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any, Protocol
+
+from confluent_kafka import KafkaException, TopicPartition
+
+from cdc.progress import Offsets
+from connectors.kafka.compacted import leaderless
+
+_GLANCE_S = 1.0
+
+
+class AsksEnds(Protocol):
+    """What is wanted of :class:`connectors.kafka.admin.TopicAdmin`."""
+
+    def ask_ends(self, asked: list[TopicPartition]) -> Mapping[TopicPartition, Future[Any]]: ...
+    def look_again(self, timeout_s: float) -> None: ...
+
+
+class EndsWatch:
+    """Where topics end, asked for at one look and told at a later one, so that nothing waits for a slow broker."""
+
+    def __init__(self, admin: AsksEnds, partitions: Mapping[str, int]) -> None:
+        self._admin = admin
+        self._asked = [TopicPartition(topic, p) for topic, count in partitions.items() for p in range(count)]
+        self._answers: Mapping[TopicPartition, Future[Any]] = {}
+
+    def look(self) -> Offsets | None:
+        """topic -> partition -> next offset, as of some time since the look before; None while nobody answered."""
+        answers = self._answers
+        if not all(answer.done() for answer in answers.values()):
+            return None
+        ends: dict[str, dict[int, int]] = {}
+        led = True
+        for where, answer in answers.items():
+            error = answer.exception()
+            if error is None:
+                ends.setdefault(where.topic, {})[where.partition] = answer.result().offset
+            elif leaderless(error):
+                led = False
+        if not led:
+            # The brokers answer, so this takes no time; should they stand still again, the next look comes anyway.
+            with suppress(KafkaException):
+                self._admin.look_again(_GLANCE_S)
+        self._answers = self._admin.ask_ends(self._asked)
+        return ends or None
