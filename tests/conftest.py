@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import itertools
 import os
 import random
@@ -85,6 +86,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             folder = item.path.relative_to(_TESTS).parts[0]
             if folder in _MARKED_FOLDERS:
                 item.add_marker(folder)
+
+
+def pytest_collection_finish() -> None:
+    """What is imported now stays: the collector, which capture and many tests call, need not look at it each time."""
+    gc.collect()
+    gc.freeze()
 
 
 def _rank(item: pytest.Item) -> int:
