@@ -173,6 +173,8 @@ def _become(order: Mapping[str, object], out: int, err: int) -> None:
     from cdc import crash  # noqa: PLC0415 - belongs to the child
 
     ctypes.CDLL(None).prctl(1, int(signal.SIGKILL), 0, 0, 0)  # PR_SET_PDEATHSIG
+    # A shell's background job inherits that Ctrl-C is ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for own, given in ((1, out), (2, err)):
         os.dup2(given, own)
         os.close(given)
