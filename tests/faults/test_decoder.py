@@ -8,7 +8,8 @@ from connectors.postgres.pgoutput import decode
 from tests.faults.experiments.decoder import trial
 from tests.faults.recorded import fields, messages, stands_for
 
-ENOUGH = 100
+ENOUGH = 350
+"""A minute of it, on a machine that does nothing else."""
 
 
 def test_every_recorded_message_is_written_again_as_it_was() -> None:
