@@ -42,7 +42,8 @@ def run(lab: Lab) -> None:
         source = settings_of("typed", dsn, "readable").source
         with (
             closing(connect(source)) as conn,
-            closing(connect(source, replication=True)) as stream,
+            # Nobody tells the server here how far the stream was read, which it would take for a dead client.
+            closing(connect(source, replication=True, options={"wal_sender_timeout": "0"})) as stream,
             closing(psycopg.connect(dsn, autocommit=True)) as user,
         ):
             conn.execute("create publication p for table public.every")
