@@ -114,13 +114,16 @@ def test_down_without_a_stack_is_no_error(run_cdc: RunCdc, tmp_path: Path) -> No
 def test_interrupted_while_starting_leaves_nothing(spawn: Spawn, tmp_path: Path) -> None:
     folder = tmp_path / "stack"
     program = spawn("cdc", "stack", "up", "--dir", folder, "--free-ports", "--only", "redis,opensearch")
-    # The supervisor has begun, and a search server takes seconds.
-    wait_until((folder / "status.json").exists, 60, lambda: program.stderr)
-    assert left_over(folder)
-    program.process.send_signal(signal.SIGINT)
-    assert program.wait() == 130
-    assert "Traceback" not in program.stderr
-    wait_until(lambda: left_over(folder) == [], 15)
+    try:
+        # The supervisor has begun, and a search server takes seconds.
+        wait_until((folder / "status.json").exists, 60, lambda: program.stderr)
+        assert left_over(folder)
+        program.process.send_signal(signal.SIGINT)
+        assert program.wait() == 130
+        assert "Traceback" not in program.stderr
+        wait_until(lambda: left_over(folder) == [], 15)
+    finally:
+        LocalStack(folder).stop()
 
 
 def test_a_server_that_ends_by_itself_is_shown(run_cdc: RunCdc, tmp_path: Path) -> None:
