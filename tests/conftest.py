@@ -36,16 +36,11 @@ from cdc.stack.local import Connections
 from cdc.stack.ports import free_ports
 from cdc.stack.redis import DATABASES
 from tests.nursery import Forked, Nursery
+from tests.order import folders, in_turn
 from tests.processes import ProcessStack
 from tests.waiting import wait_until
 
 _MARKED_FOLDERS = ("unit", "contract", "golden", "integration", "e2e", "faults", "packaging", "docs")
-_TESTS = Path(__file__).parent
-_LONGEST = ("e2e",)
-_INTEGRATION = ("integration",)
-_BUSY = (("integration", "spark"), ("golden",), ("integration", "debezium"), ("faults",))
-"""Folders whose tests keep processors busy; those of the other integration tests wait most of the time."""
-
 # How long an example takes says how busy the machine is.
 hypothesis_settings.register_profile("headrace", deadline=None)
 hypothesis_settings.load_profile("headrace")
@@ -85,31 +80,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A test's folder is its marker, and decides when it comes."""
     items[:] = in_turn(items)
     for item in items:
-        folder = _folders(item)[:1]
+        folder = folders(item)[:1]
         if folder and folder[0] in _MARKED_FOLDERS:
             item.add_marker(folder[0])
-
-
-def in_turn(items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """The longest tests first, so that none is left; then a file of busy ones and one of waiting ones in turn, so that
-    workers do not want the processors all at once; then the rest, by file."""
-    files: dict[Path, list[pytest.Item]] = {}
-    for item in items:
-        files.setdefault(item.path, []).append(item)
-    longest = [tests for tests in files.values() if _in(tests, _LONGEST)]
-    busy = [tests for place in _BUSY for tests in files.values() if _in(tests, place)]
-    waiting = [tests for tests in files.values() if _in(tests, _INTEGRATION) and tests not in busy]
-    rest = [tests for tests in files.values() if tests not in (*longest, *busy, *waiting)]
-    turns = itertools.chain.from_iterable(itertools.zip_longest(busy, waiting, fillvalue=()))
-    return [item for tests in (*longest, *turns, *rest) for item in tests]
-
-
-def _in(tests: Sequence[pytest.Item], place: tuple[str, ...]) -> bool:
-    return _folders(tests[0])[: len(place)] == place
-
-
-def _folders(item: pytest.Item) -> tuple[str, ...]:
-    return item.path.relative_to(_TESTS).parts[:-1] if item.path.is_relative_to(_TESTS) else ()
 
 
 def pytest_collection_finish() -> None:

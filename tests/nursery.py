@@ -23,6 +23,8 @@ from types import ModuleType
 
 import orjson
 
+from cdc import crash
+
 _PRELOADED = (
     "cdc.cli.app",
     "connectors.opening",
@@ -40,6 +42,7 @@ _PRELOADED = (
     "cdc.wiring.status",
 )
 _LIMIT = 1 << 20
+_PR_SET_PDEATHSIG = 1
 
 
 class Forked:
@@ -123,6 +126,7 @@ def main(link: socket.socket) -> None:
         import_module(module)
     gc.collect()
     gc.freeze()
+    own = os.getpid()
     reports: dict[int, socket.socket] = {}
     awake, wake = os.pipe()
     os.set_blocking(wake, False)
@@ -147,7 +151,7 @@ def main(link: socket.socket) -> None:
                 other.close()
             os.close(awake)
             os.close(wake)
-            _become(orjson.loads(order), files[0], files[1])
+            _become(orjson.loads(order), files[0], files[1], own)
             return
         report.send(str(pid).encode())
         reports[pid] = report
@@ -168,15 +172,15 @@ def _bury(reports: dict[int, socket.socket]) -> None:
                 report.send(str(os.waitstatus_to_exitcode(status)).encode())
 
 
-def _become(order: Mapping[str, object], out: int, err: int) -> None:
+def _become(order: Mapping[str, object], out: int, err: int, parent: int) -> None:
     """Be as one that was just started by ``python -m cdc``."""
-    from cdc import crash  # noqa: PLC0415 - belongs to the child
-
-    ctypes.CDLL(None).prctl(1, int(signal.SIGKILL), 0, 0, 0)  # PR_SET_PDEATHSIG
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != parent:  # it ended before we could ask
+        os._exit(1)
     # A shell's background job inherits that Ctrl-C is ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    for own, given in ((1, out), (2, err)):
-        os.dup2(given, own)
+    for number, given in ((1, out), (2, err)):
+        os.dup2(given, number)
         os.close(given)
     environment = order["env"]
     assert isinstance(environment, dict)

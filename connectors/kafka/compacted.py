@@ -142,6 +142,23 @@ def stands(topic: KnownTopic | None, partition: int) -> bool:
     return topic is not None and topic.error is None and partition in topic.partitions
 
 
+def flush(producer: Producer, waiting: Callable[[], None] | None) -> int:
+    """How many records are left unanswered: after 30 s; with ``waiting`` none, however long that takes.
+
+    It is called twice a second, and gives up by raising; what was given up will not arrive later, behind what others
+    have written since.
+    """
+    if waiting is None:
+        return producer.flush(_TIMEOUT_S + 5)
+    while producer.flush(_TURN_S):
+        try:
+            waiting()
+        except BaseException:
+            producer.purge()
+            raise
+    return 0
+
+
 class CompactedTopic:
     """:class:`cdc.ports.CompactedTopic` on Kafka; values of at most a few hundred kB, read whole each time.
 
@@ -181,27 +198,16 @@ class CompactedTopic:
         for key, value in records:
             self._producer.produce(self._topic, value=value, key=key, partition=0, on_delivery=delivered)
         try:
-            left = self._flush(self._producer)
+            left = flush(self._producer, self._waiting)
         except SystemError:
             # What is left of a Ctrl-C that comes while the client is in its own code.
             raise KeyboardInterrupt from None
+        except BaseException:
+            self._producer = None
+            raise
         if failures:
             raise log_error(failures[0], f"writing {self._topic}", self._settings)
         if left:
             raise LogError(
                 f"writing {self._topic}: {left} records unanswered after {_TIMEOUT_S:g} s", hint="check the brokers"
             )
-
-    def _flush(self, producer: Producer) -> int:
-        """How many records are left unanswered."""
-        if self._waiting is None:
-            return producer.flush(_TIMEOUT_S + 5)
-        while producer.flush(_TURN_S):
-            try:
-                self._waiting()
-            except BaseException:
-                # What was given up must not arrive later, behind what others have written since.
-                producer.purge()
-                self._producer = None
-                raise
-        return 0

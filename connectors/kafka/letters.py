@@ -11,10 +11,9 @@ from cdc.dead import DeadLetter
 from cdc.errors import LogError
 from cdc.settings import LogSettings
 from connectors.kafka.clients import producer_config
-from connectors.kafka.compacted import log_error, read_range
+from connectors.kafka.compacted import flush, log_error, read_range
 
 _TIMEOUT_S = 30.0
-_TURN_S = 0.25
 
 
 class DeadLetterTopic:
@@ -50,25 +49,13 @@ class DeadLetterTopic:
             producer.produce(
                 self._topic, value=letter.value, key=letter.key, partition=0, headers=headers, on_delivery=delivered
             )
-        left = self._flush(producer)
+        left = flush(producer, self._waiting)
         if failures:
             raise log_error(failures[0], f"writing {self._topic}", self._settings)
         if left:
             raise LogError(
                 f"writing {self._topic}: {left} letters unanswered after {_TIMEOUT_S:g} s", hint="check the brokers"
             )
-
-    def _flush(self, producer: Producer) -> int:
-        """How many letters are left unanswered."""
-        if self._waiting is None:
-            return producer.flush(_TIMEOUT_S + 5)
-        while producer.flush(_TURN_S):
-            try:
-                self._waiting()
-            except BaseException:
-                producer.purge()
-                raise
-        return 0
 
 
 def _config(settings: LogSettings, timeout_s: float) -> dict[str, Any]:
