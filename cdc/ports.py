@@ -30,7 +30,23 @@ class RecordLog(Protocol):
 
 
 Record = tuple[int, bytes, bytes | None, Headers]
-"""A record on its way: lane, key, value, headers. A lane is a partition of a topic, numbered by StreamLog.open."""
+"""A record on its way: lane, key, value, headers. A lane is a partition of a topic, numbered by StreamLog.open.
+A value may be :class:`Withheld`."""
+
+
+class Withheld(bytes):
+    """Stands for a value that no topic takes and that was not built: it has no bytes, only a length, that of the
+    row's text. A log puts its record aside or refuses it; it never sends it."""
+
+    size_bytes: int
+
+    def __new__(cls, size_bytes: int) -> Withheld:
+        made = super().__new__(cls)
+        made.size_bytes = size_bytes
+        return made
+
+    def __len__(self) -> int:
+        return self.size_bytes
 
 
 class StreamLog(Protocol):

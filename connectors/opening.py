@@ -38,6 +38,7 @@ from connectors.kafka.tail import last_progress
 from connectors.known import Known, known_of
 from connectors.mending import Ends, beginning, require_nothing_lost, require_still
 from connectors.patience import Patience
+from connectors.postgres.abridge import row_limit
 from connectors.postgres.assemble import Assembler, Limits, Pipeline
 from connectors.postgres.barrier import barrier
 from connectors.postgres.facts import read_publication, read_server, read_slot
@@ -249,6 +250,7 @@ class Opening:
             clock=self._clock,
             waiting=self.turn,
             failover_slot=known.slot.slot if settings.source.failover else None,
+            row_limit=row_limit(settings.log.max_message_bytes),
         )
         relations = Relations(side, settings, topics, registry)
         assembler = Assembler(
@@ -331,6 +333,7 @@ class Opening:
                 slot=slot.slot,
                 publication=slot.publication,
                 start_lsn=position,
+                row_limit=row_limit(settings.log.max_message_bytes),
                 clock=self._clock,
             )
         except BaseException:

@@ -22,6 +22,7 @@ from connectors.captured import CapturedTopics
 from connectors.debezium.places import Lane, Place
 from connectors.kafka.compacted import CompactedTopic
 from connectors.kafka.schemas import SchemaRegistry
+from connectors.postgres.abridge import row_limit
 from connectors.postgres.assemble import GONE, Assembler, Limits, Pipeline, Selected, Wanted
 from connectors.postgres.reselect import newest_xid
 from connectors.postgres.session import connect
@@ -134,7 +135,13 @@ def _stream(settings: Settings, slot: SlotState, start: int, clock: Clock) -> Re
         if row is None or row[0] != slot.system_identifier:
             raise IdentityError("the dsn leads to more than one server", hint="name one host in [source] dsn")
         return ReplicationStream(
-            connection, settings.source, slot=slot.slot, publication=slot.publication, start_lsn=start, clock=clock
+            connection,
+            settings.source,
+            slot=slot.slot,
+            publication=slot.publication,
+            start_lsn=start,
+            row_limit=row_limit(settings.log.max_message_bytes),
+            clock=clock,
         )
     except BaseException:
         connection.close()

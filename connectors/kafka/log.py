@@ -14,13 +14,13 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.crash import crash_point, declare
 from cdc.errors import CdcError, LogError, PoisonError
-from cdc.ports import Record
+from cdc.ports import Record, Withheld
 from cdc.position import CHUNK_SEQ, SNAPSHOT_SEQ, Position
 from cdc.progress import Offsets
 from cdc.settings import LogSettings
 from connectors.kafka.clients import producer_config
 from connectors.kafka.oversized import Oversized
-from connectors.kafka.refusal import refusal
+from connectors.kafka.refusal import refusal, too_large
 
 declare("lane_introduced", "group_half_sent", "large_carried")
 
@@ -220,9 +220,16 @@ class KafkaStreamLog:
         return rest
 
     def _carry_large(self, records: Sequence[Record]) -> Sequence[Record]:
-        """Hand over up to the last large record, waiting after each; the rest is what comes back."""
+        """Hand over up to the last large record, waiting after each; the rest is what comes back. One that was never
+        built is refused as the broker would refuse it."""
         start = 0
         for index, (lane, key, value, _) in enumerate(records):
+            if isinstance(value, Withheld):
+                if index > start:
+                    self._hand_over(records[start:index])
+                self.settle()
+                self._fail(too_large(self._topics[lane], key, self._settings))
+                self._raise_failure()
             if value is not None and len(value) > self._large:
                 self._hand_over(records[start : index + 1], partial(self._large_delivered, lane, key))
                 self.settle()

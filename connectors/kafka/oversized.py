@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from cdc.dead import CAPTURE, DeadLetter, Why
-from cdc.ports import Headers
+from cdc.ports import Headers, Withheld
 from cdc.settings import LogSettings, Settings
 from cdc.topic import dead_topic
 from connectors.kafka.letters import DeadLetterTopic
@@ -65,10 +65,15 @@ class Oversized:
         for key, value, _ in records:
             log.warning("row_put_aside", extra={"topic": topic, "key": key_hash(key), "bytes": len(value)})
 
+    def _reason(self, value: bytes) -> str:
+        if isinstance(value, Withheld):
+            return f"the row has {len(value):,} bytes in the source, and the topic takes {self._limit:,}"
+        digest = hashlib.sha256(value).hexdigest()
+        return f"the record has {len(value):,} bytes, and the topic takes {self._limit:,}; value sha256:{digest}"
+
     def _letter(self, topic: str, partition: int, key: bytes, value: bytes, headers: Headers) -> DeadLetter:
         # A letter may be twice as large as a record; what does not fit there either is named by its hash.
         whole = len(value) + len(key) + 2 * _RECORD_BYTES < 2 * self._limit
-        digest = hashlib.sha256(value).hexdigest()
         pos = dict(headers).get("pos", b"0" * 32)
         kept: list[tuple[str, Any]] = [*headers]
         return DeadLetter(
@@ -78,7 +83,7 @@ class Oversized:
             partition=partition,
             # It has no offset: its commit stands for it, so that a record that is sent again is the same letter.
             offset=int(pos[8:24], 16),
-            reason=f"the record has {len(value):,} bytes, and the topic takes {self._limit:,}; value sha256:{digest}",
+            reason=self._reason(value),
             key=key,
             value=value if whole else None,
             headers=tuple(kept),

@@ -21,13 +21,22 @@ def key_hash(key: bytes) -> str:
 
 def refusal(error: KafkaError, topic: str, key: bytes | None, settings: LogSettings) -> CdcError:
     """The broker's error as one of ours; ``key`` where it is known which record it was."""
-    named = f" with the key {key_hash(key)}" if key is not None else ""
+    named = _named(key)
     if error.code() in _TOO_LARGE:
-        return PoisonError(
-            f"a row of {topic}{named} is larger than the topic takes ({settings.max_message_bytes} bytes)",
-            hint="raise [log] max_message_bytes and the topic's max.message.bytes, "
-            "leave the large column out of the publication, or set [log] oversized to dead-letter",
-        )
+        return too_large(topic, key, settings)
     if error.code() in _GONE:
         return TopicError(f"the topic {topic} does not exist any more", hint="cdc check compares the topics")
     return log_error(error, f"writing a record of {topic}{named}", settings)
+
+
+def too_large(topic: str, key: bytes | None, settings: LogSettings) -> PoisonError:
+    """What no broker needs to be asked about."""
+    return PoisonError(
+        f"a row of {topic}{_named(key)} is larger than the topic takes ({settings.max_message_bytes} bytes)",
+        hint="raise [log] max_message_bytes and the topic's max.message.bytes, "
+        "leave the large column out of the publication, or set [log] oversized to dead-letter",
+    )
+
+
+def _named(key: bytes | None) -> str:
+    return f" with the key {key_hash(key)}" if key is not None else ""

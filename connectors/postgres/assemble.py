@@ -24,6 +24,7 @@ from cdc.lsn import Lsn
 from cdc.ports import Record
 from cdc.position import Position
 from cdc.schema import TableSchema
+from connectors.postgres.abridge import Abridged
 from connectors.postgres.changes import Changes, moves
 from connectors.postgres.encoder import TableEncoder, compile_table
 from connectors.postgres.held import GONE, Held, Reselect, Selected, Wanted
@@ -230,7 +231,7 @@ class Assembler:
             return
         (lsn,) = _LSN.unpack_from(frame, 1)
         try:
-            self._message(lsn, decode(frame[_PAYLOAD_AT:]))
+            self._message(lsn, decode(frame[_PAYLOAD_AT:], abridged=isinstance(frame, Abridged)))
         except DecodeError as error:
             raise DecodeError(f"{error.message} (record at {Lsn(lsn)})", hint=error.hint) from None
 

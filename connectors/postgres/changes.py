@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NoReturn
 
-from cdc.errors import DecodeError
+from cdc.errors import DecodeError, PoisonError
+from cdc.ports import Withheld
 from connectors.postgres.encoder import TableEncoder
 from connectors.postgres.envelope import NULL
 from connectors.postgres.held import Gone, Pending, Reselect, Wanted
 from connectors.postgres.jsontext import quote
-from connectors.postgres.messages import UNCHANGED, Delete, Insert, Tuple, Unchanged, Update
+from connectors.postgres.messages import UNCHANGED, Delete, Insert, Omitted, Tuple, Unchanged, Update
 from connectors.postgres.netting import Netting, Settled
 from connectors.postgres.outlet import Outlet
 from connectors.postgres.pgoutput import Reader, read_tuple, write_tuple
@@ -23,8 +24,8 @@ from connectors.postgres.routes import Route, StreamTable
 from connectors.postgres.transaction import Transaction
 
 Headers = Sequence[tuple[str, bytes]]
-Row = list[bytes | None]
-Values = list[bytes | Unchanged | None]
+Row = Sequence[bytes | Omitted | None]
+Values = list[bytes | Unchanged | Omitted | None]
 _NEW_KEY, _OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
 _VERSION_BYTES = 4
 
@@ -41,8 +42,18 @@ def moves(encoder: TableEncoder, update: Update) -> bool:
     )
 
 
-def _text(value: bytes | Unchanged | None) -> bytes | None:
-    return None if isinstance(value, Unchanged) else value
+def _text(value: bytes | Unchanged | Omitted | None) -> bytes | None:
+    return None if isinstance(value, Unchanged | Omitted) else value
+
+
+def _row(encoder: TableEncoder, row: Row) -> bytes:
+    """The row's JSON, or what stands for it where a value was left out."""
+    known = [value for value in row if not isinstance(value, Omitted)]
+    return encoder.row(known) if len(known) == len(row) else Withheld(_size_bytes(row))
+
+
+def _size_bytes(row: Sequence[bytes | Unchanged | Omitted | None]) -> int:
+    return sum(v.size_bytes if isinstance(v, Omitted) else len(v) if isinstance(v, bytes) else 0 for v in row)
 
 
 class Changes:
@@ -70,8 +81,7 @@ class Changes:
             self._net(table, lsn, None, self._whole(table, message.new))
         else:
             values = list(message.new)
-            key = table.encoder.key(self._key_of(table, values))
-            self._write(table.insert, lsn, seq, key, NULL, values)
+            self._write(table.insert, lsn, seq, self._key(table, values), NULL, values)
 
     def update(self, table: StreamTable, lsn: int, message: Update) -> None:
         encoder = table.encoder
@@ -79,13 +89,13 @@ class Changes:
         old = None if message.key is None and message.old is None else self._old(table, message.key or message.old)
         if old is not None:
             self._fill(table, new, old, whole=message.old is not None)
-        key = encoder.key(self._key_of(table, new))
-        old_key = key if old is None else encoder.key(old)
+        key = self._key(table, new)
+        old_key = key if old is None else self._key(table, old)
         seq = self._tx.take(1 if old_key == key else 3)
         if table.netted:
             self._net(table, lsn, old, self._whole(table, tuple(new)))
         elif old is None or old_key == key:
-            before = encoder.row(old) if old is not None and message.old is not None else NULL
+            before = _row(encoder, old) if old is not None and message.old is not None else NULL
             self._write(table.update, lsn, seq, key, before, new)
         else:
             self._move(table, lsn, seq, (old_key, key), old, new)
@@ -96,7 +106,7 @@ class Changes:
         if table.netted:
             self._net(table, lsn, old, None)
         else:
-            self._remove(table, lsn, seq, table.encoder.key(old), old)
+            self._remove(table, lsn, seq, self._key(table, old), old)
 
     def truncate(self, table: StreamTable, lsn: int) -> None:
         """A ``t`` event to every partition; rows of the table that this transaction brought are gone."""
@@ -136,8 +146,9 @@ class Changes:
     def _remove(self, table: StreamTable, lsn: int, seq: int, key: bytes, old: Row, more: Headers = ()) -> None:
         encoder, route = table.encoder, table.delete
         lane = table.lane_of(key)
-        before = encoder.row(old) if table.full else encoder.key_row(old)
-        value = b'{"before":%b,"after":null%b' % (before, self._tail(route, lsn, seq))
+        before = _row(encoder, old) if table.full else encoder.key_row(self._key_of(table, old))
+        tail = self._tail(route, lsn, seq)
+        value = before if isinstance(before, Withheld) else b'{"before":%b,"after":null%b' % (before, tail)
         self._outlet.emit((lane, key, value, route.headers(self._tx.pos % seq, more)))
         self._outlet.emit((lane, key, None, route.headers(self._tx.pos % (seq + 1), more)))
         self._recent.rows.pop((table.lane, key), None)
@@ -155,19 +166,28 @@ class Changes:
     ) -> None:
         table = route.table
         encoder = table.encoder
-        if UNCHANGED in values:
-            self._recall(table, key, values)
         headers = route.headers(self._tx.pos % seq, more)
         lane, tail = table.lane_of(key), self._tail(route, lsn, seq)
         route.rows += 1
-        complete = [value for value in values if not isinstance(value, Unchanged)]
-        if len(complete) == len(values):
+        if isinstance(before, Withheld) or Omitted in map(type, values):
+            # Larger than its topic takes, whatever is still unknown of it.
+            self._recent.rows.pop((table.lane, key), None)
+            size_bytes = _size_bytes(values) + (0 if before is NULL else len(before))
+            self._outlet.emit((lane, key, Withheld(size_bytes), headers))
+            return
+        if UNCHANGED in values:
+            self._recall(table, key, values)
+        carried = [value for value in values if not isinstance(value, Omitted)]
+        complete = [value for value in carried if not isinstance(value, Unchanged)]
+        if len(complete) == len(carried):
             value = b'{"before":%b,"after":%b%b' % (before, encoder.row(complete), tail)
             self._outlet.emit((lane, key, value, headers))
             self._remember(table, key, complete)
             return
         self._recent.rows.pop((table.lane, key), None)
-        pending = Pending(lane=lane, key=key, headers=headers, encoder=encoder, before=before, values=values, tail=tail)
+        pending = Pending(
+            lane=lane, key=key, headers=headers, encoder=encoder, before=before, values=carried, tail=tail
+        )
         self._outlet.wait(pending, self._tx.xid)
 
     def _tail(self, route: Route, lsn: int, seq: int) -> bytes:
@@ -184,7 +204,7 @@ class Changes:
                 if isinstance(value, Unchanged):
                     values[i] = known[i]
 
-    def _remember(self, table: StreamTable, key: bytes, row: Row) -> None:
+    def _remember(self, table: StreamTable, key: bytes, row: Sequence[bytes | None]) -> None:
         size_bytes = sum(len(value) for value in row if value is not None)
         if size_bytes > table.wide:
             self._recent.keep((table.lane, key), tuple(row), size_bytes)
@@ -202,14 +222,23 @@ class Changes:
             if isinstance(new[i], Unchanged) and old[i] is not None:
                 new[i] = old[i]
 
-    def _key_of(self, table: StreamTable, values: Sequence[bytes | Unchanged | None]) -> Row:
+    def _key(self, table: StreamTable, values: Sequence[bytes | Unchanged | Omitted | None]) -> bytes:
+        return table.encoder.key(self._key_of(table, values))
+
+    def _key_of(self, table: StreamTable, values: Sequence[bytes | Unchanged | Omitted | None]) -> list[bytes | None]:
         """The row with nothing but what its key needs."""
         self._fits(table, values)
-        known: Row = [None] * len(values)
+        known: list[bytes | None] = [None] * len(values)
         for i in table.encoder.key_columns:
             value = values[i]
             if isinstance(value, Unchanged):
                 self._refuse(table, "leaves out its key, which the replica identity should have brought")
+            if isinstance(value, Omitted):
+                raise PoisonError(
+                    f"a row of {table.schema.table} has {value.size_bytes:,} bytes in a column of its key, "
+                    "which is larger than any topic takes",
+                    hint="take the table out of the publication, or give it a key of small values",
+                )
             known[i] = value
         return known
 
@@ -240,9 +269,9 @@ class Changes:
         self._netted[(oid, version)] = table
         mark = version.to_bytes(_VERSION_BYTES)
         if old is not None:
-            self._netting.went(oid, table.encoder.key(old), mark + write_tuple(tuple(old)), lsn)
+            self._netting.went(oid, self._key(table, old), mark + write_tuple(tuple(old)), lsn)
         if new is not None:
-            self._netting.came(oid, table.encoder.key(new), mark + write_tuple(tuple(new)), lsn)
+            self._netting.came(oid, self._key(table, new), mark + write_tuple(tuple(new)), lsn)
 
     def _settle(self, settled: Settled) -> None:
         before, after = self._read(settled.table, settled.before), self._read(settled.table, settled.after)
@@ -255,7 +284,7 @@ class Changes:
         elif after is not None:
             table, row = after
             route = table.insert if before is None else table.update
-            old = NULL if before is None else table.encoder.row(before[1])
+            old = NULL if before is None else _row(table.encoder, before[1])
             self._write(route, settled.lsn, self._tx.take(1), settled.key, old, list(row))
         elif before is not None:
             self._remove(before[0], settled.lsn, self._tx.take(2), settled.key, before[1])
@@ -264,13 +293,13 @@ class Changes:
         if raw is None:
             return None
         table = self._netted[(oid, int.from_bytes(raw[:_VERSION_BYTES]))]
-        return table, self._whole(table, read_tuple(Reader("Netted row", raw, _VERSION_BYTES)))
+        return table, self._whole(table, read_tuple(Reader("Netted row", raw, _VERSION_BYTES, abridged=True)))
 
     def _look(self, settled: Settled, table: StreamTable, row: Row) -> None:
         """What came and went does not tell what is left, because the table changed its shape meanwhile or its
         key is not unique after all: the source does. Numbers are taken for either answer."""
         seq = self._tx.take(2)
-        values = dict(zip((column.name for column in table.schema.columns), row, strict=True))
+        values = dict(zip((column.name for column in table.schema.columns), self._key_of(table, row), strict=True))
         text = tuple(values[column.name] or b"" for column in table.schema.key)
         newest = self._newest(table)
         wanted = Wanted(schema=newest.schema, key=text, columns=tuple(range(len(newest.schema.columns))))

@@ -12,11 +12,11 @@ from enum import Enum
 from typing import Protocol
 
 from cdc.plain import UNAVAILABLE
-from cdc.ports import Headers, Record
+from cdc.ports import Headers, Record, Withheld
 from cdc.schema import Column, TableSchema
 from connectors.postgres.encoder import TableEncoder
 from connectors.postgres.jsontext import quote
-from connectors.postgres.messages import UNCHANGED, Unchanged
+from connectors.postgres.messages import UNCHANGED, Omitted, Unchanged
 from connectors.postgres.values import codec
 
 _RECORD_BYTES = 400
@@ -33,7 +33,7 @@ class Gone(Enum):
 
 
 GONE = Gone.GONE
-Selected = tuple[bytes | None, ...] | Gone
+Selected = tuple[bytes | Omitted | None, ...] | Gone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class Reselect(Protocol):
     """Looks up the newest values of rows in the source."""
 
     def rows(self, wanted: Sequence[Wanted], xids: Collection[int]) -> Sequence[Selected]:
-        """The wanted columns' text, or GONE, in the order of ``wanted``.
+        """The wanted columns' text, or GONE, in the order of ``wanted``; of text that no topic takes its length.
 
         An answer counts only if every transaction of ``xids`` (64 bit) is visible to the statement that gave
         it: right after its COMMIT message a transaction often is not yet (H69). Blocks until that is so.
@@ -78,12 +78,13 @@ class Pending:
         selected = {} if isinstance(found, Gone) else dict(zip(columns, found, strict=True))
         encoded = []
         for i, value in enumerate(self.values):
-            if not isinstance(value, Unchanged):
-                encoded.append(encoder.value(i, value))
-            elif i in selected:
-                encoded.append(encoder.value(i, selected[i]))
-            else:
+            if isinstance(value, Unchanged) and i not in selected:
                 encoded.append(placeholder(encoder.schema.columns[i]))
+                continue
+            known = selected[i] if isinstance(value, Unchanged) else value
+            if isinstance(known, Omitted):
+                return self.lane, self.key, Withheld(known.size_bytes), self.headers
+            encoded.append(encoder.value(i, known))
         value = b'{"before":%b,"after":%b%b' % (self.before, encoder.placed(encoded), self.tail)
         return self.lane, self.key, value, self.headers
 
@@ -142,7 +143,7 @@ class Held:
 
     def _adapt(self, selected: Sequence[Selected]) -> None:
         """As many rows next time as fit if they are like these; after wide ones it grows back step by step."""
-        found = sum(len(value) for row in selected if not isinstance(row, Gone) for value in row if value is not None)
+        found = sum(len(v) for row in selected if not isinstance(row, Gone) for v in row if isinstance(v, bytes))
         fitting = _ANSWER_BYTES * len(selected) // max(found, 1)
         self._rows_at_once = max(1, min(HELD_ROWS, 2 * self._rows_at_once, fitting))
 

@@ -23,9 +23,20 @@ class Unchanged(Enum):
 
 UNCHANGED = Unchanged.UNCHANGED
 
+
+@dataclass(frozen=True, slots=True)
+class Omitted:
+    """A value that was passed over on its way in, because no topic takes a record with it; see
+    :mod:`connectors.postgres.abridge`. ``size_bytes`` and ``sha256``: of its text."""
+
+    size_bytes: int
+    sha256: bytes
+
+
 Value = bytes | None
-Tuple = tuple[bytes | Unchanged | None, ...]
-"""A row as pgoutput sends it: text, null, or :data:`UNCHANGED`, in the order of the relation's columns."""
+Tuple = tuple[bytes | Unchanged | Omitted | None, ...]
+"""A row as pgoutput sends it: text, null, or :data:`UNCHANGED`, in the order of the relation's columns; in a message
+that was abridged, :class:`Omitted` too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

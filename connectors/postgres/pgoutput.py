@@ -22,6 +22,7 @@ from connectors.postgres.messages import (
     Insert,
     LogicalMessage,
     Message,
+    Omitted,
     Origin,
     Relation,
     RelationColumn,
@@ -44,10 +45,16 @@ _IDENTITIES = {
 _BEGIN, _COMMIT = Struct(">QqI"), Struct(">QQq")
 _KEY, _OLD, _NEW = ord("K"), ord("O"), ord("N")
 _NULL, _TEXT, _TOAST = ord("n"), ord("t"), ord("u")
+OMITTED = ord("x")
+"""The kind of a value that was left out, behind it its length in eight bytes and its sha256: none of the protocol's."""
+_SHA256_BYTES = 32
 
 
-def decode(payload: bytes) -> Message:
-    """One message of protocol version 1, text format. Raises DecodeError."""
+def decode(payload: bytes, *, abridged: bool = False) -> Message:
+    """One message of protocol version 1, text format. Raises DecodeError.
+
+    ``abridged``: rows may hold values that :mod:`connectors.postgres.abridge` left out.
+    """
     if not payload:
         raise DecodeError("an empty message from pgoutput", hint=_HINT)
     kind = _KINDS.get(payload[0])
@@ -56,7 +63,7 @@ def decode(payload: bytes) -> Message:
             f"a message of unknown kind {_shown(payload[:1])} from pgoutput, {len(payload)} bytes long", hint=_HINT
         )
     name, read = kind
-    reader = Reader(name, payload, 1)
+    reader = Reader(name, payload, 1, abridged=abridged)
     message = read(reader)
     reader.end()
     return message
@@ -68,12 +75,13 @@ _HINT = "nothing was skipped and nothing acknowledged; please report it with the
 class Reader:
     """Reads forward through one message and never past its end."""
 
-    __slots__ = ("at", "name", "payload")
+    __slots__ = ("abridged", "at", "name", "payload")
 
-    def __init__(self, name: str, payload: bytes, at: int) -> None:
+    def __init__(self, name: str, payload: bytes, at: int, *, abridged: bool = False) -> None:
         self.name = name
         self.payload = payload
         self.at = at
+        self.abridged = abridged
 
     def fail(self, expected: str, actual: str, at: int | None = None) -> NoReturn:
         where = self.at if at is None else at
@@ -129,7 +137,7 @@ def read_tuple(reader: Reader) -> Tuple:
     """A row: the number of columns, then each as null, unchanged or text."""
     count = reader.number(2, "number of columns")
     payload, at, end = reader.payload, reader.at, len(reader.payload)
-    values: list[bytes | Unchanged | None] = []
+    values: list[bytes | Unchanged | Omitted | None] = []
     for _ in range(count):
         kind = payload[at] if at < end else None
         if kind == _TEXT:
@@ -142,6 +150,11 @@ def read_tuple(reader: Reader) -> Tuple:
         elif kind in (_NULL, _TOAST):
             values.append(None if kind == _NULL else UNCHANGED)
             at += 1
+        elif kind == OMITTED and reader.abridged:
+            reader.at = at + 1
+            size_bytes = reader.number(8, "length of a value left out")
+            values.append(Omitted(size_bytes, reader.bytes(_SHA256_BYTES, "sha256 of a value left out")))
+            at = reader.at
         else:
             found = "the end" if kind is None else _shown(bytes((kind,)))
             reader.fail("n, t or u as kind of value", found, at)
@@ -157,9 +170,16 @@ def write_tuple(values: Tuple) -> bytes:
             parts.append(b"n")
         elif isinstance(value, Unchanged):
             parts.append(b"u")
+        elif isinstance(value, Omitted):
+            parts.append(write_omitted(value))
         else:
             parts += (b"t", len(value).to_bytes(4), value)
     return b"".join(parts)
+
+
+def write_omitted(value: Omitted) -> bytes:
+    """A value that was left out as :func:`read_tuple` reads it from a message that was abridged."""
+    return b"%c%b%b" % (OMITTED, value.size_bytes.to_bytes(8), value.sha256)
 
 
 def _begin(reader: Reader) -> Begin:

@@ -25,6 +25,7 @@ from cdc.schema import TableSchema
 from cdc.sql import load
 from cdc.visibility import Visibility
 from connectors.postgres.held import GONE, HELD_ROWS, Selected, Wanted
+from connectors.postgres.messages import Omitted
 from connectors.postgres.session import Connection, first_line
 
 log = logging.getLogger(__name__)
@@ -37,7 +38,10 @@ _WAITS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05)
 _PATIENCE_S = 10.0
 _NUDGE_S = 0.25
 _LEADING = 4
-"""Columns of an answer before the values: snapshot, fingerprint, place, whether the row is there."""
+"""Columns of an answer before the values: snapshot, fingerprint, place, whether the row is there. Two for each value:
+the length where it is too long, and the text."""
+_COMPRESSED = 300
+"""Postgres stores a value in less than a 255th of its size by neither of its ways of compression."""
 _TEXTS = frozenset(("text", "varchar", "bpchar", "citext"))
 _RENAMED = (
     psycopg.errors.UndefinedColumn,
@@ -74,7 +78,8 @@ class Reselect:
 
     ``waiting`` is called, several times a second, while an answer is waited for; it may raise. ``failover_slot``: one
     that standbys keep. An answer then counts only when they have received what it saw: a value that is undone by a
-    failover would stay in the log, and no later change would mend it (H55).
+    failover would stay in the log, and no later change would mend it (H55). ``row_limit``: of text that is longer, no
+    record that a topic takes can be made, and it is not fetched.
     """
 
     def __init__(
@@ -84,8 +89,10 @@ class Reselect:
         clock: Clock,
         waiting: Callable[[], None] = lambda: None,
         failover_slot: str | None = None,
+        row_limit: int = 1 << 30,
     ) -> None:
         self._connection = connection
+        self._row_limit = row_limit
         self._clock = clock
         self._waiting = waiting
         self._failover_slot = failover_slot
@@ -225,7 +232,7 @@ class Reselect:
             )
         query = sql.SQL(load(__package__, _SQL)["rows"]).format(
             oid=sql.SQL(str(schema.oid)),
-            columns=sql.SQL("").join(sql.SQL(", t.{}").format(sql.Identifier(field)) for field in fields),
+            columns=sql.SQL("").join(self._column(field) for field in fields),
             keys=sql.SQL(", ").join(sql.SQL("%s::text[]") for _ in numbers),
             names=sql.SQL(", ").join(names),
             # A table that inherits has rows, and keys, of its own.
@@ -238,6 +245,14 @@ class Reselect:
             cursor.execute(query, keys)
             assert cursor.pgresult is not None
             return cursor.pgresult
+
+    def _column(self, field: str) -> sql.Composed:
+        """Its text, or its text's length."""
+        return sql.SQL(load(__package__, _SQL)["column"]).format(
+            field=sql.Identifier(field),
+            stored=sql.SQL(str(self._row_limit // _COMPRESSED)),
+            limit=sql.SQL(str(self._row_limit)),
+        )
 
     def _shape(self, schema: TableSchema) -> _Shape | None:
         if schema.oid not in self._shapes:
@@ -285,8 +300,13 @@ def _answers(result: PGresult, count: int, width: int) -> list[Selected]:
     for row in range(result.ntuples):
         place = int(_text(result, row, _LEADING - 2))
         there = result.get_value(row, _LEADING - 1) == b"t" and place not in found
-        found[place] = tuple(result.get_value(row, _LEADING + n) for n in range(width)) if there else GONE
+        found[place] = tuple(_value(result, row, _LEADING + 2 * n) for n in range(width)) if there else GONE
     return [found[place] for place in range(1, count + 1)]
+
+
+def _value(result: PGresult, row: int, column: int) -> bytes | Omitted | None:
+    long = result.get_value(row, column)
+    return result.get_value(row, column + 1) if long is None else Omitted(int(long), b"")
 
 
 def _text(result: PGresult, row: int, column: int) -> str:

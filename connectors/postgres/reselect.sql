@@ -46,6 +46,13 @@ select (least(pg_current_wal_flush_lsn(), (
 -- A commit that is no change, and waits for no standby: what was written before it is sent to them.
 select pg_logical_emit_message(true, 'cdc', '')
 
+-- name: column
+-- The length is that of the text, and is looked at only where much is stored: of a text it is known without reading it.
+, case when pg_column_size(t.{field}) > {stored} and octet_length(t.{field}::text) > {limit}
+       then octet_length(t.{field}::text) end
+, case when pg_column_size(t.{field}) > {stored} and octet_length(t.{field}::text) > {limit}
+       then null else t.{field} end
+
 -- name: rows
 -- Everything in one statement, so that snapshot, shape and values are of one moment. The cast is of a text.
 -- The name is part of the shape: after a swap by renames the table asked is another one.

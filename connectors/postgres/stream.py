@@ -10,19 +10,18 @@ from __future__ import annotations
 import logging
 import threading
 
-import psycopg
-from psycopg import pq, sql
-from psycopg.pq.abc import PGresult
+from psycopg import sql
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
 
 from cdc.clock import Clock
 from cdc.errors import ActiveError, CdcError, ConfigError, SlotError, SourceError
 from cdc.lsn import Lsn
 from cdc.ports import Batch
-from cdc.readable import readable
 from cdc.settings import SourceSettings
 from cdc.sql import load, quote_identifier, quote_literal
 from connectors.postgres.frames import KEEPALIVE, XLOG_DATA, Feedback, keepalive
+from connectors.postgres.incoming import Said
+from connectors.postgres.link import Broken, Link, open_link
 from connectors.postgres.session import Connection, describe
 from connectors.postgres.slot import RUNBOOK, START_OVER, active
 
@@ -32,9 +31,7 @@ FEEDBACK_S = 1.0
 _SILENCE_MIN_S = 30.0
 _SILENCE_WITHOUT_TIMEOUT_S = 120.0
 _IN_USE_S = 10.0
-_TLS_WAIT_S = 0.02
 _BATCH_FRAMES = 1000
-_BATCH_BYTES = 1 << 20
 _NOT_PREREQUISITE = "55000"
 """SQLSTATE of a slot the server gave up, and of the warning that a publication is passed over (H53, H52)."""
 _STANDBYS = "synchronized_standby_slots"
@@ -42,13 +39,15 @@ _STANDBYS = "synchronized_standby_slots"
 
 
 _NOTHING = Batch([], None)
+_XLOG_DATA, _KEEPALIVE = bytes((XLOG_DATA,)), bytes((KEEPALIVE,))
 
 
 class ReplicationStream:
     """A started stream. One thread reads; :meth:`acknowledge` may be called from it at any time.
 
-    ``connection``: a replication session, owned from here on. ``start_lsn``: our position. Raises SlotError,
-    ActiveError, ConfigError or SourceError when the server does not start it.
+    ``connection``: a replication session, owned from here on. ``start_lsn``: our position. ``row_limit``: values that
+    make a row larger are left out, see :mod:`connectors.postgres.abridge`. Raises SlotError, ActiveError, ConfigError
+    or SourceError when the server does not start it.
     """
 
     def __init__(
@@ -59,9 +58,9 @@ class ReplicationStream:
         slot: str,
         publication: str,
         start_lsn: int,
+        row_limit: int,
         clock: Clock,
     ) -> None:
-        self._pgconn = connection.pgconn
         self._connection = connection
         self._where = describe(settings)
         self._slot = slot
@@ -80,7 +79,12 @@ class ReplicationStream:
         timeout_s = self._timeout_s()
         self._interval_s = min(FEEDBACK_S, timeout_s / 3) if timeout_s else FEEDBACK_S
         self._silence_s = max(_SILENCE_MIN_S, 2 * timeout_s) if timeout_s else _SILENCE_WITHOUT_TIMEOUT_S
-        self._start(start_lsn)
+        self._link: Link = open_link(connection, row_limit, self._notice)
+        try:
+            self._start(start_lsn)
+        except BaseException:
+            self._link.close()
+            raise
         self._beat = threading.Thread(target=self._keep_alive, name="cdc-feedback", daemon=True)
         self._beat.start()
 
@@ -102,11 +106,9 @@ class ReplicationStream:
         """
         batch = self._take()
         if batch is _NOTHING and timeout_s > 0:
-            if self._pgconn.ssl_in_use:
-                # Decrypted bytes may wait in the TLS layer, where poll does not see them.
-                timeout_s = min(timeout_s, _TLS_WAIT_S)
-            if not readable(self._pgconn.socket, timeout_s):
-                self._silence(timeout_s)
+            start_s = self._clock.monotonic()
+            if not self._link.wait(timeout_s):
+                self._silence(self._clock.monotonic() - start_s)
                 return _NOTHING
             batch = self._take()
         self._silent_s = 0.0
@@ -125,19 +127,22 @@ class ReplicationStream:
         try:
             with self._lock:
                 self._send(reply=False)
-                self._pgconn.put_copy_end()
-                self._pgconn.flush()
+                self._link.finish()
             self._await_end()
-        except psycopg.Error:
+        except Broken:
             pass  # the server is gone already
         finally:
-            self._connection.close()
+            self._release()
 
     def abandon(self) -> None:
         """Close the connection as it is, telling the server nothing more."""
         self._stopping.set()
         self._poke.set()
         self._beat.join(5)
+        self._release()
+
+    def _release(self) -> None:
+        self._link.close()
         self._connection.close()
 
     # -- reading
@@ -148,44 +153,22 @@ class ReplicationStream:
             raise self._failure
         with self._lock:
             try:
-                batch = self._drain()
-                if batch is _NOTHING:
-                    self._pgconn.consume_input()
-                    batch = self._drain()
-            except psycopg.Error as error:
+                frames = self._link.receive(_BATCH_FRAMES)
+            except Broken as error:
                 raise self._broken(str(error)) from None
         if self._warned:
             raise self._unpublished()
-        return batch
-
-    def _drain(self) -> Batch:
-        # The hot loop of reading: one call and one copy per frame, nothing else.
-        get = self._pgconn.get_copy_data
-        frames: list[bytes] = []
-        append = frames.append
-        left = _BATCH_BYTES
-        for _ in range(_BATCH_FRAMES):
-            size, data = get(1)
-            if size <= 0:
-                if size < 0:
-                    self._failure = self._ended()
-                    if not frames:
-                        raise self._failure
-                break
-            frame = bytes(data)
-            if frame[0] != XLOG_DATA:
-                return Batch(frames, self._keepalive(frame))
-            append(frame)
-            left -= size
-            if left < 0:
-                break
         if not frames:
+            if self._link.ended:
+                raise self._ended()
             return _NOTHING
+        if frames[-1][:1] != _XLOG_DATA:
+            return Batch(frames, self._keepalive(frames.pop()))
         self._feedback.receive(int.from_bytes(frames[-1][9:17], "big"))
         return Batch(frames, None)
 
     def _keepalive(self, frame: bytes) -> int:
-        if frame[0] != KEEPALIVE:
+        if frame[:1] != _KEEPALIVE:
             raise SourceError(f"Postgres at {self._where} sent a frame of the unknown kind {frame[:1]!r}")
         heard = keepalive(frame)
         self._feedback.receive(heard.wal_end)
@@ -203,9 +186,8 @@ class ReplicationStream:
             )
 
     def _ended(self) -> CdcError:
-        result = self._pgconn.get_result()
-        if result is not None and result.status == pq.ExecStatus.FATAL_ERROR:
-            return self._refused(result)
+        if self._link.error is not None:
+            return self._refused(self._link.error)
         return SourceError(f"Postgres at {self._where} ended the stream", hint="it shuts down or restarts")
 
     # -- feedback
@@ -219,25 +201,20 @@ class ReplicationStream:
             try:
                 with self._lock:
                     self._send(reply=True)
-            except psycopg.Error as error:
+            except Broken as error:
                 self._failure = self._broken(str(error))
                 return
 
     def _send(self, *, reply: bool) -> None:
-        self._pgconn.put_copy_data(self._feedback.status(self._clock.now_ns(), reply=reply))
-        self._pgconn.flush()
+        self._link.send(self._feedback.status(self._clock.now_ns(), reply=reply))
         self._last_feedback_s = self._clock.monotonic()
 
     def _await_end(self) -> None:
         """Let the server finish, so that the slot is free when we are gone."""
         deadline = self._clock.monotonic() + 2.0
-        while self._clock.monotonic() < deadline:
-            size, _ = self._pgconn.get_copy_data(1)
-            if size < 0:
-                return
-            if size == 0:
-                readable(self._pgconn.socket, 0.1)
-                self._pgconn.consume_input()
+        while not self._link.ended and self._clock.monotonic() < deadline:
+            if not self._link.receive(_BATCH_FRAMES):
+                self._link.wait(0.1)
 
     # -- starting
 
@@ -253,7 +230,6 @@ class ReplicationStream:
             lsn=sql.SQL(str(Lsn(start_lsn))),
             publications=sql.SQL(quote_literal(quote_identifier(self._publication))),
         ).as_bytes(self._connection)
-        self._connection.add_notice_handler(self._notice)
         waiting = Retrying(
             retry=retry_if_exception_type(ActiveError),
             wait=wait_exponential(0.2, max=2),
@@ -262,24 +238,25 @@ class ReplicationStream:
             reraise=True,
         )
         waiting(self._start_once, statement)
-        self._pgconn.nonblocking = 1
 
     def _start_once(self, statement: bytes) -> None:
-        result = self._pgconn.exec_(statement)
-        if result.status != pq.ExecStatus.COPY_BOTH:
-            raise self._refused(result)
+        try:
+            refusal = self._link.start(statement)
+        except Broken as error:
+            raise self._broken(str(error)) from None
+        if refusal is not None:
+            raise self._refused(refusal)
         self._started = True
 
     # -- what went wrong
 
-    def _notice(self, diagnostic: psycopg.errors.Diagnostic) -> None:
-        said = diagnostic.message_primary or ""
-        if _STANDBYS in said:
-            if said not in self._awaited:
-                self._awaited.add(said)
-                log.warning("waiting_for_standby", extra={"why": said})
-        elif diagnostic.sqlstate == _NOT_PREREQUISITE:
-            self._warned.append(said)
+    def _notice(self, said: Said) -> None:
+        if _STANDBYS in said.primary:
+            if said.primary not in self._awaited:
+                self._awaited.add(said.primary)
+                log.warning("waiting_for_standby", extra={"why": said.primary})
+        elif said.sqlstate == _NOT_PREREQUISITE:
+            self._warned.append(said.primary)
 
     def _unpublished(self) -> SlotError:
         """PostgreSQL 18 passes over changes whose publication did not exist at the time, with a warning only."""
@@ -289,11 +266,9 @@ class ReplicationStream:
             hint=f"the publication has to be made before the slot: {START_OVER}",
         )
 
-    def _refused(self, result: PGresult) -> CdcError:
-        state = result.error_field(pq.DiagnosticField.SQLSTATE) or b""
-        primary = result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or result.error_message
-        reason = primary.decode("utf-8", "replace").strip()
-        match state.decode():
+    def _refused(self, said: Said) -> CdcError:
+        reason = said.primary
+        match said.sqlstate:
             case "55006":
                 return active(self._slot, reason)
             # With the standbys' setting in it: it shuts down, and one has not received everything.

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-import tomlkit
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
@@ -19,6 +18,7 @@ from cdc.wiring.pipeline import prepare_pipeline
 from cdc.wiring.snapshot import build_snapshot
 from connectors.kafka.admin import TopicAdmin
 from tests.conftest import drop_database
+from tests.document import write_settings
 from tests.faults import oracle, workload
 from tests.faults.lab import Found, Lab
 from tests.faults.lives import Life, command
@@ -48,10 +48,7 @@ class Rig:
     @property
     def config(self) -> Path:
         """The settings as a file, as they are now."""
-        path, new = self.folder / "cdc.toml", self.folder / "cdc.toml.new"
-        new.write_text(tomlkit.dumps(self.document), encoding="utf-8")
-        # Somebody may just be reading it.
-        return new.replace(path)
+        return write_settings(self.folder, self.document)
 
     def session(self) -> psycopg.Connection[Any]:
         return psycopg.connect(self.dsn, autocommit=True)

@@ -11,7 +11,7 @@ from cdc.errors import DecodeError
 from cdc.schema import TableSchema
 from connectors.postgres.encoder import TableEncoder, compile_table
 from connectors.postgres.envelope import Stamp
-from connectors.postgres.messages import Delete, Insert, Relation, Unchanged, Update
+from connectors.postgres.messages import Delete, Insert, Relation, Tuple, Update
 from connectors.postgres.pgoutput import decode
 from connectors.postgres.routes import Route, StreamTable
 from tests.faults.experiments.decoder import changed
@@ -120,8 +120,8 @@ class _Unchanged(Exception):
     """A value is left out."""
 
 
-def _whole(values: tuple[bytes | Unchanged | None, ...]) -> list[bytes | None]:
-    found = [value for value in values if not isinstance(value, Unchanged)]
+def _whole(values: Tuple) -> list[bytes | None]:
+    found = [value for value in values if value is None or isinstance(value, bytes)]
     if len(found) != len(values):
         raise _Unchanged
     return found

@@ -31,6 +31,7 @@ from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import read_range
 from connectors.kafka.tail import last_progress
 from tests.conftest import Spawn, Spawned
+from tests.document import write_settings
 from tests.waiting import wait_until
 
 Row = dict[str, Any]
@@ -174,9 +175,7 @@ class Pipeline:
 
     def config(self) -> Path:
         """The settings as a file."""
-        path = self.folder / "cdc.toml"
-        path.write_text(_toml(self.document), encoding="utf-8")
-        return path
+        return write_settings(self.folder, self.document)
 
     def start(self, crash_at: str = "", **env: str) -> Spawned:
         """Start ``cdc run``; it may end by itself at a crash point."""
@@ -356,14 +355,3 @@ def refused(run: Spawned, code: int, *words: str, timeout_s: float = 40) -> str:
 def admin_session(pipeline: Pipeline) -> closing[psycopg.Connection[Any]]:
     """A session with the source that the caller closes."""
     return closing(pipeline.session())
-
-
-def _toml(document: dict[str, Any], path: str = "") -> str:
-    """Just enough TOML for a settings document."""
-    plain = {key: value for key, value in document.items() if not isinstance(value, dict)}
-    lines = [f"[{path}]"] if path else []
-    lines += [f"{key} = {orjson.dumps(value).decode()}" for key, value in plain.items()]
-    below = [
-        _toml(value, f"{path}.{key}" if path else key) for key, value in document.items() if isinstance(value, dict)
-    ]
-    return "\n".join([*lines, *below])

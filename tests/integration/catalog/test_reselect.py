@@ -13,10 +13,13 @@ import pytest
 from cdc.clock import SystemClock
 from cdc.schema import Column, TableSchema
 from connectors.postgres.held import GONE, Selected, Wanted
+from connectors.postgres.messages import Omitted
 from connectors.postgres.reselect import Reselect
 from connectors.postgres.session import Connection, connect
 from tests.golden.direct import settings_of
 from tests.unit.connectors.postgres import written as w
+
+LIMIT = 1 << 20
 
 
 class Source:
@@ -27,7 +30,7 @@ class Source:
 
     def __init__(self, owner: psycopg.Connection[tuple[object, ...]], session: Connection) -> None:
         self._owner = owner
-        self._reselect = Reselect(session, clock=SystemClock(), waiting=self._wait)
+        self._reselect = Reselect(session, clock=SystemClock(), waiting=self._wait, row_limit=LIMIT)
         self.meanwhile: list[str] = []
         self.waits = 1
 
@@ -75,6 +78,28 @@ def test_h38_a_table_that_inherits_has_rows_of_its_own(source: Source) -> None:
         "insert into child values (1, 'child'), (2, 'child')",
     )
     assert source.docs(source.shape("root"), b"1", b"2") == [(b"root",), GONE]
+
+
+@pytest.mark.parametrize(
+    ("kind", "made"),
+    [
+        ("text", "repeat('x', n)"),
+        ("jsonb", "jsonb_build_object('k', repeat('x', n - 9))"),
+        ("bytea", "decode(repeat('ab', n / 2 - 1), 'hex')"),
+        ("text", "(select string_agg(md5(g::text), '') from generate_series(1, n / 32) g)"),
+    ],
+)
+def test_h58_of_text_that_no_topic_takes_only_the_length_is_asked(source: Source, kind: str, made: str) -> None:
+    source.execute(
+        f"create table t (id int primary key, doc {kind})",
+        f"insert into t select id, {made} from (values (1, {LIMIT}), (2, {LIMIT + 32}), (3, 64)) as v (id, n)",
+        "insert into t values (4, null)",
+    )
+    fits, large, small, null = source.docs(source.shape("t", doc=kind), b"1", b"2", b"3", b"4")
+    assert large == (Omitted(LIMIT + 32, b""),)
+    texts = [one[0] for one in (fits, small) if isinstance(one, tuple)]
+    assert [len(text) for text in texts if isinstance(text, bytes)] == [LIMIT, 64]
+    assert null == (None,)
 
 
 def test_h38_a_partitioned_table_is_asked_with_its_partitions(source: Source) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-import tomlkit
 
 from cdc.errors import Exit
 from tests.conftest import RunCdc
+from tests.document import write_settings
 
 
 class Pipeline:
@@ -29,9 +29,7 @@ class Pipeline:
     @property
     def config(self) -> Path:
         """The settings file, written anew with what the document says now."""
-        path = self.folder / "cdc.toml"
-        path.write_text(tomlkit.dumps(self.document), encoding="utf-8")
-        return path
+        return write_settings(self.folder, self.document)
 
     def sql(self, *statements: str) -> None:
         """Run statements, each by itself."""

@@ -26,6 +26,7 @@ from connectors.postgres.messages import UNCHANGED, Delete, Insert, Relation, Tr
 from connectors.postgres.pgoutput import decode
 from snapshot.chunk import copy_out
 from snapshot.summary import Summary
+from tests.document import write_settings
 
 Session = psycopg.Connection[Any]
 Row = dict[str, Any]
@@ -107,9 +108,7 @@ class Pipeline:
 
     def config(self) -> Path:
         """The settings as a file."""
-        path = self.folder / "cdc.toml"
-        path.write_text(_toml(self.document), encoding="utf-8")
-        return path
+        return write_settings(self.folder, self.document)
 
     # What the topics hold.
 
@@ -266,25 +265,14 @@ class _Applier:
         return self._stores.setdefault(str(self._encoders[oid].schema.table), {})
 
     def _key(self, oid: int, values: Tuple) -> bytes:
-        return self._encoders[oid].key([None if value is UNCHANGED else value for value in values])
+        return self._encoders[oid].key([value if isinstance(value, bytes) else None for value in values])
 
     def _write(self, oid: int, values: Tuple, kept: Row | None = None) -> None:
         encoder, store = self._encoders[oid], self._store(oid)
         key = self._key(oid, values)
         held = kept if kept is not None else store.get(key, {})
-        row: Row = orjson.loads(encoder.row([None if value is UNCHANGED else value for value in values]))
+        row: Row = orjson.loads(encoder.row([value if isinstance(value, bytes) else None for value in values]))
         for column, value in zip(encoder.schema.columns, values, strict=True):
             if value is UNCHANGED:
                 row[column.name] = held.get(column.name)
         store[key] = row
-
-
-def _toml(document: dict[str, Any], path: str = "") -> str:
-    """Just enough TOML for a settings document."""
-    plain = {key: value for key, value in document.items() if not isinstance(value, dict)}
-    lines = [f"[{path}]"] if path else []
-    lines += [f"{key} = {orjson.dumps(value).decode()}" for key, value in plain.items()]
-    below = [
-        _toml(value, f"{path}.{key}" if path else key) for key, value in document.items() if isinstance(value, dict)
-    ]
-    return "\n".join([*lines, *below])

@@ -9,11 +9,13 @@ import pytest
 from confluent_kafka import KafkaError
 
 from cdc.clock import ManualClock
-from cdc.errors import LogError
-from cdc.ports import Record
+from cdc.errors import LogError, PoisonError
+from cdc.ports import Record, Withheld
 from cdc.position import Position
 from cdc.settings import LogSettings
 from connectors.kafka.log import KafkaStreamLog
+from connectors.kafka.oversized import Oversized
+from tests.unit.spark.doubles import MemoryDead
 
 
 class _Report:
@@ -32,6 +34,7 @@ class Client:
         self.ends: dict[tuple[str, int], int] = {}
         self.waiting: list[tuple[int, Callable[[], None]]] = []
         self.told = True
+        self.taken: list[bytes] = []
 
     def produce(self, topic: str, value: Any, key: bytes, partition: int, report: Any, *_: Any) -> None:
         if key in self.refuses:
@@ -39,6 +42,8 @@ class Client:
                 error = KafkaError(KafkaError._MSG_TIMED_OUT)
                 self.waiting.append((partition, lambda: report(error, _Report(-1001))))
             return
+        assert not isinstance(value, Withheld), "it has no bytes"
+        self.taken.append(key)
         offset = self.ends.get((topic, partition), 0)
         self.ends[topic, partition] = offset + 1
         if report is not None:
@@ -60,13 +65,14 @@ class Client:
         return len(self.waiting)
 
 
-def log_on(client: Client, partitions: int) -> KafkaStreamLog:
+def log_on(client: Client, partitions: int, oversized: Oversized | None = None) -> KafkaStreamLog:
     as_producer: Any = client
     log = KafkaStreamLog(
         LogSettings(bootstrap_servers="none"),
         memory_limit=1 << 20,
         clock=ManualClock(),
         client=lambda _: as_producer,
+        oversized=oversized,
     )
     log.open("t", [0] * partitions)
     # The first record of each partition goes by itself.
@@ -124,3 +130,38 @@ def test_h75_partitions_ahead_of_an_lsn_are_told_apart() -> None:
     log.settle()
     assert log.ahead(24) == {"t": {1: Position(1, 32, 1).text()}}
     assert log.ahead(40) == {}
+
+
+LARGE: Record = (0, b"large", Withheld(200_000_000), record(0, b"large", 24)[3])
+
+
+def test_h57_h58_a_row_that_was_never_built_is_refused_behind_those_before_it() -> None:
+    client = Client()
+    log = log_on(client, 1)
+    client.told = True
+    with pytest.raises(PoisonError, match=r"a row of t with the key sha256:\w+ is larger than the topic takes"):
+        log.produce([record(0, b"a", 16), record(0, b"b", 16), LARGE, record(0, b"c", 32)])
+    assert client.taken == [b"first", b"a", b"b"]
+    with pytest.raises(PoisonError):
+        log.acked()
+
+
+def test_h58_the_first_record_of_a_partition_may_be_one_that_was_never_built() -> None:
+    client = Client()
+    as_producer: Any = client
+    settings = LogSettings(bootstrap_servers="none")
+    log = KafkaStreamLog(settings, memory_limit=1 << 20, clock=ManualClock(), client=lambda _: as_producer)
+    log.open("t", [0])
+    with pytest.raises(PoisonError, match="larger than the topic takes"):
+        log.produce([LARGE, record(0, b"c", 32)])
+    assert client.taken == []
+
+
+def test_h58_by_policy_it_goes_to_the_dead_letters_and_what_is_behind_it_flows_on() -> None:
+    client, dead = Client(), MemoryDead()
+    log = log_on(client, 1, Oversized(LogSettings(bootstrap_servers="none"), dead, ["t"]))
+    client.told = True
+    log.produce([record(0, b"a", 16), LARGE, record(0, b"c", 32)])
+    log.settle()
+    assert client.taken == [b"first", b"a", b"c"]
+    assert [(letter.key, letter.offset) for letter in dead.letters] == [(b"large", 24)]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from cdc.dead import CAPTURE, DeadLetter, Parked, Why, waiting
+from cdc.ports import Withheld
 from cdc.position import Position
 from cdc.settings import LogSettings, parse
 from connectors.kafka.oversized import Oversized
@@ -42,6 +43,16 @@ def test_h58_the_letter_holds_the_record_where_it_fits_and_its_hash_in_any_case(
     assert hashlib.sha256(large).hexdigest() in second.reason
     assert dict(first.headers)["pos"] == HEADERS[0][1]
     assert "xxx" not in first.reason
+
+
+def test_h58_the_letter_of_a_row_that_was_never_built_says_how_large_it_is() -> None:
+    oversized, dead = made("t")
+    assert oversized.too_large("t", b"k", Withheld(200_000_000))
+    oversized.put_aside("t", 1, [(b'{"id":1}', Withheld(200_000_000), HEADERS)])
+    (letter,) = dead.letters
+    assert letter.value is None
+    assert letter.reason == "the row has 200,000,000 bytes in the source, and the topic takes 100,000"
+    assert DeadLetter.from_record(letter.key, letter.value, letter.record_headers()) == letter
 
 
 def test_h58_a_record_that_is_sent_again_is_the_same_letter_and_parks_no_key() -> None:

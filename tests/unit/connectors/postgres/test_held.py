@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cdc.ports import Withheld
 from cdc.position import Position
 from cdc.schema import Identity
 from connectors.postgres.assemble import Limits
-from connectors.postgres.held import placeholder
+from connectors.postgres.held import Selected, Wanted, placeholder
+from connectors.postgres.messages import Omitted
 from tests.unit.connectors.postgres import written as w
 from tests.unit.connectors.postgres.assembling import Read, Rows, Stream, store
 
@@ -254,3 +257,16 @@ def test_h38_the_final_rows_are_the_sources_whatever_was_left_out(
     assert store(stream.read()) == {
         json.dumps({"id": key}): {"id": key, "doc": doc.decode(), "n": n} for key, (doc, n) in rows.items()
     }
+
+
+def test_h58_a_row_whose_value_no_topic_takes_is_withheld_where_it_waited() -> None:
+    class Long(Rows):
+        def rows(self, wanted: Sequence[Wanted], xids: Collection[int]) -> Sequence[Selected]:
+            return [(Omitted(200_000_000, b""),) for _ in wanted]
+
+    stream = Stream(SHAPE, head=Long())
+    stream.assembler.feed(stream.framed(800, w.update([b"1", w.u, b"5"]), w.insert(b"2", b"doc", b"6")), 1)
+    (_, key, value, _), (_, behind, _, _) = stream.records
+    assert (key, behind) == (b'{"id":1}', b'{"id":2}')
+    assert isinstance(value, Withheld)
+    assert value.size_bytes == 200_000_000
