@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
+from multiprocessing.context import ForkServerProcess
 
 from cdc.state import ChunkState
 from snapshot import worker
@@ -39,7 +38,7 @@ class Died:
 class Worker:
     """One process. ``ready``: it waits for a task. ``given``: its chunks that are not settled yet."""
 
-    process: SpawnProcess
+    process: ForkServerProcess
     pipe: Connection
     life: Connection
     ready: bool = False
@@ -50,14 +49,16 @@ class Worker:
 class Crew:
     """Starts workers and hands out tasks. A context manager: leaving it ends them all.
 
-    Spawned, not forked: a fork would share sessions and the producer's threads. ``exact``: one worker with exact
-    markers, see :class:`snapshot.rows.RowWriter`.
+    Forked from a server that has imported what they need (:mod:`snapshot.nest`), not from this process: a fork of that
+    would share its sessions and its producer's threads, and a start from cold takes ten times the work. ``exact``: one
+    worker with exact markers, see :class:`snapshot.rows.RowWriter`.
     """
 
     def __init__(self, edges: Edges, *, exact: bool) -> None:
         self._edges = edges
         self._exact = exact
-        self._context = multiprocessing.get_context("spawn")
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(["__main__", "snapshot.nest", worker.__name__, type(edges).__module__])
         self._workers: list[Worker] = []
 
     def __enter__(self) -> Crew:
@@ -77,7 +78,7 @@ class Crew:
         their_life, life = self._context.Pipe(duplex=False)
         process = self._context.Process(
             target=worker.main,
-            args=(self._edges, self._exact, their_pipe, their_life, os.getpid()),
+            args=(self._edges, self._exact, their_pipe, their_life),
             name=f"cdc snapshot worker {len(self._workers) + 1}",
             daemon=True,
         )

@@ -1,16 +1,15 @@
 """A worker: a process with its own session and producer that reads one chunk after the other.
 
 It never outlives the process that started it: an orphan could write a row behind a streamed event (H76). Three
-things see to that: the kernel kills it with its parent, a watch on a pipe ends it where there is no such kernel,
-and its session holds the writers' lock, which capture needs for itself, until all it produced is acknowledged.
+things see to that: the kernel kills it with the server it was forked from, and that one with whoever started it
+(:mod:`snapshot.nest`); a watch on a pipe ends it where there is no such kernel; and its session holds the writers'
+lock, which capture needs for itself, until all it produced is acknowledged.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
-import sys
 import threading
 import traceback
 from collections.abc import Mapping
@@ -33,7 +32,6 @@ declare("chunk_first_block", "chunk_produced", "chunk_flushed", "chunk_committed
 
 FLUSH_S = 300.0
 _TELL_S = 0.25
-_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,10 +84,10 @@ Order = ChunkTask | Finish
 Report = Begun | Progress | Read | Unread | Failed
 
 
-def main(edges: Edges, exact: bool, pipe: Connection, life: Connection, parent: int) -> None:
-    """The process. ``pipe``: orders in, reports out. ``life``: ends when the parent does, whose pid is ``parent``."""
+def main(edges: Edges, exact: bool, pipe: Connection, life: Connection) -> None:
+    """The process. ``pipe``: orders in, reports out. ``life``: ends when whoever started it does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
-    _die_with(parent)
+    _die_with_the_nest()
     threading.Thread(target=_watch, args=(life,), daemon=True).start()
     try:
         with Worker(edges, pipe, exact=exact) as worker:
@@ -107,13 +105,12 @@ def _give_up(pipe: Connection, failure: Failed) -> None:
         pipe.send(failure)
 
 
-def _die_with(parent: int) -> None:
-    """Ask Linux for SIGKILL at the parent's end: it reaches even a stopped process."""
-    if sys.platform == "linux":
-        with suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(1)
+def _die_with_the_nest() -> None:
+    from snapshot import nest  # noqa: PLC0415 - it is the server's, and here already where that has imported it
+
+    nest.die_with_parent()
+    if nest.PID not in (os.getpid(), os.getppid()):
+        os._exit(1)  # it ended before the kernel was asked
 
 
 def _watch(life: Connection) -> None:

@@ -91,8 +91,3 @@ def own_postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnPostgr
     own = OwnPostgres(tmp_path_factory.mktemp("own"))
     yield own
     own.stop()
-
-
-@pytest.fixture(scope="session")
-def nursery() -> None:
-    """Here each command is started from cold: with its own command line, and its own first words."""

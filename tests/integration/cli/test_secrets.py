@@ -54,6 +54,11 @@ class Processes:
                     self.seen.add(path.read_bytes())
 
 
+@pytest.fixture(scope="session")
+def nursery() -> None:
+    """Here each command is started from cold: with its own command line, which others may see."""
+
+
 @pytest.fixture
 def canary(role: str, pipeline: Pipeline, redis_url: str, opensearch: str) -> Iterator[str]:
     """The password of everything that the pipeline logs in to; it stands in the environment alone."""

@@ -127,16 +127,16 @@ def begun_or_over(pipeline: Pipeline, running: Spawned) -> bool:
 
 @pytest.mark.parametrize("stopped", [False, True], ids=["running", "stopped"])
 def test_h76_no_worker_outlives_its_parent(pipeline: Pipeline, spawn: Spawn, stopped: bool) -> None:
-    """Not even one that is stopped when the parent is killed."""
+    """Not even one that is stopped when the parent is killed, with the server that it was forked from."""
     config = prepared(pipeline)
     pipeline.execute("insert into hot select g, 0, repeat('n', 500) from generate_series(200000, 260000) g")
     running = spawn("cdc", "--config", config, "snapshot")
     at_work = "select count(*) from pg_stat_activity where application_name = 'cdc snapshot worker' and datname = %s"
     name = pipeline.one("select current_database()")
     wait_until(lambda: pipeline.one(at_work, name) == 2, 60, lambda: running.stderr)
-    workers = children(running)
+    workers = children(running.process.pid)
     try:
-        for pid in workers if stopped else ():
+        for pid in {*workers, *map(parent, workers)} if stopped else ():
             os.kill(pid, signal.SIGSTOP)
         running.kill()
         wait_until(lambda: not any(alive(pid) for pid in workers), 10, "the workers die with their parent")
@@ -148,16 +148,27 @@ def test_h76_no_worker_outlives_its_parent(pipeline: Pipeline, spawn: Spawn, sto
     wait_until(lambda: pipeline.one("select pg_try_advisory_lock(%s, %s)", kind, number), 10, "the lock is free")
 
 
-def children(program: Spawned) -> list[int]:
-    """The worker processes of a running snapshot (the tether stands between the test and the program)."""
-    found, pids = [], [program.process.pid]
+def children(program: int) -> list[int]:
+    """The worker processes of a running snapshot: forked from the server that is somewhere below it."""
+    found, pids = [], [program]
     while pids:
         pid = pids.pop()
-        path = Path(f"/proc/{pid}/task/{pid}/children")
-        below = [int(child) for child in path.read_text().split()] if path.exists() else []
+        below = [
+            int(child) for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()
+        ]
         pids += below
-        found += [child for child in below if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
+        if forks(pid):
+            found += [child for child in below if forks(child)]
     return found
+
+
+def forks(pid: int) -> bool:
+    """Whether it is the fork server, or forked from it."""
+    return b"forkserver" in Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def alive(pid: int) -> bool:
@@ -173,9 +184,7 @@ def test_a_worker_that_is_killed_is_replaced(pipeline: Pipeline) -> None:
     prepared(pipeline)
 
     def kill_one() -> None:
-        own = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
-        workers = [int(pid) for pid in own if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
-        os.kill(workers[0], signal.SIGKILL)
+        os.kill(children(os.getpid())[0], signal.SIGKILL)
 
     pipeline.told.after(3, kill_one)
     with writing(pipeline.dsn, seed=1):
@@ -234,7 +243,7 @@ def test_ctrl_c_ends_it_at_once_and_leaves_no_process(pipeline: Pipeline, spawn:
     pipeline.execute("insert into hot select g, 0, repeat('n', 500) from generate_series(200000, 260000) g")
     running = spawn("cdc", "--config", config, "snapshot")
     wait_until(lambda: [c for c in pipeline.chunks() if c.state == "done"], 60, lambda: running.stderr)
-    workers = children(running)
+    workers = children(running.process.pid)
     running.process.send_signal(signal.SIGINT)
     assert running.wait(20) in (130, -signal.SIGINT), running.stderr
     assert "Traceback" not in running.stderr
