@@ -73,6 +73,8 @@ def configuration(spec: SessionSpec, log4j: Path) -> dict[str, str]:
     }
     if spec.local:
         conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        # Executors of a cluster may not find the module at their start; here they are this process's own.
+        conf |= {"spark.python.daemon.module": "spark.daemon"}
     return conf | dict(spec.conf)
 
 

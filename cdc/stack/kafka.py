@@ -54,6 +54,10 @@ _SETTINGS = {
     "replica.fetch.max.bytes": "268435456",
     "socket.request.max.bytes": "300000000",
     "controlled.shutdown.enable": "false",
+    # One node at rest: it need not write to itself twice a second, nor wait with eleven threads. Half of what it costs.
+    "metadata.max.idle.interval.ms": "0",
+    "num.network.threads": "2",
+    "num.io.threads": "4",
 }
 
 
