@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
 import requests
 
-from cdc.stack.java import java_executable
+from cdc.stack.java import LIGHT, java_executable
 from cdc.stack.part import LOOPBACK, Command, Place
 
 _HEAP = ("-Xms256m", "-Xmx512m")
+_TUNING = "KAFKA_JVM_PERFORMANCE_OPTS"
+"""As for Connect's own start script: options in the place of ours, which are for a worker that lives for minutes."""
 _LOG4J = """\
 Configuration:
   status: warn
@@ -73,7 +76,9 @@ class ConnectPart:
         properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()), encoding="utf-8")
         log_settings = folder / "log4j2.yaml"
         log_settings.write_text(_LOG4J, encoding="utf-8")
-        java = [str(java_executable()), *_HEAP, "-XX:-UsePerfData", f"-Dlog4j2.configurationFile={log_settings}"]
+        tuned = os.environ.get(_TUNING)
+        jit = LIGHT if tuned is None else tuned.split()
+        java = [str(java_executable()), *_HEAP, *jit, "-XX:-UsePerfData", f"-Dlog4j2.configurationFile={log_settings}"]
         main = "org.apache.kafka.connect.cli.ConnectDistributed"
         return Command(argv=[*java, "-cp", f"{self._jars}/*", main, str(properties)])
 

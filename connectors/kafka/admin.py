@@ -229,13 +229,6 @@ class TopicAdmin:
         except KafkaException as error:
             raise log_error(error.args[0], "listing topics", self._settings) from None
 
-    def topics(self) -> list[str]:
-        """Every topic of the cluster, by name."""
-        try:
-            return sorted(self._client.list_topics(timeout=_TIMEOUT_S).topics)
-        except KafkaException as error:
-            raise log_error(error.args[0], "asking for the topics", self._settings) from None
-
     def create(self, specs: Iterable[TopicSpec]) -> list[str]:
         """Make the topics that are missing; their names. One that exists is left as it is: check it after."""
         return [topic for some in rounds(specs, _RECORDS_AT_ONCE, _records) for topic in self._create(some)]

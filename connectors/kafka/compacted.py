@@ -52,11 +52,27 @@ def read_range(
     """
     consumer = Consumer(reader_config(settings))
     try:
-        first, end = bounds(consumer, TopicPartition(topic, partition), settings, waiting)
-        start = first if low is None else max(low, first)
-        if start >= end:
-            return
-        consumer.assign([TopicPartition(topic, partition, start)])
+        yield from read_on(consumer, settings, topic, partition, low, waiting=waiting)
+    finally:
+        consumer.close()
+
+
+def read_on(
+    consumer: Consumer,
+    settings: LogSettings,
+    topic: str,
+    partition: int,
+    low: int | None = None,
+    *,
+    waiting: Callable[[], None] | None = None,
+) -> Iterator[Message]:
+    """:func:`read_range` with a consumer that is there already, which has nothing assigned before and after."""
+    first, end = bounds(consumer, TopicPartition(topic, partition), settings, waiting)
+    start = first if low is None else max(low, first)
+    if start >= end:
+        return
+    consumer.assign([TopicPartition(topic, partition, start)])
+    try:
         while True:
             # consume() with a timeout waits until it has all it may return; one, then what is there, does not.
             first_come = _poll(consumer, waiting)
@@ -77,7 +93,7 @@ def read_range(
                 elif waiting is None or error.code() not in _SILENT:
                     raise log_error(error, f"reading {topic}", settings)
     finally:
-        consumer.close()
+        consumer.unassign()
 
 
 def _poll(consumer: Consumer, waiting: Callable[[], None] | None) -> Message | None:

@@ -70,7 +70,7 @@ class Bench:
             yield pipeline
         finally:
             admin = TopicAdmin(pipeline.settings.log)
-            topics = [topic for topic in admin.topics() if topic.startswith(f"{name}.")]
+            topics = [topic for topic in admin.names() if topic.startswith(f"{name}.")]
             admin.delete(topics)
 
     def say(self, line: str) -> None:

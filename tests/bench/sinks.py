@@ -52,7 +52,7 @@ def bench(bench: Bench) -> None:
                 bench.say(f"bare bulk bodies: {mean(bare):,.0f} documents/s; A/A {_noise(bare)}")
                 bench.say(f"search / bare bulk: {mean(rates) / mean(bare):.2f}   (goal 0.7)")
     finally:
-        topics.admin.delete([name for name in topics.admin.topics() if name.startswith(f"{topics.name}.")])
+        topics.admin.delete([name for name in topics.admin.names() if name.startswith(f"{topics.name}.")])
 
 
 def _rows(count: int) -> Iterator[dict[str, Any]]:

@@ -21,15 +21,14 @@ from cdc.verification.rounds import Cut, StoreReader, verify
 from cdc.wiring import open_schemas, open_state
 from cdc.wiring.stores import open_store
 from cdc.wiring.verification import open_cut, read_known, verified_tables
-from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import read_range
-from connectors.kafka.tail import last_progress
 from sinks.batch import Event, events_of
 from sinks.memory import MemoryStore
 from sinks.schemas import SchemaBook
 from tests.faults.follower import headers_of
 from tests.faults.lab import Found
 from tests.faults.workload import ABORTED
+from tests.looks import ProgressLook
 from tests.waiting import wait_until
 
 RETAINED_BYTES = 16 * 1024**2
@@ -177,12 +176,11 @@ def settled(settings: Settings, dsn: str, deadline_s: float, describe: object = 
         row = session.execute("select pg_logical_emit_message(true, 'fence', '') - '0/0'::pg_lsn").fetchone()
     assert row is not None
     fence = int(row[0])
-    topic = progress_topic(settings.name)
+    progress = ProgressLook(settings)
 
     def reached() -> bool:
-        end = TopicAdmin(settings.log).end_offsets({topic: 1})[topic][0]
-        progress = last_progress(settings.log, topic, end)
-        return progress is not None and progress.lsn > fence
+        newest = progress.newest()
+        return newest is not None and newest.lsn > fence
 
     wait_until(reached, deadline_s, describe if callable(describe) else lambda: describe)
 

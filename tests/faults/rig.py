@@ -161,7 +161,7 @@ def fresh_rig(lab: Lab, parts: Sequence[str] = ("postgres", "kafka"), **sections
 
 
 def _forget(admin: TopicAdmin, name: str) -> bool:
-    admin.delete([topic for topic in admin.topics() if topic.startswith(f"{name}.")])
+    admin.delete([topic for topic in admin.names() if topic.startswith(f"{name}.")])
     return True
 
 

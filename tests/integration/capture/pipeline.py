@@ -21,7 +21,7 @@ from cdc.position import Position
 from cdc.progress import Progress
 from cdc.settings import Settings, parse
 from cdc.state import SlotState, TopicsState
-from cdc.topic import partition_of, progress_topic
+from cdc.topic import partition_of
 from cdc.visibility import Gate, Visibility, VisibilityGate
 from cdc.wiring import open_state
 from cdc.wiring.capture import open_capture
@@ -29,9 +29,9 @@ from cdc.wiring.pipeline import begin_epoch, prepare_pipeline
 from cdc.wiring.snapshot import build_snapshot
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import read_range
-from connectors.kafka.tail import last_progress
 from tests.conftest import Spawn, Spawned
 from tests.document import write_settings
+from tests.looks import ProgressLook
 from tests.waiting import wait_until
 
 Row = dict[str, Any]
@@ -110,6 +110,7 @@ class Pipeline:
     spawn: Spawn
     runs: list[Spawned] = field(default_factory=list)
     _capturing: Capturing | None = None
+    _progress: ProgressLook | None = None
 
     @property
     def settings(self) -> Settings:
@@ -226,9 +227,9 @@ class Pipeline:
     # What the topics hold.
 
     def progress(self) -> Progress | None:
-        topic = progress_topic(self.name)
-        end = TopicAdmin(self.settings.log).end_offsets({topic: 1})[topic][0]
-        return last_progress(self.settings.log, topic, end)
+        if self._progress is None:
+            self._progress = ProgressLook(self.settings)
+        return self._progress.newest()
 
     def settle(self, deadline_s: float = 30) -> int:
         """Return when the log holds everything committed before the call, by what its progress record says."""
