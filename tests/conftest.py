@@ -85,8 +85,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(folder[0])
 
 
-def pytest_collection_finish() -> None:
-    """What is imported now stays: the collector, which capture and many tests call, need not look at it each time."""
+@pytest.fixture(scope="module", autouse=True)
+def frozen() -> None:
+    """What is there when a file's tests begin stays: the collector, which capture and many tests call, need not look at
+    it each time."""
     gc.collect()
     gc.freeze()
 

@@ -101,6 +101,8 @@ class PostgresPart:
             *self._account.prefix,
             *(str(bin_folder / "initdb"), "-D", str(data), "-U", USER, "--auth=scram-sha-256", f"--pwfile={secret}"),
             *("--encoding=UTF8", "--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C", "--no-sync"),
+            # The password is 128 random bits, which no stretching makes safer: a login costs half without.
+            *("--set", "scram_iterations=1"),
         ]
         done = subprocess.run(
             command,
