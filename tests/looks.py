@@ -15,7 +15,7 @@ class ProgressLook:
     """The newest progress record of a pipeline, by what it says."""
 
     def __init__(self, settings: Settings) -> None:
-        self._log = settings.log
+        self.log = settings.log
         self._topic = progress_topic(settings.name)
         self._consumer = Consumer(reader_config(settings.log))
         self._at: int | None = None
@@ -23,7 +23,7 @@ class ProgressLook:
 
     def newest(self) -> Progress | None:
         """Of all that the topic holds now; None while it holds none."""
-        for message in read_on(self._consumer, self._log, self._topic, 0, self._at):
+        for message in read_on(self._consumer, self.log, self._topic, 0, self._at):
             value = message.value()
             self._at = (message.offset() or 0) + 1
             if message.key() == PROGRESS_KEY and isinstance(value, bytes):

@@ -24,7 +24,9 @@ from connectors.postgres.jsontext import PLAIN, quote
 
 Encode = Callable[[bytes], bytes]
 
-_INTEGER = re.compile(rb"-?\d+")
+_WHOLE = rb"(0|-?[1-9]\d*)"
+"""A whole number as Postgres writes it, and as JSON takes it: without leading zeros."""
+_INTEGER = re.compile(_WHOLE)
 _DECIMAL = re.compile(rb"-?\d+(?:\.\d+)?")
 _DIGITS = 4000
 """Below Python's limit for turning digits into an int at once; numeric may have 131,072 and more."""
@@ -189,7 +191,7 @@ def _usual(encode: Encode, pattern: bytes, text: bytes = b"%b", **form: Any) -> 
 
 
 _TEXT = Codec(encode=quote, fast=Fast(pattern=b"(%b*)" % PLAIN, text=b'"%b"'), loose=_any(quote))
-_INTEGERS = _usual(integer, rb"(-?\d+)")
+_INTEGERS = _usual(integer, _WHOLE)
 # Without -0, which has to become -0.0: as an integer it would lose its sign in most readers (H33).
 _FLOATS = _usual(shapes.number, rb"(0|-?(?:[1-9]\d*(?:\.\d+)?|0\.\d+)(?:e[+-]\d+)?)")
 _BOOLEAN = _usual(boolean, rb"([tf])", length=1, mapped=_BOOLEANS.__getitem__)

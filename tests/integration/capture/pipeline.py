@@ -227,8 +227,9 @@ class Pipeline:
     # What the topics hold.
 
     def progress(self) -> Progress | None:
-        if self._progress is None:
-            self._progress = ProgressLook(self.settings)
+        settings = self.settings
+        if self._progress is None or self._progress.log != settings.log:
+            self._progress = ProgressLook(settings)
         return self._progress.newest()
 
     def settle(self, deadline_s: float = 30) -> int:

@@ -193,6 +193,7 @@ def test_text_of_another_type_is_refused(kind: str, text: str | bytes, encoding:
         encoded(column("x", kind), text, encoding)
 
 
+@example("int2", "readable", False, b"00")
 @settings(max_examples=400)
 @given(
     st.sampled_from(sorted(KINDS | EXTENSION_KINDS)), st.sampled_from(ENCODINGS), st.booleans(), st.binary(max_size=20)
