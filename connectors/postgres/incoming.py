@@ -40,8 +40,8 @@ class Said(NamedTuple):
 class Incoming:
     """Takes messages apart. ``limit``: a frame that is longer is abridged to rows of this size.
 
-    ``notice`` is called for each. ``error``: why the server gave up; ``ended``: nothing more will come; ``kinds``:
-    those of the other messages, in their order, until they are taken.
+    ``notice`` is called for each. ``error``: why the server gave up; ``ended``: nothing more will come; ``kinds``: of
+    what tells whether the copy began, until it is taken.
     """
 
     def __init__(self, limit: int, notice: Callable[[Said], None]) -> None:
@@ -123,7 +123,8 @@ class Incoming:
         self._missing = missing
 
     def _other(self, kind: int, payload: bytes) -> None:
-        self.kinds.append(kind)
+        if kind in (COPY_BOTH, READY):
+            self.kinds.append(kind)
         if kind == _NOTICE:
             self._notice(Said.parse(payload))
         elif kind == _ERROR:

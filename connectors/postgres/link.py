@@ -108,7 +108,12 @@ class SocketLink:
         found = incoming.frames(most)
         read_bytes = 0
         while len(found) < most and read_bytes < _BATCH_BYTES and not (found and found[-1][0] != XLOG_DATA):
-            data = self._read() if not incoming.ended else b""
+            try:
+                data = self._read() if not incoming.ended else b""
+            except Broken:
+                if found:
+                    break  # told at the next call: these came before it
+                raise
             if not data:
                 break
             incoming.feed(data)
