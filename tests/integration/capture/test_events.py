@@ -57,6 +57,8 @@ def test_h38_h69_unchanged_toast_is_the_value(pipeline: Pipeline) -> None:
             )
             pipeline.execute(f"update t set n = 2 where id = {number}")
             if number % 3 == 0:
+                # A row that left its key before it was asked for has a placeholder there: not what this is about.
+                pipeline.settle()
                 pipeline.execute(f"update t set id = {number + 1000} where id = {number}")
         pipeline.settle()
         assert not [
