@@ -49,16 +49,18 @@ class Worker:
 class Crew:
     """Starts workers and hands out tasks. A context manager: leaving it ends them all.
 
-    Forked from a server that has imported what they need (:mod:`snapshot.nest`), not from this process: a fork of that
-    would share its sessions and its producer's threads, and a start from cold takes ten times the work. ``exact``: one
-    worker with exact markers, see :class:`snapshot.rows.RowWriter`.
+    Forked from a server that has imported what they need (:mod:`snapshot.fork_server`), not from this process: a fork
+    of that would share its sessions and its producer's threads, and a start from cold takes ten times the work.
+    ``exact``: one worker with exact markers, see :class:`snapshot.rows.RowWriter`.
     """
 
     def __init__(self, edges: Edges, *, exact: bool) -> None:
         self._edges = edges
         self._exact = exact
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["__main__", "snapshot.nest", worker.__name__, type(edges).__module__])
+        self._context.set_forkserver_preload(
+            ["__main__", "snapshot.fork_server", worker.__name__, type(edges).__module__]
+        )
         self._workers: list[Worker] = []
 
     def __enter__(self) -> Crew:

@@ -2,8 +2,8 @@
 
 It never outlives the process that started it: an orphan could write a row behind a streamed event (H76). Three
 things see to that: the kernel kills it with the server it was forked from, and that one with whoever started it
-(:mod:`snapshot.nest`); a watch on a pipe ends it where there is no such kernel; and its session holds the writers'
-lock, which capture needs for itself, until all it produced is acknowledged.
+(:mod:`snapshot.fork_server`); a watch on a pipe ends it where there is no such kernel; and its session holds the
+writers' lock, which capture needs for itself, until all it produced is acknowledged.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ Report = Begun | Progress | Read | Unread | Failed
 def main(edges: Edges, exact: bool, pipe: Connection, life: Connection) -> None:
     """The process. ``pipe``: orders in, reports out. ``life``: ends when whoever started it does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
-    _die_with_the_nest()
+    _die_with_the_fork_server()
     threading.Thread(target=_watch, args=(life,), daemon=True).start()
     try:
         with Worker(edges, pipe, exact=exact) as worker:
@@ -105,11 +105,11 @@ def _give_up(pipe: Connection, failure: Failed) -> None:
         pipe.send(failure)
 
 
-def _die_with_the_nest() -> None:
-    from snapshot import nest  # noqa: PLC0415 - it is the server's, and here already where that has imported it
+def _die_with_the_fork_server() -> None:
+    from snapshot import fork_server  # noqa: PLC0415 - it is the server's, and here already where that has imported it
 
-    nest.die_with_parent()
-    if nest.PID not in (os.getpid(), os.getppid()):
+    fork_server.die_with_parent()
+    if fork_server.PID not in (os.getpid(), os.getppid()):
         os._exit(1)  # it ended before the kernel was asked
 
 

@@ -2,7 +2,7 @@
 
 Spark's starts with its library in two zip files at the head of the module path. Each worker then imports the sinks'
 libraries for itself, and each task has Python read the directories of both files anew (``importlib.invalidate_caches``
-in Spark's worker): two fifths of what small tasks cost. Where the library is installed, as it is here, the files say
+in Spark's worker), which is a large part of a small one. Where the library is installed, as it is here, the files say
 nothing that the installation does not.
 """
 

@@ -28,7 +28,7 @@ from sinks.schemas import SchemaBook
 from tests.faults.follower import headers_of
 from tests.faults.lab import Found
 from tests.faults.workload import ABORTED
-from tests.looks import ProgressLook
+from tests.progress_look import ProgressLook
 from tests.waiting import wait_until
 
 RETAINED_BYTES = 16 * 1024**2

@@ -30,8 +30,8 @@ from cdc.wiring.snapshot import build_snapshot
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import read_range
 from tests.conftest import Spawn, Spawned
-from tests.document import write_settings
-from tests.looks import ProgressLook
+from tests.progress_look import ProgressLook
+from tests.settings_file import write_settings
 from tests.waiting import wait_until
 
 Row = dict[str, Any]

@@ -10,7 +10,7 @@ import psycopg
 
 from cdc.errors import Exit
 from tests.conftest import RunCdc
-from tests.document import write_settings
+from tests.settings_file import write_settings
 
 
 class Pipeline:

@@ -26,7 +26,7 @@ from connectors.postgres.messages import UNCHANGED, Delete, Insert, Relation, Tr
 from connectors.postgres.pgoutput import decode
 from snapshot.chunk import copy_out
 from snapshot.summary import Summary
-from tests.document import write_settings
+from tests.settings_file import write_settings
 
 Session = psycopg.Connection[Any]
 Row = dict[str, Any]
