@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -41,14 +42,21 @@ def reader(kafka: str) -> Iterator[KafkaRecords]:
 
 
 def fill(kafka: str, topic: str, count: int, partition: int = 0, first: int = 0) -> None:
-    producer = Producer({"bootstrap.servers": kafka})
+    """In order: without idempotence the client sends a batch again behind its successors when the leader of a
+    topic made a moment ago is not ready for the first one."""
+    producer = Producer({"bootstrap.servers": kafka, "enable.idempotence": True})
     for number in range(first, first + count):
         producer.produce(topic, b"%d" % number, b"k%d" % number, partition, headers=OURS)
-    producer.flush(30)
+    assert producer.flush(30) == 0
 
 
 def numbers(lots: Iterator[Lot], partition: int = 0) -> list[int]:
     return [int(value or b"") for lot in lots if lot.partition == partition for value in lot.values]
+
+
+def gaps(found: list[int], count: int) -> list[tuple[int, int]]:
+    """Where the numbers from 0 to count do not follow each other: few even where thousands differ."""
+    return [(before, after) for before, after in pairwise([-1, *found, count]) if after != before + 1]
 
 
 def test_each_read_goes_on_where_the_last_one_ended(kafka: str, topic: str, reader: KafkaRecords) -> None:
@@ -93,7 +101,9 @@ def test_a_reader_that_was_given_up_half_way_skips_nothing(kafka: str, topic: st
     span = Span(topic, 0, 0, 20_000)
     some = next(reader.read([span]))
     assert 0 < len(some.offsets) <= 20_000
-    assert numbers(reader.read([span])) == list(range(20_000))
+    lots = list(reader.read([span]))
+    assert gaps([offset for lot in lots for offset in lot.offsets], 20_000) == []
+    assert gaps(numbers(iter(lots)), 20_000) == []
 
 
 def test_partitions_are_read_together_each_in_order(kafka: str, topic: str, reader: KafkaRecords) -> None:
