@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from types import CodeType, MappingProxyType
 from typing import Any, NamedTuple
@@ -239,7 +239,7 @@ class _Table:
             }
             lines += [f"  match = match_{tier}(line)", "  if match is not None:"]
             lines += _unpacked([group for v in values.values() for group in v.groups])
-            lines += self._built(tier, values, f"{tier} % ({{}},)")
+            lines += self._built(tier, values, f"{tier} % ({{}})")
         made: FromLine = _define(lines, names)
         return made
 
@@ -284,7 +284,7 @@ class _Table:
         if old is not new:
             moved = [f"{a} != {b}" for i in self._key for a, b in zip(old[i].groups, new[i].groups, strict=True)]
             yield f"   if {' or '.join(moved) or 'False'}: return None"
-        yield from self._built(tier, new, f"{tier} % ({{}}, lsn, lsn, seq)", list(values.values()))
+        yield from self._built(tier, new, f"{tier} % ({{}}lsn, lsn, seq)", list(values.values()))
 
     def _built(
         self, tier: str, keyed: Mapping[int, _Value], filled: str, sides: Sequence[Mapping[int, _Value]] = ()
@@ -298,13 +298,18 @@ class _Table:
             yield from (f"   {v.name} = {v.whole()}" for v in every)
             inner = [v.name for v in every]
             key = ["LOOSE_KEY", *(keyed[i].name for i in self._key)]
-        yield f"   made = {filled.format(', '.join(inner))}"
+        yield f"   made = {filled.format(_listed(inner))}"
         yield "   if not made.isascii(): made.decode()"
-        yield f"   return {key[0]} % ({', '.join(key[1:])},), made"
+        yield f"   return {key[0]} % ({_listed(key[1:])}), made"
+
+
+def _listed(names: Iterable[str]) -> str:
+    """What stands in a tuple's parentheses: a table may have no columns, and one that is left out no key."""
+    return "".join(f"{name}, " for name in names)
 
 
 def _unpacked(names: Sequence[str]) -> Iterator[str]:
-    yield f"   {', '.join(names)}, = match.groups()"
+    yield f"   ({_listed(names)}) = match.groups()"
 
 
 def _from_copy(encode: Encode) -> Encode:

@@ -28,3 +28,25 @@ def test_h46_a_row_that_enters_the_filter_is_inserted_and_one_that_leaves_is_del
         pipeline.execute("truncate t")
         pipeline.settle()
     assert pipeline.compacted("t") == {}
+
+
+def test_a_publication_may_hold_tables_of_any_shape_that_the_settings_leave_out(pipeline: Pipeline) -> None:
+    """Their changes come, and no record is made of them: of a table without a key, and of one without columns."""
+    pipeline.execute(
+        f"create publication {pipeline.settings.publication} for all tables with (publish_via_partition_root = true)",
+        "create schema aside",
+        "create table aside.keyless (n int, t text)",
+        "alter table aside.keyless replica identity full",
+        "create table aside.bare ()",
+    )
+    pipeline.prepare("create table t (id int primary key, v text)")
+    with pipeline.capturing():
+        pipeline.execute(
+            "insert into aside.keyless values (1, 'v'), (2, null)",
+            "update aside.keyless set n = 3",
+            "delete from aside.keyless",
+            "insert into aside.bare default values",
+            "insert into t values (1, 'v')",
+        )
+        pipeline.settle()
+    assert pipeline.shorts("t") == ['c {"id":1}']

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -187,6 +188,21 @@ def test_truncated_bytes_never_make_a_row(schema: TableSchema, data: st.DataObje
     for function, templates, op, payload in every_way(encoder, new, new):
         length = data.draw(st.integers(0, len(payload) - 1))
         assert run(encoder, function, templates, op, payload[:length]) is None
+
+
+@pytest.mark.parametrize(
+    ("columns", "row", "line"),
+    [([w.column("n", "int4"), w.column("t", "text")], [b"1", b"x"], b"1\tx"), ([], [], b"")],
+    ids=["no key", "no columns"],
+)
+def test_a_table_that_is_left_out_may_have_no_key_and_no_columns(
+    columns: list[Any], row: list[Any], line: bytes
+) -> None:
+    encoder = compiled(replace(w.table(), columns=tuple(columns)))
+    for function, templates, op, payload in every_way(encoder, row, row):
+        made = run(encoder, function, templates, op, payload)
+        assert made in (None, Reference(encoder).made(op, payload))
+    assert encoder.snapshot_line(line) == (b"{}", encoder.row(row))
 
 
 def test_text_that_is_not_utf8_takes_the_long_way_and_is_refused() -> None:
