@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,8 @@ _BUSY = (("integration", "spark"), ("golden",), ("integration", "debezium"), ("f
 
 def in_turn(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     """The longest tests first, so that none is left; then a file of busy ones and one of waiting ones in turn, so that
-    workers do not want the processors all at once; then the rest, by file."""
+    workers do not want the processors all at once; then what is left of the waiting ones among the rest, which needs no
+    server, and the end of the rest alone: short files, so that the workers end together."""
     files: dict[Path, list[pytest.Item]] = {}
     for item in items:
         files.setdefault(item.path, []).append(item)
@@ -25,8 +26,18 @@ def in_turn(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     busy = [tests for place in _BUSY for tests in files.values() if _in(tests, place)]
     waiting = [tests for tests in files.values() if _in(tests, _INTEGRATION) and tests not in busy]
     rest = [tests for tests in files.values() if tests not in (*longest, *busy, *waiting)]
-    turns = itertools.chain.from_iterable(itertools.zip_longest(busy, waiting, fillvalue=()))
-    return [item for tests in (*longest, *turns, *rest) for item in tests]
+    turns = itertools.chain.from_iterable(itertools.zip_longest(busy, waiting[: len(busy)], fillvalue=()))
+    last = _spread(waiting[len(busy) :], rest)
+    return [item for tests in (*longest, *turns, *last) for item in tests]
+
+
+def _spread(few: Sequence[list[pytest.Item]], many: Sequence[list[pytest.Item]]) -> Iterator[list[pytest.Item]]:
+    """A file of the few, then a share of the many; as large a share at the end as three of the few would get."""
+    share = len(many) // (len(few) + 3)
+    for number, tests in enumerate(few):
+        yield tests
+        yield from many[number * share : (number + 1) * share]
+    yield from many[len(few) * share :]
 
 
 def _in(tests: Sequence[pytest.Item], place: tuple[str, ...]) -> bool:

@@ -93,7 +93,8 @@ def run_sinks(settings: Settings, names: Sequence[str], *, until_caught_up: bool
 
 
 def build_sinks(settings: Settings, names: Sequence[str] = ()) -> SinkApplication:
-    """The application for these sinks, all by default. ConfigError when Spark is not installed."""
+    """The application for these sinks, all by default. ConfigError when Spark is not installed; LogError, at once, when
+    no broker takes a connection."""
     from connectors.kafka.clients import client_config, fetching_config
     from connectors.kafka.feed import DeadLetterFeed, ProgressTopic
     from connectors.kafka.letters import DeadLetterTopic
@@ -114,6 +115,7 @@ def build_sinks(settings: Settings, names: Sequence[str] = ()) -> SinkApplicatio
     chosen = list(names) or list(settings.sinks)
     if not chosen:
         raise ConfigError("the settings name no sink", hint="add a [sinks.NAME] section; cdc config example has four")
+    require_broker(settings)
     specs = {name: spec_of(name, settings, parallel=settings.sinks[name].kind in PARALLEL_KINDS) for name in chosen}
     spark = settings.spark
     session = session_of(settings)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cdc.settings import Settings
 from cdc.state import TopicsState
-from cdc.wiring import open_schemas, open_state
+from cdc.wiring import open_schemas, open_state, require_broker
 
 if TYPE_CHECKING:
     from cdc.checks.facts import PublicationFacts, ServerFacts, SlotFacts
@@ -27,9 +27,11 @@ _WORKER_MEMORY_BYTES = 32 * 1024**2
 
 
 def build_snapshot(settings: Settings, reporter: Reporter, *, workers: int | None = None) -> FirstSnapshot:
-    """One run of the first snapshot; ``workers`` over the settings'."""
+    """One run of the first snapshot; ``workers`` over the settings'. LogError, at once, when no broker takes a
+    connection."""
     from snapshot.run import FirstSnapshot
 
+    require_broker(settings)
     return FirstSnapshot(SnapshotEdges(settings), reporter, workers=workers)
 
 

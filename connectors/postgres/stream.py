@@ -28,7 +28,7 @@ from connectors.postgres.slot import RUNBOOK, START_OVER, active
 log = logging.getLogger(__name__)
 
 FEEDBACK_S = 1.0
-_SILENCE_MIN_S = 30.0
+_SILENCE_MIN_S = 15.0
 _SILENCE_WITHOUT_TIMEOUT_S = 120.0
 _IN_USE_S = 10.0
 _BATCH_FRAMES = 1000

@@ -29,7 +29,7 @@ def test_kafka_that_does_not_answer(pipeline: Pipeline, no_server: str, command:
     pipeline.document["log"]["bootstrap_servers"] = f"127.0.0.1:{no_server}"
     pipeline.document["sinks"] = {"warehouse": {"kind": "delta", "path": "warehouse"}}
     done = pipeline.cdc(command)
-    assert_refused(done, Exit.UNAVAILABLE, f"127.0.0.1:{no_server}", "bootstrap_servers")
+    assert_refused(done, Exit.UNAVAILABLE, f"cannot reach Kafka at 127.0.0.1:{no_server}", "bootstrap_servers")
 
 
 @pytest.mark.parametrize(
