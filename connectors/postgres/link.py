@@ -172,6 +172,7 @@ class LibpqLink:
     def __init__(self, connection: Connection, limit: int, notice: Notice) -> None:
         self._pgconn = connection.pgconn
         self._limit = limit
+        self._done = False
         self.ended = False
         self.error: Said | None = None
 
@@ -228,19 +229,21 @@ class LibpqLink:
         get = self._pgconn.get_copy_data
         found: list[bytes] = []
         left = _BATCH_BYTES
-        while len(found) < most and left > 0:
+        while not self._done and len(found) < most and left > 0:
             size, data = get(1)
-            if size < 0:
-                self.ended = True
-                result = self._pgconn.get_result()
-                failed = result is not None and result.status == pq.ExecStatus.FATAL_ERROR
-                self.error = _said(result) if result is not None and failed else None
+            self._done = size < 0
             if size <= 0:
                 break
             found.append(bytes(data) if size <= self._limit else abridged(data, self._limit))
             left -= size
             if found[-1][0] != XLOG_DATA:
                 break
+        # What stands behind the copy may be late, or never come: libpq would wait for it.
+        if self._done and not self._pgconn.is_busy():
+            self.ended = True
+            result = self._pgconn.get_result()
+            failed = result is not None and result.status == pq.ExecStatus.FATAL_ERROR
+            self.error = _said(result) if result is not None and failed else None
         return found
 
 

@@ -185,6 +185,28 @@ def _replication_right(where: str, reason: str) -> ConfigError:
     )
 
 
+def _untrusted(where: str, reason: str) -> ConfigError:
+    return ConfigError(
+        f"the certificate of Postgres at {where} is not trusted: {reason}",
+        hint="name its authority in [source] dsn: sslrootcert=/path/to/ca.pem, or sslrootcert=system for those this "
+        "machine trusts",
+    )
+
+
+def _misnamed(where: str, reason: str) -> ConfigError:
+    return ConfigError(
+        f"the certificate of Postgres at {where} is another host's: {reason}",
+        hint="use the name that stands in the certificate as host in [source] dsn; hostaddr= may say where that is",
+    )
+
+
+def _no_tls(where: str, reason: str) -> ConfigError:
+    return ConfigError(
+        f"Postgres at {where} takes no TLS, which sslmode in [source] dsn asks for: {reason}",
+        hint="set ssl = on in the server's postgresql.conf; sslmode=prefer goes on without",
+    )
+
+
 def _full(where: str, reason: str) -> SourceError:
     return SourceError(
         f"Postgres at {where} has no connection left: {reason}",
@@ -193,6 +215,10 @@ def _full(where: str, reason: str) -> SourceError:
 
 
 _REFUSALS: Mapping[tuple[str, ...], Callable[[str, str], SourceError | ConfigError]] = {
+    ("certificate verify failed",): _untrusted,
+    ("root certificate file",): _untrusted,
+    ("server certificate for", "does not match host name"): _misnamed,
+    ("server does not support ssl",): _no_tls,
     ("password authentication failed",): _password,
     ("no password supplied",): _password,
     ("authentication failed",): _password,

@@ -1,10 +1,11 @@
-"""The walsender's line, both ways to read it: the same frames, the same refusals, nothing that takes memory."""
+"""The walsender's line, every way to read it: the same frames, the same refusals, nothing that takes memory."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from typing import NamedTuple
+from dataclasses import dataclass
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -18,6 +19,7 @@ from connectors.postgres.messages import Insert, Omitted
 from connectors.postgres.pgoutput import decode
 from connectors.postgres.session import Connection, connect
 from tests.conftest import fresh_name
+from tests.tls import encrypted, self_signed
 from tests.waiting import wait_until
 
 LIMIT = 1 << 20
@@ -25,9 +27,13 @@ MOST = 1000
 Make = Callable[[Connection, int, Notice], Link]
 
 
-class Source(NamedTuple):
+@dataclass
+class Source:
+    """``line``: how the walsender is reached."""
+
     dsn: str
     slot: str
+    line: str
 
     def execute(self, *statements: str) -> None:
         with psycopg.connect(self.dsn, autocommit=True) as session:
@@ -35,7 +41,7 @@ class Source(NamedTuple):
                 session.execute(statement.encode())
 
     def session(self) -> Connection:
-        return connect(SourceSettings(dsn=self.dsn, tables=("a.b",)), replication=True)
+        return connect(SourceSettings(dsn=self.line, tables=("a.b",)), replication=True)
 
     def start(self, slot: str = "", publication: str = "p") -> bytes:
         options = f"proto_version '1', publication_names '{publication}', messages 'true'"
@@ -44,7 +50,7 @@ class Source(NamedTuple):
 
 @pytest.fixture
 def source(database: str) -> Iterator[Source]:
-    made = Source(database, fresh_name())
+    made = Source(database, fresh_name(), database)
     made.execute(
         "create table t (id int primary key, v text)",
         "create publication p for table t",
@@ -66,10 +72,15 @@ def source(database: str) -> Iterator[Source]:
         wait_until(dropped, 10)
 
 
-@pytest.fixture(params=[SocketLink, LibpqLink])
-def make(request: pytest.FixtureRequest) -> Make:
-    made: Make = request.param
-    return made
+@pytest.fixture(params=["past libpq", "libpq", "libpq over TLS"])
+def make(request: pytest.FixtureRequest, source: Source, tmp_path: Path) -> Iterator[Make]:
+    if request.param == "past libpq":
+        yield SocketLink
+    elif request.param == "libpq":
+        yield LibpqLink
+    else:
+        with encrypted(source.dsn, self_signed(tmp_path)) as source.line:
+            yield LibpqLink
 
 
 def unheard(said: Said) -> None:
@@ -81,9 +92,9 @@ def rows(link: Link, count: int) -> list[bytes]:
     found: list[bytes] = []
 
     def enough() -> bool:
-        frames = link.receive(MOST)
-        assert all(frame[0] == XLOG_DATA for frame in frames[:-1])
-        found.extend(frame for frame in frames if frame[0] == XLOG_DATA and frame[25:26] == b"I")
+        while len(found) < count and ((frames := link.receive(MOST)) or link.wait(0.1)):
+            assert all(frame[0] == XLOG_DATA for frame in frames[:-1])
+            found.extend(frame for frame in frames if frame[0] == XLOG_DATA and frame[25:26] == b"I")
         return len(found) >= count
 
     wait_until(enough, 30, lambda: f"{len(found)} of {count}")

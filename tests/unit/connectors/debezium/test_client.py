@@ -1,7 +1,5 @@
 """The REST client against a server that answers as it is told."""
 
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +9,7 @@ from cdc.clock import ManualClock
 from cdc.errors import CdcError, ConfigError, Exit
 from cdc.settings import DebeziumSettings
 from connectors.debezium.client import ConnectClient, ConnectError, MissingConnector, unencrypted
+from tests.tls import self_signed
 from tests.unit.connectors.debezium.rest_server import Script, rest_server
 
 REBALANCE = (409, {"error_code": 409, "message": "Cannot complete request because of a conflicting operation"})
@@ -131,41 +130,14 @@ def test_a_missing_authority_file_is_named(tmp_path: Path) -> None:
         client("https://127.0.0.1:1", ca_certs=str(tmp_path / "none.pem"))
 
 
-@pytest.fixture
-def certificate(tmp_path: Path) -> tuple[Path, Path]:
-    """A certificate for 127.0.0.1 that only itself vouches for."""
-    if shutil.which("openssl") is None:
-        pytest.skip("no openssl on this machine to make a certificate with")
-    made, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    subprocess.run(
-        [
-            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
-            *(
-                "-keyout",
-                key,
-                "-out",
-                made,
-                "-days",
-                "2",
-                "-subj",
-                "/CN=connect",
-                "-addext",
-                "subjectAltName=IP:127.0.0.1",
-            ),
-        ],
-        check=True,
-        capture_output=True,
-    )
-    return made, key
-
-
-def test_https_trusts_the_named_authority_and_no_other(certificate: tuple[Path, Path]) -> None:
+def test_https_trusts_the_named_authority_and_no_other(tmp_path: Path) -> None:
+    certificate = self_signed(tmp_path)
     script = Script([(200, ["shop"])])
     with rest_server(script, certificate) as url:
-        assert client(url, ca_certs=str(certificate[0])).connectors() == ["shop"]
+        assert client(url, ca_certs=str(certificate.made)).connectors() == ["shop"]
         with pytest.raises(ConfigError, match="not trusted") as refusal:
             client(url).connectors()
         assert "ca_certs" in refusal.value.hint
         with pytest.raises(CdcError, match="certificate"):
-            client(url.replace("127.0.0.1", "localhost"), ca_certs=str(certificate[0])).connectors()
+            client(url.replace("127.0.0.1", "localhost"), ca_certs=str(certificate.made)).connectors()
     assert len(script.asked) == 1

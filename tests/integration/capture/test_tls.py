@@ -1,0 +1,25 @@
+"""The whole way from the source over an encrypted line: every session of snapshot and capture asks for TLS."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.integration.capture.pipeline import Pipeline
+from tests.tls import encrypted, self_signed
+
+
+def test_snapshot_and_capture_over_tls(pipeline: Pipeline, tmp_path: Path) -> None:
+    """No session gets around it: the front of the server refuses plain text."""
+    with encrypted(pipeline.dsn, self_signed(tmp_path)) as dsn:
+        pipeline.document["source"]["dsn"] = dsn
+        pipeline.prepare_with_rows(
+            "create table t (id int primary key, v text, big text)",
+            "alter table t alter big set storage external",
+            "insert into t select g, 'v', repeat('b', 3000) from generate_series(1, 2000) g",
+        )
+        with pipeline.capturing():
+            pipeline.execute("update t set v = 'w' where id % 2 = 0", "delete from t where id % 7 = 0")
+            pipeline.transaction("insert into t select g, 'x', repeat('c', 100) from generate_series(3000, 9000) g")
+            pipeline.execute("insert into t values (10000, 'y', repeat('d', 400000))")
+            pipeline.settle()
+        pipeline.assert_equal("t")
