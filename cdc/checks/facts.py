@@ -15,7 +15,8 @@ class ServerFacts:
     """A Postgres server and the role we are on it.
 
     ``version``: as server_version_num. ``max_slot_wal_keep_bytes``: None for unlimited. ``wal_lsn``: the insert
-    position, None on a standby. ``synchronized_standby_slots``: empty before PostgreSQL 17 too.
+    position, None on a standby. ``synchronized_standby_slots``: empty before PostgreSQL 17 too; ``standbys_away``: its
+    names whose slot no standby reads, or that are none.
     """
 
     version: int
@@ -37,6 +38,7 @@ class ServerFacts:
     max_slot_wal_keep_bytes: int | None
     synchronous_standby_names: str
     synchronized_standby_slots: str = ""
+    standbys_away: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -169,6 +169,14 @@ def check_failover(slot: SlotFacts | None, server: ServerFacts, settings: Settin
             "   and see connectors/postgres/README.md, failover"
         )
         yield warn(PART, "failover", message, fix)
+    elif server.standbys_away:
+        away = ", ".join(server.standbys_away)
+        message = f"synchronized_standby_slots names {away}, read by no standby: until one does, no change is sent"
+        fix = (
+            f"start the standby again, or take {away} out: "
+            "alter system set synchronized_standby_slots = '<the others>'; select pg_reload_conf();"
+        )
+        yield warn(PART, "failover", message, fix)
     else:
         yield ok(PART, "failover", f"capture reads what {server.synchronized_standby_slots} has received, and no more")
 

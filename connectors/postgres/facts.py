@@ -41,7 +41,8 @@ def read_source(conn: Connection, settings: Settings) -> SourceFacts:
 
 def read_server(conn: Connection) -> ServerFacts:
     """The server, its settings, and our role on it. One row, always."""
-    return ServerFacts(**_rows(conn, "server")[0])
+    (row,) = _rows(conn, "server")
+    return ServerFacts(**row | {"standbys_away": tuple(row["standbys_away"])})
 
 
 def read_slot(conn: Connection, slot: str) -> SlotFacts | None:

@@ -22,7 +22,12 @@ select current_setting('server_version_num')::int4 as version,
        (select case when setting::int8 < 0 then null else setting::int8 * 1024 * 1024 end
         from pg_settings where name = 'max_slot_wal_keep_size') as max_slot_wal_keep_bytes,
        current_setting('synchronous_standby_names') as synchronous_standby_names,
-       coalesce(current_setting('synchronized_standby_slots', true), '') as synchronized_standby_slots
+       coalesce(current_setting('synchronized_standby_slots', true), '') as synchronized_standby_slots,
+       array(select name
+             from regexp_split_to_table(current_setting('synchronized_standby_slots', true), '[ ,"]+') with ordinality as named(name, place)
+             where name <> '' and not exists (
+               select from pg_replication_slots r where r.slot_name = name and r.slot_type = 'physical' and r.active)
+             order by place) as standbys_away
 from pg_database d, pg_roles r, pg_control_system() s, pg_control_checkpoint() c
 where d.datname = current_database() and r.rolname = current_user
 

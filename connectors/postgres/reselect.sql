@@ -39,7 +39,7 @@ select (least(pg_current_wal_flush_lsn(), (
            select min(b.restart_lsn)
            from pg_replication_slots b
            join pg_replication_slots s on s.slot_name = %(slot)s and (to_jsonb(s) ->> 'failover')::bool
-           where b.slot_name = any (regexp_split_to_array(current_setting('synchronized_standby_slots', true), '[ ,]+')))
+           where b.slot_name = any (regexp_split_to_array(current_setting('synchronized_standby_slots', true), '[ ,"]+')))
        ) - '0/0'::pg_lsn)::int8
 
 -- name: nudge

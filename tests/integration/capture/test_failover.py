@@ -22,6 +22,7 @@ from cdc.stack.postgres import SETTINGS, install_folder
 from cdc.wiring import open_state
 from cdc.wiring.pipeline import prepare_pipeline
 from cdc.wiring.snapshot import build_snapshot
+from connectors.postgres.facts import read_server
 from tests.conftest import Spawn
 from tests.integration.capture.later import ask, over
 from tests.integration.capture.pipeline import Pipeline, Quiet, refused
@@ -117,6 +118,12 @@ def failover(pipeline: Pipeline) -> bool:
     return bool(pipeline.one("select failover from pg_replication_slots where slot_name = %s", pipeline.slot))
 
 
+def standbys_away(pipeline: Pipeline) -> tuple[str, ...]:
+    """Those that ``cdc check`` names."""
+    with pipeline.session() as session:
+        return read_server(session).standbys_away
+
+
 @pytest.mark.slow
 def test_h55_a_promoted_standby_that_kept_the_slot_is_gone_on_with(
     kept: Pipeline, tmp_path: Path, spawn: Spawn
@@ -127,6 +134,7 @@ def test_h55_a_promoted_standby_that_kept_the_slot_is_gone_on_with(
         kept.execute("insert into t values (100, 'before')", "update t set v = 'before' where id <= 10")
         kept.settle()
         other.keep_slot()
+        assert standbys_away(kept) == ()
         # What the slot's copy on the standby has not heard of: it is sent again, and known.
         kept.execute("update t set v = 'not yet kept' where id = 11", "delete from t where id = 12")
         kept.settle()
@@ -134,6 +142,7 @@ def test_h55_a_promoted_standby_that_kept_the_slot_is_gone_on_with(
         # Committed on the former server alone. Its capture is not sent it: the standby never had it.
         kept.execute("insert into t values (200, 'vanishes')", "update t set v = 'vanishes' where id <= 3")
         wait_until(lambda: kept.said(run, "waiting_for_standby"), 30, lambda: run.stderr)
+        assert standbys_away(kept) == (other.slot,)
         assert run.terminate() == 0
         other.take_its_place()
         kept.execute("insert into t values (300, 'after')", "update t set v = 'after' where id between 3 and 5")
