@@ -7,7 +7,7 @@
 # All that is needed is Python 3.11 or newer, with pip and venv. PYTHON=... names another one.
 
 PYTHON ?= python3
-# Tests mostly wait: for servers, deadlines, states. Each worker has servers of its own, and takes about 2.5 GB.
+# Tests mostly wait: for servers, deadlines, states. Each worker has servers of its own, and takes about 2 GB.
 # Files go out in the order of tests/conftest.py: by number of tests, the few longest ones would come last.
 WORKERS ?= 4
 BIN := .venv/bin

@@ -103,17 +103,17 @@ def _hand_over(secret: ssl.SSLSocket, plain: socket.socket, ended: threading.Eve
         readable = [line for line in waiting if not waiting[other[line]]]
         came = [line for line in readable if line is secret and secret.pending()]
         writable = [line for line in waiting if waiting[line]]
-        ready, free, _ = select.select(readable, writable, [], 0 if came else 0.1)
+        ready, _, _ = select.select(readable, writable, [], 0 if came else 0.1)
         for line in {*came, *ready}:
             try:
                 data = line.recv(_CHUNK_BYTES)
-            except (ssl.SSLWantReadError, BlockingIOError):
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError):
                 continue
             if not data:
                 return
             waiting[other[line]] = data
-        for line in {*free, *(line for line in waiting if waiting[line])}:
+        for line, data in waiting.items():
             try:
-                waiting[line] = waiting[line][line.send(waiting[line]) :]
-            except (ssl.SSLWantWriteError, BlockingIOError):
+                waiting[line] = data[line.send(data) :] if data else b""
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError):
                 continue

@@ -171,7 +171,7 @@ def check_failover(slot: SlotFacts | None, server: ServerFacts, settings: Settin
         yield warn(PART, "failover", message, fix)
     elif server.standbys_away:
         away = ", ".join(server.standbys_away)
-        message = f"synchronized_standby_slots names {away}, read by no standby: until one does, no change is sent"
+        message = f"no standby reads {away}, named in synchronized_standby_slots: no change is sent meanwhile"
         fix = (
             f"start the standby again, or take {away} out: "
             "alter system set synchronized_standby_slots = '<the others>'; select pg_reload_conf();"

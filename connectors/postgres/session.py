@@ -6,9 +6,9 @@ role's timeouts would kill a held snapshot (H92). Both are pinned in the startup
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import psycopg
@@ -109,12 +109,12 @@ def describe(settings: SourceSettings) -> str:
 
 def connect_error(text: str, settings: SourceSettings) -> SourceError | ConfigError:
     """libpq's words as one of ours. libpq gives no SQLSTATE for a refused connection, only text."""
-    where, low = describe(settings), text.lower()
-    for words, make in _REFUSALS.items():
-        if all(word in low for word in words):
-            return make(where, _first_line(text))
+    where, low, reason = describe(settings), text.lower(), _first_line(text)
+    for refusal in _REFUSALS:
+        if all(word in low for word in refusal.words):
+            return refusal.error(refusal.sentence.format(where=where, reason=reason), hint=refusal.hint)
     return SourceError(
-        f"cannot connect to Postgres at {where}: {_first_line(text)}",
+        f"cannot connect to Postgres at {where}: {reason}",
         hint="check [source] dsn, and that the server runs and can be reached from here",
     )
 
@@ -160,75 +160,67 @@ def _first_line(text: str) -> str:
     return line.rpartition("FATAL:  ")[2].strip()
 
 
-def _password(where: str, reason: str) -> ConfigError:
-    return ConfigError(
-        f"Postgres at {where} refuses the login: {reason}",
-        hint='set [source] password = "env:NAME" or "file:PATH", or passfile= in the dsn',
-    )
+class _Refusal(NamedTuple):
+    """``words``: those of libpq or the server that tell it, in lower case; ``sentence``: of ours, with {where} and
+    {reason}."""
+
+    words: tuple[str, ...]
+    error: type[SourceError | ConfigError]
+    sentence: str
+    hint: str
 
 
-def _hba(where: str, reason: str) -> ConfigError:
-    return ConfigError(
-        f"Postgres at {where} refuses the connection: {reason}",
-        hint="add a line for this user, database and address to the server's pg_hba.conf and reload it",
-    )
-
-
-def _database(where: str, reason: str) -> ConfigError:
-    return ConfigError(f"Postgres at {where}: {reason}", hint="check dbname and user in [source] dsn")
-
-
-def _replication_right(where: str, reason: str) -> ConfigError:
-    return ConfigError(
-        f"Postgres at {where} refuses a replication session: {reason}",
-        hint="alter role <user> replication;   (as a superuser)",
-    )
-
-
-def _untrusted(where: str, reason: str) -> ConfigError:
-    return ConfigError(
-        f"the certificate of Postgres at {where} is not trusted: {reason}",
-        hint="name its authority in [source] dsn: sslrootcert=/path/to/ca.pem, or sslrootcert=system for those this "
-        "machine trusts",
-    )
-
-
-def _misnamed(where: str, reason: str) -> ConfigError:
-    return ConfigError(
-        f"the certificate of Postgres at {where} is another host's: {reason}",
-        hint="use the name that stands in the certificate as host in [source] dsn; hostaddr= may say where that is",
-    )
-
-
-def _no_tls(where: str, reason: str) -> ConfigError:
-    return ConfigError(
-        f"Postgres at {where} takes no TLS, which sslmode in [source] dsn asks for: {reason}",
-        hint="set ssl = on in the server's postgresql.conf; sslmode=prefer goes on without",
-    )
-
-
-def _full(where: str, reason: str) -> SourceError:
-    return SourceError(
-        f"Postgres at {where} has no connection left: {reason}",
-        hint="raise max_connections or max_wal_senders, or end sessions that are not needed",
-    )
-
-
-_REFUSALS: Mapping[tuple[str, ...], Callable[[str, str], SourceError | ConfigError]] = {
-    ("certificate verify failed",): _untrusted,
-    ("root certificate file",): _untrusted,
-    ("server certificate for", "does not match host name"): _misnamed,
-    ("server does not support ssl",): _no_tls,
-    ("password authentication failed",): _password,
-    ("no password supplied",): _password,
-    ("authentication failed",): _password,
-    ("no pg_hba.conf entry",): _hba,
-    ("pg_hba.conf rejects",): _hba,
-    ("role", "does not exist"): _database,
-    ("database", "does not exist"): _database,
-    ("permission denied to start wal sender",): _replication_right,
-    ("must be superuser or replication role to start walsender",): _replication_right,
-    ("too many",): _full,
-    ("remaining connection slots",): _full,
-    ("number of requested standby connections exceeds",): _full,
-}
+_UNTRUSTED = (
+    ConfigError,
+    "the certificate of Postgres at {where} is not trusted: {reason}",
+    "name its authority in [source] dsn: sslrootcert=/path/to/ca.pem, or =system for those that this machine trusts",
+)
+_LOGIN = (
+    ConfigError,
+    "Postgres at {where} refuses the login: {reason}",
+    'set [source] password = "env:NAME" or "file:PATH", or passfile= in the dsn',
+)
+_ADDRESS = (
+    ConfigError,
+    "Postgres at {where} refuses the connection: {reason}",
+    "add a line for this user, database and address to the server's pg_hba.conf and reload it",
+)
+_NAMES = (ConfigError, "Postgres at {where}: {reason}", "check dbname and user in [source] dsn")
+_REPLICATION_RIGHT = (
+    ConfigError,
+    "Postgres at {where} refuses a replication session: {reason}",
+    "alter role <user> replication;   (as a superuser)",
+)
+_FULL = (
+    SourceError,
+    "Postgres at {where} has no connection left: {reason}",
+    "raise max_connections or max_wal_senders, or end sessions that are not needed",
+)
+_REFUSALS = (
+    _Refusal(("certificate verify failed",), *_UNTRUSTED),
+    _Refusal(("root certificate file",), *_UNTRUSTED),
+    _Refusal(
+        ("server certificate for", "does not match host name"),
+        ConfigError,
+        "the certificate of Postgres at {where} is another host's: {reason}",
+        "use the name that stands in the certificate as host in [source] dsn; hostaddr= may say where that is",
+    ),
+    _Refusal(
+        ("server does not support ssl",),
+        ConfigError,
+        "Postgres at {where} takes no TLS, which sslmode in [source] dsn asks for: {reason}",
+        "set ssl = on in the server's postgresql.conf; sslmode=prefer goes on without",
+    ),
+    _Refusal(("password authentication failed",), *_LOGIN),
+    _Refusal(("no password supplied",), *_LOGIN),
+    _Refusal(("authentication failed",), *_LOGIN),
+    _Refusal(("no pg_hba.conf entry",), *_ADDRESS),
+    _Refusal(("pg_hba.conf rejects",), *_ADDRESS),
+    _Refusal(("role", "does not exist"), *_NAMES),
+    _Refusal(("database", "does not exist"), *_NAMES),
+    _Refusal(("permission denied to start wal sender",), *_REPLICATION_RIGHT),
+    _Refusal(("must be superuser or replication role to start walsender",), *_REPLICATION_RIGHT),
+    _Refusal(("too many",), *_FULL),
+    _Refusal(("remaining connection slots",), *_FULL),
+    _Refusal(("number of requested standby connections exceeds",), *_FULL),
+)

@@ -1,4 +1,4 @@
-"""Sessions over TLS: what they refuse, who reads their stream, and capture and snapshot through one."""
+"""Sessions over TLS: who reads their stream, and what they refuse."""
 
 from __future__ import annotations
 

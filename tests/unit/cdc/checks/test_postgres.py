@@ -154,7 +154,7 @@ WAITED_FOR = replace(SERVER, synchronized_standby_slots="standby_1")
     [
         (WAITED_FOR, FAILOVER_SLOT, Level.OK, "standby_1"),
         (WAITED_FOR, None, Level.OK, "standby_1"),
-        (replace(WAITED_FOR, standbys_away=("standby_1",)), FAILOVER_SLOT, Level.WARN, "standby_1, read by no standby"),
+        (replace(WAITED_FOR, standbys_away=("standby_1",)), FAILOVER_SLOT, Level.WARN, "no standby reads standby_1"),
         (SERVER, FAILOVER_SLOT, Level.WARN, "synchronized_standby_slots is empty"),
         (SERVER, None, Level.WARN, "synchronized_standby_slots is empty"),
         (WAITED_FOR, SLOT, Level.WARN, "made without failover"),

@@ -202,6 +202,7 @@ def test_a_table_that_is_left_out_may_have_no_key_and_no_columns(
     for function, templates, op, payload in every_way(encoder, row, row):
         made = run(encoder, function, templates, op, payload)
         assert made in (None, Reference(encoder).made(op, payload))
+    assert run(encoder, encoder.rows.new, encoder.rows.new_templates, b"c", w.insert(*row)) is not None
     assert encoder.snapshot_line(line) == (b"{}", encoder.row(row))
 
 
