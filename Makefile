@@ -67,7 +67,7 @@ lock: setup
 	@test -x .make/bin/uv || { $(PYTHON) -m venv .make && .make/bin/python -m pip install -q uv; }
 	@.make/bin/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-header --no-annotate --quiet -o requirements.txt
-	@$(BIN)/python -m cdc.stack.lock_jars
+	@$(BIN)/python -m cdc.jvm.lock_jars
 
 wheel: setup
 	@$(BIN)/python -m hatchling build -t wheel

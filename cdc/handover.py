@@ -1,60 +1,11 @@
-"""Who writes the topics of a pipeline, and whether the other may go on where it stops: pure.
-
-Two writers in one topic would undo each other, so the state topic says whose turn it is. The writer changes only
-by ``cdc connect handover``, which notes each step before the next one: killed in between, it is run again.
-"""
+"""Whether the other writer may go on where one stops (``cdc connect handover``): pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
-from cdc.errors import ConfigError
 from cdc.schema import Column, Encoding, Identity, TableSchema
-from cdc.state import Document
-
-Writer = Literal["native", "debezium"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriterState(Document):
-    """``writer``: whose turn it is, or will be. ``step``: ``begun``, ``stopped`` (the other has stopped, and every
-    change below ``lsn`` is in the topics), ``done``. Absent until the first handover."""
-
-    WHAT: ClassVar[str] = "writer"
-    writer: str
-    step: str
-    lsn: int = 0
-
-    @property
-    def settled(self) -> bool:
-        return self.step == "done"
-
-
-def require_turn(held: Mapping[bytes, bytes], writer: Writer) -> None:
-    """ConfigError when the state topic says that it is not this writer's turn."""
-    state = WriterState.find(held)
-    if state is None or (state.settled and state.writer == writer):
-        return
-    if not state.settled:
-        raise ConfigError(
-            f"a handover to {_named(state.writer)} was begun and not finished",
-            hint=f"cdc connect handover --to {state.writer} goes on where it was",
-        )
-    raise ConfigError(
-        f"{_named(state.writer)} writes this pipeline's topics since {state.lsn:X}, and two would undo each other",
-        hint=f'cdc connect handover --to {writer}; [source] kind = "{_kind(state.writer)}" goes with what is now',
-    )
-
-
-def _named(writer: str) -> str:
-    return "the native capture" if writer == "native" else "Debezium"
-
-
-def _kind(writer: str) -> str:
-    return "postgres" if writer == "native" else "debezium"
-
 
 _SAME = """
 bool int2 int4 int8 oid money

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import orjson
 
@@ -62,6 +62,14 @@ class Progress:
             for topic, parts in self.offsets.items()
             for partition, upto in parts.items()
         )
+
+
+class Mark(NamedTuple):
+    """A progress record and when the broker took it."""
+
+    epoch: int
+    lsn: int
+    at_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,25 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from cdc.checks.facts import ServerFacts, SlotFacts
 from cdc.lsn import Lsn
-from cdc.progress import Hold, Watermark
+from cdc.progress import Hold, Mark, Watermark
 from cdc.reference import size_text
 from cdc.settings import LimitSettings
 from cdc.state import RequestState, RereadState, SlotState, SnapshotState, find_all
 
 QUIET_BYTES = 64 * 1024
 """WAL that a quiet server writes by itself between two keepalives: no lag in seconds is read out of it."""
-
-
-class Mark(NamedTuple):
-    """A progress record and when the broker took it."""
-
-    epoch: int
-    lsn: int
-    at_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,8 +14,9 @@ from cdc.metrics import Rereads
 from cdc.settings import Settings
 from cdc.state import RequestState, TopicsState
 from cdc.topic import TableName, state_topic
+from cdc.topic_specs import table_topic_spec
 from cdc.windows import Windows
-from connectors.kafka.admin import TopicAdmin, raise_first, spec_problems, table_topic_spec, topics_state
+from connectors.kafka.admin import TopicAdmin, raise_first, spec_problems, topics_state
 from connectors.kafka.compacted import CompactedTopic
 from connectors.kafka.schemas import SchemaRegistry
 from connectors.postgres.catalog import CapturedTable

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from cdc.epochs import EpochsState, require_begun
 from cdc.errors import ConfigError
-from cdc.handover import require_turn
 from cdc.state import SlotState, SnapshotState, TopicsState
+from cdc.turn import require_turn
 from connectors.postgres.failover import Promotion
 
 

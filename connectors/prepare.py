@@ -15,14 +15,12 @@ from cdc.errors import CdcError, ConfigError
 from cdc.settings import Settings
 from cdc.state import RequestState, SlotState, TopicsState
 from cdc.topic import TableName, schema_topic
+from cdc.topic_specs import TopicSpec, pipeline_topic_specs, table_topic_spec
 from connectors.kafka.admin import (
     TopicAdmin,
-    TopicSpec,
-    pipeline_topic_specs,
     raise_first,
     spec_problems,
     state_problems,
-    table_topic_spec,
     topics_state,
 )
 from connectors.kafka.compacted import CompactedTopic

@@ -15,8 +15,8 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from testcontainers.compose import DockerCompose
 
+from cdc.jvm.jars import class_path
 from cdc.stack.catalog import PARTS
-from cdc.stack.jars import class_path
 from cdc.stack.local import Connections
 from cdc.stack.ports import free_ports
 

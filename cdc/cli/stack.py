@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from cdc.errors import Exit
+from cdc.jvm.jars import ALWAYS, locked
 from cdc.stack.catalog import checked_parts, jar_sets
-from cdc.stack.jars import ALWAYS, locked
 from cdc.stack.local import LocalStack
 from cdc.stack.pipeline import make_database, write_settings
 from cdc.stack.ports import DEFAULT_PORTS

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from cdc.comparison.lossless import Json, Object
 from cdc.schema import Column, Identity, TableSchema
+from cdc.topic import TableName
 
 Headers = tuple[tuple[str, str], ...]
 
@@ -45,6 +47,37 @@ class TableFacts:
 NO_FACTS = TableFacts()
 Facts = Mapping[str, TableFacts]
 """table (``schema.name``) -> its facts."""
+
+
+class CatalogTable(Protocol):
+    """A table as the catalog has it now."""
+
+    @property
+    def schema(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def leaf(self) -> bool: ...
+    @property
+    def defaults(self) -> Sequence[str]: ...
+    @property
+    def primary_key(self) -> Sequence[str]: ...
+
+
+def table_facts(tables: Iterable[CatalogTable], schemas: Iterable[TableSchema]) -> dict[str, TableFacts]:
+    """table -> what is known of it, for each of ``tables``; ``schemas``: every version that the topic holds."""
+    versions: dict[TableName, list[TableSchema]] = {}
+    for schema in sorted(schemas, key=lambda s: s.version):
+        versions.setdefault(schema.table, []).append(schema)
+    return {
+        f"{table.schema}.{table.name}": TableFacts(
+            schemas=tuple(versions.get(TableName(table.schema, table.name), ())),
+            defaults=frozenset(table.defaults),
+            primary_key=tuple(table.primary_key),
+            leaf=table.leaf,
+        )
+        for table in tables
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

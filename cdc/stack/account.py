@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cdc.errors import ConfigError
-from cdc.stack.cache import only_one
+from cdc.jvm.cache import only_one
 
 _UNSHARE = ("unshare", "--user", "--map-user=1000", "--map-group=1000", "--")
 _SHARED = Path("/var/tmp")

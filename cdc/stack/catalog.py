@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from cdc.errors import UsageError
+from cdc.jvm.jars import JarSet, locked
 from cdc.stack.connect import ConnectPart
-from cdc.stack.jars import JarSet, locked
 from cdc.stack.kafka import KafkaPart
 from cdc.stack.opensearch import OpenSearchPart
 from cdc.stack.part import Part, Place

@@ -11,7 +11,7 @@ from typing import Any
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from cdc.stack.java import LIGHT, java_executable
+from cdc.jvm.java import LIGHT, java_executable
 from cdc.stack.part import LOOPBACK, Command, Place, StackError
 
 _HEAP = ("-Xms256m", "-Xmx512m")

@@ -16,10 +16,10 @@ import orjson
 
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import CdcError, ConfigError, Exit
+from cdc.jvm.cache import only_one
+from cdc.jvm.jars import Progress, resolve
 from cdc.stack.account import outside_folder
-from cdc.stack.cache import only_one
 from cdc.stack.catalog import NEEDS, PARTS, jar_sets, own_ports
-from cdc.stack.jars import Progress, resolve
 from cdc.stack.part import StackError, refuse_taken_port
 from cdc.stack.ports import DEFAULT_PORTS, free_ports
 from cdc.stack.supervisor import READY_TIMEOUT_S

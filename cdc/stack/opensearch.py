@@ -8,7 +8,7 @@ from pathlib import Path
 
 import requests
 
-from cdc.stack.java import LIGHT, java_executable
+from cdc.jvm.java import LIGHT, java_executable
 from cdc.stack.part import LOOPBACK, Command, Place
 
 _HEAP = ("-Xms512m", "-Xmx512m")

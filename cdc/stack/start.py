@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
 
 from cdc.clock import SYSTEM_CLOCK, Clock
-from cdc.stack.jars import JarSet, resolve
+from cdc.jvm.jars import JarSet, resolve
 from cdc.stack.local import Connections, LocalStack
 
 

@@ -10,43 +10,26 @@ proven that each commit below ``settled`` was visible to it, so none is written 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 from urllib.parse import unquote
 
 import orjson
 
 from cdc.clock import Clock
+from cdc.cuts import Cut, Row, SourceRows, VerifiedTable
 from cdc.errors import SourceError
 from cdc.plain import PlainTable
 from cdc.position import SNAPSHOT_SEQ, Position
 from cdc.schema import Column, TableSchema
 from cdc.topic import TableName
 from cdc.verification.result import Report
-from cdc.verification.rounds import Cut, VerifiedTable
 
 _LOT_ROWS = 20_000
 _LOT_BYTES = 32 * 1024**2
 _CUTS = 5
 _PAUSE_S = 1.0
-
-
-class Row(NamedTuple):
-    """A row to be written; ``key``: the record's key as JSON, ``after``: the row as on the wire, None for a delete."""
-
-    key: bytes
-    after: bytes | None
-
-
-class SourceRows(Protocol):
-    """Reads the source at one cut at a time."""
-
-    def cut(self) -> Cut:
-        """End the last cut and begin a new one."""
-
-    def records_of(self, table: VerifiedTable, keys: Sequence[str]) -> Iterator[dict[str, Row]]:
-        """Those of these keys (store keys) that have a row at this cut, in batches."""
 
 
 class Target(Protocol):

@@ -12,11 +12,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from cdc.canonical import CanonicalTable
 from cdc.clock import Clock
 from cdc.crash import crash_point, declare
+from cdc.cuts import Cut, SourceReader, VerifiedTable
 from cdc.position import Position
 from cdc.schema import TableSchema
 from cdc.topic import TableName
@@ -35,30 +36,6 @@ MAX_LOOKS = 8
 PAUSE_S = 0.25
 
 
-class Cut(NamedTuple):
-    """One state of the source. Every change committed below ``settled`` is in it, and none at or above ``fence``.
-
-    ``certain``: that every such change was visible has been proven, not only waited for.
-    """
-
-    fence: int
-    settled: int
-    certain: bool
-
-
-class SourceReader(Protocol):
-    """Reads the source at one cut at a time. Keys are store keys, rows canonical (:mod:`cdc.canonical`)."""
-
-    def cut(self) -> Cut:
-        """End the last cut and begin a new one."""
-
-    def rows(self, table: VerifiedTable) -> Iterator[tuple[Sequence[str], Sequence[bytes]]]:
-        """All rows of the table at this cut: keys and rows, in batches."""
-
-    def rows_of(self, table: VerifiedTable, keys: Sequence[str]) -> dict[str, bytes]:
-        """Those of these keys that have a row at this cut."""
-
-
 class Stored(Protocol):
     """A version that a store holds; a deleted one is remembered by its position alone."""
 
@@ -74,20 +51,6 @@ class StoreReader(Protocol):
     def scan(self, schema: TableSchema) -> Iterator[pa.RecordBatch]: ...
 
     def get(self, schema: TableSchema, key: str) -> Stored | None: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerifiedTable:
-    """A table to compare: its shape now, its shape as the stores know it, about how many rows."""
-
-    shape: TableSchema
-    stored: TableSchema
-    rows: int
-    partitioned: bool = False
-
-    @property
-    def table(self) -> TableName:
-        return self.shape.table
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Makes what Spark starts faster with; :mod:`cdc.stack.archive` says what that is."""
+"""Makes what Spark starts faster with; :mod:`cdc.jvm.archive` says what that is."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def prepare_spark(console: Console) -> None:
     try:
         import pyspark
 
-        from cdc.stack.archive import ArchiveError, archived, make_archive
-        from cdc.stack.jars import class_path
-        from cdc.stack.java import java_home
+        from cdc.jvm.archive import ArchiveError, archived, make_archive
+        from cdc.jvm.jars import class_path
+        from cdc.jvm.java import java_home
         from spark.session import SessionSpec
         from spark.training import train
     except ImportError:

@@ -36,7 +36,7 @@ from cdc.wiring.pipeline import prepare_pipeline
 from cdc.wiring.snapshot import build_snapshot
 
 if TYPE_CHECKING:
-    from connectors.debezium.connector import Connector
+    from connectors.connect.connector import Connector
 
 Say = Callable[[str], None]
 _PREFIX = "cdc.compare"
@@ -327,12 +327,13 @@ def _work(trial: Trial, clock: Clock, native: _Capture) -> None:
 
 
 def _compare(settings: Settings, sides: _Sides, window: Window) -> Comparison:
-    from connectors.debezium.tables import read_table_facts
+    from cdc.comparison.records import table_facts
+    from connectors.connect.tables import read_tables
     from connectors.kafka.admin import TopicAdmin
 
     schemas = open_schemas(sides.native).versions()
     with closing(open_source(settings, application_name="cdc compare")) as session:
-        facts: Facts = read_table_facts(session, schemas)
+        facts: Facts = table_facts(read_tables(session), schemas)
     state = TopicsState.find(open_state(sides.native).read())
     tables = {topic: table for table, topic in state.tables.items()} if state is not None else {}
     by_end = {topic.removeprefix(f"{sides.native.name}."): table for topic, table in tables.items()}

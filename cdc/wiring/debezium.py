@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cdc.progress import Offsets
     from cdc.schema import TableSchema
     from cdc.settings import Settings
-    from connectors.debezium.connector import Connector
+    from connectors.connect.connector import Connector
     from connectors.debezium.progress import ConnectProgress
     from spark.app import SinkApplication
     from spark.debezium import Translation
@@ -27,7 +27,7 @@ _BATCH_RECORDS = 20_000
 
 def open_connector(settings: Settings) -> Connector:
     """The Debezium connector that the settings describe. ConfigError without a [debezium] section."""
-    from connectors.debezium.connector import Connector
+    from connectors.connect.connector import Connector
 
     return Connector(settings)
 
@@ -44,7 +44,7 @@ def connect_warnings(settings: Settings) -> list[str]:
 
 def check_connect(settings: Settings) -> list[Finding]:
     """The Kafka Connect side of ``cdc check``."""
-    from connectors.debezium.checks import check_connect
+    from connectors.connect.checks import check_connect
 
     return check_connect(settings)
 

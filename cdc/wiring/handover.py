@@ -18,13 +18,14 @@ from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.crash import crash_point, declare
 from cdc.epochs import EpochsState
 from cdc.errors import ActiveError, ConfigError, LogError, SlotError, TopicError
-from cdc.handover import Writer, WriterState, key_problems, key_questions, shaping_options
+from cdc.handover import key_problems, key_questions, shaping_options
 from cdc.lsn import Lsn
 from cdc.metrics import CaptureFigures
 from cdc.progress import PROGRESS_KEY, Offsets, Progress
 from cdc.settings import Settings
 from cdc.state import SlotState, SnapshotState, TopicsState
 from cdc.topic import state_topic
+from cdc.turn import Writer, WriterState
 from cdc.wiring import open_progress, open_schemas, open_source, open_state, require_broker
 from cdc.wiring.debezium import open_connector
 from cdc.wiring.pipeline import prepare_pipeline
@@ -32,7 +33,7 @@ from cdc.wiring.pipeline import prepare_pipeline
 if TYPE_CHECKING:
     from cdc.checks.facts import ServerFacts, SlotFacts
     from cdc.schema import TableSchema
-    from connectors.debezium.connector import Connector
+    from connectors.connect.connector import Connector
     from connectors.postgres.session import Connection
 
 log = logging.getLogger(__name__)
@@ -145,8 +146,8 @@ class Handover:
 
     def _take_place(self) -> int:
         """Note slot, snapshot and progress as the native capture would have; the LSN it goes on from."""
-        from connectors.debezium.locate import locate
-        from connectors.debezium.places import newest_places
+        from connectors.connect.locate import locate
+        from connectors.connect.places import newest_places
 
         slot, server = self._free_slot()
         held = self._state.read()
@@ -267,7 +268,7 @@ class Handover:
 
     def _check(self) -> None:
         """Refuse while both still stand as they are."""
-        from connectors.debezium.tables import read_table_facts
+        from connectors.connect.tables import read_tables
 
         assert self._settings.debezium is not None
         shaping = shaping_options(self._settings.debezium.options)
@@ -284,8 +285,7 @@ class Handover:
         registry = open_schemas(self._native)
         latest = [s for t in registry.tables() if (s := registry.latest(t)) and str(t) in topics.tables]
         with closing(open_source(self._native, application_name="cdc handover")) as session:
-            facts = read_table_facts(session, registry.versions())
-            primary = {table: found.primary_key for table, found in facts.items()}
+            primary = {f"{table.schema}.{table.name}": table.primary_key for table in read_tables(session)}
             problems = [*key_problems(latest, primary), *_asked(session, latest)]
         if problems:
             raise ConfigError(

@@ -43,7 +43,8 @@ class ServerProbes:
             return read_source(connection, self._settings)
 
     def log(self, topics: list[str], known: TopicsState | None) -> LogFacts:
-        from connectors.kafka.admin import pipeline_topic_specs, spec_problems, state_problems, table_topic_spec
+        from cdc.topic_specs import pipeline_topic_specs, table_topic_spec
+        from connectors.kafka.admin import spec_problems, state_problems
 
         log, admin = self._settings.log, self._topics()
         specs = [*(table_topic_spec(log, t) for t in topics), *pipeline_topic_specs(log, self._settings.name)]

@@ -165,7 +165,7 @@ def _log_folder(checkpoint: str) -> Path:
 
 
 def _jars() -> tuple[Path, ...]:
-    from cdc.stack.jars import class_path
+    from cdc.jvm.jars import class_path
 
     return tuple(sorted(class_path("spark-kafka").glob("*.jar")))
 
@@ -173,7 +173,7 @@ def _jars() -> tuple[Path, ...]:
 def _java_home() -> Path | None:
     """The wheel's Java; None, so that the environment's JAVA_HOME counts, where that is not installed."""
     try:
-        from cdc.stack.java import java_home
+        from cdc.jvm.java import java_home
     except ImportError:
         return None
     return java_home()

@@ -18,8 +18,9 @@ from cdc.wiring import open_schemas, open_source, open_state, require_broker
 from cdc.wiring.stores import open_store, sink_settings, tables_of
 
 if TYPE_CHECKING:
+    from cdc.cuts import Cut, VerifiedTable
     from cdc.verification.repair import Repaired
-    from cdc.verification.rounds import Cut, VerifiedTable, Watch
+    from cdc.verification.rounds import Watch
     from connectors.postgres.cut import SourceCut
     from sinks.port import OpenSink
 
@@ -123,7 +124,7 @@ def open_cut(settings: Settings) -> SourceCut:
 
 def verified_tables(settings: Settings, known: Known, source: SourceCut) -> Mapping[TableName, VerifiedTable]:
     """The captured tables by name, each in its shape now and in the one the log knows."""
-    from cdc.verification.rounds import VerifiedTable
+    from cdc.cuts import VerifiedTable
     from connectors.postgres.catalog import resolve_tables, table_schema
 
     schemas = open_schemas(settings)

@@ -12,9 +12,9 @@ from types import MappingProxyType
 
 from cdc.errors import ConfigError
 from cdc.settings import DebeziumSettings, Settings
+from cdc.topic_specs import table_topic_spec
 from connectors.debezium import binlog, mongodb, oracle, postgres, sqlserver
 from connectors.debezium.regex import quoted
-from connectors.kafka.admin import table_topic_spec
 
 ConnectorConfig = dict[str, str]
 

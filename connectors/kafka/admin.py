@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -26,7 +25,7 @@ from cdc.errors import LogError, TopicError
 from cdc.progress import Offsets
 from cdc.settings import LogSettings
 from cdc.state import TopicsState
-from cdc.topic import dead_topic, progress_topic, schema_topic, state_topic
+from cdc.topic_specs import TopicSpec, pipeline_topic_specs, table_topic_spec
 from connectors.kafka.clients import client_config
 from connectors.kafka.compacted import log_error, passing
 from connectors.kafka.rounds import rounds
@@ -40,16 +39,6 @@ _RECORDS_AT_ONCE = 4_000
 _MB = 1024**2
 _LASTING = ("cleanup.policy", "delete.retention.ms", "min.compaction.lag.ms")
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicSpec:
-    """A topic as it is to be. ``config`` are topic settings by Kafka's names."""
-
-    topic: str
-    partitions: int
-    replication_factor: int
-    config: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,41 +60,6 @@ class TopicProblem:
     message: str
     hint: str
     fatal: bool = True
-
-
-def table_topic_spec(settings: LogSettings, topic: str) -> TopicSpec:
-    """The topic of one table: compacted, deletes kept for the replay window."""
-    return TopicSpec(
-        topic=topic,
-        partitions=settings.partitions,
-        replication_factor=settings.replication_factor,
-        config={
-            "cleanup.policy": "compact",
-            "delete.retention.ms": str(_ms(settings.replay_window)),
-            "min.compaction.lag.ms": str(_ms(settings.min_compaction_lag)),
-            "max.message.bytes": str(settings.max_message_bytes),
-            **_durability(settings),
-        },
-    )
-
-
-def pipeline_topic_specs(settings: LogSettings, name: str) -> list[TopicSpec]:
-    """The pipeline's own topics: state, schema and progress compacted; dead letters kept until dealt with."""
-    size = str(max(_MB, settings.max_message_bytes))
-    compact = {"cleanup.policy": "compact", "max.message.bytes": size, **_durability(settings)}
-    # Progress is written up to ten times a second, and read at every start.
-    churning = compact | {"segment.bytes": str(4 * _MB), "segment.ms": "600000", "min.cleanable.dirty.ratio": "0.1"}
-    # A dead letter holds the refused record and the reason, so it is larger than the record was.
-    dead = compact | {"cleanup.policy": "delete", "retention.ms": "-1", "max.message.bytes": str(2 * int(size))}
-    return [
-        TopicSpec(topic=topic, partitions=1, replication_factor=settings.replication_factor, config=config)
-        for topic, config in (
-            (state_topic(name), compact),
-            (schema_topic(name), compact),
-            (progress_topic(name), churning),
-            (dead_topic(name), dead),
-        )
-    ]
 
 
 def spec_problems(spec: TopicSpec, facts: TopicFacts) -> list[TopicProblem]:
@@ -354,19 +308,8 @@ def topics_state(
     return TopicsState(cluster_id=cluster_id, topics=topics, tables=dict(tables), encoding=encoding)
 
 
-def _durability(settings: LogSettings) -> dict[str, str]:
-    return {
-        "unclean.leader.election.enable": "false",
-        "min.insync.replicas": "2" if settings.replication_factor >= 3 else "1",
-    }
-
-
 def _policy(text: str) -> set[str]:
     return {part.strip() for part in text.split(",") if part.strip()}
-
-
-def _ms(duration: timedelta) -> int:
-    return int(duration.total_seconds() * 1000)
 
 
 def _alter(topic: str, option: str, value: str) -> str:

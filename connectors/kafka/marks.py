@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from cdc.progress import Progress
+from cdc.progress import Mark, Progress
 from cdc.settings import LogSettings
-from cdc.status import Mark
 from cdc.topic import progress_topic
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import read_range

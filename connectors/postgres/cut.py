@@ -1,6 +1,6 @@
 """Reads the source at one cut after the other, for ``cdc verify``: canonical rows, keys as the stores have them.
 
-Implements :class:`cdc.verification.rounds.SourceReader`. Needs SELECT on the tables and nothing else.
+Implements :class:`cdc.cuts.SourceReader`. Needs SELECT on the tables and nothing else.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from psycopg import sql
 
 from cdc.canonical import CanonicalTable
 from cdc.clock import Clock
+from cdc.cuts import Cut, Row, VerifiedTable
 from cdc.errors import CdcError, ConfigError, SourceError
 from cdc.plain import PlainTable
 from cdc.schema import TableSchema
 from cdc.sql import load
-from cdc.verification.repair import Row
-from cdc.verification.rounds import Cut, VerifiedTable
 from connectors.postgres.encoder import compile_table
 from connectors.postgres.session import Connection
 

@@ -24,8 +24,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from cdc.errors import CdcError
 from cdc.settings import DebeziumSettings, Settings
 from cdc.wiring.snapshot import build_snapshot
-from connectors.debezium.connector import Connector
-from connectors.debezium.topics import prepare_topics
+from connectors.connect.connector import Connector
+from connectors.connect.topics import prepare_topics
 from connectors.kafka.admin import TopicAdmin
 from tests.bench import capture, latency, snapshot
 from tests.bench.setting import Bench, Pipeline, Running, cpu_of, peak_of

@@ -16,10 +16,11 @@ import psycopg
 import pyarrow as pa
 
 from cdc.clock import SYSTEM_CLOCK
+from cdc.cuts import VerifiedTable
 from cdc.position import Position
 from cdc.schema import TableSchema
 from cdc.settings import Settings, parse
-from cdc.verification.rounds import VerifiedTable, verify
+from cdc.verification.rounds import verify
 from cdc.wiring import open_source
 from cdc.wiring.stores import open_store
 from cdc.wiring.verification import open_cut

@@ -77,7 +77,7 @@ def test_links_lead_somewhere(manual: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "package", ["cdc", "cdc/stack", "connectors/postgres", "connectors/kafka", "snapshot", "sinks", "spark"]
+    "package", ["cdc", "cdc/jvm", "cdc/stack", "connectors/postgres", "connectors/kafka", "snapshot", "sinks", "spark"]
 )
 def test_every_package_has_its_manual(package: str) -> None:
     assert (ROOT / package / "README.md").exists()

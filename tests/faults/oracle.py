@@ -12,12 +12,13 @@ import psycopg
 from confluent_kafka import Message
 
 from cdc.clock import SYSTEM_CLOCK
+from cdc.cuts import Cut
 from cdc.position import Position
 from cdc.progress import Progress
 from cdc.settings import Settings
 from cdc.state import TopicsState
 from cdc.topic import TableName, partition_of, progress_topic
-from cdc.verification.rounds import Cut, StoreReader, verify
+from cdc.verification.rounds import StoreReader, verify
 from cdc.wiring import open_schemas, open_state
 from cdc.wiring.stores import open_store
 from cdc.wiring.verification import open_cut, read_known, verified_tables

@@ -13,12 +13,12 @@ from confluent_kafka import murmur2
 from psycopg import sql
 from psycopg.pq import ExecStatus
 
-from cdc.comparison.records import Facts
+from cdc.comparison.records import Facts, table_facts
 from cdc.ports import Record
 from cdc.position import Position
 from cdc.schema import Encoding, TableSchema
 from cdc.settings import Settings, parse
-from connectors.debezium.tables import read_table_facts
+from connectors.connect.tables import read_tables
 from connectors.postgres.assemble import GONE, Assembler, Pipeline, Selected, Wanted
 from connectors.postgres.catalog import CapturedTable, from_relation, resolve_tables, table_schema
 from connectors.postgres.encoder import compile_table, record_headers
@@ -144,7 +144,7 @@ def replay_directly(
             )
             for frame in frames(stream, settings.slot, settings.publication):
                 assembler.feed([frame], _NOW_NS)
-        facts = read_table_facts(conn, shapes.versions)
+        facts = table_facts(read_tables(conn), shapes.versions)
     topics = {lane: topic for topic, lane in shapes.topics.items()}
     return wires + [_wire(topics[record[0]], at, record) for at, record in enumerate(batch)], facts
 

@@ -16,12 +16,12 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from cdc.comparison.differences import Difference, explained_by
-from cdc.comparison.records import Facts, Record
+from cdc.comparison.records import Facts, Record, table_facts
 from cdc.comparison.rules import RULES
 from cdc.settings import load
 from cdc.stack.postgres import install_folder
 from cdc.wiring import open_schemas, open_source
-from connectors.debezium.tables import read_table_facts
+from connectors.connect.tables import read_tables
 from tests.conftest import Spawned, drop_database, fresh_name
 from tests.golden.left_out import LEFT_OUT, REFUSED_TABLES
 from tests.golden.pairing import golden_differences
@@ -92,7 +92,7 @@ def replayed(encoding: str, postgres: str, kafka: str, tmp_path_factory: pytest.
         found = replay(script, folder, cdc, start)
         settings = load(folder / "cdc.toml", {})
         with closing(open_source(settings)) as session:
-            facts = read_table_facts(session, open_schemas(settings).versions())
+            facts = table_facts(read_tables(session), open_schemas(settings).versions())
     finally:
         for capture in captures:
             assert capture.terminate() == 0, capture.stderr

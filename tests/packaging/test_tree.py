@@ -117,3 +117,21 @@ def test_goals_named_in_the_makefile_exist() -> None:
     text = (ROOT / "Makefile").read_text(encoding="utf-8")
     for goal in ("demo", "test", "bench", "lint", "format", "lock", "wheel", "clean", "setup", "jars"):
         assert re.search(rf"^{goal}:", text, re.MULTILINE), goal
+
+
+def test_every_room_stands_in_a_layer() -> None:
+    contracts = PROJECT["tool"]["importlinter"]["contracts"]
+    lines = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
+    listed = {name.strip(" ()") for line in lines for name in re.split("[|:]", line)}
+    rooms = {name for package in PROJECT["tool"]["importlinter"]["root_packages"] for name in _rooms(package, listed)}
+    assert sorted(rooms - listed) == [], "say in pyproject.toml's layers what it may import"
+
+
+def _rooms(package: str, listed: set[str]) -> list[str]:
+    """The modules to be listed: those beside one that is, or the package itself."""
+    if package in listed or not any(name.startswith(f"{package}.") for name in listed):
+        return [package]
+    folder = ROOT.joinpath(*package.split("."))
+    modules = [path.stem for path in folder.glob("*.py") if path.name != "__init__.py"]
+    packages = [path.name for path in folder.iterdir() if (path / "__init__.py").exists()]
+    return [room for name in modules + packages for room in _rooms(f"{package}.{name}", listed)]

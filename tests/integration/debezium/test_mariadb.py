@@ -16,7 +16,7 @@ from cdc.errors import CdcError
 from cdc.schema import TableSchema
 from cdc.settings import Settings, parse
 from cdc.topic import TableName
-from connectors.debezium.connector import Connector
+from connectors.connect.connector import Connector
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import read_range
 from sinks.batch import Event, events_of

@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 
 from cdc.errors import Exit
 from cdc.settings import Settings, load
-from connectors.debezium.topics import prepare_topics
+from connectors.connect.topics import prepare_topics
 from connectors.kafka.clients import producer_config
 from tests.conftest import RunCdc, Spawn, Spawned
 from tests.integration.debezium.test_stores import SINK_S, cached

@@ -12,11 +12,12 @@ from typing import Any
 from psycopg.conninfo import conninfo_to_dict
 
 from cdc.clock import SYSTEM_CLOCK
+from cdc.cuts import Cut
 from cdc.freshness import wait_until_shown
 from cdc.status import SinkStatus, status_of
 from cdc.topic import TableName
 from cdc.verification.result import Verdict
-from cdc.verification.rounds import Cut, verify
+from cdc.verification.rounds import verify
 from cdc.wiring.status import StatusReader
 from cdc.wiring.stores import open_store
 from cdc.wiring.verification import open_cut, read_known, verified_tables

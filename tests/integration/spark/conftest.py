@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from cdc.jvm.jars import class_path
+from cdc.jvm.java import java_home
 from cdc.settings import Settings
-from cdc.stack.jars import class_path
-from cdc.stack.java import java_home
 from cdc.wiring.sinks import build_sinks
 from cdc.wiring.stores import open_store
 from sinks.port import OpenSink

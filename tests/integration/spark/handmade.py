@@ -15,7 +15,8 @@ from cdc.progress import PROGRESS_KEY, Offsets, Progress
 from cdc.schema import Column, Identity, TableSchema
 from cdc.settings import LogSettings, Settings, parse
 from cdc.topic import TableName, partition_of, progress_topic, schema_topic, state_topic, table_topic
-from connectors.kafka.admin import TopicAdmin, TopicSpec, pipeline_topic_specs, table_topic_spec, topics_state
+from cdc.topic_specs import TopicSpec, pipeline_topic_specs, table_topic_spec
+from connectors.kafka.admin import TopicAdmin, topics_state
 from connectors.kafka.clients import producer_config
 from connectors.kafka.compacted import CompactedTopic
 from connectors.kafka.schemas import SchemaRegistry

@@ -13,8 +13,8 @@ import pyspark
 import pytest
 
 from cdc.errors import Exit
+from cdc.jvm.java import java_home
 from cdc.settings import Settings
-from cdc.stack.java import java_home
 from cdc.stack.ports import free_ports
 from sinks.port import OpenSink
 from tests.conftest import Spawn, Spawned

@@ -15,9 +15,9 @@ import pytest
 
 from cdc.crash import CRASH_EXIT
 from cdc.errors import Exit
+from cdc.jvm.jars import class_path
+from cdc.jvm.java import java_home
 from cdc.settings import Settings
-from cdc.stack.jars import class_path
-from cdc.stack.java import java_home
 from sinks.port import OpenSink
 from spark.stop import STOP_FILE
 from tests.conftest import RunCdc, Spawn, Spawned

@@ -95,7 +95,7 @@ def test_a_damaged_store_is_built_anew_while_its_sink_runs_and_can_be_had_back(
 
 def damage(pipeline: HandMadeLog, settings: Settings, sink: str) -> None:
     """Row 5 becomes row 7000, in the store alone."""
-    from cdc.verification.repair import Row  # noqa: PLC0415
+    from cdc.cuts import Row  # noqa: PLC0415
     from sinks.mend import Mending  # noqa: PLC0415
 
     store = open_store(sink, settings)

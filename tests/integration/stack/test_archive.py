@@ -10,8 +10,8 @@ import pyspark
 import pytest
 from rich.console import Console
 
-from cdc.stack.archive import ArchiveError, archived, make_archive
-from cdc.stack.java import ARCHIVE, java_executable, java_home
+from cdc.jvm.archive import ArchiveError, archived, make_archive
+from cdc.jvm.java import ARCHIVE, java_executable, java_home
 from cdc.wiring.archive import prepare_spark
 
 JARS = Path(pyspark.__file__).parent / "jars"

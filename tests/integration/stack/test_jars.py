@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from cdc.stack import jars
-from cdc.stack.ivy import Coordinate
-from cdc.stack.jars import DownloadError, Jar, JarSet
-from cdc.stack.java import java_home
+from cdc.jvm import jars
+from cdc.jvm.ivy import Coordinate
+from cdc.jvm.jars import DownloadError, Jar, JarSet
+from cdc.jvm.java import java_home
 
 _SETTINGS = """
 <ivysettings><settings defaultResolver="here"/><resolvers><filesystem name="here" m2compatible="true">

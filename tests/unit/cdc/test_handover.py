@@ -6,11 +6,12 @@ import pytest
 
 from cdc.epochs import EpochsState
 from cdc.errors import ConfigError
-from cdc.handover import WriterState, key_problems, key_questions, require_turn, shaping_options
+from cdc.handover import key_problems, key_questions, shaping_options
 from cdc.schema import Column, Encoding, Identity, TableSchema
 from cdc.topic import TableName
-from connectors.debezium.locate import Finder
-from connectors.debezium.places import Place, newest_place
+from cdc.turn import WriterState, require_turn
+from connectors.connect.locate import Finder
+from connectors.connect.places import Place, newest_place
 
 
 def table(kind: str, *, encoding: Encoding = "readable", identity: Identity = Identity.DEFAULT) -> TableSchema:

@@ -11,10 +11,10 @@ import pytest
 from rich.console import Console
 
 from cdc.cli.status import view
-from cdc.progress import Hold, Watermark
+from cdc.progress import Hold, Mark, Watermark
 from cdc.settings import LimitSettings
 from cdc.state import RequestState, RereadState, SnapshotState
-from cdc.status import Mark, SinkFacts, SourceFacts, StatusFacts, lag_seconds, rereads_of, status_of
+from cdc.status import SinkFacts, SourceFacts, StatusFacts, lag_seconds, rereads_of, status_of
 from tests.unit.cdc.checks.test_postgres import KNOWN, SERVER, SLOT
 
 NOW_MS = 1_000_000

@@ -15,13 +15,13 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from cdc.errors import ConfigError, UsageError
+from cdc.jvm.ivy import Coordinate, pinned
+from cdc.jvm.jars import Jar, JarSet, hint_for, locked, parse_lock
+from cdc.jvm.java import download_options
+from cdc.jvm.lock_jars import ROOTS, write
 from cdc.settings import load
 from cdc.stack.account import ANYBODY
 from cdc.stack.catalog import checked_parts, jar_sets, own_ports
-from cdc.stack.ivy import Coordinate, pinned
-from cdc.stack.jars import Jar, JarSet, hint_for, locked, parse_lock
-from cdc.stack.java import download_options
-from cdc.stack.lock_jars import ROOTS, write
 from cdc.stack.part import refuse_taken_port
 from cdc.stack.pipeline import write_settings
 from cdc.stack.ports import DEFAULT_PORTS, free_ports

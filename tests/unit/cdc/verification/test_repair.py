@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc.clock import ManualClock
+from cdc.cuts import Cut, Row, VerifiedTable
 from cdc.errors import SourceError
 from cdc.position import Position
 from cdc.schema import Column, TableSchema
-from cdc.verification.repair import Row, record_key, repair
+from cdc.verification.repair import record_key, repair
 from cdc.verification.result import Kind, Report, Verdict
-from cdc.verification.rounds import Cut, VerifiedTable
 from sinks.memory import MemoryStore
 from sinks.mend import Mending
 from tests.unit.cdc.verification.test_rounds import SHAPE, TABLE

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 
 from cdc.canonical import canonical_row
 from cdc.clock import ManualClock
+from cdc.cuts import Cut, VerifiedTable
 from cdc.position import Position
 from cdc.schema import Column, Identity, TableSchema
 from cdc.topic import TableName
 from cdc.verification import rounds
 from cdc.verification.result import Kind, Report
-from cdc.verification.rounds import Cut, VerifiedTable, verify
+from cdc.verification.rounds import verify
 
 SHAPE = TableSchema(
     table=TableName("public", "orders"),

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from cdc.errors import ConfigError, Exit
 from cdc.settings import Settings, parse
 from cdc.wiring.debezium import connect_warnings
+from connectors.connect.connector import Connector
 from connectors.debezium.config import changed_options, connector_config, masked
-from connectors.debezium.connector import Connector
 from connectors.debezium.mongodb import patch_cautions
 from connectors.debezium.regex import table_list
 

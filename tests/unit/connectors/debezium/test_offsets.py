@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from cdc.debezium.order import position_of
 from cdc.position import Position
-from connectors.debezium.connector import offset_at
+from connectors.connect.connector import offset_at
 from connectors.debezium.progress import shown_lsn
 
 

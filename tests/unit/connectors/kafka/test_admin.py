@@ -9,6 +9,7 @@ import pytest
 from cdc.errors import TopicError
 from cdc.settings import LogSettings
 from cdc.state import TopicsState
+from cdc.topic_specs import table_topic_spec
 from connectors.kafka.admin import (
     TopicFacts,
     made_specs,
@@ -16,7 +17,6 @@ from connectors.kafka.admin import (
     raise_first,
     spec_problems,
     state_problems,
-    table_topic_spec,
 )
 
 SETTINGS = LogSettings(bootstrap_servers="x:1")

@@ -8,12 +8,11 @@ from cdc.errors import ConfigError
 from cdc.settings import DebeziumSettings, Settings
 from cdc.state import TopicsState
 from cdc.topic import TableName, collisions, state_topic, table_topic
+from cdc.topic_specs import pipeline_topic_specs, table_topic_spec
 from connectors.kafka.admin import (
     TopicAdmin,
-    pipeline_topic_specs,
     raise_first,
     spec_problems,
-    table_topic_spec,
     topics_state,
 )
 from connectors.kafka.compacted import CompactedTopic

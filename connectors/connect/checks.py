@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from cdc.checks.finding import Finding, fail, failure, ok, warn
 from cdc.errors import CdcError, Exit
 from cdc.settings import Settings
+from connectors.connect.connector import Connector
 from connectors.debezium.client import MissingConnector, unencrypted
 from connectors.debezium.config import debezium_settings
-from connectors.debezium.connector import Connector
 from connectors.debezium.mongodb import patch_cautions
 
 PART = "connect"

@@ -6,7 +6,8 @@ from cdc.epochs import EpochsState
 from cdc.progress import Offsets
 from cdc.settings import Settings
 from cdc.topic import state_topic
-from connectors.kafka.admin import TopicAdmin, pipeline_topic_specs
+from cdc.topic_specs import pipeline_topic_specs
+from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import CompactedTopic
 
 

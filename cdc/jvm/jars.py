@@ -18,9 +18,9 @@ import orjson
 
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import CdcError, Exit
-from cdc.stack import ivy
-from cdc.stack.cache import cache_folder, only_one
-from cdc.stack.ivy import Coordinate
+from cdc.jvm import ivy
+from cdc.jvm.cache import cache_folder, only_one
+from cdc.jvm.ivy import Coordinate
 
 ALWAYS = ("spark-kafka", "kafka", "opensearch")
 """The sets that the local stack needs; others are fetched when asked for."""
@@ -66,7 +66,7 @@ class JarSet:
 
 def locked() -> dict[str, JarSet]:
     """The sets of the committed lock."""
-    return parse_lock((files("cdc.stack") / "jars.lock").read_text(encoding="utf-8"))
+    return parse_lock((files("cdc.jvm") / "jars.lock").read_text(encoding="utf-8"))
 
 
 def parse_lock(text: str) -> dict[str, JarSet]:

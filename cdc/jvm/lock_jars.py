@@ -1,4 +1,4 @@
-"""``python -m cdc.stack.lock_jars``: resolve the sets anew with all they need, and write ``jars.lock``.
+"""``python -m cdc.jvm.lock_jars``: resolve the sets anew with all they need, and write ``jars.lock``.
 
 Run it after changing a version below, and read the diff.
 """
@@ -9,9 +9,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from cdc.stack import ivy
-from cdc.stack.ivy import Coordinate
-from cdc.stack.jars import Jar, JarSet, _sha256
+from cdc.jvm import ivy
+from cdc.jvm.ivy import Coordinate
+from cdc.jvm.jars import Jar, JarSet, _sha256
 
 SPARK = "4.1.1"
 KAFKA = "4.3.1"
@@ -72,4 +72,4 @@ def write(sets: list[JarSet], file: Path) -> None:
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as scratch:
         write(lock(Path(scratch)), Path(__file__).with_name("jars.lock"))
-    sys.stderr.write("cdc/stack/jars.lock written\n")
+    sys.stderr.write("cdc/jvm/jars.lock written\n")

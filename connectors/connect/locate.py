@@ -19,7 +19,7 @@ from cdc.settings import Settings
 from cdc.state import SlotState, TopicsState
 from cdc.topic import schema_topic
 from connectors.captured import CapturedTopics
-from connectors.debezium.places import Lane, Place
+from connectors.connect.places import Lane, Place
 from connectors.kafka.compacted import CompactedTopic
 from connectors.kafka.schemas import SchemaRegistry
 from connectors.postgres.abridge import row_limit

@@ -12,10 +12,13 @@ from psycopg import sql
 
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import CdcError, ConfigError, UsageError
-from cdc.handover import require_turn
 from cdc.settings import Settings
 from cdc.sql import load
 from cdc.topic import state_topic
+from cdc.topic_specs import TopicSpec
+from cdc.turn import require_turn
+from connectors.connect.epochs import next_epoch
+from connectors.connect.topics import prepare_topics
 from connectors.debezium import signals
 from connectors.debezium.client import ConnectClient, ConnectError, MissingConnector
 from connectors.debezium.config import (
@@ -26,11 +29,9 @@ from connectors.debezium.config import (
     debezium_settings,
     signal_topic,
 )
-from connectors.debezium.epochs import next_epoch
 from connectors.debezium.signals import Signal
 from connectors.debezium.status import FAILED, STOPPED, ConnectorStatus, Lag, parse_status
-from connectors.debezium.topics import prepare_topics
-from connectors.kafka.admin import TopicAdmin, TopicSpec
+from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.clients import client_config
 from connectors.kafka.compacted import CompactedTopic, log_error
 from connectors.postgres.facts import read_server, read_slot
@@ -257,7 +258,7 @@ class Connector:
             raise log_error(failures[0], "sending the signal", self._settings.log)
 
     def _insert(self, signal: Signal, table: str) -> None:
-        statement = sql.SQL(load("connectors.debezium")["send_signal"]).format(table=sql.Identifier(*table.split(".")))
+        statement = sql.SQL(load("connectors.connect")["send_signal"]).format(table=sql.Identifier(*table.split(".")))
         with connect(self._settings.source) as session:
             session.execute(statement, signal.row())
 

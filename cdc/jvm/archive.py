@@ -13,8 +13,8 @@ import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from cdc.stack.cache import only_one
-from cdc.stack.java import ARCHIVE, BASE_ARCHIVE, java_executable, java_home
+from cdc.jvm.cache import only_one
+from cdc.jvm.java import ARCHIVE, BASE_ARCHIVE, java_executable, java_home
 
 _OF = "spark.of"
 """What the archive was made from."""

@@ -1,0 +1,68 @@
+"""What verification asks of the source: one state of it at a time, and the rows of a table there.
+
+The ports are below both sides: verification and repair call them, :mod:`connectors.postgres.cut` implements them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from cdc.schema import TableSchema
+from cdc.topic import TableName
+
+
+class Cut(NamedTuple):
+    """One state of the source. Every change committed below ``settled`` is in it, and none at or above ``fence``.
+
+    ``certain``: that every such change was visible has been proven, not only waited for.
+    """
+
+    fence: int
+    settled: int
+    certain: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifiedTable:
+    """A table to compare: its shape now, its shape as the stores know it, about how many rows."""
+
+    shape: TableSchema
+    stored: TableSchema
+    rows: int
+    partitioned: bool = False
+
+    @property
+    def table(self) -> TableName:
+        return self.shape.table
+
+
+class SourceReader(Protocol):
+    """Reads the source at one cut at a time. Keys are store keys, rows canonical (:mod:`cdc.canonical`)."""
+
+    def cut(self) -> Cut:
+        """End the last cut and begin a new one."""
+
+    def rows(self, table: VerifiedTable) -> Iterator[tuple[Sequence[str], Sequence[bytes]]]:
+        """All rows of the table at this cut: keys and rows, in batches."""
+
+    def rows_of(self, table: VerifiedTable, keys: Sequence[str]) -> dict[str, bytes]:
+        """Those of these keys that have a row at this cut."""
+
+
+class Row(NamedTuple):
+    """A row to be written; ``key``: the record's key as JSON, ``after``: the row as on the wire, None for a delete."""
+
+    key: bytes
+    after: bytes | None
+
+
+class SourceRows(Protocol):
+    """Reads the source at one cut at a time."""
+
+    def cut(self) -> Cut:
+        """End the last cut and begin a new one."""
+
+    def records_of(self, table: VerifiedTable, keys: Sequence[str]) -> Iterator[dict[str, Row]]:
+        """Those of these keys (store keys) that have a row at this cut, in batches."""

@@ -1,0 +1,68 @@
+"""The topics of a pipeline as they are to be made: partitions, copies and settings, from the log's settings. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from cdc.settings import LogSettings
+from cdc.topic import dead_topic, progress_topic, schema_topic, state_topic
+
+_MB = 1024**2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSpec:
+    """A topic as it is to be. ``config`` are topic settings by Kafka's names."""
+
+    topic: str
+    partitions: int
+    replication_factor: int
+    config: Mapping[str, str]
+
+
+def table_topic_spec(settings: LogSettings, topic: str) -> TopicSpec:
+    """The topic of one table: compacted, deletes kept for the replay window."""
+    return TopicSpec(
+        topic=topic,
+        partitions=settings.partitions,
+        replication_factor=settings.replication_factor,
+        config={
+            "cleanup.policy": "compact",
+            "delete.retention.ms": str(_ms(settings.replay_window)),
+            "min.compaction.lag.ms": str(_ms(settings.min_compaction_lag)),
+            "max.message.bytes": str(settings.max_message_bytes),
+            **_durability(settings),
+        },
+    )
+
+
+def pipeline_topic_specs(settings: LogSettings, name: str) -> list[TopicSpec]:
+    """The pipeline's own topics: state, schema and progress compacted; dead letters kept until dealt with."""
+    size = str(max(_MB, settings.max_message_bytes))
+    compact = {"cleanup.policy": "compact", "max.message.bytes": size, **_durability(settings)}
+    # Progress is written up to ten times a second, and read at every start.
+    churning = compact | {"segment.bytes": str(4 * _MB), "segment.ms": "600000", "min.cleanable.dirty.ratio": "0.1"}
+    # A dead letter holds the refused record and the reason, so it is larger than the record was.
+    dead = compact | {"cleanup.policy": "delete", "retention.ms": "-1", "max.message.bytes": str(2 * int(size))}
+    return [
+        TopicSpec(topic=topic, partitions=1, replication_factor=settings.replication_factor, config=config)
+        for topic, config in (
+            (state_topic(name), compact),
+            (schema_topic(name), compact),
+            (progress_topic(name), churning),
+            (dead_topic(name), dead),
+        )
+    ]
+
+
+def _durability(settings: LogSettings) -> dict[str, str]:
+    return {
+        "unclean.leader.election.enable": "false",
+        "min.insync.replicas": "2" if settings.replication_factor >= 3 else "1",
+    }
+
+
+def _ms(duration: timedelta) -> int:
+    return int(duration.total_seconds() * 1000)
