@@ -142,7 +142,7 @@ class TableSchema:
             table=TableName(document["schema"], document["name"]),
             topic=document["topic"],
             version=document["version"],
-            oid=document["oid"],
+            oid=int(document["oid"]),
             encoding=document["encoding"],
             identity=Identity(document["identity"]),
             deferrable_key=document["deferrable_key"],

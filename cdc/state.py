@@ -9,6 +9,7 @@ request, and a capture that comes upon a table which is to be captured and has n
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -158,9 +159,10 @@ class RequestState(Document):
 
     Written by whoever asks, and by whoever pauses or cancels it; never by the capture that carries it out. ``id``:
     asking again under one id replaces the request, if its ``serial`` (nanoseconds since 1970) is another. ``reason``:
-    a sentence for people. ``state``, the wish: ``asked``, ``paused`` or ``cancelled``. ``where``: an SQL condition;
-    ``keys``: each the key columns' text, in key order; ``leaves``: partitions, as ``schema.name``; without any of the
-    three the whole table is read, and a sweep mark ends it. ``first``: these are the table's first rows.
+    a sentence for people. ``state``, the wish: ``asked``, ``paused`` or ``cancelled``. ``where``: a condition, see
+    :mod:`cdc.condition`; ``keys``: each the key columns' text, in key order; ``leaves``: partitions, as
+    ``schema.name``; without any of the three the whole table is read, and a sweep mark ends it. ``first``: these are
+    the table's first rows.
     """
 
     WHAT: ClassVar[str] = "request"
@@ -174,6 +176,16 @@ class RequestState(Document):
     keys: list[list[str]] | None = None
     leaves: list[str] | None = None
     first: bool = False
+
+    def __post_init__(self) -> None:
+        """ValueError for members of other types: others than the pipeline may write to its state topic (H111)."""
+        texts: list[Any] = [self.id, self.table, self.reason, self.state, self.where or ""]
+        lists: list[Any] = [*(self.keys or []), self.leaves or []]
+        numbers: list[Any] = [self.after_lsn, self.serial]
+        if not (_all_are(str, texts) and _all_are(int, numbers) and all(_all_are(str, one) for one in lists)):
+            raise ValueError("a request has members of other types than it should")
+        if self.state not in ("asked", "paused", "cancelled"):
+            raise ValueError(f"a request has the state {self.state[:30]}")
 
     def key(self) -> bytes:
         return orjson.dumps({"what": self.WHAT, "id": self.id})
@@ -242,9 +254,33 @@ class FormState(Document):
         return orjson.dumps({"what": self.WHAT, "table": self.table})
 
 
+def _all_are(kind: type, found: object) -> bool:
+    return isinstance(found, list) and all(isinstance(one, kind) for one in found)
+
+
 D = TypeVar("D", bound=Document)
+
+
+def what_of(key: bytes) -> str:
+    """Which kind of document a key of the state topic is of; empty for a key that is none of the pipeline's."""
+    try:
+        found = orjson.loads(key)
+    except orjson.JSONDecodeError:
+        return ""
+    what = found.get("what") if isinstance(found, dict) else None
+    return what if isinstance(what, str) else ""
+
+
+def requests_of(held: Mapping[bytes, bytes]) -> list[RequestState]:
+    """Every request among the state topic's records, but for those that cannot be read: nobody carries them out."""
+    found = []
+    for key, value in held.items():
+        if what_of(key) == RequestState.WHAT:
+            with suppress(ValueError, TypeError):
+                found.append(RequestState.from_json(value))
+    return found
 
 
 def find_all(held: Mapping[bytes, bytes], kind: type[D]) -> list[D]:
     """Every document of a kind among the state topic's records."""
-    return [kind.from_json(value) for key, value in held.items() if orjson.loads(key).get("what") == kind.WHAT]
+    return [kind.from_json(value) for key, value in held.items() if what_of(key) == kind.WHAT]

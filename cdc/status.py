@@ -11,7 +11,7 @@ from cdc.lsn import Lsn
 from cdc.progress import Hold, Mark, Watermark
 from cdc.reference import size_text
 from cdc.settings import LimitSettings
-from cdc.state import RequestState, RereadState, SlotState, SnapshotState, find_all
+from cdc.state import RereadState, SlotState, SnapshotState, find_all, requests_of
 
 QUIET_BYTES = 64 * 1024
 """WAL that a quiet server writes by itself between two keepalives: no lag in seconds is read out of it."""
@@ -169,7 +169,7 @@ def rereads_of(held: Mapping[bytes, bytes]) -> list[Reread]:
     """What is asked for and not over, and what failed, from the state topic's records; by table."""
     states = {state.id: state for state in find_all(held, RereadState)}
     found = []
-    for request in find_all(held, RequestState):
+    for request in requests_of(held):
         state = states.pop(request.id, None)
         if state is None or state.serial != request.serial:
             state = RereadState(id=request.id, table=request.table, serial=request.serial, epoch=0)

@@ -19,7 +19,7 @@ from cdc.errors import ActiveError, ConfigError, SlotError
 from cdc.ports import CompactedTopic
 from cdc.settings import Settings
 from cdc.sql import quote_literal
-from cdc.state import ChunkState, SlotIntent, SlotState, SnapshotState, SnapshotTableState, TopicsState
+from cdc.state import ChunkState, SlotIntent, SlotState, SnapshotState, SnapshotTableState, TopicsState, what_of
 from connectors.kafka.admin import TopicAdmin
 from connectors.postgres.facts import read_server, read_slot
 from connectors.postgres.session import Connection
@@ -63,7 +63,7 @@ def begin_epoch(conn: Connection, settings: Settings, admin: TopicAdmin, state: 
 def forgotten(held: Mapping[bytes, bytes]) -> list[tuple[bytes, None]]:
     """Records that remove what was noted of the former slot and its snapshot: the slot last, because as long as it is
     there, a command that was killed here is known not to have come to its end."""
-    of_tables = sorted(key for key in held if orjson.loads(key).get("what") in _OF_TABLES)
+    of_tables = sorted(key for key in held if what_of(key) in _OF_TABLES)
     heads = (_key(kind) for kind in (SnapshotState.WHAT, SlotIntent.WHAT, SlotState.WHAT))
     return [(key, None) for key in (*of_tables, *heads)]
 

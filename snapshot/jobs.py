@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from cdc.condition import Condition
 from cdc.position import CHUNK_SEQ, Position
 from cdc.state import RequestState, RereadState
 from cdc.topic import TableName
 from connectors.postgres.encoder import TableEncoder
+from snapshot.condition import condition_on
 from snapshot.look import Seen
 from snapshot.parts import Part, Parts
 from snapshot.plan import LeafLook, form_change
@@ -19,7 +21,10 @@ WAITING, RUNNING, PAUSED, DONE, FAILED, CANCELLED = "waiting", "running", "pause
 
 @dataclass(slots=True)
 class Job:
-    """``plan``: None until the table was looked at, and again when it changed. ``out``: parts with a reader."""
+    """``plan``: None until the table was looked at, and again when it changed. ``out``: parts with a reader.
+
+    ``wanted``: the request's condition, parsed.
+    """
 
     request: RequestState
     state: RereadState
@@ -27,6 +32,7 @@ class Job:
     seen: Seen | None = None
     partitioned: bool = False
     parts: Parts | None = None
+    wanted: Condition | None = None
     awaited: frozenset[int] = frozenset()
     after_lsn: int = 0
     out: int = 0
@@ -36,8 +42,10 @@ class Job:
     def plan(self, seen: Seen, encoder: TableEncoder, *, window_bytes: int, server_version: int) -> None:
         """Cut the table into parts; those that an earlier session finished are not read again, if it is as it was.
 
-        Raises TooLarge.
+        Raises TooLarge; ConfigError when the request's condition is none.
         """
+        where = self.request.where
+        self.wanted = condition_on(where, seen.schema) if where is not None else None
         state = self.state
         kept = bool(state.leaves) and form_change(_planned(state, seen.look), seen.look) is None
         done = {leaf["oid"]: leaf["next"] for leaf in state.leaves} if kept else None

@@ -16,7 +16,6 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 
-import orjson
 import psycopg
 
 from cdc.clock import Clock
@@ -24,10 +23,11 @@ from cdc.crash import crash_point, declare
 from cdc.errors import CdcError, ConfigError, SourceError
 from cdc.metrics import Rereads
 from cdc.position import Position
-from cdc.state import RequestState, RereadState
+from cdc.state import RereadState
 from cdc.windows import Closed, Windows, Written
 from connectors.postgres.encoder import compile_table
 from snapshot.chunk import Blocked, Changed
+from snapshot.heard import Heard
 from snapshot.jobs import CANCELLED, DONE, FAILED, PAUSED, RUNNING, WAITING, Job, Pace, forgettable, fresh
 from snapshot.look import look
 from snapshot.parts import Part, TooLarge
@@ -73,9 +73,7 @@ class LaterSnapshots:
         self._pace = Pace(settings.rows_per_second)
         self._jobs: dict[str, Job] = {}
         self._over: dict[str, int] = {}
-        self._held: dict[bytes, bytes] = {}
-        self._requests: dict[bytes, RequestState] = {}
-        self._known: dict[str, RereadState] = {}
+        self._heard = Heard()
         self._results: SimpleQueue[_Result] = SimpleQueue()
         self._wake = threading.Event()
         self._noted: dict[str, RereadState] = {}
@@ -123,7 +121,7 @@ class LaterSnapshots:
                 for key, value in feed.poll(0):
                     self._hear(key, value)
                 if feed.caught_up:
-                    self._write(watching.look(self._held))
+                    self._write(watching.look(self._heard.records))
                     self._take_up()
                     self._take_back(session)
                     for job in list(self._jobs.values()):
@@ -135,26 +133,13 @@ class LaterSnapshots:
                 self._wake.clear()
 
     def _hear(self, key: bytes, value: bytes | None) -> None:
-        """One record of the state topic; requests and their states are kept apart, as they are looked at often."""
-        document = orjson.loads(key)
-        what = document.get("what")
-        if value is None:
-            self._held.pop(key, None)
-            self._requests.pop(key, None)
-            if what == RereadState.WHAT:
-                for told in (self._known, self._noted, self._over):
-                    told.pop(document["id"], None)
-            return
-        self._held[key] = value
-        if what == RequestState.WHAT:
-            self._requests[key] = RequestState.from_json(value)
-        elif what == RereadState.WHAT:
-            found = RereadState.from_json(value)
-            self._known[found.id] = found
+        if removed := self._heard.hear(key, value):
+            self._noted.pop(removed, None)
+            self._over.pop(removed, None)
 
     def _take_up(self) -> None:
         """Requests as they are in the state topic now: new ones, and wishes on those that are under way."""
-        for request in list(self._requests.values()):
+        for request in list(self._heard.requests.values()):
             name = request.id
             job = self._jobs.get(name)
             if job is not None and job.request.serial == request.serial:
@@ -162,7 +147,7 @@ class LaterSnapshots:
             elif job is not None and job.out:
                 job.request = replace(job.request, state="cancelled")
             elif self._over.get(name) != request.serial:
-                before = self._known.get(name)
+                before = self._heard.states.get(name)
                 same = before is not None and (before.serial, before.epoch) == (request.serial, self._epoch)
                 if before is not None and same and before.over:
                     # Its end was noted, and its wish written again since.
@@ -217,7 +202,7 @@ class LaterSnapshots:
         return ""
 
     def _plan(self, session: Session, job: Job, watching: Watching) -> str:
-        self._write(watching.look(self._held, now=True))
+        self._write(watching.look(self._heard.records, now=True))
         topics = self._edges.topics
         if topics.topic(job.table) is None:
             topics.refresh()
@@ -304,7 +289,7 @@ class LaterSnapshots:
         )
         self._over[job.request.id] = job.request.serial
         del self._jobs[job.request.id]
-        current = self._requests.get(job.request.key())
+        current = self._heard.requests.get(job.request.key())
         records: list[tuple[bytes, bytes | None]] = [(job.state.key(), job.state.to_json())]
         if current is not None and current.serial == job.request.serial:
             records.append((job.request.key(), None))
@@ -381,7 +366,9 @@ class LaterSnapshots:
         now_s = self._clock.monotonic()
         if now_s >= self._forget_s:
             self._forget_s = now_s + _FORGET_S
-            self._write([(state.key(), None) for state in forgettable(self._known.values(), self._clock.now_ns())])
+            self._write(
+                [(state.key(), None) for state in forgettable(self._heard.states.values(), self._clock.now_ns())]
+            )
 
     def _figures(self) -> Rereads:
         jobs = list(self._jobs.values())

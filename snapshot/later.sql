@@ -24,7 +24,7 @@ where c.oid = %(oid)s::int8::oid
 select {columns} from only {table} limit 0
 
 -- name: read_blocks
-copy (select {columns} from only {table} where {range} and {condition} and ({wanted})) to stdout
+copy (select {columns} from only {table} where {range} and {condition} and {wanted}) to stdout
 
 -- name: read_keys
 copy (select {columns} from {table} where {condition} and ({key}) in (select {typed} from unnest({values}) k ({names}))) to stdout
@@ -33,7 +33,13 @@ copy (select {columns} from {table} where {condition} and ({key}) in (select {ty
 copy (select distinct {typed} from unnest({values}) k ({names})) to stdout
 
 -- name: check_condition
-select from {table} where ({wanted}) limit 0
+select from {table} where {wanted} limit 0
+
+-- name: key_types
+-- How the catalog writes the types of these columns; what a topic says of them reaches no statement.
+select a.attnum::int4 as attnum, format_type(a.atttypid, a.atttypmod) as type
+from pg_attribute a
+where a.attrelid = %(oid)s::int8::oid and a.attnum > 0 and not a.attisdropped
 
 -- name: insert_lsn
 select (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::int8

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-import orjson
-
 from cdc.epochs import EpochsState
 from cdc.state import (
     ChunkState,
@@ -21,6 +19,7 @@ from cdc.state import (
     SnapshotState,
     SnapshotTableState,
     TopicsState,
+    what_of,
 )
 from cdc.topic import TableName
 from snapshot.plan import BlockRange, LeafLook, TableLook
@@ -52,7 +51,7 @@ class Manifest:
         self._tables: dict[str, SnapshotTableState] = {}
         self._chunks: dict[str, dict[int, ChunkState]] = {}
         for key, value in held.items():
-            what = orjson.loads(key).get("what")
+            what = what_of(key)
             if what == SnapshotTableState.WHAT:
                 self._keep_table(SnapshotTableState.from_json(value))
             elif what == ChunkState.WHAT:

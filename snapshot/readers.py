@@ -65,7 +65,7 @@ class Readers:
             schema=seen.schema,
             partitioned=job.partitioned,
             condition=seen.condition,
-            wanted=job.request.where,
+            wanted=job.wanted,
         )
         window = self._windows.ask(seen.look.topic)
         position = self._windows.granted(window)

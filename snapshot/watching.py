@@ -9,7 +9,7 @@ from typing import Any
 
 from cdc.clock import Clock
 from cdc.errors import ConfigError
-from cdc.state import FormState, RequestState, SnapshotTableState, find_all
+from cdc.state import FormState, RequestState, SnapshotTableState, find_all, requests_of
 from cdc.topic import TableName
 from cdc.visibility import Gate, Visibility
 from snapshot.ports import Captured, LaterEdges, Session
@@ -175,7 +175,7 @@ class Watching:
 
     def _ask(self, table: str, found: Need, held: Mapping[bytes, bytes]) -> Records:
         name = f"snapshot:{table}" + ("" if found.leaves is None else ":partitions")
-        asked = [request for request in find_all(held, RequestState) if request.id == name]
+        asked = [request for request in requests_of(held) if request.id == name]
         if found.added and asked:
             return []
         leaves = found.leaves

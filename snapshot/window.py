@@ -7,13 +7,15 @@ ALTER that stands in line for the lock, and a re-select behind it, would wait fo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import orjson
 import psycopg
-from psycopg import pq, sql
+from psycopg import sql
 
+from cdc.condition import Condition
 from cdc.crash import crash_point, declare
 from cdc.errors import ConfigError
 from cdc.position import Position
@@ -24,12 +26,14 @@ from cdc.visibility import Visibility
 from cdc.windows import Rows
 from connectors.postgres.encoder import TableEncoder, record_headers, unescape
 from snapshot.chunk import Blocked, Changed, copy_out
+from snapshot.condition import as_sql
 from snapshot.parts import Part
 from snapshot.ports import Session
 from snapshot.queries import first_line, table
 
 declare("window_locked", "window_seen", "window_read", "window_closed")
 
+_WORDS = re.compile(r"(?<=[a-z])(?=[A-Z])")
 MOST_BYTES = 32 * 1024**2
 """Of a part's rows in memory; what turns out larger is read in smaller parts, down to one block."""
 
@@ -44,14 +48,14 @@ class TooWide(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadTask:
-    """A part of a table as it is to be read. ``condition``: the publication's row filter; ``wanted``: the request's
-    own condition; ``partitioned``: ``schema.table`` has its rows in partitions."""
+    """A part of a table as it is to be read. ``condition``: the publication's row filter, as the catalog prints it;
+    ``wanted``: the request's own condition; ``partitioned``: ``schema.table`` has its rows in partitions."""
 
     part: Part
     schema: TableSchema
     partitioned: bool
     condition: str | None = None
-    wanted: str | None = None
+    wanted: Condition | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,13 +91,13 @@ def read(session: Session, task: ReadTask, encoder: TableEncoder, passes: Callab
     try:
         found = _read(session, task, encoder, passes)
     except psycopg.errors.LockNotAvailable as error:
-        raise Blocked(first_line(error)) from None
+        raise Blocked(sqlstate(error)) from None
     except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn, psycopg.errors.UndefinedObject) as error:
-        raise Changed(first_line(error)) from None
+        raise Changed(sqlstate(error)) from None
     except psycopg.errors.InsufficientPrivilege as error:
         raise _refused(task, error) from None
     except (psycopg.DataError, psycopg.ProgrammingError) as error:
-        raise ConfigError(f"{task.schema.table} cannot be read: {first_line(error)}") from None
+        raise ConfigError(f"{task.schema.table} cannot be read: Postgres answers {sqlstate(error)}") from None
     finally:
         if not session.closed:
             session.rollback()
@@ -157,7 +161,7 @@ def _rows(session: Session, task: ReadTask, encoder: TableEncoder, name: TableNa
     made: list[tuple[bytes, bytes]] = []
     size_bytes = 0
     convert = encoder.snapshot_line
-    for lines in copy_out(session, _copy(session, task, name).as_bytes(session)):
+    for lines in copy_out(session, _copy(task, name, _key_types(session, task)).as_bytes(session)):
         if lines and not (task.part.leaf or task.part.keys):
             session.close()
             raise Changed("has a partition now")
@@ -177,15 +181,15 @@ def divisible(part: Part) -> bool:
     return part.leaf.by_range and (part.high is None or part.high - part.low > 1)
 
 
-def _copy(session: Session, task: ReadTask, name: TableName) -> sql.Composed:
+def _copy(task: ReadTask, name: TableName, types: Sequence[str]) -> sql.Composed:
     columns = sql.SQL(", ").join(sql.Identifier(column.name) for column in task.schema.columns)
-    # The catalog prints the filter as SQL, in parentheses; the request's condition is the operator's own SQL.
+    # The catalog prints the filter as SQL, in parentheses.
     condition = sql.SQL(task.condition or "true")
     part = task.part
     if part.leaf is None and part.keys:
         source = table(name) if task.partitioned else sql.SQL("only {}").format(table(name))
         key = sql.SQL(", ").join(sql.Identifier(column.name) for column in task.schema.key)
-        return statement("read_keys", columns=columns, table=source, condition=condition, key=key, **_keys(task))
+        return statement("read_keys", columns=columns, table=source, condition=condition, key=key, **_keys(task, types))
     bounds: list[sql.Composable] = []
     if part.low:
         bounds.append(sql.SQL("ctid >= {}::tid").format(sql.Literal(f"({part.low},0)")))
@@ -197,17 +201,25 @@ def _copy(session: Session, task: ReadTask, name: TableName) -> sql.Composed:
         table=table(name),
         range=sql.SQL(" and ").join(bounds) if bounds else sql.SQL("true"),
         condition=condition,
-        wanted=sql.SQL(task.wanted or "true"),
+        wanted=as_sql(task.wanted) if task.wanted is not None else sql.SQL("true"),
     )
 
 
-def _keys(task: ReadTask) -> dict[str, sql.Composable]:
-    columns = task.schema.key
-    names = [sql.Identifier(f"k{number}") for number in range(len(columns))]
-    typed = [sql.SQL("{}::{}").format(name, sql.SQL(column.type)) for name, column in zip(names, columns, strict=True)]
-    values = [
-        sql.SQL("{}::text[]").format(sql.Literal([key[n] for key in task.part.keys])) for n in range(len(columns))
-    ]
+def _key_types(session: Session, task: ReadTask) -> list[str]:
+    """The types of the key's columns as the catalog writes them now; empty for a part that asks for no keys."""
+    if not task.part.keys:
+        return []
+    types = dict(session.execute(text("key_types"), {"oid": task.schema.oid}).fetchall())
+    try:
+        return [types[column.attnum] for column in task.schema.key]
+    except KeyError:
+        raise Changed("has another key now") from None
+
+
+def _keys(task: ReadTask, types: Sequence[str]) -> dict[str, sql.Composable]:
+    names = [sql.Identifier(f"k{number}") for number in range(len(types))]
+    typed = [sql.SQL("{}::{}").format(name, sql.SQL(type_)) for name, type_ in zip(names, types, strict=True)]
+    values = [sql.SQL("{}::text[]").format(sql.Literal([key[n] for key in task.part.keys])) for n in range(len(types))]
     comma = sql.SQL(", ")
     return {"typed": comma.join(typed), "values": comma.join(values), "names": comma.join(names)}
 
@@ -218,7 +230,7 @@ def _gone(session: Session, task: ReadTask, encoder: TableEncoder, there: set[by
         return []
     found = []
     places = encoder.key_columns
-    query = statement("canonical_keys", **_keys(task)).as_bytes(session)
+    query = statement("canonical_keys", **_keys(task, _key_types(session, task))).as_bytes(session)
     for lines in copy_out(session, query):
         for line in lines:
             values: list[bytes | None] = [None] * len(task.schema.columns)
@@ -231,13 +243,24 @@ def _gone(session: Session, task: ReadTask, encoder: TableEncoder, there: set[by
 
 
 def _refused(task: ReadTask, error: psycopg.Error) -> ConfigError:
-    said = first_line(error)
-    if "row-level security" in said or "row security" in said:
+    if "row-level security" in str(error) or "row security" in str(error):
         return ConfigError(
             f"row security hides rows of {task.schema.table} from this role, so some would be missing",
             hint="alter role <user> bypassrls;",
         )
-    return ConfigError(f"{task.schema.table} cannot be read: {said}", hint="grant select on it to <user>;")
+    return ConfigError(
+        f"{task.schema.table} cannot be read: Postgres answers {sqlstate(error)}",
+        hint="grant select on it to <user>;",
+    )
+
+
+def sqlstate(error: psycopg.Error) -> str:
+    """What went wrong by code and name. An error's own words may hold a row's values.
+
+    >>> sqlstate(psycopg.errors.InvalidTextRepresentation("invalid input syntax for type integer: \"secret\""))
+    '22P02 (invalid text representation)'
+    """
+    return f"{error.sqlstate or 'without a code'} ({_WORDS.sub(' ', type(error).__name__).lower()})"
 
 
 def window_rows(found: ReadRows, encoder: TableEncoder, position: Position, now_ns: int) -> Iterator[Rows]:
@@ -275,14 +298,16 @@ def sweep_rows(encoder: TableEncoder, position: Position, floor: str, partitions
     return Rows(pairs=[(key, b'{"before":null,"after":null' + tail + sweep)], headers=headers, everywhere=True)
 
 
-def check_condition(session: Session, name: TableName, wanted: str) -> None:
-    """ConfigError unless it is one SQL condition on the table."""
-    query = statement("check_condition", table=table(name), wanted=sql.SQL(wanted))
-    # The extended protocol takes one statement only, so it can be nothing else either.
-    result = session.pgconn.exec_params(query.as_bytes(session), [])
-    if result.status != pq.ExecStatus.TUPLES_OK:
-        said = first_line(psycopg.errors.error_from_result(result))
-        raise ConfigError(f"{wanted} is no condition on {name}: {said}", hint="write it as behind WHERE")
+def check_condition(session: Session, name: TableName, wanted: Condition) -> None:
+    """ConfigError unless the columns' types take the condition. No row is read."""
+    try:
+        session.execute(statement("check_condition", table=table(name), wanted=as_sql(wanted)))
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise ConfigError(f"{name} cannot be read: Postgres answers {sqlstate(error)}") from None
+    except (psycopg.DataError, psycopg.ProgrammingError) as error:
+        raise ConfigError(
+            f"that is no condition on {name}: {first_line(error)}", hint="a value has to fit its column's type"
+        ) from None
 
 
 def key_texts(keys: Sequence[Sequence[str]], schema: TableSchema) -> tuple[tuple[str, ...], ...]:

@@ -36,7 +36,7 @@ def snapshot(  # noqa: PLR0913, PLR0917 - each is an option of the command
     live: Annotated[
         bool, typer.Option("--live", help="Make the slot; the running capture brings the rows while it streams.")
     ] = False,
-    where: Annotated[str | None, typer.Option("--where", help="Read only rows that meet this SQL condition.")] = None,
+    where: Annotated[str | None, typer.Option("--where", help="Read only rows that meet this condition.")] = None,
     keys: Annotated[
         list[str] | None, typer.Option("--keys", help="Read only this key, as stores write it; may be given again.")
     ] = None,

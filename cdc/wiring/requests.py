@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from cdc.clock import Clock
 from cdc.errors import ConfigError, UsageError
-from cdc.state import RequestState, RereadState, SnapshotState, TopicsState, find_all
+from cdc.state import RequestState, RereadState, SnapshotState, TopicsState, find_all, requests_of
 from cdc.topic import TableName
 from cdc.wiring import open_schemas, open_source, open_state, require_broker
 
@@ -24,16 +24,18 @@ def ask(
 ) -> list[RequestState]:
     """Write a request for each table; one for all of a table that is under way already is joined, not begun anew.
 
-    ``where``: an SQL condition; ``keys``: as stores write them. ConfigError, UsageError or SourceError when a request
-    could not be carried out, and then none is written.
+    ``where``: see :mod:`cdc.condition`; ``keys``: as stores write them. ConfigError, UsageError or SourceError when a
+    request could not be carried out, and then none is written.
     """
+    from cdc.condition import show
+    from snapshot.condition import condition_on
     from snapshot.window import check_condition, key_texts, text
 
     require_broker(settings)
     state = open_state(settings)
     held = state.read()
     captured = {name: _captured(held, name) for name in tables}
-    under_way = {one.id: one for one in find_all(held, RequestState)}
+    under_way = {one.id: one for one in requests_of(held)}
     asked, joined = [], []
     with closing(open_source(settings, application_name="cdc snapshot")) as session:
         row = session.execute(text("insert_lsn")).fetchone()
@@ -48,8 +50,9 @@ def ask(
                 serial=serial,
             )
             if where is not None:
-                check_condition(session, table, where)
-                request = replace(request, id=f"snapshot:{table}:where:{serial}", where=where)
+                wanted = condition_on(where, _shape(settings, table))
+                check_condition(session, table, wanted)
+                request = replace(request, id=f"snapshot:{table}:where:{serial}", where=show(wanted))
             elif keys is not None:
                 split = [[unquote(part) for part in key.split(":")] for key in keys]
                 key_texts(split, _shape(settings, table))
@@ -79,7 +82,7 @@ def ask_first(settings: Settings, clock: Clock) -> None:
             hint="cdc snapshot goes on with it",
         )
     read = {one.table for one in find_all(held, RereadState) if one.first and one.state == "done"}
-    known = read | {one.table for one in find_all(held, RequestState) if one.first}
+    known = read | {one.table for one in requests_of(held) if one.first}
     asked = [
         RequestState(
             id=f"snapshot:{table}",
@@ -104,7 +107,7 @@ def wish(settings: Settings, tables: Sequence[str], state: str) -> list[str]:
     topic = open_state(settings)
     held = topic.read()
     names = {str(_captured(held, name)) for name in tables}
-    found = [one for one in find_all(held, RequestState) if not names or one.table in names]
+    found = [one for one in requests_of(held) if not names or one.table in names]
     if not found:
         raise UsageError("no table is being read again", hint="cdc status shows what is under way")
     changed = [replace(one, state=state) for one in found]

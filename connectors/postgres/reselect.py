@@ -231,7 +231,7 @@ class Reselect:
                 )
             )
         query = sql.SQL(load(__package__, _SQL)["rows"]).format(
-            oid=sql.SQL(str(schema.oid)),
+            oid=sql.Literal(int(schema.oid)),
             columns=sql.SQL("").join(self._column(field) for field in fields),
             keys=sql.SQL(", ").join(sql.SQL("%s::text[]") for _ in numbers),
             names=sql.SQL(", ").join(names),

@@ -259,6 +259,18 @@ MUTANTS = (
         "not (now.born and before.born == now.born)", "not now.born", "tests/unit/snapshot/test_watch.py",
     ),
     Mutant(
+        "take any column for a captured one", "snapshot/condition.py",
+        "    if unknown:", "    if False:", "tests/unit/snapshot/test_condition.py",
+    ),
+    Mutant(
+        "put a condition's text into a statement as it is", "snapshot/condition.py",
+        "return sql.Literal(text)", "return sql.SQL(\"'\" + text + \"'\")", "tests/unit/snapshot/test_condition.py",
+    ),
+    Mutant(
+        "let a condition end behind its first part", "cdc/condition.py",
+        "    parser.end()\n", "", "tests/unit/cdc/test_condition.py",
+    ),
+    Mutant(
         "let two captures in", "connectors/postgres/slot.py",
         "return bool(row and row[0])", "return True", "tests/integration/capture/test_refusals.py -k h14",
     ),

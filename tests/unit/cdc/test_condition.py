@@ -1,0 +1,150 @@
+"""Conditions: what parses shows and reads back; what is none is refused."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdc.condition import (
+    MOST_CHARACTERS,
+    SIGNS,
+    All,
+    Among,
+    Between,
+    Column,
+    Compared,
+    Condition,
+    Either,
+    Like,
+    NoCondition,
+    Not,
+    Null,
+    Number,
+    Text,
+    Truth,
+    Value,
+    columns,
+    parse,
+    show,
+)
+
+texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=8)
+names = st.one_of(st.sampled_from(["id", "Name", "or", "null", 'a"b', "é", "a b"]), texts.filter(bool))
+column = st.builds(Column, names)
+numbers = st.decimals(allow_nan=False, allow_infinity=False, min_value=-(10**20), max_value=10**20, places=3)
+value: st.SearchStrategy[Value] = st.one_of(
+    column,
+    st.builds(Text, texts),
+    st.builds(Number, numbers),
+    st.builds(Number, st.integers(-(2**63), 2**63).map(Decimal)),
+    st.builds(Truth, st.booleans()),
+)
+compared = st.one_of(
+    st.builds(Compared, column, st.sampled_from(SIGNS), value),
+    st.builds(Compared, value, st.sampled_from(SIGNS), column),
+)
+tests = st.one_of(
+    column,
+    compared,
+    st.builds(Among, column, st.lists(value, min_size=1, max_size=3).map(tuple), st.booleans()),
+    st.builds(Between, column, value, value, st.booleans()),
+    st.builds(Like, column, st.builds(Text, texts), st.booleans(), st.booleans()),
+    st.builds(Null, column, st.booleans()),
+)
+conditions: st.SearchStrategy[Condition] = st.recursive(
+    tests,
+    lambda inner: st.one_of(
+        st.builds(Not, inner),
+        st.builds(All, st.lists(inner, min_size=2, max_size=3).map(tuple)),
+        st.builds(Either, st.lists(inner, min_size=2, max_size=3).map(tuple)),
+    ),
+    max_leaves=12,
+)
+
+
+@given(conditions)
+def test_a_condition_shows_as_text_that_reads_back(condition: Condition) -> None:
+    assert parse(show(condition)) == condition
+
+
+@given(st.one_of(st.text(max_size=40), st.text(alphabet="ab1'\"().,=<>-; notinlkeulbdw", max_size=60)))
+def test_any_text_is_a_condition_or_refused(text: str) -> None:
+    """Whatever the text, nothing else is raised; what parses is the same after it was shown."""
+    try:
+        found = parse(text)
+    except NoCondition:
+        return
+    assert parse(show(found)) == found
+    assert columns(found)
+
+
+ACCEPTED = {
+    "id = 3": Compared(Column("id"), "=", Number(Decimal(3))),
+    "3 != ID": Compared(Number(Decimal(3)), "<>", Column("id")),
+    '"Id" >= -1.5e2': Compared(Column("Id"), ">=", Number(Decimal("-150"))),
+    "active": Column("active"),
+    "not active": Not(Column("active")),
+    "active = true": Compared(Column("active"), "=", Truth(True)),
+    "note = 'it''s'": Compared(Column("note"), "=", Text("it's")),
+    "a is null or b is not null and c": Either((Null(Column("a")), All((Null(Column("b"), True), Column("c"))))),
+    "(a or b)\n and\tc": All((Either((Column("a"), Column("b"))), Column("c"))),
+    "a not in (1, 'x', b)": Among(Column("a"), (Number(Decimal(1)), Text("x"), Column("b")), True),
+    "a BETWEEN 1 AND 2 AND b": All((Between(Column("a"), Number(Decimal(1)), Number(Decimal(2))), Column("b"))),
+    "a not ilike 'x%'": Like(Column("a"), Text("x%"), True, True),
+}
+
+
+@pytest.mark.parametrize("text", ACCEPTED)
+def test_the_grammar_takes(text: str) -> None:
+    assert parse(text) == ACCEPTED[text]
+
+
+REFUSED = [
+    "",
+    "id = 3) or (id = 4",
+    "id = 3; drop table t",
+    "note::int = 5",
+    "cast(note as int) = 5",
+    "nextval('s') > 0",
+    "pg_drop_replication_slot('x') is null",
+    "id = (select 1)",
+    "id in (select 1)",
+    "id % 3 = 0",
+    "part.id > 5",
+    "id = 3 -- rest",
+    "id = 3 /* rest */",
+    "a = 'x",
+    '"a = 1',
+    "a = $$x$$",
+    "a = E'x'",
+    "a = U&'x'",
+    "a = b'1'",
+    "a = 'x' 'y'",
+    "1 = 1",
+    "true",
+    "a = 1 or",
+    "a in ()",
+    "a is 3",
+    "a like b",
+    "a not",
+    "a = 1e9999",
+    "a\0 = 1",
+    "(" * 60 + "a" + ")" * 60,
+    "not " * 60 + "a",
+    "a = '" + "x" * MOST_CHARACTERS + "'",
+]
+
+
+@pytest.mark.parametrize("text", REFUSED, ids=lambda text: repr(text[:30]))
+def test_h111_the_grammar_refuses(text: str) -> None:
+    with pytest.raises(NoCondition):
+        parse(text)
+
+
+@given(conditions)
+def test_all_columns_are_named(condition: Condition) -> None:
+    shown = show(condition)
+    assert all(show(Column(name)) in shown for name in columns(condition))
