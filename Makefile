@@ -2,6 +2,7 @@
 # make test [ARGS=..]  all tests, lint among them; ARGS go to pytest
 # make bench [ARGS=..] the benchmarks: ratios measured in one run
 # make faults [ARGS=..] the fault laboratory: seeded, goes on where it ended
+# make release         the wheel, if every experiment of the laboratory has run on this code
 # make lint | format | lock | wheel | clean
 #
 # All that is needed is Python 3.11 or newer, with pip and venv. PYTHON=... names another one.
@@ -15,7 +16,7 @@ DEPENDENCIES := .venv/headrace-dependencies
 INSTALLED := .venv/headrace-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench faults lint format lock wheel clean setup jars
+.PHONY: help demo test bench faults release lint format lock wheel clean setup jars
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -24,7 +25,8 @@ demo: setup jars
 	@$(BIN)/cdc demo $(if $(KEEP),--keep) $(ARGS)
 
 test: setup jars
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS); \
+	  ended=$$?; $(BIN)/python -m tests.faults --due; exit $$ended
 
 bench: setup jars
 	@$(BIN)/python -m tests.bench $(ARGS)
@@ -68,6 +70,11 @@ lock: setup
 	@.make/bin/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-header --no-annotate --quiet -o requirements.txt
 	@$(BIN)/python -m cdc.jvm.lock_jars
+
+# Figures belong to the code that they were taken on: none goes out with figures of another one.
+release: setup
+	@$(BIN)/python -m tests.faults --none-due
+	@$(MAKE) wheel
 
 wheel: setup
 	@$(BIN)/python -m hatchling build -t wheel

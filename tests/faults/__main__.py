@@ -1,7 +1,8 @@
 """``make faults ARGS="decoder --seconds 300"``: run experiments of the fault laboratory and count what held.
 
-Each goes on at the seed where its last run ended, and adds to the figures in tests/faults/results. A promise that
-does not hold ends the run with exit code 1 and the seed; ``--seed N`` tries that one again and counts nothing.
+Each goes on at the seed where its last run ended, and adds to the figures in tests/faults/results, which belong to the
+code that they were taken on. A promise that does not hold ends the run with exit code 1 and the seed, which later runs
+try first; ``--seed N`` tries one again and counts nothing. ``--due`` lists what is to be run again.
 """
 
 from __future__ import annotations
@@ -18,9 +19,13 @@ from types import ModuleType
 
 from tests.faults import experiments, results
 from tests.faults.lab import Lab, Limits
+from tests.faults.reach import digest
 
 _AT_ONCE = 4
 """Seeds a worker has waiting, so that it never runs dry."""
+
+_SHOWN = 200
+"""Characters of an error that are kept."""
 
 Trial = Callable[[int], Mapping[str, int]]
 
@@ -39,7 +44,16 @@ def carry_out(lab: Lab, module: ModuleType) -> None:
         for seed in lab.seeds():
             lab.count(**trial(seed))
     else:
+        _again(lab, trial)
         _side_by_side(lab, trial)
+
+
+def _again(lab: Lab, trial: Trial) -> None:
+    """The seeds that failed before."""
+    for failure in lab.figures.open_failures:
+        lab.seed = failure.seed
+        lab.count(**trial(failure.seed))
+        lab.figures.held(failure.seed, lab.limits.mended)
 
 
 def _side_by_side(lab: Lab, trial: Trial) -> None:
@@ -67,24 +81,49 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--workers", type=int, default=1, help="processes, for those that need no server")
     parser.add_argument("--stack-dir", type=Path, help="use the stack that runs in this folder")
     parser.add_argument("--results", type=Path, default=results.FOLDER, help="where the figures are kept")
+    parser.add_argument("--mended", default="", help="what was wrong with the seeds that failed and hold now")
+    parser.add_argument("--due", action="store_true", help="list the experiments whose code has changed, and end")
+    parser.add_argument("--none-due", action="store_true", help="the same, with exit code 1 where there is one")
     parser.add_argument("--table", action="store_true", help="print the figures as Markdown and end")
     options = parser.parse_args(argv)
     if options.table:
         print(results.table(options.results), end="")
         return 0
+    if options.due or options.none_due:
+        found = _due(options.results)
+        return int(options.none_due and found > 0)
     unknown = set(options.names) - set(names())
     if unknown:
         parser.error(f"there is no experiment {', '.join(sorted(unknown))}")
     return max([_one(name, options) for name in options.names or names()], default=0)
 
 
+def _due(folder: Path) -> int:
+    """List what is to be run again; returns how many."""
+    due = []
+    for name in names():
+        module = import_module(f"{experiments.__name__}.{name}")
+        why = results.why_due(results.load(name, folder), _code(module), getattr(module, "ENOUGH_SEEDS", 1))
+        due += [f"  {name}: {why}"] if why else []
+    if due:
+        print(f"{len(due)} of {len(names())} experiments are due (make faults ARGS=NAME):", *due, sep="\n")
+    return len(due)
+
+
+def _code(module: ModuleType) -> str:
+    """The digest of what the experiment reaches. ``ALSO``: modules that it reaches otherwise than by imports."""
+    return digest(module.__name__, *getattr(module, "ALSO", ()))
+
+
 def _one(name: str, options: argparse.Namespace) -> int:
     module = import_module(f"{experiments.__name__}.{name}")
     print(f"{name}: {(module.__doc__ or '').strip().splitlines()[0]}", flush=True)
-    limits = Limits(seconds=options.seconds, count=options.count, seed=options.seed)
+    limits = Limits(seconds=options.seconds, count=options.count, seed=options.seed, mended=options.mended)
+    figures = results.load(name, options.results)
+    figures.begin(results.commit_now(), _code(module))
     with tempfile.TemporaryDirectory(prefix="cdc-faults-") as folder:
         lab = Lab(
-            name=name, limits=limits, folder=Path(folder), figures=results.load(name, options.results),
+            name=name, limits=limits, folder=Path(folder), figures=figures,
             results=options.results, workers=options.workers, stack_dir=options.stack_dir,
         )  # fmt: skip
         try:
@@ -92,6 +131,7 @@ def _one(name: str, options: argparse.Namespace) -> int:
         except Exception as error:
             if options.seed is not None:
                 raise
+            lab.failed(f"{type(error).__name__}: {error}".splitlines()[0][:_SHOWN])
             for one in reversed(_chain(error)):
                 print(f"  seed {lab.seed}: {type(one).__name__}: {one}", file=sys.stderr)
             print(f'hint: make faults ARGS="{name} --seed {lab.seed}" tries it again', file=sys.stderr)

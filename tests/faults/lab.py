@@ -19,11 +19,15 @@ class Found(AssertionError):
 
 @dataclass(slots=True, kw_only=True)
 class Limits:
-    """How long a run goes on: the first limit that is met ends it. ``seed``: try this one only, count nothing."""
+    """How long a run goes on: the first limit that is met ends it. ``seed``: try this one only, count nothing.
+
+    ``mended``: what was wrong with the seeds that failed before and hold now.
+    """
 
     seconds: float
     count: int | None = None
     seed: int | None = None
+    mended: str = ""
 
 
 @dataclass(kw_only=True)
@@ -48,11 +52,19 @@ class Lab:
     _stack: LocalStack | None = field(default=None, repr=False)
 
     def seeds(self) -> Iterator[int]:
-        """The seeds of this run, from where the last run ended; what was counted is saved after each."""
+        """The seeds of this run, those that failed before first, then from where the last run ended.
+
+        What was counted is saved after each.
+        """
         if self.limits.seed is not None:
             self.seed = self.limits.seed
             yield self.limits.seed
             return
+        for failure in self.figures.open_failures:
+            began, self.seed = self.clock.monotonic(), failure.seed
+            yield self.seed
+            self.figures.held(self.seed, self.limits.mended)
+            self.tried(self.seed + 1, self.clock.monotonic() - began)
         start = self.clock.monotonic()
         done = 0
         while (self.limits.count is None or done < self.limits.count) and self.clock.monotonic() < (
@@ -82,6 +94,11 @@ class Lab:
         self.figures.seconds += seconds
         if self.limits.seed is None:
             results.save(self.name, self.figures, self.results)
+
+    def failed(self, error: str) -> None:
+        """A promise did not hold at this seed: keep it, and what it had counted; later runs try it first."""
+        self.figures.failed(self.seed, error)
+        self.tried(self.seed + 1, 0.0)
 
     @property
     def stack(self) -> LocalStack:

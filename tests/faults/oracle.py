@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from cdc.progress import Progress
 from cdc.settings import Settings
 from cdc.state import TopicsState
 from cdc.topic import TableName, partition_of, progress_topic
+from cdc.verification.result import Kind
 from cdc.verification.rounds import StoreReader, verify
 from cdc.wiring import open_schemas, open_state
 from cdc.wiring.stores import open_store
@@ -27,7 +27,7 @@ from sinks.batch import Event, events_of
 from sinks.memory import MemoryStore
 from sinks.schemas import SchemaBook
 from tests.faults.follower import headers_of
-from tests.faults.lab import Found
+from tests.faults.lab import Found, Lab
 from tests.faults.workload import ABORTED
 from tests.progress_look import ProgressLook
 from tests.waiting import wait_until
@@ -47,6 +47,21 @@ class Log:
     @property
     def records(self) -> int:
         return sum(map(len, self.lanes.values()))
+
+
+@dataclass(slots=True)
+class Compared:
+    """What a comparison with the source counted. ``words``: of the first store and table that differ."""
+
+    rows: int = 0
+    lost: int = 0
+    wrong: int = 0
+    words: str = ""
+
+    def require_equal(self) -> None:
+        """Found when a row was lost, or is wrong."""
+        if self.lost or self.wrong:
+            raise Found(self.words)
 
 
 class Quiet:
@@ -144,8 +159,11 @@ def replayed(log: Log, settings: Settings) -> MemoryStore:
     return memory
 
 
-def require_equal(settings: Settings, stores: dict[str, StoreReader]) -> int:
-    """Found when a store differs from the source; returns how many rows were compared."""
+def compare(settings: Settings, stores: dict[str, StoreReader]) -> Compared:
+    """Every row of the source against these stores.
+
+    A row that a store lacks is lost; one that it has besides, has otherwise, or that no look could decide, is wrong.
+    """
     known = read_known(settings)
     with closing(open_cut(settings)) as source:
         tables = list(verified_tables(settings, known, source).values())
@@ -158,13 +176,17 @@ def require_equal(settings: Settings, stores: dict[str, StoreReader]) -> int:
             clock=SYSTEM_CLOCK,
             watch=Quiet(),
         )
-    rows = 0
+    found = Compared()
     for verdict in report.verdicts:
-        rows += verdict.source_rows
-        wrong = {kind.value: count for kind, count in Counter(verdict.counts).items() if count}
-        if wrong or verdict.undecided:
-            raise Found(f"{verdict.sink} {verdict.table}: {wrong} {verdict.keys} undecided {verdict.undecided}")
-    return rows
+        lost = verdict.counts[Kind.MISSING]
+        wrong = sum(verdict.counts.values()) - lost + verdict.undecided
+        found.rows += verdict.source_rows
+        found.lost += lost
+        found.wrong += wrong
+        if (lost or wrong) and not found.words:
+            kinds = {kind.value: count for kind, count in verdict.counts.items() if count}
+            found.words = f"{verdict.sink} {verdict.table}: {kinds} {verdict.keys} undecided {verdict.undecided}"
+    return found
 
 
 def _reached(settings: Settings, cut: Cut, stores: dict[str, StoreReader]) -> None:
@@ -229,12 +251,14 @@ def _floors(log: Log) -> dict[str, str]:
     return found
 
 
-def require_stores_equal(settings: Settings, names: Sequence[str], dsn: str, deadline_s: float = 90) -> int:
-    """Wait until these stores show everything committed before the call, then compare them; rows compared."""
+def judge_stores(lab: Lab, settings: Settings, names: Sequence[str], dsn: str, deadline_s: float = 90) -> None:
+    """Wait until these stores show everything committed before the call, then compare them; counts what was found."""
     require_shown(settings, names, dsn, deadline_s)
     with ExitStack() as stack:
         stores = {name: stack.enter_context(closing(open_store(name, settings))) for name in names}
-        return require_equal(settings, {name: store.reader for name, store in stores.items()})
+        compared = compare(settings, {name: store.reader for name, store in stores.items()})
+    lab.count(rows_compared=compared.rows, lost=compared.lost, wrong=compared.wrong)
+    compared.require_equal()
 
 
 def require_shown(settings: Settings, names: Sequence[str], dsn: str, deadline_s: float) -> None:

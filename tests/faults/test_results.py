@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
-from tests.faults.results import Figures, load, notes_table, save, table
+from tests.faults.lab import Lab, Limits
+from tests.faults.reach import digest, reached
+from tests.faults.readback import Expected, judged
+from tests.faults.results import FOLDER, Figures, NotOfARun, failures_table, load, notes_table, save, table, why_due
 
 MANUAL = Path(__file__).parent / "README.md"
 
 
-@pytest.mark.parametrize("name", ["results", "mutants"])
+@pytest.mark.parametrize("name", ["results", "mutants", "failures"])
 def test_the_manual_quotes_the_results(name: str, rewrite: bool) -> None:
-    quoted = table() if name == "results" else notes_table("mutants", ("rule broken", "noticed by"))
+    quoted = {
+        "results": table,
+        "mutants": lambda: notes_table("mutants", ("rule broken", "noticed by")),
+        "failures": failures_table,
+    }[name]()
     marked = re.compile(rf"(<!-- {name} -->\n)(.*?)(<!-- /{name} -->)", re.DOTALL)
     text = MANUAL.read_text(encoding="utf-8")
     if rewrite:
@@ -37,4 +45,101 @@ def test_figures_add_up_over_runs(tmp_path: Path) -> None:
     assert again.sums == {"kills": 5, "lost": 0}
     assert again.peaks == {"memory_mb": 71.5}
     save("kills", again, tmp_path)
-    assert "| kills | 3 | 2 s | 5 kills; 0 lost; at most 71.5 memory_mb |" in table(tmp_path)
+    assert "| kills | not kept | 3 | 2 s | 5 kills; 0 lost; at most 71.5 memory_mb |" in table(tmp_path)
+
+
+def test_h114_only_a_run_writes_a_result() -> None:
+    for file in FOLDER.glob("*.json"):
+        load(file.stem)
+
+
+def test_h114_a_result_changed_by_hand_is_refused(tmp_path: Path) -> None:
+    figures = Figures(next_seed=3, code="c0de", sums={"lost": 2})
+    save("kills", figures, tmp_path)
+    assert load("kills", tmp_path) == figures
+    file = tmp_path / "kills.json"
+    file.write_text(file.read_text(encoding="utf-8").replace('"lost": 2', '"lost": 0'), encoding="utf-8")
+    with pytest.raises(NotOfARun):
+        load("kills", tmp_path)
+
+
+def test_h114_figures_of_another_code_are_begun_anew() -> None:
+    figures = Figures()
+    figures.begin("a", "code a")
+    figures.add({"kills": 3, "lost": 0})
+    figures.next_seed = 5
+    assert why_due(figures, "code a") == ""
+    assert "a, and the code has changed" in why_due(figures, "code b")
+    figures.begin("b", "code a")
+    assert figures.sums == {"kills": 3, "lost": 0}
+    figures.begin("c", "code b")
+    assert (figures.sums, figures.next_seed, figures.seeds) == ({}, 5, 0)
+    assert why_due(figures, "code b") == "0 of 1 seeds were tried on this code"
+
+
+def test_h114_a_failing_seed_is_counted_and_kept(tmp_path: Path) -> None:
+    figures = Figures()
+    figures.begin("a", "code")
+    lab = Lab(name="kills", limits=Limits(seconds=0, count=0), folder=tmp_path, figures=figures, results=tmp_path)
+    lab.seed = 7
+    lab.count(lost=2)
+    lab.failed("Found: memory public.t lacks 2 rows")
+    kept = load("kills", tmp_path)
+    assert kept.sums == {"lost": 2, "failed": 1}
+    assert "it fails at seed 7" in why_due(kept, "code")
+    kept.begin("b", "code")
+    again = Lab(
+        name="kills", limits=Limits(seconds=0, count=0, mended="a batch was counted twice"), folder=tmp_path,
+        figures=kept, results=tmp_path,
+    )  # fmt: skip
+    assert list(again.seeds()) == [7]
+    assert why_due(load("kills", tmp_path), "code") == ""
+    assert "| kills | 7 | a | Found: memory public.t lacks 2 rows | b | a batch was counted twice |" in failures_table(
+        tmp_path
+    )
+
+
+def test_h114_a_digest_is_of_definitions_and_not_of_their_place(tmp_path: Path) -> None:
+    def tree(name: str, files: dict[str, str]) -> str:
+        for file, text in files.items():
+            path = tmp_path / name / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        return digest("tests.kills", root=tmp_path / name)
+
+    packages = {f"{name}/__init__.py": "" for name in ("tests", "cdc", "cdc/loop")}
+    entry = {"tests/kills.py": "from cdc.loop.step import step\nstep()\n"}
+    code = 'def step():\n    """One."""\n    return 1\n'
+    first = tree("first", {**packages, **entry, "cdc/loop/step.py": code})
+    described = code.replace("One.", "A step.") + "# more\n"
+    assert tree("described", {**packages, **entry, "cdc/loop/step.py": described}) == first
+    moved = {"tests/kills.py": "from cdc.steps import step\nstep()\n", "cdc/steps.py": code}
+    assert tree("moved", {**packages, **moved}) == first
+    assert tree("beside", {**packages, **entry, "cdc/loop/step.py": code, "cdc/other.py": "x = 1\n"}) == first
+    assert tree("changed", {**packages, **entry, "cdc/loop/step.py": code.replace("1\n", "2\n")}) != first
+    assert tree("sql", {**packages, **entry, "cdc/loop/step.py": code, "cdc/loop/q.sql": "select 1"}) != first
+
+
+def test_h114_an_experiment_reaches_what_its_processes_run() -> None:
+    found = reached("tests.faults.experiments.reader_kills")
+    assert {"cdc.cli.run", "cdc.capture", "connectors.postgres.stream", "connectors.kafka.log"} <= found
+    assert "cdc.capture" not in reached("tests.faults.experiments.decoder")
+
+
+@pytest.mark.parametrize(
+    ("records", "lost", "wrong", "twice"),
+    [
+        ([(1, "v 1"), (2, "v 2")], 0, 0, 0),
+        ([(1, "v 1")], 1, 0, 0),
+        ([(1, "v 1"), (2, "v 1")], 0, 1, 0),
+        ([(1, "v 1"), (2, "v 2"), (2, "v 2")], 0, 0, 1),
+        ([(1, "v 1"), (3, "v 3")], 1, 1, 0),
+    ],
+)
+def test_h114_a_count_of_records_is_not_a_comparison(
+    records: list[tuple[int, str]], lost: int, wrong: int, twice: int
+) -> None:
+    values = [("t", json.dumps({"after": {"id": number, "v": text}}).encode()) for number, text in records]
+    found = judged(values, Expected({"t": 2}, lambda _, number: f"v {number}"))
+    assert (found.lost, found.wrong, found.duplicates) == (lost, wrong, twice)
+    assert found.differs == bool(lost or wrong or twice)

@@ -11,12 +11,14 @@ from cdc.stack.local import LocalStack
 from tests.conftest import Stack
 from tests.faults import points
 from tests.faults.experiments import (
+    big_transaction,
     broken_links,
     crash_capture,
     crash_sinks,
     crash_snapshot,
     disk_full,
     idle_day,
+    many_tables,
     oversized_field,
     reader_kills,
     sequences,
@@ -81,7 +83,6 @@ def test_h1_h8_h75_capture_is_killed_at_random(lab: Lab, seed: int) -> None:
     assert lab.figures.sums["records"] > 0
 
 
-@pytest.mark.long
 class Forgetful(Sequence):
     """Its dict hears of no row."""
 
@@ -98,6 +99,18 @@ def test_h1_h37_h71_a_sequence_leaves_what_the_dict_has(lab: Lab, seed: int) -> 
 def test_a_dict_that_forgets_is_found(lab: Lab) -> None:
     with pytest.raises(Found, match=r"the topics give .+, and the dict has .+, after \["):
         sequences.one(lab, 1, 5, Forgetful)
+
+
+def test_h12_each_row_of_a_large_transaction_is_read_back(lab: Lab) -> None:
+    big_transaction.one(lab, 20_000)
+    assert lab.figures.sums == {"rows_compared": 20_000, "lost": 0, "wrong": 0, "duplicates": 0}
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_each_row_of_many_tables_is_read_back(lab: Lab) -> None:
+    many_tables.one(lab, 20)
+    assert lab.figures.sums == {"rows_compared": 60, "lost": 0, "wrong": 0, "duplicates": 0}
 
 
 @pytest.mark.slow

@@ -115,7 +115,20 @@ def test_an_old_python_is_refused_in_one_sentence(tmp_path: Path) -> None:
 
 def test_goals_named_in_the_makefile_exist() -> None:
     text = (ROOT / "Makefile").read_text(encoding="utf-8")
-    for goal in ("demo", "test", "bench", "lint", "format", "lock", "wheel", "clean", "setup", "jars"):
+    for goal in (
+        "demo",
+        "test",
+        "bench",
+        "faults",
+        "release",
+        "lint",
+        "format",
+        "lock",
+        "wheel",
+        "clean",
+        "setup",
+        "jars",
+    ):
         assert re.search(rf"^{goal}:", text, re.MULTILINE), goal
 
 

@@ -1,8 +1,9 @@
-"""One transaction of ten million rows, with wal_sender_timeout at three seconds, in bounded memory."""
+"""One transaction of ten million rows, with wal_sender_timeout at three seconds, in bounded memory; read back."""
 
 from __future__ import annotations
 
 from tests.faults.lab import Found, Lab
+from tests.faults.readback import Expected, read_back
 from tests.faults.rig import fresh_rig
 from tests.faults.size import caught_up
 
@@ -24,8 +25,9 @@ def one(lab: Lab, rows: int) -> None:
         rig.execute(f"insert into t select g, 'value of row ' || g from generate_series(1, {rows}) g")
         life = rig.stream()
         took_s = caught_up(lab, rig, life, rows, _DEADLINE_S)
-        if rig.count("t") != rows:
-            raise Found(f"{rig.count('t')} records for {rows} rows")
+        found = read_back(rig, Expected({"t": rows}, lambda _, number: f"value of row {number}"))
+        lab.count(rows_compared=found.rows, lost=found.lost, wrong=found.wrong, duplicates=found.duplicates)
+        if found.differs:
+            raise Found(f"of {rows} rows: {found}")
         assert life.stop() == 0, life.stderr
-        lab.count(rows=rows, lost=0, duplicates=0)
         lab.note("rate", f"{rows / took_s:,.0f} rows/s")

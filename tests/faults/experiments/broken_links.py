@@ -54,7 +54,7 @@ def one(lab: Lab, seed: int, faults: int) -> None:
                 SYSTEM_CLOCK.sleep(pick.uniform(0, 1))
         _settle(rig, lives)
         rig.judge(lab)
-        lab.count(rows_compared=oracle.require_stores_equal(rig.settings, list(rig.settings.sinks), rig.dsn, _SETTLE_S))
+        oracle.judge_stores(lab, rig.settings, list(rig.settings.sinks), rig.dsn, _SETTLE_S)
         for life in lives:
             if life.stop() != 0:
                 raise Found(f"exit {life.exit}: {life.stderr[-2000:]}")

@@ -15,6 +15,10 @@ from tests.faults.lab import Found, Lab
 from tests.faults.mutants import MUTANTS, ROOT, Mutant
 
 _PACKAGES = ("cdc", "connectors", "snapshot", "sinks", "spark", "tests")
+ENOUGH_SEEDS = len(MUTANTS)
+"""Before a release: each of them."""
+ALSO = tuple(sorted({mutant.file.removesuffix(".py").replace("/", ".") for mutant in MUTANTS if ".py" in mutant.file}))
+"""What is broken. The tests that notice it are not among these: they are run as they are."""
 _PATIENCE_S = 900
 _FIRST_FAILURE = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 

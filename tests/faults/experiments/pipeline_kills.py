@@ -54,7 +54,7 @@ def one(lab: Lab, seed: int, kills: int) -> None:
             whole.all_up()
             rig.settle(_SETTLE_S)
             rig.judge(lab)
-            lab.count(rows_compared=oracle.require_stores_equal(rig.settings, STORES, rig.dsn, _SETTLE_S))
+            oracle.judge_stores(lab, rig.settings, STORES, rig.dsn, _SETTLE_S)
             lab.count(transactions=load.transactions)
         finally:
             whole.end()
