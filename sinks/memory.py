@@ -13,7 +13,7 @@ from cdc.schema import TableSchema
 from cdc.topic import TableName
 from sinks.notes import NotedWatermarks
 from sinks.plan import TableBatch
-from sinks.port import Applied, CannotCarry, OpenSink, StoredRow, stored_batch
+from sinks.port import Applied, CannotCarry, OpenSink, PlaceMissing, StoreAway, StoredRow, stored_batch
 from sinks.store import StoreSink
 
 _SCAN_ROWS = 10_000
@@ -24,13 +24,16 @@ class MemoryStore:
     """What is kept: rows by table and key, deletes with the time until which they are remembered, notes.
 
     Several sinks may be opened over one. For tests, ``refuse``: keys that this store does not take; ``rigid``: a
-    column keeps the type that it had first.
+    column keeps the type that it had first; ``away``: it does not answer; ``closed``: tables of which it takes nothing.
+    A table is dropped by taking it out of ``rows``.
     """
 
     clock: Clock = SYSTEM_CLOCK
     replay_window_s: float = 7 * 86_400.0
     refuse: frozenset[str] = frozenset()
     rigid: bool = False
+    away: bool = False
+    closed: frozenset[TableName] = frozenset()
     kinds: dict[TableName, dict[str, str]] = field(default_factory=dict)
     rows: dict[TableName, dict[str, StoredRow]] = field(default_factory=dict)
     forget_ns: dict[tuple[TableName, str], int] = field(default_factory=dict)
@@ -43,11 +46,11 @@ class MemoryStore:
 
     def table(self, table: TableName) -> dict[str, StoredRow]:
         """A table's rows by key, forgotten deletes gone."""
-        rows = self.rows.setdefault(table, {})
+        rows = self.rows.get(table, {})
         now = self.clock.now_ns()
         for name, key in [known for known, until in self.forget_ns.items() if until <= now]:
             del self.forget_ns[name, key]
-            self.rows[name].pop(key, None)
+            self.rows.get(name, {}).pop(key, None)
         return rows
 
 
@@ -56,8 +59,9 @@ class _MemoryTables:
         self._memory = memory
 
     def prepare(self, schema: TableSchema, *, older: bool) -> bool:
+        self._check(schema.table)
         new = schema.table not in self._memory.rows
-        self._memory.table(schema.table)
+        self._memory.rows.setdefault(schema.table, {})
         kinds = self._memory.kinds.setdefault(schema.table, {})
         for column in schema.columns if self._memory.rigid else ():
             held = kinds.setdefault(column.name, column.type)
@@ -65,8 +69,17 @@ class _MemoryTables:
                 raise CannotCarry.column(schema.table, column.name, held, column.type)
         return new
 
+    def _check(self, table: TableName, *, there: bool = False) -> None:
+        if self._memory.away:
+            raise StoreAway("the store in memory is away")
+        if table in self._memory.closed:
+            raise CannotCarry.because(table, "the store takes nothing of it")
+        if there and table not in self._memory.rows:
+            raise PlaceMissing.of(table, "its table")
+
     def write(self, batch: TableBatch) -> Applied:
         memory, table = self._memory, batch.schema.table
+        self._check(table, there=True)
         refused = {n: "the store does not take this key" for n, key in enumerate(batch.keys) if key in memory.refuse}
         taken, refusals = batch.without(refused)
         converted = taken.converted(batch.plain.row, orjson.dumps)
@@ -88,10 +101,12 @@ class _MemoryTables:
         return Applied(applied=applied, deleted=deleted, stale=stale, refused=refusals + converted.refused)
 
     def stored(self, schema: TableSchema, keys: Sequence[str]) -> Mapping[str, StoredRow]:
+        self._check(schema.table, there=True)
         rows = self._memory.table(schema.table)
         return {key: rows[key] for key in keys if key in rows}
 
     def remove_below(self, schema: TableSchema, floor: str) -> None:
+        self._check(schema.table, there=True)
         rows = self._memory.table(schema.table)
         for key in [key for key, row in rows.items() if row.pos < floor]:
             del rows[key]

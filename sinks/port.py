@@ -3,6 +3,10 @@
 A store is kept by one :class:`Sink`, says how far it is by :class:`Watermarks` and is read back whole by a
 :class:`StoreReader`; :func:`sinks.registry.open_sink` opens the three together. :mod:`sinks.memory` holds
 them in a dict, for tests and for users; one contract suite runs over every implementation.
+
+An error of a store is one of three kinds, and each store says which (hazard H100): :class:`StoreAway` passes with
+time, :class:`PlaceMissing` needs a new beginning, and what the store cannot take is one record (:class:`Refused`)
+or one table (:class:`CannotCarry`).
 """
 
 from __future__ import annotations
@@ -30,19 +34,47 @@ class Schemas(Protocol):
         """The newest shape known of a topic's table; KeyError when there is none."""
 
 
+class StoreAway(SinkError):
+    """The store does not answer, or takes nothing for the time. Wait, and give it the same again."""
+
+
+class PlaceMissing(SinkError):
+    """A table's place in the store was removed under the sink. Begin again: the place is made anew and filled."""
+
+    retry = Retry.NOW
+
+    @classmethod
+    def of(cls, table: TableName, place: str) -> PlaceMissing:
+        """For a table whose place had the name ``place``."""
+        return cls(
+            f"{table}: {place} was removed while the sink was running",
+            hint="the sink makes it anew and fills it from the log",
+        )
+
+
 class CannotCarry(SinkError):
-    """The store cannot take a table's newest shape into the place that it has for it; nothing was changed there."""
+    """The store cannot take ``table`` as it is: its newest shape, or any of its rows. That table waits, alone."""
 
     exit = Exit.CONFIG
     retry = Retry.NEVER
+
+    def __init__(self, message: str, *, hint: str = "", table: TableName = TableName("", "")) -> None:  # noqa: B008
+        super().__init__(message, hint=hint)
+        self.table = table
 
     @classmethod
     def column(cls, table: TableName, column: str, held: str, wanted: str) -> CannotCarry:
         """For a column whose type is ``held`` in the store, and ``wanted`` in the source now."""
         return cls(
             f"{table}: column {column} is {held} in the store, and {wanted} in the source now",
+            table=table,
             hint="a store made anew takes the newest shape: cdc rebuild",
         )
+
+    @classmethod
+    def because(cls, table: TableName, why: str) -> CannotCarry:
+        """For any other reason: one clause, without values of rows."""
+        return cls(f"{table}: {why}", table=table, hint="change that in the store, or make it anew: cdc rebuild")
 
 
 STORED_SCHEMA = schema_of([("key", pa.string()), ("pos", pa.string()), ("deleted", pa.bool_()), ("row", pa.binary())])
@@ -102,7 +134,8 @@ class Sink(Protocol):
     Floors: events with op ``t`` set a floor of their table, kept in the store; rows and events below it go,
     whoever brings them. Where several sinks share a store, give the ``t`` events to one of them first, alone.
     Failure: ``apply`` either returns, and then every event is applied, stale or in ``refused``; or raises
-    SinkError, and then any part of the events may have been applied: call again with the same.
+    SinkError, and then any part of the events may have been applied: call again with the same. After StoreAway later,
+    after PlaceMissing with the sink opened anew, after CannotCarry at once without the events of its table.
     """
 
     def prepare(self, schema: TableSchema, *, older: bool = False) -> None:
@@ -115,7 +148,8 @@ class Sink(Protocol):
     def apply(self, events: pa.Table, schemas: Schemas) -> Applied:
         """Apply events (:data:`sinks.batch.EVENT_SCHEMA`) of any tables; an empty batch does nothing.
 
-        Connection faults are retried inside, for a bounded time; SinkError when the store stays down. A
+        Connection faults are retried inside, for a bounded time; StoreAway when the store stays down, PlaceMissing
+        when a table's place was removed, CannotCarry when the store takes none of a table's rows. A
         record that cannot be read or that the store does not take is returned in ``refused``, never raised.
         """
 

@@ -13,13 +13,17 @@ from cdc.schema import TableSchema
 from sinks.batch import conform
 from sinks.notes import Floors, NotedWatermarks, Notes
 from sinks.plan import TableBatch, floor_marks, plan
-from sinks.port import Applied, Schemas, StoredRow
+from sinks.port import Applied, CannotCarry, PlaceMissing, Schemas, StoredRow
 
 declare("table_prepared", "table_written", "writes_shown", "floor_noted", "floor_enforced")
 
 
 class TableStore(Protocol):
-    """What one kind of store does with one table. Connection faults are retried inside, then SinkError."""
+    """What one kind of store does with one table. Connection faults are retried inside.
+
+    Each method raises StoreAway, PlaceMissing or CannotCarry, as :class:`sinks.port.Sink` says, and no other SinkError
+    for what was done to the table in the store.
+    """
 
     def prepare(self, schema: TableSchema, *, older: bool) -> bool:
         """Make the table's place or evolve it, as :meth:`sinks.port.Sink.prepare`. True when it is new, and empty."""
@@ -90,6 +94,14 @@ class StoreSink:
     def apply(self, events: pa.Table, schemas: Schemas) -> Applied:
         if events.num_rows == 0:
             return Applied()
+        try:
+            return self._apply(events, schemas)
+        except (CannotCarry, PlaceMissing):
+            # What was known of the places is not so any more.
+            self._prepared.clear()
+            raise
+
+    def _apply(self, events: pa.Table, schemas: Schemas) -> Applied:
         batch = conform(events)
         if self._moved():
             self._prepared.clear()

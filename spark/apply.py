@@ -6,12 +6,13 @@ the sink, which takes the newest of each key. A task gets plain data alone: it k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
 from cdc.dead import DeadLetter, Parking, Why
+from cdc.progress import Offsets
 from cdc.records import HEADERS
 from sinks.arrow import Mask, pc
 from sinks.batch import EVENT_SCHEMA, FLOOR_OP, Event, events_of
@@ -58,6 +59,15 @@ class Sorted:
         """The same where floors have been set already."""
         return replace(self, events=self.events.filter(pc.not_equal(self.events["op"], FLOOR_OP)))
 
+    def unheld(self, held: Collection[str]) -> Sorted:
+        """The same less the records of some topics."""
+        if not held:
+            return self
+        tables = (without_topics(table, held) for table in (self.records, self.events, self.behind))
+        unreadable = [one for one in self.unreadable if one.topic not in held]
+        records, events, behind = tables
+        return replace(self, records=records, events=events, behind=behind, unreadable=unreadable)
+
 
 def sort_out(records: pa.Table, rules: Rules) -> Sorted:
     """Tell a batch's records (:data:`spark.source.RECORD_SCHEMA`) apart; pure."""
@@ -69,9 +79,14 @@ def sort_out(records: pa.Table, rules: Rules) -> Sorted:
 
 def unheld(table: pa.Table, rules: Rules) -> pa.Table:
     """Records or events, less those of held tables."""
-    if not rules.held:
+    return without_topics(table, rules.held)
+
+
+def without_topics(table: pa.Table, topics: Collection[str]) -> pa.Table:
+    """Records or events, less those of some topics."""
+    if not topics:
         return table
-    return table.filter(pc.invert(pc.is_in(table["topic"], value_set=pa.array(sorted(rules.held), pa.string()))))
+    return table.filter(pc.invert(pc.is_in(table["topic"], value_set=pa.array(sorted(topics), pa.string()))))
 
 
 def unknown(events: pa.Table, rules: Rules) -> frozenset[Shape]:
@@ -85,6 +100,19 @@ def split_parked(events: pa.Table, parked: Mapping[str, Mapping[bytes, Parking]]
     if waiting is None:
         return events, events.slice(0, 0)
     return events.filter(pc.invert(waiting)), events.filter(waiting)
+
+
+def replayed(
+    behind: pa.Table, parked: Mapping[str, Mapping[bytes, Parking]], offsets: Offsets
+) -> dict[str, list[bytes]]:
+    """Keys whose first letter is still ahead of the watermark: what lies before it was brought down as well."""
+    found: dict[str, list[bytes]] = {}
+    waiting = {(one["topic"], one["key"]) for one in behind.select(["topic", "key"]).to_pylist()}
+    for topic, firsts in parked.items():
+        for key, (partition, offset) in firsts.items():
+            if (topic, key) in waiting and offset > offsets.get(topic, {}).get(partition, 0):
+                found.setdefault(topic, []).append(key)
+    return found
 
 
 def _shapes(events: pa.Table) -> list[Shape]:

@@ -1,23 +1,116 @@
-"""Tables that a store holds: its place for them cannot take their newest shape, so they wait and all else flows.
+"""Tables that a store holds: its place for them cannot take their newest shape or any row, so they wait and all else
+flows.
 
 A held table is none of the store's topics for the time: its records are left alone, its offsets in the watermark
 stay where they were, and the watermark names it. When it is held no more it is read again from there, and named
 until its rows have come as far as the LSN that the others have reached: an LSN never goes back.
 
 Held for longer than the topics keep deletes, it may have missed some: then it stays held until it is made anew.
+Any other is tried again now and then, because what was in its way (an index made read-only by a full disk, a
+constraint) goes without a word.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 
+from cdc.clock import Clock
+from cdc.errors import CdcError, Exit, Retry
 from cdc.progress import Hold, Watermark
+from cdc.schema import TableSchema
+from sinks.port import CannotCarry, Sink
+from sinks.schemas import SchemaBook
 from spark.place import span
 from spark.ports import Topics
 from spark.watermark import Claim, LogView
 
+log = logging.getLogger(__name__)
+
 _MISSED = "and may have missed some"
+_FIRST_TRY_S, _LONGEST_TRY_S = 10.0, 600.0
+
+
+class HeldAgain(CdcError):
+    """A held table's place takes its shape again: the query begins anew with it."""
+
+    exit = Exit.UNAVAILABLE
+    retry = Retry.NOW
+
+
+@dataclass
+class _Try:
+    """A held table on its way out: the shape that was refused, when it is tried again, how often it was."""
+
+    shape: TableSchema
+    due_s: float
+    times: int = 1
+
+
+class Holds:
+    """The tables that one store holds now. On the store's own thread but for :meth:`outgrown`."""
+
+    def __init__(self, sink: str, clock: Clock) -> None:
+        self._sink = sink
+        self._clock = clock
+        self.now: Mapping[str, Hold] = {}
+        """topic -> why. Replaced, never changed."""
+        self._tries: dict[str, _Try] = {}
+
+    def begin(self, kept: Mapping[str, Hold]) -> None:
+        """All over again, with these alone: the rest is found out anew. Those are not tried; how often another one was
+        stays known."""
+        self.now = dict(kept)
+        self._tries = {topic: one for topic, one in self._tries.items() if topic not in kept}
+
+    def refuse(self, refusal: CannotCarry, book: SchemaBook) -> None:
+        """Hold the table of a refusal; the refusal itself where it is held already, or is none that is known.
+
+        It is tried again after 10 s, and after twice as long each time, 10 minutes at most.
+        """
+        newest = next((shapes[0] for shapes in book.tables() if shapes[0].table == refusal.table), None)
+        if newest is None or newest.topic in self.now:
+            raise refusal
+        self._add(newest, refusal)
+        log.warning("table_held", extra={"sink": self._sink, "table": str(newest.table), "why": refusal.message})
+
+    def _add(self, newest: TableSchema, refusal: CannotCarry) -> None:
+        before = self._tries.get(newest.topic)
+        times = before.times + 1 if before is not None else 1
+        wait_s = min(_LONGEST_TRY_S, _FIRST_TRY_S * 2 ** min(times - 1, 10))
+        self._tries[newest.topic] = _Try(newest, self._clock.monotonic() + wait_s, times)
+        self.now = {**self.now, newest.topic: Hold(table=str(newest.table), reason=refusal.message)}
+
+    def outgrown(self, shapes: Callable[[], Iterable[TableSchema]]) -> bool:
+        """Whether a held table has a newer shape than the one that it is held for."""
+        held_at = {topic: one.shape.version for topic, one in dict(self._tries).items() if topic in self.now}
+        return bool(held_at) and any(shape.version > held_at.get(shape.topic, shape.version) for shape in shapes())
+
+    def try_again(self, prepare: Callable[[TableSchema], None]) -> None:
+        """Try the tables whose turn it is. HeldAgain when the store takes the shape of one: its records come next.
+
+        ``prepare`` raises CdcError where the store does not take a shape.
+        """
+        now_s = self._clock.monotonic()
+        for topic, one in list(self._tries.items()):
+            if topic not in self.now or now_s < one.due_s:
+                continue
+            try:
+                prepare(one.shape)
+            except CannotCarry as refusal:
+                self._add(one.shape, refusal)
+            except CdcError:
+                return
+            else:
+                raise HeldAgain(f"{one.shape.table}, which {self._sink} holds, is tried again")
+
+
+def make_room(sink: Sink, versions: list[TableSchema]) -> None:
+    """Make a table's place ready for all its shapes, the newest first. CannotCarry where it cannot become that."""
+    newest = versions[0]
+    for shape in versions:
+        sink.prepare(shape, older=shape is not newest)
 
 
 def claim(

@@ -21,6 +21,7 @@ from cdc.errors import CdcError, Retry
 from cdc.lsn import Lsn
 from cdc.progress import Offsets
 from cdc.records import RecordReader, Span
+from sinks.port import CannotCarry
 from sinks.registry import SinkSpec
 from sinks.schemas import SchemaBook
 from spark.apply import Outcome, Rules
@@ -303,7 +304,11 @@ def collect(engine: Engine, batch: Batch, stores: Sequence[Store], spec: SinkSpe
         # What is only brought down to what matters is told apart again where it is applied.
         rules = store.rules if mode == "apply" else shapes_of(stores)
         task = Task(spec=spec, rules=rules, mode=mode, floors_set=floors_set)
-        report = on_executors(engine, batch, task)
+        try:
+            report = on_executors(engine, batch, task)
+        except CannotCarry as refusal:
+            store.run(partial(store.hold, refusal))
+            continue
         needs, floors = report.needs, report.floors
         if not needs and not floors.num_rows:
             return Report(outcome=before + report.outcome, needs=needs, floors=floors, winners=report.winners)

@@ -23,6 +23,11 @@ def apply_letters(
     return held | {(one.topic, one.partition, one.offset): one.reason for one in refused}
 
 
+def unheld_letters(outcome: Outcome, holds: Mapping[str, Hold]) -> Outcome:
+    """An outcome less the letters of held tables: their records are read again when they are held no more."""
+    return replace(outcome, letters=tuple(one for one in outcome.letters if one.topic not in holds))
+
+
 def without_released(outcome: Outcome, parked: Parked, sink: Sink, book: SchemaBook) -> Outcome:
     """Tasks of a batch know the keys that were parked when it began. Those that were released since have their
     events here: they are applied now, instead of parking the key behind nothing."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,8 +16,8 @@ import pyarrow as pa
 from cdc.crash import crash_point, declare
 from cdc.dead import DeadLetter, Parked, Why
 from cdc.errors import CdcError, Retry
-from cdc.orders import Orders, carry_out, queues
-from cdc.progress import Hold, Offsets, Watermark
+from cdc.orders import Orders, Refusals, carry_out, queues
+from cdc.progress import Offsets, Watermark
 from cdc.schema import TableSchema
 from sinks.port import CannotCarry, OpenSink
 from sinks.schemas import SchemaBook
@@ -30,16 +30,17 @@ from spark.apply import (
     apply_sorted,
     behind_letters,
     refused_letters,
+    replayed,
     sort_out,
     split_parked,
     unheld,
     unknown,
 )
-from spark.holds import claim, overdue
+from spark.holds import Holds, claim, make_room, overdue
 from spark.patience import Halted, persist
 from spark.place import StoreMoved, Surroundings, check_place, check_reach, check_topics, outdated
 from spark.ports import Topics
-from spark.retry import apply_letters, without_released
+from spark.retry import apply_letters, unheld_letters, without_released
 from spark.source import EARLIEST
 from spark.watermark import Claim, covers, distance
 
@@ -86,8 +87,7 @@ class Store:
         self._orders = Orders(name)
         self._goal: Offsets | None = None
         self._ends: Offsets = {}
-        self._holds: dict[str, Hold] = {}
-        self._held_at: dict[str, int] = {}
+        self._holds = Holds(name, around.clock)
         self._looked_s = around.clock.monotonic()
 
     def run(self, action: Callable[[], T]) -> T:
@@ -118,7 +118,7 @@ class Store:
     @property
     def rules(self) -> Rules:
         """What a batch is sorted by, as plain data."""
-        held = frozenset(self._holds)
+        held = frozenset(self._holds.now)
         return Rules(book=self._book, parked=self._parked.firsts(), absent=self._absent, held=held)
 
     @property
@@ -150,8 +150,7 @@ class Store:
 
     def holds_outgrown(self, shapes: Callable[[], list[TableSchema]]) -> bool:
         """Whether a held table has a newer shape than the one that it is held for."""
-        held_at = dict(self._held_at)
-        return bool(held_at) and any(shape.version > held_at.get(shape.topic, shape.version) for shape in shapes())
+        return self._holds.outgrown(shapes)
 
     # The rest runs on the store's thread, through `run` or `submit`.
 
@@ -160,8 +159,7 @@ class Store:
 
         TopicError when it was fed from other topics than those of today.
         """
-        around = self._around
-        self.fault = None
+        around, self.fault = self._around, None
         self.captured = self.topics = around.facts.topics(self.name)
         # A client keeps what it has made in mind: a new one sees what was deleted meanwhile, and makes it anew.
         self._close()
@@ -171,7 +169,7 @@ class Store:
         check_topics(self.name, self._held, self.captured, ends)
         if self._held is not None and not covers(self.offsets, ends):
             check_reach(self.name, self._held, self.captured, self._now_ms())
-        self._holds, self._held_at = overdue(self._held, self.captured, self._now_ms()), {}
+        self._holds.begin(overdue(self._held, self.captured, self._now_ms()))
         self._goal = self._goal or ends
         letters = [letter for letter in around.dead.read() if letter.sink == self.name]
         self._parked, self._orders = Parked(self.name, letters), Orders(self.name, letters)
@@ -194,55 +192,63 @@ class Store:
         shapes = [shape for shape in self._around.facts.schemas() if shape.topic in self.captured.ids]
         self._book = SchemaBook(shapes)
         for versions in self._book.tables():
-            if versions[0].topic not in self._holds:
-                self._make_room(versions)
-        self.topics = self.captured.without(self._holds)
+            self._holding(partial(self._make_room, versions))
+        self.topics = self.captured.without(self._holds.now)
         self._absent |= {shape for shape in needs if shape not in self._book}
 
     def _make_room(self, versions: list[TableSchema]) -> None:
-        newest, sink = versions[0], self._open().sink
-        try:
-            for shape in versions:
-                sink.prepare(shape, older=shape is not newest)
-        except CannotCarry as refusal:
-            self._holds[newest.topic] = Hold(table=str(newest.table), reason=refusal.message)
-            self._held_at[newest.topic] = newest.version
-            log.warning("table_held", extra={"sink": self.name, "table": str(newest.table), "why": refusal.message})
+        if versions[0].topic not in self._holds.now:
+            make_room(self._open().sink, versions)
+
+    def hold(self, refusal: CannotCarry) -> None:
+        """Hold a table from here on, until the next :meth:`begin`. The refusal itself where it is held already."""
+        self._holds.refuse(refusal, self._book)
+        self.topics = self.captured.without(self._holds.now)
+
+    def _holding(self, action: Callable[[], T]) -> T:
+        """Act; again, without each table that turns out to be one that the store cannot take (hazard H100)."""
+        while True:
+            try:
+                return action()
+            except CannotCarry as refusal:
+                self.hold(refusal)
 
     def set_floors(self, floors: pa.Table) -> Outcome:
         """Apply a batch's floor records, alone, before its rows go to several tasks at once."""
-        applied = self._open().sink.apply(floors, self._book)
+        applied = self._holding(lambda: self._open().sink.apply(unheld(floors, self.rules), self._book))
         return Outcome(applied=applied, letters=refused_letters(applied.refused))
 
     def settle(self, records: pa.Table, at: Claim) -> Outcome:
         """Apply a batch's records, bury what was refused, and say so in the watermark."""
-        sorted_out = sort_out(records, self.rules)
-        if sorted_out.needs:
-            self.learn(sorted_out.needs)
-            sorted_out = sort_out(records, self.rules)
+        found = sort_out(records, self.rules)
+        if found.needs:
+            self.learn(found.needs)
+            found = sort_out(records, self.rules)
         crash_point("sink_before_apply")
-        return self.conclude(apply_sorted(sorted_out, self._open().sink, self._book), at)
+        act = partial(apply_sorted, sink=self._open().sink, book=self._book)
+        return self.conclude(self._holding(lambda: act(found.unheld(self._holds.now))), at)
 
     def settle_events(self, events: pa.Table, before: Outcome, at: Claim, history: History) -> Outcome:
         """Apply events that executors brought down to those that matter; ``before``: what they found on the way."""
         free, behind = split_parked(unheld(events, self.rules), self._parked.firsts())
-        replayed = self._replayed(behind)
-        if replayed:
-            before_parked = split_parked(history(replayed), self._parked.firsts())[0]
+        again = replayed(behind, self._parked.firsts(), self.offsets)
+        if again:
+            before_parked = split_parked(history(again), self._parked.firsts())[0]
             free = pa.concat_tables([before_parked, free])
         needs = unknown(free, self.rules)
         if needs:
             self.learn(needs)
             free = unheld(free, self.rules)
         crash_point("sink_before_apply")
-        applied = apply_events(free, self._open().sink, self._book, history)
+        applied = self._holding(lambda: apply_events(unheld(free, self.rules), self._open().sink, self._book, history))
         letters = (*refused_letters(applied.refused), *behind_letters(behind))
         return self.conclude(before + Outcome(applied=applied, letters=letters), at)
 
     def conclude(self, outcome: Outcome, at: Claim) -> Outcome:
         """After the data: dead letters, then the watermark. Returns what really was buried."""
         crash_point("sink_after_apply")
-        outcome = without_released(outcome, self._parked, self._open().sink, self._book)
+        late = partial(without_released, parked=self._parked, sink=self._open().sink, book=self._book)
+        outcome = self._holding(lambda: late(unheld_letters(outcome, self._holds.now)))
         letters = self._parked.fresh(replace(letter, sink=self.name) for letter in outcome.letters)
         if letters:
             self._around.dead.write(letters)
@@ -276,6 +282,7 @@ class Store:
 
     def _commit_when_idle(self) -> None:
         with self._faults_kept():
+            self._holds.try_again(self._open().sink.prepare)
             wanted, held = self._claim(self._place), self._held
             moved = held is None or (wanted.lsn, wanted.held) != (held.lsn, held.held)
             if moved or outdated(held, wanted, self.captured):
@@ -315,8 +322,7 @@ class Store:
                         raise StoreMoved(f"the store of {self.name} is another one than it was")
                     self._absent = frozenset()
                     self.learn(frozenset())
-                apply = partial(apply_letters, sink=self._open().sink, book=self._book, holds=self._holds)
-                answers = carry_out(queues(asked, letters), apply)
+                answers = carry_out(queues(asked, letters), self._retried)
                 # Shown before it is answered: killed in between, the same is applied once more.
                 self._commit(self._place)
                 crash_point("sink_after_retry")
@@ -327,6 +333,10 @@ class Store:
                 log.info("orders_answered", extra={"sink": self.name, "orders": len(asked), "left": len(self._parked)})
         self._tell()
 
+    def _retried(self, letters: Sequence[DeadLetter]) -> Refusals:
+        apply = partial(apply_letters, letters, sink=self._open().sink, book=self._book)
+        return self._holding(lambda: apply(holds=self._holds.now))
+
     def _commit(self, at: Claim) -> None:
         wanted = self._claim(at)
         check_reach(self.name, wanted, self.captured, self._now_ms())
@@ -336,23 +346,13 @@ class Store:
         self._held, self._unsure, self._place = wanted, None, at
 
     def _claim(self, at: Claim) -> Watermark:
-        return claim(self._around.view, self._held, at, self.captured, self._holds, self._now_ms())
+        return claim(self._around.view, self._held, at, self.captured, self._holds.now, self._now_ms())
 
     def _now_ms(self) -> int:
         return self._around.clock.now_ns() // 1_000_000
 
     def _check_place(self) -> None:
         check_place(self.name, self._open(), self._held, self._unsure)
-
-    def _replayed(self, behind: pa.Table) -> dict[str, list[bytes]]:
-        """Keys whose first letter is still ahead of the watermark: what lies before it was brought down as well."""
-        found: dict[str, list[bytes]] = {}
-        waiting = {(one["topic"], one["key"]) for one in behind.select(["topic", "key"]).to_pylist()}
-        for topic, firsts in self._parked.firsts().items():
-            for key, (partition, offset) in firsts.items():
-                if (topic, key) in waiting and offset > self.offsets.get(topic, {}).get(partition, 0):
-                    found.setdefault(topic, []).append(key)
-        return found
 
     def _open(self) -> OpenSink:
         if self._opened is None:
@@ -397,4 +397,4 @@ class Store:
         metrics.lsn.labels(self.name).set(self.lsn)
         metrics.behind.labels(self.name).set(self.behind())
         metrics.parked.labels(self.name).set(len(self._parked))
-        metrics.held.labels(self.name).set(len(self._holds))
+        metrics.held.labels(self.name).set(len(self._holds.now))

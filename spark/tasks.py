@@ -22,9 +22,10 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from cdc.dead import DeadLetter, Why
 from cdc.errors import CdcError, LogError, Retry, SinkError, TopicError
 from cdc.records import Lot, Reading, RecordReader, Span
+from cdc.topic import TableName
 from sinks.arrow import pc, schema_of
 from sinks.batch import EVENT_SCHEMA, FLOOR_OP
-from sinks.port import Applied, OpenSink
+from sinks.port import Applied, CannotCarry, OpenSink, PlaceMissing, StoreAway
 from sinks.registry import SinkSpec, open_sink
 from spark.apply import (
     Outcome,
@@ -58,7 +59,13 @@ _PACKING = pa.ipc.IpcWriteOptions(compression="lz4")
 _NOTED_SCHEMA = pa.schema([*EVENT_SCHEMA, pa.field("note", pa.binary())])
 """An event's columns where a row speaks of one; ``note``: JSON."""
 
-_FAULTS: Mapping[str, type[SinkError | LogError]] = {"topic": TopicError, "log": LogError, "store": SinkError}
+_FAULTS: Mapping[str, type[SinkError | LogError]] = {
+    "topic": TopicError,
+    "log": LogError,
+    "place": PlaceMissing,
+    "away": StoreAway,
+    "store": SinkError,
+}
 Mode = Literal["apply", "compact"]
 Pairs = tuple[tuple[str, Any], ...]
 
@@ -93,7 +100,7 @@ class Report:
 
 
 def run_on_executors(session: SparkSession, reading: Reading, shares: Sequence[Sequence[Span]], task: Task) -> Report:
-    """Run a task for each share. SinkError, LogError or TopicError, as the first task that failed had it."""
+    """Run a task for each share. The SinkError, LogError or TopicError of the first task that failed."""
     schema: Any = from_arrow_schema(REPORT_SCHEMA)
     numbers = session.range(0, len(shares), 1, len(shares))
     job = partial(run_task, task, reading, [tuple(share) for share in shares])
@@ -283,7 +290,9 @@ def _letter_row(letter: DeadLetter) -> dict[str, Any]:
 
 def _fault(error: CdcError) -> dict[str, Any]:
     kind = next((name for name, kind in _FAULTS.items() if isinstance(error, kind)), "store")
-    told = {"kind": kind, "message": error.message, "hint": error.hint, "retry": error.retry.value}
+    told: dict[str, Any] = {"kind": kind, "message": error.message, "hint": error.hint, "retry": error.retry.value}
+    if isinstance(error, CannotCarry):
+        told |= {"kind": "table", "table": list(error.table)}
     return {"note": orjson.dumps(told)}
 
 
@@ -292,6 +301,8 @@ def read_report(report: pa.Table) -> Report:
     failed: list[Any] = _unpacked(report, "failed", _NOTED_SCHEMA)["note"].to_pylist()
     if failed:
         fault = orjson.loads(failed[0])
+        if fault["kind"] == "table":
+            raise CannotCarry(fault["message"], table=TableName(*fault["table"]), hint=fault["hint"])
         raise _FAULTS[fault["kind"]](fault["message"], hint=fault["hint"], retry=Retry(fault["retry"]))
     outcome = Outcome(letters=tuple(_read_letters(_unpacked(report, "letter", _NOTED_SCHEMA))))
     done: list[Any] = _unpacked(report, "done", _NOTED_SCHEMA)["note"].to_pylist()

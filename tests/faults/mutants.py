@@ -197,8 +197,8 @@ MUTANTS = (
     ),
     Mutant(
         "write the watermark before the data", "spark/store.py",
-        "        return self.conclude(apply_sorted(sorted_out,",
-        "        self._commit(at)\n        return self.conclude(apply_sorted(sorted_out,", _SPARK,
+        "        return self.conclude(self._holding(lambda: act(",
+        "        self._commit(at)\n        return self.conclude(self._holding(lambda: act(", _SPARK,
     ),
     Mutant(
         "write the watermark before the letters", "spark/store.py",

@@ -10,13 +10,15 @@ import orjson
 import pyarrow as pa
 import pytest
 
+from cdc.clock import ManualClock
 from cdc.progress import Hold, Offsets, Progress, Watermark
 from cdc.schema import TableSchema
 from cdc.topic import TableName
 from sinks.memory import MemoryStore
+from sinks.port import CannotCarry
 from sinks.schemas import SchemaBook
 from spark.apply import Outcome, Rules, sort_out
-from spark.holds import claim, overdue
+from spark.holds import HeldAgain, claim, overdue
 from spark.metrics import Metrics
 from spark.ports import Topics
 from spark.store import Store, Surroundings
@@ -71,9 +73,12 @@ class Bench:
     view: LogView = field(default_factory=LogView)
     metrics: Metrics = field(default_factory=Metrics)
     stores: list[Store] = field(default_factory=list)
+    clock: ManualClock = field(default_factory=ManualClock)
 
     def begun(self) -> Store:
-        around = Surroundings(facts=self.facts, dead=MemoryDead(), view=self.view, metrics=self.metrics)
+        around = Surroundings(
+            facts=self.facts, dead=MemoryDead(), view=self.view, metrics=self.metrics, clock=self.clock
+        )
         store = Store("cache", self.memory.open, around)
         self.stores.append(store)
         store.run(store.begin)
@@ -218,6 +223,50 @@ def test_a_store_that_holds_all_it_has_reads_on_and_applies_nothing(bench: Bench
     assert again.starts == {TOPIC: {0: 9}}
     bench.settle(again, 12, 0, row(9, 10, ver=2))
     assert (bench.keys(ORDERS), bench.mark.offsets) == (["1"], {TOPIC: {0: 1}})
+
+
+def test_h100_a_table_that_the_store_takes_nothing_of_is_held(bench: Bench) -> None:
+    store = bench.begun()
+    bench.settle(store, 1, 1, row(1, 0), row(1, 0, topic=OTHER))
+    bench.memory.closed = frozenset((ORDERS,))
+    bench.settle(store, 2, 2, row(2, 1), row(2, 1, topic=OTHER))
+    assert (bench.keys(ORDERS), bench.keys(OTHERS)) == (["1"], ["1", "2"])
+    assert bench.mark.offsets == {TOPIC: {0: 1}, OTHER: {0: 2}}
+    assert bench.mark.held == {
+        TOPIC: Hold(table="public.orders", reason="public.orders: the store takes nothing of it")
+    }
+    bench.settle(store, 3, 3, row(3, 2), row(3, 2, topic=OTHER))
+    assert (bench.keys(ORDERS), bench.keys(OTHERS)) == (["1"], ["1", "2", "3"])
+
+
+def test_h100_a_held_table_is_tried_again_by_itself(bench: Bench) -> None:
+    store = bench.begun()
+    bench.settle(store, 1, 1, row(1, 0))
+    bench.memory.closed = frozenset((ORDERS,))
+    bench.settle(store, 2, 1, row(2, 1))
+    faults = []
+    for seconds, closed in ((9, True), (2, True), (11, False), (11, False)):
+        bench.clock.advance(seconds)
+        bench.memory.closed = frozenset((ORDERS,) if closed else ())
+        store.idle()
+        store.run(lambda: None)
+        faults.append(type(store.fault))
+    assert faults == [type(None)] * 3 + [HeldAgain], "each try is twice as far from the last"
+    again = bench.begun()
+    assert again.starts[TOPIC] == {0: 1}
+    bench.settle(again, 2, 1, row(2, 1))
+    assert bench.keys(ORDERS) == ["1", "2"]
+
+
+def test_h100_all_that_is_held_is_told_once_and_a_strange_table_is_no_hold(bench: Bench) -> None:
+    store = bench.begun()
+    bench.memory.closed = frozenset((ORDERS, OTHERS))
+    bench.settle(store, 1, 1, row(1, 0), row(1, 0, topic=OTHER))
+    assert sorted(bench.mark.held) == [TOPIC, OTHER]
+    with pytest.raises(CannotCarry):
+        store.run(lambda: store.hold(CannotCarry.because(ORDERS, "again")))
+    with pytest.raises(CannotCarry):
+        store.run(lambda: store.hold(CannotCarry.because(TableName("a", "b"), "why")))
 
 
 def test_a_newer_shape_of_a_held_table_starts_its_query_again(bench: Bench) -> None:

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 
 from cdc.dead import Why
-from cdc.errors import ActiveError, SinkError, TopicError
+from cdc.errors import ActiveError, Retry, SinkError, TopicError
 from cdc.progress import Progress, Watermark
 from cdc.schema import TableSchema
 from cdc.topic import TableName
 from sinks.memory import MemoryStore
-from sinks.port import Applied, OpenSink, Schemas
+from sinks.port import Applied, OpenSink, PlaceMissing, Schemas
 from spark.apply import Outcome, with_keys
 from spark.metrics import Metrics
 from spark.source import parse
@@ -153,11 +153,23 @@ def test_h84_a_store_emptied_under_us_is_never_told_that_it_is_further(bench: Be
     store = bench.begun()
     bench.settle(store, 7, row(1, 6))
     bench.memory.notes.clear()
-    bench.memory.rows.clear()
+    bench.memory.rows[TABLE].clear()
     with pytest.raises(StoreMoved):
         bench.settle(store, 8, row(2, 7))
     assert bench.watermark is None
     assert store.run(store.begin) == {TOPIC: {0: -2}}
+
+
+def test_h100_a_table_dropped_under_us_is_made_anew_and_filled(bench: Bench) -> None:
+    store = bench.begun()
+    bench.settle(store, 7, row(1, 6))
+    del bench.memory.rows[TABLE]
+    with pytest.raises(PlaceMissing) as missing:
+        bench.settle(store, 8, row(2, 7))
+    assert missing.value.retry is Retry.NOW
+    assert store.run(store.begin) == {TOPIC: {0: -2}}
+    bench.settle(store, 8, row(1, 6), row(2, 7))
+    assert (bench.status(1), bench.status(2)) == ("new", "new")
 
 
 def test_h84_a_restored_store_is_filled_from_where_it_is(bench: Bench) -> None:

@@ -16,6 +16,8 @@ from cdc.dead import Why
 from cdc.errors import CdcError, LogError, SinkError, TopicError
 from cdc.records import Span
 from cdc.testing import MemoryReading
+from cdc.topic import TableName
+from sinks.port import CannotCarry, PlaceMissing, StoreAway
 from sinks.registry import SinkSpec, open_sink
 from sinks.schemas import SchemaBook
 from spark.apply import Rules
@@ -118,7 +120,17 @@ def test_all_events_of_some_keys_are_found_again() -> None:
     assert winners(report) == {b'{"id":1}': [1, 4, 7]}
 
 
-@pytest.mark.parametrize("failure", [TopicError("records are gone"), LogError("silent"), SinkError("away")])
+@pytest.mark.parametrize(
+    "failure",
+    [
+        TopicError("records are gone"),
+        LogError("silent"),
+        SinkError("away"),
+        StoreAway("away"),
+        PlaceMissing("gone"),
+        CannotCarry.because(TableName("public", "orders"), "why"),
+    ],
+)
 def test_h63_what_fails_is_told_as_what_it_is(failure: CdcError) -> None:
     with pytest.raises(type(failure), match=failure.message) as told:
         report_of(TASK, row(1, 0), failure=failure)
