@@ -22,7 +22,7 @@ def capture_up_to(session: Session, mark: int, clock: Clock, watch: Callable[[in
     far it is. Closes the session. Raises what the session raises, LogError when the broker takes too long.
     """
     stream, assembler = session.stream, session.assembler
-    advance = Advance(session.position, clock.monotonic())
+    advance = Advance(session.start.position, clock.monotonic())
     works = False
     try:
         boundary = 0
@@ -30,13 +30,14 @@ def capture_up_to(session: Session, mark: int, clock: Clock, watch: Callable[[in
             frames, _ = stream.read(_READ_S)
             for frame in frames:
                 # One by one: what stands behind the boundary in the same batch must not be written.
-                for commit in assembler.feed([frame], clock.now_ns()):
+                assembled = assembler.feed([frame], clock.now_ns())
+                if assembled.records:
+                    # At once: the next frame may pass some of its records on before it returns the rest.
+                    session.log.produce(assembled.records)
+                for commit in assembled.commits:
                     boundary = commit.end_lsn
                 if boundary > mark:
                     break
-            if session.batch:
-                session.log.produce(session.batch)
-                session.batch.clear()
             advance.commit(boundary, session.log.newest, 0)
             advance.acked(session.log.acked())
             watch(boundary)
@@ -58,9 +59,10 @@ def _held(session: Session, advance: Advance, boundary: int) -> bool:
 
 
 def _write_progress(session: Session, advance: Advance, clock: Clock) -> None:
-    offsets = {topic: parts for topic, parts in session.log.offsets().items() if topic != session.progress_topic}
-    value = Progress(epoch=session.epoch, lsn=advance.held, offsets=offsets, ahead={}).to_json()
-    group = session.log.produce([(session.progress_lane, PROGRESS_KEY, value, [])])
+    start = session.start
+    offsets = {topic: parts for topic, parts in session.log.offsets().items() if topic != start.topic}
+    value = Progress(epoch=start.epoch, lsn=advance.held, offsets=offsets, ahead={}).to_json()
+    group = session.log.produce([(start.lane, PROGRESS_KEY, value, [])])
     advance.writing(group, len(value), clock.monotonic())
 
 

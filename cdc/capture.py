@@ -49,7 +49,7 @@ _ACTIVE_PATIENCE_S = 120.0
 
 
 class Committed(Protocol):
-    """A transaction of which every record has been emitted."""
+    """A transaction of which every record was returned."""
 
     @property
     def xid(self) -> int: ...
@@ -61,12 +61,21 @@ class Committed(Protocol):
     def rows(self) -> int: ...
 
 
+class Assembled(Protocol):
+    """Records in order, and the transactions that are complete with them."""
+
+    @property
+    def records(self) -> Sequence[Record]: ...
+    @property
+    def commits(self) -> Sequence[Committed]: ...
+
+
 class Assembles(Protocol):
-    """From frames to records, which it appends to the session's batch."""
+    """From frames to records."""
 
     @property
     def in_transaction(self) -> bool: ...
-    def feed(self, frames: Sequence[bytes], now_ns: int) -> Sequence[Committed]: ...
+    def feed(self, frames: Sequence[bytes], now_ns: int) -> Assembled: ...
     def counts(self) -> Counter[tuple[str, str]]: ...
     def lost(self) -> Counter[tuple[str, str]]: ...
 
@@ -101,22 +110,28 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
-    """What one session works with, opened and checked. ``batch``: the list that the assembler appends to.
+class StartingPoint:
+    """Where a session begins. ``position``: lsn of the newest progress record; the next ones go to ``lane``, which is
+    the only partition of ``topic``."""
 
-    ``position``: lsn of the newest progress record. ``look``: reads the slot and the server's WAL position.
-    ``close``: lets go of everything but the stream; given whether the log works and is worth waiting for.
-    ``windows``: where rows of later snapshots come in.
+    epoch: int
+    position: int
+    topic: str
+    lane: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """What one session works with, opened and checked.
+
+    ``look``: reads the slot and the server's WAL position. ``close``: releases everything but the stream; its argument
+    says whether the log works, so that what is on its way may arrive. ``windows``: where rows of later snapshots enter.
     """
 
     stream: ChangeStream
     assembler: Assembles
-    batch: list[Record]
     log: StreamLog
-    progress_topic: str
-    progress_lane: int
-    epoch: int
-    position: int
+    start: StartingPoint
     look: Callable[[], tuple[SlotFacts | None, int | None]]
     close: Callable[[bool], None]
     windows: Windows | None = None
@@ -130,7 +145,7 @@ class Capture:
         self._figures = figures
         self._stop = stop
         self._clock = clock
-        self._advance = Advance(session.position, clock.monotonic())
+        self._advance = Advance(session.start.position, clock.monotonic())
         self._acked = 0
         self._commits: list[tuple[int, int]] = []
         self._look_s = 0.0
@@ -139,29 +154,28 @@ class Capture:
         """Return when told to stop and everything handed over is acknowledged; raise what went wrong."""
         figures = self._figures
         figures.phase, figures.waiting_for = "streaming", ""
-        log.info("streaming", extra={"from": str(Lsn(self._session.position)), "epoch": self._session.epoch})
+        start = self._session.start
+        log.info("streaming", extra={"from": str(Lsn(start.position)), "epoch": start.epoch})
         while not self._stop.wanted:
             self._turn(self._wait_s())
         self._drain()
 
-    def _hand_over(self) -> None:
-        """Give the log what was assembled so far."""
-        batch = self._session.batch
-        if batch:
+    def _hand_over(self, records: Sequence[Record]) -> None:
+        if records:
             if self._session.windows is not None:
-                self._session.windows.touch(batch)
-            self._session.log.produce(batch)
-            batch.clear()
+                self._session.windows.touch(records)
+            self._session.log.produce(records)
 
     def _turn(self, timeout_s: float) -> None:
         session, advance = self._session, self._advance
         frames, wal_end = session.stream.read(timeout_s)
         if frames:
             crash_point("after_read")
-            commits = session.assembler.feed(frames, self._clock.now_ns())
+            assembled = session.assembler.feed(frames, self._clock.now_ns())
             crash_point("after_assemble")
-            self._hand_over()
+            self._hand_over(assembled.records)
             crash_point("after_produce")
+            commits = assembled.commits
             if commits:
                 self._committed(commits)
                 if session.windows is not None:
@@ -200,12 +214,13 @@ class Capture:
 
     def _write_progress(self, now_s: float) -> None:
         session = self._session
-        offsets = {topic: parts for topic, parts in session.log.offsets().items() if topic != session.progress_topic}
+        start = session.start
+        offsets = {topic: parts for topic, parts in session.log.offsets().items() if topic != start.topic}
         lsn = self._advance.held
-        progress = Progress(epoch=session.epoch, lsn=lsn, offsets=offsets, ahead=session.log.ahead(lsn))
+        progress = Progress(epoch=start.epoch, lsn=lsn, offsets=offsets, ahead=session.log.ahead(lsn))
         value = progress.to_json()
         crash_point("before_progress")
-        group = session.log.produce([(session.progress_lane, PROGRESS_KEY, value, [])])
+        group = session.log.produce([(start.lane, PROGRESS_KEY, value, [])])
         self._advance.writing(group, len(value), now_s)
         crash_point("after_progress")
 

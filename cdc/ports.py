@@ -2,31 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 Headers = Sequence[tuple[str, bytes]]
-
-
-class RecordLog(Protocol):
-    """A log of keyed records, as the producing side needs it.
-
-    Order: records of one partition stay in the order of ``produce``. Durability: only what :meth:`acked`
-    covers is held by the broker. A record that the broker refused surfaces as PoisonError or LogError at the
-    next call of anything here, and nothing later is ever reported as acked (H57, H70).
-    """
-
-    def produce(self, topic: str, partition: int, key: bytes, value: bytes | None, headers: Headers) -> None:
-        """Hand one record over; may block while the queue is full."""
-
-    def acked(self) -> int:
-        """How many records, in the order of ``produce``, the broker holds without a gap."""
-
-    def poll(self, timeout_s: float) -> None:
-        """Serve callbacks for at most ``timeout_s``."""
-
-    def flush(self, timeout_s: float) -> None:
-        """Return when all is acked; LogError when that takes longer."""
 
 
 Record = tuple[int, bytes, bytes | None, Headers]
@@ -52,8 +31,10 @@ class Withheld(bytes):
 class StreamLog(Protocol):
     """A log with one writer, for the stream's hot path: records go out in groups, and groups are acked in order.
 
-    As :class:`RecordLog`, and more: an offset that is not the one expected of the lane's only writer means a
-    record was lost or somebody else wrote; that stops everything, and nothing later is ever acked (H57, H70).
+    Order: records of one lane stay in the order of ``produce``. Durability: only what :meth:`acked` covers is stored by
+    the broker. A record that the broker refused surfaces as PoisonError or LogError at the next call of anything here,
+    and so does an offset that is not the one expected of the lane's only writer: a record was lost, or somebody else
+    wrote. Nothing later is ever acked (H57, H70).
     """
 
     def open(self, topic: str, next_offsets: Sequence[int]) -> int:
@@ -116,9 +97,3 @@ class CompactedTopic(Protocol):
 
     def write(self, records: Iterable[tuple[bytes, bytes | None]]) -> None:
         """Append and return when the broker holds them all; LogError otherwise."""
-
-
-class SnapshotReader(Protocol):
-    """Rows of one chunk, in one transaction."""
-
-    def rows(self) -> Iterator[Sequence[bytes | None]]: ...

@@ -27,7 +27,7 @@ from cdc import crash
 
 _PRELOADED = (
     "cdc.cli.app",
-    "connectors.opening",
+    "connectors.session.opening",
     "connectors.prepare",
     "snapshot.later",
     "snapshot.crew",

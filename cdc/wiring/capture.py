@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from cdc.ports import CompactedTopic
     from cdc.settings import Settings
     from cdc.windows import Windows
-    from connectors.captured import CapturedTopics
     from connectors.kafka.feed import CompactedFeed
     from connectors.kafka.schemas import SchemaRegistry
-    from connectors.opening import Opening
+    from connectors.session.captured import CapturedTopics
+    from connectors.session.opening import Opening
     from snapshot.later import LaterSnapshots
     from snapshot.ports import Session
 
@@ -37,8 +37,8 @@ def open_capture(
     handing_over: bool = False,
     gate: Callable[[Visibility], Gate] = VisibilityGate,
 ) -> Opening:
-    """What opens capture's sessions, later snapshots included; see :class:`connectors.opening.Opening`."""
-    from connectors.opening import Opening
+    """What opens capture's sessions, later snapshots included; see :class:`connectors.session.opening.Opening`."""
+    from connectors.session.opening import Opening
 
     def later(windows: Windows, topics: CapturedTopics, shapes: SchemaRegistry, epoch: int) -> LaterSnapshots:
         from snapshot.later import LaterSnapshots

@@ -18,16 +18,16 @@ from cdc.ports import Record
 from cdc.settings import Settings
 from cdc.state import SlotState, TopicsState
 from cdc.topic import schema_topic
-from connectors.captured import CapturedTopics
 from connectors.connect.places import Lane, Place
 from connectors.kafka.compacted import CompactedTopic
 from connectors.kafka.schemas import SchemaRegistry
 from connectors.postgres.abridge import row_limit
-from connectors.postgres.assemble import GONE, Assembler, Limits, Pipeline, Selected, Wanted
+from connectors.postgres.assemble import GONE, Assembler, Limits, Pipeline, Ports, Selected, Start, Wanted
 from connectors.postgres.reselect import newest_xid
 from connectors.postgres.session import connect
 from connectors.postgres.stream import ReplicationStream
-from connectors.relations import Relations
+from connectors.session.captured import CapturedTopics
+from connectors.session.relations import Relations
 
 _READ_S = 0.2
 
@@ -89,29 +89,27 @@ def locate(
             for topic, count in partitions.items():
                 bases[topic] = len(lanes)
                 lanes += [(topic, partition) for partition in range(count)]
-            batch: list[Record] = []
 
-            def look() -> None:
-                for record in batch:
+            def look(records: Sequence[Record]) -> None:
+                for record in records:
                     finder.see(lanes[record[0]], record)
-                batch.clear()
 
             assembler = Assembler(
                 Pipeline(name=settings.name, database=slot.database, epoch=slot.epoch),
-                emit=batch.append,
-                drain=look,
-                schemas=Relations(
-                    side,
-                    settings,
-                    CapturedTopics(settings, topics, clock),
-                    SchemaRegistry(CompactedTopic(settings.log, schema_topic(settings.name))),
+                Ports(
+                    schemas=Relations(
+                        side,
+                        settings,
+                        CapturedTopics(settings, topics, clock),
+                        SchemaRegistry(CompactedTopic(settings.log, schema_topic(settings.name))),
+                    ),
+                    lanes=lambda topic: (bases[topic], partitions[topic]),
+                    partition=murmur2,
+                    reselect=Placeless(),
+                    overflow=look,
                 ),
-                lanes=lambda topic: (bases[topic], partitions[topic]),
-                partition=murmur2,
-                reselect=Placeless(),
-                near_xid=newest_xid(side),
-                after_lsn=start,
-                limits=Limits(spill_folder=settings.capture.spill_path),
+                Start(near_xid=newest_xid(side), after_lsn=start),
+                Limits(spill_folder=settings.capture.spill_path),
             )
             _read(stream, assembler, int(row[0]), look, clock)
         finally:
@@ -119,12 +117,14 @@ def locate(
     return finder.found
 
 
-def _read(stream: ReplicationStream, assembler: Assembler, upto: int, look: Callable[[], None], clock: Clock) -> None:
+def _read(
+    stream: ReplicationStream, assembler: Assembler, upto: int, look: Callable[[Sequence[Record]], None], clock: Clock
+) -> None:
     while True:
         frames, _ = stream.read(_READ_S)
-        commits = assembler.feed(frames, clock.now_ns()) if frames else ()
-        look()
-        if commits and commits[-1].end_lsn > upto:
+        assembled = assembler.feed(frames, clock.now_ns())
+        look(assembled.records)
+        if assembled.commits and assembled.commits[-1].end_lsn > upto:
             return
 
 

@@ -18,7 +18,7 @@ _FULL_WAIT_S = 0.02
 
 
 class BulkLog:
-    """:class:`cdc.ports.RecordLog` for one of several writers of a partition.
+    """Records of one of several writers of a partition.
 
     Offsets tell such a writer nothing, so only failures are reported, and an empty queue without one means
     that all is held: what :meth:`acked` counts is what a :meth:`flush` has seen out.

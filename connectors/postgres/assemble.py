@@ -1,7 +1,7 @@
 """From the stream's bytes to records in order: positions, key changes, tombstones, TRUNCATE, missing values.
 
-A pure state machine: bytes in by :meth:`Assembler.feed`, records out through ``emit``; what it must ask the
-world (a table's shape, a row's newest values) goes through ports. Rows of the common kind never become objects:
+A pure state machine: bytes into :meth:`Assembler.feed`, records out of it; what it must ask the world (a table's
+shape, a row's newest values) goes through :class:`Ports`. Rows of the common kind never become objects:
 the loop in ``feed`` looks their kind and oid up and calls the function compiled for them. Everything else is
 decoded and takes the long way below.
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from struct import Struct
 from typing import NoReturn, Protocol, assert_never
@@ -50,7 +50,8 @@ from connectors.postgres.seen import Seen
 from connectors.postgres.transaction import Transaction
 
 __all__ = [
-    "GONE", "Assembler", "Committed", "Limits", "Pipeline", "Reselect", "SchemaSource", "Selected", "Wanted",
+    "GONE", "Assembled", "Assembler", "Committed", "Limits", "Pipeline", "Ports", "Reselect", "SchemaSource",
+    "Selected", "Start", "Wanted",
 ]  # fmt: skip
 
 _ROW_KINDS = frozenset(b"IUD")
@@ -80,7 +81,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
-    """A transaction of which every record has been emitted. ``xid``: 64 bit; ``rows``: its row messages."""
+    """A transaction of which every record was returned. ``xid``: 64 bit; ``rows``: its row messages."""
 
     xid: int
     commit_lsn: int
@@ -99,55 +100,66 @@ class SchemaSource(Protocol):
         """The shape of a table that is not captured: its key tells how many numbers an update takes."""
 
 
-def no_drain() -> None:
-    """For those who take every batch whole."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assembled:
+    """What one feed made: its records, in order, and the transactions that are complete with them. The lists are the
+    caller's."""
+
+    records: list[Record]
+    commits: list[Committed]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    """What an assembler asks, and where it passes on what one answer cannot carry.
+
+    ``lanes`` gives a topic's first lane and how many there are; ``partition`` is (key, count) -> partition;
+    ``overflow`` receives records before :meth:`Assembler.feed` returns, where one feed makes too many for memory: they
+    come before those that it returns; ``encoder`` makes a shape's encoder, or finds one that was made before.
+    """
+
+    schemas: SchemaSource
+    lanes: Callable[[str], tuple[int, int]]
+    partition: Callable[[bytes, int], int]
+    reselect: Reselect
+    overflow: Callable[[list[Record]], object]
+    encoder: Callable[[TableSchema], TableEncoder] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Where an assembler begins. ``near_xid``: any 64-bit transaction id of now. In the log already are transactions
+    with ``commit_lsn < after_lsn``, and in each lane the records up to its position in ``seen``."""
+
+    near_xid: int = 0
+    after_lsn: int = 0
+    seen: Mapping[int, Position] = field(default_factory=dict)
+
+
+_AT_ZERO = Start()
+_LIMITS = Limits()
 
 
 class Assembler:
-    """See the module. After an exception of :meth:`feed` it is done for: make a new one from the log's state.
+    """See the module. It cannot be used after an exception of :meth:`feed`: make a new one from the log's state."""
 
-    ``emit`` takes each record once, in order; ``drain`` is called now and then when one feed emits very many;
-    ``lanes`` gives a topic's first lane and how many there are; ``partition`` is (key, count) -> partition;
-    ``near_xid`` any 64-bit transaction id of now; transactions with ``commit_lsn < after_lsn`` and, per lane,
-    records up to the position in ``seen`` are in the log already and are not emitted; ``encoder`` makes a shape's
-    encoder, or finds one that was made before.
-    """
-
-    def __init__(  # noqa: PLR0913 - the ports, each by name
-        self,
-        pipeline: Pipeline,
-        *,
-        emit: Callable[[Record], None],
-        schemas: SchemaSource,
-        lanes: Callable[[str], tuple[int, int]],
-        partition: Callable[[bytes, int], int],
-        reselect: Reselect,
-        near_xid: int = 0,
-        after_lsn: int = 0,
-        seen: Mapping[int, Position] | None = None,
-        drain: Callable[[], None] = no_drain,
-        limits: Limits | None = None,
-        encoder: Callable[[TableSchema], TableEncoder] | None = None,
-    ) -> None:
-        limits = limits or Limits()
-        self._encoder = encoder or partial(compile_table, name=pipeline.name, database=pipeline.database)
-        self._pipeline = pipeline
-        self._schemas = schemas
-        self._lanes = lanes
-        self._partition = partition
-        self._tx = Transaction(pipeline.epoch, near_xid)
-        seen_before = Seen(after_lsn, pipeline.epoch, seen or {})
-        self._outlet = Outlet(emit, drain, Held(reselect), seen_before, limits.held_bytes)
+    def __init__(self, pipeline: Pipeline, ports: Ports, start: Start = _AT_ZERO, limits: Limits = _LIMITS) -> None:
+        self._encoder = ports.encoder or partial(compile_table, name=pipeline.name, database=pipeline.database)
+        self._schemas = ports.schemas
+        self._lanes = ports.lanes
+        self._partition = ports.partition
+        self._tx = Transaction(pipeline.epoch, start.near_xid)
+        seen = Seen(start.after_lsn, pipeline.epoch, start.seen)
+        self._outlet = Outlet(ports.overflow, Held(ports.reselect), seen, limits.held_bytes)
         self._recent = Recent(limits.recent_bytes)
         netting = Netting(limits.netted_bytes, limits.spill_folder)
-        self._changes = Changes(self._tx, self._outlet, self._recent, netting, reselect)
+        self._changes = Changes(self._tx, self._outlet, self._recent, netting, ports.reselect)
         self._known: dict[TableSchema, StreamTable] = {}
         self._tables: dict[int, StreamTable | None] = {}
         self._left_out: dict[int, TableEncoder] = {}
         self._routes: dict[bytes, Route] = {}
         self._hot: dict[bytes, Route] = {}
         """The routes while a transaction is open that is not skipped; the loop looks here."""
-        self._last = Position(pipeline.epoch, 0, 0)
         self._commits: list[Committed] = []
 
     @property
@@ -173,11 +185,11 @@ class Assembler:
                 found[(str(table.schema.table), column)] += count
         return found
 
-    def feed(self, frames: Sequence[bytes], now_ns: int) -> list[Committed]:
-        """Take whole XLogData messages, in order; returns the transactions that are done with.
+    def feed(self, frames: Sequence[bytes], now_ns: int) -> Assembled:
+        """Take whole XLogData messages, in order; returns their records and the transactions that end with them.
 
-        All records of what is returned have been emitted. ``now_ns``: when they were captured. Raises
-        DecodeError, naming the LSN and the byte, and whatever a port raises.
+        ``now_ns``: when they were captured. Raises DecodeError, naming the LSN and the byte, and whatever a port
+        raises.
         """
         tx = self._tx
         tx.captured_at(now_ns)
@@ -210,17 +222,8 @@ class Assembler:
             hot, emit, pos, seq, rows, serial = self._hot, self._outlet.emit, tx.pos, tx.seq, tx.rows, tx.serial
         tx.seq, tx.rows = seq, rows
         self._outlet.release()
-        if tx.begin is not None and not tx.skipped:
-            self._emitted(tx.begin.final_lsn)
         commits, self._commits = self._commits, []
-        return commits
-
-    def reconnected(self) -> None:
-        """The stream starts anew, from wherever the slot stands: what was emitted is not emitted again."""
-        self._outlet.restart(self._last)
-        self._changes.forget()
-        self._tx.close(None)
-        self._tables, self._left_out, self._routes, self._hot = {}, {}, {}, {}
+        return Assembled(records=self._outlet.take(), commits=commits)
 
     def _take(self, frame: bytes) -> None:
         """One message the long way."""
@@ -277,13 +280,8 @@ class Assembler:
                 rows=tx.rows,
             )
         )
-        self._emitted(commit.commit_lsn)
         self._hot = {}
         tx.close(commit.end_lsn)
-
-    def _emitted(self, commit_lsn: int) -> None:
-        """All is emitted up to here; what a new connection brings again lies below what was reached before."""
-        self._last = max(self._last, Position(self._tx.epoch, commit_lsn, self._tx.seq))
 
     def _relation(self, relation: Relation) -> None:
         """A table's shape: routes of its oid are made anew, compiled ones are found again by the schema."""

@@ -5,29 +5,38 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cdc.ports import Record
-from cdc.position import Position
 from connectors.postgres.held import Held, Pending
 from connectors.postgres.seen import Seen
 
 Emit = Callable[[Record], None]
-DRAIN_RECORDS = 1000
-DRAIN_BYTES = 8 << 20
-"""How many records, and bytes of them, one call emits at most before ``drain`` is called, roughly."""
+OVERFLOW_RECORDS = 1000
+OVERFLOW_BYTES = 8 << 20
+"""How many records, and bytes of them, one call collects at most before ``overflow`` is called, roughly."""
 
 
 class Outlet:
-    """``emit`` is the function for the next record: ask for it again after every call of anything else here."""
+    """Collects records. ``emit`` is the function for the next one: read it again after every call of anything else
+    here. ``overflow`` receives what was collected where it grows too large."""
 
-    def __init__(self, direct: Emit, drain: Callable[[], None], held: Held, seen: Seen, held_bytes: int) -> None:
-        self.emit = direct
-        self._direct = direct
+    def __init__(self, overflow: Callable[[list[Record]], object], held: Held, seen: Seen, held_bytes: int) -> None:
+        self._records: list[Record] = []
+        self._direct: Emit = self._records.append
+        self.emit: Emit = self._direct
         self._filters = False
-        self._drain = drain
+        self._overflow = overflow
         self._held = held
         self._seen = seen
         self._held_bytes = held_bytes
-        self._since_drain = 0
-        self._since_drain_bytes = 0
+        self._many = 0
+        self._many_bytes = 0
+
+    def take(self) -> list[Record]:
+        """What was collected since the last call; the list is the caller's."""
+        taken = self._records
+        self._records = []
+        self._direct = self._records.append
+        self.emit = self._behind if self._held else self._usual()
+        return taken
 
     def begin(self, commit_lsn: int) -> bool:
         """A transaction opens; returns whether all of it is in the log, so that nothing need be emitted."""
@@ -45,23 +54,17 @@ class Outlet:
 
     def many(self, size_bytes: int = 0) -> None:
         """One more record of many was emitted in one go."""
-        self._since_drain += 1
-        self._since_drain_bytes += size_bytes
-        if self._since_drain >= DRAIN_RECORDS or self._since_drain_bytes >= DRAIN_BYTES:
-            self._since_drain = self._since_drain_bytes = 0
-            self._drain()
+        self._many += 1
+        self._many_bytes += size_bytes
+        if self._many >= OVERFLOW_RECORDS or self._many_bytes >= OVERFLOW_BYTES:
+            self._many = self._many_bytes = 0
+            self._overflow(self.take())
 
     def release(self) -> None:
         """Emit what is held, with its values."""
         if self._held:
             self._held.release(self._counted)
             self.emit = self._usual()
-
-    def restart(self, last: Position) -> None:
-        """The stream starts anew: drop what is held, and let nothing pass up to ``last``."""
-        self._held.clear()
-        self._seen.emitted(last)
-        self.emit = self._usual()
 
     def _usual(self) -> Emit:
         return self._unseen if self._filters else self._direct

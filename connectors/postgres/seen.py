@@ -19,7 +19,6 @@ class Seen:
         self._after_lsn = after_lsn
         self._lanes = {lane: position.text().encode() for lane, position in lanes.items()}
         self._until_lsn = max((p.commit_lsn for p in lanes.values() if p.epoch == epoch), default=-1)
-        self._floor = b""
 
     def whole(self, commit_lsn: int) -> bool:
         """Whether everything of the transaction is in the log."""
@@ -31,10 +30,4 @@ class Seen:
 
     def has(self, lane: int, pos: bytes) -> bool:
         """Whether the record at ``pos`` (32 hex digits) is in the lane."""
-        return pos <= self._floor or pos <= self._lanes.get(lane, b"")
-
-    def emitted(self, position: Position) -> None:
-        """Everything up to here has been handed on; a stream that starts anew brings some of it again."""
-        self._floor = position.text().encode()
-        self._after_lsn = max(self._after_lsn, position.commit_lsn)
-        self._until_lsn = max(self._until_lsn, position.commit_lsn)
+        return pos <= self._lanes.get(lane, b"")

@@ -10,12 +10,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 from confluent_kafka import murmur2
 
 from cdc.schema import Encoding, Identity, TableSchema
-from connectors.postgres.assemble import Assembler, Pipeline, Selected, Wanted
+from connectors.postgres.assemble import Assembler, Pipeline, Ports, Selected, Wanted
 from connectors.postgres.encoder import compile_table
 from connectors.postgres.messages import Relation
 from tests.bench.setting import Bench
@@ -81,7 +80,6 @@ def _shape(
 
 def _stream_us(schema: TableSchema, messages: Sequence[bytes], changes: int) -> float:
     frames = [w.frame(m) for m in messages]
-    batch: list[Any] = []
     one = _One(schema)
 
     def run(assembler: Assembler, first_lsn: int) -> None:
@@ -89,17 +87,17 @@ def _stream_us(schema: TableSchema, messages: Sequence[bytes], changes: int) -> 
             whole = [w.frame(w.begin(lsn)), *frames, w.frame(w.commit(lsn))]
             for start in range(0, len(whole), _BATCH):
                 assembler.feed(whole[start : start + _BATCH], 1)
-                batch.clear()
 
     def once() -> Callable[[], None]:
         assembler = Assembler(
             Pipeline(name="shop", database="shop", epoch=1),
-            emit=batch.append,
-            drain=batch.clear,
-            schemas=one,
-            lanes=lambda topic: (0, 4),
-            partition=murmur2,
-            reselect=one,
+            Ports(
+                schemas=one,
+                lanes=lambda topic: (0, 4),
+                partition=murmur2,
+                reselect=one,
+                overflow=lambda records: None,
+            ),
         )
         assembler.feed([w.frame(w.begin(8)), w.frame(w.relation(schema)), w.frame(w.commit(8))], 1)
         return lambda: run(assembler, 800)

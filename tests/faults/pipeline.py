@@ -10,13 +10,13 @@ from __future__ import annotations
 import random
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 
 import orjson
 from confluent_kafka import Producer, murmur2
 
-from cdc.capture import Session, Stop, keep_capturing
+from cdc.capture import Session, StartingPoint, Stop, keep_capturing
 from cdc.clock import ManualClock
 from cdc.errors import LogError, SourceError
 from cdc.metrics import CaptureFigures
@@ -27,11 +27,11 @@ from cdc.schema import TableSchema
 from cdc.settings import LogSettings
 from connectors.kafka.log import KafkaStreamLog
 from connectors.kafka.tail import Tail, held_positions
-from connectors.mending import require_nothing_lost
-from connectors.postgres.assemble import Assembler, Limits, Pipeline
+from connectors.postgres.assemble import Assembler, Limits, Pipeline, Ports, Start
 from connectors.postgres.encoder import TableEncoder, compile_table
-from connectors.postgres.held import GONE, Selected, Wanted
+from connectors.postgres.held import GONE, Reselect, Selected, Wanted
 from connectors.postgres.messages import Relation
+from connectors.session.mending import require_nothing_lost
 from tests.faults.broker import Broker, Held, MemoryProducer, Place, empty
 from tests.faults.lab import Found
 from tests.faults.source import SCHEMAS, TOPICS, Row, Source, announced, cut, document
@@ -134,7 +134,7 @@ class World:
         return True
 
     def _open(self, stop: Stop) -> Session:
-        """As connectors.opening does, on what is here."""
+        """As connectors.session.opening does, on what is here."""
         self.tick()
         self.sessions += 1
         # Of the session before, whatever was to arrive has arrived: the real one looks twice at the ends.
@@ -163,14 +163,14 @@ class World:
             log.settle()
         if self.confirmed > position:
             raise Found(f"the slot was told {self.confirmed}, and the log holds up to {position}")
-        batch: list[Record] = []
-        assembler = _assembler(batch, self, position, seen)
+        assembler = _assembler(self, log, position, seen)
         stream = _Stream(self, max(position, self.confirmed), stop)
         # The first status says where we stand.
         self.acknowledge(position)
         return Session(
-            stream=stream, assembler=assembler, batch=batch, log=log, progress_topic=PROGRESS,
-            progress_lane=progress_lane, epoch=EPOCH, position=position, look=lambda: (None, None),
+            stream=stream, assembler=assembler, log=log,
+            start=StartingPoint(epoch=EPOCH, position=position, topic=PROGRESS, lane=progress_lane),
+            look=lambda: (None, None),
             close=lambda works: log.close(1.0 if works and self._fuse < 0 else 0),
         )  # fmt: skip
 
@@ -269,10 +269,15 @@ def _as_client(producer: MemoryProducer) -> Producer:
     return found  # type: ignore[return-value]
 
 
-def _assembler(batch: list[Record], world: World, position: int, seen: Mapping[int, Position]) -> Assembler:
-    return Assembler(
-        _PIPELINE, emit=batch.append, schemas=_Shapes(), lanes=_LANES.__getitem__, partition=murmur2, reselect=world,
-        near_xid=700, after_lsn=position, seen=seen, limits=_LIMITS, encoder=encoder_of,
+def _assembler(world: World, log: KafkaStreamLog, position: int, seen: Mapping[int, Position]) -> Assembler:
+    start = Start(near_xid=700, after_lsn=position, seen=seen)
+    return Assembler(_PIPELINE, _ports(world, log.produce), start, _LIMITS)
+
+
+def _ports(reselect: Reselect, overflow: Callable[[list[Record]], object]) -> Ports:
+    return Ports(
+        schemas=_Shapes(), lanes=_LANES.__getitem__, partition=murmur2, reselect=reselect,
+        overflow=overflow, encoder=encoder_of,
     )  # fmt: skip
 
 
@@ -293,11 +298,8 @@ class _Calm:
 def expected_of(source: Source) -> Expected:
     """What every schedule has to end in: what an assembler writes that nothing happens to, partition by partition."""
     batch: list[Record] = []
-    assembler = Assembler(
-        _PIPELINE, emit=batch.append, schemas=_Shapes(), lanes=_LANES.__getitem__, partition=murmur2,
-        reselect=_Calm(source), near_xid=700, limits=_LIMITS, encoder=encoder_of,
-    )  # fmt: skip
-    assembler.feed(_frames(source, 0), 1)
+    assembler = Assembler(_PIPELINE, _ports(_Calm(source), batch.extend), Start(near_xid=700), _LIMITS)
+    batch += assembler.feed(_frames(source, 0), 1).records
     found: Expected = {place: [] for place in _PLACES}
     for lane, key, value, headers in batch:
         pos = headers[0][1].decode()

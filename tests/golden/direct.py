@@ -19,7 +19,7 @@ from cdc.position import Position
 from cdc.schema import Encoding, TableSchema
 from cdc.settings import Settings, parse
 from connectors.connect.tables import read_tables
-from connectors.postgres.assemble import GONE, Assembler, Pipeline, Selected, Wanted
+from connectors.postgres.assemble import GONE, Assembler, Pipeline, Ports, Selected, Wanted
 from connectors.postgres.catalog import CapturedTable, from_relation, resolve_tables, table_schema
 from connectors.postgres.encoder import compile_table, record_headers
 from connectors.postgres.messages import LogicalMessage, Relation
@@ -136,14 +136,12 @@ def replay_directly(
             batch: list[Record] = []
             assembler = Assembler(
                 Pipeline(name=case, database="postgres", epoch=1),
-                emit=batch.append,
-                schemas=shapes,
-                lanes=shapes.lanes,
-                partition=murmur2,
-                reselect=Rereads(conn),
+                Ports(
+                    schemas=shapes, lanes=shapes.lanes, partition=murmur2, reselect=Rereads(conn), overflow=batch.extend
+                ),
             )
             for frame in frames(stream, settings.slot, settings.publication):
-                assembler.feed([frame], _NOW_NS)
+                batch += assembler.feed([frame], _NOW_NS).records
         facts = table_facts(read_tables(conn), shapes.versions)
     topics = {lane: topic for topic, lane in shapes.topics.items()}
     return wires + [_wire(topics[record[0]], at, record) for at, record in enumerate(batch)], facts

@@ -16,7 +16,7 @@ from cdc.plain import PlainTable
 from cdc.ports import Record
 from cdc.position import Position
 from cdc.schema import Encoding, TableSchema
-from connectors.postgres.assemble import Assembler, Pipeline
+from connectors.postgres.assemble import Assembler, Pipeline, Ports
 from connectors.postgres.catalog import table_schema
 from connectors.postgres.encoder import compile_table
 from connectors.postgres.messages import Relation
@@ -102,11 +102,13 @@ class _Trip:
         self._assemblers = {
             encoding: Assembler(
                 Pipeline(name="typed", database="typed", epoch=1),
-                emit=self._batches[encoding].append,
-                schemas=_Shape(schema),
-                lanes=lambda topic: (0, 1),
-                partition=lambda key, count: 0,
-                reselect=Rereads(conn),
+                Ports(
+                    schemas=_Shape(schema),
+                    lanes=lambda topic: (0, 1),
+                    partition=lambda key, count: 0,
+                    reselect=Rereads(conn),
+                    overflow=self._batches[encoding].extend,
+                ),
             )
             for encoding, schema in self._schemas.items()
         }
@@ -118,7 +120,7 @@ class _Trip:
         for encoding in _ENCODINGS:
             batch = self._batches[encoding]
             batch.clear()
-            self._assemblers[encoding].feed(frames, 1)
+            batch += self._assemblers[encoding].feed(frames, 1).records
             records = [record for record in batch if record[3][1][1] == b"c"]
             snapshot = self._snapshot(encoding)
             if len(records) != ROWS or len(snapshot) != ROWS:

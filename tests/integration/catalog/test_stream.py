@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import murmur2
 
 from cdc.ports import Record
-from connectors.postgres.assemble import Assembler, Limits, Pipeline
+from connectors.postgres.assemble import Assembler, Limits, Pipeline, Ports
 from connectors.postgres.catalog import resolve_tables
 from connectors.postgres.session import connect
 from tests.golden.direct import Rereads, Shapes, make_slot, publish, settings_of, start, until_mark
@@ -86,11 +86,9 @@ def test_h38_h41_h44_h45_h78_the_records_leave_what_the_tables_hold(database: st
         records: list[Record] = []
         assembler = Assembler(
             Pipeline(name="s", database="s", epoch=1),
-            emit=records.append,
-            schemas=shapes,
-            lanes=shapes.lanes,
-            partition=murmur2,
-            reselect=Rereads(conn),
+            Ports(
+                schemas=shapes, lanes=shapes.lanes, partition=murmur2, reselect=Rereads(conn), overflow=records.extend
+            ),
             limits=Limits(netted_bytes=netted_bytes),
         )
         with closing(connect(settings.source, replication=True)) as stream:
@@ -100,7 +98,7 @@ def test_h38_h41_h44_h45_h78_the_records_leave_what_the_tables_hold(database: st
                 for statement in statements:
                     owner.execute(statement)
                 owner.execute("select pg_logical_emit_message(false, 'golden-end', '')")
-                assembler.feed(list(until_mark(stream)), 1)
+                records += assembler.feed(list(until_mark(stream)), 1).records
                 for table in tables:
                     name = table.table.table
                     held = owner.execute(f"select row_to_json(t)::text from s.{name} t").fetchall()

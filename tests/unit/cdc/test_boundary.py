@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 import orjson
 import pytest
 
 from cdc.boundary import capture_up_to
-from cdc.capture import Session
+from cdc.capture import Session, StartingPoint
 from cdc.clock import ManualClock
 from cdc.errors import LogError
-from cdc.ports import Batch, Record
-from tests.unit.cdc.test_capture import FakeAssembler, FakeLog, FakeStream
+from cdc.ports import Batch
+from cdc.testing import MemoryStream
+from tests.unit.cdc.test_capture import FakeAssembler, FakeLog
 
 
 def frames(*ends: int) -> list[bytes]:
@@ -26,19 +25,14 @@ class Opened:
         self.clock = ManualClock()
         self.closed: list[bool] = []
         self.log = FakeLog(self.clock, delay=delay)
-        self.stream = FakeStream(deque(batches), lambda: None, self.clock)
-        self.batch: list[Record] = []
+        self.stream = MemoryStream(batches, clock=self.clock)
 
     def session(self) -> Session:
         return Session(
             stream=self.stream,
-            assembler=FakeAssembler(self.batch),
-            batch=self.batch,
+            assembler=FakeAssembler(),
             log=self.log,
-            progress_topic="s.progress",
-            progress_lane=9,
-            epoch=1,
-            position=100,
+            start=StartingPoint(epoch=1, position=100, topic="s.progress", lane=9),
             look=lambda: (None, None),
             close=self.closed.append,
         )

@@ -10,12 +10,13 @@ from typing import NamedTuple
 import orjson
 import pytest
 
-from cdc.capture import Session, Stop, keep_capturing
+from cdc.capture import Session, StartingPoint, Stop, keep_capturing
 from cdc.clock import ManualClock
 from cdc.errors import ActiveError, ConfigError, LogError, SourceError
 from cdc.metrics import CaptureFigures
 from cdc.ports import Batch, Record
 from cdc.progress import PROGRESS_KEY
+from cdc.testing import MemoryStream
 
 
 class Done(NamedTuple):
@@ -23,32 +24,6 @@ class Done(NamedTuple):
     committed_us: int
     rows: int
     xid: int = 0
-
-
-@dataclass
-class FakeStream:
-    """Gives its batches one by one, then does what a test wants at its end."""
-
-    batches: deque[Batch]
-    at_end: Callable[[], None]
-    clock: ManualClock
-    received: int = 0
-    last_feedback_s: float = 0.0
-    acknowledged: list[int] = field(default_factory=list)
-    closed: bool = False
-
-    def read(self, timeout_s: float) -> Batch:
-        self.clock.advance(timeout_s or 0.001)
-        if self.batches:
-            return self.batches.popleft()
-        self.at_end()
-        return Batch([], None)
-
-    def acknowledge(self, lsn: int) -> None:
-        self.acknowledged.append(lsn)
-
-    def close(self) -> None:
-        self.closed = True
 
 
 @dataclass
@@ -89,20 +64,24 @@ class FakeLog:
         return [orjson.loads(r[2] or b"")["lsn"] for group in self.groups for r in group if r[1] == PROGRESS_KEY]
 
 
+class Made(NamedTuple):
+    records: list[Record]
+    commits: list[Done]
+
+
 @dataclass
 class FakeAssembler:
     """A frame is the transaction it ends: one record per row."""
 
-    batch: list[Record]
     in_transaction: bool = False
 
-    def feed(self, frames: Sequence[bytes], now_ns: int) -> Sequence[Done]:
-        done = []
+    def feed(self, frames: Sequence[bytes], now_ns: int) -> Made:
+        made = Made([], [])
         for frame in frames:
             end_lsn, rows = orjson.loads(frame)
-            self.batch.extend((0, b"k", b"v", []) for _ in range(rows))
-            done.append(Done(end_lsn, 1, rows))
-        return done
+            made.records.extend((0, b"k", b"v", []) for _ in range(rows))
+            made.commits.append(Done(end_lsn, 1, rows))
+        return made
 
     def counts(self) -> Counter[tuple[str, str]]:
         return Counter()
@@ -125,7 +104,7 @@ class Setting:
     def __post_init__(self) -> None:
         self.stop = Stop(self.clock, 30.0)
         self.log = FakeLog(self.clock)
-        self.stream = FakeStream(self.batches, self.at_end or self.stop.want, self.clock)
+        self.stream = MemoryStream(self.batches, at_end=self.at_end or self.stop.want, clock=self.clock)
 
     def open(self) -> Session:
         self.opened += 1
@@ -133,16 +112,11 @@ class Setting:
             problem = self.problems.popleft()
             if problem.args:
                 raise problem
-        batch: list[Record] = []
         return Session(
             stream=self.stream,
-            assembler=FakeAssembler(batch),
-            batch=batch,
+            assembler=FakeAssembler(),
             log=self.log,
-            progress_topic="s.progress",
-            progress_lane=9,
-            epoch=1,
-            position=0,
+            start=StartingPoint(epoch=1, position=0, topic="s.progress", lane=9),
             look=lambda: (None, None),
             close=self.closed.append,
         )

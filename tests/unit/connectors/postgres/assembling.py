@@ -11,7 +11,7 @@ from cdc.ports import Record
 from cdc.position import Position
 from cdc.schema import TableSchema
 from cdc.topic import partition_of
-from connectors.postgres.assemble import Assembler, Committed, Limits, Pipeline
+from connectors.postgres.assemble import Assembler, Committed, Limits, Pipeline, Ports, Start
 from connectors.postgres.held import GONE, Selected, Wanted
 from connectors.postgres.messages import Relation
 from tests.unit.connectors.postgres import written as w
@@ -98,21 +98,20 @@ class Stream:
         self.lane_count = lane_count
         self.records: list[Record] = []
         self.commits: list[Committed] = []
-        self.drained = 0
+        self.overflows: list[int] = []
         self._topics: list[str] = []
         self._announced = False
         self.assembler = Assembler(
             PIPELINE,
-            emit=self.records.append,
-            schemas=self.shapes,
-            lanes=self._lanes,
-            partition=partition_of,
-            reselect=self.head,
-            near_xid=near_xid,
-            after_lsn=after_lsn,
-            seen=seen,
-            drain=self._drain,
-            limits=limits,
+            Ports(
+                schemas=self.shapes,
+                lanes=self._lanes,
+                partition=partition_of,
+                reselect=self.head,
+                overflow=self._overflow,
+            ),
+            Start(near_xid=near_xid, after_lsn=after_lsn, seen=seen or {}),
+            limits or Limits(),
         )
 
     def transaction(self, lsn: int, *messages: bytes, xid: int = 555) -> list[Read]:
@@ -127,23 +126,26 @@ class Stream:
 
     def feed(self, frames: Sequence[bytes], now_ns: int = 1) -> list[Read]:
         start = len(self.records)
-        self.commits += self.assembler.feed(frames, now_ns)
+        self.take(frames, now_ns)
         return self.read(start)
+
+    def take(self, frames: Sequence[bytes], now_ns: int = 1) -> None:
+        """The same for records that cannot be parsed."""
+        assembled = self.assembler.feed(frames, now_ns)
+        self.records += assembled.records
+        self.commits += assembled.commits
 
     def read(self, start: int = 0) -> list[Read]:
         return [_read(record) for record in self.records[start:]]
-
-    def reconnected(self) -> None:
-        self.assembler.reconnected()
-        self._announced = False
 
     def _lanes(self, topic: str) -> tuple[int, int]:
         if topic not in self._topics:
             self._topics.append(topic)
         return self._topics.index(topic) * self.lane_count, self.lane_count
 
-    def _drain(self) -> None:
-        self.drained += 1
+    def _overflow(self, records: list[Record]) -> None:
+        self.overflows.append(len(records))
+        self.records += records
 
 
 def _read(record: Record) -> Read:

@@ -148,7 +148,7 @@ def told(stream: Stream, *messages: bytes) -> list[tuple[bytes, int | bytes | No
     """(key, value or the length of one withheld, position's number) of each record, in order."""
     start = len(stream.records)
     frames = stream.framed(800, *messages)
-    stream.commits += stream.assembler.feed([abridged(f, LIMIT) if len(f) > LIMIT else f for f in frames], 1)
+    stream.take([abridged(f, LIMIT) if len(f) > LIMIT else f for f in frames])
     return [_told(record) for record in stream.records[start:]]
 
 

@@ -11,11 +11,11 @@ from cdc.lsn import Lsn
 from cdc.ports import CompactedTopic
 from cdc.position import Position
 from cdc.settings import SourceSettings
-from connectors.known import Known
 from connectors.postgres.facts import read_server, read_slot
 from connectors.postgres.failover import may_be_promoted, read_promotion
 from connectors.postgres.session import Connection, connect, describe
 from connectors.postgres.slot import require_same_server
+from connectors.session.known import Known
 
 log = logging.getLogger(__name__)
 

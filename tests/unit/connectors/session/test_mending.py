@@ -6,7 +6,7 @@ import pytest
 
 from cdc.errors import Exit, LogError, Retry, TopicError
 from cdc.progress import Progress
-from connectors.mending import require_nothing_lost, require_still
+from connectors.session.mending import require_nothing_lost, require_still
 
 PROGRESS = Progress(epoch=1, lsn=800, offsets={"shop.public.a": {0: 5, 1: 9}})
 

@@ -11,11 +11,11 @@ from cdc.errors import ConfigError, SourceError
 from cdc.schema import TableSchema
 from cdc.settings import Settings
 from cdc.topic import TableName
-from connectors.captured import CapturedTopics
 from connectors.kafka.schemas import SchemaRegistry
 from connectors.postgres.catalog import CapturedTable, from_relation, resolve_tables
 from connectors.postgres.messages import Relation
 from connectors.postgres.session import Connection, first_line
+from connectors.session.captured import CapturedTopics
 
 log = logging.getLogger(__name__)
 

@@ -1,0 +1,23 @@
+"""Memory doubles of the ports, for tests of what stands on them; yours too.
+
+They keep the promises of the real parts: one contract suite runs over both.
+"""
+
+from __future__ import annotations
+
+from cdc.clock import ManualClock
+from cdc.testing.log import MemoryBroker, MemoryStreamLog, StoredRecord
+from cdc.testing.records import MemoryReading, MemoryRecords
+from cdc.testing.stream import MemoryStream
+from cdc.testing.topic import MemoryCompactedTopic
+
+__all__ = [
+    "ManualClock",
+    "MemoryBroker",
+    "MemoryCompactedTopic",
+    "MemoryReading",
+    "MemoryRecords",
+    "MemoryStream",
+    "MemoryStreamLog",
+    "StoredRecord",
+]

@@ -1,0 +1,404 @@
+"""Opening a capture session: everything that must be true before the first frame is read, in its order.
+
+Server, topics, lock, progress, slot, tails, stream, and the slot once more. Nothing is written before the lock is
+held, and nothing read from the topics before it either: another capture could still write behind our back. Each step
+returns a part of :mod:`connectors.session.parts`, and whatever raises releases what was opened before it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+
+import psycopg
+from confluent_kafka import murmur2
+
+from cdc.capture import Session, StartingPoint, Stop, Stopped
+from cdc.checks.facts import SlotFacts
+from cdc.clock import Clock
+from cdc.crash import crash_point, declare
+from cdc.errors import ActiveError, IdentityError, LogError, SlotError, SourceError
+from cdc.metrics import CaptureFigures, Flow, Rereads
+from cdc.ports import Record
+from cdc.progress import PROGRESS_KEY, Offsets, Progress
+from cdc.settings import Settings
+from cdc.state import SlotState, TopicsState
+from cdc.topic import progress_topic, schema_topic, state_topic
+from cdc.visibility import Gate, Visibility, VisibilityGate
+from cdc.windows import Windows
+from connectors.kafka.admin import TopicAdmin, made_specs, policy_problems, raise_first, state_problems
+from connectors.kafka.compacted import CompactedTopic
+from connectors.kafka.ends import EndsWatch
+from connectors.kafka.log import KafkaStreamLog
+from connectors.kafka.oversized import Oversized
+from connectors.kafka.reach import require_broker
+from connectors.kafka.schemas import SchemaRegistry
+from connectors.kafka.tail import last_progress
+from connectors.postgres.abridge import row_limit
+from connectors.postgres.assemble import Assembler, Limits, Pipeline, Ports, Start
+from connectors.postgres.barrier import barrier
+from connectors.postgres.facts import read_publication, read_server, read_slot
+from connectors.postgres.failover import keep_on_standbys
+from connectors.postgres.reselect import Reselect, newest_xid
+from connectors.postgres.session import Connection, connect, first_line
+from connectors.postgres.slot import (
+    START_OVER,
+    lock_holders,
+    require_not_ahead,
+    require_usable,
+    try_lock,
+)
+from connectors.postgres.stream import ReplicationStream
+from connectors.session.captured import CapturedTopics, Lanes, Later, Running
+from connectors.session.known import Known, known_of
+from connectors.session.mending import Ends, beginning, require_nothing_lost, require_still
+from connectors.session.parts import Following, Place, Source, Standing, Tables, Writer
+from connectors.session.patience import Patience
+from connectors.session.promotion import identify, require_within, take_over
+from connectors.session.relations import Relations
+
+log = logging.getLogger(__name__)
+
+declare("opening_locked", "opening_checked", "first_progress_written", "tails_read", "stream_started")
+
+_ASK_S = 1.0
+_LOCK_PATIENCE_S = 5.0
+"""How long a capture that was just killed may still seem to be there."""
+_SETTLE_S = 10.0
+
+
+class Opening:
+    """Opens one session after the other, each from nothing but the settings and what the servers say.
+
+    ``handing_over``: this session belongs to a handover, which others have to wait for. ``later``: makes what carries
+    out later snapshots; ``gate``: what decides which reads see enough.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        figures: CaptureFigures,
+        stop: Stop,
+        clock: Clock,
+        handing_over: bool = False,
+        later: Later | None = None,
+        gate: Callable[[Visibility], Gate] = VisibilityGate,
+    ) -> None:
+        self._settings = settings
+        self._handing_over = handing_over
+        self._later = later
+        self._gate = gate
+        self._figures = figures
+        self._stop = stop
+        self._clock = clock
+        self._disturbed = False
+
+    def open(self) -> Session:
+        """A session, streaming from the position that the log says. Waits for a snapshot that runs.
+
+        Raises what stands in the way: ConfigError, SourceError, SlotError, IdentityError, ActiveError, TopicError,
+        LogError.
+        """
+        require_broker(self._settings.log)
+        with ExitStack() as opened:
+            try:
+                session = self._open(opened)
+            except psycopg.Error as error:
+                raise SourceError(f"Postgres broke off: {first_line(error)}") from None
+            opened.pop_all()
+            return session
+
+    def _open(self, opened: ExitStack) -> Session:
+        place = self._locate(opened)
+        standing = self._stand(place)
+        writer = self._take_up(opened, place, standing)
+        tables = self._tables(opened, place, standing, writer)
+        source = self._start(opened, place, standing)
+        self._require_still(place, standing, writer)
+        following = self._follow(opened, place, standing, writer, tables, source)
+        self._show(writer, following)
+        return Session(
+            stream=source.stream,
+            assembler=following.assembler,
+            log=writer.log,
+            start=StartingPoint(
+                epoch=place.known.slot.epoch,
+                position=standing.position,
+                topic=progress_topic(self._settings.name),
+                lane=writer.bases[progress_topic(self._settings.name)],
+            ),
+            look=partial(self._look, place, writer, EndsWatch(place.admin, standing.counts)),
+            close=partial(self._close, place.side, writer.log, following.later, tables.patience),
+            windows=following.windows,
+        )
+
+    # -- the steps, in their order
+
+    def _locate(self, opened: ExitStack) -> Place:
+        """Find the pipeline's server and topics, and take its lock."""
+        settings = self._settings
+        side = connect(settings.source, application_name="cdc capture", options={"lock_timeout": "2s"})
+        opened.callback(side.close)
+        admin = TopicAdmin(settings.log)
+        known = identify(side, settings.source, self._await_snapshot())
+        self._check_topics(admin, known.topics)
+        self._lock(side)
+        crash_point("opening_locked")
+        return Place(side=side, admin=admin, known=known)
+
+    def _stand(self, place: Place) -> Standing:
+        """Read how far the log is, and check that the slot can go on from there."""
+        topics, slot = place.known.topics, place.known.slot
+        written = {*topics.tables.values(), progress_topic(self._settings.name)}
+        ends = place.admin.end_offsets({topic: topics.topics[topic]["partitions"] for topic in sorted(written)})
+        progress = self._progress(slot, ends)
+        position = progress.lsn if progress is not None else slot.consistent_point
+        require_within(place.known, position)
+        require_published(place.side, slot)
+        require_usable(read_slot(place.side, slot.slot), slot, position)
+        crash_point("opening_checked")
+        return Standing(ends=ends, progress=progress, position=position)
+
+    def _take_up(self, opened: ExitStack, place: Place, standing: Standing) -> Writer:
+        """Open the log behind what it holds, and repair what came too late."""
+        settings, known = self._settings, place.known
+        records = KafkaStreamLog(
+            settings.log,
+            memory_limit=settings.capture.memory_limit,
+            waiting=self.turn,
+            clock=self._clock,
+            oversized=Oversized.of(settings, known.topics.tables, waiting=self.turn),
+        )
+        opened.callback(records.close)
+        ends, progress = standing.ends, standing.progress
+        bases = {topic: records.open(topic, [parts[p] for p in sorted(parts)]) for topic, parts in ends.items()}
+        if progress is not None:
+            require_nothing_lost(ends, progress)
+        behind = progress or beginning(known.epochs, known.slot, ends, standing.position)
+        found = Ends(settings, known.topics, ends, behind, suspect_chunks=self._disturbed)
+        state = CompactedTopic(settings.log, state_topic(settings.name))
+        take_over(known, found.newest, state)
+        seen = found.take_up(records, bases, state, self._clock)
+        self._disturbed = False
+        if progress is None:
+            # The first of all: from here on the topics' tails tell what a killed capture had written.
+            self._first_progress(records, bases[progress_topic(settings.name)], behind)
+        crash_point("tails_read")
+        return Writer(log=records, bases=bases, seen=seen)
+
+    def _tables(self, opened: ExitStack, place: Place, standing: Standing, writer: Writer) -> Tables:
+        """Read the registered shapes, and number the topics that there are."""
+        settings, patience = self._settings, Patience(self.turn)
+        opened.callback(patience.end)
+        registry = SchemaRegistry(CompactedTopic(settings.log, schema_topic(settings.name), waiting=patience))
+        topics = CapturedTopics(settings, place.known.topics, self._clock, waiting=patience)
+        lanes = Lanes(settings, topics, writer.log.open)
+        for topic, base in writer.bases.items():
+            lanes.note(topic, base, standing.counts[topic])
+        return Tables(topics=topics, lanes=lanes, registry=registry, patience=patience)
+
+    def _start(self, opened: ExitStack, place: Place, standing: Standing) -> Source:
+        """Start the stream."""
+        # Before it starts: what it brings from then on is told by name.
+        visible = barrier(place.side)
+        stream = self._stream(place.side, place.known.slot, standing.position)
+        # Its own thread would go on feeding the slot, and nobody else could have it.
+        opened.callback(stream.abandon)
+        found = read_slot(place.side, place.known.slot.slot)
+        if found is not None:
+            # Again, now that nobody else can move it: the server starts at the later of the two, silently (H4).
+            require_not_ahead(found, standing.position)
+        crash_point("stream_started")
+        return Source(stream=stream, visible=visible, near_xid=newest_xid(place.side))
+
+    def _require_still(self, place: Place, standing: Standing, writer: Writer) -> None:
+        """LogError when a topic grew since its end was read."""
+        now = place.admin.end_offsets(standing.counts)
+        require_still(writer.log.offsets(), now, progress_topic(self._settings.name))
+
+    def _follow(
+        self, opened: ExitStack, place: Place, standing: Standing, writer: Writer, tables: Tables, source: Source
+    ) -> Following:
+        """Join what makes records with what takes them, and start what reads tables again."""
+        settings, slot = self._settings, place.known.slot
+        windows = Windows(
+            epoch=slot.epoch,
+            after_lsn=max([slot.consistent_point, *(newest.commit_lsn for newest in writer.seen.values())]),
+            gate=self._gate(source.visible),
+            lanes=tables.lanes.of,
+            partition=murmur2,
+            produce=writer.log.produce,
+        )
+        reselect = Reselect(
+            place.side,
+            clock=self._clock,
+            waiting=self.turn,
+            failover_slot=slot.slot if settings.source.failover else None,
+            row_limit=row_limit(settings.log.max_message_bytes),
+        )
+        assembler = Assembler(
+            Pipeline(name=settings.name, database=slot.database, epoch=slot.epoch),
+            Ports(
+                schemas=Relations(place.side, settings, tables.topics, tables.registry),
+                lanes=tables.lanes.of,
+                partition=murmur2,
+                reselect=reselect,
+                overflow=_handing_over(writer.log, windows),
+            ),
+            Start(near_xid=source.near_xid, after_lsn=standing.position, seen=writer.seen),
+            Limits(spill_folder=settings.capture.spill_path),
+        )
+        later = self._later(windows, tables.topics, tables.registry, slot.epoch) if self._later is not None else None
+        if later is not None:
+            later.start()
+            opened.callback(later.close)
+        return Following(windows=windows, reselect=reselect, assembler=assembler, later=later)
+
+    # -- parts of the steps
+
+    def _await_snapshot(self) -> Known:
+        state = CompactedTopic(self._settings.log, state_topic(self._settings.name))
+        told = ""
+        while True:
+            known = known_of(state.read(), handing_over=self._handing_over)
+            if isinstance(known, Known):
+                return known
+            told = self._wait("waiting_for_snapshot", known, told)
+
+    def _lock(self, side: Connection) -> None:
+        name, told = self._settings.name, ""
+        patience = self._clock.monotonic() + _LOCK_PATIENCE_S
+        while not try_lock(side, name):
+            holders = lock_holders(side, name)
+            captures = [holder for holder in holders if holder.exclusive]
+            if captures and self._clock.monotonic() > patience:
+                raise ActiveError(
+                    f"another capture of {name} is running: Postgres session {captures[0].pid} "
+                    f"({captures[0].application}) holds its lock",
+                    hint=f"stop it first; if it is dead: select pg_terminate_backend({captures[0].pid});",
+                )
+            reason = ", ".join(f"session {holder.pid} ({holder.application}) still writes" for holder in holders)
+            told = self._wait("waiting_for_lock", reason, told, 0.2 if captures else _ASK_S)
+
+    def _wait(self, event: str, reason: str, told: str, wait_s: float = _ASK_S) -> str:
+        self._figures.phase, self._figures.waiting_for = "waiting", reason
+        if reason and reason != told:
+            log.info(event, extra={"why": reason})
+        self._clock.sleep(wait_s)
+        self.turn()
+        if self._stop.wanted:
+            raise Stopped
+        return reason
+
+    def turn(self) -> None:
+        """Called wherever something is waited for: we are alive, and may be told to give up."""
+        self._figures.ticked_s = self._clock.monotonic()
+        self._stop.check()
+
+    def _check_topics(self, admin: TopicAdmin, topics: TopicsState) -> None:
+        facts = admin.describe(topics.topics)
+        problems = state_problems(topics, facts, admin.cluster_id())
+        raise_first(problems)
+        problems += policy_problems(made_specs(self._settings.log, self._settings.name, topics), facts)
+        raise_first(problems)
+        for problem in problems:
+            log.warning("topic_differs", extra={"topic": problem.topic, "what": problem.message})
+
+    def _progress(self, slot: SlotState, ends: Offsets) -> Progress | None:
+        topic = progress_topic(self._settings.name)
+        found = last_progress(self._settings.log, topic, ends[topic][0])
+        if found is not None and found.epoch > slot.epoch:
+            raise IdentityError(f"the log is in epoch {found.epoch}, the slot in {slot.epoch}", hint="cdc check")
+        return found if found is not None and found.epoch == slot.epoch else None
+
+    def _first_progress(self, records: KafkaStreamLog, lane: int, beginning: Progress) -> None:
+        own = progress_topic(self._settings.name)
+        offsets = {topic: parts for topic, parts in records.offsets().items() if topic != own}
+        first = Progress(epoch=beginning.epoch, lsn=beginning.lsn, offsets=offsets)
+        records.produce([(lane, PROGRESS_KEY, first.to_json(), [])])
+        records.settle()
+        crash_point("first_progress_written")
+
+    def _stream(self, side: Connection, slot: SlotState, position: int) -> ReplicationStream:
+        settings = self._settings
+        with ExitStack() as opened:
+            connection = connect(settings.source, application_name="cdc capture stream", replication=True)
+            opened.callback(connection.close)
+            row = connection.execute("IDENTIFY_SYSTEM").fetchone()
+            if row is None or row[0] != slot.system_identifier or row[1] != slot.timeline:
+                raise IdentityError(
+                    f"the dsn leads to more than one server: the stream's is {row[0] if row else 'unknown'}",
+                    hint="name one host in [source] dsn",
+                )
+            if settings.source.failover:
+                found = read_slot(side, slot.slot)
+                if found is not None and not found.failover:
+                    keep_on_standbys(connection, slot.slot)
+            stream = ReplicationStream(
+                connection,
+                settings.source,
+                slot=slot.slot,
+                publication=slot.publication,
+                start_lsn=position,
+                row_limit=row_limit(settings.log.max_message_bytes),
+                clock=self._clock,
+            )
+            opened.pop_all()
+            return stream
+
+    # -- while it runs, and its end
+
+    def _show(self, writer: Writer, following: Following) -> None:
+        figures, later, records = self._figures, following.later, writer.log
+        figures.events, figures.lost_values = following.assembler.counts, following.assembler.lost
+        figures.rereads = (lambda: later.figures) if later is not None else Rereads
+        figures.flow = lambda: Flow(
+            records.record_count, records.byte_count, records.queued(), following.reselect.count
+        )
+
+    def _close(
+        self, side: Connection, records: KafkaStreamLog, later: Running | None, patience: Patience, log_works: bool
+    ) -> None:
+        patience.end()
+        self._disturbed = self._disturbed or records.disturbed
+        if later is not None:
+            later.close()
+        records.close(_SETTLE_S if log_works else 0)
+        side.close()
+
+    def _look(self, place: Place, writer: Writer, watch: EndsWatch) -> tuple[SlotFacts | None, int | None]:
+        """The slot and the server's position. SlotError when the publication is gone, LogError when somebody else
+        writes to the topics: the next session mends what he wrote."""
+        ends = watch.look()
+        intruded = writer.log.intruded(ends) if ends is not None else None
+        if intruded is not None:
+            self._disturbed = True
+            raise LogError(
+                f"{intruded} holds records that this capture did not write",
+                hint="a capture taken for dead still wrote, or somebody else does; capture starts again and mends it",
+            )
+        try:
+            require_published(place.side, place.known.slot)
+            return read_slot(place.side, place.known.slot.slot), read_server(place.side).wal_lsn
+        except psycopg.Error as error:
+            raise SourceError(f"Postgres broke off: {first_line(error)}") from None
+
+
+def require_published(side: Connection, known: SlotState) -> None:
+    """SlotError when the publication is gone: changes that are written now will never be sent (H52)."""
+    if read_publication(side, known.publication) is None:
+        raise SlotError(
+            f"the publication {known.publication} is gone, and the slot {known.slot} cannot go on without it",
+            hint=f"one made anew does not serve older changes: {START_OVER}",
+        )
+
+
+def _handing_over(records: KafkaStreamLog, windows: Windows) -> Callable[[list[Record]], None]:
+    def hand_over(batch: list[Record]) -> None:
+        windows.touch(batch)
+        records.produce(batch)
+
+    return hand_over
