@@ -2,8 +2,10 @@
 
 A reader asks for a window and is granted one between two transactions: its position lies above everything that
 was streamed and below everything to come. What the stream brings from then on of the same table is newer than the
-rows read, whatever they show, so their keys are noted and the rows left out. So a key's last record in the topic is
-always its newest, and no row of a window ever stands behind a change that is above it (H21, H22, H74).
+rows read, whatever they show, so their keys are noted and the rows left out. What a window of a higher position
+writes is newer as well, whichever reading it belongs to, and is noted in windows of lower ones in the same way. So a
+key's last record in the topic is always its newest, and no record of a window ever stands behind one that is above it
+(H21, H22, H74, H99): compaction keeps the last record, and a sweep's floor may lie between the two.
 
 Two threads meet here: readers ask, read and offer; the capture loop grants, notes, writes and settles. The loop's
 part does no I/O of its own but ``produce``.
@@ -287,12 +289,23 @@ class Windows:
             if position > window.position.commit_lsn:
                 records = emission.piece()
                 if records:
+                    self._outdate(window, records)
                     emission.group = self._produce(records)
                 if emission.whole:
                     self._emitting.remove(emission)
                     self._end(window)
                     self._settling.append(emission)
                 return
+
+    def _outdate(self, newer: Window, records: Sequence[Record]) -> None:
+        """Windows of lower positions leave these keys out. A mark is no row, and makes none older."""
+        assert newer.position is not None
+        opened = self._open.get(newer.lane, ())
+        older = [one for one in opened if one.position is not None and one.position < newer.position]
+        for window in older:
+            for record in records:
+                if record[3][1][1] != _FLOOR_OP:
+                    window.touch(record)
 
     def _finish(self, emission: _Emission, outcome: Overrun) -> None:
         self._emitting.remove(emission)

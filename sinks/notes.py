@@ -85,14 +85,18 @@ class TableFloor:
 
     def told(self, mark: FloorMark) -> TableFloor:
         """With one more mark. A sweep counts only when each partition has told of it: live rows of the others may
-        still be on their way (hazard H82)."""
+        still be on their way (hazard H82).
+
+        A partition that tells of a higher floor has told of the lower one too. Compaction keeps a partition's last
+        mark alone, so where a later sweep was cut short, the earlier one is whole only that way (H99).
+        """
         if mark.floor <= self.floor:
             return self
         _, seen = self.sweeps.get(mark.floor, (0, frozenset[int]()))
-        seen |= {mark.partition}
-        if len(seen) < mark.partitions:
-            return TableFloor(floor=self.floor, sweeps={**self.sweeps, mark.floor: (mark.partitions, seen)})
-        return TableFloor(floor=mark.floor, sweeps={f: s for f, s in self.sweeps.items() if f > mark.floor})
+        sweeps = {**self.sweeps, mark.floor: (mark.partitions, seen | {mark.partition})}
+        whole = [floor for floor in sweeps if _everywhere(floor, sweeps)]
+        floor = max(whole, default=self.floor)
+        return TableFloor(floor=floor, sweeps={f: s for f, s in sweeps.items() if f > floor})
 
     def to_json(self) -> bytes:
         sweeps = {floor: {"partitions": n, "seen": sorted(seen)} for floor, (n, seen) in self.sweeps.items()}
@@ -103,6 +107,11 @@ class TableFloor:
         document = orjson.loads(text)
         sweeps = {f: (s["partitions"], frozenset(s["seen"])) for f, s in document["sweeps"].items()}
         return cls(floor=document["floor"], sweeps=sweeps)
+
+
+def _everywhere(floor: str, sweeps: Mapping[str, tuple[int, frozenset[int]]]) -> bool:
+    told = frozenset[int]().union(*(seen for other, (_, seen) in sweeps.items() if other >= floor))
+    return len(told) >= sweeps[floor][0]
 
 
 class Floors:
@@ -137,7 +146,7 @@ class Floors:
             if after != before:
                 self._notes.write(name, after.to_json())
                 known[name] = after
-            if mark.floor == after.floor:
+            if mark.floor == after.floor or after.floor > before.floor:
                 enforced[mark.table] = after.floor
         return enforced
 

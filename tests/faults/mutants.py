@@ -259,6 +259,14 @@ MUTANTS = (
         "not (now.born and before.born == now.born)", "not now.born", "tests/unit/snapshot/test_watch.py",
     ),
     Mutant(
+        "write an older window's row behind a newer one's", "cdc/windows.py",
+        "                    self._outdate(window, records)\n", "", "tests/unit/cdc/test_windows_beside.py",
+    ),
+    Mutant(
+        "count a mark for its own sweep alone", "sinks/notes.py",
+        "if other >= floor", "if other == floor", "tests/unit/sinks/test_rows.py",
+    ),
+    Mutant(
         "take any column for a captured one", "snapshot/condition.py",
         "    if unknown:", "    if False:", "tests/unit/snapshot/test_condition.py",
     ),

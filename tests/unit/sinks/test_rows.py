@@ -239,6 +239,17 @@ def test_h82_a_sweep_counts_when_each_partition_has_told(order: list[int]) -> No
     assert floor.told(mark(0, "c", 1)).floor == "c"
 
 
+@given(st.permutations([(0, "a"), (1, "a"), (2, "c"), (1, "b")]))
+def test_h99_marks_of_sweeps_cut_short_leave_the_earlier_one_whole(order: list[tuple[int, str]]) -> None:
+    """Compaction keeps each partition's last mark: sweeps that were cut short count by the lowest of their floors."""
+    floor = TableFloor()
+    for partition, text in order:
+        floor = TableFloor.from_json(floor.told(mark(partition, text)).to_json())
+    assert floor.floor == "a"
+    assert floor.told(mark(0, "b")).floor == "b"
+    assert floor.told(mark(0, "c")).told(mark(1, "c")).floor == "c"
+
+
 def test_a_floor_record_says_what_it_is() -> None:
     pos = at(5).text()
     assert FloorMark.of(ORDERS.table, 1, b'{"__truncate":"public.orders"}', None, pos).floor == pos
