@@ -6,7 +6,9 @@ The port between whoever reads Kafka and whoever applies what it holds; a double
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate
 from typing import NamedTuple, Protocol
 
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -48,6 +50,30 @@ class Lot(NamedTuple):
     ver: list[bytes | None]
     headers: Mapping[int, Headers]
 
+    def part(self, first: int, behind: int) -> Lot:
+        """Its records from number ``first`` up to, without, ``behind``."""
+        here = slice(first, behind)
+        return Lot(
+            topic=self.topic,
+            partition=self.partition,
+            offsets=self.offsets[here],
+            times_ms=self.times_ms[here],
+            keys=self.keys[here],
+            values=self.values[here],
+            pos=self.pos[here],
+            op=self.op[here],
+            ver=self.ver[here],
+            headers={number - first: held for number, held in self.headers.items() if first <= number < behind},
+        )
+
+    @property
+    def sizes(self) -> list[int]:
+        """Bytes of each record's key, value and, where they are not the usual three, headers."""
+        found = [len(key or b"") + len(value or b"") for key, value in zip(self.keys, self.values, strict=True)]
+        for number, held in self.headers.items():
+            found[number] += sum(len(name) + len(value or b"") for name, value in held)
+        return found
+
 
 class RecordReader(Protocol):
     """Reads stretches of partitions; quick where each read goes on where the last one ended. For one thread."""
@@ -77,3 +103,23 @@ def split_headers(headers: Headers) -> tuple[bytes | None, bytes | None, bytes |
     """The values of ``pos``, ``op`` and ``ver``; of several of a name the last one, as Kafka has it."""
     held = dict(headers)
     return held.get("pos"), held.get("op"), held.get("ver")
+
+
+def numbered_by_slice(lots: Iterable[Lot], most_bytes: int) -> Iterator[tuple[int, Lot]]:
+    """Lots, cut where need be, each with the number of its slice: the records of a slice have at most so many bytes,
+    and one that is larger by itself is a slice of its own (hazard H102)."""
+    number, left, empty = 0, most_bytes, True
+    for lot in lots:
+        rest = lot
+        while rest.offsets:
+            sums = list(accumulate(rest.sizes))
+            fitting = bisect_right(sums, left)
+            if fitting or empty:
+                fitting = max(1, fitting)
+                yield number, rest if fitting == len(sums) else rest.part(0, fitting)
+                left, empty = left - sums[fitting - 1], False
+            if fitting < len(sums):
+                number, left, empty = number + 1, most_bytes, True
+                rest = rest.part(fitting, len(sums))
+            else:
+                break

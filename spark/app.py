@@ -15,15 +15,17 @@ from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import CdcError, Retry
 from sinks.port import OpenSink
 from sinks.registry import SinkSpec
+from spark.batch import Translate
 from spark.checkpoint import open_folder
 from spark.fanout import FanOut
 from spark.metrics import Metrics
 from spark.ports import DeadLetters, LetterFeed, LogFacts, ProgressFeed
-from spark.query import Engine, Query, Translate
+from spark.query import Engine, Query
 from spark.session import LOG_FILE, SessionSpec, end_session, start_session, submitted
 from spark.source import KafkaInput
 from spark.stop import Stop
 from spark.store import Store, Surroundings
+from spark.tasks import SLICE_BYTES
 from spark.watch import LogWatch
 from spark.watermark import LogView
 
@@ -52,6 +54,7 @@ class SinkApplication:
     kafka: KafkaInput
     checkpoint: str
     driver_rows: int
+    slice_bytes: int = SLICE_BYTES
     fan_out: bool = False
     http_address: str = ""
     package: Callable[[], Path] | None = None
@@ -114,6 +117,7 @@ class _Running:
             folder=open_folder(application.checkpoint, session),
             metrics=metrics,
             driver_rows=application.driver_rows,
+            slice_bytes=application.slice_bytes,
             slots=max(1, session.sparkContext.defaultParallelism),
             log_file=str(application.session.log_folder / LOG_FILE),
             translation=application.translation,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures import TimeoutError as NotInTime
 from dataclasses import dataclass, replace
@@ -22,8 +22,10 @@ from cdc.progress import Offsets
 from sinks.arrow import pc
 from sinks.registry import SinkSpec
 from spark.apply import History, Outcome
-from spark.query import Batch, Engine, Query, Run, collect, history_of, tell
+from spark.batch import Batch
+from spark.query import Engine, Query, Run, collected, history_of, tell
 from spark.store import Store
+from spark.tasks import SLICE_BYTES
 from spark.watermark import Claim, covers, highest, lowest
 
 log = logging.getLogger(__name__)
@@ -38,6 +40,9 @@ _DRAIN_S = 60.0
 _MOST_QUEUED = 64
 _MOST_JOINED = 20_000
 """Records of batches that a store takes together."""
+_MOST_AHEAD = 2
+"""Slices' worth of bytes that may be queued for a store."""
+_NOTHING: pa.Table = pa.table({})
 
 
 class Behind(CdcError):
@@ -63,6 +68,11 @@ class Content:
     started_s: float
     history: History
 
+    @property
+    def rows(self) -> pa.Table:
+        """What was read, in either form."""
+        return self.records if self.records is not None else self.events if self.events is not None else _NOTHING
+
 
 class Lane:
     """The way of one store: what is queued for it, in order, and whether it has to leave.
@@ -71,14 +81,15 @@ class Lane:
     a write costs it about the same for few rows as for many.
     """
 
-    def __init__(self, store: Store, most_records: int) -> None:
+    def __init__(self, store: Store, most_records: int, slice_bytes: int = SLICE_BYTES) -> None:
         self.store = store
         self.stalled = False
         self._most_records = most_records
+        self._slice_bytes = slice_bytes
         self._waiting: deque[Content] = deque()
-        self._queue: deque[tuple[int, Future[None]]] = deque()
+        self._queue: deque[tuple[int, int, Future[None]]] = deque()
 
-    def offer(self, size: int, content: Content, settle: Callable[[Content], None]) -> None:
+    def offer(self, content: Content, settle: Callable[[Content], None]) -> None:
         """Queue a batch; ``settle`` may get it joined with those behind it, and is repeated while the store is away."""
 
         def work() -> None:
@@ -87,7 +98,8 @@ class Lane:
                 self.store.patiently(partial(settle, taken))
 
         self._waiting.append(content)
-        self._queue.append((size, self.store.attempt(work)))
+        rows = content.rows
+        self._queue.append((rows.num_rows, rows.nbytes, self.store.attempt(work)))
 
     def take(self) -> Content | None:
         """The next batch with all that can be joined to it; None when an earlier call took it. One thread calls."""
@@ -96,13 +108,14 @@ class Lane:
         first = self._waiting.popleft()
         if first.records is None:
             return first
-        tables, joined, rows = [first.records], first, first.records.num_rows
+        tables, joined, rows, size = [first.records], first, first.records.num_rows, first.records.nbytes
         while self._waiting and rows < _MOST_JOINED:
             following = self._waiting[0]
-            if following.records is None:
+            if following.records is None or size + following.records.nbytes > self._slice_bytes:
                 break
             self._waiting.popleft()
             rows += following.records.num_rows
+            size += following.records.nbytes
             tables.append(following.records)
             joined = replace(joined, ends=following.ends, read_at_s=following.read_at_s)
         return replace(joined, records=pa.concat_tables(tables))
@@ -111,14 +124,14 @@ class Lane:
         """Whether a batch may be queued; waits for room at most so long."""
         self._shed()
         if self._full:
-            wait([self._queue[0][1]], timeout_s, FIRST_COMPLETED)
+            wait([self._queue[0][2]], timeout_s, FIRST_COMPLETED)
             self._shed()
         return not self._full
 
     def drained(self, timeout_s: float) -> bool:
         """Whether all that is queued got done in time."""
         try:
-            for _, work in list(self._queue):
+            for _, _, work in list(self._queue):
                 work.result(timeout_s)
         except (NotInTime, CdcError):
             return False
@@ -126,7 +139,7 @@ class Lane:
 
     def fault(self) -> CdcError | None:
         """What ended its work, if something did."""
-        for _, work in list(self._queue):
+        for _, _, work in list(self._queue):
             failure = work.exception() if work.done() else None
             if isinstance(failure, CdcError):
                 return failure
@@ -136,11 +149,13 @@ class Lane:
 
     @property
     def _full(self) -> bool:
-        held = sum(size for size, _ in self._queue)
-        return len(self._queue) >= _MOST_QUEUED or (len(self._queue) > 0 and held > self._most_records)
+        rows = sum(rows for rows, _, _ in self._queue)
+        size = sum(size for _, size, _ in self._queue)
+        too_much = rows > self._most_records or size > _MOST_AHEAD * self._slice_bytes
+        return len(self._queue) >= _MOST_QUEUED or (len(self._queue) > 0 and too_much)
 
     def _shed(self) -> None:
-        while self._queue and self._queue[0][1].done() and self._queue[0][1].exception() is None:
+        while self._queue and self._queue[0][2].done() and self._queue[0][2].exception() is None:
             self._queue.popleft()
 
 
@@ -228,7 +243,9 @@ class FanOut:
             return
         for store in stores:
             store.halt.clear()
-        self._lanes = {store.name: Lane(store, self._engine.kafka.max_offsets) for store in stores}
+        self._lanes = {
+            store.name: Lane(store, self._engine.kafka.max_offsets, self._engine.slice_bytes) for store in stores
+        }
         self._run = Run(SHARED, self._engine, starts_of(stores), self._deliver)
         log.info("stores_share_a_query", extra={"sinks": ",".join(self._lanes)})
 
@@ -241,31 +258,42 @@ class FanOut:
         return [sink for sink, lane in lanes.items() if lane.drained(_DRAIN_S)]
 
     def _deliver(self, batch: Batch) -> None:
-        started_s = self._engine.clock.monotonic()
-        content = self._read(batch, started_s)
-        for lane in list(self._lanes.values()):
-            if lane.stalled or not lane.has_room(_STALLED_S):
-                lane.stalled = True
-                continue
-            lane.offer(batch.most_rows, content, partial(self._settle, lane.store))
+        for content in self._contents(batch):
+            for lane in list(self._lanes.values()):
+                if lane.stalled or not lane.has_room(_STALLED_S):
+                    lane.stalled = True
+                    continue
+                lane.offer(content, partial(self._settle, lane.store))
 
-    def _read(self, batch: Batch, started_s: float) -> Content:
-        records, events, before = None, None, Outcome()
-        if batch.most_rows <= self._engine.driver_rows:
-            records = batch.records()
-        else:
-            stores = [lane.store for lane in self._lanes.values()]
-            report = collect(self._engine, batch, stores, None, "compact")
-            events, before = report.winners, report.outcome
+    def _contents(self, batch: Batch) -> Iterator[Content]:
+        """A batch as it is read, a slice at a time."""
+        engine, started_s = self._engine, self._engine.clock.monotonic()
+        if batch.most_rows <= engine.driver_rows:
+            for piece, records in batch.slices(engine.slice_bytes):
+                yield self._content(piece, started_s, records=records)
+            return
+        stores = [lane.store for lane in self._lanes.values()]
+        for piece, report in collected(engine, batch, stores, None, "compact"):
+            yield self._content(piece, started_s, events=report.winners, before=report.outcome)
+
+    def _content(
+        self,
+        piece: Batch,
+        started_s: float,
+        *,
+        records: pa.Table | None = None,
+        events: pa.Table | None = None,
+        before: Outcome | None = None,
+    ) -> Content:
         return Content(
-            starts=batch.starts,
-            ends=batch.ends,
+            starts=piece.begun,
+            ends=piece.offsets,
             records=records,
             events=events,
-            before=before,
+            before=before or Outcome(),
             read_at_s=self._engine.clock.monotonic(),
             started_s=started_s,
-            history=partial(history_of, self._engine, batch),
+            history=partial(history_of, self._engine, piece),
         )
 
     def _settle(self, store: Store, content: Content) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -20,18 +19,18 @@ from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import CdcError, Retry
 from cdc.lsn import Lsn
 from cdc.progress import Offsets
-from cdc.records import RecordReader, Span
 from sinks.port import CannotCarry
 from sinks.registry import SinkSpec
 from sinks.schemas import SchemaBook
 from spark.apply import Outcome, Rules
+from spark.batch import Batch, Translate, shares
 from spark.checkpoint import Folder, batch_offsets
 from spark.failures import QueryFailed, read_failure
 from spark.metrics import Metrics
 from spark.patience import Halted, mendable
-from spark.source import KafkaInput, kafka_frame, records_of
+from spark.source import KafkaInput, kafka_frame
 from spark.store import Store, StoreMoved
-from spark.tasks import Mode, Report, Task, run_on_executors, warm_up
+from spark.tasks import SLICE_BYTES, Mode, Report, Task, run_on_executors, warm_up
 from spark.watermark import Claim
 
 log = logging.getLogger(__name__)
@@ -42,16 +41,17 @@ _BATCH_END_S = 120.0
 _FIRST_REST_S, _LONGEST_REST_S = 0.5, 30.0
 _UNKNOWN_FAILURES = 3
 _SMALLEST_BATCH, _SMALLER = 1_000, 4
+_WHOLE = 2**62
+_APPLY: Mode = "apply"
+_COMPACT: Mode = "compact"
 _MOST_MERGED = 512 * 1024
 """Records of a batch whose rows all come to the driver."""
-
-
-Translate = Callable[[pa.Table], pa.Table]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
     """What all queries of an application run on. ``driver_rows``: batches up to this size are applied in the driver.
+    ``slice_bytes``: of a batch's records, what is read and applied at once, by the driver or by one task.
     ``slots``: tasks that run at once. ``translation``: makes what turns the records of one run into ours."""
 
     session: SparkSession
@@ -59,44 +59,11 @@ class Engine:
     folder: Folder
     metrics: Metrics
     driver_rows: int
+    slice_bytes: int = SLICE_BYTES
     slots: int = 2
     log_file: str = "spark.log"
     translation: Callable[[], Translate] | None = None
     clock: Clock = SYSTEM_CLOCK
-
-
-class Batch(NamedTuple):
-    """One micro-batch. ``spans``: what of each partition; ``most_rows``: records in them, gaps counted too."""
-
-    spans: tuple[Span, ...]
-    most_rows: int
-    starts: Offsets
-    ends: Offsets
-    reader: RecordReader
-    translate: Translate | None = None
-
-    def records(self) -> pa.Table:
-        """All of it, read here."""
-        records = records_of(self.reader.read(self.spans))
-        return records if self.translate is None else self.translate(records)
-
-
-def shares(spans: Iterable[Span], count: int) -> list[list[Span]]:
-    """Spans in at most ``count`` shares of about the same work; a partition stays in one, for its order."""
-    found: list[list[Span]] = [[] for _ in range(count)]
-    for span in sorted(spans, key=lambda span: -span.most_records):
-        min(found, key=lambda share: sum(one.most_records for one in share)).append(span)
-    return [share for share in found if share]
-
-
-def spans_between(starts: Offsets, ends: Offsets) -> tuple[Span, ...]:
-    """What lies between a batch's offsets; ``starts`` may be :data:`EARLIEST`."""
-    return tuple(
-        Span(topic, partition, starts[topic][partition], end)
-        for topic, parts in ends.items()
-        for partition, end in parts.items()
-        if end > max(0, starts[topic][partition])
-    )
 
 
 class Run:
@@ -160,14 +127,8 @@ class Run:
                 raise
 
     def _batch(self, ends: Offsets) -> Batch:
-        spans = spans_between(self._from, ends)
         return Batch(
-            spans=spans,
-            most_rows=sum(span.most_records for span in spans),
-            starts={topic: {p: max(0, offset) for p, offset in parts.items()} for topic, parts in self._from.items()},
-            ends=ends,
-            reader=self._reader,
-            translate=self._translate,
+            starts=self._from, ends=ends, reader=self._reader, halting=self._halting, translate=self._translate
         )
 
 
@@ -264,24 +225,31 @@ class Query:
         log.warning("sink_starts_again", extra={"sink": self.store.name, "reason": failure.message})
 
     def _deliver(self, batch: Batch) -> None:
-        started_s = self._engine.clock.monotonic()
         if batch.most_rows <= self._engine.driver_rows:
-            records = batch.records()
-            at = Claim(batch.ends, self._engine.clock.monotonic())
-            outcome = self.store.run(lambda: self.store.settle(records, at))
-        elif self._spec.kind in PARALLEL_KINDS:
-            outcome = self._on_executors(batch)
+            self._from_driver(batch)
         else:
-            report = collect(self._engine, batch, [self.store], None, "compact")
-            at = Claim(batch.ends, self._engine.clock.monotonic())
-            history = partial(history_of, self._engine, batch)
-            outcome = self.store.run(lambda: self.store.settle_events(report.winners, report.outcome, at, history))
-        tell(self._engine, self.store, outcome, started_s)
+            self._from_executors(batch)
 
-    def _on_executors(self, batch: Batch) -> Outcome:
-        report = collect(self._engine, batch, [self.store], self._spec, "apply")
-        at = Claim(batch.ends, self._engine.clock.monotonic())
-        return self.store.run(lambda: self.store.conclude(report.outcome, at))
+    def _from_driver(self, batch: Batch) -> None:
+        started_s = self._engine.clock.monotonic()
+        for piece, records in batch.slices(self._engine.slice_bytes):
+            at = Claim(piece.offsets, self._engine.clock.monotonic())
+            outcome = self.store.run(partial(self.store.settle, records, at))
+            started_s = tell(self._engine, self.store, outcome, started_s)
+
+    def _from_executors(self, batch: Batch) -> None:
+        parallel = self._spec.kind in PARALLEL_KINDS
+        spec, mode = (self._spec, _APPLY) if parallel else (None, _COMPACT)
+        started_s = self._engine.clock.monotonic()
+        for piece, report in collected(self._engine, batch, [self.store], spec, mode):
+            at = Claim(piece.offsets, self._engine.clock.monotonic())
+            if parallel:
+                outcome = self.store.run(partial(self.store.conclude, report.outcome, at))
+            else:
+                history = partial(history_of, self._engine, piece)
+                settle = partial(self.store.settle_events, report.winners, report.outcome, at, history)
+                outcome = self.store.run(settle)
+            started_s = tell(self._engine, self.store, outcome, started_s)
 
 
 def batch_after(failure: CdcError, most_records: int) -> int:
@@ -291,27 +259,45 @@ def batch_after(failure: CdcError, most_records: int) -> int:
     return min(most_records, max(_SMALLEST_BATCH, most_records // _SMALLER))
 
 
-def collect(engine: Engine, batch: Batch, stores: Sequence[Store], spec: SinkSpec | None, mode: Mode) -> Report:
-    """Run a batch on the executors until nothing is missing for it; several stores only to bring it down for them.
+def collected(
+    engine: Engine, batch: Batch, stores: Sequence[Store], spec: SinkSpec | None, mode: Mode
+) -> Iterator[tuple[Batch, Report]]:
+    """Run a batch on the executors, a slice at a time: what was read in each, and what the tasks report of it."""
+    rest: Batch | None = batch
+    while rest is not None:
+        piece, report = collect(engine, rest, stores, spec, mode)
+        yield piece, report
+        rest = rest.behind(piece)
+
+
+def collect(
+    engine: Engine, batch: Batch, stores: Sequence[Store], spec: SinkSpec | None, mode: Mode
+) -> tuple[Batch, Report]:
+    """Run a batch's next slice on the executors until nothing is missing for it; several stores only to bring it down
+    for them.
 
     What a first attempt finds lacking (a schema version, a floor to be set alone) the driver sees to, and the
-    batch runs again: it may be repeated any number of times.
+    same slice runs again: it may be repeated any number of times.
     """
     [store, *_] = stores
     before = Outcome()
     floors_set = False
+    # What tasks bring down for the driver is there in one piece: together they read no more than one of them else.
+    piece, most_bytes = batch, engine.slice_bytes if mode == "apply" else engine.slice_bytes // engine.slots
     while True:
         # What is only brought down to what matters is told apart again where it is applied.
         rules = store.rules if mode == "apply" else shapes_of(stores)
-        task = Task(spec=spec, rules=rules, mode=mode, floors_set=floors_set)
+        task = Task(spec=spec, rules=rules, mode=mode, floors_set=floors_set, slice_bytes=most_bytes)
         try:
-            report = on_executors(engine, batch, task)
+            report = on_executors(engine, piece, task)
         except CannotCarry as refusal:
             store.run(partial(store.hold, refusal))
             continue
+        # Where a slice ends is up to chance: what was seen of it counts for the same stretches alone.
+        piece, most_bytes = piece.upto(report.reached), _WHOLE
         needs, floors = report.needs, report.floors
         if not needs and not floors.num_rows:
-            return Report(outcome=before + report.outcome, needs=needs, floors=floors, winners=report.winners)
+            return piece, replace(report, outcome=before + report.outcome)
         if needs:
             for one in stores:
                 one.run(partial(one.learn, needs))
@@ -338,9 +324,10 @@ def on_executors(engine: Engine, batch: Batch, task: Task) -> Report:
     return run_on_executors(engine.session, engine.kafka.reading, shares(batch.spans, engine.slots), task)
 
 
-def tell(engine: Engine, store: Store, outcome: Outcome, started_s: float) -> None:
-    """A batch's line in the log, and its time in the metrics."""
-    took_s = engine.clock.monotonic() - started_s
+def tell(engine: Engine, store: Store, outcome: Outcome, started_s: float) -> float:
+    """A slice's line in the log, and its time in the metrics; returns the time."""
+    now_s = engine.clock.monotonic()
+    took_s = now_s - started_s
     engine.metrics.batch.labels(store.name).observe(took_s)
     log.info(
         "batch_applied",
@@ -356,3 +343,4 @@ def tell(engine: Engine, store: Store, outcome: Outcome, started_s: float) -> No
             "lsn": str(Lsn(store.lsn)),
         },
     )
+    return now_s

@@ -68,7 +68,7 @@ def configuration(spec: SessionSpec, log4j: Path) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         **_FRESH,
         **_LASTING,
-        # A backlog's batch may be larger than Spark's 1 GB, for ever; what is too large here gets smaller (README).
+        # A slice is bounded by us, in bytes of its records, and one record alone may be larger than Spark's 1 GB.
         "spark.driver.maxResultSize": "0",
     }
     if spec.local:

@@ -1,8 +1,9 @@
 """The executors' side of a large batch: a task reads its share of the spans and reports back in Arrow.
 
 What it reads it brings down to what matters as it goes, so that a key is written once however often it changed,
-and a task holds no more than a window of such rows. A task never raises for what the log, a store or a record
-does: everything it has to say is a row of its report, so that the driver hears of each fault as what it is.
+and a task reads no more than a slice of its share at a time (hazard H102). A task never raises for what the log, a
+store or a record does: everything it has to say is a row of its report, so that the driver hears of each fault as
+what it is.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from cdc.dead import DeadLetter, Why
 from cdc.errors import CdcError, LogError, Retry, SinkError, TopicError
-from cdc.records import Lot, Reading, RecordReader, Span
+from cdc.records import Lot, Reading, RecordReader, Span, numbered_by_slice
 from cdc.topic import TableName
 from sinks.arrow import pc, schema_of
 from sinks.batch import EVENT_SCHEMA, FLOOR_OP
@@ -39,17 +40,20 @@ from spark.apply import (
     sort_out,
     with_keys,
 )
+from spark.batch import Reached, noting
 from spark.source import parse, records_of
 
 FOLD_ROWS = 250_000
 """How many records a task takes in before it brings them down to the newest of each key."""
-WINDOW_BYTES = 128 * 1024**2
-"""What a task holds of those at most, before it hands them on."""
+SLICE_BYTES = 32 * 1024**2
+"""What a task reads at most; what is left of its share is for the batch's next slice."""
 READ_ROWS = 20_000
 """How many records are told apart at once: what is done once for all of them costs the same for few."""
+READ_BYTES = 8 * 1024**2
+"""And how many bytes of them."""
 
 REPORT_SCHEMA = schema_of([("kind", pa.string()), ("rows", pa.binary())])
-"""``kind``: done, letter, shape, floor, winner or failed; ``rows``: a table as an Arrow stream.
+"""``kind``: done, reached, letter, shape, floor, winner or failed; ``rows``: a table as an Arrow stream.
 
 Between a task and the driver stand Spark's own rows, where each value costs and each byte is copied several times: a
 stream is one value, and compressed.
@@ -86,14 +90,18 @@ class Task:
     floors_set: bool = False
     read_rows: int = READ_ROWS
     fold_rows: int = FOLD_ROWS
-    window_bytes: int = WINDOW_BYTES
+    slice_bytes: int = SLICE_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """All tasks' reports together; with ``needs`` or ``floors`` the driver sees to those and runs the batch again."""
+    """All tasks' reports together; with ``needs`` or ``floors`` the driver sees to those and runs the slice again.
+
+    ``reached``: how far each partition was read.
+    """
 
     outcome: Outcome
+    reached: Reached
     needs: frozenset[Shape]
     floors: pa.Table
     winners: pa.Table
@@ -126,7 +134,7 @@ def _warm(reading: Reading, spec: SinkSpec | None, numbers: Iterable[pa.RecordBa
 def run_task(
     task: Task, reading: Reading, shares: Sequence[Sequence[Span]], numbers: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """One task: the shares whose numbers it is given, its report a window at a time."""
+    """One task: the shares whose numbers it is given, of each no more than a slice."""
     for batch in numbers:
         for number in batch.column(0):
             try:
@@ -138,29 +146,42 @@ def run_task(
 
 
 def _run_share(task: Task, reading: Reading, share: Sequence[Span]) -> Iterator[pa.RecordBatch]:
-    window = _Window(task)
-    for records in tables(reader_of(reading).read(share), task.read_rows):
-        if task.only is not None:
+    if task.only is not None:
+        for records in tables(reader_of(reading).read(share), task.read_rows):
             yield from _packed("winner", with_keys(parse(records).events, task.only)).to_batches()
-            continue
+        return
+    reached: dict[tuple[str, int], int] = {}
+    window = _Window(task)
+    for records in tables(noting(reached, _first_slice(task, reading, share, reached)), task.read_rows):
         window.add(records)
-        if window.full:
-            yield from window.report(reading, share).to_batches()
-            window = _Window(task)
-    if task.only is None:
-        yield from window.report(reading, share).to_batches()
+    read = [span._replace(end=reached[span[:2]]) for span in share if span[:2] in reached]
+    yield from window.report(reading, read).to_batches()
+    places = [{"topic": topic, "partition": p, "offset": offset} for (topic, p), offset in reached.items()]
+    yield from _rows("reached", places).to_batches()
+
+
+def _first_slice(
+    task: Task, reading: Reading, share: Sequence[Span], reached: dict[tuple[str, int], int]
+) -> Iterator[Lot]:
+    """What a task reads. Where that is all of its share, ``reached`` gets the ends: there may be gaps before them."""
+    for number, lot in numbered_by_slice(reader_of(reading).read(share), task.slice_bytes):
+        if number:
+            return
+        yield lot
+    reached |= {(span.topic, span.partition): span.end for span in share}
 
 
 def tables(lots: Iterable[Lot], most_rows: int = READ_ROWS) -> Iterator[pa.Table]:
     """Lots as tables of some size."""
     held: list[Lot] = []
-    row_count = 0
+    row_count = byte_count = 0
     for lot in lots:
         held.append(lot)
         row_count += len(lot.offsets)
-        if row_count >= most_rows:
+        byte_count += sum(lot.sizes)
+        if row_count >= most_rows or byte_count >= READ_BYTES:
             yield records_of(held)
-            held, row_count = [], 0
+            held, row_count, byte_count = [], 0, 0
     if held:
         yield records_of(held)
 
@@ -174,7 +195,6 @@ class _Window:
     needs: frozenset[Shape] = frozenset()
     events: list[pa.Table] = field(default_factory=list)
     unfolded: int = 0
-    full: bool = False
 
     def add(self, records: pa.Table) -> None:
         found = sort_out(records, self.task.rules)
@@ -184,7 +204,6 @@ class _Window:
         self.unfolded += found.events.num_rows
         if self.unfolded >= self.task.fold_rows:
             self._fold()
-            self.full = self.events[0].nbytes >= self.task.window_bytes
 
     def report(self, reading: Reading, share: Sequence[Span]) -> pa.Table:
         """What the driver hears of it, after the store got it where the task writes."""
@@ -297,7 +316,7 @@ def _fault(error: CdcError) -> dict[str, Any]:
 
 
 def read_report(report: pa.Table) -> Report:
-    """Reports of all windows of all tasks. Raises what the first one that failed had to say."""
+    """Reports of all tasks. Raises what the first one that failed had to say."""
     failed: list[Any] = _unpacked(report, "failed", _NOTED_SCHEMA)["note"].to_pylist()
     if failed:
         fault = orjson.loads(failed[0])
@@ -313,10 +332,16 @@ def read_report(report: pa.Table) -> Report:
     shapes = _unpacked(report, "shape", _NOTED_SCHEMA).select(["topic", "ver"]).to_pylist()
     return Report(
         outcome=outcome,
+        reached=_reached(_unpacked(report, "reached", _NOTED_SCHEMA)),
         needs=frozenset((shape["topic"], shape["ver"]) for shape in shapes),
         floors=_unpacked(report, "floor", EVENT_SCHEMA),
         winners=_unpacked(report, "winner", EVENT_SCHEMA),
     )
+
+
+def _reached(rows: pa.Table) -> Reached:
+    places: list[Any] = rows.select(["topic", "partition", "offset"]).to_pylist()
+    return {(place["topic"], place["partition"]): place["offset"] for place in places}
 
 
 def _read_letters(rows: pa.Table) -> Iterator[DeadLetter]:

@@ -11,6 +11,8 @@ log = logging.getLogger(__name__)
 # What we chose or did ourselves is no news: an option called experimental, and records dropped at a close. Nor is
 # that a broker which has just started gives a producer its id at the second time of asking.
 _NO_NEWS = ("CONFWARN", "Purged in flight", "Purged in queue", "Coordinator load in progress")
+_QUEUE_BYTES = 16 * 1024**2
+_LARGEST_RESPONSE = 2_147_483_647
 log.addFilter(lambda record: not any(words in record.getMessage() for words in _NO_NEWS))
 
 
@@ -58,6 +60,8 @@ def reader_config(settings: LogSettings) -> dict[str, Any]:
             "auto.offset.reset": "error",
             "isolation.level": "read_committed",
             "fetch.wait.max.ms": 50,
+            # A response holds one record at least, however large it is.
+            "receive.message.max.bytes": min(_LARGEST_RESPONSE, 100_000_000 + settings.max_message_bytes),
         },
     )
 
@@ -68,9 +72,10 @@ def fetching_config(settings: LogSettings) -> dict[str, Any]:
         "group.id": "cdc-sink",
         # The broker answers as soon as it has something.
         "fetch.wait.max.ms": 100,
-        # What is fetched ahead: more than a small batch, and bounded for a large one.
+        # What is fetched ahead: more than a small batch, and bounded for a large one, whatever its records' size.
         "queued.min.messages": 200_000,
-        "queued.max.messages.kbytes": 49_152,
+        "queued.max.messages.kbytes": _QUEUE_BYTES // 1024,
+        "fetch.max.bytes": _QUEUE_BYTES,
         "fetch.queue.backoff.ms": 5,
     }
     del config["logger"]

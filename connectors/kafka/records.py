@@ -20,9 +20,12 @@ from cdc.errors import LogError, TopicError
 from cdc.records import BEGINNING, HEADERS, Lot, Span, split_headers
 
 _SILENCE_S = 30.0
-_ROUND = 20_000
-_MOST_AHEAD = 20_000
-"""Records taken out of the client that nobody asked for yet; a partition with more of them is paused."""
+_ROUND, _TURN = 20_000, 500
+_ROUND_BYTES = 8 * 1024**2
+"""What is taken out of the client at once, in turns of some records."""
+_MOST_AHEAD, _MOST_AHEAD_BYTES = 20_000, 16 * 1024**2
+"""Records taken out of the client that nobody asked for yet, of one partition, and bytes of them, of all partitions:
+those that have more are paused (hazard H102)."""
 _POS, _OP, _VER = HEADERS
 _PASSING = (
     KafkaError._TRANSPORT,
@@ -58,10 +61,11 @@ class KafkaReading:
 class _Place:
     """One assigned partition: what came of it, and how far that is all there is."""
 
-    __slots__ = ("ahead", "known", "paused", "upto")
+    __slots__ = ("ahead", "ahead_bytes", "known", "paused", "upto")
 
     def __init__(self, start: int) -> None:
         self.ahead: list[Any] = []
+        self.ahead_bytes = 0
         self.upto = start
         """Where the next stretch has to begin for the consumer to go on."""
         self.known = start
@@ -124,11 +128,12 @@ class KafkaRecords:
 
     def _hold_back(self, waiting: Mapping[tuple[str, int], Span]) -> None:
         """Pause those that run ahead of what is asked for, and let go on those that are waited for."""
+        full = sum(place.ahead_bytes for place in self._places.values()) > _MOST_AHEAD_BYTES
         for key, place in self._places.items():
             if key in waiting and place.paused:
                 self._consumer.resume([TopicPartition(*key)])
                 place.paused = False
-            elif key not in waiting and not place.paused and len(place.ahead) > _MOST_AHEAD:
+            elif key not in waiting and not place.paused and (full or len(place.ahead) > _MOST_AHEAD):
                 self._consumer.pause([TopicPartition(*key)])
                 place.paused = True
 
@@ -141,14 +146,13 @@ class KafkaRecords:
                 f"reading the topics: Kafka at {self._servers} sent nothing for {_SILENCE_S:g} s",
                 hint="check that the brokers run",
             )
-        # The client's stubs say None for what a record without an error always has.
-        received: list[Any] = [first, *self._consumer.consume(_ROUND, timeout=0)]
-        for message in received:
+        for message in self._round(first):
             error = message.error()
             if error is None:
                 place = self._places.get((message.topic(), message.partition()))
                 if place is not None:
                     place.ahead.append(message)
+                    place.ahead_bytes += len(message)
                     place.known = message.offset() + 1
             elif error.code() == KafkaError._PARTITION_EOF:
                 place = self._places.get((message.topic(), message.partition()))
@@ -158,6 +162,19 @@ class KafkaRecords:
                 said = error
         if said is not None and said.code() not in _PASSING:
             raise self._failure(said)
+
+    def _round(self, first: Any) -> list[Any]:
+        """The first and what is there behind it, some megabytes at most: the client fetches on meanwhile."""
+        # The client's stubs say None for what a record without an error always has.
+        received: list[Any] = [first]
+        taken_bytes = 0
+        while len(received) < _ROUND and taken_bytes < _ROUND_BYTES:
+            found = self._consumer.consume(_TURN, timeout=0)
+            received += found
+            taken_bytes += sum(map(len, found))
+            if len(found) < _TURN:
+                break
+        return received
 
     def _failure(self, error: KafkaError) -> LogError:
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
@@ -195,6 +212,7 @@ def _taken(place: _Place, span: Span) -> Lot | None:
         taken = list(takewhile(lambda message: message.offset() < span.end, ahead))
         place.ahead = ahead[len(taken) :]
         place.known = max(place.known, span.end)
+    place.ahead_bytes -= sum(map(len, taken))
     if not taken:
         return None
     # A caller may give up half-way: the next stretch that begins elsewhere is then looked for anew.

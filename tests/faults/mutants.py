@@ -282,4 +282,13 @@ MUTANTS = (
         "let two captures in", "connectors/postgres/slot.py",
         "return bool(row and row[0])", "return True", "tests/integration/capture/test_refusals.py -k h14",
     ),
+    Mutant(
+        "let a slice of a batch take one record more", "cdc/records.py",
+        "fitting = bisect_right(sums, left)", "fitting = min(len(sums), bisect_right(sums, left) + 1)",
+        f"{_SPARK}/test_batch.py",
+    ),
+    Mutant(
+        "claim a partition that nobody has begun to read", "spark/batch.py",
+        "for p, end in parts.items() if end >= 0}", "for p, end in parts.items()}", f"{_SPARK}/test_batch.py",
+    ),
 )  # fmt: skip

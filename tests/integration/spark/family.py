@@ -41,3 +41,15 @@ def _read(pid: int) -> tuple[str, str, str] | None:
         return None
     fields = text.rpartition(")")[2].split()
     return fields[0], fields[1], fields[19]
+
+
+def peak_bytes(pid: int, name: str, *, but: bool = False) -> int:
+    """The most memory that a process has had at once; 0 for one that has ended, or that has another name (``but``: that
+    very name)."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return 0
+    said = dict(line.split(":", 1) for line in lines if ":" in line)
+    named = said["Name"].strip() == name
+    return int(said["VmHWM"].split()[0]) * 1024 if "VmHWM" in said and named != but else 0

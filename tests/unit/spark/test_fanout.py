@@ -44,12 +44,28 @@ def test_batches_that_wait_for_a_slow_store_are_taken_as_one(bench: Bench) -> No
     busy = Event()
     lane.store.attempt(lambda: busy.wait(30))
     for number in range(3):
-        lane.offer(1, content_of(number, row(number, number)), settled.append)
+        lane.offer(content_of(number, row(number, number)), settled.append)
     busy.set()
     assert lane.drained(30)
     [one] = settled
     assert one.records is not None and one.records["offset"].to_pylist() == [0, 1, 2]
     assert (one.starts, one.ends) == ({TOPIC: {0: 0}}, {TOPIC: {0: 3}})
+
+
+def test_h102_what_waits_for_a_store_is_bounded_in_bytes(bench: Bench) -> None:
+    one = content_of(0, row(1, 0))
+    lane = Lane(bench.begun(), 1000, slice_bytes=one.rows.nbytes)
+    settled: list[Content] = []
+    busy = Event()
+    lane.store.attempt(lambda: busy.wait(30))
+    room = []
+    for number in range(3):
+        lane.offer(content_of(number, row(number, number)), settled.append)
+        room.append(lane.has_room(0))
+    busy.set()
+    assert lane.drained(30)
+    assert room == [True, True, False], "a slice in work, one behind it"
+    assert len(settled) == 3, "joined they would be more than a slice"
 
 
 def test_a_batch_that_met_a_store_away_is_repeated_not_lost(bench: Bench) -> None:
@@ -62,8 +78,8 @@ def test_a_batch_that_met_a_store_away_is_repeated_not_lost(bench: Bench) -> Non
             raise away.pop()
         settled.append(content)
 
-    lane.offer(1, content_of(0, row(1, 0)), settle)
-    lane.offer(1, content_of(1, row(2, 1)), settle)
+    lane.offer(content_of(0, row(1, 0)), settle)
+    lane.offer(content_of(1, row(2, 1)), settle)
     assert lane.drained(30)
     offsets = [offset for one in settled if one.records is not None for offset in one.records["offset"].to_pylist()]
     assert offsets == [0, 1]

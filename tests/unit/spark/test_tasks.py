@@ -21,7 +21,7 @@ from sinks.port import CannotCarry, PlaceMissing, StoreAway
 from sinks.registry import SinkSpec, open_sink
 from sinks.schemas import SchemaBook
 from spark.apply import Rules
-from spark.query import shares, spans_between
+from spark.batch import shares, spans_between
 from spark.source import EARLIEST
 from spark.tasks import REPORT_SCHEMA, Report, Task, read_report, run_task
 from tests.unit.spark.doubles import orders
@@ -34,6 +34,10 @@ TASK = Task(spec=None, rules=Rules(book=SchemaBook([orders()])), mode="compact",
 def row(number: int, offset: int, status: Any = "new", **headers: Any) -> KafkaRecord:
     value = orjson.dumps({"before": None, "after": {"id": number, "status": status}, "op": "u"})
     return KafkaRecord(b'{"id":%d}' % number, value, sound(8 * (offset + 1), **headers), offset)
+
+
+def size(record: KafkaRecord) -> int:
+    return len(record.key or b"") + len(record.value or b"")
 
 
 def report_of(task: Task, *records: KafkaRecord, failure: CdcError | None = None, span: Span = SPAN) -> Report:
@@ -59,10 +63,19 @@ def test_the_newest_of_each_key_is_left_however_often_it_is_folded(fold_rows: in
     assert report.outcome.newest_ms == records[0].time_ms
 
 
-def test_a_full_window_is_handed_on_and_another_begun() -> None:
-    report = report_of(replace(TASK, fold_rows=2, window_bytes=1), *(row(1, number) for number in range(5)))
-    assert winners(report) == {b'{"id":1}': [1, 3, 4]}
-    assert report.outcome.records == 5
+def test_h102_a_task_reads_no_more_than_a_slice_and_says_how_far() -> None:
+    records = [row(number, number) for number in range(6)]
+    first = report_of(replace(TASK, slice_bytes=2 * size(records[0])), *records)
+    assert (first.reached, first.outcome.records) == ({(TOPIC, 0): 2}, 2)
+    rest = report_of(TASK, *records, span=Span(TOPIC, 0, 2, 1000))
+    assert (rest.reached, rest.outcome.records) == ({(TOPIC, 0): 1000}, 4), "gaps before the end are read too"
+
+
+def test_h102_what_is_missing_is_told_with_how_far_it_was_looked_for() -> None:
+    records = (row(1, 0), row(2, 1, ver=7), row(3, 2))
+    report = report_of(replace(TASK, slice_bytes=2 * size(records[0])), *records)
+    assert report.needs == {(TOPIC, 7)}
+    assert report.reached == {(TOPIC, 0): 2}
 
 
 @pytest.mark.parametrize("fold_rows", [1, 1000])
@@ -106,7 +119,7 @@ def test_h67_a_refused_newest_is_replaced_by_the_one_before_it_in_the_middle_of_
     spec = SinkSpec(kind="sql", prefix="tasks", options={"url": f"sqlite:///{tmp_path}/tasks.db"})
     with closing(open_sink(spec)) as opened:
         opened.sink.prepare(orders())
-    task = replace(TASK, mode="apply", spec=spec, fold_rows=2, window_bytes=1)
+    task = replace(TASK, mode="apply", spec=spec, fold_rows=2)
     records = (row(1, 0, "good"), row(1, 1, "better"), row(2, 2), broken, row(3, 4), row(3, 5))
     report = report_of(task, *records)
     assert [letter.offset for letter in report.outcome.letters] == [3]
