@@ -114,6 +114,9 @@ def check_slot(
 ) -> Iterator[Finding]:
     """The slot's state, and whether it is ours (H4, H5, H14, H53)."""
     name = settings.slot
+    if settings.source.kind == "debezium":
+        yield _connectors_slot(slot, server, name, known)
+        return
     if slot is None:
         if known is not None and known.slot == name:
             message = f"the slot {name} is gone; changes since then are not in the log"
@@ -139,6 +142,25 @@ def check_slot(
         yield fail(PART, "slot", message, fix, exit=Exit.SLOT)
     else:
         yield ok(PART, "slot", f"the slot {name} is {slot.wal_status or 'usable'} and waits for cdc run")
+
+
+def _connectors_slot(slot: SlotFacts | None, server: ServerFacts, name: str, known: SlotState | None) -> Finding:
+    """The slot that Debezium makes and reads. ``known``: it was taken over from the native capture."""
+    if slot is None and known is not None and known.slot == name:
+        message = f"the slot {name} is gone; changes since then are not in the log"
+        return fail(PART, "slot", message, "see connectors/debezium/README.md, The slot is lost", exit=Exit.SLOT)
+    if slot is None:
+        return ok(PART, "slot", f"the slot {name} is free to be made by the connector")
+    if slot.plugin != "pgoutput" or slot.database != server.database:
+        message = f"a slot {name} exists for {slot.plugin or 'physical'} in {slot.database or 'no database'}"
+        return fail(PART, "slot", message, "set [source] slot to another name", exit=Exit.SLOT)
+    if slot.wal_status == "lost" or slot.invalidation_reason is not None:
+        message = f"the server gave up the slot {name}: {slot.invalidation_reason or 'its WAL was removed'}"
+        fix = "see connectors/debezium/README.md, The slot is lost"
+        return fail(PART, "slot", message, fix, exit=Exit.SLOT)
+    if slot.active_pid is not None:
+        return ok(PART, "slot", f"the slot {name} is in use by process {slot.active_pid}, as it is while Debezium runs")
+    return warn(PART, "slot", f"nobody reads the slot {name}, and it keeps WAL", "cdc connect status")
 
 
 def _active(slot: SlotFacts, known: SlotState | None) -> Finding:
@@ -255,14 +277,17 @@ def check_publication(
     name = settings.publication
     if publication is None:
         if known is None:
-            yield ok(PART, "publication", f"the publication {name} will be made by cdc init")
+            maker = "cdc connect deploy" if settings.source.kind == "debezium" else "cdc init"
+            yield ok(PART, "publication", f"the publication {name} will be made by {maker}")
         else:
             message = f"the publication {name} is gone, and the slot {known.slot} cannot go on without it"
             fix = "a publication made anew does not serve older changes: see connectors/postgres/README.md"
             yield fail(PART, "publication", message, fix, exit=Exit.SLOT)
         return
     quoted, wanted = quote_identifier(name), {table.table for table in tables}
-    missing = {"insert", "update", "delete", "truncate"} - publication.operations
+    # Debezium passes TRUNCATE over.
+    needed = {"insert", "update", "delete"} | ({"truncate"} if settings.source.kind == "postgres" else set())
+    missing = needed - publication.operations
     if missing:
         message = f"the publication {name} leaves out {', '.join(sorted(missing))}"
         fix = f"alter publication {quoted} set (publish = 'insert, update, delete, truncate');"

@@ -15,6 +15,13 @@ from cdc.wiring.comparison import Trial, clean, compare_captures
 from cdc.wiring.debezium import connect_warnings, open_connector
 from cdc.wiring.handover import hand_over
 
+_READS = {
+    "reads": "it reads the slot",
+    "idle": "it reads the slot; no captured table was written meanwhile",
+    "restarts": "no session has had the slot for 15 s",
+    "stuck": "captured tables were written, and its session got no further",
+}
+
 connect = typer.Typer(name="connect", help="Debezium through Kafka Connect's REST API.", no_args_is_help=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -66,11 +73,25 @@ def deploy(context: typer.Context, as_json: Json = False) -> None:
     """Create the connector or bring it to the settings, and wait until it runs. Safe to repeat."""
     done = _connector(context).deploy()
     if as_json:
-        _print_json({"action": done.action, "changes": done.changes, "status": done.status.document()})
+        _print_json(
+            {
+                "action": done.action,
+                "changes": done.changes,
+                "added": done.added,
+                "signal": done.signal,
+                "status": done.status.document(),
+            }
+        )
         return
     if done.action == "updated":
         _print_changes(done.changes)
     _say(context, f"{done.status.name}: {done.action}, {_tasks(done.status)}")
+    for table in done.added:
+        if done.signal:
+            _say(context, f"{table} joined the publication; its rows are read now (signal {done.signal})")
+        else:
+            _say(context, f"{table} joined the publication; an older transaction is open, so its rows are not read yet")
+            _say(context, f"once that has ended: cdc connect signal snapshot {table}")
 
 
 @connect.command("diff")
@@ -89,10 +110,15 @@ def diff(context: typer.Context, as_json: Json = False) -> None:
 
 @connect.command("status")
 def status(context: typer.Context, as_json: Json = False) -> None:
-    """Show the connector, its tasks, what went wrong, lag and offsets. Exit code 1 unless all of it runs."""
-    found = _connector(context).status()
+    """Show the connector, its tasks, what went wrong, lag and offsets. Exit code 1 unless all of it runs and reads.
+
+    A connector that says RUNNING is watched for up to 16 s: one that begins anew again and again says so, too.
+    """
+    connector = _connector(context)
+    found = connector.status()
+    reads = connector.streaming() if found.runs and found.lag is not None else None
     if as_json:
-        _print_json(found.document())
+        _print_json({**found.document(), "reads": reads})
     else:
         typer.echo(f"{found.name}  {found.state}  {found.worker}{_trouble(found.trace)}")
         for task in found.tasks:
@@ -103,12 +129,19 @@ def status(context: typer.Context, as_json: Json = False) -> None:
                 f"  slot {lag.slot}  {'active' if lag.active else 'inactive'}  lag {_bytes(lag.lag_bytes)}"
                 f"  retained {_bytes(lag.retained_bytes)}  wal {lag.wal_status or '-'}"
             )
+            if reads is not None:
+                typer.echo(f"  {_READS[reads]}")
         else:
             typer.echo(f"  lag unknown: {found.lag_unknown}")
         for entry in found.offsets:
             typer.echo(f"  offset {orjson.dumps(entry['offset']).decode()}")
     if not found.runs:
         raise Difference(f"the connector {found.name} is {_state(found)}", hint=_next_step(found))
+    if reads is not None and not reads.good:
+        raise Difference(
+            f"the connector {found.name} says RUNNING and reads nothing: {_READS[reads]}",
+            hint="the worker's log says why; cdc connect deploy brings publication and configuration to the settings",
+        )
 
 
 @connect.command("restart")

@@ -70,8 +70,5 @@ def show(settings: Settings, prepared: PreparedPipeline, console: Console) -> No
         console.print(
             f"{table} came after the slot: the running cdc run reads its rows", highlight=False, soft_wrap=True
         )
-    for table in prepared.late:
-        console.print(
-            f"{table} came after the slot: the running cdc run reads its rows", highlight=False, soft_wrap=True
-        )
-    console.print("next: cdc snapshot", highlight=False, soft_wrap=True)
+    following = "cdc connect deploy" if settings.source.kind == "debezium" else "cdc snapshot"
+    console.print(f"next: {following}", highlight=False, soft_wrap=True)

@@ -18,6 +18,8 @@ from cdc.topic import state_topic
 from cdc.topic_specs import TopicSpec
 from cdc.turn import require_turn
 from connectors.connect.epochs import next_epoch
+from connectors.connect.published import Published, makes_publication, publish
+from connectors.connect.streaming import Streaming, watch
 from connectors.connect.topics import prepare_topics
 from connectors.debezium import signals
 from connectors.debezium.client import ConnectClient, ConnectError, MissingConnector
@@ -30,7 +32,7 @@ from connectors.debezium.config import (
     signal_topic,
 )
 from connectors.debezium.signals import Signal
-from connectors.debezium.status import FAILED, STOPPED, ConnectorStatus, Lag, parse_status
+from connectors.debezium.status import FAILED, PAUSED, STOPPED, ConnectorStatus, Lag, parse_status
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.clients import client_config
 from connectors.kafka.compacted import CompactedTopic, log_error
@@ -47,11 +49,18 @@ Change = tuple[str | None, str | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployed:
-    """What :meth:`Connector.deploy` did: ``created``, ``updated`` or ``unchanged``; option -> (before, now)."""
+    """What :meth:`Connector.deploy` did.
+
+    ``action``: ``created``, ``updated`` or ``unchanged``. ``changes``: option -> (before, now). ``added``: tables that
+    joined the publication of a connector which runs already. ``signal``: the id of the snapshot of their rows; empty
+    where they could not be read yet, because a transaction from before them is open.
+    """
 
     action: str
     changes: dict[str, Change]
     status: ConnectorStatus
+    added: tuple[str, ...] = ()
+    signal: str = ""
 
 
 class Connector:
@@ -78,8 +87,11 @@ class Connector:
     def deploy(self) -> Deployed:
         """Create or update the connector and return when it runs; nothing is touched when nothing differs.
 
-        ConfigError where the server's validation finds a fault, ConnectError where the connector does not come
-        up in time or a task fails, in its own words.
+        A Postgres publication is made, or gets the tables that it lacks; their rows are read by an incremental
+        snapshot, because Debezium's own is over. A paused or stopped connector goes on.
+
+        ConfigError where the server's validation finds a fault or a table cannot be captured, ConnectError where
+        the connector does not come up in time or a task fails, in its own words.
         """
         wanted = self.wanted()
         if self._settings.source.kind != "debezium":
@@ -91,14 +103,25 @@ class Connector:
         running = self._running()
         old_fault = self._fault() if running is not None else ""
         changes = changed_options(wanted, running or {})
-        if running is not None and not changes:
-            return Deployed(action="unchanged", changes={}, status=self._until_running())
-        self._refuse_invalid()
-        prepare_topics(self._settings)
-        self._make_signal_topic()
-        self.client.put_config(self.name, wanted)
-        action = "created" if running is None else "updated"
-        return Deployed(action=action, changes=changes, status=self._until_running(old_fault))
+        if running is None or changes:
+            self._refuse_invalid()
+        begun = running is not None and bool(self.offsets())
+        published = self._publish()
+        if running is None or changes:
+            prepare_topics(self._settings)
+            self._make_signal_topic()
+            self.client.put_config(self.name, wanted)
+        if running is not None and parse_status(self.client.status(self.name)).state in (PAUSED, STOPPED):
+            self.client.resume(self.name)
+        elif published.added and running is not None and not changes:
+            # It reads the catalog at its start alone, and passes over a snapshot of a table that it does not know.
+            self.client.restart(self.name, failed_only=False)
+        status = self._until_running(old_fault if changes else "")
+        action = "created" if running is None else "updated" if changes else "unchanged"
+        # A connector that has no offsets yet reads every table by its first snapshot.
+        added = tuple(map(str, published.added)) if begun else ()
+        signal = self.snapshot(added) if added and not published.open else ""
+        return Deployed(action=action, changes=changes, status=status, added=added, signal=signal)
 
     def diff(self) -> dict[str, Change]:
         """option -> (running, wanted) where they differ, secrets masked; MissingConnector where none runs."""
@@ -109,6 +132,13 @@ class Connector:
         status = parse_status(self.client.status(self.name))
         lag, unknown = self._lag()
         return replace(status, offsets=tuple(self.client.offsets(self.name)), lag=lag, lag_unknown=unknown)
+
+    def streaming(self) -> Streaming | None:
+        """Whether it reads, watched for up to 16 s; None for a database without a slot. SourceError where Postgres
+        cannot be asked."""
+        if self._debezium.database != "postgres":
+            return None
+        return watch(self._settings, self._clock)
 
     def restart(self, *, failed_only: bool = True) -> tuple[int, ...]:
         """Restart what failed (or all); the numbers of the tasks restarted. Returns when the connector runs."""
@@ -209,6 +239,11 @@ class Connector:
         state = state_topic(self._settings.name)
         if TopicAdmin(self._settings.log).describe([state]):
             require_turn(CompactedTopic(self._settings.log, state).read(), "debezium")
+
+    def _publish(self) -> Published:
+        if not makes_publication(self._settings):
+            return Published()
+        return publish(self._settings, self._clock, wait_s=self._debezium.deploy_timeout.total_seconds())
 
     def _running(self) -> ConnectorConfig | None:
         try:

@@ -16,3 +16,20 @@ from pg_class c
 join pg_namespace n on n.oid = c.relnamespace
 where c.relkind in ('r', 'p') and n.nspname not in ('pg_catalog', 'information_schema')
   and n.nspname !~ '^pg_(toast|temp)'
+
+-- name: reading
+-- Who has the slot, since when, and how far it is; and how often the captured tables were written. No table is locked.
+with recursive captured (oid) as (
+  select r.prrelid from pg_publication_rel r join pg_publication p on p.oid = r.prpubid where p.pubname = %(publication)s
+  union
+  select i.inhrelid from pg_inherits i join captured c on c.oid = i.inhparent
+)
+select s.active_pid as pid,
+       extract(epoch from clock_timestamp() - r.backend_start)::float8 as age_s,
+       (r.sent_lsn - '0/0'::pg_lsn)::int8 as sent_lsn,
+       (select coalesce(sum(pg_stat_get_tuples_inserted(oid) + pg_stat_get_tuples_updated(oid)
+                            + pg_stat_get_tuples_deleted(oid)), 0)::int8
+        from captured) as writes
+from pg_replication_slots s
+left join pg_stat_replication r on r.pid = s.active_pid
+where s.slot_name = %(slot)s

@@ -21,7 +21,9 @@ def options(settings: Settings, debezium: DebeziumSettings) -> dict[str, str]:
         "plugin.name": "pgoutput",
         "slot.name": settings.slot,
         "publication.name": settings.publication,
-        "publication.autocreate.mode": "filtered",
+        # cdc connect deploy makes it: Debezium would alter it at each start, by a statement that fails (see
+        # connectors/connect/published.py).
+        "publication.autocreate.mode": "disabled",
         # A compacted topic refuses the null key that Debezium gives a TRUNCATE, and the task would fail.
         "skipped.operations": "t",
         # Else the fences of cdc verify and cdc wait would be records of a topic of their own.

@@ -20,3 +20,11 @@ def barrier(connection: Connection) -> Visibility:
     row = connection.execute(blocks["see"].encode()).fetchone()
     assert row is not None
     return Visibility.parse(row[0])
+
+
+def sees_all_of(connection: Connection, before: Visibility) -> bool:
+    """Whether a snapshot of now sees every transaction that ``before`` (a barrier) lists as running."""
+    row = connection.execute(load(__package__, "barrier.sql")["see"].encode()).fetchone()
+    assert row is not None
+    now = Visibility.parse(row[0])
+    return all(now.sees(xid) for xid in before.running)

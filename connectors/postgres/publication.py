@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 import psycopg
 from psycopg import sql
@@ -18,20 +18,31 @@ _SQL = "publication.sql"
 _GENERATED_SINCE = 180000
 
 
-def ensure_publication(conn: Connection, name: str, tables: Sequence[CapturedTable], *, may_add: bool = True) -> bool:
+EVERY_OPERATION = frozenset({"insert", "update", "delete", "truncate"})
+
+
+def ensure_publication(
+    conn: Connection,
+    name: str,
+    tables: Sequence[CapturedTable],
+    *,
+    may_add: bool = True,
+    operations: Set[str] = EVERY_OPERATION,
+) -> bool:
     """Make the publication, or check the one that exists; True when it was made.
 
     Changes of a partition come under its root, and stored generated columns come along where the server can
     send them (18). One that lacks a table gets it; where a slot has been made already, its earlier rows are for a later
-    snapshot to bring (H29, H73), which has to be asked for before; ``may_add=False`` refuses it. Raises ConfigError
-    with the SQL that helps when it does not fit, or when we may not make or change it.
+    snapshot to bring (H29, H73), which has to be asked for before; ``may_add=False`` refuses it. ``operations``: those
+    that one which exists has to publish at least. Raises ConfigError with the SQL that helps when it does not fit, or
+    when our role may not make or change it.
     """
     found = read_publication(conn, name)
     if found is None:
         create = "create_18" if conn.info.server_version >= _GENERATED_SINCE else "create"
         _change(conn, create, name, [table.table for table in tables])
         return True
-    if found.operations != {"insert", "update", "delete", "truncate"}:
+    if not operations <= found.operations:
         raise ConfigError(
             f"the publication {name} publishes only {', '.join(sorted(found.operations)) or 'nothing'}",
             hint=f"{_statement(conn, 'every_operation', name)};",
@@ -55,7 +66,7 @@ def ensure_publication(conn: Connection, name: str, tables: Sequence[CapturedTab
 def publish_everything(conn: Connection, name: str) -> bool:
     """Let the publication send every operation, TRUNCATE too; True when it did not. ConfigError when it is not ours."""
     found = read_publication(conn, name)
-    if found is None or found.operations == {"insert", "update", "delete", "truncate"}:
+    if found is None or found.operations == EVERY_OPERATION:
         return False
     _change(conn, "every_operation", name)
     return True

@@ -193,6 +193,33 @@ def test_h53_each_state_of_a_slot_that_cannot_serve(
     assert exit_code(found) is exit_
 
 
+@pytest.mark.parametrize(
+    ("slot", "known", "level", "message"),
+    [
+        (None, None, Level.OK, "to be made by the connector"),
+        (replace(SLOT, active_pid=7), None, Level.OK, "while Debezium runs"),
+        (SLOT, None, Level.WARN, "nobody reads the slot"),
+        (SLOT, KNOWN, Level.WARN, "nobody reads the slot"),
+        (None, KNOWN, Level.FAIL, "is gone"),
+        (replace(SLOT, wal_status="lost"), None, Level.FAIL, "gave up the slot"),
+        (replace(SLOT, database="other"), None, Level.FAIL, "in other"),
+    ],
+)
+def test_debeziums_slot_is_not_advised_away(
+    slot: SlotFacts | None, known: SlotState | None, level: Level, message: str
+) -> None:
+    settings = SETTINGS.model_copy(update={"source": SETTINGS.source.model_copy(update={"kind": "debezium"})})
+    found = [f for f in check_source(replace(RUNNING, slot=slot), settings, known) if f.check == "slot"]
+    assert [(f.level, message in f.message) for f in found] == [(level, True)]
+    assert "pg_drop_replication_slot" not in found[0].fix
+    without_truncate = replace(PUBLICATION, operations=PUBLICATION.operations - {"truncate"})
+    assert not [
+        f
+        for f in check_source(replace(RUNNING, publication=without_truncate), settings, known)
+        if f.check == "publication" and f.level is not Level.OK
+    ]
+
+
 def test_h24_transactions_that_slot_creation_would_wait_for_are_named() -> None:
     held = (
         TransactionFacts(pid=7, name="psql", role="app", age_s=600),

@@ -1,0 +1,90 @@
+"""The publication of a Debezium connector for Postgres: made here, because Debezium's own way can stop all capture.
+
+By ``publication.autocreate.mode=filtered`` Debezium 3.7 alters the publication at every start. Together with
+``skipped.operations`` it sends a statement that no Postgres parses, and tries it again for ever while every state says
+RUNNING. The same happens at once where a partitioned table is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+from cdc.clock import Clock
+from cdc.errors import ConfigError
+from cdc.settings import Settings, SourceSettings
+from cdc.topic import TableName
+from connectors.debezium.config import debezium_settings
+from connectors.postgres.barrier import barrier, sees_all_of
+from connectors.postgres.catalog import CapturedTable, resolve_tables
+from connectors.postgres.facts import read_publication
+from connectors.postgres.publication import ensure_publication
+from connectors.postgres.session import Connection, connect
+
+ROW_OPERATIONS = frozenset({"insert", "update", "delete"})
+"""What the connector reads; it passes TRUNCATE over."""
+_AUTOCREATE = "publication.autocreate.mode"
+_KEYS = "message.key.columns"
+_POLL_S = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """What :func:`publish` did. ``made``: there was no publication. ``added``: the tables that one which existed
+    lacked. ``open``: a transaction from before them is still open, so they may not be read yet."""
+
+    made: bool = False
+    added: tuple[TableName, ...] = ()
+    open: bool = False
+
+
+def makes_publication(settings: Settings) -> bool:
+    """Whether ``cdc connect deploy`` makes the publication: for Postgres, unless ``[debezium.options]`` leaves it to
+    Debezium."""
+    debezium = debezium_settings(settings)
+    return debezium.database == "postgres" and debezium.options.get(_AUTOCREATE, "disabled") == "disabled"
+
+
+def publish(settings: Settings, clock: Clock, *, wait_s: float) -> Published:
+    """Make the publication, or add the tables that it lacks.
+
+    Waits up to ``wait_s`` until every transaction has ended that was open when a table was added: the server sends
+    none of its changes, so that a snapshot read before its end would miss them. Raises ConfigError for a table that
+    cannot be captured and for a publication that does not fit, SourceError where Postgres cannot be asked.
+    """
+    with closing(connect(settings.source, application_name="cdc connect")) as session:
+        tables = _tables(session, settings)
+        found = read_publication(session, settings.publication)
+        made = ensure_publication(session, settings.publication, tables, operations=ROW_OPERATIONS)
+        if found is None:
+            return Published(made=made)
+        signals = debezium_settings(settings).signal_table
+        missing = sorted(table.table for table in tables if table.table not in found.tables)
+        added = tuple(table for table in missing if str(table) != signals)
+        return Published(added=added, open=bool(added) and not _settled(session, clock, wait_s))
+
+
+def _tables(session: Connection, settings: Settings) -> Sequence[CapturedTable]:
+    """The tables that the settings name, and the signal table. ConfigError for one that cannot be captured."""
+    debezium = debezium_settings(settings)
+    tables = resolve_tables(session, settings)
+    if _KEYS not in debezium.options:
+        for problem in (problem for table in tables for problem in table.problems):
+            raise ConfigError(problem.message, hint=problem.hint)
+    if debezium.signal_table is None:
+        return tables
+    signals: SourceSettings = settings.source.model_copy(update={"tables": (debezium.signal_table,), "exclude": ()})
+    known = {table.table for table in tables}
+    more = resolve_tables(session, settings.model_copy(update={"source": signals}))
+    return [*tables, *(table for table in more if table.table not in known)]
+
+
+def _settled(session: Connection, clock: Clock, wait_s: float) -> bool:
+    """Whether every transaction that is open now has ended within ``wait_s``."""
+    before, deadline = barrier(session), clock.monotonic() + wait_s
+    while not sees_all_of(session, before):
+        if clock.monotonic() >= deadline:
+            return False
+        clock.sleep(_POLL_S)
+    return True

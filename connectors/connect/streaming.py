@@ -1,0 +1,100 @@
+"""Whether a connector for Postgres reads: its slot is in use by one session, and the session gets on.
+
+Every state of Kafka Connect may say RUNNING while the connector begins anew again and again: a statement that fails is
+tried every 10 s (``retriable.restart.connector.wait.ms``), each time in a new session.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+from enum import StrEnum
+
+from psycopg.rows import class_row
+
+from cdc.clock import Clock
+from cdc.settings import Settings
+from cdc.sql import load
+from connectors.postgres.session import Connection, connect
+
+STEADY_S = 15.0
+"""A session this old has outlived a connector's retry."""
+_BETWEEN_S = 1.0
+
+
+class Streaming(StrEnum):
+    """What was seen of a connector that says RUNNING."""
+
+    READS = "reads"
+    IDLE = "idle"
+    """The session is steady, and no captured table was written meanwhile."""
+    RESTARTS = "restarts"
+    """No session has had the slot for long enough."""
+    STUCK = "stuck"
+    """Captured tables were written meanwhile, and the session got no further."""
+
+    @property
+    def good(self) -> bool:
+        return self in (Streaming.READS, Streaming.IDLE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """The slot at one moment.
+
+    ``pid``: the session that has it. ``age_s``: how long that session exists, None where our role may not see it.
+    ``sent_lsn``: how far it has read, None likewise. ``writes``: rows of captured tables written so far, by the
+    server's statistics.
+    """
+
+    pid: int | None
+    age_s: float | None
+    sent_lsn: int | None
+    writes: int
+
+
+def judge(first: Reading, last: Reading, between_s: float) -> Streaming:
+    """What two looks ``between_s`` seconds apart show.
+
+    >>> old = Reading(pid=7, age_s=60.0, sent_lsn=100, writes=5)
+    >>> judge(old, Reading(pid=7, age_s=61.0, sent_lsn=100, writes=5), 1.0).value
+    'idle'
+    >>> judge(old, Reading(pid=8, age_s=0.5, sent_lsn=100, writes=5), 15.0).value
+    'restarts'
+    """
+    if last.pid is None or not _steady(first, last, between_s):
+        return Streaming.RESTARTS
+    if last.writes == first.writes:
+        return Streaming.IDLE
+    if first.sent_lsn is not None and last.sent_lsn == first.sent_lsn:
+        return Streaming.STUCK
+    return Streaming.READS
+
+
+def _steady(first: Reading, last: Reading, between_s: float) -> bool:
+    if last.age_s is not None:
+        return last.age_s >= STEADY_S
+    return first.pid == last.pid and between_s >= STEADY_S
+
+
+def watch(settings: Settings, clock: Clock) -> Streaming:
+    """Look at the slot until it is known whether a connector reads it.
+
+    Takes a second, or up to 16 where its session is young. SourceError where Postgres cannot be asked.
+    """
+    with closing(connect(settings.source, application_name="cdc connect")) as session:
+        began, first = clock.monotonic(), _look(session, settings)
+        while True:
+            clock.sleep(_BETWEEN_S)
+            last, between_s = _look(session, settings), clock.monotonic() - began
+            found = judge(first, last, between_s)
+            if found.good or between_s >= STEADY_S + _BETWEEN_S:
+                return found
+
+
+def _look(session: Connection, settings: Settings) -> Reading:
+    with session.cursor(row_factory=class_row(Reading)) as cursor:
+        query = load(__package__)["reading"].encode()
+        cursor.execute(query, {"slot": settings.slot, "publication": settings.publication})
+        found = cursor.fetchone()
+    return found or Reading(pid=None, age_s=None, sent_lsn=None, writes=0)

@@ -1,0 +1,130 @@
+"""Tables come to and leave a Debezium connector that runs: its publication is ours, and its capture goes on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from cdc.errors import ConfigError
+from connectors.connect.connector import Connector
+from connectors.connect.streaming import Streaming
+from tests.integration.debezium.conftest import Pipeline
+
+
+def connector_of(pipeline: Pipeline, tables: list[str], **debezium: Any) -> Connector:
+    pipeline.document["source"]["tables"] = tables
+    return pipeline.connector(**debezium)
+
+
+def rows(pipeline: Pipeline, table: str, count: int) -> dict[Any, Any]:
+    """key -> newest row, once the topic holds so many records."""
+    # The connector looks for signals now and then: half a minute may pass before it reads a table.
+    records = pipeline.arrived(table, count, 90)
+    return {key["id"]: value and value["payload"]["after"] for key, value in records}
+
+
+def test_a_table_comes_and_goes_while_capture_runs(pipeline: Pipeline) -> None:
+    pipeline.run("insert into a values (1, 'before')")
+    assert connector_of(pipeline, ["public.a"]).deploy().added == ()
+    pipeline.arrived("public.a", 1)
+
+    pipeline.run("create table c (id int primary key, v text)", "insert into c values (1, 'old'), (2, 'old')")
+    done = connector_of(pipeline, ["public.a", "public.c"]).deploy()
+    assert (done.action, done.added) == ("updated", ("public.c",))
+    assert done.signal
+    assert rows(pipeline, "public.c", 2).keys() == {1, 2}
+    pipeline.run("insert into c values (3, 'new')", "insert into a values (2, 'meanwhile')")
+    assert rows(pipeline, "public.c", 3)[3] == {"id": 3, "v": "new"}
+    assert rows(pipeline, "public.a", 2)[2]["v"] == "meanwhile"
+
+    left = connector_of(pipeline, ["public.a"])
+    assert left.deploy().action == "updated"
+    pipeline.run("insert into c values (4, 'not captured')", "insert into a values (3, 'after')")
+    assert rows(pipeline, "public.a", 3)[3]["v"] == "after"
+    assert rows(pipeline, "public.c", 3).keys() == {1, 2, 3}
+
+    streaming = left.streaming()
+    assert streaming is not None
+    assert streaming.good
+
+    # A stopped connector goes on with its deployment.
+    left.stop()
+    assert left.deploy().status.runs
+    pipeline.run("insert into a values (4, 'again')")
+    assert rows(pipeline, "public.a", 4)[4]["v"] == "again"
+
+
+def test_a_partitioned_table_and_a_pattern_are_published(pipeline: Pipeline) -> None:
+    pipeline.run(
+        "create table p (id int primary key, v text) partition by range (id)",
+        "create table p_low partition of p for values from (0) to (10)",
+        "create table p_high partition of p for values from (10) to (20)",
+    )
+    connector_of(pipeline, ["public.p", "public.a*"]).deploy()
+    pipeline.run("insert into a values (1, 'x')")
+    pipeline.arrived("public.a", 1)
+    pipeline.run("insert into p values (1, 'low'), (11, 'high')")
+    assert rows(pipeline, "public.p", 2).keys() == {1, 11}
+
+    # A table that a pattern meets later has no option of its own: only the publication lacks it.
+    pipeline.run("create table a2 (id int primary key, v text)", "insert into a2 values (7, 'old')")
+    done = connector_of(pipeline, ["public.p", "public.a*"]).deploy()
+    assert (done.action, done.added) == ("unchanged", ("public.a2",))
+    assert done.signal
+
+
+def test_rows_wait_for_a_transaction_older_than_the_table(pipeline: Pipeline, database: str) -> None:
+    """H29: the server sends none of its changes, so a snapshot read before its end would miss them."""
+    connector_of(pipeline, ["public.a"]).deploy()
+    pipeline.run("insert into a values (1, 'x')")
+    pipeline.arrived("public.a", 1)
+    pipeline.run("create table c (id int primary key, v text)")
+    with psycopg.connect(database) as open_one:
+        open_one.execute("insert into c values (1, 'unseen')")
+        done = connector_of(pipeline, ["public.a", "public.c"], deploy_timeout="6s").deploy()
+        assert (done.added, done.signal) == (("public.c",), "")
+
+
+def test_a_keyless_table_in_a_pattern_is_refused(pipeline: Pipeline) -> None:
+    pipeline.run("create table anything (v text)")
+    with pytest.raises(ConfigError, match=r"public\.anything has no key"):
+        connector_of(pipeline, ["public.a*"]).deploy()
+    found = pipeline.session.execute(
+        "select count(*) from pg_publication where pubname = %s", [pipeline.settings().publication]
+    )
+    assert found.fetchone() == (0,)
+
+
+def test_an_older_publication_without_truncate_is_kept(pipeline: Pipeline) -> None:
+    """Debezium made it so until now."""
+    name = sql.Identifier(pipeline.settings().publication)
+    pipeline.session.execute(
+        sql.SQL("create publication {} for table a, b with (publish = 'insert, update, delete')").format(name)
+    )
+    assert connector_of(pipeline, ["public.a", "public.b"]).deploy().status.runs
+    pipeline.run("insert into b values (1, 'x')")
+    pipeline.arrived("public.b", 1)
+
+
+@pytest.mark.long
+def test_h116_running_alone_is_not_reading(pipeline: Pipeline) -> None:
+    """By Debezium's own way the first added table stops all capture, and every state says RUNNING."""
+    options = pipeline.document["debezium"]["options"] | {
+        "publication.autocreate.mode": "filtered",
+        "retriable.restart.connector.wait.ms": "10000",
+    }
+    connector_of(pipeline, ["public.a"], options=options).deploy()
+    pipeline.run("insert into a values (1, 'x')", "create table c (id int primary key, v text)")
+    pipeline.arrived("public.a", 1)
+    broken = connector_of(pipeline, ["public.a", "public.c"], options=options)
+    assert broken.deploy().status.runs
+    assert broken.streaming() is Streaming.RESTARTS
+    assert broken.status().runs
+
+    repaired = connector_of(pipeline, ["public.a", "public.c"])
+    assert repaired.deploy().added == ("public.c",)
+    pipeline.run("insert into c values (1, 'x')")
+    pipeline.arrived("public.c", 1, 40)
