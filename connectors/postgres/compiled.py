@@ -1,28 +1,31 @@
 """Python source made per table: one function per kind of message, from raw bytes to JSON bytes.
 
-A row is matched by one regular expression that finds every column and sees that each value has the form its
-type nearly always has; what it captured goes into a template by a single ``%``. That is about 2 us for seven
-columns, where a loop over columns takes 10. It works because text of Postgres holds no NUL, so the bytes
-``t 0 0`` before a value's length can only part columns.
+A row is matched by a regular expression that finds every column and sees that each value has the form its type
+nearly always has. What it captured goes into a template by a single ``%``. That is about 2 us for seven columns,
+where a loop over columns takes 10. It works because text of Postgres holds no NUL, so the bytes ``t 0 0`` before a
+value's length can only part columns.
 
-Each function tries two expressions. *Plain*: no value null, no text that JSON must escape. *Loose*: nulls and
-any text, each value through its own function. What neither matches (a value of 64 KB or more, ``infinity``,
-``NaN``, an unchanged TOASTed column, a changed key, bytes cut short) gives None and takes the long way in
-:mod:`connectors.postgres.encoder`, which knows every form and every error. The declared length of each value is
-compared with what was matched, so a changed byte cannot move a column's border.
+Each function tries two tiers. *Plain*: no value null, no text that JSON must escape. *Loose*: nulls and any text,
+each value through its own function; text is cut out by its declared length (see
+:mod:`connectors.postgres.reading`). What neither takes (``infinity``, ``NaN``, an unchanged TOASTed column, a
+changed key, bytes cut short) gives None and takes the long way in :mod:`connectors.postgres.encoder`, which knows
+every form and every error. The declared length of each value is compared with what was matched, so a changed byte
+cannot move a column's border.
 """
 
 from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from types import CodeType, MappingProxyType
 from typing import Any, NamedTuple
 
 from connectors.postgres.envelope import escaped
 from connectors.postgres.jsontext import name as member
+from connectors.postgres.reading import NAMES, Reading, Side, Value, listed
 from connectors.postgres.values import Codec, Encode, Fast
 
 Made = tuple[bytes, bytes]
@@ -31,8 +34,6 @@ FromFrame = Callable[[bytes, int, int, bytes, bytes], Made | None]
 FromLine = Callable[[bytes, bytes, bytes], Made | None]
 """(COPY line, plain template, loose template) -> (key, value); None: take the long way."""
 
-ROW_AT = 30
-"""Where a row's marker stands in an XLogData message: ``w``, three numbers of 8 bytes, kind, oid."""
 MOST_COLUMNS = 400
 """Above it no function is made: it would take longer to make than it saves."""
 
@@ -63,19 +64,19 @@ class Rows:
 
     @cached_property
     def new(self) -> FromFrame:
-        return self._table.frame([_Side("n", b"N")])
+        return self._table.frame([Side("n", b"N")])
 
     @cached_property
     def pair(self) -> FromFrame:
-        return self._table.frame([_Side("o", b"O"), _Side("n", b"N")])
+        return self._table.frame([Side("o", b"O"), Side("n", b"N")])
 
     @cached_property
     def old(self) -> FromFrame:
-        return self._table.frame([_Side("o", b"O")])
+        return self._table.frame([Side("o", b"O")])
 
     @cached_property
     def keyed(self) -> FromFrame:
-        return self._table.frame([_Side("k", b"K")], only=self._key)
+        return self._table.frame([Side("k", b"K")], only=self._key)
 
     @cached_property
     def line(self) -> FromLine:
@@ -129,57 +130,11 @@ def _both(row: Templates) -> Templates:
     return Templates(old.plain + row.plain, old.loose + row.loose)
 
 
-class _Side(NamedTuple):
-    """One row of a message: a letter for names in source, and pgoutput's marker."""
+class _Tier(NamedTuple):
+    """One way to try, as source, and the names it uses."""
 
-    letter: str
-    marker: bytes
-
-
-class _Value:
-    """The source of one value: of column ``index``, on a side, in a form."""
-
-    def __init__(self, index: int, letter: str, form: Fast, *, nullable: bool) -> None:
-        self.form = form
-        self.nullable = nullable
-        self.name = f"{letter}{index}"
-        self.groups = [f"{self.name}_{part}" for part in range(form.groups)]
-        self.mapper = f"f{index}"
-
-    def captured(self) -> list[str]:
-        """The names its groups get, in order."""
-        return [f"{self.name}_l", *self.groups] if self.form.length is None else self.groups
-
-    def pattern(self) -> bytes:
-        length = b"(..)" if self.form.length is None else re.escape(self.form.length.to_bytes(2))
-        matched = rb"t\x00\x00" + length + self.form.pattern
-        return b"(?:" + matched + b"|n)" if self.nullable else matched
-
-    def declared(self) -> str:
-        return f"({self.name}_l or Z)" if self.nullable else f"{self.name}_l"
-
-    def measured(self) -> str:
-        if self.nullable and self.form.groups == 1 and not self.form.extra:
-            return f"len({self.groups[0]} or E)"
-        extra = [str(self.form.extra)] if self.form.extra else []
-        total = " + ".join([*(f"len({group})" for group in self.groups), *extra])
-        return f"({total} if {self.groups[0]} is not None else 0)" if self.nullable else total
-
-    def parts(self) -> list[str]:
-        """What goes into the form's own text."""
-        *first, last = self.groups
-        if self.form.mapped is None:
-            return [*first, last]
-        call = f"{self.mapper}({last})"
-        if self.form.unless_length is not None:
-            call = f"({last} if len({last}) == {self.form.unless_length} else {call})"
-        return [*first, call]
-
-    def whole(self) -> str:
-        """The value as JSON."""
-        parts = self.parts()
-        written = parts[0] if self.form.text == b"%b" else f"{self.form.text!r} % ({', '.join(parts)},)"
-        return f"{written} if {self.groups[0]} is not None else NULL" if self.nullable else written
+    lines: Sequence[str]
+    names: dict[str, Any]
 
 
 class _Table:
@@ -191,12 +146,9 @@ class _Table:
         self._key = list(key)
         keys = self.row(key)
         self._names: dict[str, Any] = {
-            "E": b"",
-            "Z": b"\0\0",
-            "NULL": b"null",
-            "join": b"".join,
+            **NAMES,
             # Not the form it seemed to be: the long way says what is wrong.
-            "REFUSED": (ValueError, KeyError, struct.error),
+            "REFUSED": (ValueError, KeyError, IndexError, struct.error),
             "KEY": keys.plain,
             "LOOSE_KEY": keys.loose,
         }
@@ -211,83 +163,68 @@ class _Table:
             *(b"{" + b",".join(form.get(i, self._labels[i] + b"null") for i in order) + b"}" for form in (plain, loose))
         )
 
-    def frame(self, sides: Sequence[_Side], only: Sequence[int] | None = None) -> FromFrame:
+    def frame(self, sides: Sequence[Side], only: Sequence[int] | None = None) -> FromFrame:
         """A function over messages with these rows; of columns not in ``only`` just nulls are taken."""
         if len(self._labels) * len(sides) > MOST_COLUMNS:
             return _long_way
         present = range(len(self._labels)) if only is None else sorted(only)
-        lines = ["def encode(frame, lsn, seq, plain, loose):", " try:"]
-        names = dict(self._names)
-        for tier in ("plain", "loose"):
-            values = {side: self._values(side.letter, present, tier) for side in sides}
-            names |= self._frame_names(tier, values)
-            lines += self._frame_tier(tier, values)
-        made: FromFrame = _define(lines, names)
+        tiers = [self._frame_tier(tier, sides, present) for tier in self._tiers(present)]
+        lines = ["def encode(frame, lsn, seq, plain, loose):", *_tried(tiers)]
+        made: FromFrame = _define(lines, _named(self._names, tiers))
         return made
+
+    def _tiers(self, present: Sequence[int]) -> Sequence[str]:
+        """No plain one where a text may end before the nulls of columns that are left out: it could go on over them."""
+        whole = len(present) == len(self._labels)
+        return ("plain", "loose") if whole or not any(self._codecs[i].fast.takes_nulls for i in present) else ("loose",)
 
     def line(self) -> FromLine:
         """A function over lines of COPY in text format."""
         if len(self._labels) > MOST_COLUMNS:
             return _long_way
-        lines, names = ["def encode(line, plain, loose):", " try:"], dict(self._names)
-        for tier in ("plain", "loose"):
-            values = self._values("c", range(len(self._labels)), tier)
-            fields = [rb"(?:\\N|%b)" % v.form.pattern if v.nullable else v.form.pattern for v in values.values()]
-            names |= {
-                f"match_{tier}": re.compile(rb"\t".join(fields) + rb"\n?\Z").match,
-                **{f"{tier}_f{i}": v.form.mapped for i, v in values.items()},
-            }
-            lines += [f"  match = match_{tier}(line)", "  if match is not None:"]
-            lines += _unpacked([group for v in values.values() for group in v.groups])
-            lines += self._built(tier, values, f"{tier} % ({{}})")
-        made: FromLine = _define(lines, names)
+        tiers = [self._line_tier(tier) for tier in ("plain", "loose")]
+        lines = ["def encode(line, plain, loose):", *_tried(tiers)]
+        made: FromLine = _define(lines, _named(self._names, tiers))
         return made
 
-    def _values(self, letter: str, columns: Sequence[int], tier: str) -> dict[int, _Value]:
-        found = {}
-        for i in columns:
-            codec = self._codecs[i]
-            form = codec.fast if tier == "plain" else codec.loose
-            copied = letter == "c" and form.anything
-            if copied:
-                form = Fast(pattern=_FIELD, text=b"%b", mapped=_from_copy(codec.encode))
+    def _values(self, letter: str, columns: Sequence[int], tier: str) -> dict[int, Value]:
+        return {i: self._value(i, letter, tier) for i in columns}
+
+    def _value(self, i: int, letter: str, tier: str) -> Value:
+        codec = self._codecs[i]
+        form = codec.fast if tier == "plain" else codec.loose
+        nullable = tier == "loose" and i not in self._key
+        if letter == "c" and form.anything:
             # A field of COPY that takes anything takes \N too.
-            nullable = tier == "loose" and i not in self._key and not copied
-            found[i] = _Value(i, letter, form, nullable=nullable)
-            found[i].mapper = f"{tier}_f{i}"
-        return found
+            form, nullable = Fast(pattern=_FIELD, text=b"%b", mapped=_from_copy(codec.encode)), False
+        return Value(i, letter, form, f"{tier}_f{i}", nullable=nullable, walked=tier == "loose" and form.anything)
 
-    def _frame_names(self, tier: str, values: Mapping[_Side, Mapping[int, _Value]]) -> dict[str, Any]:
-        count = re.escape(struct.pack(">H", len(self._labels)))
-        pattern = b""
-        for side, found in values.items():
-            columns = (found[i].pattern() if i in found else b"n" for i in range(len(self._labels)))
-            pattern += side.marker + count + b"".join(columns)
-        sized = sum(v.form.length is None for found in values.values() for v in found.values())
-        mappers = {f"{tier}_f{i}": v.form.mapped for found in values.values() for i, v in found.items()}
-        return {
-            f"match_{tier}": re.compile(pattern + rb"\Z", re.DOTALL).match,
-            f"pack_{tier}": struct.Struct(f">{sized}H").pack,
-            **mappers,
-        }
+    def _frame_tier(self, tier: str, sides: Sequence[Side], present: Sequence[int]) -> _Tier:
+        values = {side: self._values(side.letter, present, tier) for side in sides}
+        reading = Reading(tier, values, len(self._labels))
+        new = list(values.values())[-1]
+        lines = [*reading.lines, *self._stayed(values)]
+        lines += self._built(tier, new, f"{tier} % ({{}}lsn, lsn, seq)", list(values.values()))
+        return _Tier(lines, reading.names | _mappers(new))
 
-    def _frame_tier(self, tier: str, values: Mapping[_Side, Mapping[int, _Value]]) -> Iterator[str]:
-        flat = [v for found in values.values() for v in found.values()]
-        yield f"  match = match_{tier}(frame, {ROW_AT})"
-        yield "  if match is not None:"
-        yield from _unpacked([name for v in flat for name in v.captured()])
-        sized = [v for v in flat if v.form.length is None]
-        if sized:
-            declared = f"join(({', '.join(v.declared() for v in sized)},))"
-            yield f"   if pack_{tier}({', '.join(v.measured() for v in sized)}) != {declared}: return None"
+    def _stayed(self, values: Mapping[Side, Mapping[int, Value]]) -> Iterator[str]:
+        """Of a pair only what kept its key is written."""
         old, new = next(iter(values.values())), list(values.values())[-1]
         if old is not new:
             moved = [f"{a} != {b}" for i in self._key for a, b in zip(old[i].groups, new[i].groups, strict=True)]
-            yield f"   if {' or '.join(moved) or 'False'}: return None"
-        yield from self._built(tier, new, f"{tier} % ({{}}lsn, lsn, seq)", list(values.values()))
+            yield f"if {' or '.join(moved) or 'False'}: return None"
+
+    def _line_tier(self, tier: str) -> _Tier:
+        values = self._values("c", range(len(self._labels)), tier)
+        fields = [rb"(?:\\N|%b)" % v.form.pattern if v.nullable else v.form.pattern for v in values.values()]
+        match = re.compile(rb"\t".join(fields) + rb"\n?\Z").match
+        captured = [group for v in values.values() for group in v.groups]
+        lines = [f"match = {tier}_match0(line)", "if match is None: break", f"({listed(captured)}) = match.groups()"]
+        lines += self._built(tier, values, f"{tier} % ({{}})")
+        return _Tier(lines, {f"{tier}_match0": match, **_mappers(values)})
 
     def _built(
-        self, tier: str, keyed: Mapping[int, _Value], filled: str, sides: Sequence[Mapping[int, _Value]] = ()
+        self, tier: str, keyed: Mapping[int, Value], filled: str, sides: Sequence[Mapping[int, Value]] = ()
     ) -> Iterator[str]:
         """The end of a tier: the row (``filled`` with its values), the key, and a look at the encoding."""
         every = [v for side in sides or (keyed,) for v in side.values()]
@@ -295,21 +232,16 @@ class _Table:
             inner = [part for v in every for part in v.parts()]
             key = ["KEY", *(part for i in self._key for part in keyed[i].parts())]
         else:
-            yield from (f"   {v.name} = {v.whole()}" for v in every)
+            yield from (f"{v.name} = {v.whole()}" for v in every)
             inner = [v.name for v in every]
             key = ["LOOSE_KEY", *(keyed[i].name for i in self._key)]
-        yield f"   made = {filled.format(_listed(inner))}"
-        yield "   if not made.isascii(): made.decode()"
-        yield f"   return {key[0]} % ({_listed(key[1:])}), made"
+        yield f"made = {filled.format(listed(inner))}"
+        yield "if not made.isascii(): made.decode()"
+        yield f"return {key[0]} % ({listed(key[1:])}), made"
 
 
-def _listed(names: Iterable[str]) -> str:
-    """What stands in a tuple's parentheses: a table may have no columns, and one that is left out no key."""
-    return "".join(f"{name}, " for name in names)
-
-
-def _unpacked(names: Sequence[str]) -> Iterator[str]:
-    yield f"   ({_listed(names)}) = match.groups()"
+def _mappers(values: Mapping[int, Value]) -> dict[str, Any]:
+    return {v.mapper: v.form.mapped for v in values.values()}
 
 
 def _from_copy(encode: Encode) -> Encode:
@@ -318,6 +250,18 @@ def _from_copy(encode: Encode) -> Encode:
         return b"null" if text is None else encode(text)
 
     return field
+
+
+def _named(names: dict[str, Any], tiers: Sequence[_Tier]) -> dict[str, Any]:
+    return dict(ChainMap(*(tier.names for tier in tiers), names))
+
+
+def _tried(tiers: Sequence[_Tier]) -> Iterator[str]:
+    """One after the other: a tier that does not match breaks off."""
+    yield " try:"
+    for tier in tiers:
+        yield "  while True:"
+        yield from (f"   {line}" for line in tier.lines)
 
 
 def _define(lines: Sequence[str], names: dict[str, Any]) -> Any:

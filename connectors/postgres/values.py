@@ -53,6 +53,11 @@ class Fast:
     unless_length: int | None = None
     anything: bool = False
 
+    @property
+    def takes_nulls(self) -> bool:
+        """Whether a value may go on over markers of null behind it: ``n`` is text too."""
+        return self.length is None and re.fullmatch(self.pattern, b"n") is not None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Codec:
@@ -161,10 +166,6 @@ def _money(text: bytes) -> bytes:
     plain = text.replace(b"$", b"").replace(b",", b"")
     _unscaled(plain, None)
     return plain
-
-
-ANYTHING = rb"([^\x00]*)"
-"""Text of Postgres never holds a NUL, which is what parts the columns of a message."""
 
 
 ANYTHING = rb"([^\x00]*)"

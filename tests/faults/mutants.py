@@ -147,7 +147,19 @@ MUTANTS = (
         "    reader.end()\n", "", "tests/unit/connectors/postgres/test_pgoutput.py",
     ),
     Mutant(
-        "believe a value's length", "connectors/postgres/compiled.py",
+        "match text that nulls may follow", "connectors/postgres/compiled.py",
+        'walked=tier == "loose" and form.anything', "walked=False", "tests/unit/connectors/postgres/test_row_steps.py",
+    ),
+    Mutant(
+        "match a text key that nulls follow", "connectors/postgres/compiled.py",
+        "if whole or not any(", "if whole or any(", "tests/unit/connectors/postgres/test_row_steps.py",
+    ),
+    Mutant(
+        "take a row that was cut short for a whole one", "connectors/postgres/reading.py",
+        "if at != len(frame): break", "pass", "tests/unit/connectors/postgres/test_encoder.py",
+    ),
+    Mutant(
+        "believe a value's length", "connectors/postgres/reading.py",
         "        if sized:\n", "        if not sized:\n", "tests/unit/connectors/postgres tests/faults/test_rows.py",
     ),
     Mutant(

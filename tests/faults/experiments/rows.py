@@ -14,6 +14,7 @@ from connectors.postgres.envelope import Stamp
 from connectors.postgres.messages import Delete, Insert, Relation, Tuple, Update
 from connectors.postgres.pgoutput import decode
 from connectors.postgres.routes import Route, StreamTable
+from tests.faults.counted import KINDS, MOST, check, row, wide
 from tests.faults.experiments.decoder import changed
 from tests.faults.lab import Found
 from tests.faults.recorded import fields, shapes, streams
@@ -35,6 +36,7 @@ class Recorded(NamedTuple):
 def trial(seed: int) -> Mapping[str, int]:
     """One recorded row, cut short at each byte and changed in thousands of ways."""
     rng = random.Random(seed)
+    _steps(rng)
     message, route, encoder = rng.choice(_rows())
     for length in range(len(message)):
         if _made(route, message[:length]) is not None:
@@ -50,6 +52,14 @@ def trial(seed: int) -> Mapping[str, int]:
             if found != _long_way(route, encoder, payload):
                 raise Found(f"{encoder.schema.table}: {payload.hex()} was made into {found!r}")
     return {"inputs": tried + len(message), "made the fast way": fast}
+
+
+def _steps(rng: random.Random) -> None:
+    """A row of any types, width and nulls takes no more steps than its bytes and columns allow (H94)."""
+    schema = wide([rng.choice(KINDS) for _ in range(rng.randint(1, 8))], rng.choice((7, 24, 70, 200, 400, MOST)))
+    share = rng.random()
+    new, old = (row(schema, lambda i: rng.random() < share, rng.randint(1, 2)) for _ in "no")
+    check(schema, new, old)
 
 
 @cache
