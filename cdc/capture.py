@@ -247,7 +247,7 @@ class Capture:
     def _note(self, acked: int, now_s: float) -> None:
         """Figures for whoever asks; cheap, because it happens at every turn."""
         figures, advance = self._figures, self._advance
-        figures.ticked_s = now_s
+        figures.ticked_s = figures.noted_s = now_s
         figures.received_lsn = self._session.stream.received
         figures.acked_lsn = advance.held
         figures.flushed_lsn = advance.position
@@ -264,6 +264,7 @@ class Capture:
         if now_s >= self._look_s:
             self._look_s = now_s + _LOOK_S
             figures.slot, figures.wal_lsn = self._session.look()
+            figures.looked_s = self._clock.monotonic()
             # The loop makes no cycles, so the collector's frequent rounds are turned off (see cli/run); what
             # errors and callbacks leave behind is picked up here.
             gc.collect()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import threading
 from bisect import bisect_left
 from collections import Counter
@@ -69,12 +70,15 @@ class CaptureFigures:
     """Written by the loop, read by whoever asks. Times in seconds of the monotonic clock unless said otherwise.
 
     ``phase``: starting, waiting, streaming, reconnecting or stopping. ``waiting_for``: why, in words.
-    ``commit_us``: the commit time of the newest transaction the broker holds, since 1970.
+    ``commit_us``: the commit time of the newest transaction the broker holds, since 1970. ``noted_s``: when the loop
+    last wrote down where stream and broker are; ``looked_s``: when the server was last asked for slot and WAL.
     """
 
     phase: str = "starting"
     waiting_for: str = ""
     ticked_s: float = 0.0
+    noted_s: float | None = None
+    looked_s: float | None = None
     feedback_s: float | None = None
     stalled_since_s: float | None = None
     received_lsn: int = 0
@@ -100,6 +104,14 @@ class CaptureFigures:
         self.transactions += 1
         self.transaction_rows += rows
         self.transaction_buckets[bisect_left(TRANSACTION_ROWS, rows)] += 1
+
+    def flows(self, now_s: float) -> bool:
+        """Whether what is written here of stream and broker is so now (hazard H110)."""
+        return self.phase == "streaming" and self.noted_s is not None and now_s - self.noted_s <= STALL_S
+
+    def looked(self, now_s: float) -> bool:
+        """Whether what is written here of slot and WAL is so now."""
+        return self.looked_s is not None and now_s - self.looked_s <= STALL_S
 
     def lag_s(self, now_ns: int) -> float:
         """How old the newest change of the source is that the log lacks; 0 when it lacks none."""
@@ -145,8 +157,11 @@ class CaptureCollector:
         info = GaugeMetricFamily("cdc_build_info", "Version of headrace", labels=["version"])
         info.add_metric([__version__], 1)
         yield info
-        yield _gauge("cdc_source_lag_seconds", "Age of the newest transaction held", f.lag_s(self._clock.now_ns()))
-        yield self._lag_bytes()
+        now_s = self._clock.monotonic()
+        lag_s = f.lag_s(self._clock.now_ns()) if f.flows(now_s) else math.nan
+        yield _gauge("cdc_source_lag_seconds", "Age of the newest transaction held", lag_s)
+        yield _gauge("cdc_source_lag_age_seconds", "When the lag was last known", _age_s(f.noted_s, now_s))
+        yield self._lag_bytes(now_s)
         yield _counter("cdc_transactions_total", "Transactions seen", f.transactions)
         yield self._transaction_rows()
         flow = f.flow()
@@ -181,8 +196,9 @@ class CaptureCollector:
             share.add_metric([table], done)
         yield share
 
-    def _lag_bytes(self) -> Metric:
+    def _lag_bytes(self, now_s: float) -> Metric:
         f = self._figures
+        known = f.flows(now_s) and (f.wal_lsn is None or f.looked(now_s))
         lag = GaugeMetricFamily("cdc_lag_bytes", "WAL behind the source, by stage", labels=["stage"])
         end = max(f.wal_lsn or 0, f.received_lsn)
         stages = {
@@ -192,7 +208,7 @@ class CaptureCollector:
             "flushed": f.flushed_lsn,
         }
         for stage, lsn in stages.items():
-            lag.add_metric([stage], max(0, end - lsn) if lsn else 0)
+            lag.add_metric([stage], (max(0, end - lsn) if lsn else 0) if known else math.nan)
         return lag
 
     def _transaction_rows(self) -> Metric:
@@ -207,14 +223,21 @@ class CaptureCollector:
         slot = self._figures.slot
         if slot is None:
             return
-        yield _gauge("cdc_slot_active", "Whether the slot is in use", float(slot.active_pid is not None))
-        yield _gauge("cdc_slot_retained_wal_bytes", "WAL the server keeps for the slot", slot.retained_bytes or 0)
+        now_s = self._clock.monotonic()
+        known = self._figures.looked(now_s)
+
+        def so(value: float) -> float:
+            return value if known else math.nan
+
+        yield _gauge("cdc_slot_active", "Whether the slot is in use", so(float(slot.active_pid is not None)))
+        yield _gauge("cdc_slot_retained_wal_bytes", "WAL the server keeps for the slot", so(slot.retained_bytes or 0))
         if slot.safe_wal_bytes is not None:
-            yield _gauge("cdc_slot_safe_wal_bytes", "WAL that may still be written safely", slot.safe_wal_bytes)
+            yield _gauge("cdc_slot_safe_wal_bytes", "WAL that may still be written safely", so(slot.safe_wal_bytes))
         status = GaugeMetricFamily("cdc_slot_wal_status", "State of the slot's WAL", labels=["status"])
         for name in _STATES:
-            status.add_metric([name], float(slot.wal_status == name))
+            status.add_metric([name], so(float(slot.wal_status == name)))
         yield status
+        yield _gauge("cdc_slot_age_seconds", "When the slot was last looked at", _age_s(self._figures.looked_s, now_s))
 
 
 class MetricsServer:
@@ -284,7 +307,7 @@ def status_document(figures: CaptureFigures, clock: Clock) -> dict[str, Any]:
     return {
         "phase": figures.phase,
         "waiting_for": figures.waiting_for,
-        "lag_seconds": round(figures.lag_s(clock.now_ns()), 3),
+        "lag_seconds": round(figures.lag_s(clock.now_ns()), 3) if figures.flows(clock.monotonic()) else None,
         "received_lsn": str(Lsn(figures.received_lsn)),
         "position": str(Lsn(figures.flushed_lsn)),
         "transactions": figures.transactions,
@@ -292,6 +315,11 @@ def status_document(figures: CaptureFigures, clock: Clock) -> dict[str, Any]:
         "queued_records": flow.queued,
         "reconnects": figures.reconnects,
     }
+
+
+def _age_s(then_s: float | None, now_s: float) -> float:
+    """Seconds since; NaN for never."""
+    return math.nan if then_s is None else now_s - then_s
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:

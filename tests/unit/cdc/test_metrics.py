@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -12,7 +13,7 @@ import pytest
 from cdc.checks.facts import SlotFacts
 from cdc.clock import ManualClock
 from cdc.errors import ConfigError
-from cdc.metrics import CaptureFigures, Flow, Health, MetricsServer
+from cdc.metrics import CaptureCollector, CaptureFigures, Flow, Health, MetricsServer, status_document
 
 SLOT = SlotFacts(
     slot="cdc_shop",
@@ -51,6 +52,7 @@ def test_ready_means_streaming_with_a_broker_that_answers_and_a_slot() -> None:
 def test_metrics_and_health_over_http() -> None:
     clock = ManualClock()
     figures = CaptureFigures(phase="streaming", ticked_s=clock.monotonic(), slot=SLOT, received_lsn=100, acked_lsn=60)
+    figures.noted_s = figures.looked_s = clock.monotonic()
     figures.committed(3)
     figures.flow = lambda: Flow(records=5, value_bytes=900)
     figures.events = lambda: Counter({("public.t", "c"): 3})
@@ -82,3 +84,37 @@ def test_lag_is_nothing_when_caught_up_and_the_age_of_the_newest_held_otherwise(
     assert figures.lag_s(1_000_000_005 * 10**9) == 5.0
     figures.caught_up = True
     assert figures.lag_s(1_000_000_005 * 10**9) == 0.0
+
+
+def read(figures: CaptureFigures, clock: ManualClock) -> dict[str, float]:
+    """Every figure without its labels but for the first."""
+    found = {}
+    for metric in CaptureCollector(figures, clock).collect():
+        for sample in metric.samples:
+            found[":".join((sample.name, *list(sample.labels.values())[:1]))] = sample.value
+    return found
+
+
+FROM_STREAM = ("cdc_source_lag_seconds", "cdc_lag_bytes:received", "cdc_lag_bytes:acked", "cdc_lag_bytes:flushed")
+FROM_SERVER = ("cdc_slot_active", "cdc_slot_retained_wal_bytes", "cdc_slot_wal_status:reserved")
+
+
+def test_h110_each_figure_says_that_it_is_not_known_when_its_source_is_away() -> None:
+    clock = ManualClock()
+    now_s = clock.monotonic()
+    figures = CaptureFigures(phase="streaming", caught_up=True, slot=SLOT, wal_lsn=200, received_lsn=100, acked_lsn=60)
+    figures.noted_s = figures.looked_s = now_s
+    known = read(figures, clock)
+    assert (known["cdc_source_lag_seconds"], known["cdc_lag_bytes:acked"], known["cdc_slot_active"]) == (0, 140, 1)
+    clock.advance(31)
+    figures.noted_s = clock.monotonic()
+    no_server = read(figures, clock)
+    assert all(math.isnan(no_server[name]) for name in (*FROM_SERVER, "cdc_lag_bytes:acked"))
+    assert (no_server["cdc_source_lag_seconds"], no_server["cdc_slot_age_seconds"]) == (0, 31)
+    figures.looked_s, figures.noted_s = clock.monotonic(), now_s
+    stalled = read(figures, clock)
+    assert all(math.isnan(stalled[name]) for name in FROM_STREAM)
+    assert (stalled["cdc_slot_active"], stalled["cdc_source_lag_age_seconds"]) == (1, 31)
+    figures.phase, figures.noted_s = "reconnecting", clock.monotonic()
+    assert all(math.isnan(read(figures, clock)[name]) for name in FROM_STREAM)
+    assert status_document(figures, clock)["lag_seconds"] is None
