@@ -18,6 +18,9 @@ BEGINNING = -2
 HEADERS = ("pos", "op", "ver")
 """What every record of ours carries, in this order and nothing else."""
 
+REASON_HEADER = "cdc-unreadable"
+"""On a record that was looked at before and is none of ours: why."""
+
 
 class Span(NamedTuple):
     """A stretch of one partition: offsets from ``start`` up to, without, ``end``. Not every offset has a record."""

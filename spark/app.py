@@ -8,11 +8,12 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from cdc.clock import SYSTEM_CLOCK, Clock
-from cdc.errors import CdcError, Retry
+from cdc.errors import CdcError
 from sinks.port import OpenSink
 from sinks.registry import SinkSpec
 from spark.batch import Translate
@@ -21,9 +22,17 @@ from spark.fanout import FanOut
 from spark.metrics import Metrics
 from spark.ports import DeadLetters, LetterFeed, LogFacts, ProgressFeed
 from spark.query import Engine, Query
-from spark.session import LOG_FILE, SessionSpec, end_session, start_session, submitted
+from spark.session import (
+    LOG_FILE,
+    SessionSpec,
+    end_session,
+    require_jvm,
+    start_session,
+    submitted,
+    telling_of_jvm,
+)
 from spark.source import KafkaInput
-from spark.stop import Stop
+from spark.stop import Stop, ended_in_time
 from spark.store import Store, Surroundings
 from spark.tasks import SLICE_BYTES
 from spark.watch import LogWatch
@@ -41,7 +50,7 @@ class SinkApplication:
     ``specs``: sink -> its store; ``connect`` opens one in the driver. ``open_feed``: the progress topic,
     ``open_letters``: the dead letters'. ``http_address``: for ``/metrics``, empty for none. ``package``: makes the
     zip of our packages for executors elsewhere. ``translation``: for topics that are not ours; ``driver_rows`` has
-    to cover every batch then.
+    to cover every batch then. ``stop_together``: a store that cannot go on ends the others.
     """
 
     session: SessionSpec
@@ -54,6 +63,7 @@ class SinkApplication:
     kafka: KafkaInput
     checkpoint: str
     driver_rows: int
+    stop_together: bool = False
     slice_bytes: int = SLICE_BYTES
     fan_out: bool = False
     http_address: str = ""
@@ -67,7 +77,8 @@ def run(
 ) -> None:
     """Feed the stores until asked to stop, or until each shows what the topics held at its start.
 
-    Raises the CdcError that no restart of a query can mend, after the other sinks have finished their batch.
+    A store that no restart of its query can help stands still, and the others go on; what stopped it is raised at the
+    end, or at once when none is left. SparkLost when Spark itself ended.
     ``session``: one that is used and left running, for tests.
     """
     _refuse_early(application, until_caught_up)
@@ -75,6 +86,7 @@ def run(
         own = session
         if own is None:
             own = start_session(application.session)
+            at_end.enter_context(ended_in_time(own, stop))
             at_end.callback(end_session, own)
         at_end.enter_context(stop.on_signals())
         _Running(application, own, at_end).go(stop, until_caught_up)
@@ -84,18 +96,18 @@ def _refuse_early(application: SinkApplication, until_caught_up: bool) -> None:
     """What would end the application anyway, found out before Spark takes its seconds to start."""
     refusals = []
     for name, spec in application.specs.items():
-        application.facts.topics(name)
         try:
+            application.facts.topics(name)
             application.connect(spec).close()
         except CdcError as refusal:
             refusals.append(refusal)
-    _raise_refusal(refusals, len(application.specs), until_caught_up)
+    _raise_refusal(refusals, len(application.specs), until_caught_up or application.stop_together)
 
 
-def _raise_refusal(refusals: list[CdcError], store_count: int, until_caught_up: bool) -> None:
-    """A store that is away at the start is waited for, unless there is none that can be fed meanwhile."""
+def _raise_refusal(refusals: list[CdcError], store_count: int, any_of_them: bool) -> None:
+    """A store that cannot be fed at the start is left alone, unless there is none that can be fed meanwhile."""
     for refusal in refusals:
-        if until_caught_up or len(refusals) == store_count or refusal.retry is Retry.NEVER:
+        if any_of_them or len(refusals) == store_count:
             raise refusal
 
 
@@ -104,7 +116,7 @@ class _Running:
 
     def __init__(self, application: SinkApplication, session: SparkSession, at_end: ExitStack) -> None:
         self._application = application
-        metrics = Metrics()
+        metrics = Metrics(clock=application.clock)
         view = LogView()
         around = Surroundings(
             facts=application.facts, dead=application.dead, view=view, metrics=metrics, clock=application.clock
@@ -136,6 +148,7 @@ class _Running:
             view,
             clock=application.clock,
             letters=application.open_letters(),
+            seen=metrics.log,
         )
         at_end.callback(self._watch.close)
 
@@ -143,21 +156,40 @@ class _Running:
         queries, tended = self._queries()
         self._watch.start()
         try:
-            while not stop.wait(_LOOK_S):
+            self._tend(stop, queries, tended, until_caught_up)
+        finally:
+            stop.ask("the application ends")
+            with suppress(Py4JError, OSError):
+                self._end(tended)
+        for query in queries:
+            if query.failure is not None:
+                raise query.failure
+
+    def _tend(self, stop: Stop, queries: list[Query], tended: list[Query | FanOut], until_caught_up: bool) -> None:
+        session, log_file = self._engine.session, self._engine.log_file
+        while not stop.wait(_LOOK_S):
+            self._engine.metrics.tick()
+            require_jvm(session, log_file)
+            with telling_of_jvm(session, log_file):
                 for one in tended:
                     one.tend()
-                self._raise_failures(queries, until_caught_up)
-                if until_caught_up and all(store.caught_up for store in self._stores.values()):
-                    log.info("caught_up", extra={"sinks": ",".join(self._stores)})
-                    return
-            log.info("stopping", extra={"reason": stop.reason})
-        finally:
-            if submitted():
-                # Spark's log is the user's stderr there, and has nothing to add to how a query ends.
-                self._engine.session.sparkContext.setLogLevel("OFF")
-            for one in tended:
-                with suppress(CdcError, PySparkException):
-                    one.halt()
+            self._raise_failures(queries, until_caught_up)
+            going = [query.store for query in queries if query.failure is None]
+            if until_caught_up and all(store.caught_up for store in going):
+                log.info("caught_up", extra={"sinks": ",".join(store.name for store in going)})
+                return
+        log.info("stopping", extra={"reason": stop.reason})
+
+    def _end(self, tended: list[Query | FanOut]) -> None:
+        if submitted():
+            # Spark's log is the user's stderr there, and has nothing to add to how a query ends.
+            self._engine.session.sparkContext.setLogLevel("OFF")
+        for one in tended:
+            # All at once: the time that each may take for its batch in hand is the same time.
+            one.ask()
+        for one in tended:
+            with suppress(CdcError, PySparkException):
+                one.halt()
 
     def _queries(self) -> tuple[list[Query], list[Query | FanOut]]:
         pairs = {name: (store, self._application.specs[name]) for name, store in self._stores.items()}
@@ -170,6 +202,9 @@ class _Running:
     def _raise_failures(self, queries: list[Query], until_caught_up: bool) -> None:
         refusals = [query.refusal for query in queries if query.refusal is not None]
         _raise_refusal(refusals, len(queries), until_caught_up)
+        failures = [query.failure for query in queries if query.failure is not None]
+        if failures and (self._application.stop_together or len(failures) == len(queries)):
+            raise failures[0]
         if self._watch.failure is not None:
             raise self._watch.failure
 

@@ -261,7 +261,9 @@ def events_of_letters(letters: Iterable[DeadLetter]) -> pa.Table:
 
 
 def _event(letter: DeadLetter) -> Event:
-    held = {name: (value or b"").decode() for name, value in letter.headers if name in ("pos", "op", "ver")}
+    held = {
+        name: (value or b"").decode(errors="replace") for name, value in letter.headers if name in ("pos", "op", "ver")
+    }
     return Event(
         topic=letter.topic,
         partition=letter.partition,

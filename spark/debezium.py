@@ -13,8 +13,9 @@ import pyarrow as pa
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.debezium.read import Change, PartitionReader, Settled, Unreadable
 from cdc.epochs import EpochsState
+from cdc.records import REASON_HEADER
 from cdc.schema import TableSchema
-from spark.source import REASON_HEADER, RECORD_SCHEMA
+from spark.source import RECORD_SCHEMA
 
 Register = Callable[[str, TableSchema | None], int]
 """(topic, embedded shape or None) -> the version that the schema topic knows it by; 0 for none."""

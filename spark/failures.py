@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import traceback
 
 from cdc.errors import CdcError, Exit, LogError, Retry, TopicError
 
@@ -14,6 +15,11 @@ _AWAY = ("TimeoutException", "DisconnectException", "NetworkException", "BrokerN
          "CoordinatorNotAvailable", "Timeout of", "KafkaException", "node assignment",
          "UnknownTopicOrPartition")  # fmt: skip
 _REFUSED = ("SaslAuthenticationException", "SslAuthenticationException", "AuthorizationException")
+_ENDED = ("Python worker exited", "Python worker failed to connect", "ExecutorLostFailure", "Executor heartbeat timed",
+          "executor lost", "Remote RPC client disassociated", "Cannot run program", "SparkContext was shut down",
+          "SparkContext has been shutdown", "worker lost", "Connection reset", "java.io.EOFException",
+          "Python daemon", "OutOfMemoryError")  # fmt: skip
+"""A process of Spark's was killed, or ran out of memory."""
 _NAMED = re.compile(r"(?:[a-z_]\w*\.)+([A-Z]\w*(?:Exception|Error)): ([^\n]+)")
 _LONGEST = 300
 
@@ -23,6 +29,19 @@ class QueryFailed(CdcError):
 
     exit = Exit.BUG
     retry = Retry.NOW
+
+
+class SparkLost(CdcError):
+    """A part that Spark runs on ended: its JVM, a Python worker, an executor. Started again, all goes on."""
+
+    exit = Exit.UNAVAILABLE
+    retry = Retry.LATER
+
+
+def unexpected(query: str, failure: BaseException) -> QueryFailed:
+    """The error for an exception that should not be, without its own words: they may hold a row's values."""
+    where = "".join(f" at {f.filename}:{f.lineno}" for f in traceback.extract_tb(failure.__traceback__)[-1:])
+    return QueryFailed(f"the query {query} failed: {type(failure).__name__}{where}", hint="this is a fault of Headrace")
 
 
 def read_failure(query: str, text: str, log: str) -> CdcError:
@@ -39,6 +58,11 @@ def read_failure(query: str, text: str, log: str) -> CdcError:
         )
     if any(word in text for word in _AWAY):
         return LogError(f"Kafka does not answer the query {query}: {said}", hint="check that the brokers run")
+    if any(word in text for word in _ENDED):
+        return SparkLost(
+            f"a process that works for the query {query} ended: {said}",
+            hint=f"often the kernel ends it for lack of memory; Spark's own words are in {log}",
+        )
     return QueryFailed(f"the query {query} failed: {said}", hint=f"Spark's own words are in {log}")
 
 

@@ -17,12 +17,15 @@ from functools import partial
 
 import pyarrow as pa
 
+from cdc.clock import SYSTEM_CLOCK
 from cdc.errors import CdcError, Exit, Retry
 from cdc.progress import Offsets
 from sinks.arrow import pc
 from sinks.registry import SinkSpec
 from spark.apply import History, Outcome
 from spark.batch import Batch
+from spark.failures import unexpected
+from spark.patience import GRACE_S
 from spark.query import Engine, Query, Run, collected, history_of, tell
 from spark.store import Store
 from spark.tasks import SLICE_BYTES
@@ -130,9 +133,10 @@ class Lane:
 
     def drained(self, timeout_s: float) -> bool:
         """Whether all that is queued got done in time."""
+        until_s = SYSTEM_CLOCK.monotonic() + timeout_s
         try:
             for _, _, work in list(self._queue):
-                work.result(timeout_s)
+                work.result(max(0.0, until_s - SYSTEM_CLOCK.monotonic()))
         except (NotInTime, CdcError):
             return False
         return True
@@ -144,7 +148,7 @@ class Lane:
             if isinstance(failure, CdcError):
                 return failure
             if failure is not None:
-                raise failure
+                return unexpected(self.store.name, failure)
         return self.store.fault
 
     @property
@@ -178,7 +182,7 @@ class FanOut:
         return frozenset(self._lanes)
 
     def tend(self) -> None:
-        """One look; call it a few times a second. Raises what no further start can mend."""
+        """One look; call it a few times a second. A store that no further start can mend stands still alone."""
         for sink, query in self.alone.items():
             if sink not in self._lanes:
                 query.tend()
@@ -186,11 +190,17 @@ class FanOut:
             self._look_after(self._run)
         self._gather()
 
-    def halt(self) -> None:
-        """End between batches; what is queued is done, unless its store is away."""
+    def ask(self) -> None:
+        """Wait for stores no longer, and begin nothing more."""
         for query in self.alone.values():
-            query.store.halt.set()
-        self._end_shared()
+            query.ask()
+        if self._run is not None:
+            self._run.ask()
+
+    def halt(self) -> None:
+        """End between slices; what is queued is done, unless its store is away or does not answer in time."""
+        self.ask()
+        self._end_shared(GRACE_S)
         for query in self.alone.values():
             query.halt()
 
@@ -225,7 +235,7 @@ class FanOut:
             return
         if self._gather_until_s is None:
             self._gather_until_s = now_s + _GATHER_S
-        everyone = len(near) + len(self._lanes) == len(self.alone)
+        everyone = len(near) + len(self._lanes) == sum(query.failure is None for query in self.alone.values())
         if everyone or (now_s >= self._gather_until_s and len(near) + len(self._lanes) > 1):
             self._gather_until_s = None
             self._join(near)
@@ -249,13 +259,13 @@ class FanOut:
         self._run = Run(SHARED, self._engine, starts_of(stores), self._deliver)
         log.info("stores_share_a_query", extra={"sinks": ",".join(self._lanes)})
 
-    def _end_shared(self) -> list[str]:
+    def _end_shared(self, drain_s: float = _DRAIN_S) -> list[str]:
         """End the shared query; the stores that got all that was queued for them, the others go on by themselves."""
         run, self._run = self._run, None
         lanes, self._lanes = self._lanes, {}
         if run is not None:
             run.halt()
-        return [sink for sink, lane in lanes.items() if lane.drained(_DRAIN_S)]
+        return [sink for sink, lane in lanes.items() if lane.drained(drain_s)]
 
     def _deliver(self, batch: Batch) -> None:
         for content in self._contents(batch):

@@ -1,26 +1,103 @@
-"""What the sinks say of themselves to Prometheus; one registry per application."""
+"""What the sinks say of themselves to Prometheus, and whether they are well; one registry per application.
+
+Counters count as things happen. What can be other at any moment is worked out when somebody asks: a store or a broker
+that says nothing sets no figure, and one that keeps its last value would look well for ever (hazard H110). What is not
+known is NaN, and the age of the last answer stands beside it.
+"""
 
 from __future__ import annotations
 
 import logging
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
-from wsgiref.simple_server import WSGIServer
+from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from cdc.errors import ConfigError
+from cdc.clock import SYSTEM_CLOCK, Clock
+from cdc.errors import CdcError, ConfigError
 
 log = logging.getLogger(__name__)
 _SINK = ("sink",)
 _BUCKETS = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.8, 1.5, 3, 10, 30, 120)
+ANSWER_S = 60.0
+"""A call into a store that takes longer is no answer."""
+SILENCE_S = 30.0
+"""What was last heard longer ago is not known any more; at rest a store is asked every 2 s, the log every 5 s."""
+TICK_S = 60.0
+"""A loop that has not come round for so long is stuck."""
 
 
+@dataclass
+class SinkFigures:
+    """One store, written as it goes; times in seconds of the monotonic clock, unless said otherwise.
+
+    ``behind``: records that the store lacks, by the ends of the log as last seen. ``level_s``: when it lacked none.
+    ``newest_ms``: Kafka's time of the newest record applied, ms since 1970. ``asked_s``: since when a call goes on.
+    """
+
+    behind: Callable[[], int] = lambda: 0
+    begun: bool = False
+    lsn: int = 0
+    parked: int = 0
+    held: tuple[str, ...] = ()
+    newest_ms: int = 0
+    level_s: float | None = None
+    asked_s: float | None = None
+    answered_s: float | None = None
+    away: str = ""
+    stopped: str = ""
+
+    def answered(self, now_s: float) -> None:
+        """The store did what it was asked for."""
+        self.answered_s, self.away = now_s, ""
+
+    def trouble(self, now_s: float) -> str:
+        """Why nothing can be written to it now, in words; empty when nothing is known against it."""
+        if self.stopped:
+            return f"stopped: {self.stopped}"
+        if self.away:
+            return f"away: {self.away}"
+        if self.asked_s is not None and now_s - self.asked_s > ANSWER_S:
+            return f"it has not answered for {now_s - self.asked_s:.0f} s"
+        return ""
+
+    def up(self, now_s: float) -> float:
+        """1 or 0; NaN when it was not asked lately."""
+        if self.trouble(now_s):
+            return 0.0
+        return 1.0 if self.answered_s is not None and now_s - self.answered_s <= SILENCE_S else math.nan
+
+
+@dataclass
+class LogFigures:
+    """The log, as the watch beside the queries sees it: when it was last asked where it ends, and answered."""
+
+    seen_s: float | None = None
+
+    def known(self, now_s: float) -> bool:
+        return self.seen_s is not None and now_s - self.seen_s <= SILENCE_S
+
+
+@dataclass(eq=False)
 class Metrics:
     """``cdc_sink_*``, base units seconds and records."""
 
-    def __init__(self) -> None:
-        self.registry = CollectorRegistry()
+    clock: Clock = SYSTEM_CLOCK
+    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+    sinks: dict[str, SinkFigures] = field(default_factory=dict)
+    log: LogFigures = field(default_factory=LogFigures)
+    ticked_s: float = 0.0
+
+    def __post_init__(self) -> None:
         r = self.registry
+        self.ticked_s = self.clock.monotonic()
         self.records = Counter("cdc_sink_records_total", "Records read from the topics.", _SINK, registry=r)
         self.applied = Counter("cdc_sink_applied_total", "Rows written to the store.", _SINK, registry=r)
         self.deleted = Counter("cdc_sink_deleted_total", "Deletes written to the store.", _SINK, registry=r)
@@ -29,37 +106,133 @@ class Metrics:
         )
         self.dead = Counter("cdc_deadletter_total", "Records sent to the dead letters.", ("sink", "why"), registry=r)
         self.batch = Histogram(
-            "cdc_sink_batch_seconds", "One batch, read to watermark.", _SINK, registry=r, buckets=_BUCKETS
+            "cdc_sink_batch_seconds", "One slice of a batch, read to watermark.", _SINK, registry=r, buckets=_BUCKETS
         )
-        self.age = Gauge("cdc_sink_lag_seconds", "Age of the newest record that the store shows.", _SINK, registry=r)
-        self.behind = Gauge("cdc_sink_lag_records", "Records of the log that the store lacks.", _SINK, registry=r)
-        self.lsn = Gauge("cdc_sink_applied_lsn", "The LSN below which the store shows every change.", _SINK, registry=r)
-        self.up = Gauge("cdc_sink_up", "Whether the store takes writes.", _SINK, registry=r)
-        self.parked = Gauge("cdc_sink_parked_keys", "Keys that wait behind a dead letter.", _SINK, registry=r)
-        self.held = Gauge("cdc_sink_held_tables", "Tables whose newest shape the store cannot take.", _SINK, registry=r)
         self.restarts = Counter("cdc_sink_restarts_total", "Starts of a query after its first.", _SINK, registry=r)
+        self.registry.register(self)
+
+    def sink(self, name: str) -> SinkFigures:
+        """A store's figures."""
+        return self.sinks.setdefault(name, SinkFigures())
+
+    def failed(self, sink: str, failure: CdcError) -> None:
+        """A store stands still until the application is started anew."""
+        self.sink(sink).stopped = failure.message
+
+    def tick(self) -> None:
+        """The application's loop came round."""
+        self.ticked_s = self.clock.monotonic()
+
+    def describe(self) -> list[Metric]:
+        """Nothing is worked out for a registration."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """What is so at this moment."""
+        now_s = self.clock.monotonic()
+        for name, text, value in (
+            ("cdc_sink_lag_seconds", "How far behind the log's end the store is.", self._lag_s),
+            ("cdc_sink_lag_records", "Records of the log that the store lacks.", self._lag_records),
+            ("cdc_sink_applied_lsn", "The LSN below which the store shows every change.", _lsn),
+            ("cdc_sink_up", "Whether the store takes writes.", SinkFigures.up),
+            ("cdc_sink_answer_age_seconds", "When the store last answered.", _answer_age_s),
+            ("cdc_sink_parked_keys", "Keys that wait behind a dead letter.", _parked),
+            ("cdc_sink_held_tables", "Tables that the store cannot take.", _held),
+            ("cdc_sink_stopped", "Whether the store stands still until the next start.", _stopped),
+        ):
+            family = GaugeMetricFamily(name, text, labels=_SINK)
+            for sink, figures in sorted(self.sinks.items()):
+                family.add_metric([sink], value(figures, now_s))
+            yield family
+        seen_s = self.log.seen_s
+        age_s = math.nan if seen_s is None else now_s - seen_s
+        yield GaugeMetricFamily("cdc_sink_log_age_seconds", "When the log last said where it ends.", value=age_s)
+
+    def alive(self) -> tuple[bool, str]:
+        """Would a restart help? Not because a store or a broker is away."""
+        age_s = self.clock.monotonic() - self.ticked_s
+        return age_s < TICK_S, f"the loop came round {age_s:.1f} s ago"
+
+    def ready(self) -> tuple[bool, str]:
+        """Do changes reach every store?"""
+        now_s = self.clock.monotonic()
+        wrong = [f"{sink}: {why}" for sink, figures in sorted(self.sinks.items()) if (why := _unready(figures, now_s))]
+        if not self.log.known(now_s):
+            wrong.append("log: Kafka has not said where it ends" + _ago(self.log.seen_s, now_s))
+        return not wrong, "\n".join(wrong) or "feeding " + ", ".join(sorted(self.sinks))
 
     def serve(self, address: str) -> MetricsServer | None:
-        """``/metrics`` at ``host:port``; None, with a warning, when somebody else has the port."""
+        """``/metrics``, ``/livez``, ``/readyz`` at ``host:port``; None, with a warning, when somebody else has it."""
         host, _, port = address.rpartition(":")
         if not host or not port.isdigit():
             raise ConfigError(
                 f"[spark] http_address: {address!r} is not host:port", hint='write it as "127.0.0.1:9465"'
             )
         try:
-            server, thread = start_http_server(int(port), addr=host, registry=self.registry)
-        except OSError as error:
-            log.warning("metrics_not_served", extra={"address": address, "reason": error.strerror})
+            return MetricsServer((host.strip("[]"), int(port)), self)
+        except (OSError, OverflowError) as error:
+            log.warning("metrics_not_served", extra={"address": address, "reason": str(error)})
             return None
-        return MetricsServer(server, thread)
+
+    def _lag_records(self, figures: SinkFigures, now_s: float) -> float:
+        return float(figures.behind()) if figures.begun and self.log.known(now_s) else math.nan
+
+    def _lag_s(self, figures: SinkFigures, now_s: float) -> float:
+        """0 for a store that lacks nothing, else since when it has, or how old its newest record is."""
+        behind = self._lag_records(figures, now_s)
+        if not behind > 0:
+            return behind
+        ages = []
+        if figures.level_s is not None:
+            ages.append(now_s - figures.level_s)
+        if figures.newest_ms:
+            ages.append(self.clock.now_ns() / 1e9 - figures.newest_ms / 1e3)
+        return max(0.0, min(ages)) if ages else math.nan
+
+
+def _unready(figures: SinkFigures, now_s: float) -> str:
+    trouble = figures.trouble(now_s)
+    if trouble:
+        return trouble
+    if not figures.begun:
+        return "it has not begun"
+    if math.isnan(figures.up(now_s)) and figures.asked_s is None:
+        return "it has not answered" + _ago(figures.answered_s, now_s)
+    return f"it holds {', '.join(figures.held)}" if figures.held else ""
+
+
+def _ago(then_s: float | None, now_s: float) -> str:
+    return " yet" if then_s is None else f" for {now_s - then_s:.0f} s"
+
+
+def _lsn(figures: SinkFigures, _now_s: float) -> float:
+    return float(figures.lsn) if figures.begun else math.nan
+
+
+def _parked(figures: SinkFigures, _now_s: float) -> float:
+    return float(figures.parked) if figures.begun else math.nan
+
+
+def _held(figures: SinkFigures, _now_s: float) -> float:
+    return float(len(figures.held)) if figures.begun else math.nan
+
+
+def _stopped(figures: SinkFigures, _now_s: float) -> float:
+    return float(bool(figures.stopped))
+
+
+def _answer_age_s(figures: SinkFigures, now_s: float) -> float:
+    return math.nan if figures.answered_s is None else now_s - figures.answered_s
 
 
 class MetricsServer:
-    """The thread that answers ``/metrics``."""
+    """The thread that answers ``/metrics``, ``/livez`` and ``/readyz``; no row data anywhere."""
 
-    def __init__(self, server: WSGIServer, thread: Thread) -> None:
-        self._server = server
-        self._thread = thread
+    def __init__(self, address: tuple[str, int], metrics: Metrics) -> None:
+        self._server = ThreadingHTTPServer(address, _handler(metrics))
+        self._server.daemon_threads = True
+        self._thread = Thread(target=self._server.serve_forever, name="sink-http", daemon=True)
+        self._thread.start()
 
     @property
     def port(self) -> int:
@@ -69,3 +242,31 @@ class MetricsServer:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+
+def _handler(metrics: Metrics) -> type[BaseHTTPRequestHandler]:
+    verdicts: Mapping[str, Callable[[], tuple[bool, str]]] = {"/livez": metrics.alive, "/readyz": metrics.ready}
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            path = self.path.partition("?")[0]
+            if path == "/metrics":
+                self._answer(HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(metrics.registry))
+            elif path in verdicts:
+                good, why = verdicts[path]()
+                code = HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE
+                self._answer(code, "text/plain; charset=utf-8", f"{why}\n".encode())
+            else:
+                self._answer(HTTPStatus.NOT_FOUND, "text/plain", b"try /metrics, /livez or /readyz\n")
+
+        def _answer(self, code: HTTPStatus, kind: str, body: bytes) -> None:
+            self.send_response(code)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            log.debug("http_request", extra={"request": format % args})
+
+    return Handler

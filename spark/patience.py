@@ -22,6 +22,8 @@ T = TypeVar("T")
 PATIENCE_S = 3600.0
 """How long a store may stay away before its application ends; a supervisor's restart then tries anew."""
 _LONGEST_WAIT_S = 15.0
+GRACE_S = 20.0
+"""How long the batch in hand may take once the application was told to stop."""
 
 
 class Halted(CdcError):

@@ -10,7 +10,7 @@ from cdc.errors import ActiveError, CdcError, Exit, Retry, TopicError
 from cdc.progress import Offsets, Watermark
 from sinks.port import OpenSink
 from spark.metrics import Metrics
-from spark.patience import PATIENCE_S
+from spark.patience import GRACE_S, PATIENCE_S
 from spark.ports import DeadLetters, LogFacts, Topics
 from spark.watermark import LogView, covers
 
@@ -24,7 +24,7 @@ class StoreMoved(CdcError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What all stores of an application share."""
+    """What all stores of an application share. ``grace_s``: how long a call into a store may go on at the end."""
 
     facts: LogFacts
     dead: DeadLetters
@@ -32,6 +32,7 @@ class Surroundings:
     metrics: Metrics
     clock: Clock = SYSTEM_CLOCK
     patience_s: float = PATIENCE_S
+    grace_s: float = GRACE_S
 
 
 def check_topics(sink: str, held: Watermark | None, topics: Topics, ends: Offsets) -> None:

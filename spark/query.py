@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow as pa
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -25,9 +25,9 @@ from sinks.schemas import SchemaBook
 from spark.apply import Outcome, Rules
 from spark.batch import Batch, Translate, shares
 from spark.checkpoint import Folder, batch_offsets
-from spark.failures import QueryFailed, read_failure
+from spark.failures import QueryFailed, SparkLost, read_failure, unexpected
 from spark.metrics import Metrics
-from spark.patience import Halted, mendable
+from spark.patience import GRACE_S, Halted, mendable
 from spark.source import KafkaInput, kafka_frame
 from spark.store import Store, StoreMoved
 from spark.tasks import SLICE_BYTES, Mode, Report, Task, run_on_executors, warm_up
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 PARALLEL_KINDS = ("redis", "opensearch")
 """Stores that several executors may write at once."""
-_BATCH_END_S = 120.0
+_BATCH_END_S = GRACE_S + 5.0
 _FIRST_REST_S, _LONGEST_REST_S = 0.5, 30.0
 _UNKNOWN_FAILURES = 3
 _SMALLEST_BATCH, _SMALLER = 1_000, 4
@@ -96,22 +96,27 @@ class Run:
         if isinstance(raised, CdcError):
             return raised
         if raised is not None and not isinstance(raised, PySparkException):
-            # Its own words may hold a row's values.
-            where = "".join(f" at {f.filename}:{f.lineno}" for f in traceback.extract_tb(raised.__traceback__)[-1:])
-            return QueryFailed(
-                f"the query {self._name} failed: {type(raised).__name__}{where}", hint="this is a fault of Headrace"
-            )
+            return unexpected(self._name, raised)
         said = self._streaming.exception()
         return read_failure(self._name, str(said or raised or ""), self._engine.log_file)
 
-    def halt(self) -> None:
-        """End it between two batches: the one in hand is waited for, the next one is not begun."""
+    def ask(self) -> None:
+        """Begin no other slice and no other batch."""
         self._halting.set()
+
+    def halt(self) -> None:
+        """End it between two slices: the one in hand is waited for, the next one is not begun. One that does not end in
+        time is given up, with the Spark job that it may be waiting for, and comes again."""
+        self.ask()
         if self._lock.acquire(timeout=_BATCH_END_S):
             # Released before stop(): a batch that is about to begin has to find out and leave.
             self._lock.release()
-        self._streaming.stop()
-        self._reader.close()
+        try:
+            self._streaming.stop()
+        except PySparkException as failure:
+            log.warning("query_left_behind", extra={"sink": self._name, "reason": type(failure).__name__})
+        else:
+            self._reader.close()
 
     def _on_batch(self, _frame: DataFrame, number: int) -> None:
         with self._lock:
@@ -150,13 +155,17 @@ class Query:
         self._failures = 0
         self.refusal: CdcError | None = None
         """Why its very first start failed, when it did and none has succeeded since."""
+        self.failure: CdcError | None = None
+        """What no further start can mend: from then on it stands still, and the other stores go on."""
 
     @property
     def running(self) -> bool:
         return self._run is not None and self._run.active
 
     def tend(self) -> None:
-        """One look; call it a few times a second. Raises what no further start can mend."""
+        """One look; call it a few times a second. What no further start can mend is then its :attr:`failure`."""
+        if self.failure is not None:
+            return
         if self._run is not None:
             self._look_after(self._run)
         elif self._beginning is not None:
@@ -168,9 +177,15 @@ class Query:
             self._begun = True
             self._beginning = begin(self.store.begin)
 
-    def halt(self) -> None:
-        """End between batches; the store stays open."""
+    def ask(self) -> None:
+        """Wait for the store no longer, and begin nothing more."""
         self.store.halt.set()
+        if self._run is not None:
+            self._run.ask()
+
+    def halt(self) -> None:
+        """End between slices; the store stays open."""
+        self.ask()
         run, self._run, self._beginning = self._run, None, None
         if run is not None:
             run.halt()
@@ -183,9 +198,10 @@ class Query:
         engine = replace(self._engine, kafka=kafka)
         if not self._warm and self.store.backlog > engine.driver_rows:
             self._warm = True
-            warm_up(
-                engine.session, kafka.reading, self._spec if self._spec.kind in PARALLEL_KINDS else None, engine.slots
-            )
+            spec = self._spec if self._spec.kind in PARALLEL_KINDS else None
+            # Beside the first batch, which needs the same: a store that does not answer a task holds nobody up here.
+            warm = partial(warm_up, engine.session, kafka.reading, spec, engine.slots)
+            threading.Thread(target=warm, name=f"warm-{self.store.name}", daemon=True).start()
         try:
             self._run = Run(self.store.name, engine, beginning.result(), self._deliver)
         except CdcError as failure:
@@ -195,6 +211,11 @@ class Query:
             return
         except PySparkException as failure:
             self.again(read_failure(self.store.name, str(failure), self._engine.log_file))
+            return
+        except Py4JError:
+            raise  # for who looks after the JVM
+        except Exception as failure:
+            self.again(unexpected(self.store.name, failure))
             return
         self._starts += 1
         self.refusal = None
@@ -214,11 +235,15 @@ class Query:
         self.again(fault or run.failure())
 
     def again(self, failure: CdcError) -> None:
-        """Rest, longer each time, and start anew; or raise the failure, when no start can mend it."""
+        """Rest, longer each time, and start anew; or stand still, when no start can mend it."""
         self._failures += 1
         unknown = isinstance(failure, QueryFailed) and self._failures > _UNKNOWN_FAILURES
         if unknown or not (mendable(failure) or failure.retry is Retry.NOW):
-            raise failure
+            self.failure = failure
+            self._engine.metrics.failed(self.store.name, failure)
+            said = {"sink": self.store.name, "reason": failure.message, "hint": failure.hint, "exit": int(failure.exit)}
+            log.error("sink_stopped", extra=said)
+            return
         self._most_records = batch_after(failure, self._most_records)
         rest_s = min(_LONGEST_REST_S, _FIRST_REST_S * 2 ** (self._failures - 1))
         self._rest_until_s = self._engine.clock.monotonic() + (0 if isinstance(failure, StoreMoved) else rest_s)
@@ -254,7 +279,7 @@ class Query:
 
 def batch_after(failure: CdcError, most_records: int) -> int:
     """How many records the next run's batches hold: fewer after an unknown failure, it may have been their bytes."""
-    if not isinstance(failure, QueryFailed):
+    if not isinstance(failure, QueryFailed | SparkLost):
         return most_records
     return min(most_records, max(_SMALLEST_BATCH, most_records // _SMALLER))
 

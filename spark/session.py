@@ -6,25 +6,28 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from cdc.errors import ConfigError
+from spark.failures import SparkLost
 
 LOG_FILE = "spark.log"
 ERR_FILE = "spark.err"
 """What the JVM prints by itself; empty on a good day."""
 
 _JVM_END_S = 20.0
+_LOOK_S = 2.0
 # The JVM only keeps time and passes Arrow on: what its second compiler would win, compiling costs twice over.
 _LOCAL_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss8m"
 
@@ -105,6 +108,8 @@ _LASTING = {
     "spark.sql.streaming.ui.retainedQueries": "10",
     "spark.sql.streaming.numRecentProgressUpdates": "10",
     "spark.sql.streaming.minBatchesToRetain": "10",
+    # A batch that waits for a store that says nothing is given up.
+    "spark.sql.streaming.stopTimeout": "15s",
     # Where a user switches the UI on, it must not show what the Kafka options hold.
     "spark.redaction.regex": r"(?i)secret|password|token|access[.]?key|jaas|sasl|keystore|\.key$",
     "spark.sql.redaction.options.regex": r"(?i)url|secret|password|token|access[.]?key|jaas|sasl|keystore|\.key$",
@@ -163,11 +168,55 @@ _SUBMITTER = ("spark.master", "spark.driver.memory", "spark.driver.extraJavaOpti
 
 
 def _quiet_client() -> None:
-    """What py4j says of a callback that raised, we say ourselves, once."""
+    """What py4j says of a callback that raised, and of a JVM that is gone, we say ourselves, once."""
     talk = logging.getLogger("py4j")
     talk.propagate = False
     if not talk.handlers:
         talk.addHandler(logging.NullHandler())
+        # Some of it goes to the root's logger.
+        logging.getLogger().addFilter(_not_of_py4j)
+
+
+def _not_of_py4j(record: logging.LogRecord) -> bool:
+    return f"{os.sep}py4j{os.sep}" not in record.pathname
+
+
+def require_jvm(session: SparkSession, log_file: str) -> None:
+    """SparkLost when the JVM that we started has ended."""
+    process = _process(session)
+    if process is not None and process.poll() is not None:
+        raise _lost(process.poll(), log_file)
+
+
+@contextmanager
+def telling_of_jvm(session: SparkSession, log_file: str) -> Iterator[None]:
+    """What the body raises because the JVM, or the connection to it, is gone: as SparkLost."""
+    try:
+        yield
+    except (Py4JError, PySparkException, OSError, EOFError) as failure:
+        process = _process(session)
+        code = None
+        if process is not None:
+            # It may have ended a moment ago.
+            with suppress(subprocess.TimeoutExpired):
+                code = process.wait(_LOOK_S)
+        if code is None and not isinstance(failure, Py4JError | ConnectionError | EOFError):
+            raise
+        raise _lost(code, log_file) from None
+
+
+def _lost(code: int | None, log_file: str) -> SparkLost:
+    how = "is out of reach" if code is None else f"was killed by signal {-code}" if code < 0 else f"ended with {code}"
+    return SparkLost(
+        f"Spark's JVM {how}",
+        hint=f"start cdc sink again: each store goes on. Often the kernel ends it for its memory; see {log_file}",
+    )
+
+
+def _process(session: SparkSession) -> subprocess.Popen[bytes] | None:
+    """The JVM, where we started it."""
+    gateway: Any = session.sparkContext._gateway
+    return getattr(gateway, "proc", None)
 
 
 def end_session(session: SparkSession, patience_s: float = _JVM_END_S) -> None:
@@ -175,13 +224,14 @@ def end_session(session: SparkSession, patience_s: float = _JVM_END_S) -> None:
     gateway: Any = session.sparkContext._gateway
     with suppress(Exception):
         session.stop()
-    process = getattr(gateway, "proc", None)
+    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
     if process is None:
         return
     with suppress(Exception):
         gateway.shutdown()
     # The JVM ends with its standard input.
-    process.stdin.close()
+    if process.stdin is not None:
+        process.stdin.close()
     try:
         process.wait(patience_s)
     except subprocess.TimeoutExpired:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from cdc.progress import Offsets
-from cdc.records import BEGINNING, HEADERS, Lot, Reading
+from cdc.records import BEGINNING, HEADERS, REASON_HEADER, Lot, Reading
 from sinks.arrow import Column, all_true, pc, schema_of
 from sinks.batch import EVENT_SCHEMA, FLOOR_OP, ROW_OPS
 from sinks.newest import ordered_mask
@@ -43,8 +43,6 @@ of a record that has others than the three, else null."""
 EARLIEST = BEGINNING
 _VERSION_DIGITS = 9
 _OPS = pa.array([op.encode() for op in (*ROW_OPS, FLOOR_OP)], pa.binary())
-REASON_HEADER = "cdc-unreadable"
-"""On a record that was looked at before and is none of ours: why."""
 
 
 class KafkaInput(NamedTuple):
@@ -174,7 +172,10 @@ def _unreadable(records: pa.Table, sound: Column, reasons: Mapping[str, Column])
     for number, row in enumerate(records.filter(rejected).to_pylist()):
         reason = next(reason for reason, held in faults.items() if not held[number])
         headers = headers_of(row)
-        told = next((value.decode() for name, value in headers if name == REASON_HEADER and value is not None), None)
+        told = next(
+            (value.decode(errors="replace") for name, value in headers if name == REASON_HEADER and value is not None),
+            None,
+        )
         yield Unreadable(
             row["topic"],
             row["partition"],

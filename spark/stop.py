@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from cdc.errors import Exit
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
 
 STOP_FILE = "spark.stop"
+END_S = 60.0
+"""How long an end may take in all: past it Spark's JVM is ended, and then this process."""
+_LAST_S = 10.0
 
 
 class Stop:
@@ -60,3 +73,31 @@ class Stop:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+@contextmanager
+def ended_in_time(session: SparkSession, stop: Stop, end_s: float = END_S) -> Iterator[None]:
+    """From the wish to stop on the body has ``end_s``: then the JVM is killed, which ends every wait for it, and when
+    that does not help this process ends (hazard H115). The stores go on from their watermarks, as after any kill."""
+    done = threading.Event()
+    gateway: Any = session.sparkContext._gateway
+    process = getattr(gateway, "proc", None)
+
+    def watch() -> None:
+        while not stop.event.wait(1.0):
+            if done.is_set():
+                return
+        if done.wait(end_s):
+            return
+        log.error("end_takes_too_long", extra={"waited_s": end_s, "then": "Spark's JVM is killed"})
+        if process is not None:
+            process.kill()
+        if not done.wait(_LAST_S):
+            log.error("ended_by_force", extra={"waited_s": end_s + _LAST_S})
+            os._exit(Exit.UNAVAILABLE)
+
+    threading.Thread(target=watch, name="end-watch", daemon=True).start()
+    try:
+        yield
+    finally:
+        done.set()

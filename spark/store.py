@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NotInTime
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -13,6 +14,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from cdc.clock import SYSTEM_CLOCK
 from cdc.crash import crash_point, declare
 from cdc.dead import DeadLetter, Parked, Why
 from cdc.errors import CdcError, Retry
@@ -36,6 +38,7 @@ from spark.apply import (
     unheld,
     unknown,
 )
+from spark.failures import unexpected
 from spark.holds import Holds, claim, make_room, overdue
 from spark.patience import Halted, persist
 from spark.place import StoreMoved, Surroundings, check_place, check_reach, check_topics, outdated
@@ -43,6 +46,7 @@ from spark.ports import Topics
 from spark.retry import apply_letters, unheld_letters, without_released
 from spark.source import EARLIEST
 from spark.watermark import Claim, covers, distance
+from spark.worker import Worker
 
 __all__ = ["Store", "StoreMoved", "Surroundings"]
 
@@ -53,6 +57,7 @@ declare("sink_before_apply", "sink_after_apply", "sink_after_letters", "sink_aft
 declare("sink_after_retry", "sink_after_answers")
 
 _ORDERS_AT_ONCE = 1_000
+_TURN_S = 0.2
 _LOOK_S = 2.0  # how often a store at rest is asked whether it is still what it was
 
 
@@ -74,7 +79,7 @@ class Store:
         """Set while the store is not to be waited for."""
         self._connect = connect
         self._around = around
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"sink-{name}")
+        self._thread = Worker(f"sink-{name}")
         self._lock = threading.Lock()
         self._queued = 0
         self._opened: OpenSink | None = None
@@ -89,10 +94,30 @@ class Store:
         self._ends: Offsets = {}
         self._holds = Holds(name, around.clock)
         self._looked_s = around.clock.monotonic()
+        self._figures = around.metrics.sink(name)
+        self._figures.behind = self.behind
 
     def run(self, action: Callable[[], T]) -> T:
-        """Do something on the store's thread, again and again while it is away. Halted when told not to wait."""
-        return self.submit(action).result()
+        """Do something on the store's thread, again and again while it is away. Halted when told not to wait: at once
+        between two tries, and in the middle of one that does not end in ``grace_s``."""
+        return self.result(self.submit(action))
+
+    def result(self, future: Future[T]) -> T:
+        """What was submitted came to; waits as :meth:`run` does."""
+        halted_s: float | None = None
+        while True:
+            try:
+                return future.result(_TURN_S)
+            except NotInTime:
+                if future.done():
+                    raise
+            now_s = SYSTEM_CLOCK.monotonic()
+            if not self.halt.is_set():
+                halted_s = None
+            elif halted_s is None:
+                halted_s = now_s
+            elif now_s - halted_s > self._around.grace_s:
+                raise Halted(f"the store of {self.name} did not answer in time for the end")
 
     def submit(self, action: Callable[[], T]) -> Future[T]:
         """As :meth:`run`, without waiting for the result."""
@@ -102,7 +127,7 @@ class Store:
         """As :meth:`submit`, once: a store that is away is an error."""
         with self._lock:
             self._queued += 1
-        future = self._thread.submit(action)
+        future = self._thread.submit(partial(self._acted, action))
         future.add_done_callback(self._done)
         return future
 
@@ -179,6 +204,7 @@ class Store:
         self._held = opened.watermarks.read()
         held = {topic: parts for topic, parts in self.offsets.items() if topic in self.topics.ids}
         self._place = Claim(held, around.clock.monotonic())
+        self._figures.answered(around.clock.monotonic())
         self._tell()
         # What was asked while nobody fed the store: before its first batch.
         self.submit(self._carry_out_orders)
@@ -276,11 +302,15 @@ class Store:
         self._thread.submit(self._close).result()
 
     def end(self) -> None:
-        """Let go for good."""
-        self.close()
-        self._thread.shutdown()
+        """Let go for good. A call into the store that does not end is left behind: what it does may be repeated."""
+        self.halt.set()
+        self._thread.submit(self._close)
+        if not self._thread.end(self._around.grace_s):
+            log.warning("store_left_behind", extra={"sink": self.name, "reason": "it does not answer"})
 
     def _commit_when_idle(self) -> None:
+        if not self.behind():
+            self._figures.level_s = self._around.clock.monotonic()
         with self._faults_kept():
             self._holds.try_again(self._open().sink.prepare)
             wanted, held = self._claim(self._place), self._held
@@ -303,6 +333,8 @@ class Store:
             if error.retry is Retry.LATER:
                 raise
             self.fault = error
+        except Exception as failure:
+            self.fault = unexpected(self.name, failure)
 
     def _hear(self, letters: list[DeadLetter]) -> None:
         self._orders.add(letters)
@@ -344,6 +376,7 @@ class Store:
         self._unsure = wanted
         self._open().commit(wanted)
         self._held, self._unsure, self._place = wanted, None, at
+        self._figures.answered(self._around.clock.monotonic())
 
     def _claim(self, at: Claim) -> Watermark:
         return claim(self._around.view, self._held, at, self.captured, self._holds.now, self._now_ms())
@@ -353,6 +386,7 @@ class Store:
 
     def _check_place(self) -> None:
         check_place(self.name, self._open(), self._held, self._unsure)
+        self._figures.answered(self._around.clock.monotonic())
 
     def _open(self) -> OpenSink:
         if self._opened is None:
@@ -368,12 +402,17 @@ class Store:
         """The action's result, again and again while the store is away; for work on the store's own thread."""
 
         def away(error: CdcError) -> None:
-            self._around.metrics.up.labels(self.name).set(0)
+            self._figures.away = error.message
             log.warning("store_away", extra={"sink": self.name, "reason": error.message})
 
-        result = persist(action, halt=self.halt, patience_s=self._around.patience_s, away=away)
-        self._around.metrics.up.labels(self.name).set(1)
-        return result
+        return persist(action, halt=self.halt, patience_s=self._around.patience_s, away=away)
+
+    def _acted(self, action: Callable[[], T]) -> T:
+        self._figures.asked_s = self._around.clock.monotonic()
+        try:
+            return action()
+        finally:
+            self._figures.asked_s = None
 
     def _done(self, _future: Future[T]) -> None:
         with self._lock:
@@ -387,14 +426,10 @@ class Store:
         metrics.stale.labels(self.name).inc(applied.stale)
         for letter in outcome.letters:
             metrics.dead.labels(self.name, letter.why.value).inc()
-        if outcome.newest_ms:
-            age_s = self._around.clock.now_ns() / 1e9 - outcome.newest_ms / 1e3
-            metrics.age.labels(self.name).set(max(0.0, age_s))
+        self._figures.newest_ms = max(self._figures.newest_ms, outcome.newest_ms)
         self._tell()
 
     def _tell(self) -> None:
-        metrics = self._around.metrics
-        metrics.lsn.labels(self.name).set(self.lsn)
-        metrics.behind.labels(self.name).set(self.behind())
-        metrics.parked.labels(self.name).set(len(self._parked))
-        metrics.held.labels(self.name).set(len(self._holds.now))
+        figures = self._figures
+        figures.begun, figures.lsn, figures.parked = True, self.lsn, len(self._parked)
+        figures.held = tuple(sorted(hold.table for hold in self._holds.now.values()))

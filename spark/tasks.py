@@ -17,6 +17,8 @@ from typing import Any, Literal
 
 import orjson
 import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -118,7 +120,9 @@ def run_on_executors(session: SparkSession, reading: Reading, shares: Sequence[S
 def warm_up(session: SparkSession, reading: Reading, spec: SinkSpec | None, slots: int) -> None:
     """Let each executor open what its first task needs: starting Python and its imports takes seconds there."""
     schema: Any = from_arrow_schema(REPORT_SCHEMA)
-    session.range(0, slots, 1, slots).mapInArrow(partial(_warm, reading, spec), schema).toArrow()
+    # What fails now fails again in the first batch, and is told there.
+    with suppress(PySparkException, Py4JError, OSError):
+        session.range(0, slots, 1, slots).mapInArrow(partial(_warm, reading, spec), schema).toArrow()
 
 
 def _warm(reading: Reading, spec: SinkSpec | None, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import CdcError, Retry
+from spark.metrics import LogFigures
 from spark.ports import LetterFeed, LogFacts, ProgressFeed, Topics
 from spark.store import Store
 from spark.watermark import LogView, Seen
@@ -38,7 +39,9 @@ class LogWatch:
         clock: Clock = SYSTEM_CLOCK,
         *,
         letters: LetterFeed | None = None,
+        seen: LogFigures | None = None,
     ) -> None:
+        self._seen = seen or LogFigures()
         self._stores = stores
         self._facts = facts
         self._feed = feed
@@ -99,6 +102,7 @@ class LogWatch:
         # Asked before it is answered: an end seen is at least as old as the stamp says.
         at_s = self._clock.monotonic()
         self._view.note_ends(Seen(at_s, self._facts.ends(Topics(ids, partitions))))
+        self._seen.seen_s = at_s
 
     def look_at_topics(self) -> None:
         """Have a store's query begin again where its tables changed, or ended where its topics are others."""

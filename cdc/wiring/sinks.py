@@ -136,6 +136,7 @@ def build_sinks(settings: Settings, names: Sequence[str] = ()) -> SinkApplicatio
         checkpoint=spark.checkpoint,
         driver_rows=spark.driver_batch_rows,
         slice_bytes=spark.slice_bytes,
+        stop_together=spark.stop_together,
         fan_out=spark.fan_out,
         http_address=spark.http_address,
         package=None if session.local else partial(build_zip, session.log_folder),

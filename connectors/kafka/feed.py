@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
@@ -13,6 +14,7 @@ from connectors.kafka.clients import reader_config
 from connectors.kafka.compacted import bounds, log_error
 from connectors.kafka.letters import letter_of
 
+log = logging.getLogger(__name__)
 _MOST = 1000
 _PASSING = (
     KafkaError._PARTITION_EOF,
@@ -57,8 +59,16 @@ class ProgressTopic(_Feed):
 
     def poll(self, timeout_s: float) -> list[Progress]:
         """Records since the last call."""
-        values = (message.value() for message in self.messages(timeout_s))
-        return [Progress.from_json(value) for value in values if isinstance(value, bytes)]
+        found = []
+        for message in self.messages(timeout_s):
+            value = message.value()
+            try:
+                if isinstance(value, bytes):
+                    found.append(Progress.from_json(value))
+            except (ValueError, KeyError, TypeError, AttributeError):
+                # Not one of ours: nothing is proven by it, and nothing is lost without it.
+                log.warning("progress_unreadable", extra={"topic": self._topic, "offset": message.offset()})
+        return found
 
 
 class DeadLetterFeed(_Feed):

@@ -17,7 +17,7 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
 from cdc.errors import LogError, TopicError
-from cdc.records import BEGINNING, HEADERS, Lot, Span, split_headers
+from cdc.records import BEGINNING, HEADERS, REASON_HEADER, Lot, Span, split_headers
 
 _SILENCE_S = 30.0
 _ROUND, _TURN = 20_000, 500
@@ -109,6 +109,8 @@ class KafkaRecords:
         ]
         known = [key for key in ((span.topic, span.partition) for span in moved) if key in self._places]
         if known:
+            # The client forgets that a partition is paused neither when it goes nor when it comes again.
+            self._consumer.resume([TopicPartition(*key) for key in known if self._places[key].paused])
             self._consumer.incremental_unassign([TopicPartition(*key) for key in known])
         for span in moved:
             self._places[span.topic, span.partition] = _Place(span.start)
@@ -220,13 +222,29 @@ def _taken(place: _Place, span: Span) -> Lot | None:
     return _lot(span, taken)
 
 
+def _headers_of(messages: list[Any]) -> list[Any]:
+    try:
+        return [message.headers() for message in messages]
+    except UnicodeDecodeError:
+        return [_readable_headers(message) for message in messages]
+
+
+def _readable_headers(message: Any) -> Any:
+    """The headers of a record that may be anybody's: the client takes their names for UTF-8, and there is no other way
+    to them. What cannot be read stands as one header that says so."""
+    try:
+        return message.headers()
+    except UnicodeDecodeError:
+        return [(REASON_HEADER, b"not a record of ours: a header's name is not UTF-8")]
+
+
 def _lot(span: Span, messages: list[Any]) -> Lot:
     """The hot path of every sink: one pass for the headers, list comprehensions for the rest."""
     pos: list[bytes | None] = []
     op: list[bytes | None] = []
     ver: list[bytes | None] = []
     others: dict[int, Any] = {}
-    for number, headers in enumerate([message.headers() for message in messages]):
+    for number, headers in enumerate(_headers_of(messages)):
         if headers is not None and len(headers) == 3:
             (first, a), (second, b), (third, c) = headers
             if first == _POS and second == _OP and third == _VER:

@@ -204,6 +204,13 @@ class ReplicationStream:
             except Broken as error:
                 self._failure = self._broken(str(error))
                 return
+            except Exception as error:
+                # A thread that ends without a word would leave the server without feedback (hazard H103).
+                self._failure = SourceError(
+                    f"feedback to Postgres at {self._where} ended: {type(error).__name__}",
+                    hint="capture connects again; this is a fault of Headrace",
+                )
+                return
 
     def _send(self, *, reply: bool) -> None:
         self._link.send(self._feedback.status(self._clock.now_ns(), reply=reply))

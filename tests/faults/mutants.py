@@ -303,4 +303,12 @@ MUTANTS = (
         "claim a partition that nobody has begun to read", "spark/batch.py",
         "for p, end in parts.items() if end >= 0}", "for p, end in parts.items()}", f"{_SPARK}/test_batch.py",
     ),
+    Mutant(
+        "show a lag by ends of the log that are long gone", "spark/metrics.py",
+        "if figures.begun and self.log.known(now_s) else", "if figures.begun else", f"{_SPARK}/test_metrics.py",
+    ),
+    Mutant(
+        "show slot figures that nobody has looked at", "cdc/metrics.py",
+        "return value if known else math.nan", "return value", "tests/unit/cdc/test_metrics.py",
+    ),
 )  # fmt: skip

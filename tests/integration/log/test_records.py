@@ -67,6 +67,26 @@ def test_each_read_goes_on_where_the_last_one_ended(kafka: str, topic: str, read
     assert numbers(reader.read([Span(topic, 0, 50, 55)])) == list(range(50, 55))
 
 
+def test_h102_a_partition_that_was_paused_is_read_from_another_place(
+    kafka: str, topic: str, reader: KafkaRecords
+) -> None:
+    """What runs ahead of a stretch is paused, and the client keeps that in mind over a new assignment."""
+    fill(kafka, topic, 30)
+    value = bytes(1_000_000)
+    producer = Producer({"bootstrap.servers": kafka, "enable.idempotence": True, "message.max.bytes": 2_000_000})
+    for _ in range(60):
+        producer.produce(topic, value, b"k", 1, headers=OURS)
+        producer.poll(0)
+    assert producer.flush(30) == 0
+    lots = reader.read([Span(topic, 0, 0, 30), Span(topic, 1, 0, 2)])
+    assert sum(len(lot.offsets) for lot in lots) == 32
+    fill(kafka, topic, 5, first=30)
+    while not reader._places[topic, 1].paused:
+        assert sum(len(lot.offsets) for lot in reader.read([Span(topic, 0, 0, 35)])) == 35
+        reader._places[topic, 0].upto = -1
+    assert sum(len(lot.offsets) for lot in reader.read([Span(topic, 1, 0, 60)])) == 60
+
+
 @pytest.mark.slow
 def test_a_broker_that_stood_still_does_not_make_its_topics_unknown(kafka: str, topic: str, stack: Stack) -> None:
     """Past its session with the controller (9 s) it is fenced for a moment, and no partition has a leader."""

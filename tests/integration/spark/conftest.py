@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from pyspark.sql import SparkSession
@@ -26,6 +26,7 @@ from spark.stop import Stop
 from tests.integration.spark.handmade import HandMadeLog
 from tests.waiting import wait_until
 
+T = TypeVar("T")
 _HERE = Path(__file__).parent
 
 
@@ -106,15 +107,15 @@ class RunningSinks:
         self._thread.join(timeout_s)
         assert self.ended, "the application goes on"
 
-    def until(self, state: Callable[[], object], deadline_s: float = 60.0) -> None:
+    def until(self, state: Callable[[], T], deadline_s: float = 60.0) -> T:
         """Wait for a state; an application that has ended meanwhile is an error."""
 
-        def reached() -> object:
+        def reached() -> T:
             if self.failure is not None:
                 raise self.failure
             return state()
 
-        wait_until(reached, deadline_s)
+        return wait_until(reached, deadline_s)
 
     def stop(self) -> None:
         """Ask it to stop and wait for the end."""

@@ -43,6 +43,14 @@ def _read(pid: int) -> tuple[str, str, str] | None:
     return fields[0], fields[1], fields[19]
 
 
+def named(pid: int) -> str:
+    """The name of a process's program; empty for one that has ended."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
+
+
 def peak_bytes(pid: int, name: str, *, but: bool = False) -> int:
     """The most memory that a process has had at once; 0 for one that has ended, or that has another name (``but``: that
     very name)."""

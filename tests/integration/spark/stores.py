@@ -24,6 +24,7 @@ class FaultyStore:
     away: bool = False
     free: threading.Event = field(default_factory=threading.Event)
     calls: int = 0
+    fails: SinkError | None = None
 
     def __post_init__(self) -> None:
         self.free.set()
@@ -37,6 +38,8 @@ class FaultyStore:
         """SinkError while the store is away; waits while it holds."""
         self.calls += 1
         self.free.wait()
+        if self.fails is not None:
+            raise self.fails
         if self.away:
             raise SinkError("the store is away", hint="wait for it")
 

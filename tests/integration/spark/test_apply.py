@@ -86,6 +86,7 @@ def test_h67_poison_goes_to_the_dead_letters_and_the_rest_flows(
     pipeline.put_raw(b"not ours", b"\xff\x00", [("x", b"y")])
     pipeline.put_raw(b'{"id":2}', b'{"before":null,"aft', pipeline.headers(), partition=1)
     pipeline.put_raw(b"[]", b"{}", pipeline.headers())
+    pipeline.put_raw(b"odd name", b"{}", [(b"\xff", b"x")])  # type: ignore[list-item]
     pipeline.put([{"id": 3, "status": "good too", "total": "3.00"}])
     settings = pipeline.settings(cache, **spark)
     sinks.catch_up(settings)
@@ -93,6 +94,7 @@ def test_h67_poison_goes_to_the_dead_letters_and_the_rest_flows(
     found = {(letter.key, letter.why) for letter in letters(pipeline)}
     assert found == {
         (b"not ours", Why.UNREADABLE),
+        (b"odd name", Why.UNREADABLE),
         (b'{"id":2}', Why.REFUSED),
         (b"[]", Why.REFUSED),
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ from typing import Any
 import pytest
 import redis
 
-from cdc.errors import Exit, SinkError, TopicError
+from cdc.clock import SYSTEM_CLOCK
+from cdc.errors import ActiveError, Exit, Retry, SinkError, TopicError
 from cdc.settings import Settings
 from sinks.port import OpenSink
 from tests.integration.spark.conftest import Sinks
@@ -190,6 +192,53 @@ def test_stores_of_a_shared_query_go_on_each_from_its_own_place(
         pipeline.put(rows(5, 30, "changed"))
         for store in stores.values():
             running.until(partial(_shows_all, pipeline, store))
+
+
+def test_h101_a_watermark_set_ahead_by_hand_stops_that_store_alone(pipeline: HandMadeLog, sinks: Sinks) -> None:
+    settings, stores = two_stores(pipeline)
+    with sinks.running(settings, connect=connecting(stores)) as running:
+        pipeline.put(rows(0, 10))
+        for store in stores.values():
+            running.until(partial(_shows_all, pipeline, store))
+        marks = stores["left"].memory.open().watermarks
+        mark = running.until(marks.read)
+        assert mark is not None
+        ahead = {topic: {p: offset + 1000 for p, offset in parts.items()} for topic, parts in mark.offsets.items()}
+        marks.write(replace(mark, offsets=ahead))
+        pipeline.put(rows(10, 20))
+        running.until(partial(_shows_all, pipeline, stores["right"]))
+        pipeline.put(rows(20, 30))
+        running.until(partial(_shows_all, pipeline, stores["right"]))
+        assert not running.ended
+        assert len(pipeline.shown(stores["left"].memory.open())) <= 20
+    assert isinstance(running.failure, ActiveError), "the end says it"
+
+
+def test_one_store_s_failure_ends_the_others_where_that_is_asked(pipeline: HandMadeLog, sinks: Sinks) -> None:
+    settings, stores = two_stores(pipeline, stop_together=True)
+    stores["left"].fails = SinkError("the disk is broken", retry=Retry.NEVER)
+    with sinks.running(settings, connect=connecting(stores)) as running:
+        running.wait_for_end(60)
+    assert isinstance(running.failure, SinkError)
+
+
+@pytest.mark.parametrize("fan_out", [False, True])
+def test_h115_a_silent_store_does_not_hold_up_the_end(pipeline: HandMadeLog, sinks: Sinks, fan_out: bool) -> None:
+    settings, stores = two_stores(pipeline, fan_out=fan_out)
+    pipeline.put(rows(0, 10))
+    with sinks.running(settings, connect=connecting(stores)) as running:
+        for store in stores.values():
+            running.until(partial(_shows_all, pipeline, store))
+        stores["left"].free.clear()
+        held = stores["left"].calls
+        pipeline.put(rows(10, 20))
+        running.until(lambda: stores["left"].calls > held)
+        began_s = SYSTEM_CLOCK.monotonic()
+        running.stop()
+        assert SYSTEM_CLOCK.monotonic() - began_s < 60
+    stores["left"].free.set()
+    sinks.catch_up(settings, connect=connecting(stores))
+    assert all(_shows_all(pipeline, store) for store in stores.values())
 
 
 def _shows(pipeline: HandMadeLog, store: FaultyStore, count: int) -> bool:

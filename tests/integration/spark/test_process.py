@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +25,7 @@ from sinks.port import OpenSink
 from spark.stop import STOP_FILE
 from tests.conftest import RunCdc, Spawn, Spawned
 from tests.integration.spark.conftest import Sinks
-from tests.integration.spark.family import Process, below
+from tests.integration.spark.family import Process, below, named
 from tests.integration.spark.handmade import HandMadeLog
 from tests.waiting import wait_until
 
@@ -151,3 +154,52 @@ def test_spark_submit_runs_the_same_application_until_the_file_spark_stop(
     assert program.wait(60) == Exit.OK, program.stderr
     assert not stop.exists()
     assert "StackOverflowError" not in program.stderr and "Traceback" not in program.stderr
+
+
+def jvm_of(program: Spawned) -> int:
+    [java] = [one.pid for one in below(program.process.pid) if named(one.pid) == "java"]
+    return java
+
+
+def workers_of(java: int) -> list[int]:
+    """Spark's Python processes."""
+    return [one.pid for one in below(java) if named(one.pid) != "java"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.long)])
+def test_h103_without_its_jvm_the_application_ends_to_be_started_again(
+    job: Job, spawn: Spawn, sinks: Sinks, opened: Opened, number: int
+) -> None:
+    job.pipeline.put(rows(0, 50))
+    program = spawn("cdc", "--config", job.config, "sink")
+    store = opened(job.settings, "cache")
+    wait_until(lambda: len(job.pipeline.shown(store)) == 50, START_S, lambda: program.stderr)
+    java = jvm_of(program)
+    os.kill(java, number)
+    if number == signal.SIGKILL:
+        assert program.wait(60) == Exit.UNAVAILABLE, program.stderr
+        assert "Spark's JVM was killed by signal 9" in program.stderr
+        assert "hint: start cdc sink again" in program.stderr and "Traceback" not in program.stderr
+    else:
+        # It answers nothing: the end has a limit all the same.
+        program.process.terminate()
+        program.wait(120)
+        assert "end_takes_too_long" in events(program) and "Traceback" not in program.stderr
+    job.pipeline.put(rows(50, 60))
+    sinks.catch_up(job.settings)
+    job.pipeline.assert_shown(store)
+
+
+def test_h103_a_python_worker_killed_is_started_again(job: Job, spawn: Spawn, opened: Opened) -> None:
+    job.write(driver_batch_rows=0, max_offsets_per_trigger=500)
+    job.pipeline.put(rows(0, 20_000))
+    program = spawn("cdc", "--config", job.config, "sink", "--until-caught-up")
+    store = opened(job.settings, "cache")
+    wait_until(lambda: job.pipeline.shown(store), START_S, lambda: program.stderr)
+    for _ in range(3):
+        workers = wait_until(partial(workers_of, jvm_of(program)), 60)
+        for pid in workers:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    assert program.wait(START_S) == Exit.OK, program.stderr
+    job.pipeline.assert_shown(store)

@@ -1,0 +1,63 @@
+"""The thread of a store: in order, and left behind when it does not come back."""
+
+from __future__ import annotations
+
+from functools import partial
+from threading import Event
+
+import pytest
+
+from sinks.memory import MemoryStore
+from spark.metrics import Metrics
+from spark.patience import Halted
+from spark.store import Store, Surroundings
+from spark.watermark import LogView
+from spark.worker import Worker
+from tests.unit.spark.doubles import MemoryDead, MemoryFacts
+from tests.waiting import wait_until
+
+
+def test_what_is_submitted_is_done_in_order_and_what_it_raises_is_told() -> None:
+    worker = Worker("test")
+    done: list[int] = []
+    futures = [worker.submit(partial(done.append, number)) for number in range(5)]
+    failed = worker.submit(lambda: 1 // 0)
+    assert isinstance(failed.exception(10), ZeroDivisionError)
+    assert all(future.done() for future in futures)
+    assert done == [0, 1, 2, 3, 4]
+    assert worker.end(10)
+
+
+def test_h115_a_thread_that_does_not_come_back_is_left_behind() -> None:
+    worker, silent = Worker("test"), Event()
+    worker.submit(silent.wait)
+    assert not worker.end(0.05)
+    silent.set()
+
+
+def test_h115_nobody_waits_for_a_silent_store_past_the_end() -> None:
+    around = Surroundings(facts=MemoryFacts(), dead=MemoryDead(), view=LogView(), metrics=Metrics(), grace_s=0.1)
+    store, silent, begun = Store("cache", MemoryStore().open, around), Event(), Event()
+
+    def call() -> None:
+        begun.set()
+        silent.wait()
+
+    future = store.submit(call)
+    wait_until(begun.is_set)
+    store.halt.set()
+    with pytest.raises(Halted, match="did not answer in time"):
+        store.result(future)
+    store.end()
+    assert not future.done(), "the call is left behind"
+    silent.set()
+
+
+def test_h115_what_ends_in_time_is_waited_for() -> None:
+    around = Surroundings(facts=MemoryFacts(), dead=MemoryDead(), view=LogView(), metrics=Metrics(), grace_s=30)
+    store, slow = Store("cache", MemoryStore().open, around), Event()
+    future = store.submit(lambda: slow.wait(30))
+    store.halt.set()
+    slow.set()
+    assert store.result(future)
+    store.end()
