@@ -8,6 +8,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import orjson
 
+from cdc.position import NUMBERING
+
 PROGRESS_KEY = b'{"what":"progress"}'
 
 Offsets = Mapping[str, Mapping[int, int]]
@@ -31,16 +33,23 @@ class Progress:
 
     Below them may lie more. ``ahead``: the newest streamed position (as text) of each partition whose records
     below ``offsets`` reach to ``lsn`` or beyond; a start must not write them again, and would not find them in
-    what stands behind ``offsets``.
+    what stands behind ``offsets``. ``numbering``: how the records behind it count their positions in a transaction,
+    see :data:`cdc.position.NUMBERING`.
     """
 
     epoch: int
     lsn: int
     offsets: Offsets = field(default_factory=dict)
     ahead: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    numbering: int = NUMBERING
 
     def to_json(self) -> bytes:
-        document: dict[str, Any] = {"epoch": self.epoch, "lsn": self.lsn, "offsets": _by_text(self.offsets)}
+        document: dict[str, Any] = {
+            "epoch": self.epoch,
+            "lsn": self.lsn,
+            "offsets": _by_text(self.offsets),
+            "numbering": self.numbering,
+        }
         if self.ahead:
             document["ahead"] = _by_text(self.ahead)
         return orjson.dumps(document)
@@ -53,6 +62,7 @@ class Progress:
             lsn=document["lsn"],
             offsets=_by_number(document["offsets"]),
             ahead=_by_number(document.get("ahead", {})),
+            numbering=document.get("numbering", 1),
         )
 
     def covered_by(self, offsets: Offsets) -> bool:

@@ -5,9 +5,10 @@ shape, a row's newest values) goes through :class:`Ports`. Rows of the common ki
 the loop in ``feed`` looks their kind and oid up and calls the function compiled for them. Everything else is
 decoded and takes the long way below.
 
-``tx_seq`` counts the transaction's row messages by the records each stands for, written or not: insert, update
-and TRUNCATE of a table 1, delete 2 (with its tombstone), change of a key 3; what netting settles at COMMIT
-follows after. So a replay gives every record the position it had.
+``tx_seq`` counts the transaction's row messages by what their bytes say, written or not: insert and TRUNCATE of a
+table 1, delete 2 (with its tombstone), update 3 if it carries an old key or row (it may be a change of the key), else
+1. What netting settles at COMMIT follows after, counted for each topic by itself. So a replay gives every record the
+position it had, whatever the catalog or another table's state says by then.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from cdc.ports import Record
 from cdc.position import Position
 from cdc.schema import TableSchema
 from connectors.postgres.abridge import Abridged
-from connectors.postgres.changes import Changes, moves
+from connectors.postgres.changes import Changes
 from connectors.postgres.encoder import TableEncoder, compile_table
 from connectors.postgres.held import GONE, Held, Reselect, Selected, Wanted
 from connectors.postgres.messages import (
@@ -40,6 +41,7 @@ from connectors.postgres.messages import (
     Truncate,
     TypeName,
     Update,
+    numbers,
 )
 from connectors.postgres.netting import Netting
 from connectors.postgres.outlet import Outlet
@@ -96,9 +98,6 @@ class SchemaSource(Protocol):
     def schema(self, relation: Relation) -> TableSchema | None:
         """The table's shape with its version, known to every reader before this returns; None: not captured."""
 
-    def left_out(self, relation: Relation) -> TableSchema:
-        """The shape of a table that is not captured: its key tells how many numbers an update takes."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assembled:
@@ -129,11 +128,13 @@ class Ports:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
     """Where an assembler begins. ``near_xid``: any 64-bit transaction id of now. In the log already are transactions
-    with ``commit_lsn < after_lsn``, and in each lane the records up to its position in ``seen``."""
+    with ``commit_lsn < after_lsn``, and in each lane the records up to its position in ``seen``. ``renumbered``: what
+    is in ``seen`` was counted in another way, see :data:`cdc.position.NUMBERING`."""
 
     near_xid: int = 0
     after_lsn: int = 0
     seen: Mapping[int, Position] = field(default_factory=dict)
+    renumbered: bool = False
 
 
 _AT_ZERO = Start()
@@ -149,14 +150,14 @@ class Assembler:
         self._lanes = ports.lanes
         self._partition = ports.partition
         self._tx = Transaction(pipeline.epoch, start.near_xid)
-        seen = Seen(start.after_lsn, pipeline.epoch, start.seen)
-        self._outlet = Outlet(ports.overflow, Held(ports.reselect), seen, limits.held_bytes)
+        self._seen = Seen(start.after_lsn, pipeline.epoch, start.seen)
+        self._renumbered = start.renumbered
+        self._outlet = Outlet(ports.overflow, Held(ports.reselect), self._seen, limits.held_bytes)
         self._recent = Recent(limits.recent_bytes)
         netting = Netting(limits.netted_bytes, limits.spill_folder)
         self._changes = Changes(self._tx, self._outlet, self._recent, netting, ports.reselect)
         self._known: dict[TableSchema, StreamTable] = {}
         self._tables: dict[int, StreamTable | None] = {}
-        self._left_out: dict[int, TableEncoder] = {}
         self._routes: dict[bytes, Route] = {}
         self._hot: dict[bytes, Route] = {}
         """The routes while a transaction is open that is not skipped; the loop looks here."""
@@ -207,9 +208,11 @@ class Assembler:
                     seq += 1
                     lane = route.lane + partition(key, route.count)
                     emit((lane, key, value, [("pos", pos % seq), route.op, route.ver]))
-                    if route.deletes:
-                        seq += 1
-                        emit((lane, key, None, [("pos", pos % seq), route.op, route.ver]))
+                    more = route.more
+                    if more:
+                        if route.deletes:
+                            emit((lane, key, None, [("pos", pos % (seq + 1)), route.op, route.ver]))
+                        seq += more
                     route.rows += 1
                     rows += 1
                     if len(frame) > route.wide:
@@ -289,8 +292,6 @@ class Assembler:
         schema = self._schemas.schema(relation)
         table = None if schema is None else self._known.get(schema) or self._made(schema)
         self._tables[oid] = table
-        if table is None:
-            self._left_out[oid] = self._encoder(self._schemas.left_out(relation))
         for kind in _ROW_KINDS:
             self._routes.pop(bytes((kind,)) + oid.to_bytes(4), None)
         if table is not None:
@@ -301,27 +302,17 @@ class Assembler:
     def _made(self, schema: TableSchema) -> StreamTable:
         lane, lane_count = self._lanes(schema.topic)
         table = self._known[schema] = StreamTable(self._encoder(schema), lane, lane_count, self._partition)
+        if self._renumbered and table.netted:
+            self._seen.forget(range(lane, lane + lane_count))
         return table
 
     def _row(self, lsn: int, message: Insert | Update | Delete) -> None:
         table = self._table(message.relation_oid)
         self._tx.rows += 1
-        match message:
-            case Insert():
-                if table is None:
-                    self._tx.take(1)
-                else:
-                    self._changes.insert(table, lsn, message)
-            case Update():
-                if table is None:
-                    self._tx.take(3 if moves(self._left_out[message.relation_oid], message) else 1)
-                else:
-                    self._changes.update(table, lsn, message)
-            case Delete():
-                if table is None:
-                    self._tx.take(2)
-                else:
-                    self._changes.delete(table, lsn, message)
+        # Whether or not the table is captured.
+        seq = self._tx.take(numbers(message))
+        if table is not None:
+            self._changes.write(table, lsn, seq, message)
 
     def _truncate(self, lsn: int, message: Truncate) -> None:
         if self._tx.skipped:
@@ -329,10 +320,9 @@ class Assembler:
         for oid in message.relation_oids:
             table = self._table(oid)
             self._tx.rows += 1
-            if table is None:
-                self._tx.take(1)
-            else:
-                self._changes.truncate(table, lsn)
+            seq = self._tx.take(1)
+            if table is not None:
+                self._changes.truncate(table, lsn, seq)
 
     def _table(self, oid: int) -> StreamTable | None:
         if not self.in_transaction:

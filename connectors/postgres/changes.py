@@ -30,22 +30,6 @@ _NEW_KEY, _OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
 _VERSION_BYTES = 4
 
 
-def moves(encoder: TableEncoder, update: Update) -> bool:
-    """Whether an update changes its row's key, as :meth:`Changes.update` sees it."""
-    old = update.key if update.key is not None else update.old
-    if old is None:
-        return False
-    return any(
-        not isinstance(update.new[i], Unchanged)
-        and encoder.value(i, _text(update.new[i])) != encoder.value(i, _text(old[i]))
-        for i in encoder.key_columns
-    )
-
-
-def _text(value: bytes | Unchanged | Omitted | None) -> bytes | None:
-    return None if isinstance(value, Unchanged | Omitted) else value
-
-
 def _row(encoder: TableEncoder, row: Row) -> bytes:
     """The row's JSON, or what stands for it where a value was left out."""
     known = [value for value in row if not isinstance(value, Omitted)]
@@ -74,16 +58,27 @@ class Changes:
         self._reselect = reselect
         self._netted: dict[tuple[int, int], StreamTable] = {}
         """Tables of the rows being netted, by oid and version."""
+        self._settled: dict[int, int] = {}
+        """Positions that netting has taken behind the transaction's last row, by first lane of the topic."""
 
-    def insert(self, table: StreamTable, lsn: int, message: Insert) -> None:
-        seq = self._tx.take(1)
+    def write(self, table: StreamTable, lsn: int, seq: int, message: Insert | Update | Delete) -> None:
+        """A change whose positions begin at ``seq``."""
+        match message:
+            case Insert():
+                self._insert(table, lsn, seq, message)
+            case Update():
+                self._update(table, lsn, seq, message)
+            case Delete():
+                self._delete(table, lsn, seq, message)
+
+    def _insert(self, table: StreamTable, lsn: int, seq: int, message: Insert) -> None:
         if table.netted:
             self._net(table, lsn, None, self._whole(table, message.new))
         else:
             values = list(message.new)
             self._write(table.insert, lsn, seq, self._key(table, values), NULL, values)
 
-    def update(self, table: StreamTable, lsn: int, message: Update) -> None:
+    def _update(self, table: StreamTable, lsn: int, seq: int, message: Update) -> None:
         encoder = table.encoder
         new = list(message.new)
         old = None if message.key is None and message.old is None else self._old(table, message.key or message.old)
@@ -91,7 +86,6 @@ class Changes:
             self._fill(table, new, old, whole=message.old is not None)
         key = self._key(table, new)
         old_key = key if old is None else self._key(table, old)
-        seq = self._tx.take(1 if old_key == key else 3)
         if table.netted:
             self._net(table, lsn, old, self._whole(table, tuple(new)))
         elif old is None or old_key == key:
@@ -100,17 +94,15 @@ class Changes:
         else:
             self._move(table, lsn, seq, (old_key, key), old, new)
 
-    def delete(self, table: StreamTable, lsn: int, message: Delete) -> None:
-        seq = self._tx.take(2)
+    def _delete(self, table: StreamTable, lsn: int, seq: int, message: Delete) -> None:
         old = self._old(table, message.key or message.old or ())
         if table.netted:
             self._net(table, lsn, old, None)
         else:
             self._remove(table, lsn, seq, self._key(table, old), old)
 
-    def truncate(self, table: StreamTable, lsn: int) -> None:
+    def truncate(self, table: StreamTable, lsn: int, seq: int) -> None:
         """A ``t`` event to every partition; rows of the table that this transaction brought are gone."""
-        seq = self._tx.take(1)
         self._recent.forget_table(table.lane)
         self._netting.forget(table.schema.oid)
         tail = table.encoder.envelope.tail(self._tx.stamp(), b"t") % (lsn, lsn, seq)
@@ -123,6 +115,7 @@ class Changes:
     def settle(self) -> None:
         """At COMMIT: write what netting leaves of the transaction."""
         if not self._netting.empty:
+            self._settled.clear()
             for settled in self._netting.settle():
                 self._settle(settled)
                 self._outlet.many(len(settled.before or b"") + len(settled.after or b""))
@@ -285,9 +278,16 @@ class Changes:
             table, row = after
             route = table.insert if before is None else table.update
             old = NULL if before is None else _row(table.encoder, before[1])
-            self._write(route, settled.lsn, self._tx.take(1), settled.key, old, list(row))
+            self._write(route, settled.lsn, self._next(table, 1), settled.key, old, list(row))
         elif before is not None:
-            self._remove(before[0], settled.lsn, self._tx.take(2), settled.key, before[1])
+            self._remove(before[0], settled.lsn, self._next(before[0], 2), settled.key, before[1])
+
+    def _next(self, table: StreamTable, count: int) -> int:
+        """The first of ``count`` positions behind the transaction's rows. Each topic counts for itself: what another
+        table leaves to settle is no affair of this one's."""
+        taken = self._settled.get(table.lane, 0)
+        self._settled[table.lane] = taken + count
+        return self._tx.seq + taken + 1
 
     def _read(self, oid: int, raw: bytes | None) -> tuple[StreamTable, Row] | None:
         if raw is None:
@@ -298,7 +298,7 @@ class Changes:
     def _look(self, settled: Settled, table: StreamTable, row: Row) -> None:
         """What came and went does not tell what is left, because the table changed its shape meanwhile or its
         key is not unique after all: the source does. Numbers are taken for either answer."""
-        seq = self._tx.take(2)
+        seq = self._next(table, 2)
         values = dict(zip((column.name for column in table.schema.columns), self._key_of(table, row), strict=True))
         text = tuple(values[column.name] or b"" for column in table.schema.key)
         newest = self._newest(table)

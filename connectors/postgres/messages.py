@@ -140,4 +140,17 @@ class LogicalMessage:
     content: bytes
 
 
+def numbers(change: Insert | Update | Delete) -> int:
+    """How many positions a change takes in its transaction. Its bytes alone tell, so that a replay counts the same
+    whatever is known of its table: an update that carries an old key or row may be a change of the key, which is three
+    records; a delete is followed by a tombstone."""
+    match change:
+        case Insert():
+            return 1
+        case Delete():
+            return 2
+        case Update():
+            return 1 if change.key is None and change.old is None else 3
+
+
 Message = Begin | Commit | Origin | Relation | TypeName | Insert | Update | Delete | Truncate | LogicalMessage

@@ -23,13 +23,14 @@ class Route:
     """One kind of change of one table.
 
     ``plain`` and ``loose`` are whole templates, good while ``serial`` is the transaction's; :meth:`renew` makes
-    them. ``rows`` counts what was written. ``deletes``: a tombstone follows. ``wide``: rows in messages of more
+    them. ``rows`` counts what was written. ``deletes``: a tombstone follows. ``more``: positions that a change takes
+    beside its first. ``wide``: rows in messages of more
     bytes may hold values that a later change of this transaction leaves out.
     """
 
     __slots__ = (
-        "_parts", "count", "deletes", "encode", "lane", "letter", "loose", "op", "plain", "rows", "serial", "table",
-        "tail", "ver", "wide",
+        "_parts", "count", "deletes", "encode", "lane", "letter", "loose", "more", "op", "plain", "rows", "serial",
+        "table", "tail", "ver", "wide",
     )  # fmt: skip
 
     def __init__(self, table: StreamTable, letter: str, encode: FromFrame, parts: Templates) -> None:
@@ -41,6 +42,8 @@ class Route:
         self.op = ("op", self.letter)
         self.ver = ("ver", b"%d" % table.schema.version)
         self.deletes = letter == "d"
+        # What the compiled functions take of updates: those of FULL carry the old row, the others carry nothing.
+        self.more = 1 if self.deletes else 2 if letter == "u" and table.full else 0
         self.wide = NEVER if self.deletes else table.wide
         self.rows = 0
         self.serial = -1

@@ -78,6 +78,18 @@ class CapturedTopics:
             self._topics = known
             return known.tables[str(table.table)]
 
+    def ask_again(self, table: TableName, reason: str) -> None:
+        """Ask for a table to be read again."""
+        asked = RequestState(
+            id=f"snapshot:{table}",
+            table=str(table),
+            after_lsn=0,
+            reason=f"{table} {reason}",
+            serial=self._clock.now_ns(),
+        )
+        self._state.write([(asked.key(), asked.to_json())])
+        log.info("reread_asked", extra={"table": str(table), "why": reason})
+
     def _make(self, table: CapturedTable, known: TopicsState) -> TopicsState:
         admin = TopicAdmin(self._settings.log)
         spec = table_topic_spec(self._settings.log, table.topic)

@@ -22,6 +22,7 @@ from cdc.crash import crash_point, declare
 from cdc.errors import ActiveError, IdentityError, LogError, SlotError, SourceError
 from cdc.metrics import CaptureFigures, Flow, Rereads
 from cdc.ports import Record
+from cdc.position import NUMBERING
 from cdc.progress import PROGRESS_KEY, Offsets, Progress
 from cdc.settings import Settings
 from cdc.state import SlotState, TopicsState
@@ -248,7 +249,12 @@ class Opening:
                 reselect=reselect,
                 overflow=_handing_over(writer.log, windows),
             ),
-            Start(near_xid=source.near_xid, after_lsn=standing.position, seen=writer.seen),
+            Start(
+                near_xid=source.near_xid,
+                after_lsn=standing.position,
+                seen=writer.seen,
+                renumbered=standing.progress is not None and standing.progress.numbering != NUMBERING,
+            ),
             Limits(spill_folder=settings.capture.spill_path),
         )
         later = self._later(windows, tables.topics, tables.registry, slot.epoch) if self._later is not None else None

@@ -50,19 +50,6 @@ class Relations:
         except psycopg.Error as error:
             raise SourceError(f"Postgres broke off while a table was looked at: {first_line(error)}") from None
 
-    def left_out(self, relation: Relation) -> TableSchema:
-        """The shape of a table that the settings leave out, not registered. SourceError as for :meth:`schema`."""
-        try:
-            return from_relation(
-                self._connection,
-                relation,
-                topic="",
-                encoding=self._settings.log.encoding,
-                publication=self._settings.publication,
-            )
-        except psycopg.Error as error:
-            raise SourceError(f"Postgres broke off while a table was looked at: {first_line(error)}") from None
-
     def _schema(self, relation: Relation) -> TableSchema | None:
         table = TableName(relation.schema, relation.table)
         topic = self._topics.topic(table) or self._late(table, relation.relation_oid)
@@ -86,6 +73,9 @@ class Relations:
         if registered != known:
             crash_point("shape_registered")
             log.info("shape_registered", extra={"table": str(table), "version": registered.version})
+        if known is not None and known.deferrable_key != registered.deferrable_key:
+            # Of a transaction that is partly written, the rest may count in another way.
+            self._topics.ask_again(table, "has another kind of key constraint")
         self._captured[relation.relation_oid] = table
         return registered
 

@@ -39,9 +39,6 @@ class _One:
     def schema(self, relation: Relation) -> TableSchema:
         return self._schema
 
-    def left_out(self, relation: Relation) -> TableSchema:
-        raise AssertionError("every table is captured here")
-
     def rows(self, wanted: Sequence[Wanted], xids: object) -> Sequence[Selected]:
         raise AssertionError("nothing is left out here")
 

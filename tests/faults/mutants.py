@@ -124,7 +124,19 @@ MUTANTS = (
     ),
     Mutant(
         "count no number for a table that is not captured", "connectors/postgres/assemble.py",
-        "                    self._tx.take(1)\n", "                    pass\n", _ASSEMBLE,
+        "seq = self._tx.take(numbers(message))", "seq = self._tx.take(numbers(message) if table else 0)", _ASSEMBLE,
+    ),
+    Mutant(
+        "count an update with an old row as one record", "connectors/postgres/messages.py",
+        "return 1 if change.key is None and change.old is None else 3", "return 1", _ASSEMBLE,
+    ),
+    Mutant(
+        "let what one table leaves to settle move another's positions", "connectors/postgres/changes.py",
+        "self._settled.get(table.lane, 0)", "sum(self._settled.values())", _ASSEMBLE,
+    ),
+    Mutant(
+        "trust what was netted under another numbering", "connectors/postgres/assemble.py",
+        "if self._renumbered and table.netted:", "if False:", _ASSEMBLE,
     ),
     Mutant(
         "write an unchanged value as null", "connectors/postgres/held.py",

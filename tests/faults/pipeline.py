@@ -63,9 +63,6 @@ def encoder_of(schema: TableSchema) -> TableEncoder:
 
 class _Shapes:
     def schema(self, relation: Relation) -> TableSchema | None:
-        return self.left_out(relation)
-
-    def left_out(self, relation: Relation) -> TableSchema:
         return SCHEMAS[relation.relation_oid, len(relation.columns)]
 
 

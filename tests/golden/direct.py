@@ -65,9 +65,6 @@ class Shapes:
         )
         return self._numbered(shape)
 
-    def left_out(self, relation: Relation) -> TableSchema:
-        return from_relation(self._conn, relation, topic="", encoding=self._encoding, publication=self._publication)
-
     def lanes(self, topic: str) -> tuple[int, int]:
         return self.topics.setdefault(topic, len(self.topics)), 1
 

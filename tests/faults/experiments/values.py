@@ -80,9 +80,6 @@ class _Shape:
     def schema(self, relation: Relation) -> TableSchema | None:
         return self._schema
 
-    def left_out(self, relation: Relation) -> TableSchema:
-        return self._schema
-
 
 class _Trip:
     """One seed after the other, over the same sessions."""

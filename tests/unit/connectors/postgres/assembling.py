@@ -56,11 +56,6 @@ class Shapes:
         self.asked.append(relation)
         return self.by_oid.get(relation.relation_oid)
 
-    def left_out(self, relation: Relation) -> TableSchema:
-        """The first column is the key."""
-        columns = (w.column(c.name, "text", None if place else 0) for place, c in enumerate(relation.columns))
-        return w.table(*columns, identity=relation.identity, oid=relation.relation_oid, name=relation.table)
-
 
 class Rows:
     """The source's rows at the head: key -> row, as text."""
@@ -90,6 +85,7 @@ class Stream:
         after_lsn: int = 0,
         limits: Limits | None = None,
         near_xid: int = 0,
+        renumbered: bool = False,
         shapes: Shapes | None = None,
     ) -> None:
         self.shapes = shapes or Shapes(*schemas)
@@ -110,7 +106,7 @@ class Stream:
                 reselect=self.head,
                 overflow=self._overflow,
             ),
-            Start(near_xid=near_xid, after_lsn=after_lsn, seen=seen or {}),
+            Start(near_xid=near_xid, after_lsn=after_lsn, seen=seen or {}, renumbered=renumbered),
             limits or Limits(),
         )
 
@@ -137,6 +133,10 @@ class Stream:
 
     def read(self, start: int = 0) -> list[Read]:
         return [_read(record) for record in self.records[start:]]
+
+    def lane(self, schema: TableSchema) -> int:
+        """Where a table's records go."""
+        return self._lanes(schema.topic)[0]
 
     def _lanes(self, topic: str) -> tuple[int, int]:
         if topic not in self._topics:
