@@ -16,16 +16,19 @@ def show_comparison(found: Comparison, console: Console | None = None) -> None:
     console = console or Console()
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("table", overflow="fold")
-    for title in ("debezium", "native", "equal", "unexplained"):
+    for title in ("debezium", "native", "equal", "undecided", "unexplained"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("explained", overflow="fold")
     for verdict in found.verdicts:
         rules = ", ".join(f"{rule} {count:,}" for rule, count in sorted(verdict.by_rule.items(), key=_number))
-        counts = (verdict.theirs, verdict.ours, verdict.equal, verdict.unexplained)
+        counts = (verdict.theirs, verdict.ours, verdict.equal, verdict.undecided, verdict.unexplained)
         table.add_row(verdict.table, *(f"{count:,}" for count in counts), rules)
     console.print(table)
     for rule, count in found.reasons():
         console.print(Text(f"{rule.name:<4} {count:>9,}  {rule.reason}"), soft_wrap=True)
+    if found.undecided:
+        words = "undecided: Debezium's value does not say what ours has to be, and the source's row has changed since"
+        console.print(Text(f"     {found.undecided:>9,}  {words}"), soft_wrap=True)
     for verdict in found.verdicts:
         for words in verdict.words:
             console.print(Text(f"unexplained: {words}", style="bold red"), soft_wrap=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from cdc.comparison.lossless import ABSENT, Json, Object, show
+from cdc.comparison.lossless import ABSENT, UNKNOWN, Json, Object, Unknown, show
 from cdc.comparison.records import NO_FACTS, Facts, Record, TableFacts
 from cdc.schema import Column
 
@@ -18,7 +18,9 @@ _SHOWN = 300
 class Difference:
     """One place where two records, or a record and nothing, differ. ``path``: ``()`` for a whole record.
 
-    ``expected`` is Debezium's value, ``got`` ours; ABSENT where a member does not stand.
+    ``expected`` is Debezium's value, ``got`` ours; ABSENT where a member does not stand. ``source`` is what the source
+    has there, UNKNOWN where nobody could ask it. ``before`` is our value in the record before, of the same key.
+    ``beside``: the other side's records of the same change, where one side has none; None where changes are not known.
     """
 
     encoding: str
@@ -28,6 +30,9 @@ class Difference:
     theirs: Record | None
     ours: Record | None
     facts: TableFacts = NO_FACTS
+    source: Json | Unknown = UNKNOWN
+    before: Json | Unknown = UNKNOWN
+    beside: tuple[Record, ...] | None = None
 
     @property
     def record(self) -> Record:
@@ -68,13 +73,17 @@ def _side(record: Record | None, value: Json) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A difference on purpose: its rule in the wire manual, why, and the narrowest test for it."""
+    """A difference on purpose: its rule in the wire manual, why, and the narrowest test for it.
+
+    ``blind``: Debezium's value does not say what ours has to be, so the source decides.
+    """
 
     name: str
     reason: str
     explains: Callable[[Difference], bool]
     encodings: tuple[str, ...] = ("readable", "debezium")
     """Where it is needed."""
+    blind: Callable[[Difference], bool] = lambda _: False
 
 
 def differences(encoding: str, pairs: Iterable[Pair], facts: Facts) -> Iterator[Difference]:
@@ -91,7 +100,24 @@ def differences(encoding: str, pairs: Iterable[Pair], facts: Facts) -> Iterator[
 
 def explained_by(rules: Sequence[Rule], difference: Difference) -> list[str]:
     """Names of the rules that explain it; none for a fault of one of the two."""
-    return [r.name for r in rules if difference.encoding in r.encodings and r.explains(difference)]
+    return [r.name for r in _explaining(rules, difference) if not (r.blind(difference) and _refuted(difference))]
+
+
+def undecided(rules: Sequence[Rule], difference: Difference) -> bool:
+    """Whether only the source could say if our value is right, and nobody has asked it."""
+    if difference.old_row and difference.got is None:
+        return False  # nothing is claimed
+    blind = any(r.blind(difference) for r in _explaining(rules, difference))
+    return blind and isinstance(difference.source, Unknown) and isinstance(difference.before, Unknown)
+
+
+def _explaining(rules: Sequence[Rule], difference: Difference) -> list[Rule]:
+    return [r for r in rules if difference.encoding in r.encodings and r.explains(difference)]
+
+
+def _refuted(difference: Difference) -> bool:
+    known = (difference.source, difference.before)
+    return any(not isinstance(value, Unknown) and value != difference.got for value in known)
 
 
 Place = tuple[tuple[str, ...], Json, Json]

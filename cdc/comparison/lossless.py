@@ -39,8 +39,14 @@ class Absent:
     """No member of that name stands there; unlike one that is null."""
 
 
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """What the source has is not known."""
+
+
 Json: TypeAlias = "Object | tuple[Json, ...] | Number | Absent | str | bool | None"
 ABSENT = Absent()
+UNKNOWN = Unknown()
 
 
 def parse(text: str | bytes) -> Json:

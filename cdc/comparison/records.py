@@ -40,6 +40,11 @@ class TableFacts:
         return any(s.identity is Identity.INDEX for s in self.schemas) and bool(self.primary_key)
 
     @property
+    def identity_full(self) -> bool:
+        """Whether old rows are whole."""
+        return any(s.identity is Identity.FULL for s in self.schemas)
+
+    @property
     def deferrable_key(self) -> bool:
         return any(schema.deferrable_key for schema in self.schemas)
 

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cdc.comparison.differences import Difference, Rule, differences, explained_by
+from cdc.comparison.differences import Difference, Rule, differences, explained_by, undecided
 from cdc.comparison.pairing import Told, out_of_order, paired
 from cdc.comparison.records import Facts, Record
 from cdc.comparison.rules import RULES
+from cdc.comparison.witness import Context, Witness, witnessed
 
 _SHOWN = 20
 _ON_EVERY_RECORD = frozenset(("D14", "D15"))
@@ -19,7 +20,8 @@ _ON_EVERY_RECORD = frozenset(("D14", "D15"))
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """One table. ``equal``: pairs that differ in nothing but headers and our fields; ``by_rule``: rule -> how many
-    differences it explains. ``unexplained``: how many no rule explains, the first of them in words."""
+    differences it explains. ``undecided``: how many of these only the source could confirm, and its row has changed
+    since. ``unexplained``: how many no rule explains, the first of them in words."""
 
     table: str
     theirs: int
@@ -27,6 +29,7 @@ class Verdict:
     equal: int
     by_rule: Counter[str]
     unexplained: int
+    undecided: int = 0
     words: tuple[str, ...] = field(default=())
 
     def document(self) -> dict[str, Any]:
@@ -36,6 +39,7 @@ class Verdict:
             "native_records": self.ours,
             "equal": self.equal,
             "explained": dict(sorted(self.by_rule.items())),
+            "undecided": self.undecided,
             "unexplained": self.unexplained,
             "first": list(self.words),
         }
@@ -59,6 +63,10 @@ class Comparison:
         return sum(v.unexplained for v in self.verdicts)
 
     @property
+    def undecided(self) -> int:
+        return sum(v.undecided for v in self.verdicts)
+
+    @property
     def by_rule(self) -> Counter[str]:
         return sum((v.by_rule for v in self.verdicts), Counter())
 
@@ -73,19 +81,36 @@ class Comparison:
             "begin_lsn": self.begin,
             "end_lsn": self.end,
             "records": self.records,
+            "undecided": self.undecided,
             "unexplained": self.unexplained,
             "rules": {rule.name: {"reason": rule.reason, "differences": n} for rule, n in self.reasons()},
             "tables": [verdict.document() for verdict in self.verdicts],
         }
 
 
-def judge(table: str, encoding: str, theirs: Sequence[Record], ours: Sequence[Record], facts: Facts) -> Verdict:
-    """Compare one table's records, both sides in the order of their partitions."""
-    pairs = list(paired(Told(theirs), Told(ours)))
+def judge(
+    table: str,
+    encoding: str,
+    theirs: Sequence[Record],
+    ours: Sequence[Record],
+    facts: Facts,
+    witness: Witness | None = None,
+) -> Verdict:
+    """Compare one table's records, both sides in the order of their partitions.
+
+    Without a ``witness`` everything that only the source could confirm is undecided.
+    """
+    one, two = Told(theirs), Told(ours)
+    pairs, context = list(paired(one, two)), Context(one, two)
+    found = [[context.of(d) for d in differences(encoding, [pair], facts)] for pair in pairs]
+    found.append(list(out_of_order(encoding, pairs, facts)))
+    if witness is not None:
+        decided = iter(witnessed([d for one_pair in found for d in one_pair], context, witness))
+        found = [[next(decided) for _ in one_pair] for one_pair in found]
     tally = _Tally()
-    for pair in pairs:
-        tally.pair(differences(encoding, [pair], facts))
-    tally.count(out_of_order(encoding, pairs, facts))
+    for of_pair in found[:-1]:
+        tally.pair(of_pair)
+    tally.count(found[-1])
     return Verdict(
         table=table,
         theirs=len(theirs),
@@ -93,6 +118,7 @@ def judge(table: str, encoding: str, theirs: Sequence[Record], ours: Sequence[Re
         equal=tally.equal,
         by_rule=tally.by_rule,
         unexplained=tally.unexplained,
+        undecided=tally.undecided,
         words=tuple(tally.words),
     )
 
@@ -101,6 +127,7 @@ class _Tally:
     def __init__(self) -> None:
         self.equal = 0
         self.unexplained = 0
+        self.undecided = 0
         self.by_rule: Counter[str] = Counter()
         self.words: list[str] = []
 
@@ -115,6 +142,7 @@ class _Tally:
             needed.add(rule)
             if rule:
                 self.by_rule[rule] += 1
+                self.undecided += undecided(RULES, difference)
                 continue
             self.unexplained += 1
             if len(self.words) < _SHOWN:

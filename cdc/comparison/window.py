@@ -32,7 +32,7 @@ class Window:
         outside: set[str] = set()
         touched: set[str] = set()
         for record in ours:
-            position = _position(record)
+            position = position_of(record)
             if position is None or not position.streamed:
                 continue
             within = self.begin < position.commit_lsn < self.end
@@ -41,7 +41,7 @@ class Window:
                 touched.add("" if record.op == "t" else show(record.key))
 
         def ours_counts(record: Record) -> bool:
-            position = _position(record)
+            position = position_of(record)
             assert position is not None
             if position.streamed:
                 return self.begin < position.commit_lsn < self.end
@@ -73,7 +73,8 @@ class Window:
         return self.rows and "" not in touched and show(record.key) not in touched
 
 
-def _position(record: Record) -> Position | None:
+def position_of(record: Record) -> Position | None:
+    """The position in our record's header; None where it has none."""
     text = dict(record.headers).get("pos")
     return Position.parse(text) if text is not None else None
 

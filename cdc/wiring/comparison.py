@@ -23,6 +23,7 @@ from cdc.comparison.lossless import parse
 from cdc.comparison.records import Facts, Record
 from cdc.comparison.verdict import Comparison, judge
 from cdc.comparison.window import Window, comparable
+from cdc.cuts import Cut
 from cdc.errors import ConfigError, LogError, UsageError
 from cdc.metrics import CaptureFigures
 from cdc.progress import PROGRESS_KEY, Progress
@@ -31,12 +32,15 @@ from cdc.state import TopicsState
 from cdc.topic import reserved_topics
 from cdc.wiring import open_progress, open_schemas, open_source, open_state, require_broker
 from cdc.wiring.capture import open_capture
+from cdc.wiring.compared_rows import SourceRows
 from cdc.wiring.debezium import open_connector
 from cdc.wiring.pipeline import prepare_pipeline
 from cdc.wiring.snapshot import build_snapshot
+from cdc.wiring.verification import open_cut
 
 if TYPE_CHECKING:
     from connectors.connect.connector import Connector
+    from connectors.postgres.cut import SourceCut
 
 Say = Callable[[str], None]
 _PREFIX = "cdc.compare"
@@ -90,7 +94,9 @@ def compare_captures(settings: Settings, trial: Trial, say: Say, clock: Clock = 
         _work(trial, clock, native)
         end = marks.end()
         say("comparing the topics")
-        return _compare(settings, sides, Window(begin, end, trial.rows))
+        source = exits.enter_context(closing(open_cut(sides.native)))
+        cut = marks.cut(source)
+        return _compare(settings, sides, Window(begin, end, trial.rows), SourceRows(sides.native, source, cut))
 
 
 def clean(settings: Settings, say: Say) -> None:
@@ -262,6 +268,12 @@ class _Marks:
                 return lsn
             ends = now
 
+    def cut(self, source: SourceCut) -> Cut:
+        """One state of the source, when our topics hold everything that is in it."""
+        cut = source.cut()
+        self._await_native(cut.fence)
+        return cut
+
     def _mark(self, content: str) -> int:
         row = self._session.execute(b"select pg_logical_emit_message(true, %s, %s)", [_PREFIX, content]).fetchone()
         assert row is not None
@@ -326,7 +338,7 @@ def _work(trial: Trial, clock: Clock, native: _Capture) -> None:
         raise UsageError(f"{trial.command[0]} ended with {done.returncode}", hint="nothing was compared")
 
 
-def _compare(settings: Settings, sides: _Sides, window: Window) -> Comparison:
+def _compare(settings: Settings, sides: _Sides, window: Window, source: SourceRows) -> Comparison:
     from cdc.comparison.records import table_facts
     from connectors.connect.tables import read_tables
     from connectors.kafka.admin import TopicAdmin
@@ -346,10 +358,8 @@ def _compare(settings: Settings, sides: _Sides, window: Window) -> Comparison:
     ours = {table: topic for topic, table in tables.items()}
     verdicts = []
     for table in sorted(theirs.keys() | ours.keys()):
-        one, two = window.cut(
-            _records(sides.debezium, f"{sides.debezium.name}.{_end_of(by_end, table)}", table),
-            _records(sides.native, ours[table], table) if table in ours else [],
-        )
+        whole = _records(sides.native, ours[table], table) if table in ours else []
+        one, two = window.cut(_records(sides.debezium, f"{sides.debezium.name}.{_end_of(by_end, table)}", table), whole)
         verdicts.append(
             judge(
                 table,
@@ -357,6 +367,7 @@ def _compare(settings: Settings, sides: _Sides, window: Window) -> Comparison:
                 [comparable(record, sides.debezium.name) for record in one],
                 [comparable(record, sides.native.name) for record in two],
                 facts,
+                source.of(table, whole),
             )
         )
     return Comparison(encoding=settings.log.encoding, begin=window.begin, end=window.end, verdicts=tuple(verdicts))

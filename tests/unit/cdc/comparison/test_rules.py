@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from cdc.comparison.differences import differences, explained_by
+from cdc.comparison.differences import differences, explained_by, undecided
 from cdc.comparison.lossless import parse
 from cdc.comparison.records import Record, TableFacts
 from cdc.comparison.rules import RULES
+from cdc.position import Position
 from cdc.schema import Column, Identity, TableSchema
 from cdc.topic import TableName
 
@@ -37,6 +39,9 @@ COLUMNS = (
     column("o", "other"),
     column("a", "int4", array=True),
     column("ti", "time", array=True),
+    column("da", "date", array=True),
+    column("mo", "money", array=True),
+    column("big", "int8"),
     column("h", "hstore"),
     column("g", "int4", generated=True),
 )
@@ -113,6 +118,9 @@ def test_a_difference_on_purpose_has_one_rule(rule: str, theirs: str, ours: str,
         ('{"o":"KDEsMik="}', '{"o":"(1,3)"}', "c"),
         ('{"h":"{\\"a\\":\\"1\\"}"}', '{"h":"{\\"a\\":\\"2\\"}"}', "c"),
         ('{"id":1,"t":"x"}', '{"t":"x","id":1}', "c"),
+        ('{"num":"POSITIVE_INFINITY"}', '{"num":"-Infinity"}', "c"),
+        ('{"t":"00:00:00Z"}', '{"t":"24:00:00Z"}', "c"),
+        ('{"big":9007199254740993}', '{"big":9007199254740992}', "c"),
     ],
 )
 def test_a_wrong_value_is_explained_by_none(theirs: str, ours: str, op: str) -> None:
@@ -124,7 +132,8 @@ def test_a_record_that_one_side_lacks_is_explained_by_its_table_alone() -> None:
     assert names(row, None) == [[]]
     assert names(None, row) == [[]]
     assert names(None, row, facts(deferrable_key=True)) == [["D20"]]
-    assert names(row, None, facts(leaf=True)) == [["D13"]]
+    assert names(row, None, facts(leaf=True)) == [[]]
+    assert names(record("{}", op="r"), None, facts(leaf=True)) == [["D13"]]
     assert names(row, None, facts(identity=Identity.INDEX)) == [["D9"]]
     assert names(None, record("null", op="t")) == [["D23"]]
     assert names(record("null", op="t"), None) == [[]]
@@ -152,3 +161,101 @@ def test_every_rule_is_one_of_the_manuals() -> None:
     manual = Path(__file__).parents[4] / "connectors" / "debezium" / "README.md"
     listed = re.findall(r"^\| (D\d+) \|", manual.read_text(encoding="utf-8"), re.MULTILINE)
     assert {rule.name for rule in RULES} <= set(listed)
+
+
+@pytest.mark.parametrize(
+    ("rule", "theirs", "ours", "right", "op"),
+    [
+        ("D1", '{"t":"default"}', '{"t":null}', '"x"', "c"),
+        ("D2", "{}", '{"o":"(1,2)"}', '"(1,3)"', "c"),
+        ("D5", '{"nm":null}', '{"nm":"n"}', '"m"', "c"),
+        ("D6", '{"ts":"+292278994-08-17Z"}', '{"ts":"infinity"}', '"2020-01-01T00:00:00Z"', "c"),
+        ("D7", '{"a":[1]}', '{"a":[1,null]}', "[1,2]", "c"),
+        ("D7", '{"da":["2020-01-01Z"]}', '{"da":["2021-01-01Z"]}', '["2020-01-01Z"]', "c"),
+        ("D7", '{"mo":["1.00"]}', '{"mo":["2.00"]}', '["1.00"]', "c"),
+        ("D8", '{"neg":"' + "9" * 300 + '"}', '{"neg":"1200"}', '"1300"', "c"),
+        ("D12", "{}", '{"g":1}', "2", "r"),
+        ("D18", '{"t":"__debezium_unavailable_value"}', '{"t":null}', '"whole"', "u"),
+        ("D18", '{"t":"__debezium_unavailable_value"}', '{"t":"another"}', '"whole"', "u"),
+        ("D18", '{"num":null}', '{"num":"' + "1" * 200 + '"}', '"1"', "u"),
+        ("D19", '{"tm":"00:00:00Z"}', '{"tm":"24:00:00Z"}', '"00:00:00Z"', "c"),
+    ],
+)
+def test_the_source_decides_where_debezium_does_not(rule: str, theirs: str, ours: str, right: str, op: str) -> None:
+    (found,) = differences("readable", [(record(theirs, op=op), record(ours, op=op))], {"public.t": facts()})
+    assert undecided(RULES, found)
+    assert explained_by(RULES, found) == [rule]
+    wrong = replace(found, source=parse(right))
+    assert not undecided(RULES, wrong)
+    assert explained_by(RULES, wrong) == []
+    assert explained_by(RULES, replace(found, source=found.got)) == [rule]
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "decided"),
+    [
+        ('{"ti":["10:00:00.123Z",null]}', '{"ti":["10:00:00.123456Z",null]}', True),
+        ('{"ti":["10:00:00.123Z",null]}', '{"ti":["10:00:00.124456Z",null]}', False),
+        ('{"ti":["10:00:00.123Z",null]}', '{"ti":["10:00:00.123456Z"]}', False),
+        ('{"ti":[49890123000]}', '{"ti":[49890123456]}', True),
+        ('{"ti":[49890123000]}', '{"ti":[49890124456]}', False),
+        ('{"a":[1,2,3,4]}', '{"a":[[1,2],[3,4]]}', True),
+        ('{"a":[1,2,3,4]}', '{"a":[[1,2],[4,3]]}', False),
+    ],
+)
+def test_an_array_is_compared_element_by_element(theirs: str, ours: str, decided: bool) -> None:
+    (found,) = differences("readable", [(record(theirs), record(ours))], {"public.t": facts()})
+    assert explained_by(RULES, found) == ["D7"]
+    assert undecided(RULES, found) is not decided
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "explained"),
+    [
+        ('"op":"c","after":{"id":1,"big":7}', '"op":"c","after":{"id":1,"big":7}', True),
+        ('"op":"c","after":{"id":1,"big":7}', '"op":"c","after":{"id":1,"big":8}', False),
+        ('"op":"c","after":{"id":1,"big":8}', '"op":"c","after":{"id":1,"big":8}', False),
+    ],
+)
+def test_a_key_by_an_index_is_that_of_the_row(theirs: str, ours: str, explained: bool) -> None:
+    indexed = facts(identity=Identity.INDEX)
+    columns = tuple(replace(c, key_position={"big": 1}.get(c.name)) for c in COLUMNS)
+    indexed = replace(indexed, schemas=(replace(indexed.schemas[0], columns=columns),))
+    one = Record(table="public.t", key=parse('{"id":1}'), value=parse(f"{{{theirs}}}"), headers=())
+    two = Record(table="public.t", key=parse('{"big":7}'), value=parse(f"{{{ours}}}"), headers=())
+    found = differences("readable", [(one, two)], {"public.t": indexed})
+    assert all(explained_by(RULES, d) == ["D9"] for d in found) is explained
+
+
+def test_a_record_of_another_key_needs_one_of_the_same_change() -> None:
+    indexed = facts(identity=Identity.INDEX)
+    (gone,) = differences("readable", [(record('{"id":1}', op="d", side="before"), None)], {"public.t": indexed})
+    assert explained_by(RULES, replace(gone, beside=(record('{"id":2}', op="u"),))) == ["D9"]
+    assert explained_by(RULES, replace(gone, beside=())) == []
+    (made,) = differences("readable", [(record('{"id":1,"t":"a"}', op="c"), None)], {"public.t": indexed})
+    assert explained_by(RULES, replace(made, beside=(record('{"id":1,"t":"a"}', op="u"),))) == ["D9"]
+    assert explained_by(RULES, replace(made, beside=(record('{"id":1,"t":"b"}', op="u"),))) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "got", "explained"), [("op", "u", False), ("op", "c", True), ("ver", "x", False), ("ver", "1", True)]
+)
+def test_a_header_of_ours_says_what_the_record_is(name: str, got: str, explained: bool) -> None:
+    one = Record(table="public.t", key=None, value=parse('{"source":{},"op":"c"}'), headers=())
+    two = replace(one, headers=((name, got),))
+    (found,) = differences("readable", [(one, two)], {})
+    assert bool(explained_by(RULES, found)) is explained
+
+
+def test_pos_is_the_position_of_the_source() -> None:
+    source = '{"source":{"epoch":1,"commit_lsn":2,"tx_seq":3},"op":"c"}'
+    one = Record(table="public.t", key=None, value=parse(source), headers=())
+    for position, explained in ((Position(1, 2, 3), True), (Position(1, 2, 4), False)):
+        (found,) = differences("readable", [(one, replace(one, headers=(("pos", position.text()),)))], {})
+        assert bool(explained_by(RULES, found)) is explained
+
+
+def test_an_old_row_that_is_whole_has_no_invented_value() -> None:
+    theirs, ours = record('{"nn":"x"}', op="d", side="before"), record('{"nn":null}', op="d", side="before")
+    assert names(theirs, ours) == [["D3"]]
+    assert names(theirs, ours, facts(identity=Identity.FULL)) == [[]]
