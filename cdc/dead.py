@@ -7,7 +7,7 @@ Among the letters stand what an operator asks for and the answers to it: see :mo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -107,6 +107,7 @@ class Parked:
         self._sink = sink
         self._keys: dict[tuple[str, bytes], set[Parking]] = {}
         self._loose: set[tuple[str, int, int]] = set()
+        self._firsts: dict[str, dict[bytes, Parking]] = {}
         self.add(letters)
 
     def add(self, letters: Iterable[DeadLetter]) -> None:
@@ -117,7 +118,11 @@ class Parked:
             if letter.why is Why.RELEASED:
                 self._release(letter)
             elif letter.parks and letter.key is not None:
-                self._keys.setdefault((letter.topic, letter.key), set()).add((letter.partition, letter.offset))
+                here = (letter.partition, letter.offset)
+                self._keys.setdefault((letter.topic, letter.key), set()).add(here)
+                firsts = self._firsts.setdefault(letter.topic, {})
+                # A replay may tell of an earlier record after a later one.
+                firsts[letter.key] = min(here, firsts.get(letter.key, here))
             elif letter.why.is_letter:
                 self._loose.add(place(letter))
 
@@ -134,13 +139,13 @@ class Parked:
         """topic -> parked keys."""
         return {topic: list(firsts) for topic, firsts in self.firsts().items()}
 
-    def firsts(self) -> dict[str, dict[bytes, Parking]]:
-        """topic -> key -> from where on it waits: plain data, for a task."""
-        found: dict[str, dict[bytes, Parking]] = {}
-        for (topic, key), places in self._keys.items():
-            # A replay may tell of an earlier record after a later one.
-            found.setdefault(topic, {})[key] = min(places)
-        return found
+    def firsts(self) -> Mapping[str, Mapping[bytes, Parking]]:
+        """topic -> key -> from where on it waits. As it is now and will be: :meth:`snapshot` for another thread."""
+        return self._firsts
+
+    def snapshot(self) -> dict[str, dict[bytes, Parking]]:
+        """The same as plain data that stays as it is, for a task; takes as long as there are keys."""
+        return {topic: dict(firsts) for topic, firsts in list(self._firsts.items())}
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -156,8 +161,12 @@ class Parked:
             left = {one for one in places if not _answered(one, answer)}
             if left:
                 self._keys[(answer.topic, answer.key)] = left
+                self._firsts[answer.topic][answer.key] = min(left)
             else:
                 del self._keys[(answer.topic, answer.key)]
+                del self._firsts[answer.topic][answer.key]
+                if not self._firsts[answer.topic]:
+                    del self._firsts[answer.topic]
 
 
 def place(letter: DeadLetter) -> tuple[str, int, int]:
@@ -165,19 +174,37 @@ def place(letter: DeadLetter) -> tuple[str, int, int]:
     return (letter.topic, letter.partition, letter.offset)
 
 
+class Waiting:
+    """The letters that have not been released, whole, each record once; of every sink."""
+
+    def __init__(self, letters: Iterable[DeadLetter] = ()) -> None:
+        self._groups: dict[tuple[str, str, bytes | None], dict[Parking, DeadLetter]] = {}
+        self.add(letters)
+
+    def add(self, letters: Iterable[DeadLetter]) -> None:
+        """Take letters and answers in the order of the topic."""
+        for letter in letters:
+            group = self._groups.setdefault((letter.sink, letter.topic, letter.key), {})
+            here = (letter.partition, letter.offset)
+            if letter.why.is_letter:
+                group.setdefault(here, letter)
+            elif letter.why is Why.RELEASED:
+                for where, one in list(group.items()):
+                    if where == here or (one.parks and _answered(where, letter)):
+                        del group[where]
+
+    def beside(self, letter: DeadLetter) -> list[DeadLetter]:
+        """Those of the same sink, topic and key, oldest first."""
+        return list(self._groups.get((letter.sink, letter.topic, letter.key), {}).values())
+
+    def every(self) -> list[DeadLetter]:
+        """All of them, key by key, oldest first."""
+        return [letter for group in self._groups.values() for letter in group.values()]
+
+
 def waiting(letters: Iterable[DeadLetter]) -> list[DeadLetter]:
     """The letters that have not been released, whole, each record once, oldest first; of every sink."""
-    held: dict[tuple[str, str, bytes | None], dict[Parking, DeadLetter]] = {}
-    for letter in letters:
-        group = held.setdefault((letter.sink, letter.topic, letter.key), {})
-        here = (letter.partition, letter.offset)
-        if letter.why.is_letter:
-            group.setdefault(here, letter)
-        elif letter.why is Why.RELEASED:
-            for where, one in list(group.items()):
-                if where == here or (one.parks and _answered(where, letter)):
-                    del group[where]
-    return [letter for group in held.values() for letter in group.values()]
+    return Waiting(letters).every()
 
 
 def _answered(where: Parking, answer: DeadLetter) -> bool:

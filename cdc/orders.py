@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from cdc.dead import DeadLetter, Why, place, waiting
+from cdc.dead import DeadLetter, Waiting, Why, place
 
 _ID = "order"
 MOST_TRIES = 20
@@ -71,12 +71,11 @@ class Queue:
     letters: Sequence[DeadLetter]
 
 
-def queues(orders: Sequence[DeadLetter], letters: Iterable[DeadLetter]) -> list[Queue]:
-    """The queue of each order. ``letters``: all of the topic, in its order."""
-    held = waiting(letters)
+def queues(orders: Sequence[DeadLetter], letters: Waiting) -> list[Queue]:
+    """The queue of each order, in as many steps as they have letters. ``letters``: all of the topic."""
     found: list[Queue] = []
     for one in orders:
-        same = [letter for letter in held if (letter.sink, letter.topic, letter.key) == (one.sink, one.topic, one.key)]
+        same = letters.beside(one)
         about = next((letter for letter in same if place(letter) == place(one)), None)
         if about is not None and not about.parks:
             mine = [about]

@@ -108,10 +108,10 @@ def replayed(
     """Keys whose first letter is still ahead of the watermark: what lies before it was brought down as well."""
     found: dict[str, list[bytes]] = {}
     waiting = {(one["topic"], one["key"]) for one in behind.select(["topic", "key"]).to_pylist()}
-    for topic, firsts in parked.items():
-        for key, (partition, offset) in firsts.items():
-            if (topic, key) in waiting and offset > offsets.get(topic, {}).get(partition, 0):
-                found.setdefault(topic, []).append(key)
+    for topic, key in sorted(waiting):
+        partition, offset = parked[topic][key]
+        if offset > offsets.get(topic, {}).get(partition, 0):
+            found.setdefault(topic, []).append(key)
     return found
 
 
@@ -129,6 +129,10 @@ def _waiting(events: pa.Table, parked: Mapping[str, Mapping[bytes, Parking]]) ->
     """True for events that wait; None when none does."""
     found: Mask | None = None
     for topic, firsts in parked.items():
+        if events.num_rows < len(firsts):
+            mask = _waiting_few(events, topic, firsts)
+            found = mask if found is None else pc.or_(found, mask)
+            continue
         number = pc.index_in(events["key"], value_set=pa.array(list(firsts), pa.binary()))
         partition = pc.take(pa.array([one for one, _ in firsts.values()], pa.int32()), number)
         offset = pc.take(pa.array([one for _, one in firsts.values()], pa.int64()), number)
@@ -137,6 +141,16 @@ def _waiting(events: pa.Table, parked: Mapping[str, Mapping[bytes, Parking]]) ->
         mask = pc.and_(pc.equal(events["topic"], topic), listed)
         found = mask if found is None else pc.or_(found, mask)
     return found if found is not None and pc.any(found, min_count=0).as_py() else None
+
+
+def _waiting_few(events: pa.Table, topic: str, firsts: Mapping[bytes, Parking]) -> Mask:
+    """The same for few events beside many parked keys: as many steps as there are events."""
+    columns = (events[name].to_pylist() for name in ("topic", "key", "partition", "offset"))
+    waits = []
+    for own, key, partition, offset in zip(*columns, strict=True):
+        first = firsts.get(key) if own == topic else None
+        waits.append(first is not None and not (partition == first[0] and offset < first[1]))
+    return pa.chunked_array([pa.array(waits, pa.bool_())])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

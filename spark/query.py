@@ -311,7 +311,7 @@ def collect(
     piece, most_bytes = batch, engine.slice_bytes if mode == "apply" else engine.slice_bytes // engine.slots
     while True:
         # What is only brought down to what matters is told apart again where it is applied.
-        rules = store.rules if mode == "apply" else shapes_of(stores)
+        rules = store.rules_of_now() if mode == "apply" else shapes_of(stores)
         task = Task(spec=spec, rules=rules, mode=mode, floors_set=floors_set, slice_bytes=most_bytes)
         try:
             report = on_executors(engine, piece, task)

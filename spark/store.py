@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from cdc.clock import SYSTEM_CLOCK
 from cdc.crash import crash_point, declare
-from cdc.dead import DeadLetter, Parked, Why
+from cdc.dead import DeadLetter, Parked, Waiting, Why
 from cdc.errors import CdcError, Retry
 from cdc.orders import Orders, Refusals, carry_out, queues
 from cdc.progress import Offsets, Watermark
@@ -142,9 +142,13 @@ class Store:
 
     @property
     def rules(self) -> Rules:
-        """What a batch is sorted by, as plain data."""
+        """What a batch is sorted by; for the store's own thread."""
         held = frozenset(self._holds.now)
         return Rules(book=self._book, parked=self._parked.firsts(), absent=self._absent, held=held)
+
+    def rules_of_now(self) -> Rules:
+        """The same for another thread, or for a task: what is parked stays as it is."""
+        return replace(self.rules, parked=self._parked.snapshot())
 
     @property
     def starts(self) -> Offsets:
@@ -345,15 +349,19 @@ class Store:
         if self._opened is None or self.fault is not None:
             return
         with self._faults_kept():
-            while asked := self._orders.open()[:_ORDERS_AT_ONCE]:
-                letters = [letter for letter in self._around.dead.read() if letter.sink == self.name]
-                if any(one.why is Why.RETRY for one in asked):
-                    # A client keeps what it knew of tables and mappings: they have been repaired since.
-                    self._close()
-                    if self._open().watermarks.read() != self._held:
-                        raise StoreMoved(f"the store of {self.name} is another one than it was")
-                    self._absent = frozenset()
-                    self.learn(frozenset())
+            every = self._orders.open()
+            if not every:
+                return
+            letters = Waiting(letter for letter in self._around.dead.read() if letter.sink == self.name)
+            if any(one.why is Why.RETRY for one in every):
+                # A client keeps what it knew of tables and mappings: they have been repaired since.
+                self._close()
+                if self._open().watermarks.read() != self._held:
+                    raise StoreMoved(f"the store of {self.name} is another one than it was")
+                self._absent = frozenset()
+                self.learn(frozenset())
+            for first in range(0, len(every), _ORDERS_AT_ONCE):
+                asked = every[first : first + _ORDERS_AT_ONCE]
                 answers = carry_out(queues(asked, letters), self._retried)
                 # Shown before it is answered: killed in between, the same is applied once more.
                 self._commit(self._place)
@@ -361,6 +369,7 @@ class Store:
                 self._around.dead.write(answers)
                 self._parked.add(answers)
                 self._orders.add(answers)
+                letters.add(answers)
                 crash_point("sink_after_answers")
                 log.info("orders_answered", extra={"sink": self.name, "orders": len(asked), "left": len(self._parked)})
         self._tell()

@@ -10,15 +10,14 @@ reach an end of the log that was seen no longer ago than that.
 from __future__ import annotations
 
 import threading
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from cdc.progress import Offsets, Progress, Watermark
+from spark.history import ProgressHistory
 from spark.ports import Topics
 
-_MOST_RECORDS = 4096
 _MOST_ENDS = 120
 
 
@@ -65,30 +64,6 @@ def distance(offsets: Offsets, ends: Offsets) -> int:
     )
 
 
-class ProgressHistory:
-    """The progress records seen, oldest first, so that a reader behind finds the newest one that it has passed."""
-
-    def __init__(self, records: Iterable[Progress] = ()) -> None:
-        self._records: list[Progress] = []
-        self.add(records)
-
-    def add(self, records: Iterable[Progress]) -> None:
-        """Take records in the order of their topic."""
-        self._records.extend(records)
-        if len(self._records) > _MOST_RECORDS:
-            # A coarser past will do for a reader that far behind; the newest always stays.
-            self._records = [*self._records[:-1:2], self._records[-1]]
-
-    def newest_covered(self, offsets: Offsets, topics: Collection[str]) -> Progress | None:
-        """The newest record that a reader of these topics at ``offsets`` has passed."""
-        passed = bisect_right(self._records, False, key=lambda record: not _passed(record, offsets, topics))
-        return self._records[passed - 1] if passed else None
-
-
-def _passed(record: Progress, offsets: Offsets, topics: Collection[str]) -> bool:
-    return covers(offsets, {topic: parts for topic, parts in record.offsets.items() if topic in topics})
-
-
 class Seen(NamedTuple):
     """Where the log ended, and when (seconds of the monotonic clock) that was asked."""
 
@@ -103,7 +78,10 @@ class EndsSeen:
         self._seen: deque[Seen] = deque(maxlen=_MOST_ENDS)
 
     def add(self, seen: Seen) -> None:
-        self._seen.append(seen)
+        # Most partitions stand where they stood: what is equal is there once.
+        before = self.newest
+        ends = {topic: parts if before.get(topic) != parts else before[topic] for topic, parts in seen.ends.items()}
+        self._seen.append(Seen(seen.at_s, before if ends == before else ends))
 
     @property
     def newest(self) -> Offsets:

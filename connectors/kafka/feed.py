@@ -31,6 +31,9 @@ _PASSING = (
 class _Feed:
     """A topic of one partition, from an offset on, as it grows. One thread at a time."""
 
+    most = _MOST
+    """Records of one look."""
+
     def __init__(self, settings: LogSettings, topic: str) -> None:
         self._settings = settings
         self._topic = topic
@@ -43,7 +46,7 @@ class _Feed:
     def messages(self, timeout_s: float) -> Iterator[Message]:
         """Records since the last call, in order; waits for the first at most so long. LogError when it fails."""
         first = self._consumer.poll(timeout_s)
-        for message in [first, *self._consumer.consume(_MOST, timeout=0)] if first is not None else ():
+        for message in [first, *self._consumer.consume(self.most, timeout=0)] if first is not None else ():
             error = message.error()
             if error is not None and error.code() not in _PASSING:
                 raise log_error(error, f"following {self._topic}", self._settings)
@@ -56,6 +59,9 @@ class _Feed:
 
 class ProgressTopic(_Feed):
     """Every progress record from the topic's beginning on, as it comes."""
+
+    # One of them may have a megabyte.
+    most = 20
 
     def poll(self, timeout_s: float) -> list[Progress]:
         """Records since the last call."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
-from cdc.dead import DeadLetter, Parked, Why, waiting
+from cdc.dead import DeadLetter, Parked, Waiting, Why, waiting
 from cdc.orders import Orders, Queue, Refusals, carry_out, order, queues
 
 
@@ -37,7 +38,7 @@ class Taking:
 
 def asked(topic: Sequence[DeadLetter], why: Why = Why.RETRY, number: int = -1) -> list[Queue]:
     """The queue of an order about one of the letters, the last one unless told otherwise."""
-    return queues([order(topic[number], why, "id1")], topic)
+    return queues([order(topic[number], why, "id1")], Waiting(topic))
 
 
 QUEUE = [letter(3), letter(5, Why.BEHIND), letter(9, Why.BEHIND)]
@@ -89,7 +90,7 @@ def test_an_order_is_open_until_it_is_answered_however_often_it_is_heard() -> No
     given = order(QUEUE[-1], Why.RETRY, "id1")
     orders = Orders("cache", [*QUEUE, given, given])
     assert orders.open() == [given]
-    answers = carry_out(queues(orders.open(), QUEUE), Taking())
+    answers = carry_out(queues(orders.open(), Waiting(QUEUE)), Taking())
     orders.add(answers)
     orders.add([given])
     assert orders.open() == []
@@ -114,3 +115,26 @@ def test_what_was_released_and_is_refused_again_by_a_replay_is_parked_again() ->
     again = letter(3)
     assert Parked("cache", topic).fresh([again]) == [again]
     assert waiting([*topic, again]) == [again]
+
+
+def test_a_hundred_times_the_orders_take_a_hundred_times_the_steps() -> None:
+    """Each order looks at the letters of its own key."""
+
+    def steps(count: int) -> int:
+        seen = 0
+        topic = [replace(QUEUE[0], key=b"%d" % number, offset=number) for number in range(count)]
+        held = Waiting(topic)
+
+        class Looked(Waiting):
+            def beside(self, letter: DeadLetter) -> list[DeadLetter]:
+                nonlocal seen
+                found = held.beside(letter)
+                seen += len(found)
+                return found
+
+        asked = [order(letter, Why.RETRY, f"id{letter.offset}") for letter in topic]
+        answers = carry_out(queues(asked, Looked()), Taking())
+        assert {answer.why for answer in answers} == {Why.RELEASED}
+        return seen
+
+    assert (steps(10), steps(1000)) == (10, 1000)

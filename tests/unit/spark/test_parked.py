@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc.dead import DeadLetter, Parked, Why
+from spark.apply import replayed, split_parked
+from spark.source import parse
+from tests.unit.spark.records import TOPIC, KafkaRecord, records_of, sound
 
 TEXT = st.text(max_size=5)
 LETTERS = st.builds(
@@ -64,3 +68,28 @@ def test_a_key_waits_from_its_first_letter_on_whatever_the_order_they_came_in() 
 def test_a_refused_floor_parks_nothing() -> None:
     floor = replace(letter(1), headers=(("pos", b"1"), ("op", b"t")))
     assert Parked("cache", [floor]).keys() == {}
+
+
+class Untouched(dict[bytes, tuple[int, int]]):
+    """Parked keys that must not be walked over."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        raise AssertionError("as many steps as there are parked keys")
+
+
+def test_a_small_batch_asks_for_its_own_keys_alone_however_many_are_parked() -> None:
+    many = Untouched({b"%d" % number: (0, 5) for number in range(1000)})
+    events = parse(records_of(*(KafkaRecord(b"%d" % n, b"{}", sound(), n) for n in (3, 7, 5000)))).events
+    free, behind = split_parked(events, {TOPIC: many})
+    assert free["offset"].to_pylist() == [3, 5000], "5000 is not parked, and 3 lies before its key's first letter"
+    assert behind["offset"].to_pylist() == [7]
+    assert replayed(behind, {TOPIC: many}, {TOPIC: {0: 2}}) == {TOPIC: [b"7"]}
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9)), max_size=12), st.data())
+def test_few_events_and_many_wait_alike(found: list[tuple[int, int]], data: st.DataObject) -> None:
+    keys = {b"%d" % n: (data.draw(st.integers(0, 1)), data.draw(st.integers(0, 9))) for n in range(0, 6, 2)}
+    events = parse(records_of(*(KafkaRecord(b"%d" % key, b"{}", sound(), offset) for key, offset in found))).events
+    few = split_parked(events, {TOPIC: keys | {b"x%d" % n: (0, 0) for n in range(20)}})
+    many = split_parked(events, {TOPIC: keys})
+    assert [one.to_pylist() for one in few] == [one.to_pylist() for one in many]

@@ -18,6 +18,7 @@ from spark.apply import Outcome, behind_letters, events_of_letters
 from spark.source import parse
 from spark.store import Store
 from spark.watermark import Seen
+from tests.unit.spark.doubles import MemoryDead
 from tests.unit.spark.records import TOPIC, records_of
 from tests.unit.spark.test_store import TABLE, Bench, at, row
 from tests.waiting import wait_until
@@ -207,3 +208,27 @@ def before_first(bench: Bench) -> None:
 def test_a_letter_s_record_is_the_event_it_was() -> None:
     events, _ = parse(records_of(row(2, 8, status="b")))
     assert events_of_letters(behind_letters(events)).equals(pa.table(events))
+
+
+def test_a_thousand_orders_and_more_read_the_letters_once(made: Bench) -> None:
+    """Each thousand is shown and answered before the next; none asks the topic again for what is known."""
+
+    class Counted(MemoryDead):
+        reads = 0
+
+        def read(self) -> list[DeadLetter]:
+            self.reads += 1
+            return super().read()
+
+    made.dead = Counted()
+    count = 1200
+    made.memory.refuse = frozenset(str(number) for number in range(count))
+    store = made.begun()
+    made.settle(store, count, *(row(number, number) for number in range(count)))
+    made.memory.refuse = frozenset()
+    asked = ask(made, Why.RETRY)
+    before = made.dead.reads
+    heard(made, store)
+    assert len(asked) == len(answers(made)) == count
+    assert waiting(made.dead.letters) == []
+    assert made.dead.reads == before + 1

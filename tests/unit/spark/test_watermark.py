@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc.progress import Progress, Watermark
+from spark.history import ProgressHistory
 from spark.ports import Topics
-from spark.watermark import Claim, LogView, ProgressHistory, Seen, covers, distance, highest, lowest
+from spark.watermark import Claim, LogView, Seen, covers, distance, highest, lowest
 
 T = "shop.public.orders"
 TOPICS = Topics(ids={T: "id1"}, partitions={T: 2}, compaction_lag_s=60.0)
@@ -100,3 +101,46 @@ def test_the_search_finds_what_a_walk_would(offsets: list[int], at: int) -> None
     found = ProgressHistory(records).newest_covered({T: {0: at, 1: 0}}, [T])
     walked = [record.lsn for record in records if record.offsets[T][0] <= at]
     assert (found.lsn if found is not None else None) == (walked[-1] if walked else None)
+
+
+_MOVING = st.lists(st.lists(st.integers(0, 3), min_size=4, max_size=4), min_size=1, max_size=40)
+
+
+@given(_MOVING, st.lists(st.integers(0, 60), min_size=4, max_size=4))
+def test_moves_say_what_whole_records_would(steps: list[list[int]], at: list[int]) -> None:
+    """Four partitions of two topics that move each for itself, one of them named only by later records."""
+    sums = [[sum(step[n] for step in steps[: k + 1]) for n in range(4)] for k in range(len(steps))]
+    late = len(steps) // 2
+
+    def offsets(now: list[int], whole: bool = True) -> dict[str, dict[int, int]]:
+        return {"a": {0: now[0], 1: now[1]}, "b": {0: now[2]} | ({1: now[3]} if whole else {})}
+
+    records = [Progress(epoch=1, lsn=k + 1, offsets=offsets(now, k >= late)) for k, now in enumerate(sums)]
+    found = ProgressHistory(records).newest_covered(offsets(at), ["a", "b"])
+    walked = 0
+    for record in records:
+        if not covers(offsets(at), record.offsets):
+            break
+        walked = record.lsn
+    assert (found.lsn if found is not None else 0) == walked
+
+
+def test_a_history_of_many_tables_holds_moves_and_no_whole_records() -> None:
+    """200 tables of four partitions, one of which moves at a time: 800 figures in each of 4,096 records."""
+    tables = [f"shop.public.t{n}" for n in range(200)]
+    offsets = {table: dict.fromkeys(range(4), 0) for table in tables}
+    history = ProgressHistory()
+    for lsn in range(1, 4000):
+        table = tables[lsn % len(tables)]
+        offsets = offsets | {table: offsets[table] | {lsn % 4: lsn}}
+        history.add([Progress(epoch=1, lsn=lsn, offsets=offsets)])
+    assert history.moves < 800 + 4_000
+    newest = history.newest_covered(offsets, tables)
+    assert newest is not None and newest.lsn == 3999
+
+
+def test_a_topic_made_anew_proves_nothing_by_what_it_was_before() -> None:
+    history = ProgressHistory([progress(100, 10), progress(200, 20), progress(300, 1)])
+    assert history.newest_covered({T: {0: 0, 1: 0}, "shop.public.other": {0: 10**6}}, [T]) is None
+    found = history.newest_covered({T: {0: 1, 1: 0}}, [T])
+    assert found is not None and found.lsn == 300
