@@ -170,6 +170,11 @@ class SnapshotSettings(_Model):
     watch: Duration = Field(
         timedelta(seconds=5), description="how often the catalog is looked at for what no event tells; 0s for never"
     )
+    reread_republished: bool = Field(
+        True,
+        description="read a table again when its publication was changed and may have left changes out; false where "
+        "a tool sets the publication again and again",
+    )
 
 
 class _SinkSettings(_Model):

@@ -239,7 +239,9 @@ class FormState(Document):
     ``columns``: ``[attnum, name, type oid, typmod, filled]`` each, ``filled``: rows from before the column have a value
     for it. ``leaves``: ``[oid, schema, name, filenode]`` each. ``publication``: what it sends of the table, as text;
     empty when it does not send it. ``born``: by attnum, the transaction that last changed the column; empty where that
-    says nothing of the rows.
+    says nothing of the rows. ``entries``: the catalog entries that publish it, with their transactions; empty when not
+    known. ``types``: by member (a label, an attribute) of each type that its columns use, the transaction that last
+    changed it.
     """
 
     WHAT: ClassVar[str] = "form"
@@ -249,6 +251,8 @@ class FormState(Document):
     leaves: list[list[Any]]
     publication: str
     born: dict[str, int] = field(default_factory=dict)
+    entries: str = ""
+    types: dict[str, int] = field(default_factory=dict)
 
     def key(self) -> bytes:
         return orjson.dumps({"what": self.WHAT, "table": self.table})

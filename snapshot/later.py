@@ -29,7 +29,7 @@ from connectors.postgres.encoder import compile_table
 from snapshot.chunk import Blocked, Changed
 from snapshot.heard import Heard
 from snapshot.jobs import CANCELLED, DONE, FAILED, PAUSED, RUNNING, WAITING, Job, Pace, forgettable, fresh
-from snapshot.look import look
+from snapshot.look import Locked, look
 from snapshot.parts import Part, TooLarge
 from snapshot.ports import LaterEdges, Session
 from snapshot.queries import first_line
@@ -210,6 +210,9 @@ class LaterSnapshots:
             return f"{job.request.table} is not captured: list it in [source] tables, then cdc init"
         try:
             looked = look(self._edges, session, self._edges.shapes, topics=None, only=[job.request.table])
+        except Locked as error:
+            job.not_before_s = self._clock.monotonic() + _AGAIN_S
+            return error.message
         except ConfigError as error:
             return error.message  # of another table, perhaps: it passes when the settings and the source fit again
         seen = looked.seen.get(job.request.table)

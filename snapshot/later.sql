@@ -58,26 +58,71 @@ select (least(pg_current_wal_flush_lsn(), (
 select pg_logical_emit_message(true, 'cdc', '')
 
 -- name: fingerprint
--- One number over everything that the watch compares; a change of it is worth a closer look.
+-- One number over everything that the watch compares; a change of it is worth a closer look. Rows that can be changed
+-- and changed back between two looks count with the transaction that wrote them (H96, H98).
+with pub as materialized (
+    select p.oid, p.xmin::text as born from pg_publication p where p.pubname = %(publication)s
+)
 select coalesce(sum(hashtextextended(x.line, 0)::numeric), 0)::text
 from (
     select concat_ws(',', 'c', c.oid, c.relname, c.relnamespace, c.relfilenode, c.relreplident) as line
     from pg_class c join pg_namespace n on n.oid = c.relnamespace
     where c.relkind in ('r', 'p') and n.nspname not in ('pg_catalog', 'information_schema') and n.nspname !~ '^pg_(toast|temp)'
     union all
-    select concat_ws(',', 'a', a.attrelid, a.attnum, a.attname, a.atttypid, a.atttypmod, a.attisdropped, a.atthasmissing)
+    select concat_ws(',', 'a', a.attrelid, a.attnum, a.attname, a.atttypid, a.atttypmod, a.attisdropped, a.atthasmissing,
+                     case when c.relkind = 'c' then a.xmin::text end)
     from pg_attribute a join pg_class c on c.oid = a.attrelid join pg_namespace n on n.oid = c.relnamespace
-    where c.relkind in ('r', 'p') and a.attnum > 0
+    where c.relkind in ('r', 'p', 'c') and a.attnum > 0
       and n.nspname not in ('pg_catalog', 'information_schema') and n.nspname !~ '^pg_(toast|temp)'
     union all
     select concat_ws(',', 'i', i.inhrelid, i.inhparent) from pg_inherits i
     union all
-    select concat_ws(',', 'p', t.schemaname, t.tablename, to_jsonb(t) ->> 'rowfilter')
-    from pg_publication_tables t where t.pubname = %(publication)s
+    select concat_ws(',', 'p', pub.oid, pub.born) from pub
     union all
-    select concat_ws(',', 'r', r.prrelid, to_jsonb(r) ->> 'prattrs')
-    from pg_publication_rel r join pg_publication p on p.oid = r.prpubid where p.pubname = %(publication)s
+    select concat_ws(',', 'r', r.oid, r.xmin) from pub join pg_publication_rel r on r.prpubid = pub.oid
+    union all
+    -- The publication's schemas, in PostgreSQL 15 and later.
+    select concat_ws(',', 's', d.objid, d.xmin)
+    from pub join pg_depend d on d.refclassid = 'pg_publication'::regclass and d.refobjid = pub.oid
+                             and d.classid = to_regclass('pg_catalog.pg_publication_namespace')
+    union all
+    select concat_ws(',', 'e', e.oid, e.xmin) from pg_enum e
+    union all
+    select concat_ws(',', 'd', t.oid, t.xmin) from pg_type t where t.typtype = 'd' and t.oid >= 16384
 ) x
+
+-- name: types
+-- What the text of a table's values hangs on beside its columns: an enum's labels ("e"), a composite's attributes
+-- ("c") and a domain ("d"), however deep in arrays, ranges and one another, each with the transaction that wrote it.
+with recursive used (relation, type) as (
+    select a.attrelid, a.atttypid
+    from pg_attribute a
+    where a.attrelid = any (%(oids)s::int8[]::oid[]) and a.attnum > 0 and not a.attisdropped and a.atttypid >= 16384
+    union
+    select u.relation, x.type
+    from used u
+    join pg_type t on t.oid = u.type
+    cross join lateral (
+        select t.typelem
+        union all
+        select t.typbasetype
+        union all
+        select r.rngsubtype from pg_range r where t.oid in (r.rngtypid, r.rngmultitypid)
+        union all
+        select a.atttypid from pg_attribute a where a.attrelid = t.typrelid and a.attnum > 0 and not a.attisdropped
+    ) x (type)
+    where x.type >= 16384
+)
+select u.relation::int8 as oid, 'e' || e.enumtypid || '.' || e.oid as member, e.xmin::text::int8 as born
+from used u join pg_enum e on e.enumtypid = u.type
+union all
+select u.relation::int8, 'c' || t.oid || '.' || a.attnum, a.xmin::text::int8
+from used u join pg_type t on t.oid = u.type join pg_attribute a on a.attrelid = t.typrelid
+where a.attnum > 0
+union all
+select u.relation::int8, 'd' || t.oid || '.0', t.xmin::text::int8
+from used u join pg_type t on t.oid = u.type
+where t.typtype = 'd'
 
 -- name: columns
 -- "filled": rows from before the column have a value for it, which no event brings (H37). "born": the transaction that
@@ -89,16 +134,3 @@ from pg_attribute a
 join pg_class c on c.oid = a.attrelid
 where a.attrelid = any (%(oids)s::int8[]::oid[]) and a.attnum > 0 and not a.attisdropped
 order by a.attrelid, a.attnum
-
--- name: truncates
-select p.pubtruncate from pg_publication p where p.pubname = %(publication)s
-
--- name: sends
--- What the publication sends of each table: its column list and its row filter.
-select t.schemaname::text as schema, t.tablename::text as name,
-       concat_ws(' ', coalesce(to_jsonb(r) ->> 'prattrs', '*'), to_jsonb(t) ->> 'rowfilter') as sends
-from pg_publication_tables t
-join pg_namespace n on n.nspname = t.schemaname
-join pg_class c on c.relnamespace = n.oid and c.relname = t.tablename
-left join (pg_publication_rel r join pg_publication p on p.oid = r.prpubid and p.pubname = %(publication)s) on r.prrelid = c.oid
-where t.pubname = %(publication)s

@@ -14,7 +14,10 @@ from cdc.state import TopicsState
 from cdc.topic import TableName
 from snapshot.plan import LeafLook, TableLook, largest_first
 from snapshot.ports import Captured, LookEdges, Session, Shapes
-from snapshot.queries import first_line, rows
+from snapshot.queries import first_line, rows, text
+
+FILTERS_SINCE = 150_000
+"""server_version_num from which a publication may have row filters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +27,10 @@ class Seen:
     look: TableLook
     schema: TableSchema
     condition: str | None
+
+
+class Locked(SourceError):
+    """Not now: somebody has a table locked."""
 
 
 class Looked(NamedTuple):
@@ -46,8 +53,8 @@ def look(
     late = sorted(str(table.table) for table in found if table not in captured)
     if topics is not None:
         _refuse(captured, _published(edges, session), topics, edges.settings.publication)
-    conditions = _conditions(edges, session)
     try:
+        conditions = _conditions(edges, session, captured)
         leaves = _leaves(session, [leaf.oid for table in captured for leaf in table.leaves])
         seen = {}
         for table in captured:
@@ -59,9 +66,14 @@ def look(
                 version=schema.version,
                 leaves=tuple(leaves[leaf.oid] for leaf in table.leaves),
             )
-            seen[str(table.table)] = Seen(look=now, schema=schema, condition=conditions.get(table.table))
+            seen[str(table.table)] = Seen(look=now, schema=schema, condition=conditions.get(table.oid))
     except KeyError:
         raise SourceError("a table went away while it was looked at", hint="run cdc snapshot again") from None
+    except psycopg.errors.LockNotAvailable:
+        raise Locked(
+            f"of {', '.join(str(table.table) for table in captured)} one is locked: its row filter cannot be read",
+            hint="run cdc snapshot again when the lock is gone",
+        ) from None
     except psycopg.Error as error:
         raise SourceError(f"the catalog cannot be read: {first_line(error)}") from None
     order = largest_first([one.look for one in seen.values()])
@@ -88,22 +100,46 @@ def _refuse(
             raise ConfigError(f"the topic {table.topic} of {table.table} has not been made", hint="cdc init makes it")
 
 
-def _conditions(edges: LookEdges, session: Session) -> Mapping[TableName, str]:
-    found = rows(session, "row_filters", publication=edges.settings.publication)
-    return {TableName(row.schema, row.name): row.condition for row in found}
+def _conditions(edges: LookEdges, session: Session, captured: Sequence[Captured]) -> Mapping[int, str]:
+    """Row filters as SQL, by table. Printing one takes the table's lock, as reading its rows will."""
+    if session.info.server_version < FILTERS_SINCE:
+        return {}
+    oids = [table.oid for table in captured]
+    found = rows(session, "row_filters", publication=edges.settings.publication, oids=oids)
+    return {row.oid: row.condition for row in found}
 
 
 def _leaves(session: Session, oids: list[int]) -> dict[int, LeafLook]:
+    found = rows(session, "leaves", oids=oids)
+    now = sizes(session, oids)
     return {
         row.oid: LeafLook(
             oid=row.oid,
             table=TableName(row.schema, row.name),
             filenode=row.filenode,
-            heap_blocks=row.heap_blocks,
-            size_bytes=row.size_bytes,
+            heap_blocks=now[row.oid].heap_blocks if row.oid in now else row.heap_blocks,
+            size_bytes=now[row.oid].size_bytes if row.oid in now else row.size_bytes,
             row_estimate=row.row_estimate,
             by_range=row.by_range,
         )
-        for row in rows(session, "leaves", oids=oids)
-        if row.filenode is not None and row.heap_blocks is not None
+        for row in found
+        if row.filenode is not None
     }
+
+
+class Size(NamedTuple):
+    """What a table takes on disk now."""
+
+    heap_blocks: int
+    size_bytes: int
+
+
+def sizes(session: Session, oids: Sequence[int]) -> dict[int, Size]:
+    """The sizes now, by oid; of none where one of the tables is locked. Does not wait for whoever has it (H95)."""
+    try:
+        with session.transaction():
+            session.execute(text("size_lock_timeout"))
+            found = rows(session, "sizes", oids=list(oids))
+    except psycopg.errors.LockNotAvailable:
+        return {}
+    return {row.oid: Size(row.heap_blocks, row.size_bytes) for row in found if row.heap_blocks is not None}

@@ -8,21 +8,37 @@ CREATE_REPLICATION_SLOT {slot} TEMPORARY LOGICAL pgoutput EXPORT_SNAPSHOT
 CREATE_REPLICATION_SLOT {slot} TEMPORARY LOGICAL pgoutput NOEXPORT_SNAPSHOT
 
 -- name: leaves
--- File and size of the tables that hold rows. A table that goes away meanwhile has no row, or no file.
+-- File and size of the tables that hold rows, the size as of the last VACUUM or ANALYZE: the catalog needs no lock
+-- (H95). A table that goes away meanwhile has no row, or no file.
 select c.oid::int8 as oid, n.nspname::text as schema, c.relname::text as name,
        pg_relation_filenode(c.oid)::int8 as filenode,
-       (pg_relation_size(c.oid) / current_setting('block_size')::int8)::int8 as heap_blocks,
-       (pg_relation_size(c.oid) + coalesce(pg_relation_size(nullif(c.reltoastrelid, 0)), 0))::int8 as size_bytes,
+       greatest(c.relpages, 0)::int8 as heap_blocks,
+       (greatest(c.relpages, 0) + coalesce(greatest(t.relpages, 0), 0)) * current_setting('block_size')::int8 as size_bytes,
        greatest(c.reltuples, 0)::int8 as row_estimate, has_table_privilege(c.oid, 'select') as by_range
 from pg_class c
 join pg_namespace n on n.oid = c.relnamespace
+left join pg_class t on t.oid = c.reltoastrelid
+where c.oid = any (%(oids)s::int8[]::oid[])
+
+-- name: size_lock_timeout
+set local lock_timeout = '50ms'
+
+-- name: sizes
+-- The size now. Waits for whoever has a table locked, so it is asked with a lock timeout.
+select c.oid::int8 as oid,
+       (pg_relation_size(c.oid) / current_setting('block_size')::int8)::int8 as heap_blocks,
+       (pg_relation_size(c.oid) + coalesce(pg_relation_size(nullif(c.reltoastrelid, 0)), 0))::int8 as size_bytes
+from pg_class c
 where c.oid = any (%(oids)s::int8[]::oid[])
 
 -- name: row_filters
--- Rows outside a publication's filter are never streamed, so they are not read either. New in 15, hence jsonb.
-select t.schemaname::text as schema, t.tablename::text as name, to_jsonb(t) ->> 'rowfilter' as condition
-from pg_publication_tables t
-where t.pubname = %(publication)s and to_jsonb(t) ->> 'rowfilter' is not null
+-- Rows outside a publication's filter are never streamed, so they are not read either. From PostgreSQL 15 on.
+select c.oid::int8 as oid, pg_get_expr(r.prqual, r.prrelid) as condition
+from pg_publication p
+join pg_publication_rel r on r.prpubid = p.oid
+join pg_class c on c.oid = r.prrelid
+where p.pubname = %(publication)s and c.oid = any (%(oids)s::int8[]::oid[]) and r.prqual is not null
+  and not exists (select from pg_publication_namespace s where s.pnpubid = p.oid and s.pnnspid = c.relnamespace)
 
 -- name: begin_chunk
 begin isolation level repeatable read read only

@@ -17,12 +17,18 @@ from cdc.state import FormState, SnapshotTableState
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Why a table has to be read again, as a sentence part behind its name. ``leaves``: only these partitions;
-    ``added``: it came into the publication, so that changes from before are never streamed (H73)."""
+    """Why a table has to be read again, as a sentence part behind its name.
+
+    ``leaves``: only these partitions. ``added``: it came into the publication, so that changes from before are never
+    streamed (H73). ``republished``: it was in the publication at both looks, and may have been out of it in between
+    (H96). ``unsent``: transactions that are still open may hold changes of it that will not be streamed.
+    """
 
     reason: str
     leaves: tuple[str, ...] | None = None
     added: bool = False
+    republished: bool = False
+    unsent: bool = False
 
 
 def need(before: FormState, now: FormState, empty: Collection[int] = ()) -> Need | None:
@@ -36,12 +42,31 @@ def need(before: FormState, now: FormState, empty: Collection[int] = ()) -> Need
     if not now.publication:
         return None
     if not before.publication:
-        return Need("came into the publication", added=True)
+        return Need("came into the publication", added=True, unsent=True)
     if before.oid != now.oid:
-        return Need("was dropped and made anew")
+        return Need("was dropped and made anew", unsent=True)
     if before.publication != now.publication:
-        return Need("is published with other columns or rows")
-    return _columns(before, now) or _leaves(before, now, empty)
+        return Need("is published with other columns or rows", unsent=True)
+    found = _columns(before, now) or _types(before, now)
+    if found is None and before.entries and before.entries != now.entries:
+        return Need("may have been unpublished for a while", republished=True, unsent=True)
+    return found or _leaves(before, now, empty)
+
+
+def _types(before: FormState, now: FormState) -> Need | None:
+    """Types whose values read otherwise than before, though no row was changed (H98).
+
+    A new label of an enum is in no row. A new attribute of a composite is in every one.
+    """
+    known = {member.partition(".")[0] for member in before.types}
+    for member, born in sorted(now.types.items()):
+        kind = member.partition(".")[0]
+        if before.types.get(member, born) != born or (member not in before.types and kind[:1] == "c" and kind in known):
+            return Need(f"has values of {_KINDS[kind[:1]]} that was altered")
+    return None
+
+
+_KINDS = {"e": "an enum", "c": "a composite type", "d": "a domain"}
 
 
 def _columns(before: FormState, now: FormState) -> Need | None:

@@ -7,11 +7,13 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cdc.checks.facts import Sent
 from cdc.clock import Clock
 from cdc.errors import ConfigError
 from cdc.state import FormState, RequestState, SnapshotTableState, find_all, requests_of
 from cdc.topic import TableName
 from cdc.visibility import Gate, Visibility
+from snapshot.look import sizes
 from snapshot.ports import Captured, LaterEdges, Session
 from snapshot.queries import rows
 from snapshot.watch import Need, form_of_plan, need
@@ -37,13 +39,14 @@ class Watching:
         self._look_s = 0.0
         self._see_s = 0.0
         self._fingerprint = ""
-        self._sends: Mapping[str, str] = {}
+        self._sent: Mapping[str, Sent] = {}
+        self._truncates = False
         self._barriers: dict[str, frozenset[int]] = {}
         self._told: set[str] = set()
 
     def published(self, table: str) -> bool:
         """Whether the publication sends the table, as last looked."""
-        return table in self._sends
+        return table in self._sent
 
     def barrier(self, table: str) -> frozenset[int]:
         """Transactions that may hold changes of the table from before it came into the publication (H73)."""
@@ -79,7 +82,7 @@ class Watching:
         except ConfigError as error:
             self._tell("tables_missing", error.message)
             return []
-        self._sends = self._read_sends()
+        self._read_publication()
         self._add(captured)
         known = [table for table in captured if self._edges.topics.topic(table.table) is not None]
         if self._resting:
@@ -89,24 +92,29 @@ class Watching:
         forms = {form.table: form for form in find_all(held, FormState)}
         plans = {plan.table: plan for plan in find_all(held, SnapshotTableState)}
         records: Records = []
-        for now, empty in self._forms(known):
+        for now in self._forms(known):
             before = forms.get(now.table) or self._left_by(plans.get(now.table))
             if before is None and now.publication:
                 # Whether it was published for long is not known.
                 self._bar(now.table)
-            found = need(before, now, empty) if before is not None else None
+            found = need(before, now, self._empty(before, now)) if before is not None else None
             if found is not None:
-                if found.added:
+                if found.unsent:
                     self._bar(now.table)
-                records += self._ask(now.table, found, held)
+                if found.republished and not self._edges.settings.snapshot.reread_republished:
+                    why = f"{now.table} {found.reason}; [snapshot] reread_republished leaves it as it is"
+                    log.warning("reread_declined", extra={"table": now.table, "why": why})
+                else:
+                    records += self._ask(now.table, found, held)
             if now != forms.get(now.table):
                 records.append((now.key(), now.to_json()))
         return records
 
-    def _read_sends(self) -> Mapping[str, str]:
-        publication = self._edges.settings.publication
-        found = self._session.execute(text("sends"), {"publication": publication}).fetchall()
-        return {str(TableName(schema, name)): sends for schema, name, sends in found}
+    def _read_publication(self) -> None:
+        found = self._edges.source.facts(self._session)[2]
+        self._sent = {str(table): sent for table, sent in found.sent.items()} if found is not None else {}
+        # Whether the stream tells of a TRUNCATE.
+        self._truncates = found is not None and "truncate" in found.operations
 
     def _add(self, captured: Sequence[Captured]) -> None:
         """Tables that the settings take and the publication sends, and that have no topic yet."""
@@ -117,7 +125,7 @@ class Watching:
         for table in new:
             if topics.topic(table.table) is not None:
                 continue
-            if str(table.table) not in self._sends:
+            if str(table.table) not in self._sent:
                 self._tell("table_not_published", f"{table.table} is to be captured: cdc init adds it")
                 continue
             try:
@@ -136,10 +144,17 @@ class Watching:
             shape = self._edges.shapes.get(TableName(plan.schema, plan.name), plan.version)
         except KeyError:
             return None
-        return form_of_plan(plan, shape, self._sends.get(plan.table, ""))
+        sent = self._sent.get(plan.table)
+        return form_of_plan(plan, shape, sent.sends if sent is not None else "")
 
-    def _forms(self, captured: Sequence[Captured]) -> list[tuple[FormState, list[int]]]:
-        """Each table as it is now, and which of its leaves hold nothing."""
+    def _empty(self, before: FormState, now: FormState) -> list[int]:
+        """Which of the leaves that are new hold nothing. One that is locked, so that its size is not known, may."""
+        known = {leaf[0] for leaf in before.leaves}
+        new = [leaf[0] for leaf in now.leaves if leaf[0] not in known]
+        return [oid for oid, size in sizes(self._session, new).items() if not size.heap_blocks] if new else []
+
+    def _forms(self, captured: Sequence[Captured]) -> list[FormState]:
+        """Each table as it is now."""
         oids = [table.oid for table in captured]
         columns: dict[int, list[list[Any]]] = defaultdict(list)
         born: dict[int, dict[str, int]] = defaultdict(dict)
@@ -148,7 +163,9 @@ class Watching:
             columns[row[0]].append([row[1], row[2], row[3], row[4], row[5]])
             born[row[0]][str(row[1])] = row[6]
             filenodes[row[0]] = row[7]
-        truncates = self._truncates()
+        types: dict[int, dict[str, int]] = defaultdict(dict)
+        for oid, member, xid in self._session.execute(text("types"), {"oids": oids}).fetchall():
+            types[oid][member] = xid
         leaves = {
             row.oid: row for row in rows(self._session, "leaves", oids=[x.oid for t in captured for x in t.leaves])
         }
@@ -156,22 +173,21 @@ class Watching:
         for table in captured:
             own = [leaves[leaf.oid] for leaf in table.leaves if leaf.oid in leaves]
             # The columns tell of the file only if they were read with it.
-            same = truncates and [(leaf.oid, leaf.filenode) for leaf in own] == [(table.oid, filenodes.get(table.oid))]
+            files = [(leaf.oid, leaf.filenode) for leaf in own]
+            same = self._truncates and files == [(table.oid, filenodes.get(table.oid))]
+            sent = self._sent.get(str(table.table))
             form = FormState(
                 table=str(table.table),
                 oid=table.oid,
                 columns=columns[table.oid],
                 leaves=[[leaf.oid, leaf.schema, leaf.name, leaf.filenode] for leaf in own],
-                publication=self._sends.get(str(table.table), ""),
+                publication=sent.sends if sent is not None else "",
                 born=born[table.oid] if same else {},
+                entries=sent.born if sent is not None else "",
+                types=types[table.oid],
             )
-            found.append((form, [leaf.oid for leaf in own if not leaf.heap_blocks]))
+            found.append(form)
         return found
-
-    def _truncates(self) -> bool:
-        """Whether the stream tells of a TRUNCATE."""
-        row = self._session.execute(text("truncates"), {"publication": self._edges.settings.publication}).fetchone()
-        return row is not None and bool(row[0])
 
     def _ask(self, table: str, found: Need, held: Mapping[bytes, bytes]) -> Records:
         name = f"snapshot:{table}" + ("" if found.leaves is None else ":partitions")

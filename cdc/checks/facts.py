@@ -63,15 +63,28 @@ class SlotFacts:
     temporary: bool = False
 
 
+class Sent(NamedTuple):
+    """How a publication sends a table. ``sends``: its column list and row filter, as text that is equal while they are.
+
+    ``born``: the catalog entries that publish it, each with the transaction that wrote it. It is another one after
+    something was changed and changed back (H96).
+    """
+
+    oid: int
+    sends: str
+    born: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublicationFacts:
-    """A publication and the tables it lists; ``filtered``: those with a row filter or a column list."""
+    """A publication and the tables it sends, by the names it sends them under; ``filtered``: with a row filter."""
 
     publication: str
     operations: frozenset[str]
     via_root: bool
     tables: frozenset[TableName]
     filtered: frozenset[TableName] = frozenset()
+    sent: Mapping[TableName, Sent] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

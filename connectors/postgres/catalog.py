@@ -104,7 +104,7 @@ def table_schema(
     if not found:
         raise ConfigError(f"the table with oid {oid} is gone", hint="cdc check names the tables that are missing")
     rows = _rows(conn, "columns", oid=oid, publication=publication)
-    delivered = [row for row in rows if (row.published if row.listed else not row.generated)]
+    delivered = [row for row in rows if row.delivered]
     types = read_types(conn, {row.type_oid for row in delivered})
     key = _rows(conn, "key", oid=oid)
     identity = IDENTITIES[found[0].identity]

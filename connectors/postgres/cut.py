@@ -25,6 +25,8 @@ from connectors.postgres.session import Connection
 
 SETTLE_S = 5.0
 """How long a cut waits for transactions to end whose commit may be in the log and not yet visible."""
+FILTERS_SINCE = 150_000
+"""server_version_num from which a publication may have row filters."""
 _BATCH_ROWS = 5_000
 _KEYS_PER_QUERY = 1_000
 _LITERALS = {
@@ -130,7 +132,8 @@ class SourceCut:
 
     def _statement(self, name: str, table: VerifiedTable, **parts: sql.Composable) -> sql.Composed:
         shape = table.shape
-        where = self._rows("filter", publication=self._publication, oid=shape.oid)
+        filtered = self._fences.info.server_version >= FILTERS_SINCE
+        where = self._rows("filter", publication=self._publication, oid=shape.oid) if filtered else []
         return sql.SQL(load("connectors.postgres", "cut.sql")[name]).format(
             columns=sql.SQL(", ").join(sql.Identifier(column.name) for column in shape.columns),
             only=sql.SQL("" if table.partitioned else "only"),

@@ -20,20 +20,25 @@ select pg_snapshot_xmin(pg_current_snapshot()) >= %(xid)s::text::xid8
 select (pg_logical_emit_message(true, 'cdc.fence', '') - '0/0'::pg_lsn)::int8
 
 -- name: estimate
--- Rows of a table, about; its leaves' where it is partitioned, -1 where it was never analyzed.
-select coalesce(sum(case when c.reltuples < 0 then pg_relation_size(c.oid) / 60 else c.reltuples end), 0)::int8
-from pg_class c
-where c.oid in (select t.relid from pg_partition_tree(%(oid)s::int8::oid) t where t.isleaf
-                union all select %(oid)s::int8::oid)
-  and c.relkind = 'r'
+-- Rows of a table, about; its leaves' where it is partitioned. By catalog and statistics, which need no lock (H95).
+with recursive tree (oid) as (
+    select %(oid)s::int8::oid
+    union
+    select i.inhrelid from tree t join pg_inherits i on i.inhparent = t.oid
+    where (select c.relkind from pg_class c where c.oid = t.oid) = 'p'
+)
+select coalesce(sum(greatest(c.reltuples, pg_stat_get_live_tuples(c.oid), 0)), 0)::int8
+from tree t join pg_class c on c.oid = t.oid
+where c.relkind = 'r'
 
 -- name: filter
--- The publication's row filter for a table; no row where there is none, or before PostgreSQL 15.
-select to_jsonb(t) ->> 'rowfilter'
-from pg_publication_tables t
-join pg_class c on c.relname = t.tablename
-join pg_namespace n on n.oid = c.relnamespace and n.nspname = t.schemaname
-where t.pubname = %(publication)s and c.oid = %(oid)s::int8::oid and to_jsonb(t) ->> 'rowfilter' is not null
+-- The publication's row filter for a table, as SQL. From PostgreSQL 15 on.
+select pg_get_expr(r.prqual, r.prrelid)
+from pg_publication p
+join pg_publication_rel r on r.prpubid = p.oid
+join pg_class c on c.oid = r.prrelid
+where p.pubname = %(publication)s and c.oid = %(oid)s::int8::oid and r.prqual is not null
+  and not exists (select from pg_publication_namespace s where s.pnpubid = p.oid and s.pnnspid = c.relnamespace)
 
 -- name: copy_rows
 copy (select {columns} from {only} {table} where {filter}) to stdout

@@ -9,6 +9,7 @@ from psycopg.rows import dict_row
 
 from cdc.checks.facts import (
     PublicationFacts,
+    Sent,
     ServerFacts,
     SlotFacts,
     SourceFacts,
@@ -63,6 +64,7 @@ def read_publication(conn: Connection, publication: str) -> PublicationFacts | N
         via_root=rows[0]["via_root"],
         tables=frozenset(TableName(row["schema"], row["name"]) for row in tables),
         filtered=frozenset(TableName(row["schema"], row["name"]) for row in tables if row["filtered"]),
+        sent={TableName(row["schema"], row["name"]): Sent(row["oid"], row["sends"], row["born"]) for row in tables},
     )
 
 

@@ -59,10 +59,55 @@ from pg_publication p
 where p.pubname = %(publication)s
 
 -- name: published
-select t.schemaname::text as schema, t.tablename::text as name,
-       to_jsonb(t) ->> 'rowfilter' is not null as filtered
-from pg_publication_tables t
-where t.pubname = %(publication)s
+-- The tables as the server names them in the stream. The view pg_publication_tables says the same, but opens every
+-- table, and waits for whoever has one locked (H95). "sends": column list and row filter, as stored. "born": the
+-- catalog rows that publish the table, each with the transaction that wrote it (H96). Schemas are found in pg_depend:
+-- pg_publication_namespace is new in 15. Columns that are new in 15 are read through jsonb.
+with recursive pub as materialized (
+    select p.oid, p.xmin::text as born, p.puballtables, p.pubviaroot
+    from pg_publication p
+    where p.pubname = %(publication)s
+), schemas as materialized (
+    select s.refobjid as oid, s.objid || '/' || s.xmin::text as born
+    from pub
+    join pg_depend d on d.refclassid = 'pg_publication'::regclass and d.refobjid = pub.oid
+                    and d.classid = to_regclass('pg_catalog.pg_publication_namespace')
+    join pg_depend s on s.classid = d.classid and s.objid = d.objid and s.refclassid = 'pg_namespace'::regclass
+), listed as materialized (
+    select r.prrelid as oid, r.oid || '/' || r.xmin::text as born,
+           nullif(to_jsonb(r) -> 'prattrs', 'null'::jsonb) as attnums, to_jsonb(r) ->> 'prqual' as filter
+    from pub join pg_publication_rel r on r.prpubid = pub.oid
+), named as (
+    select l.oid from listed l
+    union
+    select c.oid from pg_class c
+    where (c.relnamespace in (select s.oid from schemas s) or (select pub.puballtables from pub) and c.oid >= 16384)
+      and c.relkind in ('r', 'p') and c.relpersistence = 'p'
+), tree (root, oid) as (
+    select n.oid, n.oid from named n
+    union
+    select t.root, i.inhrelid
+    from tree t
+    join pg_inherits i on i.inhparent = t.oid and not i.inhdetachpending
+    join pg_class c on c.oid = i.inhrelid and c.relispartition
+)
+select c.oid::int8 as oid, n.nspname::text as schema, c.relname::text as name,
+       own.filter is not null as filtered,
+       concat_ws(' ', coalesce(own.attnums::text, '*'), own.filter) as sends,
+       (select concat_ws(' ', pub.oid || '/' || pub.born,
+                         string_agg(distinct l.born, ' ' order by l.born), string_agg(distinct s.born, ' ' order by s.born))
+        from tree t
+        join pg_class root on root.oid = t.root
+        left join listed l on l.oid = t.root
+        left join schemas s on s.oid = root.relnamespace
+        where t.oid = c.oid) as born
+from pub
+cross join pg_class c
+join pg_namespace n on n.oid = c.relnamespace
+left join listed own on own.oid = c.oid and c.relnamespace not in (select s.oid from schemas s)
+where case when pub.pubviaroot
+           then c.oid in (select n.oid from named n) and c.oid not in (select t.oid from tree t where t.root <> t.oid)
+           else c.relkind <> 'p' and c.oid in (select t.oid from tree t) end
 
 -- name: transactions
 -- What slot creation would wait for: anything with an xid or a snapshot that has been open for long, prepared ones too.

@@ -83,7 +83,14 @@ def drop_publication(conn: Connection, name: str) -> bool:
 def _change(conn: Connection, statement: str, name: str, tables: Sequence[TableName] = ()) -> None:
     text = _statement(conn, statement, name, tables)
     try:
-        conn.execute(text.encode())
+        with conn.transaction():
+            conn.execute(load(__package__, _SQL)["lock_timeout"].encode())
+            conn.execute(text.encode())
+    except psycopg.errors.LockNotAvailable:
+        raise SourceError(
+            f"the publication {name} cannot be changed now: one of the tables is locked",
+            hint=f"run the command again when the lock is gone; pg_locks and pg_stat_activity name who has it. {text};",
+        ) from None
     except psycopg.errors.InsufficientPrivilege as error:
         raise ConfigError(
             f"the publication {name} is not ours to change: {error.diag.message_primary}",

@@ -1,5 +1,8 @@
 -- What init and drop do with a publication. Every name is written out: sessions have search_path=pg_catalog.
 
+-- name: lock_timeout
+set local lock_timeout = '3s'
+
 -- name: create
 create publication {publication} for table {tables}
 with (publish = 'insert, update, delete, truncate', publish_via_partition_root = true)

@@ -57,18 +57,18 @@ order by n.nspname, c.relname
 -- columns that the publication delivers: those of its list, else all that are not generated. "tops": for each table
 -- the captured one it belongs to, under whose name, and list, its rows may come.
 with listed as materialized (
-    -- Once at most, and not at all where every right is a whole table's: the view goes through all its tables.
-    -- The column attnames is new in 15; through jsonb the statement stays valid before.
-    select t.schemaname, t.tablename, array(select jsonb_array_elements_text(to_jsonb(t) -> 'attnames')) as attnames
-    from pg_publication_tables t
-    where t.pubname = %(publication)s and nullif(to_jsonb(t) -> 'attnames', 'null'::jsonb) is not null
+    -- The column prattrs is new in 15; through jsonb the statement stays valid before.
+    select r.prrelid as oid, array(select a.attname::text from pg_attribute a
+                                   where a.attrelid = r.prrelid and to_jsonb(r) -> 'prattrs' @> to_jsonb(a.attnum)) as attnames
+    from pg_publication_rel r join pg_publication p on p.oid = r.prpubid
+    where p.pubname = %(publication)s and nullif(to_jsonb(r) -> 'prattrs', 'null'::jsonb) is not null
 )
 select c.oid::int8 as oid,
        coalesce(has_schema_privilege(n.oid, 'usage'), false) as usage,
        case when has_table_privilege(c.oid, 'select') then '{}'
             else array(select a.attname::text
                        from (select (select l.attnames from listed l
-                                     where (l.schemaname, l.tablename) in ((n.nspname, c.relname), (tn.nspname, top.relname))
+                                     where l.oid in (c.oid, wanted.top)
                                      limit 1) as attnames) p
                        cross join pg_attribute a
                        where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
@@ -82,48 +82,40 @@ select c.oid::int8 as oid,
 from unnest(%(oids)s::int8[]::oid[], %(tops)s::int8[]::oid[]) wanted (oid, top)
 join pg_class c on c.oid = wanted.oid
 join pg_namespace n on n.oid = c.relnamespace
-join pg_class top on top.oid = wanted.top
-join pg_namespace tn on tn.oid = top.relnamespace
 
 -- name: leaves
-select root.oid::int8 as root, c.oid::int8 as oid, n.nspname as schema, c.relname as name,
+-- The partitions that hold rows, of each partitioned table. pg_partition_tree would lock every one (H95).
+with recursive tree (root, oid) as (
+    select c.oid, c.oid from pg_class c where c.oid = any (%(oids)s::int8[]::oid[]) and c.relkind = 'p'
+    union
+    select t.root, i.inhrelid
+    from tree t
+    join pg_inherits i on i.inhparent = t.oid and not i.inhdetachpending
+)
+select t.root::int8 as root, c.oid::int8 as oid, n.nspname as schema, c.relname as name,
        c.relkind::text as kind, c.relpersistence::text as persistence, c.relreplident::text as identity,
        coalesce((select i.indimmediate from pg_index i where i.indrelid = c.oid and i.indisprimary and i.indisvalid), false)
            as has_identity_key
-from unnest(%(oids)s::int8[]::oid[]) root (oid)
-join lateral pg_partition_tree(root.oid) t on t.isleaf
-join pg_class c on c.oid = t.relid
+from tree t
+join pg_class c on c.oid = t.oid
 join pg_namespace n on n.oid = c.relnamespace
-where c.oid <> root.oid
-order by root.oid, n.nspname, c.relname
+where c.relkind <> 'p'
+order by t.root, n.nspname, c.relname
 
 -- name: columns
--- Every live column; "published" is null where the publication says nothing of the table.
+-- Every live column; "delivered": those of the publication's list, else all that are not generated and, where the
+-- publication carries them (18), the stored generated ones. What is new in 15 and 18 is read through jsonb.
 select a.attname as name, a.attnum::int4 as attnum, a.atttypid::int8 as type_oid, a.atttypmod as typmod,
        format_type(a.atttypid, a.atttypmod) as type, not a.attnotnull as nullable, a.attgenerated::text as generated,
-       p.attnames is not null and a.attname::text = any (p.attnames) as published,
-       p.attnames is not null as listed
+       case when l.attnums is not null then l.attnums @> to_jsonb(a.attnum)
+            else a.attgenerated = '' or a.attgenerated = 's' and coalesce(l.generated, false) end as delivered
 from pg_attribute a
-join pg_class c on c.oid = a.attrelid
-join pg_namespace n on n.oid = c.relnamespace
 cross join lateral (
-    -- The view goes through every table of the publication. So it is asked only where it may say anything else than
-    -- every column that is not generated: of a table with a column list, or with generated columns.
-    select case
-        when exists (select from pg_attribute g
-                     where g.attrelid = c.oid and g.attgenerated <> '' and not g.attisdropped)
-          or exists (select from pg_publication_rel r
-                     where r.prrelid in (select c.oid union all select relid from pg_partition_ancestors(c.oid))
-                       and nullif(to_jsonb(r) -> 'prattrs', 'null'::jsonb) is not null)
-        then (
-            -- The column attnames is new in 15; through jsonb the statement stays valid before.
-            select array(select jsonb_array_elements_text(to_jsonb(t) -> 'attnames'))
-            from pg_publication_tables t
-            where t.pubname = %(publication)s and t.schemaname = n.nspname and t.tablename = c.relname
-              and nullif(to_jsonb(t) -> 'attnames', 'null'::jsonb) is not null
-        )
-    end as attnames
-) p
+    select to_jsonb(p) ->> 'pubgencols' = 's', nullif(to_jsonb(r) -> 'prattrs', 'null'::jsonb)
+    from (select) one
+    left join pg_publication p on p.pubname = %(publication)s
+    left join pg_publication_rel r on r.prpubid = p.oid and r.prrelid = a.attrelid
+) l (generated, attnums)
 where a.attrelid = %(oid)s::int8::oid and a.attnum > 0 and not a.attisdropped
 order by a.attnum
 

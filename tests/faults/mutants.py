@@ -303,6 +303,20 @@ MUTANTS = (
         "    parser.end()\n", "", "tests/unit/cdc/test_condition.py",
     ),
     Mutant(
+        "compare what is published, not the entries that publish it", "snapshot/watch.py",
+        "before.entries != now.entries", "False", "tests/unit/snapshot/test_watch.py",
+    ),
+    Mutant(
+        "take a new attribute of a composite for a new label", "snapshot/watch.py",
+        """kind[:1] == "c" and kind in known""", "False", "tests/unit/snapshot/test_watch.py",
+    ),
+    Mutant(
+        "list partitions by a function that locks them", "connectors/postgres/queries.sql",
+        "join pg_inherits i on i.inhparent = t.oid and not i.inhdetachpending",
+        "join lateral (select relid as inhrelid from pg_partition_tree(t.oid) where level = 1) i on true",
+        "tests/integration/catalog/test_looks.py -k h95",
+    ),
+    Mutant(
         "let two captures in", "connectors/postgres/slot.py",
         "return bool(row and row[0])", "return True", "tests/integration/capture/test_refusals.py -k h14",
     ),

@@ -49,7 +49,8 @@ def test_nothing_is_asked_for_what_events_tell_or_nobody_publishes() -> None:
     ],
 )
 def test_h85_h37_what_no_event_tells_is_asked_for(change: dict[str, object], reason: str) -> None:
-    assert need(BEFORE, replace(BEFORE, **change)) == Need(reason)  # type: ignore[arg-type]
+    found = need(BEFORE, replace(BEFORE, **change))  # type: ignore[arg-type]
+    assert found == Need(reason, unsent="oid" in change or "publication" in change)
 
 
 def test_h85_a_new_file_under_columns_that_nobody_changed_holds_the_same_rows() -> None:
@@ -74,7 +75,7 @@ def test_h86_partitions_come_and_go() -> None:
 
 
 def test_h73_a_table_that_came_into_the_publication_needs_its_barrier() -> None:
-    assert need(replace(BEFORE, publication=""), BEFORE) == Need("came into the publication", added=True)
+    assert need(replace(BEFORE, publication=""), BEFORE) == Need("came into the publication", added=True, unsent=True)
 
 
 def test_the_first_snapshots_plan_tells_what_the_table_was() -> None:
@@ -104,3 +105,34 @@ def test_the_first_snapshots_plan_tells_what_the_table_was() -> None:
     assert need(left, replace(BEFORE, columns=[[1, "id", 23, -1, False]])) is None
     rewritten = replace(BEFORE, columns=[[1, "id", 23, -1, False]], leaves=[[10, "public", "t", 101]])
     assert need(left, rewritten) == Need("was rewritten or truncated")
+
+
+def test_h96_a_publication_changed_and_changed_back_leaves_other_entries() -> None:
+    before = replace(BEFORE, entries="7/800 9/801")
+    assert need(before, before) is None
+    again = need(before, replace(before, entries="7/800 9/950"))
+    assert again == Need("may have been unpublished for a while", republished=True, unsent=True)
+    assert need(BEFORE, before) is None, "nothing is known of the entries from before"
+    filtered = replace(before, publication="* {filter}", entries="7/800 9/950")
+    assert need(before, filtered) == Need("is published with other columns or rows", unsent=True)
+
+
+@pytest.mark.parametrize(
+    ("types", "kind"),
+    [
+        ({"e50.51": 710, "c60.1": 701, "d70.0": 702}, "an enum"),
+        ({"e50.51": 700, "c60.1": 711, "d70.0": 702}, "a composite type"),
+        ({"e50.51": 700, "c60.1": 701, "c60.2": 711, "d70.0": 702}, "a composite type"),
+        ({"e50.51": 700, "c60.1": 701, "d70.0": 712}, "a domain"),
+    ],
+)
+def test_h98_a_type_that_was_altered_makes_its_tables_be_read(types: dict[str, int], kind: str) -> None:
+    before = replace(BEFORE, types={"e50.51": 700, "c60.1": 701, "d70.0": 702})
+    assert need(before, replace(before, types=types)) == Need(f"has values of {kind} that was altered")
+
+
+def test_h98_a_new_label_or_a_type_that_is_new_to_the_table_changes_no_row() -> None:
+    before = replace(BEFORE, types={"e50.51": 700})
+    assert need(before, replace(before, types={"e50.51": 700, "e50.52": 710, "c60.1": 711})) is None
+    assert need(before, replace(before, types={})) is None
+    assert need(BEFORE, before) is None

@@ -1,0 +1,146 @@
+"""What was changed and changed back between two looks, and types that change under rows nobody writes (H96, H98)."""
+
+from __future__ import annotations
+
+import pytest
+
+from cdc.state import FormState, RequestState, find_all
+from tests.integration.capture.later import reread, same, swept
+from tests.integration.capture.pipeline import Capturing, Pipeline
+from tests.waiting import wait_until
+
+
+def watched(pipeline: Pipeline, *tables: str) -> None:
+    """The watch knows these, and nothing is being read again."""
+
+    def quiet() -> bool:
+        state = pipeline.state()
+        known = {form.table for form in find_all(state, FormState)}
+        return {f"public.{table}" for table in tables} <= known and not find_all(state, RequestState)
+
+    wait_until(quiet, 30)
+
+
+def assert_same(pipeline: Pipeline, *tables: str) -> None:
+    for table in tables:
+        wait_until(lambda table=table: same(pipeline, table) is None, 40, table)  # type: ignore[misc,func-returns-value]
+
+
+def test_h96_what_was_not_published_for_a_moment_is_read_again(pipeline: Pipeline) -> None:
+    """Each change is taken back in the transaction that follows, long before the watch looks."""
+    pipeline.document["snapshot"] = {"watch": "1s"}
+    publication = pipeline.settings.publication
+    pipeline.prepare(*(f"create table {name} (id int primary key, v int)" for name in ("added", "filtered", "kept")))
+    with pipeline.capturing() as capturing:
+        pipeline.execute(*(f"insert into {name} values (1, 1), (2, 2)" for name in ("added", "filtered", "kept")))
+        pipeline.settle()
+        watched(pipeline, "added", "filtered", "kept")
+        pipeline.execute(
+            f"alter publication {publication} drop table added",
+            "update added set v = 10 where id = 1",
+            "delete from added where id = 2",
+            f"alter publication {publication} add table added",
+            f"alter publication {publication} set table added, kept, filtered where (id > 1)",
+            "update filtered set v = 10 where id = 1",
+            f"alter publication {publication} set table added, kept, filtered",
+        )
+        assert_same(pipeline, "added", "filtered")
+        assert reread(pipeline, "snapshot:public.kept") is None, "its own entry stayed as it was"
+        watched(pipeline, "kept")
+        pipeline.execute(
+            f"alter publication {publication} set (publish = 'insert')",
+            "update kept set v = 10 where id = 1",
+            f"alter publication {publication} set (publish = 'insert, update, delete, truncate')",
+        )
+        assert_same(pipeline, "added", "filtered", "kept")
+        assert capturing.figures.reconnects == 0
+
+
+def test_h96_a_setting_declines_what_a_publication_changed_back_asks_for(pipeline: Pipeline) -> None:
+    pipeline.document["snapshot"] = {"watch": "200ms", "reread_republished": False}
+    publication = pipeline.settings.publication
+    pipeline.prepare("create table t (id int primary key)")
+    with pipeline.capturing():
+        pipeline.execute("insert into t values (1)")
+        watched(pipeline, "t")
+        (before,) = find_all(pipeline.state(), FormState)
+        pipeline.execute(
+            f"alter publication {publication} drop table t, add table t".replace(
+                ", add", f"; alter publication {publication} add"
+            )
+        )
+        wait_until(lambda: find_all(pipeline.state(), FormState)[0].entries != before.entries, 20)
+        assert reread(pipeline, "snapshot:public.t") is None
+        assert not find_all(pipeline.state(), RequestState)
+
+
+TYPES = (
+    "create type mood as enum ('glad', 'sad')",
+    "create type pair as (a int, m mood)",
+    "create domain feeling as mood",
+    "create domain pairs as pair[]",
+    "create table plain (id int primary key, m mood)",
+    "create table listed (id int primary key, m feeling[])",
+    "create table nested (id int primary key, p pairs)",
+    "create table keyed (m mood primary key, v int)",
+    "create table other (id int primary key, v text)",
+)
+TABLES = ("plain", "listed", "nested", "keyed", "other")
+
+
+FLAT = ("plain", "listed", "keyed", "other")
+
+
+def pairs(pipeline: Pipeline) -> object:
+    """The composites of the one row, as the topic has them last."""
+    return swept(pipeline, "nested")['{"id":1}']["p"]
+
+
+@pytest.fixture
+def typed(pipeline: Pipeline) -> Pipeline:
+    pipeline.document["snapshot"] = {"watch": "200ms"}
+    pipeline.prepare(*TYPES)
+    return pipeline
+
+
+def filled(pipeline: Pipeline, capturing: Capturing) -> None:
+    pipeline.execute(
+        "insert into plain values (1, 'glad'), (2, 'sad')",
+        "insert into listed values (1, '{glad,sad}')",
+        "insert into nested values (1, array[row(1, 'glad')]::pair[])",
+        "insert into keyed values ('glad', 1), ('sad', 2)",
+        "insert into other values (1, 'glad')",
+    )
+    pipeline.settle()
+    watched(pipeline, *TABLES)
+    assert capturing.figures.reconnects == 0
+
+
+def test_h98_values_of_a_type_that_was_altered_are_read_again(typed: Pipeline) -> None:
+    with typed.capturing() as capturing:
+        filled(typed, capturing)
+        typed.execute("alter type mood rename value 'glad' to 'happy'")
+        assert_same(typed, *FLAT)
+        wait_until(lambda: pairs(typed) == ["(1,happy)"], 40, lambda: pairs(typed))
+        watched(typed, *TABLES)
+        typed.execute("alter type pair add attribute b text")
+        wait_until(lambda: pairs(typed) == ["(1,happy,)"], 40, lambda: pairs(typed))
+        for table in ("plain", "listed", "keyed"):
+            done = reread(typed, f"snapshot:public.{table}")
+            assert done is not None, table
+        assert reread(typed, "snapshot:public.other") is None
+
+
+def test_h98_a_key_of_a_renamed_label_leaves_no_ghost(typed: Pipeline) -> None:
+    with typed.capturing() as capturing:
+        filled(typed, capturing)
+        typed.execute(
+            "alter type mood rename value 'glad' to 'happy'",
+            "delete from keyed where m = 'happy'",
+            "alter type mood add value 'new'",
+        )
+        assert_same(typed, "keyed", "plain")
+        watched(typed, *TABLES)
+        typed.execute("insert into keyed values ('new', 3)")
+        typed.settle()
+        assert_same(typed, "keyed")
