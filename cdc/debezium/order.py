@@ -8,11 +8,15 @@ order is packed into that without changing how two positions compare:
 connector      commit_lsn                                     tx_seq
 =============  =============================================  ==============================================
 postgresql     ``sequence[0] - 1``                            0; the later offset wins
-mysql          number of the binlog file, position in it      row of the event, from 1
+mysql          number of the binlog file, position in it      fffffffe; the later offset wins
 mariadb        the same                                       the same
 oracle         commit SCN                                     1; the later offset wins
-sqlserver      log file and block of the commit LSN           slot of the commit LSN, serial number of the event
+sqlserver      log file and block of the commit LSN           slot of the commit LSN; the later offset wins
 =============  =============================================  ==============================================
+
+Within one log position the order is the partition's, by offset, which is the connector's own. What a record says of
+its place inside a transaction orders nothing: SQL Server's ``event_serial_no`` begins again with each ``change_lsn``,
+and MySQL's ``row`` with each event of a compressed transaction, which all share one position (H105).
 
 MongoDB's records say no longer where they stand: since Debezium 3.4 ``source.ts_ms`` is the wall clock of the
 server that took the change (``SourceInfo.timestamp``), beside the increment of a cluster time whose seconds are
@@ -20,9 +24,10 @@ left out. The two together order nothing: at the turn of a second, and where ano
 is behind, a later change comes out lower, and changes of one transaction are equal. So MongoDB's order is that of
 the partition, by offset, in which the connector writes a document's changes by their cluster time.
 
-Rows of a snapshot stand at the position the snapshot was read at, tx_seq 0: below every change after it. Rows of
-a later snapshot (incremental or ad hoc, while streaming) have tx_seq ffffffff there: above all that was streamed
-before them, below all that follows.
+Rows of a snapshot stand at the position the snapshot was read at, tx_seq 0: below every change after it. So do rows
+of a later snapshot (incremental, while streaming), unless the reader knows a higher position of their partition: see
+:class:`cdc.debezium.read.PartitionReader`. Never higher, because a transaction that follows may share their LSN or SCN.
+Postgres' have a place between two commits, with tx_seq ffffffff.
 """
 
 from __future__ import annotations
@@ -36,7 +41,10 @@ from cdc.position import CHUNK_SEQ, SNAPSHOT_SEQ, Position
 
 INCREMENTAL = "incremental"
 _LSN_LIMIT = 1 << 56
-_SERIAL_LIMIT = (1 << 16) - 1
+_CHANGE_SEQ = CHUNK_SEQ - 1
+"""Of every change at a binlog position: not below the row numbers that records had as tx_seq before 0.2."""
+_LAST_SERIAL = (1 << 16) - 2
+"""Of every change at a slot of SQL Server's log: not below the serial numbers that stood there before 0.2."""
 
 Source = Mapping[str, Any]
 _Place = tuple[int, int]
@@ -76,11 +84,8 @@ def snapshot_marker(source: Source) -> str:
 
 
 def _row_seq(source: Source, streamed_seq: int) -> int:
-    """tx_seq: of a row of the first snapshot, of a later one, or of a streamed change."""
-    marker = snapshot_marker(source)
-    if marker == "false":
-        return streamed_seq
-    return CHUNK_SEQ if marker == INCREMENTAL else SNAPSHOT_SEQ
+    """tx_seq: of a row of a snapshot, or of a streamed change."""
+    return streamed_seq if snapshot_marker(source) == "false" else SNAPSHOT_SEQ
 
 
 def _postgres(source: Source) -> _Place:
@@ -106,7 +111,7 @@ def _binlog(source: Source) -> _Place:
     offset = int(source["pos"])
     if number >> 21 or offset >> 32:
         raise Unordered("its binlog position is beyond what a position can hold")
-    return (number << 32 | offset) << 3, _row_seq(source, int(source.get("row") or 0) + 1)
+    return (number << 32 | offset) << 3, _row_seq(source, _CHANGE_SEQ)
 
 
 def _oracle(source: Source) -> _Place:
@@ -121,8 +126,7 @@ def _sqlserver(source: Source) -> _Place:
     file, block, slot = (int(part, 16) for part in text.split(":"))
     if file >> 24 or block >> 29:
         raise Unordered("its log sequence number is beyond what a position can hold")
-    serial = min(int(source.get("event_serial_no") or 0) + 1, _SERIAL_LIMIT - 1)
-    return (file << 29 | block) << 3, _row_seq(source, slot << 16 | serial)
+    return (file << 29 | block) << 3, _row_seq(source, slot << 16 | _LAST_SERIAL)
 
 
 _PLACES: Mapping[str, Callable[[Source], _Place]] = {

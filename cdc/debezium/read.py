@@ -18,7 +18,7 @@ from cdc.debezium.order import INCREMENTAL, Unordered, position_of, snapshot_mar
 from cdc.debezium.shape import Shape, shape_of
 from cdc.epochs import EpochsState
 from cdc.plain import UNAVAILABLE
-from cdc.position import CHUNK_SEQ, Position
+from cdc.position import Position
 from cdc.schema import TableSchema
 from cdc.topic import TableName
 
@@ -123,7 +123,7 @@ class PartitionReader:
         payload = wrapped.payload
         if not isinstance(payload, dict):
             raise _Refused("not a record of Debezium's: its value is no JSON object")
-        self._flat = not ("op" in payload and isinstance(payload.get("source"), dict))
+        self._flat = not _is_envelope(payload)
         of_mongodb = not self._flat and payload["source"].get("connector") == "mongodb"
         self._by_offsets = self._flat or of_mongodb
         if self._flat:
@@ -235,13 +235,15 @@ class PartitionReader:
             raise _Refused(str(fault)) from None
 
     def _position(self, source: Mapping[str, Any], epoch: int) -> Position:
-        try:
+        if snapshot_marker(source) != INCREMENTAL or self.highest is None or self.highest.epoch != epoch:
             return position_of(source, epoch)
+        try:
+            own = position_of(source, epoch)
         except Unordered:
-            if snapshot_marker(source) != INCREMENTAL or self.highest is None:
-                raise
-            # Rows of an incremental snapshot may come without a place of their own.
-            return self.highest._replace(tx_seq=CHUNK_SEQ)
+            own = self.highest  # such rows may come without a place of their own
+        # A row read while streaming is newer than every change before it in its partition, and older than every change
+        # behind it. Where positions are equal the later offset wins, so it may stand as high as those before it.
+        return max(own, self.highest)
 
     def _unwrap(self, value: bytes) -> _Wrapped:
         at = value.find(_PAYLOAD) if value.startswith(_SCHEMA) else -1
@@ -258,12 +260,18 @@ class PartitionReader:
         return _Wrapped(orjson.loads(text), text, self._embedded[prefix])
 
 
+def _is_envelope(payload: Mapping[str, Any]) -> bool:
+    """Whether it is the full envelope; a flat row may have columns named ``op`` and ``source``."""
+    source = payload.get("source")
+    return "op" in payload and isinstance(source, dict) and "connector" in source
+
+
 def _embedded(schema: Any) -> _Embedded | None:
     """The row's fields of an envelope's schema or of a flat row's."""
     if schema is None:
         return None
     fields = {field["field"]: field for field in schema["fields"]}
-    if "op" in fields and "source" in fields:
+    if "op" in fields and "after" in fields and fields.get("source", {}).get("type") == "struct":
         return _Embedded(fields["after"].get("fields"))
     return _Embedded([field for name, field in fields.items() if not _is_flat_field(name)])
 
