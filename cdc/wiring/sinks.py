@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,7 +42,9 @@ class SinkLog:
 
         state = TopicsState.find(open_state(self._settings).read())
         if state is None:
-            raise TopicError("the pipeline has no topics yet", hint="cdc init makes them")
+            maker = "cdc connect deploy" if self._settings.source.kind == "debezium" else "cdc init"
+            raise TopicError("the pipeline has no topics yet", hint=f"{maker} makes them")
+        state = self._with_patterns(state)
         captured = set(state.tables.values())
         known = {shape.table: shape.topic for shape in self.schemas() if shape.topic in captured}
         if may_hold_debezium(self._settings):
@@ -62,6 +65,20 @@ class SinkLog:
             compaction_lag_s=lag_ms / 1000,
             retention_s=min(int(facts[topic].config.get("delete.retention.ms", _DAY_MS)) for topic in wanted) / 1000,
         )
+
+    def _with_patterns(self, state: TopicsState) -> TopicsState:
+        """The topics that Debezium made for tables of a pattern, too: nobody has noted those."""
+        from connectors.connect.topics import topics_of_patterns
+        from connectors.kafka.admin import topics_state
+
+        if self._settings.source.kind != "debezium":
+            return state
+        made = topics_of_patterns(self._settings, self._admin().names())
+        new = {topic: table for topic, table in made.items() if topic not in state.topics}
+        facts = self._admin().describe(new)
+        tables = {table: topic for topic, table in new.items() if topic in facts}
+        found = topics_state(facts, tables, state.cluster_id, state.encoding)
+        return replace(state, topics={**found.topics, **state.topics}, tables={**found.tables, **state.tables})
 
     def ends(self, topics: Topics) -> Offsets:
         return self._admin().end_offsets(topics.partitions)

@@ -107,8 +107,9 @@ class Connector:
             self._refuse_invalid()
         begun = running is not None and bool(self.offsets())
         published = self._publish()
+        if running is None or changes or published.added:
+            prepare_topics(self._settings, published.tables)
         if running is None or changes:
-            prepare_topics(self._settings)
             self._make_signal_topic()
             self.client.put_config(self.name, wanted)
         if running is not None and parse_status(self.client.status(self.name)).state in (PAUSED, STOPPED):

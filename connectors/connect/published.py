@@ -31,9 +31,11 @@ _POLL_S = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """What :func:`publish` did. ``made``: there was no publication. ``added``: the tables that one which existed
-    lacked. ``open``: a transaction from before them is still open, so they may not be read yet."""
+    """What :func:`publish` did. ``tables``: those that the settings mean. ``made``: there was no publication.
+    ``added``: the tables that one which existed lacked. ``open``: a transaction from before them is still open, so they
+    may not be read yet."""
 
+    tables: tuple[TableName, ...] = ()
     made: bool = False
     added: tuple[TableName, ...] = ()
     open: bool = False
@@ -57,12 +59,12 @@ def publish(settings: Settings, clock: Clock, *, wait_s: float) -> Published:
         tables = _tables(session, settings)
         found = read_publication(session, settings.publication)
         made = ensure_publication(session, settings.publication, tables, operations=ROW_OPERATIONS)
-        if found is None:
-            return Published(made=made)
         signals = debezium_settings(settings).signal_table
-        missing = sorted(table.table for table in tables if table.table not in found.tables)
-        added = tuple(table for table in missing if str(table) != signals)
-        return Published(added=added, open=bool(added) and not _settled(session, clock, wait_s))
+        meant = tuple(table.table for table in tables if str(table.table) != signals)
+        if found is None:
+            return Published(tables=meant, made=made)
+        added = tuple(sorted(table for table in meant if table not in found.tables))
+        return Published(tables=meant, added=added, open=bool(added) and not _settled(session, clock, wait_s))
 
 
 def _tables(session: Connection, settings: Settings) -> Sequence[CapturedTable]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import replace
 
 from cdc.errors import ConfigError
@@ -18,13 +20,13 @@ from connectors.kafka.admin import (
 from connectors.kafka.compacted import CompactedTopic
 
 
-def named_tables(settings: Settings) -> dict[TableName, str]:
-    """table -> topic, for the tables that the settings name; a pattern names none."""
+def named_tables(settings: Settings, met: Iterable[TableName] = ()) -> dict[TableName, str]:
+    """table -> topic, for the tables that the settings name. ``met``: those that their patterns meet, where the source
+    was asked."""
     database = _database(settings)
     tables: dict[TableName, str] = {}
-    for text in settings.source.tables:
-        if "*" in text:
-            continue
+    names = [text for text in settings.source.tables if "*" not in text]
+    for text in dict.fromkeys([*names, *map(str, met)]):
         schema, _, table = text.rpartition(".")
         name = TableName(schema, table)
         # SQL Server's topics carry the database before the schema.
@@ -33,13 +35,36 @@ def named_tables(settings: Settings) -> dict[TableName, str]:
     return tables
 
 
-def prepare_topics(settings: Settings) -> list[str]:
-    """Make the pipeline's topics and those of the tables that are named, check the ones that exist, and note them in
-    ``<name>.state`` for the sinks; returns those made now. Safe to repeat.
+def topics_of_patterns(settings: Settings, topics: Iterable[str]) -> dict[str, str]:
+    """topic -> table, for topics of tables that a pattern meets: Debezium makes such a topic at its first record.
+
+    Topics of the pipeline's own have one part behind the pipeline's name; a table's has two at least.
+    """
+    found = {}
+    database, left_out = _database(settings), set(settings.source.exclude)
+    for topic in topics:
+        rest = topic.removeprefix(f"{settings.name}.")
+        table = rest if database is None else rest.removeprefix(f"{database}.")
+        if rest != topic and "." in table and table not in left_out and _meets(settings.source.tables, table):
+            found[topic] = table
+    return found
+
+
+def _meets(patterns: Iterable[str], table: str) -> bool:
+    return any(
+        re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), table) is not None
+        for pattern in patterns
+        if "*" in pattern
+    )
+
+
+def prepare_topics(settings: Settings, met: Iterable[TableName] = ()) -> list[str]:
+    """Make the pipeline's topics and those of the tables that are named or ``met`` by a pattern, check the ones that
+    exist, and note them in ``<name>.state`` for the sinks; returns those made now. Safe to repeat.
 
     TopicError for a topic that exists otherwise, ConfigError where two tables would share one.
     """
-    tables = named_tables(settings)
+    tables = named_tables(settings, met)
     for problem in collisions(settings.name, tables.items()):
         raise ConfigError(problem, hint='[source.topics] gives one of them another: "schema.table" = "topic"')
     admin = TopicAdmin(settings.log)

@@ -50,6 +50,7 @@ def test_h38_the_same_sinks_keep_stores_true_from_debeziums_topics(
         f"update a set v = '{big}' where id = 7",
         "insert into b values (1, 'one')",
     )
+    pipeline.document["source"]["tables"] = ["public.*"]
     settings = pipeline.toml(
         tmp_path,
         **stores,
