@@ -61,7 +61,8 @@ class ProgressHistory:
 
     def __init__(self, records: Iterable[Progress] = ()) -> None:
         self._marks: list[Mark] = []
-        self._moves: dict[tuple[str, int], _Moves] = {}
+        self._moves: dict[str, dict[int, _Moves]] = {}
+        self._partitions = 0
         self._newest: Offsets = {}
         self.moves = 0
         """How many moves are kept."""
@@ -75,41 +76,48 @@ class ProgressHistory:
     def newest_covered(self, offsets: Offsets, topics: Collection[str]) -> Mark | None:
         """The newest record that a reader of these topics at ``offsets`` has passed."""
         passed = len(self._marks)
-        for (topic, partition), moves in self._moves.items():
-            if topic in topics:
-                first = moves.first_above(offsets.get(topic, {}).get(partition, 0))
+        for topic in topics:
+            here = offsets.get(topic, {})
+            if here == self._newest.get(topic):
+                continue  # at rest that is most of them
+            for partition, moves in self._moves.get(topic, {}).items():
+                first = moves.first_above(here.get(partition, 0))
                 passed = passed if first is None else min(passed, first)
         return self._marks[passed - 1] if passed else None
 
     def _add(self, record: Progress) -> None:
-        moved = list(self._moved(record.offsets))
-        if any(offset < self._moves[where].offsets[-1] for where, offset in moved if where in self._moves):
+        if any(offset < known.offsets[-1] for _, _, offset, known in self._moved(record.offsets) if known is not None):
             # Made anew: what was proven of it before is of no use to anybody.
-            self._marks, self._moves, self._newest, self.moves = [], {}, {}, 0
-            moved = list(self._moved(record.offsets))
-        for where, offset in moved:
-            moves = self._moves.setdefault(where, _Moves())
+            self._marks, self._moves, self._newest, self._partitions, self.moves = [], {}, {}, 0, 0
+        for topic, partition, offset, known in list(self._moved(record.offsets)):
+            moves = known
+            if moves is None:
+                moves = self._moves.setdefault(topic, {})[partition] = _Moves()
+                self._partitions += 1
             moves.numbers.append(len(self._marks))
             moves.offsets.append(offset)
-        self.moves += len(moved)
+            self.moves += 1
         self._marks.append(Mark(record.epoch, record.lsn))
         self._newest = record.offsets
-        if len(self._marks) > _MOST_MARKS or self.moves > max(_MOST_MOVES, _PER_PARTITION * len(self._moves)):
+        if len(self._marks) > _MOST_MARKS or self.moves > max(_MOST_MOVES, _PER_PARTITION * self._partitions):
             self._thin()
 
-    def _moved(self, offsets: Offsets) -> Iterator[tuple[tuple[str, int], int]]:
+    def _moved(self, offsets: Offsets) -> Iterator[tuple[str, int, int, _Moves | None]]:
+        """Partitions that do not stand where they stood, with where they do and what is known of them."""
         for topic, parts in offsets.items():
             if parts == self._newest.get(topic):
                 continue
+            moves = self._moves.get(topic, {})
             for partition, offset in parts.items():
-                known = self._moves.get((topic, partition))
+                known = moves.get(partition)
                 if known is None or known.offsets[-1] != offset:
-                    yield (topic, partition), offset
+                    yield topic, partition, offset, known
 
     def _thin(self) -> None:
         """Keep every other record, and the newest."""
         kept = array("q", range((len(self._marks) - 1) % 2, len(self._marks), 2))
         self._marks = [self._marks[number] for number in kept]
-        for moves in self._moves.values():
+        every = [moves for parts in self._moves.values() for moves in parts.values()]
+        for moves in every:
             moves.thin(kept)
-        self.moves = sum(len(moves.numbers) for moves in self._moves.values())
+        self.moves = sum(len(moves.numbers) for moves in every)
