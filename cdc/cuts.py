@@ -50,6 +50,9 @@ class SourceReader(Protocol):
     def rows_of(self, table: VerifiedTable, keys: Sequence[str]) -> dict[str, bytes]:
         """Those of these keys that have a row at this cut."""
 
+    def insert_lsn(self) -> int:
+        """An LSN that every commit so far lies below."""
+
 
 class Row(NamedTuple):
     """A row to be written; ``key``: the record's key as JSON, ``after``: the row as on the wire, None for a delete."""

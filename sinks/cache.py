@@ -34,7 +34,13 @@ def open_cache(spec: SinkSpec, clock: Clock) -> OpenSink:
     tables = _CacheTables(client, place, spec.replay_window_s)
     sink = StoreSink(tables, place.notes, _CacheSession(client), shared=spec.follows, moved=place.look)
     reader = _CacheReader(client, place)
-    return OpenSink(sink=sink, watermarks=NotedWatermarks(place.notes), reader=reader, current=place.current)
+    return OpenSink(
+        sink=sink,
+        watermarks=NotedWatermarks(place.notes),
+        reader=reader,
+        current=place.current,
+        discards=_CacheDiscards(client, place),
+    )
 
 
 class CachePlace(Place):
@@ -177,8 +183,21 @@ class _CacheReader:
         """The sink closes what both use."""
 
 
+class _CacheDiscards:
+    def __init__(self, client: CacheClient, place: CachePlace) -> None:
+        self._client = client
+        self._place = place
+
+    def remove(self, schema: TableSchema, versions: Mapping[str, str]) -> None:
+        prefix = cache_prefix(self._place.prefix, schema)
+        keys, pos = [(prefix + key).encode() for key in versions], list(versions.values())
+        for lot in self._client.lots(keys, _KEYS_PER_SCRIPT):
+            call = Call([keys[number] for number in lot], [pos[number] for number in lot])
+            self._client.run("cache_discard", partial(iter, [[call]]))
+
+
 def _read(client: CacheClient, full: Sequence[bytes], keys: Sequence[str]) -> Iterator[tuple[int, StoredRow]]:
-    """What is held under some keys, by number; keys that hold nothing of ours are left out."""
+    """What is held under some keys, by number; keys that hold nothing are left out."""
     lots = client.lots(full, _KEYS_PER_SCRIPT)
     trips = [lots[start : start + _CALLS_PER_TRIP] for start in range(0, len(lots), _CALLS_PER_TRIP)]
     answers = client.run("cache_read", lambda: ([Call([full[n] for n in lot], []) for lot in trip] for trip in trips))

@@ -19,6 +19,7 @@ from cdc.crash import crash_point, declare
 from cdc.errors import SinkError
 from sinks.facts import REDIS, bad_url, place
 from sinks.patience import Patience, brief, log, login_refused, unreachable
+from sinks.port import StoreAway
 
 declare("cache_trip_sent")
 
@@ -51,7 +52,7 @@ class CacheClient:
         self._password = password
         self.store = f"Redis at {place(url, REDIS)}"
         self._patience = Patience(store=self.store, passing=_PASSING, explain=self._explained, clock=clock)
-        self._scripts = {name: _script(name) for name in ("cache_write", "cache_read", "cache_sweep")}
+        self._scripts = {name: _script(name) for name in ("cache_write", "cache_read", "cache_sweep", "cache_discard")}
         try:
             self._single: Any = redis.Redis.from_url(url, **self._options())
         except ValueError:
@@ -94,12 +95,30 @@ class CacheClient:
                     break
 
     def fields(self, key: str) -> dict[bytes, bytes]:
-        """A hash, whole."""
-        return self._patience.call(lambda: dict(self._any.hgetall(key)))
+        """A hash, whole; empty for a key that holds something else."""
+        return self._patience.call(lambda: self._fields(key))
+
+    def _fields(self, key: str) -> dict[bytes, bytes]:
+        try:
+            return dict(self._any.hgetall(key))
+        except redis.ResponseError as error:
+            if _is_of_another_type(error):
+                return {}
+            raise
 
     def set_field(self, key: str, field: str, text: bytes) -> None:
-        """One field of a hash; it does not expire."""
-        self._patience.call(lambda: self._any.hset(key, field, text))
+        """One field of a hash; it does not expire. What is none gives way to it: the key is ours."""
+        self._patience.call(lambda: self._set_field(key, field, text))
+
+    def _set_field(self, key: str, field: str, text: bytes) -> None:
+        try:
+            self._any.hset(key, field, text)
+        except redis.ResponseError as error:
+            if not _is_of_another_type(error):
+                raise
+            log.warning("strange_key_replaced", extra={"store": self.store, "key": key})
+            self._any.unlink(key)
+            self._any.hset(key, field, text)
 
     def remove(self, keys: Sequence[bytes]) -> None:
         """Remove keys, whatever they hold."""
@@ -183,10 +202,14 @@ class CacheClient:
         if isinstance(error, redis.AuthenticationError | redis.exceptions.NoPermissionError):
             return login_refused(self.store, str(error))
         if isinstance(error, redis.exceptions.OutOfMemoryError):
-            return SinkError(f"{self.store} is full: {brief(str(error))}", hint="raise its maxmemory")
+            return StoreAway(f"{self.store} is full: {brief(str(error))}", hint="raise its maxmemory")
         if isinstance(error, redis.ConnectionError | redis.TimeoutError | OSError):
             return unreachable(self.store, str(error))
-        return SinkError(f"{self.store} answers with an error: {brief(str(error))}")
+        return StoreAway(f"{self.store} answers with an error: {brief(str(error))}")
+
+
+def _is_of_another_type(error: redis.ResponseError) -> bool:
+    return str(error).startswith("WRONGTYPE")
 
 
 def _ahead(connection: Any, sha: bytes, trips: Iterable[Sequence[Call]]) -> Iterator[list[Any]]:

@@ -17,8 +17,9 @@ for number, key in ipairs(KEYS) do
     deleted = deleted + 1
   else
     local added = redis.call('HSET', key, 'pos', pos, 'row', row)
-    -- The marker of a delete expires, and HSET keeps that: the row would vanish with it later.
-    if held and added == 1 then
+    -- The marker of a delete expires, and HSET keeps that: the row would vanish with it later. So would one that is put
+    -- into somebody else's hash.
+    if added < 2 and (not held or added == 1) then
       redis.call('PERSIST', key)
     end
     written = written + 1

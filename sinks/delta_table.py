@@ -14,8 +14,9 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from cdc.clock import Clock
 from cdc.crash import crash_point, declare
-from cdc.errors import SinkError
+from cdc.errors import Exit, Retry, SinkError
 from sinks.patience import Patience, brief
+from sinks.port import PlaceMissing, StoreAway
 from sinks.registry import SinkSpec
 from sinks.warehouse_rows import recast
 
@@ -55,6 +56,32 @@ class Storage:
         return "://" not in self.root
 
 
+class Removed(PlaceMissing):
+    """A table that is not there any more, or of which an older copy was put in its place."""
+
+
+class Unfit(SinkError):
+    """A table that takes no rows of ours, however often. ``why``: a clause without values."""
+
+    exit = Exit.CONFIG
+    retry = Retry.NEVER
+
+    def __init__(self, message: str, *, hint: str = "", why: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.why = why
+
+
+_UNFIT = (
+    ("failed validation", "a constraint of the table refuses its rows"),
+    ("Schema error", "a column was removed from the table, or has another type"),
+    ("SchemaMismatch", "its columns are others than they were"),
+    ("Failed to fetch metadata for file", "a file of the table is missing"),
+    ("Kernel error: Json error", "the table's log cannot be read"),
+    ("DeltaProtocolError", "the table's protocol is none that is known here"),
+)
+"""What delta-rs says of a table that will not mend by itself; it has one class of errors for nearly all."""
+
+
 class Delta:
     """A table below the warehouse's root. One writer at a time. ``versions_kept``: how long one can be gone back to,
     for a table that is made."""
@@ -66,6 +93,7 @@ class Delta:
         self._clock = clock
         self._options = dict(storage.options) or None
         self._opened: deltalake.DeltaTable | None = None
+        self._seen = -1
         self._tidied = clock.monotonic()
         self._unjoined = 0
         store = f"the Delta table {self.path}"
@@ -77,6 +105,33 @@ class Delta:
         if self._opened is not None:
             return True
         return self._patience.call(self._open)
+
+    @property
+    def version(self) -> int:
+        """The table's version as it was last seen here; -1 for one that was never opened."""
+        if self._opened is not None:
+            self._seen = max(self._seen, self._opened.version())
+        return self._seen
+
+    def check(self) -> None:
+        """Removed when the table is not what was last seen here: gone, or an older copy of it (hazard H100)."""
+        seen = self.version
+        if seen < 0 or (self.local and Path(self.path, "_delta_log", f"{seen:020}.json").exists()):
+            return
+        self._reopen()
+        self._patience.call(lambda: self._table)
+
+    @property
+    def local(self) -> bool:
+        """Whether :meth:`check` costs a look at a file, and not a listing."""
+        return self._storage.local
+
+    def empty(self) -> None:
+        """Delete all rows."""
+        self._patience.call(self._delete_all, again=self._reopen)
+
+    def _delete_all(self) -> None:
+        self._table.delete()
 
     def refresh(self) -> bool:
         """See what others wrote; False when there is no such table."""
@@ -130,12 +185,16 @@ class Delta:
 
         def put() -> int:
             table = self._table
+            # A handle of a table that was removed would write a log with a hole.
+            self.check()
             if not table.file_uris():
                 deltalake.write_deltalake(table, whole, mode="append")
                 return whole.num_rows
             merge = table.merge(whole, f"t.{key} = s.{key}", source_alias="s", target_alias="t", streamed_exec=False)
             done: dict[str, Any] = (
-                merge.when_matched_update_all(f"s.{order} >= t.{order}").when_not_matched_insert_all().execute()
+                merge.when_matched_update_all(f"t.{order} is null or s.{order} >= t.{order}")
+                .when_not_matched_insert_all()
+                .execute()
             )
             return int(done["num_target_rows_inserted"]) + int(done["num_target_rows_updated"])
 
@@ -221,18 +280,22 @@ class Delta:
     @property
     def _table(self) -> deltalake.DeltaTable:
         if self._opened is None and not self._open():
-            raise SinkError(f"there is no Delta table {self.path}", hint="restart the sink: it makes it anew")
+            raise Removed(f"there is no Delta table {self.path}", hint="the sink makes it anew and fills it")
         if self._opened is None:  # pragma: no cover - opened just above
-            raise SinkError(f"the Delta table {self.path} cannot be opened")
+            raise StoreAway(f"the Delta table {self.path} cannot be opened")
         return self._opened
 
     def _open(self) -> bool:
         if not deltalake.DeltaTable.is_deltatable(self.path, self._options):
             return False
-        self._opened = deltalake.DeltaTable(self.path, storage_options=self._options)
+        opened = deltalake.DeltaTable(self.path, storage_options=self._options)
+        if opened.version() < self._seen:
+            raise Removed(f"an older copy of the Delta table {self.path} was put in its place")
+        self._opened = opened
         return True
 
     def _reopen(self) -> None:
+        self._seen = self.version
         self._opened = None
 
     def _whole(self, rows: pa.Table) -> pa.Table:
@@ -243,7 +306,11 @@ class Delta:
         return pa.Table.from_arrays(arrays, schema=pa.schema(list(types.items())))
 
     def _explained(self, error: Exception) -> SinkError:
-        return SinkError(
+        text = f"{type(error).__name__}: {error}"
+        why = next((why for words, why in _UNFIT if words in text), None)
+        if why is not None:
+            return Unfit(f"the Delta table {self.path} cannot be used: {why}", why=why)
+        return StoreAway(
             f"the Delta table {self.path} cannot be written or read: {brief(str(error))}",
             hint="check the sink's path, its storage_options and storage_secrets, and the room that is left there",
         )

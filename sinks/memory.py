@@ -42,7 +42,12 @@ class MemoryStore:
     def open(self) -> OpenSink:
         """The three ports over this store."""
         sink = StoreSink(_MemoryTables(self), _MemoryNotes(self), _NoSession(), shared=True)
-        return OpenSink(sink=sink, watermarks=NotedWatermarks(_MemoryNotes(self)), reader=_MemoryReader(self))
+        return OpenSink(
+            sink=sink,
+            watermarks=NotedWatermarks(_MemoryNotes(self)),
+            reader=_MemoryReader(self),
+            discards=_MemoryDiscards(self),
+        )
 
     def table(self, table: TableName) -> dict[str, StoredRow]:
         """A table's rows by key, forgotten deletes gone."""
@@ -146,3 +151,15 @@ class _MemoryReader:
 
     def close(self) -> None:
         """Nothing is open."""
+
+
+class _MemoryDiscards:
+    def __init__(self, memory: MemoryStore) -> None:
+        self._memory = memory
+
+    def remove(self, schema: TableSchema, versions: Mapping[str, str]) -> None:
+        rows = self._memory.table(schema.table)
+        for key, pos in versions.items():
+            if key in rows and rows[key].pos == pos:
+                del rows[key]
+                self._memory.forget_ns.pop((schema.table, key), None)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from cdc.errors import SinkError
 from cdc.schema import TableSchema
 from sinks.batch import Event, events_of
-from sinks.port import Sink
+from sinks.port import OpenSink
 from sinks.schemas import SchemaBook
 
 
@@ -21,10 +22,11 @@ class Row(Protocol):
 
 
 class Mending:
-    """:class:`cdc.verification.repair.Target` over a sink. The sink has to be opened as one of several writers."""
+    """:class:`cdc.verification.repair.Target` over a store, which has to be opened as one of several writers."""
 
-    def __init__(self, sink: Sink) -> None:
-        self._sink = sink
+    def __init__(self, opened: OpenSink) -> None:
+        self._sink = opened.sink
+        self._discards = opened.discards
 
     def put(self, shape: TableSchema, pos: str, rows: Sequence[Row]) -> Sequence[str]:
         events = [
@@ -43,3 +45,8 @@ class Mending:
         done = self._sink.apply(events_of(events), SchemaBook([shape]))
         self._sink.show()
         return [one.reason for one in done.refused]
+
+    def remove(self, shape: TableSchema, versions: Mapping[str, str]) -> None:
+        if self._discards is None:
+            raise SinkError("this store cannot take a version away", hint="cdc rebuild fills it anew")
+        self._discards.remove(shape, versions)

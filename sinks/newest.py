@@ -18,6 +18,9 @@ _LARGE_BYTES = 1 << 30
 """Above this a column's bytes might not fit one array of 32-bit offsets."""
 _HEX = np.zeros(256, dtype=np.bool_)
 _HEX[list(b"0123456789abcdef")] = True
+_ZERO, _SEVEN = ord("0"), ord("7")
+_ZEROS = (0, 1, 2, 3, 4, 5, 8, 9)
+"""Digits that are zero in every position that a store can hold: an epoch of up to 127, an LSN of 56 bits."""
 
 
 def newest(events: pa.Table | pa.RecordBatch) -> pa.Table:
@@ -26,7 +29,7 @@ def newest(events: pa.Table | pa.RecordBatch) -> pa.Table:
     Of the rows, one per (topic, key): the one with the greatest ``(pos, offset)``, which for two chunk rows read
     at the same P is the later one (hazard H77). A delete counts like any row. Kept apart, every one: floor
     records (op ``t``; a sweep waits for the mark of each partition) and records that no order can be told of
-    (no key, an unknown op, a ``pos`` that is not 32 lower-case hex digits), for the sink to refuse.
+    (no key, an unknown op, a ``pos`` that is not 32 lower-case hex digits or too large), for the sink to refuse.
     """
     table = conform(events)
     if table.num_rows < 2:
@@ -47,6 +50,15 @@ def rows_mask(events: pa.Table) -> Mask:
     return pc.and_(pc.and_(known, pc.is_valid(events["key"])), ordered_mask(events["pos"]))
 
 
+def out_of_range(pos: str) -> bool:
+    """Whether a position is none that a store can hold: an epoch above 127, or an LSN of more than 56 bits.
+
+    >>> out_of_range("0000008000000000016b3d4800000003"), out_of_range("0000007f00000000016b3d4800000003")
+    (True, False)
+    """
+    return any(pos[number] != "0" for number in _ZEROS) or pos[6] > "7"
+
+
 def floors_mask(events: pa.Table) -> Mask:
     """True for each floor record with a place in the order; never null."""
     known = pc.fill_null(pc.equal(events["op"], FLOOR_OP), False)
@@ -54,12 +66,15 @@ def floors_mask(events: pa.Table) -> Mask:
 
 
 def ordered_mask(pos: Column) -> Mask:
-    """True where ``pos`` is 32 lower-case hex digits, so that its text compares as the position does."""
+    """True where ``pos`` is 32 lower-case hex digits, so that its text compares as the position does, and not
+    :func:`out_of_range`."""
     long_enough = pc.fill_null(pc.equal(pc.binary_length(pos), POS_CHARS), False)
     if not all_true(long_enough):
         text = pc.if_else(long_enough, pos, "0" * POS_CHARS)
         return pc.and_(long_enough, ordered_mask(text))
-    return pa.chunked_array([mask_of(np.asarray(_HEX[_characters(pos)].all(axis=1)))])
+    digits = _characters(pos)
+    small = (digits[:, _ZEROS] == _ZERO).all(axis=1) & (digits[:, 6] <= _SEVEN)
+    return pa.chunked_array([mask_of(np.asarray(_HEX[digits].all(axis=1) & small))])
 
 
 def _winning(rows: pa.Table) -> npt.NDArray[np.bool_]:

@@ -9,6 +9,7 @@ from typing import Protocol
 import orjson
 
 from cdc.progress import Watermark
+from cdc.schema import TableSchema
 from cdc.topic import TableName
 
 WATERMARK = "watermark"
@@ -156,5 +157,31 @@ class Floors:
         return self._tables if self._tables is not None else {}
 
 
-def _note(table: TableName) -> str:
-    return "floor:" + orjson.dumps([table.schema, table.table]).decode()
+class KeptColumns:
+    """Which columns of the source each table's place was last made ready for, so that one that was removed by hand is
+    told from one that is new in the source (hazard H100)."""
+
+    def __init__(self, notes: Notes) -> None:
+        self._notes = notes
+        self._known: dict[str, frozenset[str]] | None = None
+
+    def of(self, table: TableName) -> frozenset[str]:
+        """Empty for a table of which nothing is known."""
+        return self._all().get(_note(table, "columns"), frozenset())
+
+    def keep(self, schema: TableSchema) -> None:
+        """Note the columns of a newest shape, if they are others than those that are known."""
+        name, columns = _note(schema.table, "columns"), frozenset(column.name for column in schema.columns)
+        if self._all().get(name) != columns:
+            self._notes.write(name, orjson.dumps(sorted(columns)))
+            self._all()[name] = columns
+
+    def _all(self) -> dict[str, frozenset[str]]:
+        if self._known is None:
+            found = self._notes.read().items()
+            self._known = {name: frozenset(orjson.loads(t)) for name, t in found if name.startswith("columns:")}
+        return self._known
+
+
+def _note(table: TableName, what: str = "floor") -> str:
+    return f"{what}:" + orjson.dumps([table.schema, table.table]).decode()

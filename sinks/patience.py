@@ -11,6 +11,7 @@ import tenacity
 
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import CdcError, Exit, Retry, SinkError
+from sinks.port import StoreAway
 
 T = TypeVar("T")
 log = logging.getLogger("headrace.sinks")
@@ -65,7 +66,7 @@ class Patience:
 
 def unreachable(store: str, why: str, *, setting: str = "url") -> SinkError:
     """The server does not answer."""
-    return SinkError(
+    return StoreAway(
         f"{store} cannot be reached: {brief(why)}",
         hint=f"check the sink's {setting}, and that the server runs and can be reached from here",
     )

@@ -13,13 +13,14 @@ import orjson
 import pyarrow as pa
 
 from cdc.plain import PlainTable
+from cdc.position import MAX_EPOCH
 from cdc.schema import TableSchema
 from cdc.topic import TableName
 from cdc.unavailable import missing
 from sinks.arrow import pc
 from sinks.batch import FLOOR_OP, ROW_OPS, Event, conform
 from sinks.envelope import row_reader
-from sinks.newest import floors_mask, newest, ordered_mask, rows_mask
+from sinks.newest import POS_CHARS, floors_mask, newest, ordered_mask, out_of_range, rows_mask
 from sinks.notes import FloorMark
 from sinks.patches import after_patches, is_patch
 from sinks.port import Refused, Schemas, StoredRow
@@ -201,6 +202,8 @@ def _unordered(events: pa.Table) -> list[Refused]:
             why = "the record has no key"
         elif event.op not in (*ROW_OPS, FLOOR_OP):
             why = "the record has no op header" if event.op is None else "the record's op is none of c, u, d, r, t"
+        elif event.pos is not None and len(event.pos) == POS_CHARS and out_of_range(event.pos):
+            why = f"the record's position is none of a pipeline's: its epoch is over {MAX_EPOCH}, or its LSN too large"
         else:
             why = "the record has no position"
         found.extend(refuse(strange.slice(number, 1), why))

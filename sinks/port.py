@@ -11,7 +11,7 @@ or one table (:class:`CannotCarry`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -188,9 +188,18 @@ class StoreReader(Protocol):
         """Let go of connections; never raises."""
 
 
+class Discards(Protocol):
+    """Takes stored versions away that no event can replace: for a repair, never for a sink."""
+
+    def remove(self, schema: TableSchema, versions: Mapping[str, str]) -> None:
+        """Remove what is stored under each key at exactly the position that is given with it; an empty one stands for
+        none at all. What has another position by then stays. When it returns, a row of any position is taken there."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRow:
-    """One stored version; ``row``: JSON of plain values, None for the memory of a delete."""
+    """One stored version; ``row``: JSON of plain values, None for the memory of a delete. ``pos`` is empty for one that
+    has none: somebody else put it there (hazard H101), and ``row`` may be anything."""
 
     key: str
     pos: str
@@ -214,6 +223,7 @@ class OpenSink:
     reader: StoreReader
     transactional: bool = False
     current: Callable[[], bool] = field(default=lambda: True)
+    discards: Discards | None = None
 
     def commit(self, watermark: Watermark) -> None:
         """Show what was applied, then write the watermark; in one transaction where the store has them."""

@@ -12,14 +12,14 @@ import tenacity
 
 from cdc.clock import Clock
 from cdc.crash import crash_point, declare
-from cdc.errors import SinkError
 from sinks.patience import brief
-from sinks.search_client import IN_FLIGHT, SearchClient
+from sinks.port import StoreAway
+from sinks.search_client import BLOCK, IN_FLIGHT, Blocked, Conflict, Gone, SearchClient
 
 declare("search_body_taken")
 
 _BODY_BYTES = 6 * 1024**2
-_STALE = 409
+_STALE, _UNAVAILABLE = 409, 503
 _BUSY = frozenset((429, 500, 502, 503, 504))
 _ATTEMPTS = 10
 
@@ -48,7 +48,8 @@ class BulkWriter:
         self._pool = ThreadPoolExecutor(IN_FLIGHT, thread_name_prefix="cdc-bulk")
 
     def write(self, items: Iterator[Item]) -> Fates:
-        """Return when the server has answered for each. SinkError when it stays away or its index is gone."""
+        """Return when the server has answered for each. StoreAway when it stays away, Gone or Blocked for an index
+        that is gone or closed."""
         fates = Fates()
         flying: deque[Future[Fates]] = deque()
         try:
@@ -67,6 +68,18 @@ class BulkWriter:
         self._pool.shutdown(cancel_futures=True)
 
     def _send(self, items: Sequence[Item]) -> Fates:
+        """One body. One that the server cannot read is halved until the item is found that it is because of."""
+        try:
+            return self._patiently(items)
+        except Conflict as conflict:
+            if len(items) == 1:
+                return Fates(refused={items[0].number: f"the index refuses it: {conflict.kind}"})
+        half = len(items) // 2
+        fates = self._send(items[:half])
+        _add(fates, self._send(items[half:]))
+        return fates
+
+    def _patiently(self, items: Sequence[Item]) -> Fates:
         """One body; items that the server was too busy for again, and again."""
         fates = Fates()
         left = list(items)
@@ -80,12 +93,13 @@ class BulkWriter:
                 status = answer["status"]
                 if status < 300:
                     continue
+                _check_index(self._client.store, answer)
                 if status == _STALE:
                     fates.stale.add(item.number)
                 elif status in _BUSY:
                     busy.append(item)
                 else:
-                    fates.refused[item.number] = _why(self._client.store, answer)
+                    fates.refused[item.number] = _why(answer)
             left = busy
             return not left
 
@@ -98,7 +112,7 @@ class BulkWriter:
         try:
             retrying(send)
         except tenacity.RetryError:
-            raise SinkError(
+            raise StoreAway(
                 f"{self._client.store} takes no more documents for now",
                 hint="it is overloaded or has lost shards: look at its health and its disk",
             ) from None
@@ -123,17 +137,27 @@ def _add(fates: Fates, more: Fates) -> None:
     fates.refused |= more.refused
 
 
-def _why(store: str, answer: dict[str, object]) -> str:
+def _check_index(store: str, answer: dict[str, object]) -> None:
+    """Gone or Blocked for an item that failed because of its index."""
+    kind = _error_of(answer)[0]
+    if kind == "index_not_found_exception":
+        raise Gone(f"{store} has lost an index", hint="the sink makes a missing index anew and fills it")
+    if kind == "index_closed_exception" or (kind == BLOCK and answer["status"] != _UNAVAILABLE):
+        raise Blocked(
+            f"{store} takes no documents into an index: {kind}", hint="look at its disk and its index.blocks.*"
+        )
+
+
+def _why(answer: dict[str, object]) -> str:
     """Why an item was refused, without the values that the server quotes."""
+    kind, reason = _error_of(answer)
+    return f"the index refuses it: {kind}{_field_of(reason)}"
+
+
+def _error_of(answer: dict[str, object]) -> tuple[str, str]:
     error = answer.get("error")
     details = error if isinstance(error, dict) else {}
-    kind = str(details.get("type", "unknown"))
-    if kind in ("index_not_found_exception", "cluster_block_exception"):
-        raise SinkError(
-            f"{store} does not take documents: {kind}",
-            hint="an index was deleted or blocked; a restarted sink makes a missing one anew and fills it from the log",
-        )
-    return f"the index refuses it: {kind}{_field_of(str(details.get('reason', '')))}"
+    return str(details.get("type", "unknown")), str(details.get("reason", ""))
 
 
 def _field_of(reason: str) -> str:

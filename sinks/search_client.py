@@ -11,16 +11,21 @@ import orjson
 from opensearchpy import exceptions
 
 from cdc.clock import Clock
-from cdc.errors import SinkError
+from cdc.errors import Exit, Retry, SinkError
 from sinks.facts import SEARCH, place
 from sinks.members import loads_exact
 from sinks.patience import Patience, brief, login_refused, unreachable
+from sinks.port import PlaceMissing, StoreAway
 
 IN_FLIGHT = 3
 _TIMEOUT_S = 120.0
 _SCROLL = "5m"
 _ITEMS = "errors,items.*.status,items.*.error.type,items.*.error.reason"
 _BUSY = frozenset((429, 502, 503, 504))
+_UNAVAILABLE = 503
+"""With a block: of the whole cluster, which has no leader or is starting."""
+_REFUSED = frozenset((400, 413))
+BLOCK = "cluster_block_exception"
 
 
 class _Busy(Exception):
@@ -74,8 +79,8 @@ class SearchClient:
     ) -> Any:
         """One request and its answer, read exactly. ``absent``: returned for 404, unless None.
 
-        SinkError when the server stays away or answers with an error; :class:`Conflict` when what was asked for
-        does not fit what is there (400).
+        StoreAway when the server stays away; :class:`Gone`, :class:`Blocked` and :class:`Conflict` for what it does
+        not do with an index, however often it is asked.
         """
         text = self._patience.call(
             lambda: self._perform(method, path, None if body is None else orjson.dumps(body), params, absent)
@@ -83,7 +88,7 @@ class SearchClient:
         return absent if text is None else loads_exact(text.encode("utf-8", "surrogatepass")) if text else {}
 
     def bulk(self, body: bytes) -> list[dict[str, Any]]:
-        """A bulk body's items in order: ``status`` and, where it failed, ``error``."""
+        """A bulk body's items in order: ``status`` and, where it failed, ``error``. Conflict when it takes none."""
         params = {
             "filter_path": "errors,items.*.status,items.*.error.type,items.*.error.reason",
             "require_alias": "true",
@@ -115,15 +120,19 @@ class SearchClient:
         ndjson = {"content-type": "application/x-ndjson"} if path == "/_bulk" else None
         try:
             return self._client.transport.perform_request(method, path, params=params, body=body, headers=ndjson)
-        except exceptions.NotFoundError:
+        except exceptions.NotFoundError as error:
             if absent is None:
-                raise
+                raise Gone(self._described(error), hint="the sink makes a missing index anew and fills it") from None
             return None
-        except exceptions.RequestError as error:
-            raise Conflict(self._described(error)) from None
+        except exceptions.ConnectionError:
+            raise
         except exceptions.TransportError as error:
+            if error.status_code != _UNAVAILABLE and _error_type(error) == BLOCK:
+                raise Blocked(self._described(error), hint="look at its disk, and at index.blocks.*") from None
             if error.status_code in _BUSY:
                 raise _Busy(f"HTTP {error.status_code}") from None
+            if error.status_code in _REFUSED:
+                raise Conflict(self._described(error), kind=_error_type(error), reason=_reason(error)) from None
             raise
 
     def _described(self, error: exceptions.TransportError) -> str:
@@ -134,18 +143,44 @@ class SearchClient:
         if isinstance(error, exceptions.AuthenticationException | exceptions.AuthorizationException):
             return login_refused(self.store, f"HTTP {error.status_code}")
         if isinstance(error, exceptions.SSLError):
-            return SinkError(f"the certificate of {self.store} is not trusted", hint="set ca_certs to its authority")
+            hint = "set ca_certs to its authority"
+            return StoreAway(f"the certificate of {self.store} is not trusted", hint=hint)
         if isinstance(error, exceptions.ConnectionError):
             return unreachable(self.store, brief(str(error.info or error.error)))
         if isinstance(error, exceptions.TransportError):
-            return SinkError(self._described(error))
+            return StoreAway(self._described(error))
         if isinstance(error, _Busy):
             return unreachable(self.store, str(error))
-        return SinkError(f"{self.store} cannot be used: {type(error).__name__}")
+        return StoreAway(f"{self.store} cannot be used: {type(error).__name__}")
 
 
 class Conflict(SinkError):
-    """What was asked for does not fit what is there, as a mapping that would change a field's type."""
+    """What was asked for does not fit what is there, as a mapping that would change a field's type, or a bulk body
+    with an item that cannot be read. ``kind``: the server's name for that; ``reason``: its words, which may quote a
+    body's values."""
+
+    exit = Exit.CONFIG
+    retry = Retry.NEVER
+
+    def __init__(self, message: str, *, hint: str = "", kind: str = "", reason: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.kind = kind
+        self.reason = reason
+
+
+class Blocked(StoreAway):
+    """An index that may not be written: by its settings, or because a disk is full."""
+
+
+class Gone(PlaceMissing):
+    """An index that is not there."""
+
+
+def _reason(error: exceptions.TransportError) -> str:
+    try:
+        return brief(str(orjson.loads(str(error.error))["error"]["reason"]))
+    except (ValueError, KeyError, TypeError):
+        return ""
 
 
 def _error_type(error: exceptions.TransportError) -> str:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import orjson
 
 from cdc.plain import NESTED_KINDS, PlainTable
-from cdc.position import CHUNK_SEQ, SNAPSHOT_SEQ
+from cdc.position import CHUNK_SEQ, SNAPSHOT_SEQ, Position
 from cdc.schema import TableSchema
 from sinks.members import dumps_exact, members
 from sinks.names import document_id, field_names
 from sinks.port import StoredRow
 from sinks.search_mapping import DELETED, KEY, POS, TEXT
 
+_POSITION = re.compile("[0-9a-f]{32}")
+_EPOCH_BITS, _KINDS = 56, 7
 _CHUNK, _SNAPSHOT = f"{CHUNK_SEQ:08x}", f"{SNAPSHOT_SEQ:08x}"
 
 
@@ -61,18 +64,31 @@ class Documents:
         kept = {name: orjson.Fragment(raw) for name, raw in every.items() if name not in texts}
         return orjson.dumps({**kept, TEXT: texts})[:-1]
 
-    def stored(self, identity: str, source: Mapping[str, Any]) -> StoredRow:
-        """A document back to the row it was."""
+    def stored(self, identity: str, source: Mapping[str, Any], version: int = 0) -> StoredRow:
+        """A document back to the row it was. Its ``version`` decides over its ``_pos``, which somebody else may have
+        set, or left out."""
         key = str(source.get(KEY, identity))
-        pos = str(source[POS])
+        pos = _pos_of(source.get(POS), version)
         if source.get(DELETED):
             return StoredRow(key=key, pos=pos, row=None)
         columns = self._columns
         row = {columns[field]: value for field, value in source.items() if field in columns}
-        row.update({columns[f]: orjson.Fragment(t) for f, t in source.get(TEXT, {}).items() if f in columns})
+        texts = source.get(TEXT)
+        if isinstance(texts, Mapping):
+            row.update({columns[f]: orjson.Fragment(str(t)) for f, t in texts.items() if f in columns})
         if self._as_text:
             row.update({n: _nested(row[n]) for n in self._nested if isinstance(row.get(n), str | list)})
         return StoredRow(key=key, pos=pos, row=dumps_exact(row))
+
+
+def _pos_of(said: Any, version: int) -> str:
+    """The position of a document: what it says, or the one that its version stands for where that is later."""
+    known = isinstance(said, str) and _POSITION.fullmatch(said) is not None
+    if not known and version < 1 << _EPOCH_BITS:
+        return ""
+    if known and document_version(said) >= version - _KINDS:
+        return str(said)
+    return Position(version >> _EPOCH_BITS, version & ((1 << _EPOCH_BITS) - 1) & ~_KINDS, CHUNK_SEQ).text()
 
 
 def action(key: str, pos: str, name: bytes) -> bytes:

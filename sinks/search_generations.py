@@ -12,8 +12,8 @@ from cdc.schema import TableSchema
 from sinks.generations import FIRST, GENERATION, Generations, number_in_use
 from sinks.names import index_alias
 from sinks.registry import SinkSpec
-from sinks.search import SearchNotes, notes_index
 from sinks.search_client import SearchClient
+from sinks.search_indexes import SearchNotes, notes_index
 from sinks.search_mapping import LIVE
 
 

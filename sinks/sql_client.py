@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -11,15 +11,36 @@ from sqlalchemy import exc
 
 from cdc.clock import Clock
 from cdc.crash import crash_point, declare
-from cdc.errors import ConfigError, SinkError
+from cdc.errors import ConfigError, Exit, Retry, SinkError
 from sinks.facts import place
 from sinks.patience import Patience, brief, login_refused, unreachable
+from sinks.port import StoreAway
+from sinks.sql_faults import Fault, fault_of, kind_of
 
 declare("sql_staged", "sql_before_commit", "sql_after_commit")
 
 T = TypeVar("T")
-_PASSING = (exc.OperationalError, exc.InterfaceError)
 _LOGIN = ("password", "denied", "authentication", "no pg_hba.conf entry")
+
+
+class _Away(Exception):
+    """Stands for an error that may pass."""
+
+    def __init__(self, error: exc.SQLAlchemyError) -> None:
+        super().__init__(kind_of(error))
+        self.error = error
+
+
+class Rejected(SinkError):
+    """A statement that the database does not carry out, however often. ``fault``: what that is about."""
+
+    exit = Exit.CONFIG
+    retry = Retry.NEVER
+
+    def __init__(self, message: str, *, hint: str = "", fault: Fault = Fault.TABLE, kind: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.fault = fault
+        self.kind = kind
 
 
 class SqlClient:
@@ -38,7 +59,7 @@ class SqlClient:
                 hint='write url = "postgresql+psycopg://user@host/database"',
             ) from None
         self.store = f"the database {self.engine.dialect.name} at {parsed.database if self.lite else place(url)}"
-        self._patience = Patience(store=self.store, passing=_PASSING, explain=self._explained, clock=clock)
+        self._patience = Patience(store=self.store, passing=(_Away,), explain=self._explained, clock=clock)
         self._connection: sa.Connection | None = None
         self._dirty = False
         self.read(lambda connection: connection.execute(sa.select(1)))
@@ -50,21 +71,17 @@ class SqlClient:
     def write(self, act: Callable[[sa.Connection], T]) -> T:
         """Do something in the open transaction, again from its beginning when the connection broke.
 
-        SinkError when it broke after something was written that is not committed: the caller has to replay that.
+        StoreAway when it broke after something was written that is not committed: the caller has to replay that.
+        Rejected where repeating is of no use: nothing is left then of what was not committed.
         """
         before = self._dirty
 
         def attempt() -> T:
             try:
                 done = act(self._connected())
-            except _PASSING:
+            except Exception as error:
                 self._drop()
-                if before:
-                    raise self._lost() from None
-                raise
-            except Exception:
-                self._drop()
-                raise
+                raise self._fault(error, before) from None
             self._dirty = True
             crash_point("sql_staged")
             return done
@@ -74,23 +91,29 @@ class SqlClient:
     def read(self, act: Callable[[sa.Connection], T]) -> T:
         """Look something up, in the open transaction if there is one; leaves none open otherwise.
 
-        SinkError as for :meth:`write`: a look on a new connection would hide that what was written is gone.
+        StoreAway as for :meth:`write`: a look on a new connection would hide that what was written is gone.
         """
         before = self._dirty
 
         def attempt() -> T:
             try:
                 found = act(self._connected())
-            except _PASSING:
+            except Exception as error:
                 self._drop()
-                if before:
-                    raise self._lost() from None
-                raise
+                raise self._fault(error, before) from None
             if not self._dirty:
                 self._connected().rollback()
             return found
 
         return self._patience.call(attempt)
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """What goes wrong on a connection of the caller's own, as the SinkError that it is."""
+        try:
+            yield
+        except exc.SQLAlchemyError as error:
+            raise self._explained(error) from None
 
     def commit(self) -> None:
         """Make durable and visible what was written."""
@@ -128,25 +151,30 @@ class SqlClient:
         self._connection = None
         self._dirty = False
 
+    def _fault(self, error: Exception, before: bool) -> Exception:
+        """What to raise for an error. ``before``: something had been written that is not committed."""
+        if not isinstance(error, exc.SQLAlchemyError):
+            return error
+        if fault_of(error) is not Fault.AWAY:
+            return self._explained(error)
+        return self._lost() if before else _Away(error)
+
     def _lost(self) -> SinkError:
-        return SinkError(
+        return StoreAway(
             f"{self.store} dropped the connection before what was written was committed",
             hint="the sink replays it when it is started again",
         )
 
     def _explained(self, error: Exception) -> SinkError:
+        if isinstance(error, _Away):
+            error = error.error
         # A SQLAlchemyError's own text quotes the statement with its values.
         reason: Any = error.orig if isinstance(error, exc.DBAPIError) else error
-        if isinstance(error, _PASSING):
+        fault = fault_of(error)
+        if fault is Fault.AWAY:
             return unreachable(self.store, str(reason))
-        return SinkError(f"{self.store} answers with an error: {kind_of(error)}")
-
-
-def kind_of(error: Exception) -> str:
-    """What kind of error it is, without its text, which may quote a row."""
-    cause: Any = error.orig if isinstance(error, exc.DBAPIError) else error
-    state = getattr(cause, "sqlstate", None)
-    return f"{type(cause).__name__} (SQLSTATE {state})" if state else type(cause).__name__
+        kind = kind_of(error)
+        return Rejected(f"{self.store} answers with an error: {kind}", fault=fault, kind=kind)
 
 
 def _make_transactional(engine: sa.Engine) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +14,7 @@ from cdc.errors import ConfigError
 from cdc.schema import TableSchema
 from cdc.sql import load
 from cdc.topic import TableName
+from sinks.port import CannotCarry
 from sinks.warehouse_columns import (
     DELETED,
     DELETED_AT,
@@ -24,6 +25,7 @@ from sinks.warehouse_columns import (
     TIMESTAMP,
     TIMESTAMPTZ,
     WarehouseColumn,
+    removed,
     retypes,
     warehouse_columns,
 )
@@ -97,8 +99,11 @@ class SqlTables:
         found = inspector.get_columns(name, schema=self._db_schema)
         return {column["name"]: self._type(arrow_of(column["type"])) for column in found if "computed" not in column}
 
-    def prepare(self, connection: sa.Connection, schema: TableSchema, *, older: bool) -> bool:
-        """Make the table, or add and, unless the shape is an older one, widen its columns. True when it is new."""
+    def prepare(self, connection: sa.Connection, schema: TableSchema, kept: Collection[str], *, older: bool) -> bool:
+        """Make the table, or add and, unless the shape is an older one, widen its columns. True when it is new.
+
+        ``kept``: columns of the source that it is known to have had. CannotCarry when it cannot take the shape.
+        """
         held = self.held(connection, schema)
         if held is None:
             if self._db_schema is not None and self.dialect == "postgresql":
@@ -106,6 +111,9 @@ class SqlTables:
             self.table(schema, self.columns(schema)).create(connection, checkfirst=True)
             return True
         wanted = self.columns(schema)
+        unfit = self.unfit(connection, schema) or removed(held, wanted, kept)
+        if unfit:
+            raise CannotCarry.because(schema.table, unfit)
         retyped = {} if older else retypes(schema.table, held, wanted, may=self.dialect == "postgresql")
         table = self.table(schema, wanted)
         for column in wanted:
@@ -114,6 +122,22 @@ class SqlTables:
         for name, kind in retyped.items():
             self._alter(connection, "retype_postgresql", table, name, kind)
         return False
+
+    def unfit(self, connection: sa.Connection, schema: TableSchema) -> str:
+        """Why no row of ours can be put into the table as somebody has altered it; empty where it can."""
+        found = {
+            one["name"]: one for one in sa.inspect(connection).get_columns(self.name(schema.table), self._db_schema)
+        }
+        ours = {column.name for column in self.columns(schema)}
+        for name, column in found.items():
+            if column["nullable"] or name in (KEY, POS, DELETED):
+                continue
+            if name in ours or name in OWN:
+                return f"column {name} may not be null in the store, and a deleted row is kept there without its values"
+            fills_itself = column.get("default") is not None or "computed" in column or "identity" in column
+            if not fills_itself and column.get("autoincrement") is not True:
+                return f"column {name}, which is none of the source's, may not be null in the store and has no default"
+        return ""
 
     def _alter(self, connection: sa.Connection, block: str, table: sa.Table, column: str, kind: pa.DataType) -> None:
         quoted = self.quoted(column)

@@ -134,4 +134,6 @@ class StoreSink:
 
     def _stored(self, schemas: Schemas, schema: TableSchema, keys: Sequence[str]) -> Mapping[str, StoredRow]:
         self._prepare_for(schema, schemas)
-        return self._store.stored(schema, keys)
+        found = self._store.stored(schema, keys)
+        # What somebody else put there without a position fills nothing (hazard H101).
+        return {key: row for key, row in found.items() if row.pos}

@@ -8,7 +8,7 @@ is cut, rounded or lost. The same happens to a row of an old shape whose value d
 from __future__ import annotations
 
 import binascii
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from math import copysign
@@ -151,6 +151,17 @@ def retypes(
         if not after.equals(before):
             found[column.name] = after
     return found
+
+
+def removed(held: Collection[str], wanted: Sequence[WarehouseColumn], kept: Collection[str]) -> str:
+    """Why a table that lost a column cannot be gone on with; empty where it lost none.
+
+    ``kept``: columns of the source that it is known to have had. One that was never there is new in the source; one
+    that was removed by hand would come back without what it held.
+    """
+    own = [name for name in OWN if name not in held]
+    lost = own or [column.name for column in wanted if column.source.name in kept and column.name not in held]
+    return f"column {lost[0]} was removed from the table in the store, with what it held" if lost else ""
 
 
 def _text_instead(both: pa.DataType, wanted: pa.DataType) -> bool:

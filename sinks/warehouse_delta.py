@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
+import orjson
 import pyarrow as pa
 
 from cdc.clock import Clock
+from cdc.progress import Watermark
 from cdc.schema import TableSchema
 from cdc.sql import quote_literal
-from sinks.delta_table import Delta, Storage
+from sinks.delta_table import Delta, Removed, Storage, Unfit
 from sinks.generations import Place
 from sinks.names import folder
-from sinks.notes import NotedWatermarks
+from sinks.notes import WATERMARK, KeptColumns, NotedWatermarks
 from sinks.plan import TableBatch
-from sinks.port import Applied, OpenSink, Refused, StoredRow
+from sinks.port import Applied, CannotCarry, OpenSink, PlaceMissing, Refused, StoredRow
 from sinks.registry import SinkSpec
 from sinks.store import StoreSink
 from sinks.warehouse_columns import (
@@ -28,11 +31,13 @@ from sinks.warehouse_columns import (
     POS,
     TIMESTAMPTZ,
     WarehouseColumn,
+    removed,
     retypes,
     warehouse_columns,
 )
 from sinks.warehouse_rows import EXACT_TYPE, WarehouseRows
 
+VERSIONS = "versions"
 _MERGE_ROWS = 250_000
 _SCAN_ROWS = 16_384
 _LOOKUP = 1_000
@@ -49,11 +54,17 @@ def open_delta(spec: SinkSpec, clock: Clock) -> OpenSink:
     """Open a warehouse; the folder is made when the first table is."""
     storage = Storage.of(spec)
     notes = DeltaNotes(storage, clock)
-    tables = _DeltaTables(storage, spec.replay_window_s, clock)
+    tables = _DeltaTables(storage, notes, spec.replay_window_s, clock)
     sink = StoreSink(tables, notes, _DeltaSession(), shared=spec.parallel)
     place = Place(notes, None, shared=False)
     reader = _DeltaReader(storage, clock)
-    return OpenSink(sink=sink, watermarks=NotedWatermarks(notes), reader=reader, current=place.current)
+    return OpenSink(
+        sink=sink,
+        watermarks=_DeltaWatermarks(notes, tables),
+        reader=reader,
+        current=place.current,
+        discards=tables,
+    )
 
 
 def table_path(schema: TableSchema) -> str:
@@ -62,8 +73,11 @@ def table_path(schema: TableSchema) -> str:
 
 
 class _DeltaTables:
-    def __init__(self, storage: Storage, replay_window_s: float, clock: Clock) -> None:
+    def __init__(self, storage: Storage, notes: DeltaNotes, replay_window_s: float, clock: Clock) -> None:
         self._storage = storage
+        self._notes = notes
+        self._kept = KeptColumns(notes)
+        self._noted: dict[str, int] | None = None
         self._clock = clock
         self._remember_us = int(replay_window_s * 1e6)
         self._tables: dict[str, Delta] = {}
@@ -71,23 +85,60 @@ class _DeltaTables:
         self._every_s = min(3600.0, replay_window_s)
 
     def prepare(self, schema: TableSchema, *, older: bool) -> bool:
+        with _faults(schema):
+            made = self._prepare(schema, older=older)
+        if not older:
+            self._kept.keep(schema)
+        return made
+
+    def _prepare(self, schema: TableSchema, *, older: bool) -> bool:
         table = self._table(schema)
         wanted = warehouse_columns(schema)
         if not table.exists():
             table.create(pa.schema([*((c.name, c.type) for c in wanted), *_OWN_FIELDS]))
             return True
+        lost_rows = self._is_older_copy(schema)
+        if lost_rows:
+            # What it lacks is in the log, what it has too much may not be: it is filled from nothing.
+            table.empty()
         held = table.types()
+        lost = removed(held, wanted, () if lost_rows else self._kept.of(schema.table))
+        if lost:
+            raise CannotCarry.because(schema.table, lost)
         retyped = {} if older else retypes(schema.table, held, wanted)
         table.add_columns([(c.name, c.type) for c in wanted if c.name not in held])
         table.retype(retyped)
-        return False
+        return lost_rows
+
+    def _is_older_copy(self, schema: TableSchema) -> bool:
+        """Whether the table has a lower version than the one that was noted with the last watermark."""
+        if self._noted is None:
+            self._noted = noted_versions(self._notes)
+        # Once: what it is from here on is known by itself.
+        return self._table(schema).version < self._noted.pop(table_path(schema), -1)
+
+    def versions(self) -> dict[str, int]:
+        """Path -> version of the tables that were used."""
+        return {path: table.version for path, table in self._tables.items() if table.version >= 0}
+
+    def check(self) -> None:
+        """PlaceMissing when a table that was used is gone, or an older copy of it is in its place."""
+        for table in self._tables.values():
+            if table.local:
+                table.check()
 
     def write(self, batch: TableBatch) -> Applied:
+        with _faults(batch.schema):
+            return self._write(batch)
+
+    def _write(self, batch: TableBatch) -> Applied:
         table = self._table(batch.schema)
         types = table.types()
-        columns = [
-            WarehouseColumn(source=c.source, name=c.name, type=types[c.name]) for c in warehouse_columns(batch.schema)
-        ]
+        wanted = warehouse_columns(batch.schema)
+        lost = removed(types, wanted, [column.source.name for column in wanted])
+        if lost:
+            raise CannotCarry.because(batch.schema.table, lost)
+        columns = [WarehouseColumn(source=c.source, name=c.name, type=types[c.name]) for c in wanted]
         rows = WarehouseRows(batch.schema, columns)
         done = Applied()
         pieces = rows.tables(batch, self._clock.now_ns() // 1000)
@@ -107,10 +158,25 @@ class _DeltaTables:
         return Applied(applied=written - deleted, deleted=deleted, stale=stale)
 
     def stored(self, schema: TableSchema, keys: Sequence[str]) -> Mapping[str, StoredRow]:
-        return _look_up(self._table(schema), schema, keys)
+        with _faults(schema):
+            table = self._table(schema)
+            table.check()
+            return _look_up(table, schema, keys)
 
     def remove_below(self, schema: TableSchema, floor: str) -> None:
-        self._table(schema).delete(f"{POS} < '{floor}'")
+        with _faults(schema):
+            table = self._table(schema)
+            table.check()
+            table.delete(f"{POS} < '{floor}'")
+
+    def remove(self, schema: TableSchema, versions: Mapping[str, str]) -> None:
+        """:meth:`sinks.port.Discards.remove`."""
+        some = list(versions.items())
+        with _faults(schema):
+            for start in range(0, len(some), _LOOKUP):
+                self._table(schema).delete(
+                    " or ".join(_is_version(key, pos) for key, pos in some[start : start + _LOOKUP])
+                )
 
     def _maintain(self, schema: TableSchema, table: Delta) -> None:
         now = self._clock.monotonic()
@@ -169,6 +235,41 @@ class DeltaNotes:
         self._table.tidy()
 
 
+class _DeltaWatermarks(NotedWatermarks):
+    """The watermark with the version of each table that it speaks of, in one commit (hazard H100)."""
+
+    def __init__(self, notes: DeltaNotes, tables: _DeltaTables) -> None:
+        super().__init__(notes)
+        self._own = notes
+        self._tables = tables
+
+    def read(self) -> Watermark | None:
+        """PlaceMissing when a table that was used is not what it was."""
+        self._tables.check()
+        return super().read()
+
+    def write(self, watermark: Watermark) -> None:
+        versions = {**noted_versions(self._own), **self._tables.versions()}
+        self._own.write_all({WATERMARK: watermark.to_json(), VERSIONS: orjson.dumps(versions)})
+
+
+def noted_versions(notes: DeltaNotes) -> dict[str, int]:
+    """Path -> version of each table, as noted with the watermark."""
+    found: dict[str, int] = orjson.loads(notes.read().get(VERSIONS, b"{}"))
+    return found
+
+
+@contextmanager
+def _faults(schema: TableSchema) -> Iterator[None]:
+    """What is wrong with a Delta table, as the fault of a captured one."""
+    try:
+        yield
+    except Removed as error:
+        raise PlaceMissing.of(schema.table, "its Delta table") from error
+    except Unfit as error:
+        raise CannotCarry.because(schema.table, error.why) from None
+
+
 class _DeltaReader:
     def __init__(self, storage: Storage, clock: Clock) -> None:
         self._storage = storage
@@ -179,9 +280,10 @@ class _DeltaReader:
         if not table.exists():
             return
         rows = WarehouseRows(schema, warehouse_columns(schema))
-        for batch in table.dataset().to_batches(batch_size=_SCAN_ROWS, batch_readahead=2, fragment_readahead=1):
-            if batch.num_rows:
-                yield rows.stored(batch)
+        with _faults(schema):
+            for batch in table.dataset().to_batches(batch_size=_SCAN_ROWS, batch_readahead=2, fragment_readahead=1):
+                if batch.num_rows:
+                    yield rows.stored(batch)
 
     def get(self, schema: TableSchema, key: str) -> StoredRow | None:
         table = Delta(self._storage, table_path(schema), self._clock)
@@ -189,6 +291,10 @@ class _DeltaReader:
 
     def close(self) -> None:
         """Nothing is open between scans."""
+
+
+def _is_version(key: str, pos: str) -> str:
+    return f"(coalesce({KEY}, '') = {quote_literal(key)} and coalesce({POS}, '') = {quote_literal(pos)})"
 
 
 def _look_up(table: Delta, schema: TableSchema, keys: Sequence[str]) -> dict[str, StoredRow]:

@@ -16,7 +16,10 @@ from sinks.delta_table import Delta, Storage
 from sinks.generations import GENERATION, Generations, beside, lower, number_in_use
 from sinks.notes import WATERMARK, NotedWatermarks
 from sinks.registry import SinkSpec
-from sinks.warehouse_delta import DeltaNotes, table_path
+from sinks.warehouse_delta import VERSIONS, DeltaNotes, table_path
+
+_OF_A_PLACE = (GENERATION, VERSIONS)
+"""Notes that speak of the place where they stand, and not of what it holds."""
 
 
 def open_generations(spec: SinkSpec, clock: Clock) -> Generations:
@@ -37,13 +40,13 @@ class _DeltaGenerations:
     def keep(self, number: int, shapes: Sequence[TableSchema]) -> None:
         place = self._place(number)
         # The notes first: what they claim must not be more than the tables hold.
-        kept = {name: text for name, text in self._notes.read().items() if name != GENERATION}
+        kept = {name: text for name, text in self._notes.read().items() if name not in _OF_A_PLACE}
         DeltaNotes(place, self._clock).write_all(kept)
         self._copy_tables(self._base, place, shapes)
 
     def switch(self, number: int, shapes: Sequence[TableSchema]) -> None:
         place = self._place(number)
-        notes = {name: text for name, text in DeltaNotes(place, self._clock).read().items() if name != GENERATION}
+        notes = {name: text for name, text in DeltaNotes(place, self._clock).read().items() if name not in _OF_A_PLACE}
         if WATERMARK not in notes:
             raise SinkError(f"there is no generation {number} of {self._base.root}", hint="cdc rebuild makes one")
         goal = Watermark.from_json(notes[WATERMARK])

@@ -113,8 +113,9 @@ class WarehouseRows:
                 if name in kinds:
                     row[name] = from_exact(text, kinds[name])
             rows.append(dumps_exact(row))
-        keys: list[Any] = table.column(KEY).to_pylist()
-        pos: list[Any] = table.column(POS).to_pylist()
+        # Rows that somebody else put there may have neither.
+        keys = [key or "" for key in table.column(KEY).to_pylist()]
+        pos = [pos or "" for pos in table.column(POS).to_pylist()]
         return stored_columns(keys, pos, rows)
 
 

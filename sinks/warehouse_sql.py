@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,11 +15,12 @@ from sqlalchemy import exc
 from cdc.clock import Clock
 from cdc.schema import TableSchema
 from sinks.generations import Place
-from sinks.notes import WATERMARK, NotedWatermarks
+from sinks.notes import WATERMARK, KeptColumns, NotedWatermarks
 from sinks.plan import TableBatch
-from sinks.port import Applied, CannotCarry, OpenSink, StoredRow
+from sinks.port import Applied, CannotCarry, OpenSink, PlaceMissing, StoredRow
 from sinks.registry import SinkSpec
-from sinks.sql_client import SqlClient, kind_of
+from sinks.sql_client import Rejected, SqlClient
+from sinks.sql_faults import Fault, fault_of, kind_of
 from sinks.sql_tables import SqlTables
 from sinks.sql_write import Put, for_sql, writer
 from sinks.store import StoreSink
@@ -28,7 +30,7 @@ from sinks.warehouse_rows import EXACT_TYPE, WarehouseRows
 _SCAN_ROWS = 8_192
 _LOOKUP = 500
 Shape = tuple[list[WarehouseColumn], sa.Table]
-_REFUSALS = (exc.DataError, exc.IntegrityError)
+_PROBES = 8
 
 
 def open_sql(spec: SinkSpec, clock: Clock) -> OpenSink:
@@ -36,19 +38,22 @@ def open_sql(spec: SinkSpec, clock: Clock) -> OpenSink:
     client = SqlClient(spec.text("url"), spec.secrets.get("password"), clock)
     tables = SqlTables(client.engine, spec.optional("db_schema"), spec.optional("table_suffix") or "")
     notes = SqlNotes(client, spec.prefix, spec.optional("db_schema"))
-    store = _SqlStore(client, tables, clock, generic=bool(spec.options.get("generic")))
+    store = _SqlStore(client, tables, KeptColumns(notes), clock, generic=bool(spec.options.get("generic")))
     session = _SqlSession(client, store, spec.replay_window_s, clock)
     # A floor may be rolled back with the rows that came with it: its note is read again, not remembered.
     sink = StoreSink(store, notes, session, shared=True)
     reader = _SqlReader(client, tables)
     place = Place(notes, None, shared=False)
     watermarks = NotedWatermarks(notes)
-    return OpenSink(sink=sink, watermarks=watermarks, reader=reader, transactional=True, current=place.current)
+    return OpenSink(
+        sink=sink, watermarks=watermarks, reader=reader, transactional=True, current=place.current, discards=store
+    )
 
 
 class _SqlStore:
-    def __init__(self, client: SqlClient, tables: SqlTables, clock: Clock, *, generic: bool) -> None:
+    def __init__(self, client: SqlClient, tables: SqlTables, kept: KeptColumns, clock: Clock, *, generic: bool) -> None:
         self._client = client
+        self._kept = kept
         self._tables = tables
         self._clock = clock
         self._put = writer(tables, client.engine.dialect.driver, generic=generic)
@@ -62,20 +67,30 @@ class _SqlStore:
     def prepare(self, schema: TableSchema, *, older: bool) -> bool:
         self._shapes.clear()
 
+        kept = self._kept.of(schema.table)
+
         def prepare(connection: sa.Connection) -> bool | CannotCarry:
             try:
-                return self._tables.prepare(connection, schema, older=older)
+                return self._tables.prepare(connection, schema, kept, older=older)
             except CannotCarry as refusal:
                 # Not raised here: the client would give up the connection, and what it had not committed.
                 return refusal
 
-        made = self._client.write(prepare)
-        self._client.commit()
+        with _faults(schema):
+            made = self._client.write(prepare)
+            self._client.commit()
         if isinstance(made, CannotCarry):
             raise made
+        if not older:
+            self._kept.keep(schema)
+            self._client.commit()
         return made
 
     def write(self, batch: TableBatch) -> Applied:
+        with _faults(batch.schema):
+            return self._write(batch)
+
+    def _write(self, batch: TableBatch) -> Applied:
         columns, table = self._shape(batch.schema)
         done = Applied()
         now_us = self._clock.now_ns() // 1000
@@ -92,29 +107,58 @@ class _SqlStore:
             self._shapes[shape] = self._client.read(lambda connection: _shape(self._tables, connection, schema))
         return self._shapes[shape]
 
-    def _insert(self, table: sa.Table, rows: pa.Table, batch: TableBatch) -> Applied:
+    def _try(self, table: sa.Table, rows: pa.Table) -> int | str:
+        return self._client.write(lambda connection: _in_savepoint(connection, self._put, table, rows))
+
+    def _probe(self, schema: TableSchema, table: sa.Table, rows: pa.Table) -> None:
+        """Try some rows of a batch that was refused. CannotCarry when none is taken: the fault is the table's."""
+        step = rows.num_rows // _PROBES
+        for number in range(_PROBES):
+            answer = self._try(table, rows.slice(number * step, 1))
+            if not isinstance(answer, str):
+                return
+        raise CannotCarry.because(schema.table, f"the database takes none of its rows: {answer}")
+
+    def _insert(self, table: sa.Table, rows: pa.Table, batch: TableBatch, *, whole: bool = True) -> Applied:
         """Put rows in; where the database refuses them, halve until it is one row that is refused."""
-        written = self._client.write(lambda connection: _in_savepoint(connection, self._put, table, rows))
+        written = self._try(table, rows)
         if isinstance(written, str):
             if len(batch) == 1:
                 return Applied(refused=batch.refused({0: written}))
+            if whole and len(batch) >= 2 * _PROBES:
+                self._probe(batch.schema, table, rows)
             half = len(batch) // 2
-            first = self._insert(table, rows.slice(0, half), batch.piece(0, half))
-            return first + self._insert(table, rows.slice(half), batch.piece(half, len(batch)))
+            first = self._insert(table, rows.slice(0, half), batch.piece(0, half), whole=False)
+            return first + self._insert(table, rows.slice(half), batch.piece(half, len(batch)), whole=False)
         stale = len(batch) - written
         # Which of the stale ones were deletes is not told: they are taken off the deletes first.
         deleted = max(0, batch.rows.count(None) - stale)
         return Applied(applied=written - deleted, deleted=deleted, stale=stale)
 
     def stored(self, schema: TableSchema, keys: Sequence[str]) -> Mapping[str, StoredRow]:
-        return _look_up(self._client, self._tables, schema, keys)
+        with _faults(schema):
+            return _look_up(self._client, self._tables, schema, keys)
 
     def remove_below(self, schema: TableSchema, floor: str) -> None:
         def remove(connection: sa.Connection) -> None:
             table = self._tables.table(schema, self._tables.columns(schema))
             connection.execute(sa.delete(table).where(table.c[POS] < floor))
 
-        self._client.write(remove)
+        with _faults(schema):
+            self._client.write(remove)
+
+    def remove(self, schema: TableSchema, versions: Mapping[str, str]) -> None:
+        """:meth:`sinks.port.Discards.remove`."""
+
+        def remove(connection: sa.Connection) -> None:
+            table = self._tables.table(schema, self._tables.columns(schema))
+            for key, pos in versions.items():
+                at = sa.func.coalesce(table.c[POS], "") == pos
+                connection.execute(sa.delete(table).where(sa.func.coalesce(table.c[KEY], "") == key, at))
+
+        with _faults(schema):
+            self._client.write(remove)
+            self._client.commit()
 
 
 class _SqlSession:
@@ -193,11 +237,12 @@ class _SqlReader:
         self._tables = tables
 
     def scan(self, schema: TableSchema) -> Iterator[pa.RecordBatch]:
-        # On a connection of its own: it may take long, and the sink may write meanwhile.
-        with self._client.engine.connect() as connection:
-            if self._tables.held(connection, schema) is None:
+        with _faults(schema), self._client.reading(), self._client.engine.connect() as connection:
+            # On a connection of its own: it may take long, and the sink may write meanwhile.
+            held = self._tables.held(connection, schema)
+            if held is None:
                 return
-            columns, table = _shape(self._tables, connection, schema)
+            columns, table = _held_shape(self._tables, schema, held)
             rows = WarehouseRows(schema, columns)
             chosen = _chosen(table, columns)
             streaming = connection.execution_options(stream_results=True, yield_per=_SCAN_ROWS)
@@ -205,8 +250,9 @@ class _SqlReader:
                 yield rows.stored(_arrow(columns, [tuple(row) for row in part]))
 
     def get(self, schema: TableSchema, key: str) -> StoredRow | None:
-        there = self._client.read(lambda connection: self._tables.held(connection, schema)) is not None
-        return _look_up(self._client, self._tables, schema, [key]).get(key) if there else None
+        with _faults(schema):
+            there = self._client.read(lambda connection: self._tables.held(connection, schema)) is not None
+            return _look_up(self._client, self._tables, schema, [key]).get(key) if there else None
 
     def close(self) -> None:
         """The sink closes what both use."""
@@ -218,16 +264,32 @@ def _in_savepoint(connection: sa.Connection, put: Put, table: sa.Table, rows: pa
         with connection.begin_nested():
             return put(connection, table, rows)
     except exc.StatementError as error:
-        # A DBAPIError is a StatementError too; the bare one is a value that SQLAlchemy itself cannot pass on.
-        if isinstance(error, exc.DBAPIError) and not isinstance(error, _REFUSALS):
+        if fault_of(error) is not Fault.RECORD:
             raise
         return f"the database refuses it: {kind_of(error)}"
+
+
+@contextmanager
+def _faults(schema: TableSchema) -> Iterator[None]:
+    """What the database rejects, as the fault of a table."""
+    try:
+        yield
+    except Rejected as error:
+        if error.fault is Fault.MISSING:
+            raise PlaceMissing.of(schema.table, "its table") from None
+        raise CannotCarry.because(schema.table, f"the database does not take its rows: {error.kind}") from None
 
 
 def _shape(tables: SqlTables, connection: sa.Connection, schema: TableSchema) -> tuple[list[WarehouseColumn], sa.Table]:
     """A shape's columns, typed as the table holds them, and the table with the columns of other shapes."""
     held = tables.held(connection, schema)
     columns = tables.columns(schema, held)
+    return columns, tables.table(schema, columns, held)
+
+
+def _held_shape(tables: SqlTables, schema: TableSchema, held: Mapping[str, pa.DataType]) -> Shape:
+    """For reading: the columns that the table has, of those of a shape."""
+    columns = [column for column in tables.columns(schema, held) if column.name in held]
     return columns, tables.table(schema, columns, held)
 
 
@@ -248,7 +310,7 @@ def _arrow(columns: Sequence[WarehouseColumn], rows: Sequence[tuple[Any, ...]]) 
 
 def _look_up(client: SqlClient, tables: SqlTables, schema: TableSchema, keys: Sequence[str]) -> dict[str, StoredRow]:
     def look(connection: sa.Connection) -> dict[str, StoredRow]:
-        columns, table = _shape(tables, connection, schema)
+        columns, table = _held_shape(tables, schema, tables.held(connection, schema) or {})
         rows = WarehouseRows(schema, columns)
         found: dict[str, StoredRow] = {}
         for start in range(0, len(keys), _LOOKUP):

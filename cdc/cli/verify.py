@@ -79,11 +79,12 @@ def show(report: Report, console: Console) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("table", overflow="fold")
     table.add_column("store", no_wrap=True)
-    titles = ["source", "held", *(kind.value for kind in Kind)] + (["undecided"] if report.undecided else [])
+    kinds = [kind for kind in Kind if kind is not Kind.AHEAD or any(v.counts[kind] for v in report.verdicts)]
+    titles = ["source", "held", *kinds] + (["undecided"] if report.undecided else [])
     for title in titles:
         table.add_column(title, justify="right", no_wrap=True)
     for verdict in sorted(report.verdicts, key=lambda v: (v.table, v.sink)):
-        table.add_row(*_cells(verdict)[: 2 + len(titles)])
+        table.add_row(*_cells(verdict, kinds)[: 2 + len(titles)])
     console.print(table)
     for verdict in report.verdicts:
         for kind, keys in verdict.keys.items():
@@ -101,7 +102,7 @@ def show(report: Report, console: Console) -> None:
 def _mended(one: Repaired) -> str:
     """A line on what was done to one store and table."""
     refused = f", {len(one.refused):,} refused: {sorted(set(one.refused))[0]}" if one.refused else ""
-    unread = f", {len(one.unread):,} whose key is none of the table's" if one.unread else ""
+    unread = f", {len(one.unread):,} taken away whose key is none of the table's" if one.unread else ""
     return f"repaired {one.sink}: {one.table}: {one.written:,} written, {one.deleted:,} deleted{refused}{unread}"
 
 
@@ -122,8 +123,9 @@ def _verdict(report: Report) -> str:
     return f"{report.differences:,} differences{undecided}" if report.differences else f"all equal{undecided}"
 
 
-def _cells(verdict: Verdict) -> tuple[str | Text, ...]:
-    counts = [Text(f"{count:,}", style="bold red" if count else "green") for count in verdict.counts.values()]
+def _cells(verdict: Verdict, kinds: list[Kind]) -> tuple[str | Text, ...]:
+    found = [verdict.counts[kind] for kind in kinds]
+    counts = [Text(f"{count:,}", style="bold red" if count else "green") for count in found]
     undecided = Text(f"{verdict.undecided:,}", style="yellow" if verdict.undecided else "green")
     return str(verdict.table), verdict.sink, f"{verdict.source_rows:,}", f"{verdict.store_rows:,}", *counts, undecided
 

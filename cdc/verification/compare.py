@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc.verification.result import Kind
@@ -19,10 +20,14 @@ class Difference(NamedTuple):
     pos: str | None
 
 
-def differences(source: Spool, store: Spool) -> Iterator[Difference]:
-    """Every key in which the store is not as the source; both spools are finished and have as many parts."""
+def differences(source: Spool, store: Spool, ceiling: str | None = None) -> Iterator[Difference]:
+    """Every key in which the store is not as the source; both spools are finished and have as many parts.
+
+    ``ceiling``: the highest position that there was when the store had been read; a key above it is ahead, whatever
+    its row is.
+    """
     for part in range(source.parts):
-        yield from _part_differences(source.part(part), store.part(part))
+        yield from _part_differences(source.part(part), store.part(part), ceiling)
 
 
 def row_count(spool: Spool) -> int:
@@ -33,15 +38,25 @@ def row_count(spool: Spool) -> int:
     )
 
 
-def _part_differences(source: Any, store: Any) -> Iterator[Difference]:
+def _part_differences(source: Any, store: Any, ceiling: str | None) -> Iterator[Difference]:
     held = store.rename_columns(["key", "held", "held_pos"])
     joined = source.drop_columns(["pos"]).join(held, keys="key", join_type="full outer")
     # Equal digests are equal rows, and two nulls are a row that neither side has.
     same = pc.fill_null(pc.equal(joined["digest"], joined["held"]), False)
     neither = pc.and_(pc.is_null(joined["digest"]), pc.is_null(joined["held"]))
-    differing = joined.filter(pc.invert(pc.or_(same, neither)))
-    for row in differing.to_pylist():
-        yield Difference(kind_of(row["digest"], row["held"]), row["key"], row["held_pos"])
+    equal: Any = pc.or_(same, neither)
+    if ceiling is not None:
+        positions: Any = joined["held_pos"]
+        equal = pc.and_(equal, pc.invert(pc.fill_null(pc.greater(positions, pa.scalar(ceiling)), False)))
+    for row in joined.filter(pc.invert(equal)).to_pylist():
+        yield difference_of(row["key"], row["digest"], row["held"], row["held_pos"], ceiling)
+
+
+def difference_of(key: str, source: object, store: object, pos: str | None, ceiling: str | None) -> Difference:
+    """A difference, from what each side has (None: nothing) and the store's position."""
+    if ceiling is not None and pos is not None and pos > ceiling:
+        return Difference(Kind.AHEAD, key, pos)
+    return Difference(kind_of(source, store), key, pos)
 
 
 def kind_of(source: object | None, store: object | None) -> Kind:

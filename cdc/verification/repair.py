@@ -5,6 +5,10 @@ committed below ``settled``, so what is written is newer than anything the store
 change that the cut may lack was committed at or above it, so it has a greater position and wins, whichever of the
 two comes first. What the source has no row of is deleted, at the same position. That needs a cut of which it is
 proven that each commit below ``settled`` was visible to it, so none is written without the proof.
+
+A stored version at a position that the source has not reached wins over all of that. It is taken away first, and the
+cut is made behind that: a change that the store ignored in favour of it was committed before, so the cut has it. What
+somebody else put into the store without a position, or under a key that is none of the table's, is taken away too.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from cdc.plain import PlainTable
 from cdc.position import SNAPSHOT_SEQ, Position
 from cdc.schema import Column, TableSchema
 from cdc.topic import TableName
-from cdc.verification.result import Report
+from cdc.verification.result import Report, Verdict
 
 _LOT_ROWS = 20_000
 _LOT_BYTES = 32 * 1024**2
@@ -38,11 +42,14 @@ class Target(Protocol):
     def put(self, shape: TableSchema, pos: str, rows: Sequence[Row]) -> Sequence[str]:
         """Write each row that is at or above what the store holds; returns why it refused some, one reason each."""
 
+    def remove(self, shape: TableSchema, versions: Mapping[str, str]) -> None:
+        """Take away what is stored under these keys at exactly these positions; an empty one: at none."""
+
 
 @dataclass(slots=True, kw_only=True)
 class Repaired:
     """What was done to one store and table. ``refused``: rows that the store does not take, ``unread``: keys that
-    are none of the table's."""
+    are none of the table's, and were taken away."""
 
     sink: str
     table: TableName
@@ -79,23 +86,37 @@ def repair(
     wanted = [verdict for verdict in report.verdicts if verdict.differing]
     if not wanted:
         return []
-    pos = Position(epoch, certain_cut(source, clock).settled, SNAPSHOT_SEQ).text()
+    settled = certain_cut(source, clock).settled
+    if _remove_impossible(targets, tables, wanted):
+        settled = certain_cut(source, clock).settled
+    pos = Position(epoch, settled, SNAPSHOT_SEQ).text()
     done: list[Repaired] = []
-    by_table: dict[TableName, dict[str, set[str]]] = defaultdict(dict)
+    by_table: dict[TableName, list[Verdict]] = defaultdict(list)
     for verdict in wanted:
-        by_table[verdict.table][verdict.sink] = set(verdict.differing)
-    for name, keys in by_table.items():
-        mends = [
-            _Mend(Repaired(sink=sink, table=name), targets[sink], tables[name].shape, pos, mine)
-            for sink, mine in keys.items()
-        ]
-        for found in source.records_of(tables[name], sorted(set().union(*keys.values()))):
+        by_table[verdict.table].append(verdict)
+    for name, verdicts in by_table.items():
+        mends = [_Mend(verdict, targets[verdict.sink], tables[name].shape, pos) for verdict in verdicts]
+        keys = sorted(set().union(*(verdict.differing for verdict in verdicts)))
+        for found in source.records_of(tables[name], keys):
             for mend in mends:
                 mend.write(found)
         for mend in mends:
             mend.finish()
             done.append(mend.repaired)
     return done
+
+
+def _remove_impossible(
+    targets: Mapping[str, Target], tables: Mapping[TableName, VerifiedTable], verdicts: Sequence[Verdict]
+) -> bool:
+    """Take away versions that win over every change, and those that are none of ours; whether there were any."""
+    found = False
+    for verdict in verdicts:
+        versions = {key: pos for key, pos in verdict.held.items() if key in verdict.ahead or not pos}
+        if versions:
+            targets[verdict.sink].remove(tables[verdict.table].shape, versions)
+            found = True
+    return found
 
 
 def certain_cut(source: SourceRows, clock: Clock) -> Cut:
@@ -114,12 +135,13 @@ def certain_cut(source: SourceRows, clock: Clock) -> Cut:
 class _Mend:
     """One store and table on the way: rows gathered into lots, then what the source does not have."""
 
-    def __init__(self, repaired: Repaired, target: Target, shape: TableSchema, pos: str, keys: set[str]) -> None:
-        self.repaired = repaired
+    def __init__(self, verdict: Verdict, target: Target, shape: TableSchema, pos: str) -> None:
+        self.repaired = Repaired(sink=verdict.sink, table=verdict.table)
+        self._held = verdict.held
         self._target = target
         self._shape = shape
         self._pos = pos
-        self._left = keys
+        self._left = set(verdict.differing)
         self._lot: list[Row] = []
         self._lot_bytes = 0
 
@@ -129,13 +151,17 @@ class _Mend:
             self._add(found[key])
 
     def finish(self) -> None:
+        strange: dict[str, str] = {}
         for key in sorted(self._left):
             record = record_key(self._shape, key)
             if record is None:
                 self.repaired.unread.append(key)
+                strange[key] = self._held.get(key, "")
             else:
                 self._add(Row(record, None))
         self._put()
+        if strange:
+            self._target.remove(self._shape, strange)
 
     def _add(self, row: Row) -> None:
         self._lot.append(row)

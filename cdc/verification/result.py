@@ -23,6 +23,8 @@ class Kind(StrEnum):
     """The store has a row that the source has not."""
     STALE = "stale"
     """Both have the row, with other values."""
+    AHEAD = "ahead"
+    """The store has the key at a position that the source has not reached: it would ignore every later change."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -30,7 +32,8 @@ class Verdict:
     """One store and one table. ``undecided``: keys that changed at every look, so that no look could tell.
 
     ``source_rows`` and ``store_rows`` are of the last look at every row; ``keys`` holds the first few of each kind,
-    ``differing`` many of all kinds, for a repair.
+    ``differing`` many of all kinds, for a repair, and ``held`` the positions of those that the store has: an empty text
+    for one that somebody else put there without any.
     """
 
     sink: str
@@ -41,14 +44,20 @@ class Verdict:
     keys: dict[Kind, list[str]] = field(default_factory=lambda: {kind: [] for kind in Kind})
     undecided: int = 0
     differing: list[str] = field(default_factory=list)
+    held: dict[str, str] = field(default_factory=dict)
+    ahead: set[str] = field(default_factory=set)
 
-    def add(self, kind: Kind, key: str) -> None:
-        """Count one key."""
+    def add(self, kind: Kind, key: str, pos: str | None = None) -> None:
+        """Count one key, which the store has at a position."""
         self.counts[kind] += 1
         if len(self.keys[kind]) < SHOWN_KEYS:
             self.keys[kind].append(key)
         if len(self.differing) < KEPT_KEYS:
             self.differing.append(key)
+            if pos is not None:
+                self.held[key] = pos
+            if kind is Kind.AHEAD:
+                self.ahead.add(key)
 
     def restart(self, *, source_rows: int, store_rows: int) -> None:
         """Forget what was counted: every row is compared again."""
@@ -56,6 +65,8 @@ class Verdict:
         self.counts = dict.fromkeys(Kind, 0)
         self.keys = {kind: [] for kind in Kind}
         self.differing.clear()
+        self.held.clear()
+        self.ahead.clear()
 
     @property
     def differences(self) -> int:

@@ -12,17 +12,17 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from cdc.canonical import CanonicalTable
 from cdc.clock import Clock
 from cdc.crash import crash_point, declare
 from cdc.cuts import Cut, SourceReader, VerifiedTable
-from cdc.position import Position
+from cdc.position import CHUNK_SEQ, Position
 from cdc.schema import TableSchema
 from cdc.topic import TableName
-from cdc.verification.compare import Difference, differences, kind_of, row_count
-from cdc.verification.result import Report, Verdict
+from cdc.verification.compare import Difference, difference_of, differences, row_count
+from cdc.verification.result import Kind, Report, Verdict
 from cdc.verification.spool import Spool, digest, part_count
 
 if TYPE_CHECKING:
@@ -86,9 +86,15 @@ def verify(
 ) -> Report:
     """Compare each store with the source in its ``tables``.
 
-    ``reached`` returns when every store shows the cut's fence, and raises when that takes too long. Raises
-    what the readers raise; nothing is written anywhere but in a temporary folder.
+    ``reached`` returns when every store shows the cut's fence, and raises when that takes too long. A key whose
+    position lies above the source's end, asked for after the store was read, counts whatever its row is: the store
+    would ignore every change until then (hazard H101). Raises what the readers raise; nothing is written
+    anywhere but in a temporary folder.
     """
+
+    def ceiling() -> str:
+        return Position(epoch, source.insert_lsn(), CHUNK_SEQ).text()
+
     pairs = [
         Pair(Verdict(sink=sink, table=table.table), table, reader)
         for sink, reader in stores.items()
@@ -104,13 +110,21 @@ def verify(
         crash_point("verify_reached")
         bound = Position(epoch, cut.settled, 0).text() if look > (1 if cut.certain else 2) else None
         for table, together in _by_table(waiting):
-            _look(source, table, together, bound, watch)
+            _look(source, table, together, _Bounds(bound, ceiling), watch)
             crash_point("verify_looked")
         if any(pair.left for pair in pairs):
             clock.sleep(PAUSE_S * look)
     for pair in pairs:
         pair.verdict.undecided = pair.left
     return Report(verdicts=[pair.verdict for pair in pairs], fence=cut.fence, looks=look)
+
+
+class _Bounds(NamedTuple):
+    """``below``: a position under which a difference counts; None: nothing counts yet. ``ceiling``: a position that
+    no change so far is above."""
+
+    below: str | None
+    ceiling: Callable[[], str]
 
 
 def _by_table(pairs: Iterable[Pair]) -> Iterator[tuple[VerifiedTable, list[Pair]]]:
@@ -121,29 +135,39 @@ def _by_table(pairs: Iterable[Pair]) -> Iterator[tuple[VerifiedTable, list[Pair]
         yield group[0].table, group
 
 
-def _look(source: SourceReader, table: VerifiedTable, pairs: list[Pair], bound: str | None, watch: Watch) -> None:
-    """One look at one table in several stores. ``bound`` None: nothing counts yet."""
+def _look(source: SourceReader, table: VerifiedTable, pairs: list[Pair], bounds: _Bounds, watch: Watch) -> None:
+    """One look at one table in several stores."""
     keyed = [pair for pair in pairs if pair.open is not None]
     whole = [pair for pair in pairs if pair.open is None]
     if keyed:
         rows = source.rows_of(table, sorted({key for pair in keyed for key in pair.open or ()}))
         for pair in keyed:
-            _settle(pair, _keyed_differences(pair, rows), bound)
+            _settle(pair, _keyed_differences(pair, rows, bounds), bounds.below)
     if whole:
-        _look_whole(source, table, whole, bound, watch)
+        _look_whole(source, table, whole, bounds, watch)
 
 
-def _keyed_differences(pair: Pair, rows: Mapping[str, bytes]) -> Iterator[Difference]:
+def _keyed_differences(pair: Pair, rows: Mapping[str, bytes], bounds: _Bounds) -> Iterator[Difference]:
+    found = [(key, pair.reader.get(pair.table.stored, key)) for key in pair.open or ()]
+    ceiling = bounds.ceiling()
     canonical = CanonicalTable(pair.table.shape)
-    for key in pair.open or ():
-        held = pair.reader.get(pair.table.stored, key)
+    for key, held in found:
         row = held.row if held is not None else None
-        stored = canonical.row(row) if row is not None else None
-        if stored != rows.get(key):
-            yield Difference(kind_of(rows.get(key), stored), key, held.pos if held is not None else None)
+        stored = _canonical(canonical, row) if row is not None else None
+        difference = difference_of(key, rows.get(key), stored, held.pos if held is not None else None, ceiling)
+        if stored != rows.get(key) or difference.kind is Kind.AHEAD:
+            yield difference
 
 
-def _look_whole(source: SourceReader, table: VerifiedTable, pairs: list[Pair], bound: str | None, watch: Watch) -> None:
+def _canonical(table: CanonicalTable, row: bytes) -> bytes:
+    """A stored row in its one form; of what somebody else put there, a form that no row of the source has."""
+    try:
+        return table.row(row)
+    except (ValueError, TypeError, LookupError, AttributeError):
+        return b"\0" + row
+
+
+def _look_whole(source: SourceReader, table: VerifiedTable, pairs: list[Pair], bounds: _Bounds, watch: Watch) -> None:
     parts = part_count(table.rows)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="cdc-verify-")))
@@ -158,14 +182,14 @@ def _look_whole(source: SourceReader, table: VerifiedTable, pairs: list[Pair], b
                 _fill(held, pair, watch)
                 # Everything is looked at anew, so nothing counted before stands.
                 pair.verdict.restart(source_rows=count, store_rows=row_count(held))
-                _settle(pair, differences(read, held), bound)
+                _settle(pair, differences(read, held, bounds.ceiling()), bounds.below)
 
 
 def _fill(held: Spool, pair: Pair, watch: Watch) -> None:
-    canonical = CanonicalTable(pair.table.shape).row
+    canonical = CanonicalTable(pair.table.shape)
     for batch in pair.reader.scan(pair.table.stored):
         rows = batch.column("row").to_pylist()
-        digests = [None if row is None else digest(canonical(row)) for row in rows]
+        digests = [None if row is None else digest(_canonical(canonical, row)) for row in rows]
         keys: list[Any] = batch.column("key").to_pylist()
         held.add(keys, digests, batch.column("pos").to_pylist())
         watch.reading(pair.verdict.sink, pair.table.table, len(rows))
@@ -177,8 +201,9 @@ def _settle(pair: Pair, found: Iterable[Difference], bound: str | None) -> None:
     moving: list[str] = []
     left = 0
     for difference in found:
-        if bound is not None and (difference.pos is None or difference.pos < bound):
-            pair.verdict.add(difference.kind, difference.key)
+        proven = bound is not None and (difference.pos is None or difference.pos < bound)
+        if proven or difference.kind is Kind.AHEAD:
+            pair.verdict.add(difference.kind, difference.key, difference.pos)
             continue
         left += 1
         if left <= KEYED_LOOK_KEYS:

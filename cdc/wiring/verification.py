@@ -92,7 +92,7 @@ class Verification:
                     f"{verdict.sink} holds no row of {verdict.table} at all: that is not repaired row by row",
                     hint=f"cdc rebuild {verdict.sink} fills it from the log",
                 )
-        targets = {name: Mending(store.sink) for name, store in self._stores.items()}
+        targets = {name: Mending(store) for name, store in self._stores.items()}
         return repair(self._source, targets, self._tables, report, epoch=self._known.epoch, clock=SYSTEM_CLOCK)
 
 

@@ -74,6 +74,13 @@ class SourceCut:
         except psycopg.Error as error:
             raise _broke_off(error) from None
 
+    def insert_lsn(self) -> int:
+        """Where the server's next record goes: every commit so far lies below. SourceError when it breaks off."""
+        try:
+            return self._number("insert_lsn")
+        except psycopg.Error as error:
+            raise _broke_off(error) from None
+
     def estimate(self, oid: int) -> int:
         """About how many rows a table has."""
         return self._number("estimate", oid=oid)

@@ -26,6 +26,9 @@ def test_h67_poison_is_refused_and_the_rest_flows(store: Store) -> None:
     topic.raw(b'{"id":8}', value, None, "u", 1)
     topic.raw(b'{"id":9}', value, "0" * 31, "u", 1)
     topic.raw(b'{"id":10}', value, pos.upper().replace("0", "F", 1), "u", 1)
+    topic.raw(b'{"id":13}', value, at(2, epoch=128).text(), "u", 1)
+    topic.raw(b'{"id":14}', value, "0000000101000000016b3d4800000003", "u", 1)
+    topic.raw(b'{"__truncate":1}', None, at(2, epoch=2**32 - 1).text(), "t", 1)
     topic.raw(b'{"id":11}', value, pos, "x", 1)
     topic.raw(b'{"id":12}', value, pos, None, 1)
     topic.raw(b'{"__mystery":1}', None, pos, "t", 1)
@@ -39,6 +42,16 @@ def test_h67_poison_is_refused_and_the_rest_flows(store: Store) -> None:
         assert refused.reason
         assert "open" not in refused.reason
     assert statuses(sink) == {"1": "open"}
+
+
+def test_h101_a_position_that_no_store_can_hold_is_told_from_none(store: Store) -> None:
+    sink, topic = store.open(), Topic()
+    last = topic.upsert(order(1, "last"), at(2**40, epoch=127))
+    topic.raw(b'{"id":2}', topic.envelope("u", at(1), after=order(2)), at(1, epoch=128).text(), "u", 1)
+    done = sink.sink.apply(events_of(topic.events), SHAPES)
+    assert [refused.offset for refused in done.refused] == [last.offset + 1]
+    assert "epoch is over 127" in done.refused[0].reason
+    assert statuses(sink) == {"1": "last"}
 
 
 def test_events_of_a_topic_that_is_not_ours_are_refused(store: Store) -> None:

@@ -101,7 +101,7 @@ def damage(pipeline: HandMadeLog, settings: Settings, sink: str) -> None:
     store = open_store(sink, settings)
     shape = pipeline.shapes["orders"]
     pos = f"{1:08x}{pipeline.lsn:016x}ffffffff"
-    Mending(store.sink).put(
+    Mending(store).put(
         shape,
         pos,
         [Row(b'{"id":5}', None), Row(b'{"id":7000}', b'{"id":7000,"status":"never","total":"1.00"}')],

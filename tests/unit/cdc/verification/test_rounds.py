@@ -71,6 +71,9 @@ class Source:
     def rows(self, table: VerifiedTable) -> Iterator[tuple[Sequence[str], Sequence[bytes]]]:
         yield list(self._cut), [canonical_row(value, SHAPE) for value in self._cut.values()]
 
+    def insert_lsn(self) -> int:
+        return self.lsn
+
     def rows_of(self, table: VerifiedTable, keys: Sequence[str]) -> dict[str, bytes]:
         return {key: canonical_row(self._cut[key], SHAPE) for key in keys if key in self._cut}
 
@@ -128,8 +131,8 @@ def test_each_kind_is_counted_and_named(certain: bool) -> None:
     source = Source({"1": row(1, "1"), "2": row(2, "2"), "5": row(5, "5")}, certain=certain)
     store = Store({"1": at(8, row(1, "1")), "2": at(8, row(2, "0")), "3": at(8, row(3, "3")), "5": at(8, None)})
     verdict = compare(source, store).verdicts[0]
-    assert verdict.counts == {Kind.MISSING: 1, Kind.EXTRA: 1, Kind.STALE: 1}
-    assert verdict.keys == {Kind.MISSING: ["5"], Kind.EXTRA: ["3"], Kind.STALE: ["2"]}
+    assert verdict.counts == {Kind.MISSING: 1, Kind.EXTRA: 1, Kind.STALE: 1, Kind.AHEAD: 0}
+    assert verdict.keys == {Kind.MISSING: ["5"], Kind.EXTRA: ["3"], Kind.STALE: ["2"], Kind.AHEAD: []}
 
 
 def test_h93_a_key_that_moved_on_is_looked_at_again_and_does_not_count() -> None:
@@ -194,5 +197,40 @@ def test_at_rest_the_counts_are_exactly_the_differences(left: dict[int, str], ri
         Kind.MISSING: len(left.keys() - shown.keys()),
         Kind.EXTRA: len(shown.keys() - left.keys()),
         Kind.STALE: sum(left[k] != shown[k] for k in left.keys() & shown.keys()),
+        Kind.AHEAD: 0,
     }
     assert (verdict.source_rows, verdict.store_rows) == (len(left), len(shown))
+
+
+@pytest.mark.parametrize("value", [row(1, "1"), row(1, "0"), None])
+def test_h101_a_position_that_the_source_has_not_reached_is_wrong_whatever_the_row_is(value: bytes | None) -> None:
+    source = Source({"1": row(1, "1"), "2": row(2, "2")})
+    store = Store({"1": at(5000, value), "2": Version(Position(2, 8, 1).text(), row(2, "2"))})
+    report = compare(source, store)
+    assert report.verdicts[0].counts[Kind.AHEAD] == report.differences == 2
+    assert report.verdicts[0].ahead == {"1", "2"}
+    assert (report.undecided, report.looks) == (0, 1)
+
+
+def test_h101_a_position_at_the_source_s_very_end_is_none_of_the_future() -> None:
+    source = Source({"1": row(1, "1")}, lsn=1000)
+    held = Position(1, 1008, 0xFFFFFFFF).text()
+    assert compare(source, Store({"1": Version(held, row(1, "1"))})).differences == 0
+
+
+def test_h101_a_store_that_moves_on_while_it_is_read_is_not_ahead() -> None:
+    store = Store({"1": at(8, row(1, "1"))})
+
+    def write(source: Source) -> None:
+        source.lsn += 500
+        source.held["1"] = row(1, "2")
+        store.versions["1"] = at(source.lsn - 8, row(1, "2"))
+
+    assert compare(Source({"1": row(1, "1")}, meanwhile=write), store).verdicts[0].counts[Kind.AHEAD] == 0
+
+
+@pytest.mark.parametrize("value", [b"null", b"[]", b"not json", b'{"id":1}', b'{"id":{},"total":[1]}', b'"text"'])
+def test_h101_what_somebody_else_put_there_is_counted(value: bytes) -> None:
+    report = compare(Source({"1": row(1, "1.5")}), Store({"1": Version("", value), "2": Version("", value)}))
+    assert report.verdicts[0].counts == {Kind.STALE: 1, Kind.EXTRA: 1, Kind.MISSING: 0, Kind.AHEAD: 0}
+    assert report.verdicts[0].held == {"1": "", "2": ""}

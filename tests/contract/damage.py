@@ -1,0 +1,145 @@
+"""What a user's hand does to a table's place in each store, and takes back again."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import redis
+import requests
+import sqlalchemy as sa
+
+from cdc.position import Position
+from sinks.names import folder
+from sinks.port import StoredRow
+from tests.contract.stores import Store
+from tests.contract.topics import ORDERS
+
+TABLE = ORDERS.table
+SQL = ("sqlite", "sqlite-generic", "postgres", "postgres-generic")
+
+
+def drop(store: Store) -> None:
+    """Remove the place of ``public.orders``: its index, its table, its folder."""
+    match store.kind:
+        case "memory":
+            del store.memory.rows[TABLE]
+        case "opensearch":
+            requests.delete(_index(store), timeout=30).raise_for_status()
+        case "delta":
+            shutil.rmtree(delta_folder(store))
+        case _:
+            execute(store, f"drop table {sql_table(store)}")
+
+
+def close(store: Store) -> None:
+    """Let the place take nothing."""
+    match store.kind:
+        case "memory":
+            store.memory.closed = frozenset((TABLE,))
+        case "opensearch":
+            settings(store, {"index.blocks.write": True})
+        case "delta":
+            deltalake.DeltaTable(delta_folder(store)).alter.add_constraint({"mine": "id < 2"})
+        case _:
+            execute(store, f"alter table {sql_table(store)} rename column note to remark")
+
+
+def reopen(store: Store) -> None:
+    """Take :func:`close` back."""
+    match store.kind:
+        case "memory":
+            store.memory.closed = frozenset()
+        case "opensearch":
+            settings(store, {"index.blocks.write": None})
+        case "delta":
+            deltalake.DeltaTable(delta_folder(store)).alter.drop_constraint("mine")
+        case _:
+            execute(store, f"alter table {sql_table(store)} rename column remark to note")
+
+
+def settings(store: Store, wanted: dict[str, Any]) -> None:
+    requests.put(f"{_index(store)}/_settings", json=wanted, timeout=30).raise_for_status()
+
+
+def execute(store: Store, statement: str) -> None:
+    engine = sa.create_engine(_spec(store)["url"], poolclass=sa.NullPool)
+    with engine.begin() as connection:
+        for one in statement.split(";"):
+            connection.exec_driver_sql(one)
+
+
+def sql_table(store: Store) -> str:
+    schema = _spec(store)["db_schema"]
+    return f'"{schema}".orders' if schema else "public_orders"
+
+
+def delta_folder(store: Store) -> Path:
+    return Path(_spec(store)["path"], folder(TABLE.schema), folder(TABLE.table))
+
+
+def _index(store: Store) -> str:
+    assert store.spec is not None
+    return f"{store.spec.options['url']}/{store.spec.prefix}-public.orders-1"
+
+
+def _spec(store: Store) -> dict[str, Any]:
+    assert store.spec is not None
+    return dict(store.spec.options)
+
+
+def plant(store: Store, key: str, pos: str | None, note: str = "foreign") -> None:
+    """A row of ``public.orders`` by somebody else's hand, with or without a position."""
+    match store.kind:
+        case "memory":
+            row = b'{"id":%b,"status":"foreign","note":"%b"}' % (key.encode(), note.encode())
+            store.memory.rows[TABLE][key] = StoredRow(key=key, pos=pos or "", row=row)
+        case "redis":
+            fields = {"row": f'{{"id":{key},"status":"foreign","note":"{note}"}}', **({"pos": pos} if pos else {})}
+            with redis_of(store) as client:
+                client.delete(f"shop:public.orders:{key}")
+                client.hset(f"shop:public.orders:{key}", mapping=fields)
+        case "opensearch":
+            document = {"id": int(key), "status": "foreign", "note": note, **({"_pos": pos} if pos else {})}
+            version: dict[str, Any] = {}
+            if pos:
+                version = {"version": Position.parse(pos).document_version(), "version_type": "external_gte"}
+            path = f"{_index(store)}/_doc/{key}"
+            requests.put(path, json=document, params=version | {"refresh": "true"}, timeout=30).raise_for_status()
+        case "delta":
+            _plant_in_delta(store, key, pos, note)
+        case _:
+            if pos is None:
+                execute(store, _NULLABLE[store.kind.partition("-")[0]].format(table=sql_table(store)))
+            said = f"'{pos}'" if pos else "null"
+            execute(store, f"delete from {sql_table(store)} where _key = '{key}'")
+            execute(
+                store,
+                f"insert into {sql_table(store)} (id, status, note, _key, _pos, _deleted) "
+                f"values ({key}, 'foreign', '{note}', '{key}', {said}, false)",
+            )
+
+
+_NULLABLE = {
+    "postgres": "alter table {table} alter column _pos drop not null",
+    "sqlite": "create table copied as select * from {table}; drop table {table}; alter table copied rename to {table};"
+    "create unique index copied_key on {table} (_key)",
+}
+
+
+def _plant_in_delta(store: Store, key: str, pos: str | None, note: str) -> None:
+    table = deltalake.DeltaTable(delta_folder(store))
+    table.delete(f"_key = '{key}'")
+    schema: Any = pa.schema
+    types = {field.name: field.type for field in schema(table.schema().to_arrow())}
+    given = {"id": int(key), "status": "foreign", "note": note, "_key": key, "_pos": pos}
+    row: Any = pa.table({name: pa.array([given.get(name)], kind) for name, kind in types.items()})
+    deltalake.write_deltalake(table, row, mode="append")
+
+
+def redis_of(store: Store) -> Any:
+    """A client of the cache."""
+    return redis.Redis.from_url(_spec(store)["url"])
