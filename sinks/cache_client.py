@@ -52,7 +52,10 @@ class CacheClient:
         self._password = password
         self.store = f"Redis at {place(url, REDIS)}"
         self._patience = Patience(store=self.store, passing=_PASSING, explain=self._explained, clock=clock)
-        self._scripts = {name: _script(name) for name in ("cache_write", "cache_read", "cache_sweep", "cache_discard")}
+        self._scripts = {
+            name: _script(name)
+            for name in ("cache_write", "cache_read", "cache_sweep", "cache_discard", "cache_expire")
+        }
         try:
             self._single: Any = redis.Redis.from_url(url, **self._options())
         except ValueError:
