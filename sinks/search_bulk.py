@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import tenacity
 
@@ -14,7 +14,7 @@ from cdc.clock import Clock
 from cdc.crash import crash_point, declare
 from sinks.patience import brief
 from sinks.port import StoreAway
-from sinks.search_client import BLOCK, IN_FLIGHT, Blocked, Conflict, Gone, SearchClient
+from sinks.search_client import BLOCK, IN_FLIGHT, Blocked, Conflict, Gone
 
 declare("search_body_taken")
 
@@ -39,10 +39,19 @@ class Fates:
     refused: dict[int, str] = field(default_factory=dict)
 
 
+class Bulk(Protocol):
+    """Takes bulk bodies: :class:`sinks.search_client.SearchClient`. May be called from several threads at once."""
+
+    store: str
+
+    def bulk(self, body: bytes) -> list[dict[str, Any]]:
+        """The items in order: ``status`` and, where it failed, ``error``. Conflict when it takes none."""
+
+
 class BulkWriter:
     """Sends items; they come back in no order, so they must be of different documents."""
 
-    def __init__(self, client: SearchClient, clock: Clock) -> None:
+    def __init__(self, client: Bulk, clock: Clock) -> None:
         self._client = client
         self._clock = clock
         self._pool = ThreadPoolExecutor(IN_FLIGHT, thread_name_prefix="cdc-bulk")

@@ -215,6 +215,65 @@ MUTANTS = (
         "if len(seen) < mark.partitions:", "if not seen:", _MEMORY,
     ),
     Mutant(
+        "sweep what stands at the floor (cache)", "sinks/cache_sweep.lua",
+        "held < ARGV[1]", "held <= ARGV[1]", f"{_CONTRACT}/test_boundaries.py -k redis",
+    ),
+    Mutant(
+        "sweep what stands at the floor (Delta)", "sinks/warehouse_delta.py",
+        "f\"{POS} < '{floor}'\"", "f\"{POS} <= '{floor}'\"", f"{_CONTRACT}/test_boundaries.py -k delta",
+    ),
+    Mutant(
+        "sweep what stands at the floor (SQL)", "sinks/warehouse_sql.py",
+        "where(table.c[POS] < floor)", "where(table.c[POS] <= floor)", f"{_CONTRACT}/test_boundaries.py -k sqlite",
+    ),
+    Mutant(
+        "sweep before the floor is noted", "sinks/store.py",
+        "        for table, floor in self._floors.tell(marks).items():\n",
+        "        for mark in marks:\n            self._prepare_for(shapes[mark.table], schemas)\n"
+        "            self._store.remove_below(shapes[mark.table], mark.floor)\n"
+        "        for table, floor in self._floors.tell(marks).items():\n",
+        f"{_CONTRACT}/test_boundaries.py -k memory",
+    ),
+    Mutant(
+        "take a busy search server for one that refuses", "sinks/search_bulk.py",
+        "_BUSY = frozenset((429, 500,", "_BUSY = frozenset((500,", "tests/unit/sinks/test_search_bulk.py",
+    ),
+    Mutant(
+        "take a position over epoch 127", "sinks/newest.py",
+        "(digits[:, 6] <= _SEVEN)", "(digits[:, 6] <= 255)", f"{_CONTRACT}/test_refusals.py -k memory",
+    ),
+    Mutant(
+        "repair at the fence", "cdc/verification/repair.py",
+        "settled = certain_cut(source, clock).settled", "settled = certain_cut(source, clock).fence",
+        "tests/unit/cdc/verification/test_repair.py",
+    ),
+    Mutant(
+        "settle for what commits while a cut waits", "connectors/postgres/cut.py",
+        '            settled = self._number("insert_lsn")\n            certain = self._wait_for_visibility()\n',
+        '            certain = self._wait_for_visibility()\n            settled = self._number("insert_lsn")\n',
+        "tests/integration/catalog/test_cut.py",
+    ),
+    Mutant(
+        "call a position of the future undecided", "cdc/verification/compare.py",
+        "if ceiling is not None and pos is not None and pos > ceiling:", "if ceiling == pos and pos is None:",
+        "tests/unit/cdc/verification/test_rounds.py",
+    ),
+    Mutant(
+        "take away whatever stands under a key", "sinks/memory.py",
+        "if key in rows and rows[key].pos == pos:", "if key in rows:",
+        f"{_CONTRACT}/test_foreign.py -k memory",
+    ),
+    Mutant(
+        "end the application for a table that a store does not take", "spark/holds.py",
+        "        if newest is None or newest.topic in self.now:\n", "        if True:\n",
+        "tests/unit/spark/test_holds.py",
+    ),
+    Mutant(
+        "take a flat delete for a row", "cdc/debezium/read.py",
+        'if str(payload.get("__deleted")).lower() == "true" or op == "d":', 'if op == "d":',
+        "tests/unit/cdc/debezium/test_read.py",
+    ),
+    Mutant(
         "take the last offset for the newest", "sinks/newest.py",
         'words = _characters(rows["pos"]).view(">u8")', 'words = _characters(rows["pos"]).view(">u8") * 0',
         "tests/unit/sinks/test_newest.py",

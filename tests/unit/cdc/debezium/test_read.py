@@ -189,6 +189,15 @@ def test_flat_rows_lose_the_fields_that_were_added() -> None:
     assert str(schema.table) == "public.flat"
 
 
+@pytest.mark.parametrize("said", [b'"true"', b"true"])
+def test_a_flat_delete_says_so_where_operations_were_not_added(said: bytes) -> None:
+    """With ``delete.tombstone.handling.mode=rewrite`` and without ``add.fields=op`` there is ``__deleted`` alone."""
+    row, gone = b'{"id":1,"v":"a","__deleted":"false"}', b'{"id":1,"v":null,"__deleted":%b}' % said
+    records = [Recorded("e11.public.flat", 0, number, b'{"id":1}', value) for number, value in enumerate((row, gone))]
+    found = changes(records)
+    assert [(c.op, after(c)) for c in found] == [("u", {"id": 1, "v": "a"}), ("d", None)]
+
+
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
