@@ -17,11 +17,13 @@ import redis
 
 from cdc.clock import SYSTEM_CLOCK
 from cdc.errors import Exit
+from cdc.position import Position
 from tests.conftest import RunCdc, Spawn, Spawned
 from tests.integration.cli.pipeline import Pipeline, assert_refused
 from tests.waiting import wait_until
 
 ROWS = 300
+FUTURE = Position(1, 1 << 48, 1)
 START_S = 240.0
 
 
@@ -98,7 +100,8 @@ class Load:
 
 
 def damage(pipeline: Pipeline) -> None:
-    """In each store: row 1 to 3 lost, row 9001 to 9003 that the source never had, row 4 to 6 with another value."""
+    """In each store: row 1 to 3 lost, row 9001 to 9003 that the source never had, row 4 to 6 with another value, row
+    7 to 9 at a position of the future."""
     name, stores = pipeline.document["name"], pipeline.document["sinks"]
     damage_cache(stores["cache"]["url"], name)
     damage_search(stores["search"]["url"], stores["search"]["prefix"])
@@ -111,6 +114,7 @@ def damage_cache(url: str, name: str) -> None:
         for number in (1, 2, 3):
             cache.rename(f"{name}:public.orders:{number}", f"{name}:public.orders:{9000 + number}")
             cache.hset(f"{name}:public.orders:{3 + number}", "row", orjson.dumps({"id": 3 + number, "status": "wrong"}))
+            cache.hset(f"{name}:public.orders:{6 + number}", "pos", FUTURE.text())
 
 
 def damage_search(url: str, prefix: str) -> None:
@@ -123,6 +127,9 @@ def damage_search(url: str, prefix: str) -> None:
             client.index(index=index, id=str(9000 + number), body=held | {"id": 9000 + number})
             client.delete(index=index, id=str(number))
             client.update(index=index, id=str(3 + number), body={"doc": {"status": "wrong"}})
+            ahead = client.get(index=index, id=str(6 + number))["_source"] | {"_pos": FUTURE.text()}
+            version = {"version": FUTURE.document_version(), "version_type": "external_gte"}
+            client.index(index=index, id=str(6 + number), body=ahead, params=version)
         client.indices.refresh(index=index)
 
 
@@ -133,6 +140,7 @@ def damage_delta(root: Path) -> None:
         table = deltalake.DeltaTable(place)
         table.update(updates={"_key": "concat('900', _key)", "id": "9000 + id"}, predicate="_key in ('1', '2', '3')")
         table.update(updates={"status": "'wrong'"}, predicate="_key in ('4', '5', '6')")
+        table.update(updates={"_pos": f"'{FUTURE.text()}'"}, predicate="_key in ('7', '8', '9')")
 
     wait_until(lambda: _done(act), 30)
 
@@ -150,19 +158,22 @@ def damage_sql(file: Path) -> None:
     with closing(sqlite3.connect(file, timeout=30)) as database:
         database.execute("update public_orders set _key = '900' || _key, id = 9000 + id where _key in ('1', '2', '3')")
         database.execute("update public_orders set status = 'wrong' where _key in ('4', '5', '6')")
+        database.execute("update public_orders set _pos = ? where _key in ('7', '8', '9')", (FUTURE.text(),))
         database.commit()
 
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_h93_every_store_is_repaired_under_load_and_equal_again(
+def test_h93_h101_every_store_is_repaired_under_load_and_equal(
     pipeline: Pipeline, fed: tuple[Spawned, Spawned]
 ) -> None:
     with Load(pipeline.dsn) as load:
         equal = pipeline.cdc("verify", "--timeout", "120", timeout_s=300)
         assert equal.returncode == Exit.OK, equal.stderr + equal.stdout
         damage(pipeline)
-        assert_refused(pipeline.cdc("verify", "--timeout", "120", timeout_s=300), Exit.DIFFERENCE, "--repair")
+        refused = pipeline.cdc("verify", "--timeout", "120", timeout_s=300)
+        assert_refused(refused, Exit.DIFFERENCE, "--repair")
+        assert " 12 ahead" in refused.stderr
         done = pipeline.cdc("verify", "--repair", "--json", "--timeout", "120", timeout_s=400)
         assert done.returncode == Exit.OK, done.stderr + done.stdout
         report = orjson.loads(done.stdout)
