@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -11,6 +12,8 @@ import orjson
 from cdc.progress import Watermark
 from cdc.schema import TableSchema
 from cdc.topic import TableName
+
+log = logging.getLogger("headrace.sinks")
 
 WATERMARK = "watermark"
 _FORGOTTEN = b"null"
@@ -34,7 +37,12 @@ class NotedWatermarks:
 
     def read(self) -> Watermark | None:
         text = self._notes.read().get(WATERMARK, _FORGOTTEN)
-        return Watermark.from_json(text) if text != _FORGOTTEN else None
+        try:
+            return Watermark.from_json(text) if text != _FORGOTTEN else None
+        except (ValueError, TypeError, LookupError, AttributeError):
+            # Somebody else's hand (hazard H101): nothing that it claims can be relied on.
+            log.warning("watermark_unreadable")
+            return None
 
     def write(self, watermark: Watermark) -> None:
         self._notes.write(WATERMARK, watermark.to_json())

@@ -92,7 +92,8 @@ class _SqlGenerations:
         there, here = source.held(connection, shape), target.held(connection, shape)
         if there is None:
             return
-        if here is None or any(here.get(name) != kind for name, kind in there.items()):
+        other = here is None or any(here.get(name) != kind for name, kind in there.items())
+        if other or target.unfit(connection, shape):
             # Of another shape: made as the other one is, which is what a table that could not be carried waits for.
             if here is not None:
                 target.table(shape, target.columns(shape, here), here).drop(connection)

@@ -9,8 +9,9 @@ import pytest
 
 from cdc.progress import Watermark
 from sinks.generations import Generations, Place, beside, lower, open_generations
-from sinks.port import OpenSink
+from sinks.port import CannotCarry, OpenSink
 from sinks.registry import open_sink
+from tests.contract import damage
 from tests.contract.orders import SHAPES, order, statuses
 from tests.contract.stores import Store
 from tests.contract.topics import ORDERS, Topic, at, batch
@@ -131,3 +132,25 @@ def test_a_given_generation_is_always_the_one_in_use() -> None:
     assert Place(Notes(), 2, shared=True).current()
     assert not Place(Notes(), 2, shared=True).look()
     assert Place(Notes(), None, shared=True).number == 3
+
+
+def test_h100_a_switch_makes_a_place_anew_that_takes_nothing(store: Store, generations: Generations) -> None:
+    """A rebuild is the way out for a table that somebody put a column of their own into, which may not be null."""
+    if store.kind not in ("postgres", "sqlite"):
+        pytest.skip("a column that may not be null is one of SQL")
+    used = filled(store, 1, n1="old")
+    used.close()
+    table = damage.sql_table(store)
+    damage.execute(store, f"alter table {table} add column mine int not null default 0")
+    if store.kind == "postgres":
+        damage.execute(store, f"alter table {table} alter column mine drop default")
+        with pytest.raises(CannotCarry, match="column mine"):
+            store.open().sink.prepare(ORDERS)
+    assert store.spec is not None
+    new = open_sink(beside(store.spec, 2))
+    fill(new, Topic(), 2, n1="new", n2="new")
+    new.close()
+    generations.switch(2, [ORDERS])
+    again = store.open()
+    again.sink.prepare(ORDERS)
+    assert statuses(again) == {"1": "new", "2": "new"}

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from cdc.progress import Watermark
+from sinks.memory import MemoryStore
+from sinks.notes import WATERMARK
 from tests.contract.orders import SHAPES, order
 from tests.contract.stores import Store
 from tests.contract.topics import ORDERS, Topic, at, batch
@@ -25,3 +29,12 @@ def test_a_commit_shows_the_rows_to_others(store: Store) -> None:
     sink.sink.apply(batch(Topic().upsert(order(1), at(1))), SHAPES)
     sink.commit(Watermark(epoch=1, lsn=8))
     assert [row["key"] for found in other.reader.scan(ORDERS) for row in found.to_pylist()] == ["1"]
+
+
+@pytest.mark.parametrize("text", [b"7", b"[]", b"{}", b'{"epoch":1}', b'"text"', b'{"offsets":7,"epoch":1,"lsn":2}'])
+def test_h101_a_watermark_by_somebody_else_s_hand_claims_nothing(text: bytes) -> None:
+    store = MemoryStore(notes={WATERMARK: text})
+    opened = store.open()
+    assert opened.watermarks.read() is None
+    opened.commit(Watermark(epoch=1, lsn=8))
+    assert opened.watermarks.read() == Watermark(epoch=1, lsn=8)
