@@ -42,8 +42,10 @@ declare(
 _AWAITED_S = 0.005
 """How long a read waits while the broker owes an answer."""
 _IDLE_S = 0.1
-_LOOK_S = 4.0
-"""How often slot, publication and the topics' ends are looked at, and memory tidied: what is wrong is known in 10 s."""
+_LOOK_S = 1.0
+"""How often the newest answers about slot, publication and topics are taken."""
+_TIDY_S = 4.0
+"""How often memory is tidied."""
 _BACKOFF_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 _ACTIVE_PATIENCE_S = 120.0
 
@@ -96,6 +98,12 @@ class Stop:
     def wanted(self) -> bool:
         return self._deadline is not None
 
+    def wanted_s(self) -> float:
+        """For how long; 0 while it is not."""
+        if self._deadline is None:
+            return 0.0
+        return self._clock.monotonic() - (self._deadline - self._drain_s)
+
     def want(self) -> None:
         if self._deadline is None:
             self._deadline = self._clock.monotonic() + self._drain_s
@@ -124,8 +132,9 @@ class StartingPoint:
 class Session:
     """What one session works with, opened and checked.
 
-    ``look``: reads the slot and the server's WAL position. ``close``: releases everything but the stream; its argument
-    says whether the log works, so that what is on its way may arrive. ``windows``: where rows of later snapshots enter.
+    ``look``: the slot and the server's WAL position as last known, at once; raises what was found to be wrong.
+    ``close``: releases everything but the stream; its argument says whether the log works, so that what is on its way
+    may arrive. ``windows``: where rows of later snapshots enter.
     """
 
     stream: ChangeStream
@@ -148,7 +157,7 @@ class Capture:
         self._advance = Advance(session.start.position, clock.monotonic())
         self._acked = 0
         self._commits: list[tuple[int, int]] = []
-        self._look_s = 0.0
+        self._look_s = self._tidy_s = 0.0
 
     def run(self) -> None:
         """Return when told to stop and everything handed over is acknowledged; raise what went wrong."""
@@ -156,9 +165,18 @@ class Capture:
         figures.phase, figures.waiting_for = "streaming", ""
         start = self._session.start
         log.info("streaming", extra={"from": str(Lsn(start.position)), "epoch": start.epoch})
-        while not self._stop.wanted:
-            self._turn(self._wait_s())
+        try:
+            while not self._stop.wanted:
+                self._turn(self._wait_s())
+        except Stopped:
+            # The source was waited for. Of what was on its way nothing was noted: the next start begins with it.
+            log.info("stopped_waiting", extra={"why": "the source had not answered"})
         self._drain()
+
+    @property
+    def progressed(self) -> bool:
+        """Whether the session has come any further than where it began."""
+        return self._advance.position > self._session.start.position
 
     def _hand_over(self, records: Sequence[Record]) -> None:
         if records:
@@ -264,7 +282,8 @@ class Capture:
         if now_s >= self._look_s:
             self._look_s = now_s + _LOOK_S
             figures.slot, figures.wal_lsn = self._session.look()
-            figures.looked_s = self._clock.monotonic()
+        if now_s >= self._tidy_s:
+            self._tidy_s = now_s + _TIDY_S
             # The loop makes no cycles, so the collector's frequent rounds are turned off (see cli/run); what
             # errors and callbacks leave behind is picked up here.
             gc.collect()
@@ -279,10 +298,10 @@ def keep_capturing(open_session: Callable[[], Session], *, figures: CaptureFigur
     attempt, streamed = 0, False
     active_since: float | None = None
     while not stop.wanted:
-        session = None
+        session, capture = None, None
         try:
             session = open_session()
-            attempt, streamed, active_since = 0, True, None
+            streamed, active_since = True, None
             capture = Capture(session, figures=figures, stop=stop, clock=clock)
             capture.run()
             session.stream.close()
@@ -294,6 +313,9 @@ def keep_capturing(open_session: Callable[[], Session], *, figures: CaptureFigur
             figures.errors[type(error).__name__] += 1
             if error.retry is Retry.NEVER or not streamed or stop.wanted:
                 raise
+            if capture is not None and capture.progressed:
+                # Opening alone is no progress: what ends every session at the same change would be met without pause.
+                attempt = 0
             if isinstance(error, ActiveError):
                 active_since = active_since if active_since is not None else clock.monotonic()
                 if clock.monotonic() - active_since > _ACTIVE_PATIENCE_S:

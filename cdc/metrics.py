@@ -71,7 +71,9 @@ class CaptureFigures:
 
     ``phase``: starting, waiting, streaming, reconnecting or stopping. ``waiting_for``: why, in words.
     ``commit_us``: the commit time of the newest transaction the broker holds, since 1970. ``noted_s``: when the loop
-    last wrote down where stream and broker are; ``looked_s``: when the server was last asked for slot and WAL.
+    last wrote down where stream and broker are; ``looked_s``: when the server last answered for slot and WAL.
+    ``stuck_since_s``: since when the source is ahead and nothing moves. ``not_followed``: captured tables that the
+    stream says nothing of, and why.
     """
 
     phase: str = "starting"
@@ -98,6 +100,8 @@ class CaptureFigures:
     lost_values: Callable[[], Counter[tuple[str, str]]] = Counter
     slot: SlotFacts | None = None
     wal_lsn: int | None = None
+    stuck_since_s: float | None = None
+    not_followed: Mapping[str, str] = field(default_factory=dict)
 
     def committed(self, rows: int) -> None:
         """Count a transaction."""
@@ -141,6 +145,12 @@ class Health:
             return False, f"the broker has not answered for {self._clock.monotonic() - stalled:.0f} s"
         if figures.slot is not None and figures.slot.wal_status == "lost":
             return False, "the slot is lost"
+        stuck = figures.stuck_since_s
+        if stuck is not None:
+            behind = max(0, (figures.wal_lsn or 0) - figures.flushed_lsn)
+            return False, f"no progress for {self._clock.monotonic() - stuck:.0f} s, {behind:,} bytes behind the source"
+        if figures.not_followed:
+            return False, "; ".join(sorted(figures.not_followed.values()))
         return True, "streaming"
 
 

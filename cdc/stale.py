@@ -8,12 +8,20 @@ and what stands last of such a key is made right again. Pure.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from cdc.position import CHUNK_SEQ, SNAPSHOT_SEQ, Position
 
-_TEXT_CHARS = 32
+FOREIGN = Position(0, 0, 0)
+"""Of a record that has none of ours: below every one that we wrote."""
+_POSITION = re.compile(rb"[0-9a-f]{32}")
 _NOT_STREAMED = (b"%08x" % SNAPSHOT_SEQ, b"%08x" % CHUNK_SEQ)
+
+
+def is_position(pos: bytes) -> bool:
+    """Whether a header's bytes are a position's text."""
+    return _POSITION.fullmatch(pos) is not None
 
 
 class PartitionTail:
@@ -25,6 +33,7 @@ class PartitionTail:
 
     def __init__(self, floor: Position, newest: Position | None = None, suspect_chunks: bool = False) -> None:
         self._epoch = floor.epoch
+        self._epoch_text = b"%08x" % floor.epoch
         # No streamed change stands at the floor itself: its tx_seq is that of a snapshot's row.
         self._floor = floor.text().encode()
         self._top = max(self._floor, newest.text().encode() if newest is not None else b"")
@@ -33,18 +42,34 @@ class PartitionTail:
         """Key -> the highest position that stands where it must not."""
         self.offsets: set[int] = set()
         """Of these records."""
+        self.foreign: set[int] = set()
+        """Offsets of those that no capture of this pipeline wrote."""
 
     @property
     def newest(self) -> Position | None:
         """The highest streamed position so far; None while there is none beyond the floor."""
         return Position.parse(self._top.decode()) if self._top > self._floor else None
 
+    def position(self, pos: bytes) -> Position:
+        """What a header says; FOREIGN where it is none, or one of an epoch that has not begun."""
+        position = Position.parse(pos.decode()) if is_position(pos) else FOREIGN
+        return position if position.epoch <= self._epoch else FOREIGN
+
     def take(self, offset: int, key: bytes, pos: bytes) -> None:
-        """The next record; ``pos`` as its header has it. ValueError when that is no position."""
-        if pos > self._top and len(pos) == _TEXT_CHARS and pos[24:] not in _NOT_STREAMED:
+        """The next record; ``pos`` as its header has it, empty for none.
+
+        One without a position, or with one of an epoch to come, is somebody else's. It stands where ours may have
+        stood last, so its key counts as late: what we wrote before it is written again behind it.
+        """
+        if pos > self._top and pos[:8] == self._epoch_text and pos[24:] not in _NOT_STREAMED and is_position(pos):
             self._top = pos
             return
-        position = Position.parse(pos.decode("ascii"))
+        position = self.position(pos)
+        if position == FOREIGN:
+            self.foreign.add(offset)
+            self.stale.setdefault(key, FOREIGN)
+            self.offsets.add(offset)
+            return
         doubted = position.streamed or (self._suspect_chunks and position.tx_seq == CHUNK_SEQ)
         if doubted or position.epoch < self._epoch:
             self.stale[key] = max(position, self.stale.get(key, position))

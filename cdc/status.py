@@ -53,7 +53,9 @@ class Reread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusFacts:
-    """Everything read. ``marks``: the newest progress records, oldest first. ``source_error``: it did not answer."""
+    """Everything read. ``marks``: the newest progress records, oldest first. ``source_error``: it did not answer.
+
+    ``not_followed``: captured tables that the stream says nothing of, and why (H96)."""
 
     name: str
     slot_name: str
@@ -65,6 +67,7 @@ class StatusFacts:
     marks: Sequence[Mark]
     sinks: Sequence[SinkFacts]
     rereads: Sequence[Reread] = ()
+    not_followed: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,6 +282,7 @@ def _passed(shown: Status, facts: StatusFacts, limits: LimitSettings) -> Iterato
     if facts.source_error is not None:
         yield facts.source_error
     yield from _slot_faults(shown, facts)
+    yield from sorted(facts.not_followed.values())
     for one in facts.rereads:
         if one.state == "failed":
             yield f"{one.table} could not be read again: {one.detail}"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import socket
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 
 import psycopg
@@ -16,8 +19,18 @@ from snapshot.parts import Part
 from snapshot.ports import LaterEdges, Session
 from snapshot.window import ReadTask, TooWide, Unseen, divisible, read, sweep_rows, text, window_rows
 
+log = logging.getLogger(__name__)
+
 _UNSEEN_S = 0.05
 _NUDGE_S = 0.25
+_AGAIN_S = 0.2
+_END_S = 5.0
+
+
+def cut_off(session: Session) -> None:
+    """Shut the connection's socket, so that whoever waits at it is told; from any thread."""
+    with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(session.fileno())) as line:
+        line.shutdown(socket.SHUT_RDWR)
 
 
 class GivenUp(Exception):
@@ -37,11 +50,14 @@ class Readers:
         self._clock = clock
         self._sessions = threading.local()
         self._opened: list[Session] = []
+        self._given: list[Future[tuple[Written, Position]]] = []
         self._pool = ThreadPoolExecutor(edges.settings.snapshot.windows, thread_name_prefix="cdc-window")
 
     def submit(self, job: Job, part: Part | None) -> Future[tuple[Written, Position]]:
         """Read a part; without one write the mark that ends a reading."""
-        return self._pool.submit(self.sweep, job) if part is None else self._pool.submit(self.read, job, part)
+        given = self._pool.submit(self.sweep, job) if part is None else self._pool.submit(self.read, job, part)
+        self._given = [*(one for one in self._given if not one.done()), given]
+        return given
 
     def cancel(self) -> None:
         """Break off what is being read."""
@@ -50,8 +66,21 @@ class Readers:
                 session.cancel_safe(timeout=2)
 
     def close(self) -> None:
-        """Wait for the threads, and let go of their sessions."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        """End the threads and their sessions, within seconds whatever they wait for (H115).
+
+        A statement may begin behind one cancellation, so they are repeated; a server that does not hear them is cut
+        off. A thread that is left would keep the process alive.
+        """
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        until_s = self._clock.monotonic() + _END_S
+        while wait(self._given, timeout=_AGAIN_S).not_done:
+            if self._clock.monotonic() > until_s:
+                log.warning("readers_cut_off", extra={"sessions": len(self._opened)})
+                for session in self._opened:
+                    cut_off(session)
+                wait(self._given, timeout=_END_S)
+                return
+            self.cancel()
         for session in self._opened:
             session.close()
 

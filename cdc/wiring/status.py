@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Self
@@ -10,8 +11,9 @@ from typing import TYPE_CHECKING, Self
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.dead import Parked
 from cdc.errors import CdcError, TopicError
+from cdc.following import captured_oids, not_followed
 from cdc.settings import Settings
-from cdc.state import SlotState, SnapshotState
+from cdc.state import SlotState, SnapshotState, TopicsState
 from cdc.status import SinkFacts, SourceFacts, StatusFacts, rereads_of
 from cdc.topic import dead_topic
 from cdc.wiring import open_source, open_state, require_broker
@@ -47,7 +49,7 @@ class StatusReader:
         held = open_state(settings).read()
         marks = read_marks(settings.log, settings.name)
         parked = self._parked()
-        source, problem = self._ask_source()
+        source, problem, left = self._ask_source(held)
         with ThreadPoolExecutor(max(1, len(settings.sinks))) as pool:
             sinks = list(pool.map(lambda name: self._ask_store(name, parked.get(name, 0)), settings.sinks))
         return StatusFacts(
@@ -61,9 +63,10 @@ class StatusReader:
             marks=marks,
             sinks=sinks,
             rereads=rereads_of(held),
+            not_followed=left,
         )
 
-    def _ask_source(self) -> tuple[SourceFacts | None, str | None]:
+    def _ask_source(self, held: Mapping[bytes, bytes]) -> tuple[SourceFacts | None, str | None, Mapping[str, str]]:
         from connectors.postgres.facts import read_server, read_slot
         from connectors.postgres.session import describe
 
@@ -77,10 +80,22 @@ class StatusReader:
                 server=read_server(self._source),
                 slot=read_slot(self._source, self._settings.slot),
             )
+            left = self._not_followed(self._source, held)
         except CdcError as error:
             self._source = None
-            return None, error.message
-        return facts, None
+            return None, error.message, {}
+        return facts, None, left
+
+    def _not_followed(self, source: Connection, held: Mapping[bytes, bytes]) -> Mapping[str, str]:
+        from connectors.postgres.facts import read_publication, read_relations
+        from connectors.postgres.selection import takes
+
+        settings, topics, oids = self._settings, TopicsState.find(held), captured_oids(held)
+        if topics is None or SlotState.find(held) is None:
+            return {}
+        wanted = [t for t in topics.tables if takes(t, settings.source.tables, settings.source.exclude)]
+        relations = read_relations(source, wanted, [oids[table] for table in wanted if table in oids])
+        return not_followed(wanted, oids, relations, read_publication(source, settings.publication))
 
     def _ask_store(self, name: str, parked: int) -> SinkFacts:
         kind = self._settings.sinks[name].kind

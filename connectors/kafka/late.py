@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from cdc.errors import LogError, TopicError
+from cdc.errors import LogError
 from cdc.ports import Headers
 from cdc.position import Position
 from cdc.progress import Progress
@@ -42,7 +42,7 @@ class Mending(NamedTuple):
 def read_tails(
     settings: LogSettings, tails: Iterable[Tail], progress: Progress, *, suspect_chunks: bool
 ) -> dict[Place, PartitionTail]:
-    """Each tail, read whole. Raises LogError when the broker falls silent, TopicError at a record that is not ours."""
+    """Each tail, read whole. Raises LogError when the broker falls silent."""
     floor = Position(progress.epoch, progress.lsn, 0)
     found: dict[Place, PartitionTail] = {}
     wanted = []
@@ -54,10 +54,7 @@ def read_tails(
             wanted.append(tail)
 
     def take(place: Place, message: Message) -> None:
-        try:
-            found[place].take(message.offset() or 0, _key(message), _pos(message))
-        except ValueError:
-            raise _foreign(message) from None
+        found[place].take(message.offset() or 0, _key(message), _pos(message))
 
     _scan(settings, wanted, take)
     return found
@@ -72,7 +69,8 @@ def mending(settings: LogSettings, tails: Mapping[Place, PartitionTail], ends: M
     def take(place: Place, message: Message) -> None:
         key, offset = _key(message), message.offset() or 0
         history = histories[place].get(key)
-        if history is not None and history.take(offset, position_of(message), late=offset in late[place].offsets):
+        position = late[place].position(_pos(message))
+        if history is not None and history.take(offset, position, late=offset in late[place].offsets):
             value = message.value()
             best[place, key] = Mend(place, key, value if isinstance(value, bytes) else None, _headers(message))
 
@@ -84,24 +82,9 @@ def mending(settings: LogSettings, tails: Mapping[Place, PartitionTail], ends: M
     )
 
 
-def position_of(message: Message) -> Position:
-    """A record's position. TopicError when it has none."""
-    try:
-        return Position.parse(_pos(message).decode("ascii"))
-    except ValueError:
-        raise _foreign(message) from None
-
-
 def _pos(message: Message) -> bytes:
     """The header; empty without one."""
     return next((value for name, value in _headers(message) if name == "pos"), b"")
-
-
-def _foreign(message: Message) -> TopicError:
-    return TopicError(
-        f"the record at {message.topic()} partition {message.partition()} offset {message.offset()} has no position",
-        hint="somebody else writes to the topic; capture cannot tell what it holds",
-    )
 
 
 def _headers(message: Message) -> list[tuple[str, bytes]]:

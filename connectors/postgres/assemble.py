@@ -168,6 +168,11 @@ class Assembler:
         """Whether a COMMIT is still to come."""
         return self._tx.begin is not None
 
+    @property
+    def xid(self) -> int:
+        """The transaction under way, 64 bit; the last one outside."""
+        return self._tx.xid
+
     def counts(self) -> Counter[tuple[str, str]]:
         """Changes written so far, by table and op."""
         found: Counter[tuple[str, str]] = Counter()

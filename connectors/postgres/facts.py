@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import psycopg
@@ -66,6 +67,12 @@ def read_publication(conn: Connection, publication: str) -> PublicationFacts | N
         filtered=frozenset(TableName(row["schema"], row["name"]) for row in tables if row["filtered"]),
         sent={TableName(row["schema"], row["name"]): Sent(row["oid"], row["sends"], row["born"]) for row in tables},
     )
+
+
+def read_relations(conn: Connection, tables: Sequence[str], oids: Sequence[int]) -> dict[int, TableName]:
+    """Oid -> name of the tables that have one of these names (``schema.table``) or oids."""
+    rows = _rows(conn, "named", tables=list(tables), oids=list(oids))
+    return {row["oid"]: TableName(row["schema"], row["name"]) for row in rows}
 
 
 def read_transactions(conn: Connection, age_s: float = LONG_TRANSACTION_S) -> tuple[TransactionFacts, ...]:

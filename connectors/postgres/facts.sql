@@ -109,6 +109,14 @@ where case when pub.pubviaroot
            then c.oid in (select n.oid from named n) and c.oid not in (select t.oid from tree t where t.root <> t.oid)
            else c.relkind <> 'p' and c.oid in (select t.oid from tree t) end
 
+-- name: named
+-- Tables by name or by oid.
+select c.oid::int8 as oid, n.nspname::text as schema, c.relname::text as name
+from pg_class c
+join pg_namespace n on n.oid = c.relnamespace
+where (c.oid = any (%(oids)s::int8[]::oid[]) or n.nspname || '.' || c.relname = any (%(tables)s::text[]))
+  and c.relkind in ('r', 'p')
+
 -- name: transactions
 -- What slot creation would wait for: anything with an xid or a snapshot that has been open for long, prepared ones too.
 select a.pid, coalesce(nullif(a.application_name, ''), 'no application_name') as name, coalesce(a.usename, '')::text as role,

@@ -80,6 +80,18 @@ def select(
     return sorted(chosen, key=lambda r: r.table), left_out
 
 
+def takes(table: str, tables: Iterable[str], exclude: Iterable[str]) -> bool:
+    """Whether the settings name a table, as ``schema.table``.
+
+    >>> takes("public.orders", ["public.*"], ["public.audit"]), takes("public.audit", ["public.*"], ["public.audit"])
+    (True, False)
+    """
+    schema, _, name = table.partition(".")
+    one = TableName(schema, name)
+    barred = any(Pattern.parse(text).takes(one) for text in exclude)
+    return not barred and any(Pattern.parse(text).takes(one) for text in tables)
+
+
 def _undelivered(relation: Relation) -> Iterable[LeftOut]:
     if relation.kind == "f":
         yield LeftOut(table=relation.table, reason="it is a foreign table")

@@ -67,6 +67,15 @@ class Ends:
 
         Held by the brokers when this returns, with a progress record that leaves it behind. Safe to repeat.
         """
+        for (topic, partition), tail in self._tails.items():
+            if tail.foreign:
+                where = {
+                    "topic": topic,
+                    "partition": partition,
+                    "offset": min(tail.foreign),
+                    "records": len(tail.foreign),
+                }
+                log.warning("foreign_records", extra=where)
         late = sum(len(tail.offsets) for tail in self._tails.values())
         if not late:
             return

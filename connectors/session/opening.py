@@ -19,7 +19,7 @@ from cdc.capture import Session, StartingPoint, Stop, Stopped
 from cdc.checks.facts import SlotFacts
 from cdc.clock import Clock
 from cdc.crash import crash_point, declare
-from cdc.errors import ActiveError, IdentityError, LogError, SlotError, SourceError
+from cdc.errors import ActiveError, IdentityError, LogError, SourceError
 from cdc.metrics import CaptureFigures, Flow, Rereads
 from cdc.ports import Record
 from cdc.position import NUMBERING
@@ -31,7 +31,6 @@ from cdc.visibility import Gate, Visibility, VisibilityGate
 from cdc.windows import Windows
 from connectors.kafka.admin import TopicAdmin, made_specs, policy_problems, raise_first, state_problems
 from connectors.kafka.compacted import CompactedTopic
-from connectors.kafka.ends import EndsWatch
 from connectors.kafka.log import KafkaStreamLog
 from connectors.kafka.oversized import Oversized
 from connectors.kafka.reach import require_broker
@@ -40,20 +39,21 @@ from connectors.kafka.tail import last_progress
 from connectors.postgres.abridge import row_limit
 from connectors.postgres.assemble import Assembler, Limits, Pipeline, Ports, Start
 from connectors.postgres.barrier import barrier
-from connectors.postgres.facts import read_publication, read_server, read_slot
+from connectors.postgres.facts import read_publication, read_slot
 from connectors.postgres.failover import keep_on_standbys
 from connectors.postgres.reselect import Reselect, newest_xid
 from connectors.postgres.session import Connection, connect, first_line
 from connectors.postgres.slot import (
-    START_OVER,
     lock_holders,
     require_not_ahead,
     require_usable,
     try_lock,
 )
 from connectors.postgres.stream import ReplicationStream
-from connectors.session.captured import CapturedTopics, Lanes, Later, Running
+from connectors.postgres.visible import Visible
+from connectors.session.captured import CapturedTopics, Lanes, Later
 from connectors.session.known import Known, known_of
+from connectors.session.looks import Looks, gone
 from connectors.session.mending import Ends, beginning, require_nothing_lost, require_still
 from connectors.session.parts import Following, Place, Source, Standing, Tables, Writer
 from connectors.session.patience import Patience
@@ -68,6 +68,7 @@ _ASK_S = 1.0
 _LOCK_PATIENCE_S = 5.0
 """How long a capture that was just killed may still seem to be there."""
 _SETTLE_S = 10.0
+_STOP_GRACE_S = 1.0
 
 
 class Opening:
@@ -131,8 +132,8 @@ class Opening:
                 topic=progress_topic(self._settings.name),
                 lane=writer.bases[progress_topic(self._settings.name)],
             ),
-            look=partial(self._look, place, writer, EndsWatch(place.admin, standing.counts)),
-            close=partial(self._close, place.side, writer.log, following.later, tables.patience),
+            look=partial(self._look, writer, following.looks),
+            close=partial(self._close, place.side, writer.log, following, tables.patience),
             windows=following.windows,
         )
 
@@ -236,14 +237,21 @@ class Opening:
         reselect = Reselect(
             place.side,
             clock=self._clock,
-            waiting=self.turn,
+            waiting=self.source_turn,
             failover_slot=slot.slot if settings.source.failover else None,
             row_limit=row_limit(settings.log.max_message_bytes),
         )
+        visible = Visible(place.side, clock=self._clock, waiting=self.source_turn)
         assembler = Assembler(
             Pipeline(name=settings.name, database=slot.database, epoch=slot.epoch),
             Ports(
-                schemas=Relations(place.side, settings, tables.topics, tables.registry),
+                schemas=Relations(
+                    place.side,
+                    settings,
+                    tables.topics,
+                    tables.registry,
+                    visible=lambda table: visible.wait(assembler.xid, table),
+                ),
                 lanes=tables.lanes.of,
                 partition=murmur2,
                 reselect=reselect,
@@ -261,7 +269,17 @@ class Opening:
         if later is not None:
             later.start()
             opened.callback(later.close)
-        return Following(windows=windows, reselect=reselect, assembler=assembler, later=later)
+        looks = Looks(
+            settings,
+            slot,
+            topics=lambda: tables.topics.known,
+            oids=lambda: oids_of(tables.registry),
+            counts=standing.counts,
+            figures=self._figures,
+            clock=self._clock,
+        )
+        opened.callback(looks.close)
+        return Following(windows=windows, reselect=reselect, assembler=assembler, later=later, looks=looks)
 
     # -- parts of the steps
 
@@ -303,6 +321,13 @@ class Opening:
         """Called wherever something is waited for: we are alive, and may be told to give up."""
         self._figures.ticked_s = self._clock.monotonic()
         self._stop.check()
+
+    def source_turn(self) -> None:
+        """Called while an answer of the source is waited for. Stopped when a stop was asked for a second ago: what
+        waits is not acknowledged, and comes again."""
+        self._figures.ticked_s = self._clock.monotonic()
+        if self._stop.wanted_s() > _STOP_GRACE_S:
+            raise Stopped
 
     def _check_topics(self, admin: TopicAdmin, topics: TopicsState) -> None:
         facts = admin.describe(topics.topics)
@@ -366,19 +391,20 @@ class Opening:
         )
 
     def _close(
-        self, side: Connection, records: KafkaStreamLog, later: Running | None, patience: Patience, log_works: bool
+        self, side: Connection, records: KafkaStreamLog, following: Following, patience: Patience, log_works: bool
     ) -> None:
         patience.end()
         self._disturbed = self._disturbed or records.disturbed
-        if later is not None:
-            later.close()
+        following.looks.close()
+        if following.later is not None:
+            following.later.close()
         records.close(_SETTLE_S if log_works else 0)
         side.close()
 
-    def _look(self, place: Place, writer: Writer, watch: EndsWatch) -> tuple[SlotFacts | None, int | None]:
-        """The slot and the server's position. SlotError when the publication is gone, LogError when somebody else
-        writes to the topics: the next session mends what he wrote."""
-        ends = watch.look()
+    def _look(self, writer: Writer, looks: Looks) -> tuple[SlotFacts | None, int | None]:
+        """The slot and the server's position, as last known. LogError when somebody else writes to the topics: the
+        next session mends what he wrote."""
+        ends = looks.ends()
         intruded = writer.log.intruded(ends) if ends is not None else None
         if intruded is not None:
             self._disturbed = True
@@ -386,20 +412,19 @@ class Opening:
                 f"{intruded} holds records that this capture did not write",
                 hint="a capture taken for dead still wrote, or somebody else does; capture starts again and mends it",
             )
-        try:
-            require_published(place.side, place.known.slot)
-            return read_slot(place.side, place.known.slot.slot), read_server(place.side).wal_lsn
-        except psycopg.Error as error:
-            raise SourceError(f"Postgres broke off: {first_line(error)}") from None
+        return looks.newest()
+
+
+def oids_of(registry: SchemaRegistry) -> dict[str, int]:
+    """Table -> the relation that its latest shape was registered for."""
+    latest = {str(table): registry.latest(table) for table in registry.tables()}
+    return {table: shape.oid for table, shape in latest.items() if shape is not None}
 
 
 def require_published(side: Connection, known: SlotState) -> None:
     """SlotError when the publication is gone: changes that are written now will never be sent (H52)."""
     if read_publication(side, known.publication) is None:
-        raise SlotError(
-            f"the publication {known.publication} is gone, and the slot {known.slot} cannot go on without it",
-            hint=f"one made anew does not serve older changes: {START_OVER}",
-        )
+        raise gone(known)
 
 
 def _handing_over(records: KafkaStreamLog, windows: Windows) -> Callable[[list[Record]], None]:

@@ -18,6 +18,7 @@ from connectors.postgres.session import Connection
 from connectors.postgres.stream import ReplicationStream
 from connectors.session.captured import CapturedTopics, Lanes, Running
 from connectors.session.known import Known
+from connectors.session.looks import Looks
 from connectors.session.patience import Patience
 
 
@@ -77,9 +78,11 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Following:
-    """What makes records of the stream, and what lets rows of later snapshots in. ``later``: what carries those out."""
+    """What makes records of the stream, and what lets rows of later snapshots in. ``later``: what carries those out;
+    ``looks``: what asks the servers meanwhile."""
 
     windows: Windows
     reselect: Reselect
     assembler: Assembler
     later: Running | None
+    looks: Looks

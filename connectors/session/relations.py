@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
+from collections.abc import Callable
 
 import psycopg
 
 from cdc.crash import crash_point, declare
 from cdc.errors import ConfigError, SourceError
-from cdc.schema import TableSchema
+from cdc.schema import Identity, TableSchema
 from cdc.settings import Settings
 from cdc.topic import TableName
 from connectors.kafka.schemas import SchemaRegistry
@@ -25,18 +27,29 @@ declare("shape_registered")
 class Relations:
     """Implements :class:`connectors.postgres.assemble.SchemaSource`.
 
-    A new shape is on ``<name>.schema``, held by the broker, before the first record names it.
+    A new shape is on ``<name>.schema``, held by the broker, before the first record names it. ``visible``: returns when
+    ``connection`` sees the transaction that is being streamed; the argument is the table that waits. What is announced
+    as it was known needs no wait: the catalog may tell less of it than the message does (H97).
     """
 
     def __init__(
-        self, connection: Connection, settings: Settings, topics: CapturedTopics, registry: SchemaRegistry
+        self,
+        connection: Connection,
+        settings: Settings,
+        topics: CapturedTopics,
+        registry: SchemaRegistry,
+        *,
+        visible: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._connection = connection
         self._settings = settings
         self._topics = topics
         self._registry = registry
+        self._visible = visible
         self._passed: set[TableName] = set()
-        self._captured = {found.oid: found.table for found in self._latest()}
+        self._captured: dict[int, set[TableName]] = defaultdict(set)
+        for found in self._latest():
+            self._captured[found.oid].add(found.table)
 
     def schema(self, relation: Relation) -> TableSchema | None:
         """The shape with its version; None for a table that the settings leave out. One that is new to them gets
@@ -52,7 +65,13 @@ class Relations:
 
     def _schema(self, relation: Relation) -> TableSchema | None:
         table = TableName(relation.schema, relation.table)
-        topic = self._topics.topic(table) or self._late(table, relation.relation_oid)
+        if table in self._passed:
+            return None
+        latest = self._registry.latest(table)
+        if latest is None or not announced_as(relation, latest):
+            self._visible(str(table))
+        self._require_name(table, relation.relation_oid)
+        topic = self._topics.topic(table) or self._late(table)
         if topic is None:
             return None
         shape = from_relation(
@@ -76,19 +95,30 @@ class Relations:
         if known is not None and known.deferrable_key != registered.deferrable_key:
             # Of a transaction that is partly written, the rest may count in another way.
             self._topics.ask_again(table, "has another kind of key constraint")
-        self._captured[relation.relation_oid] = table
+        if known is not None and known.oid != relation.relation_oid and self._settings.snapshot.watch:
+            # The watch may not see it: by its next look the first table can have its name back (H96).
+            self._topics.ask_again(table, "was dropped and made anew, or another table took its name")
+        self._captured[relation.relation_oid].add(table)
         return registered
 
-    def _late(self, table: TableName, oid: int) -> str | None:
-        """The topic of a table that came while capture runs, made if need be; None for one that is not captured."""
+    def _require_name(self, table: TableName, oid: int) -> None:
+        """ConfigError when the relation was captured under other names, and never under this one (H96)."""
         former = self._captured.get(oid)
-        if former is not None:
+        if not former or table in former:
+            return
+        names = " or ".join(sorted(map(str, former)))
+        if self._topics.topic(table) is not None:
             raise ConfigError(
-                f"the table {former} was renamed to {table}",
-                hint=f"rename it back, or give {table} the old topic under [source] topics and run cdc init",
+                f"the table {names} has the name of another captured table now: {table}",
+                hint="rename them back; or run cdc init, which follows the new names: both tables are read again",
             )
-        if table in self._passed:
-            return None
+        raise ConfigError(
+            f"the table {names} was renamed to {table}",
+            hint=f"rename it back, or give {table} the old topic under [source] topics and run cdc init",
+        )
+
+    def _late(self, table: TableName) -> str | None:
+        """The topic of a table that came while capture runs, made if need be; None for one that is not captured."""
         self._topics.refresh()
         if self._topics.topic(table) is not None:
             return self._topics.topic(table)
@@ -112,3 +142,14 @@ class Relations:
     def _latest(self) -> list[TableSchema]:
         latest = (self._registry.latest(table) for table in self._registry.tables())
         return [shape for shape in latest if shape is not None and self._topics.topic(shape.table) is not None]
+
+
+def announced_as(relation: Relation, shape: TableSchema) -> bool:
+    """Whether a message announces a shape that is known: its columns by name and type, its identity and its key."""
+    if relation.relation_oid != shape.oid or relation.identity != shape.identity:
+        return False
+    columns = [(column.name, column.type_oid) for column in relation.columns]
+    if columns != [(column.name, column.type_oid) for column in shape.columns]:
+        return False
+    flagged = {column.name for column in relation.columns if column.in_key}
+    return relation.identity == Identity.FULL or flagged == {column.name for column in shape.key}

@@ -370,6 +370,22 @@ MUTANTS = (
         """kind[:1] == "c" and kind in known""", "False", "tests/unit/snapshot/test_watch.py",
     ),
     Mutant(
+        "read the catalog before the DDL is visible", "connectors/session/relations.py",
+        "            self._visible(str(table))", "            pass", "tests/integration/capture/test_looks.py -k h97",
+    ),
+    Mutant(
+        "take a captured relation's new name for its own", "connectors/session/relations.py",
+        "if not former or table in former:", "if True:", "tests/integration/capture/test_looks.py -k swap",
+    ),
+    Mutant(
+        "try again at once whenever a session opened", "cdc/capture.py",
+        "capture is not None and capture.progressed", "capture is not None", "tests/unit/cdc/test_capture.py",
+    ),
+    Mutant(
+        "let a foreign position count as ours", "cdc/stale.py",
+        "pos[:8] == self._epoch_text and ", "", "tests/unit/cdc/test_stale.py",
+    ),
+    Mutant(
         "list partitions by a function that locks them", "connectors/postgres/queries.sql",
         "join pg_inherits i on i.inhparent = t.oid and not i.inhdetachpending",
         "join lateral (select relid as inhrelid from pg_partition_tree(t.oid) where level = 1) i on true",

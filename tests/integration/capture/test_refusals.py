@@ -138,7 +138,7 @@ def test_h58_row_larger_than_the_broker_takes(pipeline: Pipeline) -> None:
     assert "hunter2" not in run.stderr
     assert [r for r in pipeline.shorts("t") if '"id":2' in r] == []
     pipeline.document["log"]["max_message_bytes"] = 2_000_000
-    _alter(pipeline, "max.message.bytes", "2000000")
+    alter_topic(pipeline, "max.message.bytes", "2000000")
     with pipeline.capturing():
         pipeline.settle()
     pipeline.assert_equal("t")
@@ -151,12 +151,12 @@ def test_h57_h70_h62_record_refused_by_the_broker_alone(pipeline: Pipeline) -> N
     run = pipeline.stream()
     pipeline.execute("insert into t select g, 'warm' from generate_series(1, 50) g")
     pipeline.settle()
-    _alter(pipeline, "max.message.bytes", "20000")
+    alter_topic(pipeline, "max.message.bytes", "20000")
     pipeline.execute(
         "insert into t values (101, repeat('x', 50000))", "insert into t select g, 'y' from generate_series(102, 200) g"
     )
     refused(run, Exit.POISON, "public.t")
-    _alter(pipeline, "max.message.bytes", "1048576")
+    alter_topic(pipeline, "max.message.bytes", "1048576")
     with pipeline.capturing():
         pipeline.settle()
     pipeline.assert_equal("t")
@@ -192,10 +192,10 @@ def test_h62_topic_deleted_and_made_anew(pipeline: Pipeline) -> None:
 def test_h62_a_topic_that_is_not_compacted_any_more(pipeline: Pipeline) -> None:
     """Deleting by age loses rows that nobody changes: noticed before anything is written."""
     pipeline.prepare(TABLE)
-    _alter(pipeline, "cleanup.policy", "delete")
+    alter_topic(pipeline, "cleanup.policy", "delete")
     text = refused(pipeline.start(), Exit.TOPIC, "cleanup.policy=delete", "must be compact")
     assert "kafka-configs --alter" in text
-    _alter(pipeline, "cleanup.policy", "compact")
+    alter_topic(pipeline, "cleanup.policy", "compact")
     with pipeline.capturing():
         pipeline.execute("insert into t values (1, 'a')")
         pipeline.settle()
@@ -243,7 +243,7 @@ def test_wrong_password_and_taken_port(pipeline: Pipeline) -> None:
     refused(pipeline.start(), Exit.CONFIG, "http_address")
 
 
-def _alter(pipeline: Pipeline, option: str, value: str) -> None:
+def alter_topic(pipeline: Pipeline, option: str, value: str) -> None:
     entry = ConfigEntry(option, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, pipeline.topic("t"), incremental_configs=[entry])
     admin = TopicAdmin(pipeline.settings.log)

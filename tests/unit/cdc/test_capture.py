@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import NamedTuple
 
 import orjson
 import pytest
 
-from cdc.capture import Session, StartingPoint, Stop, keep_capturing
+from cdc.capture import Session, StartingPoint, Stop, Stopped, keep_capturing
 from cdc.clock import ManualClock
 from cdc.errors import ActiveError, ConfigError, LogError, SourceError
 from cdc.metrics import CaptureFigures
@@ -179,6 +180,57 @@ def test_later_a_source_that_is_down_is_waited_for() -> None:
     assert setting.opened == 4
     assert setting.figures.reconnects == 3
     assert setting.figures.errors == Counter(SourceError=3)
+
+
+def pauses(*, progress_at: int | None = None) -> list[float]:
+    """How long each of seven broken sessions was waited behind; one of them may have come further."""
+    setting = Setting()
+    ends: list[float] = []
+
+    def at_end() -> None:
+        if len(ends) == progress_at and not setting.stream.acknowledged:
+            if not setting.log.groups:
+                setting.stream.batches.append(Batch([transaction(80, 1)], None))
+            return
+        ends.append(setting.clock.monotonic())
+        if len(ends) == 8:
+            setting.stop.want()
+        else:
+            raise SourceError("division by zero")
+
+    setting.at_end = at_end
+    setting.__post_init__()
+    setting.run()
+    return [round((after - before) * 2) / 2 for before, after in pairwise(ends)]
+
+
+def test_sessions_that_break_before_any_progress_wait_longer_and_longer() -> None:
+    """An error that the server meets at one change again and again: opening alone is no progress."""
+    assert pauses() == [0.5, 1, 2, 5, 10, 30, 30]
+
+
+def test_a_session_that_came_further_makes_the_next_one_come_soon() -> None:
+    assert pauses(progress_at=4) == [0.5, 1, 2, 5, 0.5, 1, 2]
+
+
+def test_h115_a_stop_while_the_source_is_waited_for_ends_in_order() -> None:
+    setting = Setting(deque([Batch([transaction(80, 1)], None), Batch([transaction(160, 1)], None)]))
+    opened = setting.open
+
+    class Waiting(FakeAssembler):
+        def feed(self, frames: Sequence[bytes], now_ns: int) -> Made:
+            if frames[0] == transaction(160, 1):
+                setting.stop.want()
+                setting.clock.advance(2)
+                assert setting.stop.wanted_s() == 2
+                raise Stopped
+            return super().feed(frames, now_ns)
+
+    setting.open = lambda: replace(opened(), assembler=Waiting())  # type: ignore[method-assign]
+    setting.run()
+    assert setting.log.progress()[-1] == 80
+    assert setting.stream.acknowledged[-1] == 80
+    assert setting.closed == [True]
 
 
 def test_h57_a_log_that_failed_is_not_waited_for() -> None:

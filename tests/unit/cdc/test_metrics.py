@@ -118,3 +118,16 @@ def test_h110_each_figure_says_that_it_is_not_known_when_its_source_is_away() ->
     figures.phase, figures.noted_s = "reconnecting", clock.monotonic()
     assert all(math.isnan(read(figures, clock)[name]) for name in FROM_STREAM)
     assert status_document(figures, clock)["lag_seconds"] is None
+
+
+def test_h95_h96_a_source_ahead_of_what_stands_still_or_is_not_followed_is_unready() -> None:
+    clock = ManualClock()
+    figures = CaptureFigures(phase="streaming", wal_lsn=9_000, flushed_lsn=1_000)
+    health = Health(figures, clock)
+    assert health.ready() == (True, "streaming")
+    figures.stuck_since_s = clock.monotonic()
+    clock.advance(45)
+    assert health.ready() == (False, "no progress for 45 s, 8,000 bytes behind the source")
+    figures.stuck_since_s = None
+    figures.not_followed = {"public.t": "public.t is not in the publication p: it is not followed"}
+    assert health.ready() == (False, "public.t is not in the publication p: it is not followed")

@@ -88,3 +88,18 @@ def test_h75_h76_after_mending_the_last_of_each_key_is_its_newest(keys: list[byt
     assert found.newest == stream[-1][1]
     places = count()
     assert tail(*mended).newest == found.newest, next(places)
+
+
+def test_h101_a_record_without_a_position_or_from_an_epoch_to_come_is_somebody_elses() -> None:
+    """It is written over with what we wrote; its position never counts as one that the log holds."""
+    found = PartitionTail(at(10, 0))
+    strange = [b"", b"junk", b"z" * 32, Position(3, 8, 1).text().encode(), b"0000000200000000000000:800000001"]
+    for offset, pos in enumerate([at(11).text().encode(), *strange, at(12).text().encode()]):
+        found.take(offset, b"k%d" % offset, pos)
+    assert found.newest == at(12)
+    assert found.foreign == found.offsets == {1, 2, 3, 4, 5}
+    assert set(found.stale.values()) == {Position(0, 0, 0)}
+    history = KeyHistory(found.stale[b"k1"])
+    history.take(0, at(11), late=False)
+    history.take(1, found.position(strange[0]), late=True)
+    assert (history.wrong, history.proven, history.best_offset) == (True, True, 0)

@@ -1,0 +1,52 @@
+"""Which captured tables are not followed any more, though they are there: pure (H96).
+
+A table that is out of the publication, was renamed, or was made anew under its name: the stream says nothing of it, and
+its topic looks as if nothing happened to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from cdc.checks.facts import PublicationFacts
+from cdc.state import FormState, SnapshotTableState, find_all
+from cdc.topic import TableName
+
+OPERATIONS = frozenset(("insert", "update", "delete", "truncate"))
+
+
+def not_followed(
+    tables: Iterable[str],
+    oids: Mapping[str, int],
+    relations: Mapping[int, TableName],
+    publication: PublicationFacts | None,
+) -> dict[str, str]:
+    """Captured table -> why it is not followed, as a sentence.
+
+    ``oids``: the relation that was captured under each name, as far as known; ``relations``: those of the catalog that
+    have one of these names or oids. A table that was dropped is not there to be followed.
+    """
+    if publication is None:
+        return {}
+    sent = {str(table) for table in publication.tables}
+    here = {str(table): oid for oid, table in relations.items()}
+    found = {}
+    for table in tables:
+        known = oids.get(table)
+        if table not in here and known is not None and known in relations:
+            found[table] = f"{table} was renamed to {relations[known]}, and is not followed under that name"
+        elif table in here and table not in sent:
+            anew = known is not None and known != here[table]
+            was = "was made anew, and " if anew else ""
+            found[table] = f"{table} {was}is not in the publication {publication.publication}: it is not followed"
+        elif table in here and publication.operations < OPERATIONS:
+            missing = ", ".join(sorted(OPERATIONS - publication.operations))
+            found[table] = f"{table} is not followed: the publication {publication.publication} leaves out {missing}"
+    return found
+
+
+def captured_oids(held: Mapping[bytes, bytes]) -> dict[str, int]:
+    """Table -> the relation that it was when the watch last saw it, else when the first snapshot read it; ``held``: the
+    state topic's records."""
+    plans = {plan.table: plan.oid for plan in find_all(held, SnapshotTableState)}
+    return plans | {form.table: form.oid for form in find_all(held, FormState)}

@@ -1,0 +1,224 @@
+"""What is asked of the servers while the stream runs: by threads of their own, with sessions of their own.
+
+The loop takes the newest answers and waits for none. A question without an answer ends nothing: what was known stays
+known, with its age. What an answer proves to be wrong (the publication or a topic is gone, a topic forgets) ends
+capture at the loop's next turn.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+import psycopg
+
+from cdc.checks.facts import ServerFacts, SlotFacts
+from cdc.clock import Clock
+from cdc.errors import CdcError, SlotError, TopicError
+from cdc.following import not_followed
+from cdc.metrics import STALL_S, CaptureFigures
+from cdc.progress import Offsets
+from cdc.settings import Settings
+from cdc.state import SlotState, TopicsState
+from connectors.kafka.admin import TopicAdmin, TopicProblem, made_specs, policy_problems, state_problems
+from connectors.kafka.ends import EndsWatch
+from connectors.postgres.facts import read_publication, read_relations, read_server, read_slot
+from connectors.postgres.selection import takes
+from connectors.postgres.session import Connection, connect
+from connectors.postgres.slot import START_OVER
+
+log = logging.getLogger(__name__)
+
+_LOOK_S = 3.0
+_AGAIN_S = 1.0
+"""A topic that seems to be gone is looked for once more: a broker that just came up may not know it yet."""
+_REST = 10
+"""A look rests for so many times the time it took, so that thousands of topics cost a tenth of a core at most."""
+_JOIN_S = 3.0
+_LIMITS = {"lock_timeout": "2s", "statement_timeout": "10s"}
+
+
+class Looks:
+    """Two threads, one for each server. ``topics``: what is captured by now; ``oids``: of which relation, as far as
+    known; ``counts``: topic -> number of partitions."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        slot: SlotState,
+        *,
+        topics: Callable[[], TopicsState],
+        oids: Callable[[], Mapping[str, int]],
+        counts: Mapping[str, int],
+        figures: CaptureFigures,
+        clock: Clock,
+    ) -> None:
+        self._settings = settings
+        self._slot = slot
+        self._topics = topics
+        self._oids = oids
+        self._counts = counts
+        self._figures = figures
+        self._clock = clock
+        self._over = threading.Event()
+        self._fault: CdcError | None = None
+        self._ends: Offsets | None = None
+        self._found: tuple[SlotFacts | None, int | None] = (figures.slot, figures.wal_lsn)
+        self._session: Connection | None = None
+        self._told: set[str] = set()
+        self._mark = (0, clock.monotonic())
+        self._token: object = None
+        figures.stuck_since_s = None
+        self._threads = [
+            threading.Thread(target=self._repeat, args=(look,), name=name, daemon=True)
+            for name, look in (("cdc-look-source", self._look_source), ("cdc-look-log", _LogLook(self).look))
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def newest(self) -> tuple[SlotFacts | None, int | None]:
+        """The slot and the server's position, as last known. Raises what a look has proven to be wrong."""
+        if self._fault is not None:
+            raise self._fault
+        return self._found
+
+    def ends(self) -> Offsets | None:
+        """Where the topics end, as of some time since the call before; None when nothing new is known."""
+        found, self._ends = self._ends, None
+        return found
+
+    def close(self) -> None:
+        """End both; returns within seconds, whatever the servers do."""
+        self._over.set()
+        session = self._session
+        if session is not None:
+            with suppress(psycopg.Error):
+                session.cancel_safe(timeout=1)
+        for thread in self._threads:
+            thread.join(_JOIN_S)
+
+    def _repeat(self, look: Callable[[], float]) -> None:
+        wait_s = 0.0
+        while not self._over.wait(wait_s):
+            begun_s = self._clock.monotonic()
+            wait_s = _LOOK_S
+            try:
+                wait_s = look()
+                self._told.discard(threading.current_thread().name)
+            except CdcError as error:
+                self._unanswered(error.message)
+            except (psycopg.Error, OSError) as error:
+                self._unanswered(type(error).__name__)
+            wait_s = max(wait_s, _REST * (self._clock.monotonic() - begun_s) if wait_s >= _LOOK_S else 0)
+        if look == self._look_source and self._session is not None:
+            self._session.close()
+
+    def _unanswered(self, why: str) -> None:
+        name = threading.current_thread().name
+        if name not in self._told and not self._over.is_set():
+            self._told.add(name)
+            log.warning("look_unanswered", extra={"look": name.removeprefix("cdc-look-"), "why": why})
+
+    # -- Postgres
+
+    def _look_source(self) -> float:
+        if self._session is None or self._session.closed:
+            self._session = connect(self._settings.source, application_name="cdc capture looks", options=_LIMITS)
+        try:
+            self._ask(self._session)
+        except CdcError:
+            self._session.close()
+            raise
+        return _LOOK_S
+
+    def _ask(self, session: Connection) -> None:
+        publication = read_publication(session, self._slot.publication)
+        if publication is None:
+            self._fault = gone(self._slot)
+            return
+        server = read_server(session)
+        self._found = read_slot(session, self._slot.slot), server.wal_lsn
+        topics, oids = self._topics(), self._oids()
+        source = self._settings.source
+        wanted = [table for table in topics.tables if takes(table, source.tables, source.exclude)]
+        relations = read_relations(session, wanted, [oids[table] for table in wanted if table in oids])
+        faults = not_followed(wanted, oids, relations, publication)
+        figures = self._figures
+        if faults != figures.not_followed:
+            for fault in sorted(faults.values()):
+                log.warning("table_not_followed", extra={"why": fault})
+        figures.not_followed = faults
+        figures.looked_s = self._clock.monotonic()
+        self._judge_progress(server)
+
+    def _judge_progress(self, server: ServerFacts) -> None:
+        """Progress is measured against where the server was: a loop that comes round may well stand still."""
+        figures, now_s = self._figures, self._clock.monotonic()
+        token = (figures.received_lsn, figures.flushed_lsn, figures.flow().records)
+        if figures.flushed_lsn >= self._mark[0] or token != self._token:
+            self._mark = (server.wal_lsn or 0, now_s)
+        self._token = token
+        figures.stuck_since_s = self._mark[1] if now_s - self._mark[1] > STALL_S else None
+
+    # -- Kafka
+
+    def topics_are(self, problems: list[TopicProblem]) -> None:
+        """What is wrong with the topics: the first that capture must not run with ends it."""
+        for problem in problems:
+            if problem.fatal:
+                self._fault = TopicError(problem.message, hint=problem.hint)
+                return
+            if problem.message not in self._told:
+                self._told.add(problem.message)
+                log.warning("topic_differs", extra={"topic": problem.topic, "what": problem.message})
+
+    def topics_end(self, ends: Offsets | None) -> None:
+        self._ends = ends if ends is not None else self._ends
+
+    @property
+    def settings(self) -> Settings:
+        return self._settings
+
+    @property
+    def known(self) -> TopicsState:
+        return self._topics()
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        return self._counts
+
+
+class _LogLook:
+    """The thread's that asks Kafka."""
+
+    def __init__(self, looks: Looks) -> None:
+        self._looks = looks
+        self._admin: TopicAdmin | None = None
+        self._watch: EndsWatch | None = None
+        self._suspects: set[str] = set()
+
+    def look(self) -> float:
+        looks = self._looks
+        if self._admin is None or self._watch is None:
+            self._admin = TopicAdmin(looks.settings.log)
+            self._watch = EndsWatch(self._admin, looks.counts)
+        looks.topics_end(self._watch.look())
+        known = looks.known
+        facts = self._admin.describe(known.topics)
+        changed = [p for p in state_problems(known, facts, known.cluster_id) if p.fatal]
+        suspects, self._suspects = self._suspects, {problem.message for problem in changed}
+        if self._suspects - suspects:
+            return _AGAIN_S
+        policies = policy_problems(made_specs(looks.settings.log, looks.settings.name, known), facts)
+        looks.topics_are([*changed, *policies])
+        return _LOOK_S
+
+
+def gone(slot: SlotState) -> SlotError:
+    """The publication is not there: changes that are written now will never be sent (H52)."""
+    return SlotError(
+        f"the publication {slot.publication} is gone, and the slot {slot.slot} cannot go on without it",
+        hint=f"one made anew does not serve older changes: {START_OVER}",
+    )

@@ -1,0 +1,260 @@
+"""What changes at the servers while capture runs is noticed within ten seconds, and a wait ends nothing else."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, cast
+
+import psycopg
+import pytest
+from confluent_kafka import Producer
+
+from cdc.clock import SYSTEM_CLOCK
+from cdc.errors import Exit
+from cdc.metrics import Health
+from cdc.position import Position
+from cdc.state import FormState, find_all
+from cdc.topic import partition_of
+from cdc.windows import Closed, Written
+from cdc.wiring.capture import CaptureEdges, LaterSource
+from cdc.wiring.pipeline import prepare_pipeline
+from cdc.wiring.status import StatusReader
+from connectors.kafka.admin import TopicAdmin
+from snapshot.jobs import Job
+from snapshot.parts import Part
+from snapshot.readers import Readers
+from tests.integration.capture.later import same
+from tests.integration.capture.pipeline import Pipeline, refused
+from tests.integration.capture.test_later_gate import stalled
+from tests.integration.capture.test_refusals import alter_topic
+from tests.waiting import wait_until
+
+ALL = "create publication {} for all tables with (publish_via_partition_root = true)"
+TABLE = "create table t (id int primary key, v text)"
+
+
+def publish_all(pipeline: Pipeline) -> None:
+    pipeline.execute(ALL.format(pipeline.settings.publication))
+
+
+def test_h62_a_topic_deleted_while_capture_runs_ends_it(pipeline: Pipeline) -> None:
+    pipeline.prepare(TABLE, "create table u (id int primary key)")
+    run = pipeline.stream()
+    TopicAdmin(pipeline.settings.log).delete([pipeline.topic("t")])
+    begun_s = SYSTEM_CLOCK.monotonic()
+    refused(run, Exit.TOPIC, f"the topic {pipeline.topic('t')} does not exist any more")
+    # Ten seconds are promised; twice that on a machine that does much else.
+    assert SYSTEM_CLOCK.monotonic() - begun_s < 20
+
+
+def test_h62_a_topic_set_to_forget_ends_capture_and_is_set_back(pipeline: Pipeline) -> None:
+    pipeline.prepare(TABLE)
+    run = pipeline.stream()
+    pipeline.execute("insert into t values (1, 'a')")
+    pipeline.settle()
+    alter_topic(pipeline, "cleanup.policy", "delete")
+    text = refused(run, Exit.TOPIC, "cleanup.policy=delete", "must be compact")
+    assert "kafka-configs --alter" in text
+    alter_topic(pipeline, "cleanup.policy", "compact")
+    with pipeline.capturing():
+        pipeline.execute("insert into t values (2, 'b')")
+        pipeline.settle()
+    pipeline.assert_equal("t")
+
+
+def test_h101_a_foreign_record_is_written_over_and_ends_nothing(pipeline: Pipeline) -> None:
+    """Between two runs, and while capture runs; a row that it may have pushed out of the log comes again."""
+    pipeline.prepare(TABLE)
+    producer = Producer({"bootstrap.servers": pipeline.settings.log.bootstrap_servers})
+
+    def foreign(*headers: tuple[str, bytes]) -> None:
+        key = b'{"id":1}'
+        producer.produce(pipeline.topic("t"), b"{}", key, partition=partition_of(key, 3), headers=list(headers))
+        assert producer.flush(20) == 0
+
+    def last() -> object:
+        return [record for record in pipeline.records("t") if record.key == '{"id":1}'][-1].value.get("after")
+
+    run = pipeline.stream()
+    pipeline.execute("insert into t values (1, 'a')")
+    pipeline.settle()
+    assert run.terminate() == 0
+    foreign()
+    run = pipeline.stream()
+    assert pipeline.said(run, "foreign_records")
+    assert last() == {"id": 1, "v": "a"}
+    foreign(("pos", b"0000007f000000000000000800000001"))
+    wait_until(lambda: run.stderr.count('"event":"foreign_records"') == 2, 40, lambda: run.stderr)
+    wait_until(lambda: pipeline.said(run, "streaming") and last() == {"id": 1, "v": "a"}, 30, last)
+    pipeline.execute("update t set v = 'b' where id = 1")
+    pipeline.settle()
+    assert run.terminate() == 0
+    assert last() == {"id": 1, "v": "b"}
+
+
+def test_h96_tables_that_swap_their_names_are_not_mixed(pipeline: Pipeline) -> None:
+    pipeline.document["snapshot"] = {"watch": "200ms"}
+    pipeline.prepare(TABLE, "create table u (id int primary key, v text)")
+    run = pipeline.stream()
+    pipeline.execute("insert into t values (1, 'of t')", "insert into u values (2, 'of u')")
+    pipeline.settle()
+    wait_until(lambda: len(find_all(pipeline.state(), FormState)) == 2, 30)
+    pipeline.transaction(
+        "alter table t rename to w", "alter table u rename to t", "alter table w rename to u",
+        "insert into t values (3, 'of the former u')",
+    )  # fmt: skip
+    refused(run, Exit.CONFIG, "has the name of another captured table", "cdc init")
+    assert pipeline.shorts("t") == ['c {"id":1}']
+    prepare_pipeline(pipeline.settings)
+    with pipeline.capturing():
+        for table in ("t", "u"):
+            wait_until(lambda table=table: same(pipeline, table) is None, 40, table)  # type: ignore[misc,func-returns-value]
+
+
+def test_h96_a_table_that_takes_anothers_name_for_a_moment_leaves_no_rows(pipeline: Pipeline) -> None:
+    """The watch looks too late to see it: the stream itself tells of the other relation."""
+    pipeline.document["snapshot"] = {"watch": "1s"}
+    pipeline.execute(
+        f"create publication {pipeline.settings.publication} for all tables with (publish_via_partition_root = true)"
+    )
+    pipeline.prepare(TABLE)
+    with pipeline.capturing():
+        pipeline.execute("insert into t values (1, 'kept')")
+        pipeline.settle()
+        wait_until(lambda: find_all(pipeline.state(), FormState), 30)
+        pipeline.execute(
+            "alter table t rename to aside",
+            TABLE,
+            "insert into t values (7, 'of the other')",
+            "drop table t",
+            "alter table aside rename to t",
+        )
+        wait_until(lambda: same(pipeline, "t") is None, 40)  # type: ignore[func-returns-value]
+
+
+def test_h96_a_table_that_is_not_followed_makes_capture_unready(pipeline: Pipeline) -> None:
+    pipeline.prepare(TABLE, "create table u (id int primary key)", "create table gone (id int primary key)")
+    publication = pipeline.settings.publication
+    with pipeline.capturing() as capturing:
+        health = Health(capturing.figures, SYSTEM_CLOCK)
+        pipeline.execute("drop table gone")
+        wait_until(lambda: capturing.figures.looked_s is not None, 20)
+        assert health.ready() == (True, "streaming")
+        pipeline.execute(f"alter publication {publication} drop table t", "alter table u rename to renamed")
+        wait_until(lambda: len(capturing.figures.not_followed) == 2, 20, lambda: capturing.figures.not_followed)
+        ready, why = health.ready()
+        assert not ready
+        assert f"public.t is not in the publication {publication}" in why
+        assert "public.u was renamed to public.renamed" in why
+        with StatusReader(pipeline.settings) as reader:
+            assert not reader.read().not_followed.keys() ^ {"public.t"}, "of the other no relation was noted"
+        pipeline.execute(f"alter publication {publication} add table t", "alter table renamed rename to u")
+        wait_until(lambda: health.ready()[0], 20)
+        pipeline.execute(f"alter publication {publication} set (publish = 'insert')")
+        wait_until(lambda: "leaves out delete, truncate, update" in health.ready()[1], 20)
+
+
+class Deaf(Readers):
+    """Its reader goes on behind the first cancellations, and sleeps for an hour where it is ``stubborn``."""
+
+    begun = threading.Event()
+    stubborn = False
+
+    def read(self, job: Job, part: Part) -> tuple[Written, Position]:
+        session = self._session()
+        for _ in range(10**6 if self.stubborn else 3):
+            with suppress(psycopg.errors.QueryCanceled):
+                self.begun.set()
+                session.execute("select pg_sleep(3600)")
+        raise Closed
+
+
+@pytest.mark.parametrize("stubborn", [False, True])
+def test_h115_readers_end_whatever_they_wait_for(pipeline: Pipeline, stubborn: bool) -> None:
+    settings = pipeline.settings
+    source = LaterSource(settings)
+    edges = CaptureEdges(settings, source, cast("Any", None), cast("Any", None), cast("Any", None))
+    readers = Deaf(edges, cast("Any", None), SYSTEM_CLOCK)
+    readers.stubborn = stubborn
+    given = readers.submit(cast("Any", None), cast("Any", "a part"))
+    assert readers.begun.wait(20)
+    begun_s = SYSTEM_CLOCK.monotonic()
+    readers.close()
+    assert SYSTEM_CLOCK.monotonic() - begun_s < 15
+    assert isinstance(given.exception(1), psycopg.Error if stubborn else Closed)
+
+
+@contextmanager
+def unseen(pipeline: Pipeline, *statements: str) -> Iterator[None]:
+    """Executed in one transaction, which is streamed, and visible to nobody before this ends."""
+
+    def execute() -> None:
+        with pipeline.session() as session:
+            session.execute("set synchronous_commit = on")
+            with session.transaction():
+                for statement in statements:
+                    session.execute(statement.encode())
+
+    writer = threading.Thread(target=execute)
+    with stalled(pipeline):
+        writer.start()
+        waits = "select count(*) from pg_stat_activity where wait_event = 'SyncRep'"
+        wait_until(lambda: pipeline.one(waits) == 1, 20)
+        yield
+    writer.join(30)
+    assert not writer.is_alive()
+
+
+DDL = (
+    "create domain price as int",
+    "create type colour as enum ('red')",
+    "create table made (id int primary key, p price, c colour)",
+    "insert into made values (1, 7, 'red')",
+)
+
+
+def test_h97_the_catalog_is_read_when_the_ddl_is_visible(pipeline: Pipeline) -> None:
+    pipeline.execute(
+        f"create publication {pipeline.settings.publication} for all tables with (publish_via_partition_root = true)"
+    )
+    pipeline.prepare(TABLE)
+    with pipeline.capturing() as capturing:
+        pipeline.execute("insert into t values (1, 'a')")
+        pipeline.settle()
+        with unseen(pipeline, *DDL):
+            ticked_s, feedback_s = capturing.figures.ticked_s, capturing.figures.feedback_s
+            wait_until(lambda: capturing.figures.ticked_s > ticked_s + 3, 20, "it is waited, and alive")
+            assert "public.made" not in pipeline.topics().tables
+            assert feedback_s is not None
+            assert capturing.figures.reconnects == 0
+        wait_until(lambda: "public.made" in pipeline.topics().tables, 20)
+        pipeline.settle()
+        (record,) = [record for record in pipeline.records("made") if record.op == "c"]
+        assert record.value["after"] == {"id": 1, "p": 7, "c": "red"}
+        assert capturing.figures.reconnects == 0
+
+
+def test_h97_h115_a_wait_for_a_standby_is_ended_by_a_stop(pipeline: Pipeline) -> None:
+    pipeline.execute(
+        f"create publication {pipeline.settings.publication} for all tables with (publish_via_partition_root = true)"
+    )
+    pipeline.prepare(TABLE)
+    run = pipeline.stream()
+    pipeline.execute("insert into t values (1, 'a')")
+    pipeline.settle()
+    with unseen(pipeline, *DDL):
+        confirmed = pipeline.confirmed()
+        wait_until(lambda: pipeline.one(WAITS) == 1, 20)
+        assert run.terminate() == 0, run.stderr
+        assert pipeline.said(run, "stopped_waiting")
+        assert pipeline.confirmed() >= confirmed
+    with pipeline.capturing():
+        pipeline.settle()
+        (record,) = [record for record in pipeline.records("made") if record.op == "c"]
+        assert record.value["after"] == {"id": 1, "p": 7, "c": "red"}
+
+
+WAITS = """select count(*) from pg_stat_activity
+where application_name = 'cdc capture' and query = 'select pg_current_snapshot()::text' and state = 'idle'"""
