@@ -378,6 +378,11 @@ MUTANTS = (
         "if not former or table in former:", "if True:", "tests/integration/capture/test_looks.py -k swap",
     ),
     Mutant(
+        "keep what is streamed from the gate", "cdc/capture.py",
+        "session.windows.gate.streamed(commit.xid for commit in commits)", "pass",
+        "tests/integration/capture/test_later_gate.py -k read_before",
+    ),
+    Mutant(
         "try again at once whenever a session opened", "cdc/capture.py",
         "capture is not None and capture.progressed", "capture is not None", "tests/unit/cdc/test_capture.py",
     ),

@@ -124,6 +124,24 @@ def test_h72_a_commit_that_shows_late_is_not_undone(pipeline: Pipeline, kind: st
     assert pipeline.one("select v from t") == "new"
 
 
+def test_h72_a_table_that_was_read_before_waits_for_what_shows_late_too(pipeline: Pipeline) -> None:
+    """A first reading waits for its barrier, too, which hides whether the gate hears of what is streamed."""
+    pipeline.prepare(TABLE)
+    pipeline.execute("insert into t values (1, 'old')")
+    with pipeline.capturing():
+        pipeline.settle()
+        assert over(pipeline, ask(pipeline)).state == "done"
+        with unseen_update(pipeline):
+            request = ask(pipeline)
+            wait_until(lambda: (found := reread(pipeline, request.id)) and found.serial == request.serial, 30)
+            wait_until(lambda: (found := reread(pipeline, request.id)) and found.state != "waiting", 30)
+            wait_until(lambda: pipeline.one(READS) > 0, 20)
+            assert len([record for record in pipeline.records("t") if record.op == "r"]) == 1
+        assert over(pipeline, request).state == "done"
+        pipeline.settle()
+    assert swept(pipeline, "t")['{"id":1}']["v"] == "new"
+
+
 READS = """select count(*) from pg_stat_activity
 where application_name = 'cdc capture window' and datname = current_database()"""
 
