@@ -65,7 +65,7 @@ class Relations:
 
     def _schema(self, relation: Relation) -> TableSchema | None:
         table = TableName(relation.schema, relation.table)
-        if table in self._passed:
+        if table in self._passed and self._topics.topic(table) is None:
             return None
         latest = self._registry.latest(table)
         if latest is None or not announced_as(relation, latest):
