@@ -12,7 +12,7 @@ from tests.integration.capture.pipeline import Pipeline
 from tests.waiting import wait_until
 
 LOOKS = """select application_name || query from pg_stat_activity
-where application_name like 'cdc%' and wait_event_type = 'Lock'"""
+where application_name like 'cdc%' and wait_event_type = 'Lock' and datname = current_database()"""
 WALSENDER = "select pg_terminate_backend(active_pid) from pg_replication_slots where slot_name = %s"
 
 

@@ -200,7 +200,7 @@ def unseen(pipeline: Pipeline, *statements: str) -> Iterator[None]:
     writer = threading.Thread(target=execute)
     with stalled(pipeline):
         writer.start()
-        waits = "select count(*) from pg_stat_activity where wait_event = 'SyncRep'"
+        waits = "select count(*) from pg_stat_activity where wait_event = 'SyncRep' and datname = current_database()"
         wait_until(lambda: pipeline.one(waits) == 1, 20)
         yield
     writer.join(30)
