@@ -28,6 +28,8 @@ _INEXACT = re.compile(rb"[0-9.]{16}|[0-9][eE]|[.][0-9]*0(?![0-9])|-0")
 strings may match too: that costs time only."""
 _FLOAT = struct.Struct("<f")
 _INTEGERS = frozenset(("int2", "int4", "int8", "oid"))
+_MOST_DIGITS = 131_072
+"""Of a numeric, before the point; behind it fewer."""
 _DIGITS = 15
 """Decimals of so many digits and their doubles are one to one."""
 _GEOMETRY = frozenset(("point", "box", "lseg", "path", "polygon", "circle", "line", "sparsevec"))
@@ -115,9 +117,12 @@ def decimal_text(value: Any) -> str:
         return text
     if "e" in text or "E" in text:
         try:
-            text = format(Decimal(text), "f")
+            number = Decimal(text)
         except InvalidOperation:
             return text
+        if abs(number.adjusted()) > _MOST_DIGITS:
+            return text  # no number of Postgres, and more digits than the memory has (H94)
+        text = format(number, "f")
     if "." in text:
         text = text.rstrip("0").rstrip(".")
     return "0" if text in ("-0", "") else text

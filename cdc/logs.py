@@ -18,7 +18,7 @@ import orjson
 _STANDARD = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {"message", "asctime", "taskName"}
 # Quotes may be escaped already, inside JSON.
 _SECRET = re.compile(r"""(?i)((?:password|passwd|secret|token|jaas[.]config)[\\"']*\s*[=:]\s*[\\"']*)[^\s,;"'}&\\]+""")
-_IN_URL = re.compile(r"(\w+://[^\s:/@]*:)[^\s@/]+@")
+_IN_URL = re.compile(r"((?<=\w)://[^\s:/@]*:)[^\s@/]+@")
 _LEVELS = {0: logging.INFO, 1: logging.DEBUG}
 OURS = ("cdc", "connectors", "snapshot", "sinks", "spark")
 

@@ -11,7 +11,7 @@ import binascii
 import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from decimal import Decimal
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal, localcontext
 from functools import lru_cache
 from typing import Any
 
@@ -38,6 +38,8 @@ _DATE_INFINITY = {
 _MICROS_INFINITY = {9223372036854775807: "infinity", -9223372036854775808: "-infinity"}
 _MILLIS_INFINITY = {9223372036825200000: "infinity", -9223372036832400000: "-infinity"} | _MICROS_INFINITY
 _PRINTABLE_BITS = 14_000
+_MOST_DIGITS = 131_072
+"""Of a numeric of Postgres, before the point; behind it fewer."""
 _DAY_US = 86_400_000_000
 
 
@@ -205,7 +207,11 @@ def unscaled_text(unscaled_base64: str, scale: int) -> str:
     '1.10'
     >>> unscaled_text("/w==", -2)
     '-100'
+
+    ValueError beyond what Postgres has: the digits of such a scale would fill the memory (H94).
     """
+    if not -_MOST_DIGITS <= scale <= _MOST_DIGITS:
+        raise ValueError("no scale of a decimal")
     unscaled = int.from_bytes(binascii.a2b_base64(unscaled_base64, strict_mode=True), "big", signed=True)
     if scale <= 0:
         return _digits(unscaled * 10**-scale)
@@ -215,7 +221,19 @@ def unscaled_text(unscaled_base64: str, scale: int) -> str:
 
 def _digits(number: int) -> str:
     # Python prints no integer of over 4,300 digits; Postgres has numerics of 131,072.
-    return format(Decimal(number), "f") if number.bit_length() > _PRINTABLE_BITS else str(number)
+    if number.bit_length() <= _PRINTABLE_BITS:
+        return str(number)
+    with localcontext(Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)):
+        return f"{'-' if number < 0 else ''}{_large(abs(number)):f}"
+
+
+def _large(number: int) -> Decimal:
+    """In halves: Python's own way takes quadratic time, seconds for the longest numeric (H94)."""
+    bits = number.bit_length()
+    if bits <= _PRINTABLE_BITS:
+        return Decimal(number)
+    half = bits // 2
+    return _large(number >> half) * Decimal(2) ** half + _large(number & ((1 << half) - 1))
 
 
 def _decimal(value: int, scale: int) -> str:

@@ -100,3 +100,16 @@ def murmur2(data: bytes) -> int:
 def partition_of(key: bytes, partition_count: int) -> int:
     """Java's default partition for a key."""
     return (murmur2(key) & 0x7FFFFFFF) % partition_count
+
+
+def starred(text: str) -> re.Pattern[str]:
+    """An expression for a whole name, ``*`` being any characters.
+
+    Each part but the last is found where it stands first, and nowhere else: the time is linear in the name (H94).
+
+    >>> bool(starred("public.*_log").fullmatch("public.web_log_log"))
+    True
+    """
+    first, *parts = [re.escape(part) for part in text.split("*")]
+    middle = "".join(f"(?>.*?{part})" for part in parts[:-1] if part)
+    return re.compile(first + middle + "".join(f".*{part}" for part in parts[-1:]), re.DOTALL)

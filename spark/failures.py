@@ -20,7 +20,7 @@ _ENDED = ("Python worker exited", "Python worker failed to connect", "ExecutorLo
           "SparkContext has been shutdown", "worker lost", "Connection reset", "java.io.EOFException",
           "Python daemon", "OutOfMemoryError")  # fmt: skip
 """A process of Spark's was killed, or ran out of memory."""
-_NAMED = re.compile(r"(?:[a-z_]\w*\.)+([A-Z]\w*(?:Exception|Error)): ([^\n]+)")
+_NAMED = re.compile(r"(?<![\w.])(?:[a-z_]\w*\.)+([A-Z]\w*(?:Exception|Error)): ([^\n]+)")
 _LONGEST = 300
 
 

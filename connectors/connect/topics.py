@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import replace
 
 from cdc.errors import ConfigError
 from cdc.settings import DebeziumSettings, Settings
 from cdc.state import TopicsState
-from cdc.topic import TableName, collisions, state_topic, table_topic
+from cdc.topic import TableName, collisions, starred, state_topic, table_topic
 from cdc.topic_specs import pipeline_topic_specs, table_topic_spec
 from connectors.kafka.admin import (
     TopicAdmin,
@@ -51,11 +50,7 @@ def topics_of_patterns(settings: Settings, topics: Iterable[str]) -> dict[str, s
 
 
 def _meets(patterns: Iterable[str], table: str) -> bool:
-    return any(
-        re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), table) is not None
-        for pattern in patterns
-        if "*" in pattern
-    )
+    return any(starred(pattern).fullmatch(table) is not None for pattern in patterns if "*" in pattern)
 
 
 def prepare_topics(settings: Settings, met: Iterable[TableName] = ()) -> list[str]:

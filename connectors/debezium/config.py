@@ -18,7 +18,7 @@ from connectors.debezium.regex import quoted
 
 ConnectorConfig = dict[str, str]
 
-_REFERENCE = re.compile(r"\$\{[A-Za-z0-9_.-]+:[^}]*\}")
+_REFERENCE = re.compile(r"\$\{[A-Za-z0-9_.-]+:(?:[^}$]|\$(?!\{))*\}")
 _SECRET = re.compile(r"pass(word|phrase)|secret|token|credential|jaas|private[._]?key", re.IGNORECASE)
 _JSON = "org.apache.kafka.connect.json.JsonConverter"
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from cdc.errors import ConfigError
-from cdc.topic import TableName
+from cdc.topic import TableName, starred
 from connectors.postgres.problems import Relation
 
 _QUOTED = re.compile(r'"((?:[^"]|"")+)"\."((?:[^"]|"")+)"')
@@ -45,7 +45,7 @@ class Pattern:
             raise ConfigError(
                 f'[source] tables: "{text}" names no schema', hint=f'write it with its schema: "public.{text}"'
             )
-        return cls(text, None, re.compile(".*".join(re.escape(part) for part in text.split("*")), re.DOTALL))
+        return cls(text, None, starred(text))
 
     @property
     def wild(self) -> bool:

@@ -167,6 +167,14 @@ MUTANTS = (
         "if whole or not any(", "if whole or any(", "tests/unit/connectors/postgres/test_row_steps.py",
     ),
     Mutant(
+        "make the digits of any scale", "cdc/plain.py",
+        "_MOST_DIGITS = 131_072", "_MOST_DIGITS = 1 << 99", "tests/unit/cdc/test_plain.py -k h94",
+    ),
+    Mutant(
+        "try each place of each star", "cdc/topic.py",
+        "(?>.*?{part})", ".*{part}", "tests/unit/connectors/postgres/test_selection.py",
+    ),
+    Mutant(
         "take a row that was cut short for a whole one", "connectors/postgres/reading.py",
         "if at != len(frame): break", "pass", "tests/unit/connectors/postgres/test_encoder.py",
     ),

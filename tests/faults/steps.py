@@ -57,6 +57,7 @@ class Steps:
         tree = parser.parse(pattern.pattern, pattern.flags)
         self._program = self._compiled(tree)
         self.alphabet = sorted(_mentioned(tree))
+        self.example = example(tree)
 
     def match(
         self, text: bytes | str, at: int = 0, *, limit: int = 10**7, whole: bool = False
@@ -306,3 +307,23 @@ def _parts(op: Any, value: Any) -> Sequence[Any]:
     if op in (sre.ASSERT, sre.ASSERT_NOT):
         return [value[1]]
     return [value] if op in (sre.IN, sre.ATOMIC_GROUP) else []
+
+
+def example(tree: Iterable[Any]) -> str:
+    """A text that the pattern takes, or nearly: the first way everywhere, and each repeated part at least once."""
+    return "".join(_example(op, value) for op, value in tree)
+
+
+def _example(op: Any, value: Any) -> str:
+    if op is sre.LITERAL:
+        return chr(value)
+    if op in (sre.IN, sre.NOT_LITERAL, sre.ANY):
+        items = tuple(value) if op is sre.IN else ((sre.NEGATE, None), (sre.LITERAL, value or 10))
+        return next(chr(code) for code in (*b"a1A: ", *range(0x250)) if _member(items, code))
+    if op in (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT):
+        return example(value[2]) * max(1, int(value[0]))
+    if op is sre.BRANCH:
+        return example(value[1][0])
+    if op is sre.SUBPATTERN:
+        return example(value[3])
+    return "" if op is not sre.ATOMIC_GROUP else example(value)

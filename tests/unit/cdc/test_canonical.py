@@ -121,3 +121,9 @@ def test_a_numbers_text_does_not_depend_on_how_it_was_written(digits: int, power
     number = Decimal(digits).scaleb(power)
     assert number_text(f"{digits}e{power}") == number_text(format(number, "f")) == number_text(f"{number:E}")
     assert Decimal(number_text(f"{digits}e{power}")) == number
+
+
+def test_h94_an_exponent_that_no_decimal_has_makes_no_digits() -> None:
+    assert decimal_text("1e999999999") == "1e999999999"
+    assert decimal_text("1e-999999999") == "1e-999999999"
+    assert decimal_text("1e131071") == "1" + "0" * 131_071

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from fractions import Fraction
 
 import orjson
@@ -46,6 +47,23 @@ def test_h32_a_base64_decimal_keeps_every_digit(number: int, scale: int) -> None
 def test_a_decimal_longer_than_python_prints() -> None:
     number = 10**20_000 + 1
     assert unscaled_text(unscaled(number), 0) == "1" + "0" * 19_999 + "1"
+
+
+@pytest.mark.parametrize("scale", [-131_073, 131_073])
+def test_h94_a_scale_that_no_decimal_has_is_refused_before_its_digits_are_made(scale: int) -> None:
+    with pytest.raises(ValueError, match="scale"):
+        unscaled_text(unscaled(1), scale)
+    with pytest.raises(ValueError, match="column n"):
+        plain_row({"n": {"scale": scale, "value": "AQ=="}}, shape(column("n", "numeric"), encoding="debezium"))
+
+
+@pytest.mark.parametrize("digits", [4_214, 4_215, 40_000, 131_072])
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_decimals_of_any_length_keep_every_digit(digits: int, sign: str) -> None:
+    text = sign + ("1234567890" * (digits // 10 + 1))[:digits]
+    number = int(Decimal(text))
+    length = number.bit_length() // 8 + 1
+    assert unscaled_text(base64.b64encode(number.to_bytes(length, signed=True)).decode(), 0) == text
 
 
 @given(st.dates(), st.times())

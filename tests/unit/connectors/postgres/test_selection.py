@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ from cdc.topic import TableName
 from connectors.postgres.kinds import Resolved, Type, missing, resolve
 from connectors.postgres.problems import Leaf, Relation, problems_of, topic_problems
 from connectors.postgres.selection import Pattern, select
+from tests.faults.steps import Steps
 
 OIDS = iter(range(20_000, 90_000))
 
@@ -264,3 +266,18 @@ def test_types_are_read_until_nothing_is_missing() -> None:
     known = {3: TYPES[3]}
     assert missing({3, 7}, known) == {7, 2}
     assert missing({3}, TYPES) == set()
+
+
+@pytest.mark.parametrize("name", ["public." + "a" * 126, "public." + "ab" * 63])
+def test_h94_a_pattern_of_many_stars_takes_few_steps(name: str) -> None:
+    expression = Pattern.parse("public." + "*a" * 20 + "*c").expression
+    assert Steps(expression).match(name, whole=True)[1] < 22 * len(name)
+
+
+@given(st.text("ab*", max_size=7), st.text("ab", max_size=9))
+def test_a_pattern_takes_what_its_stars_may_stand_for(text: str, name: str) -> None:
+    wanted = re.fullmatch(".*".join(map(re.escape, f"s.{text}".split("*"))), f"s.{name}") is not None
+    assert Pattern.parse(f"s.{text}*").takes(TableName("s", name + "c")) or not wanted
+    assert (Pattern.parse(f"s.*{text}").expression.fullmatch(f"s.{name}") is not None) == (
+        re.fullmatch(".*".join(map(re.escape, f"s.*{text}".split("*"))), f"s.{name}") is not None
+    )
