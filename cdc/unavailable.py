@@ -16,13 +16,17 @@ NUMBERS = list(UNAVAILABLE.encode())
 _HSTORE = orjson.dumps({UNAVAILABLE: UNAVAILABLE}).decode()
 _SHAPES: tuple[Any, ...] = (UNAVAILABLE, BASE64, [UNAVAILABLE], [BASE64], NUMBERS, _HSTORE, [_HSTORE])
 
-_FIXED = frozenset(("bool", "int2", "int4", "int8", "oid", "float4", "float8", "money", "date", "uuid", "name", "enum"))
-_FIXED_TIMES = frozenset(("time", "timetz", "timestamp", "timestamptz", "interval", "macaddr", "macaddr8", "point"))
+_ONE_LENGTH = """
+bool int2 int4 int8 oid float4 float8 money date time timetz timestamp timestamptz interval
+uuid name char enum macaddr macaddr8 point box lseg circle line
+"""
+NEVER_OUT_OF_LINE = frozenset(_ONE_LENGTH.split())
+"""Kinds whose values all have one length (``typlen`` in pg_type): Postgres never stores them out of line."""
 
 
 def may_be_unavailable(column: Column) -> bool:
     """Whether Postgres stores such values out of line when they are long."""
-    return column.array or column.kind not in _FIXED | _FIXED_TIMES
+    return column.array or column.kind not in NEVER_OUT_OF_LINE
 
 
 def is_unavailable(value: Any) -> bool:

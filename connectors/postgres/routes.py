@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from cdc.schema import Identity, TableSchema
+from cdc.unavailable import may_be_unavailable
 from connectors.postgres.compiled import FromFrame, Templates
 from connectors.postgres.encoder import TableEncoder
 from connectors.postgres.envelope import Headers, Stamp
@@ -12,11 +13,6 @@ from connectors.postgres.envelope import Headers, Stamp
 NEVER = 1 << 62
 _WIDE_BYTES = 500
 """Below this no row has a value out of line: Postgres starts at about 2 kB of its own, denser, form."""
-_FIXED_WIDTH = """
-bool int2 int4 int8 oid float4 float8 money date time timetz timestamp timestamptz interval
-uuid name char enum macaddr macaddr8 point box lseg circle line
-"""
-_FIXED = frozenset(_FIXED_WIDTH.split())
 
 
 class Route:
@@ -75,7 +71,7 @@ class StreamTable:
         self._partition = partition
         self.full = self.schema.identity == Identity.FULL
         self.netted = self.schema.deferrable_key
-        toasted = any(c.array or c.kind not in _FIXED for c in self.schema.columns)
+        toasted = any(may_be_unavailable(c) for c in self.schema.columns)
         self.wide = _WIDE_BYTES if toasted and not self.full else NEVER
         rows = encoder.rows
         self.insert = Route(self, "c", rows.new, rows.new_templates)
