@@ -35,11 +35,13 @@ from cdc.stack.account import ANYBODY
 from cdc.stack.local import Connections
 from cdc.stack.ports import free_ports
 from cdc.stack.redis import DATABASES
+from tests import limits
 from tests.nursery import Forked, Nursery
 from tests.order import folders, in_turn
 from tests.processes import ProcessStack
 from tests.waiting import wait_until
 
+pytest_runtest_protocol = limits.pytest_runtest_protocol
 _MARKED_FOLDERS = ("unit", "contract", "golden", "integration", "e2e", "faults", "packaging", "docs")
 # How long an example takes says how busy the machine is.
 hypothesis_settings.register_profile("headrace", deadline=None)

@@ -6,15 +6,21 @@ import contextlib
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from psycopg.conninfo import conninfo_to_dict
 
 from cdc.stack.local import LocalStack
+from cdc.stack.supervisor import READY_TIMEOUT_S
+from tests.waiting import TIME_SCALE
 
 
 class ProcessStack(LocalStack):
     """All parts are processes of this machine, so each reaches the others and their files as we do."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, ready_timeout_s=READY_TIMEOUT_S * TIME_SCALE)
 
     @contextlib.contextmanager
     def paused(self, name: str) -> Iterator[None]:

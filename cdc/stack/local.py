@@ -31,8 +31,9 @@ Connections = dict[str, dict[str, str]]
 class LocalStack:
     """The stack in one folder, whoever started it. Only one supervisor at a time owns a folder."""
 
-    def __init__(self, folder: Path, *, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, folder: Path, *, clock: Clock = SYSTEM_CLOCK, ready_timeout_s: float = READY_TIMEOUT_S) -> None:
         self.folder = folder.resolve()
+        self._ready_timeout_s = ready_timeout_s
         self._clock = clock
         self._supervisor: subprocess.Popen[bytes] | None = None
 
@@ -60,7 +61,8 @@ class LocalStack:
             for port in own_ports(name):
                 refuse_taken_port(name, chosen[port])
         jars = {name: str(place) for name, place in resolve(jar_sets(wanted), progress=progress).items()}
-        plan_file.write_bytes(orjson.dumps({"ports": chosen, "jars": jars, "start": wanted, "durable": durable}))
+        plan = {"ports": chosen, "jars": jars, "start": wanted, "durable": durable}
+        plan_file.write_bytes(orjson.dumps(plan | {"ready_timeout_s": self._ready_timeout_s}))
         (self.folder / "status.json").unlink(missing_ok=True)
         with (self.folder / "logs" / "supervisor.log").open("ab") as log:
             self._supervisor = subprocess.Popen(
@@ -224,7 +226,7 @@ class LocalStack:
         return self._supervisor is None or self._supervisor.poll() is None
 
     def _until(self, reached: Callable[[], bool], what: str) -> None:
-        deadline = self._clock.monotonic() + READY_TIMEOUT_S + 30
+        deadline = self._clock.monotonic() + self._ready_timeout_s + 30
         while not reached():
             if not self._supervising():
                 raise StackError("the stack's supervisor ended", hint=f"see {self.folder}/logs/supervisor.log")

@@ -118,14 +118,15 @@ class Server:
 
     def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
         clock = self._supervisor.clock
-        deadline = clock.monotonic() + READY_TIMEOUT_S
+        timeout_s = self._supervisor.ready_timeout_s
+        deadline = clock.monotonic() + timeout_s
         while process.poll() is None and not self._asked_to_stop.is_set():
             if self.part.ready():
                 return
             if clock.monotonic() > deadline:
                 process.kill()
                 process.wait()
-                raise StackError(f"{self.name} did not answer within {READY_TIMEOUT_S:.0f} s", hint=self._see())
+                raise StackError(f"{self.name} did not answer within {timeout_s:.0f} s", hint=self._see())
             clock.sleep(0.05)
 
     def _note(self, state: str) -> None:
@@ -151,6 +152,7 @@ class Supervisor:
         self.clock = clock
         self._folder = folder
         self._plan = plan
+        self.ready_timeout_s = float(plan.get("ready_timeout_s", READY_TIMEOUT_S))
         self._servers: dict[str, Server] = {}
         self._lock = threading.Lock()
         self._tied = True
@@ -230,7 +232,7 @@ class Supervisor:
         if running is not None and running.alive:
             if not running.stopping:
                 return
-            running.join(READY_TIMEOUT_S)
+            running.join(self.ready_timeout_s)
         # Read anew: jars of a part that joins later were fetched since.
         jars = {key: Path(path) for key, path in read_plan(self._folder)["jars"].items()}
         part = make_part(name, self._folder, self._plan["ports"], jars, durable=self._plan["durable"])
@@ -243,7 +245,7 @@ class Supervisor:
         for server in self._servers.values():
             server.stop(kill=kill)
         for server in self._servers.values():
-            server.join(5 if kill else READY_TIMEOUT_S)
+            server.join(5 if kill else self.ready_timeout_s)
         (self._folder / "control").unlink(missing_ok=True)
         (self._folder / "status.json").unlink(missing_ok=True)
 
@@ -259,7 +261,8 @@ class Supervisor:
 
 
 def read_plan(folder: Path) -> dict[str, Any]:
-    """What the starter wants: ``ports`` by name, folders of ``jars`` by set, parts to ``start``, data ``durable``."""
+    """What the starter wants: ``ports`` by name, folders of ``jars`` by set, parts to
+    ``start``, data ``durable``, ``ready_timeout_s`` for each part."""
     plan: dict[str, Any] = orjson.loads((folder / "plan.json").read_bytes())
     return plan
 

@@ -11,6 +11,7 @@ from cdc.stack.local import LocalStack
 from cdc.stack.ports import free_ports
 from tests.faults import results
 from tests.faults.results import Figures
+from tests.processes import ProcessStack
 
 
 class Found(AssertionError):
@@ -103,7 +104,7 @@ class Lab:
     @property
     def stack(self) -> LocalStack:
         if self._stack is None:
-            self._stack = LocalStack(self.stack_dir or self.folder / "stack")
+            self._stack = ProcessStack(self.stack_dir or self.folder / "stack")
             if self.stack_dir is None:
                 self._stack.start(ports=free_ports(), durable=False)
         return self._stack

@@ -33,6 +33,39 @@ class Mutant:
 
 MUTANTS = (
     Mutant(
+        "add silence up over what was heard", "connectors/postgres/stream.py",
+        "            batch = self._take()\n        self._silent_s = 0.0", "            batch = self._take()",
+        "tests/integration/session/test_silence.py",
+    ),
+    Mutant(
+        "give a record up after a while", "connectors/kafka/clients.py",
+        '"message.timeout.ms": 0,', '"message.timeout.ms": 300_000,', "tests/unit/connectors/kafka/test_clients.py",
+    ),
+    Mutant(
+        "let a closed log's records arrive", "connectors/kafka/log.py",
+        "        self._producer.purge()\n", "", "tests/unit/connectors/kafka/test_log.py",
+    ),
+    Mutant(
+        "send on behind a lane's first record", "connectors/kafka/log.py",
+        "            self._hand_over(behind)\n        self.settle()", "            self._hand_over(behind)",
+        "tests/unit/connectors/kafka/test_log.py",
+    ),
+    Mutant(
+        "send on behind a large record", "connectors/kafka/log.py",
+        'partial(self._large_delivered, lane, key))\n                self.settle()',
+        "partial(self._large_delivered, lane, key))", "tests/unit/connectors/kafka/test_log.py",
+    ),
+    Mutant(
+        "carry an order out again that changed nothing", "cdc/orders.py",
+        "if letter.why in (Why.RELEASED, Why.HELD):", "if letter.why is Why.RELEASED:",
+        "tests/unit/cdc/test_orders.py",
+    ),
+    Mutant(
+        "leave an order about nothing unanswered", "cdc/orders.py",
+        'answers.append(_answer(queue.order, Why.HELD, "nothing waits under this key any more", identity))', "pass",
+        "tests/unit/cdc/test_orders.py",
+    ),
+    Mutant(
         "acknowledge what no progress record says", "cdc/capture.py",
         "session.stream.acknowledge(advance.position)", "session.stream.acknowledge(advance.held + 8)", _SCHEDULES,
     ),

@@ -59,6 +59,18 @@ def test_h1_h2_h7_h8_h75_h81_capture_dies_at_some_points(lab: Lab, seed: int) ->
     assert lab.figures.sums["crashes"] == 3
 
 
+def test_h19_h20_snapshot_dies_once(lab: Lab, seed: int) -> None:
+    crash_snapshot.one(lab, seed, random.Random(seed).sample(points.SNAPSHOT, 1), [])
+    assert lab.figures.sums["crashes"] == 1
+
+
+def test_h1_h84_a_sink_dies_once(lab: Lab, seed: int) -> None:
+    pick = random.Random(seed)
+    store = pick.choice(["cache", "delta", "sql"])
+    crash_sinks.one(lab, seed, {store: [pick.choice(points.SINK), pick.choice(points.OF_STORE[store])]})
+    assert lab.figures.sums["crashes"] == 2
+
+
 @pytest.mark.long
 @pytest.mark.slow
 def test_h19_h20_snapshot_dies_at_some_points(lab: Lab, seed: int) -> None:
@@ -79,7 +91,7 @@ def test_h1_h84_sinks_die_at_some_points(lab: Lab, seed: int) -> None:
 
 @pytest.mark.slow
 def test_h1_h8_h75_capture_is_killed_at_random(lab: Lab, seed: int) -> None:
-    reader_kills.one(lab, seed, 4)
+    reader_kills.one(lab, seed, 3)
     assert lab.figures.sums["records"] > 0
 
 
@@ -115,8 +127,8 @@ def test_each_row_of_many_tables_is_read_back(lab: Lab) -> None:
 
 @pytest.mark.slow
 def test_h13_h59_links_break_in_every_way(lab: Lab, seed: int) -> None:
-    broken_links.one(lab, seed, 4)
-    assert lab.figures.sums["faults"] == 4
+    broken_links.one(lab, seed, 3)
+    assert lab.figures.sums["faults"] == 3
 
 
 @pytest.mark.long

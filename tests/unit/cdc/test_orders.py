@@ -138,3 +138,19 @@ def test_a_hundred_times_the_orders_take_a_hundred_times_the_steps() -> None:
         return seen
 
     assert (steps(10), steps(1000)) == (10, 1000)
+
+
+def test_h67_an_order_that_changed_nothing_is_answered_and_not_carried_out_again() -> None:
+    asks = order(QUEUE[-1], Why.RETRY, "id1")
+    topic = [*QUEUE, asks]
+    store = Taking([3, 5, 9])
+    answers = carry_out(queues(Orders("cache", topic).open(), Waiting(topic)), store)
+    assert [one.why for one in answers] == [Why.HELD]
+    assert Orders("cache", [*topic, *answers]).open() == []
+    heard = Orders("cache", topic)
+    heard.add(answers)
+    assert heard.open() == []
+    gone = [*topic, *carry_out(queues([order(QUEUE[-1], Why.DROP, "id0")], Waiting(QUEUE)), store)]
+    answers = carry_out(queues(Orders("cache", gone).open(), Waiting(gone)), store)
+    assert [one.why for one in answers] == [Why.HELD], "nothing waits, and that is an answer, too"
+    assert Orders("cache", [*gone, *answers]).open() == []

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from cdc.settings import LogSettings
-from connectors.kafka.clients import fetching_config
+from connectors.kafka.clients import fetching_config, producer_config
 
 
 def test_a_reader_of_the_topics_does_not_chatter_while_a_broker_is_away(capfd: pytest.CaptureFixture[str]) -> None:
@@ -17,3 +17,11 @@ def test_a_reader_of_the_topics_does_not_chatter_while_a_broker_is_away(capfd: p
         consumer.assign([TopicPartition("shop.public.t", 0, 0)])
         assert consumer.poll(1) is None
     assert capfd.readouterr().err == ""
+
+
+def test_h57_a_producer_gives_no_record_up_by_itself() -> None:
+    user = LogSettings(bootstrap_servers="none:1", client={"linger.ms": 5})
+    config = producer_config(user)
+    # 0 is "for ever": a record that times out in a stall of the broker is one that nobody sends again.
+    assert config["message.timeout.ms"] == 0
+    assert (config["enable.idempotence"], config["acks"]) == (True, "all")

@@ -64,6 +64,10 @@ class Client:
     def __len__(self) -> int:
         return len(self.waiting)
 
+    def purge(self) -> None:
+        """What is on its way does not arrive."""
+        self.waiting.clear()
+
 
 def log_on(client: Client, partitions: int, oversized: Oversized | None = None) -> KafkaStreamLog:
     as_producer: Any = client
@@ -165,3 +169,46 @@ def test_h58_by_policy_it_goes_to_the_dead_letters_and_what_is_behind_it_flows_o
     log.settle()
     assert client.taken == [b"first", b"a", b"c"]
     assert [(letter.key, letter.offset) for letter in dead.letters] == [(b"large", 24)]
+
+
+def log_that_waits(client: Client, waits: list[list[bytes]], **settings: int) -> KafkaStreamLog:
+    """A log of one lane that notes what the client had taken at each wait, and then lets the reports come."""
+
+    def waiting() -> None:
+        waits.append(list(client.taken))
+        client.told = True
+
+    as_producer: Any = client
+    log = KafkaStreamLog(
+        LogSettings(bootstrap_servers="none", **settings), memory_limit=1 << 20, waiting=waiting, clock=ManualClock(),
+        client=lambda _: as_producer,
+    )  # fmt: skip
+    log.open("t", [0])
+    return log
+
+
+def test_h57_h70_nothing_follows_the_first_record_of_a_lane_before_it_is_held() -> None:
+    client, waits = Client(), list[list[bytes]]()
+    client.told = False
+    log_that_waits(client, waits).produce([record(0, key, 8) for key in (b"a", b"b", b"c")])
+    assert waits == [[b"a"]]
+    assert client.taken == [b"a", b"b", b"c"]
+
+
+def test_h57_h70_nothing_follows_a_large_record_before_it_is_held() -> None:
+    client, waits = Client(), list[list[bytes]]()
+    log = log_that_waits(client, waits, max_message_bytes=100_000)
+    log.produce([record(0, b"first", 8)])
+    client.told = False
+    large = (0, b"large", b"x" * 99_000, [("pos", Position(1, 16, 1).text().encode())])
+    log.produce([record(0, b"a", 16), large, record(0, b"b", 16)])
+    assert waits == [[b"first", b"a", b"large"]]
+    assert client.taken == [b"first", b"a", b"large", b"b"]
+
+
+def test_h76_what_a_closed_log_has_on_its_way_is_dropped() -> None:
+    client = Client()
+    log = log_on(client, 1)
+    log.produce([record(0, b"late", 16)])
+    log.close()
+    assert client.waiting == [], "its record would arrive behind those of the next session"
