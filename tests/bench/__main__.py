@@ -15,7 +15,7 @@ from pkgutil import iter_modules
 
 from cdc.stack.local import LocalStack
 from cdc.stack.ports import free_ports
-from tests.bench.setting import Bench
+from tests.bench.setting import Bench, machine
 
 _HELPERS = ("setting",)
 
@@ -37,7 +37,8 @@ def main(argv: list[str] | None = None) -> int:
         parser.error(f"there is no benchmark {', '.join(sorted(unknown))}")
     with tempfile.TemporaryDirectory(prefix="cdc-bench-") as folder:
         # Who measures Debezium beside us lets its JVM compile as a server's does.
-        os.environ.setdefault("KAFKA_JVM_PERFORMANCE_OPTS", "-server")
+        os.environ.setdefault("KAFKA_JVM_PERFORMANCE_OPTS", "-server -Xms1g -Xmx2g")
+        print(machine(), flush=True)
         stack = LocalStack(options.stack_dir or Path(folder) / "stack")
         if options.stack_dir is None:
             stack.start(ports=free_ports())

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 
 import psycopg
 from psycopg import sql
@@ -143,6 +144,30 @@ class Running:
     def peak_mb(self) -> float:
         """The most memory it has had resident."""
         return peak_of(self.process.pid)
+
+
+RUNS = 3
+"""How often each side is measured, in turn."""
+
+
+def spread(values: Sequence[float], digits: int = 0) -> str:
+    """Median and range: ``170,000 (165,000 to 172,000 in 3 runs)``.
+
+    >>> spread([3.0, 1.0, 2.0])
+    '2 (1 to 3 in 3 runs)'
+    """
+    low, high = min(values), max(values)
+    return f"{median(values):,.{digits}f} ({low:,.{digits}f} to {high:,.{digits}f} in {len(values)} runs)"
+
+
+def machine() -> str:
+    """What the figures were taken on, and how busy it was: a figure of a busy machine is none."""
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown CPU")
+    memory_gb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1024**3
+    load = os.getloadavg()[0]
+    busy = "; NOT IDLE: keep none of these figures" if load > 1 else ""
+    return f"{os.cpu_count()} cores of {model}, {memory_gb:.0f} GB, load {load:.1f} before{busy}"
 
 
 def cpu_of(pid: int) -> float:
