@@ -230,7 +230,8 @@ class Supervisor:
     def _start(self, name: str) -> None:
         running = self._servers.get(name)
         if running is not None and running.alive:
-            if not running.stopping:
+            # One that has just failed may still be ending: to leave it at that would be a start that never comes.
+            if not running.stopping and running.status.state != "failed":
                 return
             running.join(self.ready_timeout_s)
         # Read anew: jars of a part that joins later were fetched since.

@@ -253,7 +253,7 @@ MUTANTS = (
     ),
     Mutant(
         "sweep at the first partition's mark", "sinks/notes.py",
-        "if len(seen) < mark.partitions:", "if not seen:", _MEMORY,
+        "return len(told) >= sweeps[floor][0]", "return bool(told)", _MEMORY,
     ),
     Mutant(
         "sweep what stands at the floor (cache)", "sinks/cache_sweep.lua",
