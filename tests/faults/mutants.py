@@ -335,9 +335,8 @@ MUTANTS = (
         " for letter in letters if not self._holds(letter)}", " for letter in letters}", _SPARK,
     ),
     Mutant(
-        "claim the LSN of a record not yet passed", "spark/watermark.py",
-        "return covers(offsets, {topic: parts for topic, parts in record.offsets.items() if topic in topics})",
-        "return True", _SPARK,
+        "claim the LSN of a record not yet passed", "spark/history.py",
+        "passed = passed if first is None else min(passed, first)", "continue", _SPARK,
     ),
     Mutant(
         "claim an LSN across a hole", "spark/watermark.py",

@@ -29,11 +29,11 @@ def run(lab: Lab) -> None:
 def one(lab: Lab, reconnects: int) -> None:
     """So many sessions, with a change in each."""
     with fresh_rig(lab, log={"min_compaction_lag": "1h"}) as rig:
-        rig.prepare()
+        rig.prepare("create table t (id int primary key, v text)")
         life = rig.stream()
         first = (0.0, 0)
         for number in range(reconnects):
-            rig.execute(f"insert into t (id, grp) values ({number}, 'g')")
+            rig.execute(f"insert into t values ({number}, 'v')")
             _reconnect(rig, life, number)
             if number == min(_WARM, reconnects // 2):
                 first = _held(life)
