@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar, Self, TypeVar
 
 import orjson
@@ -153,14 +153,18 @@ class ChunkState(Document):
         return orjson.dumps({"what": self.WHAT, "table": self.table, "leaf": self.leaf, "number": self.number})
 
 
+REQUEST_STATES = ("asked", "paused", "cancelled")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestState(Document):
     """A table to be read again in windows of the stream, once the stream has passed ``after_lsn``.
 
-    Written by whoever asks, and by whoever pauses or cancels it; never by the capture that carries it out. ``id``:
+    Written by whoever asks; never by the capture that carries it out, nor by whoever pauses it (see
+    :class:`WishState`). ``id``:
     asking again under one id replaces the request, if its ``serial`` (nanoseconds since 1970) is another. ``reason``:
-    a sentence for people. ``state``, the wish: ``asked``, ``paused`` or ``cancelled``. ``where``: a condition, see
-    :mod:`cdc.condition`; ``keys``: each the key columns' text, in key order; ``leaves``: partitions, as
+    a sentence for people. ``state``: how it begins, ``asked``, ``paused`` or ``cancelled``. ``where``: a condition,
+    see :mod:`cdc.condition`; ``keys``: each the key columns' text, in key order; ``leaves``: partitions, as
     ``schema.name``; without any of the three the whole table is read, and a sweep mark ends it. ``first``: these are
     the table's first rows.
     """
@@ -184,7 +188,7 @@ class RequestState(Document):
         numbers: list[Any] = [self.after_lsn, self.serial]
         if not (_all_are(str, texts) and _all_are(int, numbers) and all(_all_are(str, one) for one in lists)):
             raise ValueError("a request has members of other types than it should")
-        if self.state not in ("asked", "paused", "cancelled"):
+        if self.state not in REQUEST_STATES:
             raise ValueError(f"a request has the state {self.state[:30]}")
 
     def key(self) -> bytes:
@@ -194,6 +198,27 @@ class RequestState(Document):
     def whole(self) -> bool:
         """Whether every row is read, so that what was not there can be swept."""
         return self.where is None and self.keys is None and self.leaves is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WishState(Document):
+    """That a request be paused, resumed or cancelled: ``state`` as :class:`RequestState` has it.
+
+    A record of its own, because whoever wishes has read the request a moment before, and must not put it in the place
+    of a newer one of the same id. It counts for the request of this ``serial`` alone.
+    """
+
+    WHAT: ClassVar[str] = "wish"
+    id: str
+    serial: int
+    state: str
+
+    def __post_init__(self) -> None:
+        if self.state not in REQUEST_STATES:
+            raise ValueError(f"a wish has the state {str(self.state)[:30]}")
+
+    def key(self) -> bytes:
+        return orjson.dumps({"what": self.WHAT, "id": self.id})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,12 +301,27 @@ def what_of(key: bytes) -> str:
 
 
 def requests_of(held: Mapping[bytes, bytes]) -> list[RequestState]:
-    """Every request among the state topic's records, but for those that cannot be read: nobody carries them out."""
+    """Every request among the state topic's records as it is wished for now.
+
+    Those that cannot be read are left out, for nobody carries them out.
+    """
+    wishes = {wish.id: wish for wish in _readable(held, WishState)}
+    return [wished(request, wishes.get(request.id)) for request in _readable(held, RequestState)]
+
+
+def wished(request: RequestState, wish: WishState | None) -> RequestState:
+    """The request, in the state that a wish of the same serial gives it."""
+    if wish is None or wish.serial != request.serial:
+        return request
+    return replace(request, state=wish.state)
+
+
+def _readable(held: Mapping[bytes, bytes], kind: type[D]) -> list[D]:
     found = []
     for key, value in held.items():
-        if what_of(key) == RequestState.WHAT:
+        if what_of(key) == kind.WHAT:
             with suppress(ValueError, TypeError):
-                found.append(RequestState.from_json(value))
+                found.append(kind.from_json(value))
     return found
 
 

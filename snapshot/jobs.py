@@ -16,6 +16,9 @@ from snapshot.parts import Part, Parts
 from snapshot.plan import LeafLook, form_change
 from snapshot.plan import TableLook as Look
 
+MOST_FAILURES = 5
+"""In a row; then the request has failed, and says why."""
+MOST_WAIT_S = 30.0
 WAITING, RUNNING, PAUSED, DONE, FAILED, CANCELLED = "waiting", "running", "paused", "done", "failed", "cancelled"
 
 
@@ -23,7 +26,8 @@ WAITING, RUNNING, PAUSED, DONE, FAILED, CANCELLED = "waiting", "running", "pause
 class Job:
     """``plan``: None until the table was looked at, and again when it changed. ``out``: parts with a reader.
 
-    ``wanted``: the request's condition, parsed.
+    ``wanted``: the request's condition, parsed. ``ready``: it waits for nothing but a reader. ``turn``: when it was
+    last given one. ``failures``: in a row, without anything read in between.
     """
 
     request: RequestState
@@ -38,6 +42,9 @@ class Job:
     out: int = 0
     not_before_s: float = 0.0
     sweeping: bool = False
+    ready: bool = False
+    turn: int = 0
+    failures: int = 0
 
     def plan(self, seen: Seen, encoder: TableEncoder, *, window_bytes: int, server_version: int) -> None:
         """Cut the table into parts; those that an earlier session finished are not read again, if it is as it was.
@@ -82,6 +89,7 @@ class Job:
     def done(self, part: Part, rows: int, left_out: int) -> None:
         """The brokers hold a part."""
         assert self.parts is not None
+        self.failures = 0
         self.parts.done(part)
         self.state = replace(
             self.state,
@@ -94,10 +102,27 @@ class Job:
     def note(self, state: str, detail: str = "") -> None:
         self.state = replace(self.state, state=state, detail=detail)
 
+    def failed(self, now_s: float) -> bool:
+        """Note a failure; False when there were so many in a row that it is not tried again."""
+        self.failures += 1
+        self.not_before_s = now_s + min(2.0 ** (self.failures - 1), MOST_WAIT_S)
+        return self.failures <= MOST_FAILURES
+
+    @property
+    def small(self) -> bool:
+        """Whether all it reads is a few keys."""
+        return self.request.keys is not None
+
     @property
     def table(self) -> TableName:
         schema, _, name = self.request.table.partition(".")
         return self.seen.look.table if self.seen is not None else TableName(schema, name)
+
+
+def next_job(jobs: Iterable[Job]) -> Job | None:
+    """Which request is to have the next free reader: the one with the fewest, and of these the one that has waited
+    longest. So a small request goes between the parts of a large one."""
+    return min((job for job in jobs if job.ready), key=lambda job: (job.out, job.turn), default=None)
 
 
 def _planned(state: RereadState, now: Look) -> Look:
@@ -132,15 +157,17 @@ _KEPT_OTHERWISE_NS = 3_600 * 10**9
 
 
 def forgettable(states: Iterable[RereadState], now_ns: int) -> list[RereadState]:
-    """Of parts of tables that were read, and are over for an hour (a day where they failed): nobody asks any more.
+    """Of conditions and keys that were read, and are over for an hour (a day where they failed): nobody asks any more.
 
-    A table's own stays: there is one of each, and it tells that its first rows were read.
+    A table's own stays: there is one of each, and it tells that its first rows were read. Partitions that failed to be
+    read stay too, because the stores lack them.
     """
     return [
         state
         for state in states
         if state.over
         and state.id != f"snapshot:{state.table}"
+        and not (state.state == FAILED and state.id == f"snapshot:{state.table}:partitions")
         and now_ns - state.finished_ns > _KEPT_NS.get(state.state, _KEPT_OTHERWISE_NS)
     ]
 

@@ -25,17 +25,16 @@ from cdc.metrics import Rereads
 from cdc.position import Position
 from cdc.state import RereadState
 from cdc.windows import Closed, Windows, Written
-from connectors.postgres.encoder import compile_table
 from snapshot.chunk import Blocked, Changed
 from snapshot.heard import Heard
-from snapshot.jobs import CANCELLED, DONE, FAILED, PAUSED, RUNNING, WAITING, Job, Pace, forgettable, fresh
-from snapshot.look import Locked, look
-from snapshot.parts import Part, TooLarge
+from snapshot.jobs import CANCELLED, DONE, FAILED, PAUSED, RUNNING, WAITING, Job, Pace, forgettable, fresh, next_job
+from snapshot.parts import Part
+from snapshot.planner import Planner
 from snapshot.ports import LaterEdges, Session
 from snapshot.queries import first_line
-from snapshot.readers import GivenUp, Readers, nudge
+from snapshot.readers import GivenUp, Readers
 from snapshot.watching import Watching
-from snapshot.window import text
+from snapshot.window import sqlstate, text
 
 log = logging.getLogger(__name__)
 
@@ -43,8 +42,6 @@ declare("reread_noted", "reread_swept")
 
 _TURN_S = 0.1
 _NOTE_S = 1.0
-_ASK_S = 1.0
-_NUDGE_S = 1.0
 _AGAIN_S = 1.0
 _END_S = 15.0
 _FORGET_S = 60.0
@@ -78,11 +75,12 @@ class LaterSnapshots:
         self._wake = threading.Event()
         self._noted: dict[str, RereadState] = {}
         self._note_s = 0.0
-        self._ask_s = self._forget_s = 0.0
-        self._rows = self._left_out = 0
+        self._forget_s = 0.0
+        self._rows = self._left_out = self._turn = 0
         self.figures = Rereads()
         """How far all requests are; replaced as a whole, for whoever asks."""
         self._readers = Readers(edges, windows, clock)
+        self._planner = Planner(edges, windows, clock, self._look)
         self._thread = threading.Thread(target=self._run, name="cdc-snapshots", daemon=True)
 
     def start(self) -> None:
@@ -121,16 +119,20 @@ class LaterSnapshots:
                 for key, value in feed.poll(0):
                     self._hear(key, value)
                 if feed.caught_up:
-                    self._write(watching.look(self._heard.records))
+                    self._look(watching, now=False)
                     self._take_up()
                     self._take_back(session)
                     for job in list(self._jobs.values()):
                         self._advance(session, job, watching)
+                    self._deal()
                     self._note()
                     self._forget()
                     self.figures = self._figures()
                 self._wake.wait(_TURN_S)
                 self._wake.clear()
+
+    def _look(self, watching: Watching, *, now: bool) -> None:
+        self._write(watching.look(self._heard.records, now=now))
 
     def _hear(self, key: bytes, value: bytes | None) -> None:
         if removed := self._heard.hear(key, value):
@@ -139,7 +141,7 @@ class LaterSnapshots:
 
     def _take_up(self) -> None:
         """Requests as they are in the state topic now: new ones, and wishes on those that are under way."""
-        for request in list(self._heard.requests.values()):
+        for request in self._heard.wished():
             name = request.id
             job = self._jobs.get(name)
             if job is not None and job.request.serial == request.serial:
@@ -158,7 +160,8 @@ class LaterSnapshots:
                 self._jobs[name] = Job(request, state, after_lsn=request.after_lsn)
 
     def _advance(self, session: Session, job: Job, watching: Watching) -> None:
-        """One step with one request."""
+        """One step with one request, up to its being ready to be read."""
+        job.ready = False
         match job.request.state:
             case "cancelled":
                 if not job.out:
@@ -170,89 +173,32 @@ class LaterSnapshots:
         if self._clock.monotonic() < job.not_before_s:
             return
         try:
-            why = self._why_wait(session, job, watching)
+            why = self._planner.why_wait(session, job, watching)
         except ConfigError as error:
             self._finish(job, FAILED, error.message)
             return
         job.note(WAITING if why else RUNNING, why)
-        if not why:
-            self._read_on(job)
+        job.ready = not why
 
-    def _read_on(self, job: Job) -> None:
-        """Give out what there are readers for; end it when nothing is left."""
-        assert job.parts is not None
-        while job.out < self._settings.windows and self._free() and not self._pace.wait_s(self._clock.monotonic()):
-            part = job.parts.take()
+    def _deal(self) -> None:
+        """Give out what there are readers for, in turn; end what has nothing left."""
+        paced = self._pace.wait_s(self._clock.monotonic()) > 0
+        jobs = list(self._jobs.values())
+        for job in jobs:
+            job.ready = job.ready and (job.small or not paced)
+        while self._free() and (chosen := next_job(jobs)) is not None:
+            part = chosen.parts.take() if chosen.parts is not None else None
             if part is None:
-                break
-            self._give(job, part)
-        if not job.parts.left and not job.out:
-            self._end(job)
-
-    def _why_wait(self, session: Session, job: Job, watching: Watching) -> str:
-        """What it waits for, empty for nothing: then it is planned."""
-        if self._windows.reached <= max(job.after_lsn, self._windows.after_lsn):
-            self._nudge(session)
-            return "the stream has not come to the request yet"
-        retained = self._retained(session)
-        if retained is not None and retained > self._settings.max_retained_wal:
-            return f"the slot keeps {retained:,} bytes of WAL, more than [snapshot] max_retained_wal"
-        if job.parts is None:
-            return "parts of an earlier plan are on their way" if job.out else self._plan(session, job, watching)
-        return ""
-
-    def _plan(self, session: Session, job: Job, watching: Watching) -> str:
-        self._write(watching.look(self._heard.records, now=True))
-        topics = self._edges.topics
-        if topics.topic(job.table) is None:
-            topics.refresh()
-        if topics.topic(job.table) is None:
-            return f"{job.request.table} is not captured: list it in [source] tables, then cdc init"
-        try:
-            looked = look(self._edges, session, self._edges.shapes, topics=None, only=[job.request.table])
-        except Locked as error:
-            job.not_before_s = self._clock.monotonic() + _AGAIN_S
-            return error.message
-        except ConfigError as error:
-            return error.message  # of another table, perhaps: it passes when the settings and the source fit again
-        seen = looked.seen.get(job.request.table)
-        if seen is None:
-            raise ConfigError(f"{job.request.table} is gone, or the settings leave it out")
-        if not watching.published(job.request.table):
-            return f"{job.request.table} is not in the publication: cdc init adds it"
-        encoder = compile_table(seen.schema, name=self._edges.settings.name, database=session.info.dbname)
-        try:
-            job.plan(
-                seen,
-                encoder,
-                window_bytes=self._settings.window_bytes,
-                server_version=session.info.server_version,
-            )
-        except TooLarge as leaf:
-            raise ConfigError(
-                f"{leaf} cannot be read in parts with rights on columns alone", hint="grant select on it"
-            ) from None
-        job.awaited = watching.barrier(job.request.table)
-        log.info("reread_begins", extra={"table": job.request.table, "why": job.request.reason})
-        return ""
-
-    def _retained(self, session: Session) -> int | None:
-        now_s = self._clock.monotonic()
-        if now_s >= self._ask_s:
-            self._ask_s = now_s + _ASK_S
-            slot = self._edges.source.facts(session)[1]
-            self._retained_bytes = slot.retained_bytes if slot is not None else None
-        return self._retained_bytes
-
-    _retained_bytes: int | None = None
-    _nudge_s = 0.0
-
-    def _nudge(self, session: Session) -> None:
-        """An idle server writes nothing that the stream could pass: write something, now and then."""
-        now_s = self._clock.monotonic()
-        if now_s >= self._nudge_s:
-            self._nudge_s = now_s + _NUDGE_S
-            nudge(session)
+                chosen.ready = False
+                continue
+            self._turn += 1
+            chosen.turn = self._turn
+            self._give(chosen, part)
+            # One that reads at a pace has its rows counted before it gets more.
+            chosen.ready = chosen.small or not self._settings.rows_per_second
+        for job in jobs:
+            if job.state.state == RUNNING and job.parts is not None and not job.parts.left and not job.out:
+                self._end(job)
 
     def _free(self) -> bool:
         return sum(job.out for job in self._jobs.values()) < self._settings.windows
@@ -292,11 +238,8 @@ class LaterSnapshots:
         )
         self._over[job.request.id] = job.request.serial
         del self._jobs[job.request.id]
-        current = self._heard.requests.get(job.request.key())
-        records: list[tuple[bytes, bytes | None]] = [(job.state.key(), job.state.to_json())]
-        if current is not None and current.serial == job.request.serial:
-            records.append((job.request.key(), None))
-        self._write(records)
+        gone = self._heard.over(job.request.id, job.request.serial)
+        self._write([(job.state.key(), job.state.to_json()), *gone])
         crash_point("reread_noted")
 
     def _take_back(self, session: Session) -> None:
@@ -329,26 +272,46 @@ class LaterSnapshots:
         self._unread(session, job, part, error)
 
     def _unread(self, session: Session, job: Job, part: Part, error: Exception | None) -> None:
-        job.not_before_s = self._clock.monotonic() + _AGAIN_S
+        """A part was not read: again, or never, but by this request alone; the stream goes on."""
         match error:
             case GivenUp():
                 if job.parts is not None:
                     job.parts.again(part, smaller=error.smaller)
-                job.not_before_s = 0.0
             case Blocked():
-                if job.parts is not None:
-                    job.parts.again(part)
+                self._again(job, part, f"its lock is not to be had: Postgres answers {error}")
+                job.not_before_s = self._clock.monotonic() + _AGAIN_S
             case Changed():
                 row = session.execute(text("insert_lsn")).fetchone()
                 assert row is not None
                 log.info("reread_begins_anew", extra={"table": job.request.table, "why": str(error)})
                 job.forget(int(row[0]))
-            case ConfigError():
+                self._failed(job, None, f"the table is not what was planned: {error}")
+            case SourceError():
+                # No session to be had. The stream's own session finds out whether the server is away.
+                self._again(job, part, error.message)
+                job.not_before_s = self._clock.monotonic() + _AGAIN_S
+            case psycopg.Error():
+                self._failed(job, part, f"Postgres answers {sqlstate(error)}")
+            case CdcError():
                 self._finish(job, FAILED, error.message)
             case None:
                 raise AssertionError("a part without a result")
             case _:
-                raise error
+                log.error("reread_fault", extra={"table": job.request.table}, exc_info=error)
+                self._finish(job, FAILED, f"a fault of Headrace, which the log has: {type(error).__name__}")
+
+    def _failed(self, job: Job, part: Part | None, why: str) -> None:
+        """Try it again after a while, or say that it has failed."""
+        log.warning("reread_failing", extra={"table": job.request.table, "why": why, "attempt": job.failures + 1})
+        if job.failed(self._clock.monotonic()):
+            self._again(job, part, why)
+        else:
+            self._finish(job, FAILED, f"{why}, {job.failures} times in a row")
+
+    def _again(self, job: Job, part: Part | None, why: str) -> None:
+        if part is not None and job.parts is not None:
+            job.parts.again(part)
+        job.note(WAITING, why)
 
     def _note(self, job: Job | None = None) -> None:
         """Write what has changed, about once a second; at once for one job."""
@@ -369,9 +332,8 @@ class LaterSnapshots:
         now_s = self._clock.monotonic()
         if now_s >= self._forget_s:
             self._forget_s = now_s + _FORGET_S
-            self._write(
-                [(state.key(), None) for state in forgettable(self._heard.states.values(), self._clock.now_ns())]
-            )
+            old = forgettable(self._heard.states.values(), self._clock.now_ns())
+            self._write([(one.key(), None) for one in (*old, *self._heard.void())])
 
     def _figures(self) -> Rereads:
         jobs = list(self._jobs.values())

@@ -16,7 +16,9 @@ select pg_current_snapshot()::text
 -- name: leaf_form
 -- By the snapshot that was just taken, and as it is under the lock whatever the snapshot sees.
 select c.relfilenode::int8 as seen_filenode, pg_relation_filenode(c.oid)::int8 as filenode,
-       to_regclass(%(table)s)::oid::int8 as oid
+       to_regclass(%(table)s)::oid::int8 as oid,
+       c.oid = %(root)s::int8::oid or exists (
+           select from pg_partition_ancestors(c.oid) a where a.relid = %(root)s::int8::oid) as belongs
 from pg_class c
 where c.oid = %(oid)s::int8::oid
 

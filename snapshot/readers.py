@@ -95,6 +95,7 @@ class Readers:
             partitioned=job.partitioned,
             condition=seen.condition,
             wanted=job.wanted,
+            most_bytes=self._most_bytes(job),
         )
         window = self._windows.ask(seen.look.topic)
         position = self._windows.granted(window)
@@ -123,6 +124,12 @@ class Readers:
         if isinstance(outcome, Overrun):
             raise GivenUp("too many changes meanwhile", smaller=divisible(part))
         return outcome, position
+
+    def _most_bytes(self, job: Job) -> int | None:
+        """How large a record may be, if a larger one would stop capture."""
+        settings = self._edges.settings.log
+        policy = settings.oversized_tables.get(job.request.table, settings.oversized)
+        return settings.max_message_bytes if policy == "stop" else None
 
     def sweep(self, job: Job) -> tuple[Written, Position]:
         encoder = job.encoder

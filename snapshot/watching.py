@@ -204,6 +204,7 @@ class Watching:
             table=table,
             after_lsn=int(row[0]),
             reason=f"{table} {found.reason}",
+            state="paused" if asked and asked[0].state == "paused" else "asked",
             serial=self._clock.now_ns(),
             leaves=None if leaves is None else list(leaves),
             first=found.added or any(one.first for one in asked),

@@ -34,6 +34,10 @@ from snapshot.queries import first_line, table
 declare("window_locked", "window_seen", "window_read", "window_closed")
 
 _WORDS = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_AROUND_BYTES = 1024
+"""What a record takes around key and row, generously."""
+_LINE_PER_ROW = 4
+"""A line of COPY is at most so many times longer than the row in JSON: a byte of bytea has two characters there."""
 MOST_BYTES = 32 * 1024**2
 """Of a part's rows in memory; what turns out larger is read in smaller parts, down to one block."""
 
@@ -49,13 +53,15 @@ class TooWide(Exception):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadTask:
     """A part of a table as it is to be read. ``condition``: the publication's row filter, as the catalog prints it;
-    ``wanted``: the request's own condition; ``partitioned``: ``schema.table`` has its rows in partitions."""
+    ``wanted``: the request's own condition; ``partitioned``: ``schema.table`` has its rows in partitions;
+    ``most_bytes``: of a record, where the policy is to stop at a larger one."""
 
     part: Part
     schema: TableSchema
     partitioned: bool
     condition: str | None = None
     wanted: Condition | None = None
+    most_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,9 +147,13 @@ def _check(session: Session, task: ReadTask, name: TableName) -> None:
     leaf = task.part.leaf
     oid = leaf.oid if leaf is not None else task.schema.oid
     quoted = table(name).as_string(session)
-    form = session.execute(text("leaf_form"), {"oid": oid, "table": quoted}).fetchone()
+    arguments = {"oid": oid, "table": quoted, "root": task.schema.oid}
+    form = session.execute(text("leaf_form"), arguments).fetchone()
     if form is None or form[2] != oid:
         raise Changed("is another table now")
+    if not form[3]:
+        # Its rows would stand at the floor of the reading that its detaching asks for, or above (H86).
+        raise Changed("is no partition of the table any more")
     if leaf is not None and not form[0] == form[1] == leaf.filenode:
         raise Changed("was rewritten or truncated")
     columns = {row[1]: (row[0], row[2]) for row in _columns_of(session, oid)}
@@ -158,20 +168,44 @@ def _columns_of(session: Session, oid: int) -> list[tuple[int, str, int]]:
 
 
 def _rows(session: Session, task: ReadTask, encoder: TableEncoder, name: TableName) -> list[tuple[bytes, bytes]]:
+    query = _copy(task, name, _key_types(session, task)).as_bytes(session)
+    try:
+        made = _made(task, encoder, copy_out(session, query))
+    except psycopg.Error:
+        raise
+    except BaseException:
+        # The rest of the COPY is not worth reading, and nothing else can be asked before it: the session is made anew.
+        session.close()
+        raise
+    _require_fitting(task, max((len(key) + len(row) for key, row in made), default=0))
+    return made
+
+
+def _made(task: ReadTask, encoder: TableEncoder, copied: Iterator[list[bytes]]) -> list[tuple[bytes, bytes]]:
     made: list[tuple[bytes, bytes]] = []
     size_bytes = 0
     convert = encoder.snapshot_line
-    for lines in copy_out(session, _copy(task, name, _key_types(session, task)).as_bytes(session)):
+    for lines in copied:
         if lines and not (task.part.leaf or task.part.keys):
-            session.close()
             raise Changed("has a partition now")
+        _require_fitting(task, max(map(len, lines), default=0), _LINE_PER_ROW)
         size_bytes += sum(map(len, lines))
         if size_bytes > MOST_BYTES and divisible(task.part):
-            # The rest of the COPY is not worth reading: the session is made anew.
-            session.close()
-            raise TooWide(str(name))
+            raise TooWide
         made.extend(map(convert, lines))
     return made
+
+
+def _require_fitting(task: ReadTask, size_bytes: int, times: int = 1) -> None:
+    """ConfigError where the topic does not take a row, so that the reading fails and not the stream (H120).
+
+    A line far too large is refused before it is converted, which takes several times its size in memory.
+    """
+    if task.most_bytes is not None and size_bytes + _AROUND_BYTES > times * task.most_bytes:
+        raise ConfigError(
+            f"a row of {task.schema.table} has about {size_bytes:,} bytes, and its topic takes {task.most_bytes:,}",
+            hint='raise [log] max_message_bytes, or set [log] oversized = "dead-letter"',
+        )
 
 
 def divisible(part: Part) -> bool:

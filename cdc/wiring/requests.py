@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from cdc.clock import Clock
 from cdc.errors import ConfigError, UsageError
-from cdc.state import RequestState, RereadState, SnapshotState, TopicsState, find_all, requests_of
+from cdc.state import RequestState, RereadState, SnapshotState, TopicsState, WishState, find_all, requests_of
 from cdc.topic import TableName
 from cdc.wiring import open_schemas, open_source, open_state, require_broker
 
@@ -110,9 +110,9 @@ def wish(settings: Settings, tables: Sequence[str], state: str) -> list[str]:
     found = [one for one in requests_of(held) if not names or one.table in names]
     if not found:
         raise UsageError("no table is being read again", hint="cdc status shows what is under way")
-    changed = [replace(one, state=state) for one in found]
-    topic.write([(one.key(), one.to_json()) for one in changed])
-    return [f"{one.table}: {state}" for one in changed]
+    wishes = [WishState(id=one.id, serial=one.serial, state=state) for one in found]
+    topic.write([(one.key(), one.to_json()) for one in wishes])
+    return [f"{one.table}: {state}" for one in found]
 
 
 def look(settings: Settings, requests: Sequence[RequestState]) -> list[RereadState | None]:

@@ -390,6 +390,22 @@ MUTANTS = (
         "if other >= floor", "if other == floor", "tests/unit/sinks/test_rows.py",
     ),
     Mutant(
+        "let the first request have every reader", "snapshot/jobs.py",
+        "key=lambda job: (job.out, job.turn)", "key=lambda job: 0", "tests/unit/snapshot/test_jobs.py",
+    ),
+    Mutant(
+        "try what fails for ever", "snapshot/jobs.py",
+        "return self.failures <= MOST_FAILURES", "return self.failures <= 10**9", "tests/unit/snapshot/test_jobs.py",
+    ),
+    Mutant(
+        "let a wish count for a newer request", "cdc/state.py",
+        "if wish is None or wish.serial != request.serial:", "if wish is None:", "tests/unit/snapshot/test_heard.py",
+    ),
+    Mutant(
+        "read a partition that was detached", "snapshot/window.py",
+        "    if not form[3]:", "    if False:", "tests/integration/capture/test_later_faults.py -k h86",
+    ),
+    Mutant(
         "take any column for a captured one", "snapshot/condition.py",
         "    if unknown:", "    if False:", "tests/unit/snapshot/test_condition.py",
     ),

@@ -12,7 +12,7 @@ from cdc.schema import Column, Identity, TableSchema
 from cdc.state import RequestState
 from cdc.topic import TableName
 from connectors.postgres.encoder import compile_table
-from snapshot.jobs import RUNNING, Job, Pace, forgettable, fresh
+from snapshot.jobs import MOST_FAILURES, MOST_WAIT_S, RUNNING, Job, Pace, forgettable, fresh, next_job
 from snapshot.look import Seen
 from snapshot.parts import TooLarge
 from snapshot.plan import LeafLook
@@ -53,7 +53,8 @@ def test_what_was_read_in_part_is_forgotten_after_an_hour_and_a_failure_after_a_
     assert forgettable([failed], 23 * hour_ns) == []
     assert forgettable([failed], 25 * hour_ns) == [failed]
     own = replace(part, id="snapshot:public.orders")
-    assert forgettable([own, replace(part, state="running")], 100 * hour_ns) == []
+    lacking = replace(failed, id="snapshot:public.orders:partitions")
+    assert forgettable([own, lacking, replace(part, state="running")], 100 * hour_ns) == []
 
 
 def test_parts_that_are_held_are_not_read_again_after_a_kill() -> None:
@@ -123,3 +124,41 @@ def test_rows_are_read_at_a_pace() -> None:
     assert slow.wait_s(12.0) == 0.0
     slow.took(100, 20.0)
     assert slow.wait_s(20.0) == pytest.approx(1.0)
+
+
+def test_a_small_request_goes_between_the_parts_of_large_ones() -> None:
+    """The next free reader is for the request with the fewest, then for the one that has waited longest."""
+    large, other, small = job(), job(), job(keys=[["1"]])
+    for one in (large, other):
+        one.ready = True
+    given = []
+    for turn in range(1, 9):
+        small.ready = turn == 5
+        chosen = next_job([large, other, small])
+        assert chosen is not None
+        chosen.turn = turn
+        given.append(chosen)
+    assert given[4] is small
+    assert small.small
+    assert not large.small
+    assert given[:4] == [large, other, large, other]
+    large.out = 1
+    assert next_job([large, other]) is other
+    large.ready = other.ready = small.ready = False
+    assert next_job([large, other, small]) is None
+
+
+def test_a_failure_is_tried_again_later_and_later_and_then_no_more() -> None:
+    one = job()
+    plan(one, leaf(1, 10))
+    waits = []
+    while one.failed(100.0):
+        waits.append(one.not_before_s - 100.0)
+    assert waits == [1.0, 2.0, 4.0, 8.0, 16.0]
+    assert len(waits) == MOST_FAILURES
+    assert one.not_before_s - 100.0 <= MOST_WAIT_S
+    assert one.parts is not None
+    part = one.parts.take()
+    assert part is not None
+    one.done(part, 1, 0)
+    assert one.failures == 0
