@@ -130,13 +130,29 @@ class TopicFault(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRights:
+    """Who may write to a topic. ``checked``: whether the brokers check rights at all, None where they do not tell.
+
+    ``writers``: principals that an ACL lets write, sorted; super users need none, and are not among them.
+    """
+
+    topic: str
+    checked: bool | None
+    writers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogFacts:
-    """A Kafka cluster: its id, which of the pipeline's topics exist and which do not, and what is wrong with them."""
+    """A Kafka cluster: its id, which of the pipeline's topics exist and which do not, and what is wrong with them.
+
+    ``rights``: on the state topic; None where they were not asked for.
+    """
 
     cluster_id: str
     present: tuple[str, ...]
     missing: tuple[str, ...]
     faults: tuple[TopicFault, ...] = ()
+    rights: TopicRights | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cdc.checks.facts import LogFacts
+from cdc.checks.facts import LogFacts, TopicRights
 from cdc.checks.finding import Finding, fail, ok, warn
 from cdc.errors import Exit
 
@@ -15,6 +15,25 @@ def check_log(facts: LogFacts, *, initialised: bool) -> Iterator[Finding]:
     """Every finding about Kafka; ``initialised``: ``cdc init`` has made the topics (H61, H62, H63, H89)."""
     yield ok(PART, "reachable", f"the Kafka cluster {facts.cluster_id} answers")
     yield from check_topics(facts, initialised=initialised)
+    if facts.rights is not None:
+        yield check_rights(facts.rights)
+
+
+def check_rights(rights: TopicRights) -> Finding:
+    """Who may write requests (H111): whoever writes to the state topic can have tables read again."""
+    if rights.checked is None:
+        message = f"who may write to {rights.topic} was not told: this login may not ask for ACLs"
+        return ok(PART, "rights", message)
+    if not rights.checked:
+        message = f"the brokers check no rights: whoever reaches them may write to {rights.topic}"
+        fix = "set authorizer.class.name on the brokers; SECURITY.md lists the rights that each part needs"
+        return warn(PART, "rights", message, fix)
+    everybody = [writer for writer in rights.writers if writer.endswith(":*")]
+    if everybody:
+        message = f"everybody who logs in to Kafka may write to {rights.topic}"
+        return warn(PART, "rights", message, "give the right to capture's and the operators' principals alone")
+    named = ", ".join(rights.writers) or "super users alone"
+    return ok(PART, "rights", f"may write to {rights.topic}: {named}")
 
 
 def check_topics(facts: LogFacts, *, initialised: bool) -> Iterator[Finding]:

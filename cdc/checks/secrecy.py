@@ -59,7 +59,7 @@ def check_plain_connections(settings: Settings) -> Iterator[Finding]:
             PART, "plain", "source.dsn does not check the server's certificate on the way to another machine", fix
         )
     security = str(settings.log.client.get("security.protocol", "plaintext")).lower()
-    remote = [s for s in settings.log.bootstrap_servers.split(",") if not _loopback(s.strip().rpartition(":")[0])]
+    remote = remote_brokers(settings)
     if remote and security in ("plaintext", "sasl_plaintext"):
         fix = 'set "security.protocol" = "sasl_ssl" (or "ssl") in [log.client]'
         yield warn(PART, "plain", f"records go to Kafka at {', '.join(remote)} in the clear", fix)
@@ -69,6 +69,11 @@ def check_plain_connections(settings: Settings) -> Iterator[Finding]:
             secure = {"http": "https", "redis": "rediss"}[parts.scheme]
             message = f"{path} goes to {parts.hostname} in the clear"
             yield warn(PART, "plain", message, f"write it as {secure}:// where the server can")
+
+
+def remote_brokers(settings: Settings) -> list[str]:
+    """The bootstrap servers on other machines."""
+    return [s for s in settings.log.bootstrap_servers.split(",") if not _loopback(s.strip().rpartition(":")[0])]
 
 
 def check_shared_stores(settings: Settings) -> Iterator[Finding]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING, Self
 
-from cdc.checks.facts import LogFacts, SourceFacts, StoreFacts, TopicFault
+from cdc.checks.facts import LogFacts, SourceFacts, StoreFacts, TopicFault, TopicRights
+from cdc.checks.secrecy import remote_brokers
 from cdc.errors import TopicError
 from cdc.settings import DeltaSinkSettings, OpenSearchSinkSettings, RedisSinkSettings, Secret, Settings, SqlSinkSettings
 from cdc.state import SlotState, TopicsState
+from cdc.topic import state_topic
 from cdc.wiring import open_source, open_state, require_broker
 
 if TYPE_CHECKING:
@@ -57,7 +59,13 @@ class ServerProbes:
             present=tuple(sorted(facts)),
             missing=tuple(spec.topic for spec in specs if spec.topic not in facts),
             faults=tuple(TopicFault(p.message, p.hint, p.fatal) for p in problems),
+            rights=self._rights(admin),
         )
+
+    def _rights(self, admin: TopicAdmin) -> TopicRights | None:
+        """Of the state topic; a broker on this machine alone need not check any."""
+        rights = admin.rights(state_topic(self._settings.name))
+        return rights if rights.checked or remote_brokers(self._settings) else None
 
     def store(self, sink: str) -> StoreFacts:
         from sinks.facts import delta_facts, opensearch_facts, redis_facts, sql_facts

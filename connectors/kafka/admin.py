@@ -13,14 +13,19 @@ from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its __init__ re-exports without saying so
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
     AdminClient,
     ConfigResource,
     NewTopic,
     OffsetSpec,
+    ResourcePatternType,
     ResourceType,
 )
 from tenacity import Retrying, retry_if_exception, retry_if_result, stop_after_delay, wait_fixed
 
+from cdc.checks.facts import TopicRights
 from cdc.errors import LogError, TopicError
 from cdc.progress import Offsets
 from cdc.settings import LogSettings
@@ -222,6 +227,25 @@ class TopicAdmin:
                 except KafkaException as error:
                     if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                         raise log_error(error.args[0], f"deleting the topic {topic}", self._settings) from None
+
+    def rights(self, topic: str) -> TopicRights:
+        """Who may write to a topic, by the brokers' ACLs."""
+        wanted = AclBindingFilter(
+            ResourceType.TOPIC,
+            topic,
+            ResourcePatternType.MATCH,
+            None,  # type: ignore[arg-type]  # any principal
+            None,  # type: ignore[arg-type]  # any host
+            AclOperation.ANY,
+            AclPermissionType.ALLOW,
+        )
+        try:
+            found = self._client.describe_acls(wanted, request_timeout=_TIMEOUT_S).result()
+        except KafkaException as error:
+            disabled = error.args[0].code() == KafkaError.SECURITY_DISABLED
+            return TopicRights(topic=topic, checked=False if disabled else None)
+        writers = {acl.principal for acl in found if acl.operation in (AclOperation.WRITE, AclOperation.ALL)}
+        return TopicRights(topic=topic, checked=True, writers=tuple(sorted(writers)))
 
     def describe(self, topics: Iterable[str]) -> dict[str, TopicFacts]:
         """The facts of those topics that exist."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cdc.checks.facts import LogFacts, SourceFacts, StoreFacts, TopicFault
+from cdc.checks.facts import LogFacts, SourceFacts, StoreFacts, TopicFault, TopicRights
 from cdc.checks.finding import Level, exit_code
 from cdc.checks.preflight import preflight
 from cdc.checks.secrecy import check_settings
@@ -200,3 +201,21 @@ def test_two_sinks_in_one_place_are_refused() -> None:
     (found,) = check_settings(settings({"one": same, "two": same}))
     assert (found.level, found.check) == (Level.FAIL, "shared_store")
     assert [f.level for f in check_settings(settings({"one": same, "two": {**same, "prefix": "b"}}))] == [Level.OK]
+
+
+@pytest.mark.parametrize(
+    ("rights", "level", "words"),
+    [
+        (TopicRights(topic="shop.state", checked=None), Level.OK, "was not told"),
+        (TopicRights(topic="shop.state", checked=False), Level.WARN, "the brokers check no rights"),
+        (TopicRights(topic="shop.state", checked=True), Level.OK, "super users alone"),
+        (TopicRights(topic="shop.state", checked=True, writers=("User:*",)), Level.WARN, "everybody"),
+        (TopicRights(topic="shop.state", checked=True, writers=("User:a", "User:b")), Level.OK, "User:a, User:b"),
+    ],
+)
+def test_h111_who_may_write_requests_is_said(rights: TopicRights, level: Level, words: str) -> None:
+    log = replace(HEALTHY_LOG, rights=rights)
+    (found,) = [f for f in preflight(settings(), Probes(log=lambda: log)) if f.check == "rights"]
+    assert found.level is level
+    assert words in found.message
+    assert "shop.state" in found.message
