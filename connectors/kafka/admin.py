@@ -241,11 +241,21 @@ class TopicAdmin:
         )
         try:
             found = self._client.describe_acls(wanted, request_timeout=_TIMEOUT_S).result()
+            # Without an authorizer the client gives an empty answer, as with one that has no ACL.
+            checked = bool(found) or self._authorizer() != ""
         except KafkaException as error:
             disabled = error.args[0].code() == KafkaError.SECURITY_DISABLED
             return TopicRights(topic=topic, checked=False if disabled else None)
         writers = {acl.principal for acl in found if acl.operation in (AclOperation.WRITE, AclOperation.ALL)}
-        return TopicRights(topic=topic, checked=True, writers=tuple(sorted(writers)))
+        return TopicRights(topic=topic, checked=checked, writers=tuple(sorted(writers)))
+
+    def _authorizer(self) -> str:
+        """What checks rights on a broker; empty for nothing."""
+        nodes = self._client.describe_cluster(request_timeout=_TIMEOUT_S).result().nodes
+        broker = ConfigResource(ResourceType.BROKER, str(nodes[0].id))
+        answers = self._client.describe_configs([broker], request_timeout=_TIMEOUT_S)
+        entry = answers[broker].result().get("authorizer.class.name")
+        return str(entry.value or "") if entry is not None else ""
 
     def describe(self, topics: Iterable[str]) -> dict[str, TopicFacts]:
         """The facts of those topics that exist."""
