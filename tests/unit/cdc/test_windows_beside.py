@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hypothesis import given, settings
@@ -70,7 +71,7 @@ class Readings(World):
         else:
             self.turn()
 
-    def read_all(self, windows: list[Window], choices: list[int]) -> None:
+    def read_all(self, windows: Sequence[Window], choices: Sequence[int]) -> None:
         for choice in choices:
             self.act(choice)
         for window in windows:
@@ -110,7 +111,7 @@ choices = st.lists(st.integers(0, 63), max_size=20)
 EVERY = frozenset(range(KEYS))
 
 
-def run(world: Readings, script: list[tuple[str, object]]) -> None:
+def run(world: Readings, script: Sequence[tuple[str, object]]) -> None:
     for name, argument in script:
         match name, argument:
             case "commit", dict():
@@ -135,12 +136,10 @@ def settle(world: Readings) -> None:
     world.turn()
 
 
-@settings(max_examples=300)
-@given(script=steps, between=choices, parts=st.lists(some, max_size=2), behind=choices)
-def test_h99_readings_beside_each_other_leave_the_source(
-    script: list[tuple[str, object]], between: list[int], parts: list[frozenset[int]], behind: list[int]
-) -> None:
-    """A whole reading with its sweep, beside up to six windows of others that are read and written at any time."""
+def beside(
+    script: Sequence[tuple[str, object]], between: Sequence[int], parts: Sequence[frozenset[int]], behind: Sequence[int]
+) -> Readings:
+    """A whole reading with its sweep, beside windows of others that are read and written at any time: the end of it."""
     world = Readings(VisibilityGate(Visibility(FIRST_XID, frozenset())))
     run(world, script)
     settle(world)
@@ -155,6 +154,15 @@ def test_h99_readings_beside_each_other_leave_the_source(
     floors = [window.position for window in whole if window.position is not None]
     world.sweep(min(floors))
     world.read_all(world.open, behind)
+    return world
+
+
+@settings(max_examples=300)
+@given(script=steps, between=choices, parts=st.lists(some, max_size=2), behind=choices)
+def test_h99_readings_beside_each_other_leave_the_source(
+    script: list[tuple[str, object]], between: list[int], parts: list[frozenset[int]], behind: list[int]
+) -> None:
+    world = beside(script, between, parts, behind)
     source = world.rows(all_of=True)
     assert world.left(by_offset=True) == source
     assert world.left(by_offset=False) == source
