@@ -89,7 +89,7 @@ def run(
             at_end.enter_context(ended_in_time(own, stop))
             at_end.callback(end_session, own)
         at_end.enter_context(stop.on_signals())
-        _Running(application, own, at_end).go(stop, until_caught_up)
+        _Running(application, own, at_end, stop).go(stop, until_caught_up)
 
 
 def _refuse_early(application: SinkApplication, until_caught_up: bool) -> None:
@@ -114,8 +114,9 @@ def _raise_refusal(refusals: list[CdcError], store_count: int, any_of_them: bool
 class _Running:
     """An application while it runs."""
 
-    def __init__(self, application: SinkApplication, session: SparkSession, at_end: ExitStack) -> None:
+    def __init__(self, application: SinkApplication, session: SparkSession, at_end: ExitStack, stop: Stop) -> None:
         self._application = application
+        self._stop = stop
         metrics = Metrics(clock=application.clock)
         view = LogView()
         around = Surroundings(
@@ -140,7 +141,7 @@ class _Running:
             at_end.callback(server.close)
         self._stores = {name: self._store(name, spec, around) for name, spec in application.specs.items()}
         for store in self._stores.values():
-            at_end.callback(store.end)
+            at_end.callback(self._let_go, store)
         self._watch = LogWatch(
             list(self._stores.values()),
             application.facts,
@@ -190,6 +191,10 @@ class _Running:
         for one in tended:
             with suppress(CdcError, PySparkException):
                 one.halt()
+
+    def _let_go(self, store: Store) -> None:
+        if not store.end():
+            self._stop.left_behind = True
 
     def _queries(self) -> tuple[list[Query], list[Query | FanOut]]:
         pairs = {name: (store, self._application.specs[name]) for name, store in self._stores.items()}

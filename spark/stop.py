@@ -31,6 +31,8 @@ class Stop:
     def __init__(self, file: Path | None = None) -> None:
         self.event = threading.Event()
         self.reason = ""
+        self.left_behind = False
+        """Whether a call goes on that nobody waits for: a library's own threads may keep the process from ending."""
         self._file = file
 
     def ask(self, reason: str) -> None:
@@ -78,7 +80,8 @@ class Stop:
 @contextmanager
 def ended_in_time(session: SparkSession, stop: Stop, end_s: float = END_S) -> Iterator[None]:
     """From the wish to stop on the body has ``end_s``: then the JVM is killed, which ends every wait for it, and when
-    that does not help this process ends (hazard H115). The stores go on from their watermarks, as after any kill."""
+    that does not help this process ends (hazard H115); so it does when a call was left behind. The stores go on from
+    their watermarks, as after any kill."""
     done = threading.Event()
     gateway: Any = session.sparkContext._gateway
     process = getattr(gateway, "proc", None)
@@ -100,4 +103,5 @@ def ended_in_time(session: SparkSession, stop: Stop, end_s: float = END_S) -> It
     try:
         yield
     finally:
-        done.set()
+        if not stop.left_behind:
+            done.set()

@@ -305,12 +305,15 @@ class Store:
         """Let go of the store when what is queued is done. The thread stays for another :meth:`begin`."""
         self._thread.submit(self._close).result()
 
-    def end(self) -> None:
-        """Let go for good. A call into the store that does not end is left behind: what it does may be repeated."""
+    def end(self) -> bool:
+        """Let go for good; whether it did. A call into the store that does not end is left behind: what it does may be
+        repeated."""
         self.halt.set()
         self._thread.submit(self._close)
-        if not self._thread.end(self._around.grace_s):
+        ended = self._thread.end(self._around.grace_s)
+        if not ended:
             log.warning("store_left_behind", extra={"sink": self.name, "reason": "it does not answer"})
+        return ended
 
     def _commit_when_idle(self) -> None:
         if not self.behind():

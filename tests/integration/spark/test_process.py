@@ -16,6 +16,7 @@ import orjson
 import pyspark
 import pytest
 
+from cdc.clock import SYSTEM_CLOCK
 from cdc.crash import CRASH_EXIT
 from cdc.errors import Exit
 from cdc.jvm.jars import class_path
@@ -23,7 +24,7 @@ from cdc.jvm.java import java_home
 from cdc.settings import Settings
 from sinks.port import OpenSink
 from spark.stop import STOP_FILE
-from tests.conftest import RunCdc, Spawn, Spawned
+from tests.conftest import RunCdc, Spawn, Spawned, Stack
 from tests.integration.spark.conftest import Sinks
 from tests.integration.spark.family import Process, below, named
 from tests.integration.spark.handmade import HandMadeLog
@@ -203,3 +204,25 @@ def test_h103_a_python_worker_killed_is_started_again(job: Job, spawn: Spawn, op
                 os.kill(pid, signal.SIGKILL)
     assert program.wait(START_S) == Exit.OK, program.stderr
     job.pipeline.assert_shown(store)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("server", ["redis", "opensearch"])
+def test_h115_sigterm_is_heard_while_a_server_is_silent(
+    pipeline: HandMadeLog, spawn: Spawn, stack: Stack, request: pytest.FixtureRequest, tmp_path: Path, server: str
+) -> None:
+    url = request.getfixturevalue("redis_url" if server == "redis" else "opensearch")
+    own = {"store": {"kind": server, "url": url, "prefix": pipeline.name}}
+    config = tmp_path / "cdc.toml"
+    config.write_text(pipeline.toml(own, checkpoint=str(tmp_path / "checkpoints")), encoding="utf-8")
+    pipeline.put(rows(0, 50))
+    program = spawn("cdc", "--config", config, "sink")
+    wait_until(lambda: "batch_applied" in program.stderr, START_S, lambda: program.stderr)
+    with stack.paused(server):
+        pipeline.put(rows(50, 100))
+        # At rest the store is asked every 2 s: by then a call goes on.
+        paused_s = SYSTEM_CLOCK.monotonic()
+        wait_until(lambda: SYSTEM_CLOCK.monotonic() > paused_s + 4)
+        program.process.terminate()
+        program.wait(90)
+    assert "Traceback" not in program.stderr
