@@ -16,6 +16,8 @@ IDLE_S = 0.5
 BUSY_S = 1.0
 """The same under load."""
 _BUSY_RECORDS = 1_000
+_NOTHING = 1 << 64
+"""Above every LSN."""
 _BYTES_PER_S = 200_000
 """Progress records name every partition; a pipeline of thousands writes them more seldom."""
 
@@ -31,6 +33,9 @@ class Advance:
         self.position = position
         self.held = position
         """What the broker holds of the source; the next progress record says this."""
+        self._stored = position
+        self._floor = self._oldest = _NOTHING
+        self._floors: deque[tuple[int, int]] = deque()
         self._reached = position
         self._marks: deque[tuple[int, int]] = deque()
         self._writing: tuple[int, int] | None = None
@@ -42,7 +47,7 @@ class Advance:
     @property
     def settled(self) -> bool:
         """Whether nothing is on its way: no group, no progress record, and nothing left to say."""
-        return not self._marks and self._writing is None and self.held <= self.position
+        return not self.waiting and self.held <= self.position
 
     @property
     def reached(self) -> int:
@@ -52,7 +57,7 @@ class Advance:
     @property
     def waiting(self) -> bool:
         """Whether the broker owes us an answer."""
-        return bool(self._marks) or self._writing is not None
+        return bool(self._marks or self._floors) or self._writing is not None
 
     def commit(self, end_lsn: int, group: int, rows: int) -> None:
         """A transaction is handed over: its last record is in ``group`` or an earlier one."""
@@ -69,10 +74,26 @@ class Advance:
         """The broker holds every group up to this one."""
         marks = self._marks
         while marks and marks[0][0] <= group:
-            self.held = marks.popleft()[1]
+            self._stored = marks.popleft()[1]
+        floors = self._floors
+        while floors and floors[0][0] <= group:
+            # The ones behind it are of groups that the broker does not hold yet.
+            _, last = floors.popleft()
+            self._floor = min(last, *(oldest for _, oldest in floors), _NOTHING)
+        self.held = max(self.held, min(self._stored, self._floor))
         if self._writing is not None and self._writing[0] <= group:
             self.position = self._writing[1]
             self._writing = None
+
+    def waits(self, oldest: int | None, group: int) -> None:
+        """Records that were streamed wait with the capture, from commit LSN ``oldest`` on (None: no more); those that
+        waited before and do no more are in ``group`` or an earlier one. No mark of the log passes ``oldest``. To be
+        called before the transactions that they belong to are marked by :meth:`commit`."""
+        found = _NOTHING if oldest is None else oldest
+        if found != self._oldest:
+            self._oldest = found
+            self._floor = min(self._floor, found)
+            self._floors.append((group, found))
 
     def due_s(self, now_s: float) -> float | None:
         """Seconds until the next progress record is due, 0 for now, None when there is nothing to say."""

@@ -38,10 +38,11 @@ def capture_up_to(session: Session, mark: int, clock: Clock, watch: Callable[[in
                     boundary = commit.end_lsn
                 if boundary > mark:
                     break
+            advance.waits(assembler.oldest_waiting, session.log.newest)
             advance.commit(boundary, session.log.newest, 0)
             advance.acked(session.log.acked())
             watch(boundary)
-        _until(lambda: _held(session, advance, boundary), clock)
+        _until(lambda: _resumed(session, advance) and _held(session, advance, boundary), clock)
         _write_progress(session, advance, clock)
         _until(lambda: _held(session, advance, boundary) and advance.position >= boundary, clock)
         stream.acknowledge(boundary)
@@ -51,6 +52,16 @@ def capture_up_to(session: Session, mark: int, clock: Clock, watch: Callable[[in
         # In order: closing says the last acknowledgement to the source.
         stream.close()
         session.close(works)
+
+
+def _resumed(session: Session, advance: Advance) -> bool:
+    """Whether no table waits any more."""
+    if session.assembler.oldest_waiting is not None:
+        records = session.assembler.resume()
+        if records:
+            session.log.produce(records)
+        advance.waits(session.assembler.oldest_waiting, session.log.newest)
+    return session.assembler.oldest_waiting is None
 
 
 def _held(session: Session, advance: Advance, boundary: int) -> bool:

@@ -46,6 +46,8 @@ _LOOK_S = 1.0
 """How often the newest answers about slot, publication and topics are taken."""
 _TIDY_S = 4.0
 """How often memory is tidied."""
+_RESUME_S = 0.25
+"""How often a table that waits is tried again."""
 _BACKOFF_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 _ACTIVE_PATIENCE_S = 120.0
 
@@ -77,7 +79,10 @@ class Assembles(Protocol):
 
     @property
     def in_transaction(self) -> bool: ...
+    @property
+    def oldest_waiting(self) -> int | None: ...
     def feed(self, frames: Sequence[bytes], now_ns: int) -> Assembled: ...
+    def resume(self) -> Sequence[Record]: ...
     def counts(self) -> Counter[tuple[str, str]]: ...
     def lost(self) -> Counter[tuple[str, str]]: ...
 
@@ -158,6 +163,7 @@ class Capture:
         self._acked = 0
         self._commits: list[tuple[int, int]] = []
         self._look_s = self._tidy_s = 0.0
+        self._resume_s = 0.0
 
     def run(self) -> None:
         """Return when told to stop and everything handed over is acknowledged; raise what went wrong."""
@@ -194,16 +200,31 @@ class Capture:
             self._hand_over(assembled.records)
             crash_point("after_produce")
             commits = assembled.commits
+            self._keep_back()
             if commits:
                 self._committed(commits)
                 if session.windows is not None:
                     session.windows.gate.streamed(commit.xid for commit in commits)
         if wal_end is not None and not session.assembler.in_transaction:
             advance.keepalive(wal_end, session.log.newest)
+        self._resume()
         self._settle_accounts()
         if session.windows is not None:
             reached = None if session.assembler.in_transaction else advance.reached
             session.windows.turn(Moment(reached, advance.position, self._acked))
+
+    def _resume(self) -> None:
+        """Write what waited and can be had now."""
+        assembler, now_s = self._session.assembler, self._clock.monotonic()
+        if assembler.oldest_waiting is not None and now_s >= self._resume_s:
+            records = assembler.resume()
+            # At once again while it goes on; else the table is still locked.
+            self._resume_s = now_s if records else now_s + _RESUME_S
+            self._hand_over(records)
+            self._keep_back()
+
+    def _keep_back(self) -> None:
+        self._advance.waits(self._session.assembler.oldest_waiting, self._session.log.newest)
 
     def _committed(self, commits: Sequence[Committed]) -> None:
         last, group = commits[-1], self._session.log.newest
@@ -272,8 +293,13 @@ class Capture:
         commits = self._commits
         while commits and commits[0][0] <= acked:
             figures.commit_us = commits.pop(0)[1]
-        figures.caught_up = not advance.waiting and not self._session.assembler.in_transaction
+        assembler = self._session.assembler
+        figures.caught_up = not (advance.waiting or assembler.in_transaction or assembler.oldest_waiting is not None)
         figures.feedback_s = self._session.stream.last_feedback_s
+        if self._session.assembler.oldest_waiting is None:
+            figures.waiting_since_s = None
+        elif figures.waiting_since_s is None:
+            figures.waiting_since_s = now_s
         if not advance.waiting:
             figures.stalled_since_s = None
         elif figures.stalled_since_s is None or acked > self._acked:

@@ -74,6 +74,7 @@ class CaptureFigures:
     last wrote down where stream and broker are; ``looked_s``: when the server last answered for slot and WAL.
     ``stuck_since_s``: since when the source is ahead and nothing moves. ``not_followed``: captured tables that the
     stream says nothing of, and why.
+    ``waiting``: records of each table that waits; ``waiting_since_s``: since when one does.
     """
 
     phase: str = "starting"
@@ -98,6 +99,9 @@ class CaptureFigures:
     errors: Counter[str] = field(default_factory=Counter)
     events: Callable[[], Counter[tuple[str, str]]] = Counter
     lost_values: Callable[[], Counter[tuple[str, str]]] = Counter
+    waiting: Callable[[], Mapping[str, int]] = dict
+    waiting_since_s: float | None = None
+    waiting_ready_s: float = 600.0
     slot: SlotFacts | None = None
     wal_lsn: int | None = None
     stuck_since_s: float | None = None
@@ -146,12 +150,20 @@ class Health:
         if figures.slot is not None and figures.slot.wal_status == "lost":
             return False, "the slot is lost"
         stuck = figures.stuck_since_s
-        if stuck is not None:
+        if stuck is not None and figures.waiting_since_s is None:
             behind = max(0, (figures.wal_lsn or 0) - figures.flushed_lsn)
             return False, f"no progress for {self._clock.monotonic() - stuck:.0f} s, {behind:,} bytes behind the source"
-        if figures.not_followed:
-            return False, "; ".join(sorted(figures.not_followed.values()))
-        return True, "streaming"
+        tables = self._tables()
+        return not tables, tables or "streaming"
+
+    def _tables(self) -> str:
+        """What is wrong with single tables; empty for nothing."""
+        figures, now_s = self._figures, self._clock.monotonic()
+        wrong = sorted(figures.not_followed.values())
+        since_s = figures.waiting_since_s
+        if since_s is not None and now_s - since_s > figures.waiting_ready_s:
+            wrong.append(f"{', '.join(figures.waiting())} has waited for {now_s - since_s:.0f} s: is it locked?")
+        return "; ".join(wrong)
 
 
 class CaptureCollector:
@@ -189,6 +201,10 @@ class CaptureCollector:
         for name, count in f.errors.items():
             errors.add_metric([name], count)
         yield errors
+        waiting = GaugeMetricFamily("cdc_waiting_records", "Records of tables that wait", labels=["table"])
+        for table, count in f.waiting().items():
+            waiting.add_metric([table], count)
+        yield waiting
         yield from self._rereads()
         yield from self._slot()
 

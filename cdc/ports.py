@@ -27,6 +27,9 @@ class Withheld(bytes):
     def __len__(self) -> int:
         return self.size_bytes
 
+    def __reduce__(self) -> tuple[type[Withheld], tuple[int]]:
+        return Withheld, (self.size_bytes,)
+
 
 class StreamLog(Protocol):
     """A log with one writer, for the stream's hot path: records go out in groups, and groups are acked in order.

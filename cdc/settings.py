@@ -151,7 +151,13 @@ class CaptureSettings(_Model):
     drain_timeout: Duration = Field(timedelta(seconds=30), description="how long SIGTERM may take")
     memory_limit: ByteCount = Field(64 * 1024**2, description="bytes of records in flight before reading pauses")
     spill_path: str | None = Field(
-        None, description="folder for what a netted transaction spills; the system's unless set"
+        None, description="folder for what does not fit into memory; the system's unless set"
+    )
+    waiting_limit: ByteCount = Field(
+        1024**3, description="records kept of tables that are locked; beyond it the whole stream waits"
+    )
+    waiting_ready: Duration = Field(
+        timedelta(minutes=10), description="how long a table may wait before /readyz says no"
     )
 
 

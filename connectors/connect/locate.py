@@ -35,7 +35,7 @@ _READ_S = 0.2
 class Placeless:
     """Re-selects nothing: only positions are wanted."""
 
-    def rows(self, wanted: Sequence[Wanted], xids: Collection[int]) -> Sequence[Selected]:
+    def rows(self, wanted: Sequence[Wanted], xids: Collection[int], *, brief: bool = False) -> Sequence[Selected]:
         return [GONE for _ in wanted]
 
 

@@ -25,6 +25,7 @@ from cdc.lsn import Lsn
 from cdc.ports import Record
 from cdc.position import Position
 from cdc.schema import TableSchema
+from cdc.topic import TableName
 from connectors.postgres.abridge import Abridged
 from connectors.postgres.changes import Changes
 from connectors.postgres.encoder import TableEncoder, compile_table
@@ -50,6 +51,7 @@ from connectors.postgres.recent import Recent
 from connectors.postgres.routes import Route, StreamTable
 from connectors.postgres.seen import Seen
 from connectors.postgres.transaction import Transaction
+from connectors.postgres.waiting import WaitingTables
 
 __all__ = [
     "GONE", "Assembled", "Assembler", "Committed", "Limits", "Pipeline", "Ports", "Reselect", "SchemaSource",
@@ -73,11 +75,14 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Memory, in bytes: records held back, wide rows remembered, rows to be netted before they are spilled."""
+    """Memory, in bytes: records held back, wide rows remembered, rows to be netted before they are spilled, records of
+    tables that wait before they are spilled; and how many bytes of these there may be in all."""
 
     held_bytes: int = 8 << 20
     recent_bytes: int = 8 << 20
     netted_bytes: int = 32 << 20
+    waiting_memory_bytes: int = 16 << 20
+    waiting_bytes: int = 1 << 30
     spill_folder: str | None = None
 
 
@@ -114,7 +119,8 @@ class Ports:
 
     ``lanes`` gives a topic's first lane and how many there are; ``partition`` is (key, count) -> partition;
     ``overflow`` receives records before :meth:`Assembler.feed` returns, where one feed makes too many for memory: they
-    come before those that it returns; ``encoder`` makes a shape's encoder, or finds one that was made before.
+    come before those that it returns; ``encoder`` makes a shape's encoder, or finds one that was made before; ``tell``
+    is called when a table begins to wait (true) and when it follows again.
     """
 
     schemas: SchemaSource
@@ -123,6 +129,7 @@ class Ports:
     reselect: Reselect
     overflow: Callable[[list[Record]], object]
     encoder: Callable[[TableSchema], TableEncoder] | None = None
+    tell: Callable[[TableName, bool], None] = lambda table, waits: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +159,10 @@ class Assembler:
         self._tx = Transaction(pipeline.epoch, start.near_xid)
         self._seen = Seen(start.after_lsn, pipeline.epoch, start.seen)
         self._renumbered = start.renumbered
-        self._outlet = Outlet(ports.overflow, Held(ports.reselect), self._seen, limits.held_bytes)
+        self._waiting = WaitingTables(
+            ports.reselect, limits.waiting_memory_bytes, limits.waiting_bytes, limits.spill_folder, ports.tell
+        )
+        self._outlet = Outlet(ports.overflow, Held(ports.reselect), self._seen, limits.held_bytes, self._waiting)
         self._recent = Recent(limits.recent_bytes)
         netting = Netting(limits.netted_bytes, limits.spill_folder)
         self._changes = Changes(self._tx, self._outlet, self._recent, netting, ports.reselect)
@@ -172,6 +182,20 @@ class Assembler:
     def xid(self) -> int:
         """The transaction under way, 64 bit; the last one outside."""
         return self._tx.xid
+
+    @property
+    def oldest_waiting(self) -> int | None:
+        """The commit LSN of the oldest record that was not returned because its table waits; None without any."""
+        return self._waiting.oldest
+
+    def waiting(self) -> Mapping[TableName, int]:
+        """How many records of each table wait."""
+        return self._waiting.counts()
+
+    def resume(self) -> list[Record]:
+        """The records of waiting tables that can be had now: at most some of each. To be called now and then."""
+        self._outlet.resume()
+        return self._outlet.take()
 
     def counts(self) -> Counter[tuple[str, str]]:
         """Changes written so far, by table and op."""

@@ -13,7 +13,7 @@ from cdc.errors import DecodeError, PoisonError
 from cdc.ports import Withheld
 from connectors.postgres.encoder import TableEncoder
 from connectors.postgres.envelope import NULL
-from connectors.postgres.held import Gone, Pending, Reselect, Wanted
+from connectors.postgres.held import LATER, Gone, Later, Pending, Reselect, Selected, Wanted
 from connectors.postgres.jsontext import quote
 from connectors.postgres.messages import UNCHANGED, Delete, Insert, Omitted, Tuple, Unchanged, Update
 from connectors.postgres.netting import Netting, Settled
@@ -179,9 +179,17 @@ class Changes:
             return
         self._recent.rows.pop((table.lane, key), None)
         pending = Pending(
-            lane=lane, key=key, headers=headers, encoder=encoder, before=before, values=carried, tail=tail
+            lane=lane,
+            lanes=table.lanes,
+            xid=self._tx.xid,
+            key=key,
+            headers=headers,
+            encoder=encoder,
+            before=before,
+            values=carried,
+            tail=tail,
         )
-        self._outlet.wait(pending, self._tx.xid)
+        self._outlet.wait(pending)
 
     def _tail(self, route: Route, lsn: int, seq: int) -> bytes:
         if route.serial != self._tx.serial:
@@ -303,7 +311,10 @@ class Changes:
         text = tuple(values[column.name] or b"" for column in table.schema.key)
         newest = self._newest(table)
         wanted = Wanted(schema=newest.schema, key=text, columns=tuple(range(len(newest.schema.columns))))
-        (selected,) = self._reselect.rows([wanted], {self._tx.xid})
+        selected: Selected = LATER
+        while isinstance(selected, Later):
+            # What is netted has no place to wait in: the transaction is settled as a whole.
+            (selected,) = self._reselect.rows([wanted], {self._tx.xid})
         if isinstance(selected, Gone):
             keys = {column.name for column in newest.schema.key}
             old = [values[column.name] if column.name in keys else None for column in newest.schema.columns]

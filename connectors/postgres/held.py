@@ -6,10 +6,10 @@ the transaction tells them, the row's record waits, and so do all records after 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, TypeGuard
 
 from cdc.plain import UNAVAILABLE
 from cdc.ports import Headers, Record, Withheld
@@ -32,8 +32,15 @@ class Gone(Enum):
     GONE = "gone"
 
 
+class Later(Enum):
+    """Nobody can say now: the table is locked, or a commit is not visible yet."""
+
+    LATER = "later"
+
+
 GONE = Gone.GONE
-Selected = tuple[bytes | Omitted | None, ...] | Gone
+LATER = Later.LATER
+Selected = tuple[bytes | Omitted | None, ...] | Gone | Later
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,19 +55,23 @@ class Wanted:
 class Reselect(Protocol):
     """Looks up the newest values of rows in the source."""
 
-    def rows(self, wanted: Sequence[Wanted], xids: Collection[int]) -> Sequence[Selected]:
+    def rows(self, wanted: Sequence[Wanted], xids: Collection[int], *, brief: bool = False) -> Sequence[Selected]:
         """The wanted columns' text, or GONE, in the order of ``wanted``; of text that no topic takes its length.
 
         An answer counts only if every transaction of ``xids`` (64 bit) is visible to the statement that gave
-        it: right after its COMMIT message a transaction often is not yet (H69). Blocks until that is so.
+        it: right after its COMMIT message a transaction often is not yet (H69). LATER for rows of a table that cannot
+        be asked, or not with such an answer, within about two seconds; within milliseconds if ``brief``.
         """
 
 
 @dataclass(slots=True, kw_only=True)
 class Pending:
-    """A record whose row lacks values. ``before``: JSON; ``tail``: what follows the row in the value."""
+    """A record whose row lacks values. ``before``: JSON; ``tail``: what follows the row in the value; ``lanes``: those
+    of its topic; ``xid``: its transaction."""
 
     lane: int
+    lanes: range
+    xid: int
     key: bytes
     headers: Headers
     encoder: TableEncoder
@@ -75,7 +86,7 @@ class Pending:
     def record(self, found: Selected, columns: Sequence[int]) -> Record:
         """The record with what was found for ``columns``; Debezium's placeholder where the row is gone."""
         encoder = self.encoder
-        selected = {} if isinstance(found, Gone) else dict(zip(columns, found, strict=True))
+        selected = {} if isinstance(found, Gone | Later) else dict(zip(columns, found, strict=True))
         encoded = []
         for i, value in enumerate(self.values):
             if isinstance(value, Unchanged) and i not in selected:
@@ -89,13 +100,41 @@ class Pending:
         return self.lane, self.key, value, self.headers
 
 
+Entry = Record | Pending
+Answers = Mapping[tuple[int, bytes], tuple[tuple[int, ...], Selected]]
+"""By encoder and key: which columns were asked for, and what came."""
+
+
+def lane_of(entry: Entry) -> int:
+    return entry.lane if isinstance(entry, Pending) else entry[0]
+
+
+def size_of(entry: Entry) -> int:
+    """What an entry costs in memory, roughly, in bytes."""
+    if isinstance(entry, Pending):
+        known = sum(len(value) for value in entry.values if isinstance(value, bytes))
+        return known + len(entry.before) + len(entry.tail) + _RECORD_BYTES
+    return len(entry[1]) + len(entry[2] or b"") + _RECORD_BYTES
+
+
+def is_later(entry: Entry, answers: Answers) -> TypeGuard[Pending]:
+    return isinstance(entry, Pending) and answers[(id(entry.encoder), entry.key)][1] is LATER
+
+
+def completed(entry: Entry, answers: Answers) -> Record:
+    """The record that an entry becomes."""
+    if not isinstance(entry, Pending):
+        return entry
+    columns, found = answers[(id(entry.encoder), entry.key)]
+    return entry.record(found, columns)
+
+
 class Held:
     """The queue. ``size_bytes`` grows with what waits in it, ``full`` tells that enough rows are to be looked up."""
 
     def __init__(self, reselect: Reselect) -> None:
         self._reselect = reselect
-        self._queue: list[Record | Pending] = []
-        self._xids: set[int] = set()
+        self._queue: list[Entry] = []
         self._rows: set[tuple[int, bytes]] = set()
         self._rows_at_once = HELD_ROWS
         self.size_bytes = 0
@@ -108,64 +147,62 @@ class Held:
     def __bool__(self) -> bool:
         return bool(self._queue)
 
-    def wait(self, pending: Pending, xid: int) -> None:
-        """A record that lacks values, of transaction ``xid``."""
+    def wait(self, pending: Pending) -> None:
+        """A record that lacks values."""
         self._queue.append(pending)
-        self._xids.add(xid)
         self._rows.add((id(pending.encoder), pending.key))
-        known = sum(len(value) for value in pending.values if isinstance(value, bytes))
-        self.size_bytes += known + len(pending.before) + len(pending.tail) + _RECORD_BYTES
+        self.size_bytes += size_of(pending)
 
     def follow(self, record: Record) -> None:
         """A record behind one that waits."""
         self._queue.append(record)
-        self.size_bytes += len(record[1]) + len(record[2] or b"") + _RECORD_BYTES
+        self.size_bytes += size_of(record)
 
-    def release(self, emit: Callable[[Record], None]) -> None:
-        """Look up what is missing and emit everything, in order."""
+    def release(self, emit: Callable[[Record], None], later: Callable[[Entry, Pending], None]) -> None:
+        """Look up what is missing and emit everything, in order. What belongs to a table whose rows cannot be had now
+        goes to ``later``, with an example of them."""
         queue = self._queue
-        waiting = [entry for entry in queue if isinstance(entry, Pending)]
-        answers = self._answers(waiting)
+        answers = ask(self._reselect, [entry for entry in queue if isinstance(entry, Pending)])
+        self._adapt([found for _, found in answers.values()])
+        apart = {lane: entry for entry in queue if is_later(entry, answers) for lane in entry.lanes}
         for entry in queue:
-            if isinstance(entry, Pending):
-                columns, found = answers[(id(entry.encoder), entry.key)]
-                emit(entry.record(found, columns))
+            if (example := apart.get(lane_of(entry))) is not None:
+                later(entry, example)
             else:
-                emit(entry)
+                emit(completed(entry, answers))
         self.clear()
 
     def clear(self) -> None:
         """Forget everything; the stream will bring it again."""
         self._queue = []
-        self._xids = set()
         self._rows = set()
         self.size_bytes = 0
 
     def _adapt(self, selected: Sequence[Selected]) -> None:
         """As many rows next time as fit if they are like these; after wide ones it grows back step by step."""
-        found = sum(len(v) for row in selected if not isinstance(row, Gone) for v in row if isinstance(v, bytes))
+        found = sum(len(v) for row in selected if isinstance(row, tuple) for v in row if isinstance(v, bytes))
         fitting = _ANSWER_BYTES * len(selected) // max(found, 1)
         self._rows_at_once = max(1, min(HELD_ROWS, 2 * self._rows_at_once, fitting))
 
-    def _answers(self, waiting: Sequence[Pending]) -> dict[tuple[int, bytes], tuple[tuple[int, ...], Selected]]:
-        """One question per row, however many of its records wait."""
-        columns: dict[tuple[int, bytes], set[int]] = {}
-        example: dict[tuple[int, bytes], Pending] = {}
-        for entry in waiting:
-            place = (id(entry.encoder), entry.key)
-            columns.setdefault(place, set()).update(entry.missing)
-            example[place] = entry
-        wanted = [
-            Wanted(
-                schema=example[place].encoder.schema,
-                key=_key_text(example[place]),
-                columns=tuple(sorted(columns[place])),
-            )
-            for place in columns
-        ]
-        selected = self._reselect.rows(wanted, frozenset(self._xids))
-        self._adapt(selected)
-        return {place: (w.columns, s) for place, w, s in zip(columns, wanted, selected, strict=True)}
+
+def ask(reselect: Reselect, waiting: Sequence[Pending], *, brief: bool = False) -> Answers:
+    """One question per row, however many of its records wait."""
+    columns: dict[tuple[int, bytes], set[int]] = {}
+    example: dict[tuple[int, bytes], Pending] = {}
+    for entry in waiting:
+        place = (id(entry.encoder), entry.key)
+        columns.setdefault(place, set()).update(entry.missing)
+        example[place] = entry
+    wanted = [
+        Wanted(
+            schema=example[place].encoder.schema,
+            key=_key_text(example[place]),
+            columns=tuple(sorted(columns[place])),
+        )
+        for place in columns
+    ]
+    selected = reselect.rows(wanted, frozenset(entry.xid for entry in waiting), brief=brief) if wanted else ()
+    return {place: (w.columns, s) for place, w, s in zip(columns, wanted, selected, strict=True)}
 
 
 def placeholder(column: Column) -> bytes:

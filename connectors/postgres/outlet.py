@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cdc.ports import Record
-from connectors.postgres.held import Held, Pending
+from connectors.postgres.held import Entry, Held, Pending
 from connectors.postgres.seen import Seen
+from connectors.postgres.waiting import WaitingTables
 
 Emit = Callable[[Record], None]
 OVERFLOW_RECORDS = 1000
@@ -18,13 +19,21 @@ class Outlet:
     """Collects records. ``emit`` is the function for the next one: read it again after every call of anything else
     here. ``overflow`` receives what was collected where it grows too large."""
 
-    def __init__(self, overflow: Callable[[list[Record]], object], held: Held, seen: Seen, held_bytes: int) -> None:
+    def __init__(
+        self,
+        overflow: Callable[[list[Record]], object],
+        held: Held,
+        seen: Seen,
+        held_bytes: int,
+        waiting: WaitingTables,
+    ) -> None:
         self._records: list[Record] = []
         self._direct: Emit = self._records.append
         self.emit: Emit = self._direct
         self._filters = False
         self._overflow = overflow
         self._held = held
+        self._waiting = waiting
         self._seen = seen
         self._held_bytes = held_bytes
         self._many = 0
@@ -35,21 +44,25 @@ class Outlet:
         taken = self._records
         self._records = []
         self._direct = self._records.append
-        self.emit = self._behind if self._held else self._usual()
+        self.emit = self._next()
         return taken
 
     def begin(self, commit_lsn: int) -> bool:
         """A transaction opens; returns whether all of it is in the log, so that nothing need be emitted."""
         self._filters = self._seen.partly(commit_lsn)
-        if not self._held:
-            self.emit = self._usual()
+        self.emit = self._next()
         return self._seen.whole(commit_lsn)
 
-    def wait(self, pending: Pending, xid: int) -> None:
-        """A record that lacks values; it and what follows it come out at the next :meth:`release` at the latest."""
-        if not (self._filters and self._seen.has(pending.lane, pending.headers[0][1])):
-            self._held.wait(pending, xid)
-            self.emit = self._behind
+    def wait(self, pending: Pending) -> None:
+        """A record that lacks values; it and what follows it come out at the next :meth:`release`, or :meth:`resume`
+        where its table waits."""
+        if self._filters and self._seen.has(pending.lane, pending.headers[0][1]):
+            return
+        if pending.lane in self._waiting:
+            self._apart(pending)
+        else:
+            self._held.wait(pending)
+            self.emit = self._next()
             self._within_limit()
 
     def many(self, size_bytes: int = 0) -> None:
@@ -61,10 +74,18 @@ class Outlet:
             self._overflow(self.take())
 
     def release(self) -> None:
-        """Emit what is held, with its values."""
+        """Emit what is held, with its values; what cannot have them now begins to wait."""
         if self._held:
-            self._held.release(self._counted)
-            self.emit = self._usual()
+            self._held.release(self._counted, self._waiting.begin)
+            self.emit = self._next()
+
+    def resume(self) -> None:
+        """Emit what of the waiting tables can have its values now."""
+        self._waiting.resume(self._counted)
+        self.emit = self._next()
+
+    def _next(self) -> Emit:
+        return self._sorted if self._waiting else self._behind if self._held else self._usual()
 
     def _usual(self) -> Emit:
         return self._unseen if self._filters else self._direct
@@ -76,6 +97,19 @@ class Outlet:
     def _unseen(self, record: Record) -> None:
         if not self._seen.has(record[0], record[3][0][1]):
             self._direct(record)
+
+    def _sorted(self, record: Record) -> None:
+        """While a table waits: its records go to its queue."""
+        if record[0] not in self._waiting:
+            (self._behind if self._held else self._usual())(record)
+        elif not (self._filters and self._seen.has(record[0], record[3][0][1])):
+            self._apart(record)
+
+    def _apart(self, entry: Entry) -> None:
+        self._waiting.add(entry)
+        if self._waiting.full:
+            self._waiting.resume(self._counted, patiently=True)
+            self.emit = self._next()
 
     def _behind(self, record: Record) -> None:
         if not (self._filters and self._seen.has(record[0], record[3][0][1])):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -24,7 +25,7 @@ from cdc.errors import ConfigError, SourceError
 from cdc.schema import TableSchema
 from cdc.sql import load
 from cdc.visibility import Visibility
-from connectors.postgres.held import GONE, HELD_ROWS, Selected, Wanted
+from connectors.postgres.held import GONE, HELD_ROWS, LATER, Selected, Wanted
 from connectors.postgres.messages import Omitted
 from connectors.postgres.session import Connection, first_line
 
@@ -37,6 +38,10 @@ _KEYS_PER_STATEMENT = HELD_ROWS
 _WAITS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05)
 _PATIENCE_S = 10.0
 _NUDGE_S = 0.25
+_UNKEPT = 16
+"""Questions whose answers are remembered until standbys have received them."""
+_LATER_S = 2.0
+"""How long the stream of all tables waits for the rows of one; the session's lock_timeout is as long."""
 _LEADING = 4
 """Columns of an answer before the values: snapshot, fingerprint, place, whether the row is there. Two for each value:
 the length where it is too long, and the text."""
@@ -97,44 +102,87 @@ class Reselect:
         self._waiting = waiting
         self._failover_slot = failover_slot
         self._shapes: dict[int, _Shape | None] = {}
+        self._unkept: dict[tuple[tuple[Wanted, ...], frozenset[int]], tuple[list[Selected], int]] = {}
+        self._nudged_s = 0.0
         self.count = 0
         """Rows asked for so far."""
 
-    def rows(self, wanted: Sequence[Wanted], xids: Collection[int]) -> list[Selected]:
-        """The values of each, or GONE, in order. Blocks until every transaction of ``xids`` is visible."""
+    def rows(self, wanted: Sequence[Wanted], xids: Collection[int], *, brief: bool = False) -> list[Selected]:
+        """The values of each, or GONE, in order; LATER for a table that is locked, or where a transaction of ``xids``
+        does not become visible, or a standby does not receive what was read, in about two seconds."""
+        if self._failover_slot is not None:
+            answers = self._kept(self._failover_slot, wanted, xids, brief=brief)
+        else:
+            answers = self._answered(wanted, xids, brief=brief)
+        crash_point("reselect_answered")
+        return answers
+
+    def _answered(self, wanted: Sequence[Wanted], xids: Collection[int], *, brief: bool) -> list[Selected]:
+        if not brief:
+            return self._rows(wanted, xids, _LATER_S)
+        with self._impatient():
+            return self._rows(wanted, xids, 0.0)
+
+    @contextmanager
+    def _impatient(self) -> Iterator[None]:
+        try:
+            self._connection.execute(b"set lock_timeout = '20ms'")
+            yield
+            self._connection.execute(b"reset lock_timeout")
+        except psycopg.Error as error:
+            raise SourceError(f"Postgres broke off a re-select: {first_line(error)}") from None
+
+    def _rows(self, wanted: Sequence[Wanted], xids: Collection[int], limit_s: float) -> list[Selected]:
         self.count += len(wanted)
         crash_point("reselect_begun")
         answers: list[Selected] = [GONE] * len(wanted)
         groups: dict[tuple[int, tuple[int, ...]], list[int]] = defaultdict(list)
         for place, one in enumerate(wanted):
             groups[one.schema.oid, one.columns].append(place)
-        for places in groups.values():
+        locked: set[int] = set()
+        for (oid, _), places in groups.items():
             for start in range(0, len(places), _KEYS_PER_STATEMENT):
                 part = places[start : start + _KEYS_PER_STATEMENT]
-                for place, answer in zip(part, self._patiently([wanted[p] for p in part], xids), strict=True):
+                some = [wanted[p] for p in part]
+                found = [LATER] * len(some) if oid in locked else self._patiently(some, xids, limit_s)
+                if LATER in found:
+                    locked.add(oid)
+                for place, answer in zip(part, found, strict=True):
                     answers[place] = answer
-        if self._failover_slot is not None:
-            self._await_standbys(self._failover_slot)
-        crash_point("reselect_answered")
         return answers
 
-    def _patiently(self, wanted: Sequence[Wanted], xids: Collection[int]) -> list[Selected]:
+    def _kept(self, slot: str, wanted: Sequence[Wanted], xids: Collection[int], *, brief: bool) -> list[Selected]:
+        """The same, once the standbys have received what was read. What they lack stays for the same question: read
+        again, it would be newer each time than what a standby that lags has."""
+        question = (tuple(wanted), frozenset(xids))
+        found = self._unkept.pop(question, None)
+        if found is None:
+            answers = self._answered(wanted, xids, brief=brief)
+            found = answers, self._lsn("insert_lsn")
+        if self._kept_by_standbys(slot, found[1], 0.0 if brief else _LATER_S):
+            return found[0]
+        if len(self._unkept) >= _UNKEPT:
+            self._unkept.clear()
+        self._unkept[question] = found
+        return [LATER] * len(wanted)
+
+    def _patiently(self, wanted: Sequence[Wanted], xids: Collection[int], limit_s: float) -> Sequence[Selected]:
         refused = visible = False
         for waited in self._turns():
+            refused_before = refused
             try:
                 visible = refused and self._visible(xids)
                 answer = self._ask(wanted, xids)
             except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected) as error:
-                # An ALTER stands in line for the table: let it through, and ask again (H87).
-                answer = None
-                if waited > 0:
-                    log.warning("reselect_locked_out", extra={"table": str(wanted[0].schema.table), "why": str(error)})
+                # An ALTER stands in line for the table, or has it: let it through, and ask again (H87, H95).
+                log.info("reselect_locked_out", extra={"table": str(wanted[0].schema.table), "why": first_line(error)})
+                return [LATER] * len(wanted)
             except _RENAMED:
                 self._shapes.pop(wanted[0].schema.oid, None)
                 answer = None
             except _REFUSED as error:
                 # Its label or domain may come with a commit that is not visible yet: only after that it is final.
-                answer = self._refused(wanted, xids, error) if visible else None
+                answer = self._refused(wanted, xids, error, limit_s) if visible else None
                 refused = True
             except psycopg.errors.InsufficientPrivilege as error:
                 raise ConfigError(
@@ -145,12 +193,16 @@ class Reselect:
                 raise SourceError(f"Postgres broke off a re-select: {first_line(error)}") from None
             if answer is not None:
                 return answer
+            if waited >= limit_s and refused == refused_before:
+                return [LATER] * len(wanted)
         raise AssertionError("the turns never end")
 
-    def _refused(self, wanted: Sequence[Wanted], xids: Collection[int], error: psycopg.Error) -> list[Selected]:
+    def _refused(
+        self, wanted: Sequence[Wanted], xids: Collection[int], error: psycopg.Error, limit_s: float
+    ) -> list[Selected]:
         """One key of these does not fit its type: that row is gone, the others are asked for one by one."""
         if len(wanted) > 1:
-            return [answer for one in wanted for answer in self._patiently([one], xids)]
+            return [answer for one in wanted for answer in self._patiently([one], xids, limit_s)]
         # Not the error's text, which quotes the key.
         log.warning("reselect_key_refused", extra={"table": str(wanted[0].schema.table), "sqlstate": error.sqlstate})
         return [GONE]
@@ -161,18 +213,20 @@ class Reselect:
         seen = Visibility.parse(row[0])
         return all(seen.sees(xid) for xid in xids)
 
-    def _await_standbys(self, slot: str) -> None:
-        """Return when the standbys that keep the slot have received all that was written until now."""
-        seen = self._lsn("insert_lsn")
-        nudged_s = 0.0
+    def _kept_by_standbys(self, slot: str, seen: int, limit_s: float) -> bool:
+        """Whether the standbys that keep the slot receive all below ``seen``, within ``limit_s``."""
         for waited_s in self._turns("a standby to receive what was read"):
             if self._lsn("kept_lsn", slot=slot) >= seen:
-                return
-            if waited_s - nudged_s > _NUDGE_S:
-                nudged_s = waited_s
+                return True
+            now_s = self._clock.monotonic()
+            if (waited_s > _NUDGE_S or not limit_s) and now_s - self._nudged_s > _NUDGE_S:
+                self._nudged_s = now_s
                 with self._connection.transaction():
                     self._connection.execute(b"set local synchronous_commit = local")
                     self._connection.execute(load(__package__, _SQL)["nudge"].encode())
+            if waited_s >= limit_s:
+                return False
+        raise AssertionError("the turns never end")
 
     def _lsn(self, name: str, **arguments: str) -> int:
         try:

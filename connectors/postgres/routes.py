@@ -86,6 +86,10 @@ class StreamTable:
         return self.lane + self._partition(key, self.lane_count)
 
     @property
+    def lanes(self) -> range:
+        return range(self.lane, self.lane + self.lane_count)
+
+    @property
     def routes(self) -> Sequence[Route]:
         return self.insert, self.update, self.delete
 

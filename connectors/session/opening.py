@@ -21,7 +21,6 @@ from cdc.clock import Clock
 from cdc.crash import crash_point, declare
 from cdc.errors import ActiveError, IdentityError, LogError, SourceError
 from cdc.metrics import CaptureFigures, Flow, Rereads
-from cdc.ports import Record
 from cdc.position import NUMBERING
 from cdc.progress import PROGRESS_KEY, Offsets, Progress
 from cdc.settings import Settings
@@ -52,6 +51,7 @@ from connectors.postgres.slot import (
 from connectors.postgres.stream import ReplicationStream
 from connectors.postgres.visible import Visible
 from connectors.session.captured import CapturedTopics, Lanes, Later
+from connectors.session.handing_over import handing_over, tell_waiting
 from connectors.session.known import Known, known_of
 from connectors.session.looks import Looks, gone
 from connectors.session.mending import Ends, beginning, require_nothing_lost, require_still
@@ -255,7 +255,8 @@ class Opening:
                 lanes=tables.lanes.of,
                 partition=murmur2,
                 reselect=reselect,
-                overflow=_handing_over(writer.log, windows),
+                overflow=handing_over(writer.log, windows),
+                tell=tell_waiting,
             ),
             Start(
                 near_xid=source.near_xid,
@@ -263,7 +264,7 @@ class Opening:
                 seen=writer.seen,
                 renumbered=standing.progress is not None and standing.progress.numbering != NUMBERING,
             ),
-            Limits(spill_folder=settings.capture.spill_path),
+            Limits(spill_folder=settings.capture.spill_path, waiting_bytes=settings.capture.waiting_limit),
         )
         later = self._later(windows, tables.topics, tables.registry, slot.epoch) if self._later is not None else None
         if later is not None:
@@ -385,6 +386,8 @@ class Opening:
     def _show(self, writer: Writer, following: Following) -> None:
         figures, later, records = self._figures, following.later, writer.log
         figures.events, figures.lost_values = following.assembler.counts, following.assembler.lost
+        figures.waiting_ready_s = self._settings.capture.waiting_ready.total_seconds()
+        figures.waiting = lambda: {str(table): n for table, n in following.assembler.waiting().items()}
         figures.rereads = (lambda: later.figures) if later is not None else Rereads
         figures.flow = lambda: Flow(
             records.record_count, records.byte_count, records.queued(), following.reselect.count
@@ -425,11 +428,3 @@ def require_published(side: Connection, known: SlotState) -> None:
     """SlotError when the publication is gone: changes that are written now will never be sent (H52)."""
     if read_publication(side, known.publication) is None:
         raise gone(known)
-
-
-def _handing_over(records: KafkaStreamLog, windows: Windows) -> Callable[[list[Record]], None]:
-    def hand_over(batch: list[Record]) -> None:
-        windows.touch(batch)
-        records.produce(batch)
-
-    return hand_over

@@ -39,7 +39,7 @@ class _One:
     def schema(self, relation: Relation) -> TableSchema:
         return self._schema
 
-    def rows(self, wanted: Sequence[Wanted], xids: object) -> Sequence[Selected]:
+    def rows(self, wanted: Sequence[Wanted], xids: object, *, brief: bool = False) -> Sequence[Selected]:
         raise AssertionError("nothing is left out here")
 
 

@@ -160,6 +160,18 @@ MUTANTS = (
         "seq = self._tx.take(numbers(message))", "seq = self._tx.take(numbers(message) if table else 0)", _ASSEMBLE,
     ),
     Mutant(
+        "let progress pass a record that waits", "cdc/advance.py",
+        "self.held = max(self.held, min(self._stored, self._floor))", "self.held = self._stored", _SCHEDULES,
+    ),
+    Mutant(
+        "take what waited for stored once it was handed over", "cdc/advance.py",
+        "self._floors.append((group, found))", "self._floor = found", _SCHEDULES,
+    ),
+    Mutant(
+        "let a record overtake those of its table that wait", "connectors/postgres/outlet.py",
+        "return self._sorted if self._waiting else", "return", _SCHEDULES,
+    ),
+    Mutant(
         "count an update with an old row as one record", "connectors/postgres/messages.py",
         "return 1 if change.key is None and change.old is None else 3", "return 1", _ASSEMBLE,
     ),

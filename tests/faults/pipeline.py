@@ -29,7 +29,7 @@ from connectors.kafka.log import KafkaStreamLog
 from connectors.kafka.tail import Tail, held_positions
 from connectors.postgres.assemble import Assembler, Limits, Pipeline, Ports, Start
 from connectors.postgres.encoder import TableEncoder, compile_table
-from connectors.postgres.held import GONE, Reselect, Selected, Wanted
+from connectors.postgres.held import GONE, LATER, Reselect, Selected, Wanted
 from connectors.postgres.messages import Relation
 from connectors.session.mending import require_nothing_lost
 from tests.faults.broker import Broker, Held, MemoryProducer, Place, empty
@@ -85,6 +85,7 @@ class World:
         self.acknowledged = [source.start_lsn]
         self._fuse = -1
         self._calls = 0
+        self._locked: dict[int, int] = {}
         self._producer: MemoryProducer | None = None
 
     def run(self) -> None:
@@ -161,7 +162,7 @@ class World:
         if self.confirmed > position:
             raise Found(f"the slot was told {self.confirmed}, and the log holds up to {position}")
         assembler = _assembler(self, log, position, seen)
-        stream = _Stream(self, max(position, self.confirmed), stop)
+        stream = _Stream(self, max(position, self.confirmed), stop, assembler)
         # The first status says where we stand.
         self.acknowledge(position)
         return Session(
@@ -181,14 +182,23 @@ class World:
                     found[tail.topic, tail.partition] = position
         return found
 
-    def rows(self, wanted: Sequence[Wanted], xids: Collection[int]) -> Sequence[Selected]:
+    def rows(self, wanted: Sequence[Wanted], xids: Collection[int], *, brief: bool = False) -> Sequence[Selected]:
         """:class:`connectors.postgres.held.Reselect`."""
         self.tick()
         found: list[Selected] = []
         for one in wanted:
+            if self._is_locked(one.schema.oid):
+                found.append(LATER)
+                continue
             row = self.head(one.schema.oid, int(one.key[0]))
             found.append(GONE if row is None else tuple(row[i] for i in one.columns))
         return found
+
+    def _is_locked(self, oid: int) -> bool:
+        """Now and then a table is, for some questions: it waits, and the others flow (H95)."""
+        left = self._locked.get(oid) or (self.rng.randint(2, 12) if self.rng.random() < 0.1 else 1)
+        self._locked[oid] = left - 1
+        return left > 1
 
     # The laws
 
@@ -284,7 +294,7 @@ class _Calm:
     def __init__(self, source: Source) -> None:
         self._source = source
 
-    def rows(self, wanted: Sequence[Wanted], xids: Collection[int]) -> Sequence[Selected]:
+    def rows(self, wanted: Sequence[Wanted], xids: Collection[int], *, brief: bool = False) -> Sequence[Selected]:
         found: list[Selected] = []
         for one in wanted:
             row = self._source.states[-1].get((one.schema.oid, int(one.key[0])))
@@ -323,10 +333,11 @@ class _Stream:
 
     last_feedback_s = 0.0
 
-    def __init__(self, world: World, start: int, stop: Stop) -> None:
+    def __init__(self, world: World, start: int, stop: Stop, assembler: Assembler) -> None:
         self.received = start
         self._world = world
         self._stop = stop
+        self._assembler = assembler
         self._frames = _frames(world.source, start)
         self._ends = _borders(world.source, start, self._frames)
         self._at = 0
@@ -349,7 +360,7 @@ class _Stream:
         frames, self._at = self._frames[self._at : upto], upto
         if upto == len(self._frames) and world.visible == total:
             self._idle += 1
-            if self._idle > 1 and world._fuse < 0:
+            if self._idle > 1 and world._fuse < 0 and self._assembler.oldest_waiting is None:
                 self._stop.want()
         return Batch(frames, self._wal_end() if rng.random() < 0.3 else None)
 

@@ -84,7 +84,7 @@ class Rereads:
         self._conn = conn
         self.asked: list[Wanted] = []
 
-    def rows(self, wanted: Sequence[Wanted], xids: Collection[int]) -> Sequence[Selected]:
+    def rows(self, wanted: Sequence[Wanted], xids: Collection[int], *, brief: bool = False) -> Sequence[Selected]:
         assert xids
         self.asked += wanted
         return [self._row(one) for one in wanted]

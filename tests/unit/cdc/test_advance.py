@@ -115,3 +115,39 @@ def test_nothing_is_due_without_news_or_while_one_is_on_its_way() -> None:
     advance.writing(1, size_bytes=10, now_s=100.0)
     assert advance.due_s(200.0) is None
     assert not advance.settled
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["commit", "wait", "follow", "ack", "write"]), st.integers(1, 3)), max_size=60)
+)
+def test_h95_position_never_passes_what_waits_or_is_not_stored_yet(steps: list[tuple[str, int]]) -> None:
+    """Waiting records lie at commit LSNs; those that follow go out in a group of their own."""
+    advance = Advance(96, now_s=0.0)
+    lsn, group, acked, now_s = 96, 0, 0, 0.0
+    waiting: list[int] = []
+    sent: list[tuple[int, int]] = []
+    for what, step in steps:
+        now_s += 0.6
+        match what:
+            case "commit" | "wait":
+                lsn += 8 * step
+                group += 1
+                if what == "wait":
+                    waiting.append(lsn)
+                advance.waits(min(waiting, default=None), group)
+                advance.commit(lsn + 4, group, rows=1)
+            case "follow" if waiting:
+                group += 1
+                sent += [(group, waiting.pop(0)) for _ in range(min(step, len(waiting)))]
+                advance.waits(min(waiting, default=None), group)
+            case "ack":
+                acked = min(group, acked + step)
+                advance.acked(acked)
+            case "write" if advance.due_s(now_s) == 0:
+                group += 1
+                advance.writing(group, size_bytes=100, now_s=now_s)
+        missing = waiting + [at for number, at in sent if number > acked]
+        assert advance.held <= min(missing, default=1 << 62)
+    advance.waits(None, group)
+    advance.acked(group)
+    assert advance.held == max(96, lsn + 4 if lsn > 96 else 96)

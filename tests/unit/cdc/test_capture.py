@@ -75,6 +75,10 @@ class FakeAssembler:
     """A frame is the transaction it ends: one record per row."""
 
     in_transaction: bool = False
+    oldest_waiting: int | None = None
+
+    def resume(self) -> Sequence[Record]:
+        return ()
 
     def feed(self, frames: Sequence[bytes], now_ns: int) -> Made:
         made = Made([], [])

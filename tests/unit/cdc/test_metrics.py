@@ -49,6 +49,17 @@ def test_ready_means_streaming_with_a_broker_that_answers_and_a_slot() -> None:
     assert not health.ready()[0]
 
 
+def test_h95_a_table_that_waits_for_long_is_said_by_readiness() -> None:
+    clock = ManualClock()
+    figures = CaptureFigures(phase="streaming", waiting_since_s=clock.monotonic(), waiting_ready_s=60.0)
+    figures.waiting = lambda: {"public.t": 3}
+    health = Health(figures, clock)
+    clock.advance(59)
+    assert health.ready()[0]
+    clock.advance(2)
+    assert health.ready() == (False, "public.t has waited for 61 s: is it locked?")
+
+
 def test_metrics_and_health_over_http() -> None:
     clock = ManualClock()
     figures = CaptureFigures(phase="streaming", ticked_s=clock.monotonic(), slot=SLOT, received_lsn=100, acked_lsn=60)

@@ -12,7 +12,7 @@ from cdc.position import Position
 from cdc.schema import TableSchema
 from cdc.topic import partition_of
 from connectors.postgres.assemble import Assembler, Committed, Limits, Pipeline, Ports, Start
-from connectors.postgres.held import GONE, Selected, Wanted
+from connectors.postgres.held import GONE, LATER, Selected, Wanted
 from connectors.postgres.messages import Relation
 from tests.unit.connectors.postgres import written as w
 
@@ -63,10 +63,12 @@ class Rows:
     def __init__(self, rows: Mapping[tuple[bytes, ...], Sequence[bytes | None]] | None = None) -> None:
         self.rows_by_key = dict(rows or {})
         self.asked: list[tuple[Sequence[Wanted], frozenset[int]]] = []
+        self.locked: set[int] = set()
+        """Tables by oid that nobody can read now."""
 
-    def rows(self, wanted: Sequence[Wanted], xids: Collection[int]) -> Sequence[Selected]:
+    def rows(self, wanted: Sequence[Wanted], xids: Collection[int], *, brief: bool = False) -> Sequence[Selected]:
         self.asked.append((wanted, frozenset(xids)))
-        return [self._one(one) for one in wanted]
+        return [LATER if one.schema.oid in self.locked else self._one(one) for one in wanted]
 
     def _one(self, wanted: Wanted) -> Selected:
         row = self.rows_by_key.get(wanted.key)
@@ -133,6 +135,12 @@ class Stream:
 
     def read(self, start: int = 0) -> list[Read]:
         return [_read(record) for record in self.records[start:]]
+
+    def resume(self) -> list[Read]:
+        """What waiting tables have now."""
+        start = len(self.records)
+        self.records += self.assembler.resume()
+        return self.read(start)
 
     def lane(self, schema: TableSchema) -> int:
         """Where a table's records go."""

@@ -261,7 +261,7 @@ def test_h38_the_final_rows_are_the_sources_whatever_was_left_out(
 
 def test_h58_a_row_whose_value_no_topic_takes_is_withheld_where_it_waited() -> None:
     class Long(Rows):
-        def rows(self, wanted: Sequence[Wanted], xids: Collection[int]) -> Sequence[Selected]:
+        def rows(self, wanted: Sequence[Wanted], xids: Collection[int], *, brief: bool = False) -> Sequence[Selected]:
             return [(Omitted(200_000_000, b""),) for _ in wanted]
 
     stream = Stream(SHAPE, head=Long())
