@@ -6,7 +6,7 @@ each break the order silently (hazards H61, H62, H63, H89), so facts are compare
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -141,7 +141,9 @@ def made_specs(settings: LogSettings, name: str, state: TopicsState) -> list[Top
     return [replace(s, partitions=state.topics[s.topic]["partitions"]) for s in specs if s.topic in state.topics]
 
 
-def policy_problems(specs: Iterable[TopicSpec], facts: Mapping[str, TopicFacts]) -> list[TopicProblem]:
+def policy_problems(
+    specs: Iterable[TopicSpec], facts: Mapping[str, TopicFacts], options: Collection[str] = _LASTING
+) -> list[TopicProblem]:
     """Where topics would forget what they must keep; counts are :func:`state_problems`' matter.
 
     Sizes are left out: a record too large for its topic is refused by name when it comes.
@@ -151,7 +153,7 @@ def policy_problems(specs: Iterable[TopicSpec], facts: Mapping[str, TopicFacts])
         for spec in specs
         if (found := facts.get(spec.topic)) is not None
         for problem in spec_problems(
-            replace(spec, config={option: spec.config[option] for option in _LASTING if option in spec.config}),
+            replace(spec, config={option: spec.config[option] for option in options if option in spec.config}),
             replace(found, partitions=spec.partitions),
         )
     ]

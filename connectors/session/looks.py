@@ -11,6 +11,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 
 import psycopg
 
@@ -211,8 +212,11 @@ class _LogLook:
         suspects, self._suspects = self._suspects, {problem.message for problem in changed}
         if self._suspects - suspects:
             return _AGAIN_S
-        policies = policy_problems(made_specs(looks.settings.log, looks.settings.name, known), facts)
-        looks.topics_are([*changed, *policies])
+        specs = made_specs(looks.settings.log, looks.settings.name, known)
+        # A topic that deletes by age loses rows from now on. A shorter retention is logged; the next start refuses it.
+        forgetful = policy_problems(specs, facts, ("cleanup.policy",))
+        others = [replace(one, fatal=False) for one in policy_problems(specs, facts) if one not in forgetful]
+        looks.topics_are([*changed, *forgetful, *others])
         return _LOOK_S
 
 
