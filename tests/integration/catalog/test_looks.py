@@ -45,7 +45,7 @@ LOOKS = {
         "relations", "access", "leaves", "columns", "relation", "key", "types", "type_names",
     },
     ("connectors.postgres", "facts.sql"): {
-        "server", "slot", "publication", "published", "transactions", "generated",
+        "server", "slot", "publication", "published", "named", "transactions", "generated",
     },
     ("connectors.postgres", "cut.sql"): {"insert_lsn", "snapshot", "newest_xid", "ended", "fence", "estimate"},
     ("connectors.postgres", "reselect.sql"): {"shape", "snapshot", "insert_lsn", "kept_lsn", "nudge"},
