@@ -138,7 +138,7 @@ def test_h95_no_look_waits_for_a_table_that_is_locked(place: Place) -> None:
     types = [row[0] for row in place.session.execute("select distinct atttypid::int8 from pg_attribute")]
     values: dict[str, Any] = {
         "publication": "looks", "slot": "looks", "tops": oids, "age_s": 1.0, "oids": oids, "pid": 1,
-        "typmods": [-1] * len(oids), "xid": "1", "space": 1, "number": 1, "class": 1,
+        "typmods": [-1] * len(oids), "xid": "1", "space": 1, "number": 1, "class": 1, "tables": ["s.wide"],
     }  # fmt: skip
     for (package, file), names in LOOKS.items():
         for name in sorted(names):
