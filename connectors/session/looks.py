@@ -158,7 +158,9 @@ class Looks:
         """Progress is measured against where the server was: a loop that comes round may well stand still."""
         figures, now_s = self._figures, self._clock.monotonic()
         token = (figures.received_lsn, figures.flushed_lsn, figures.flow().records)
-        if figures.flushed_lsn >= self._mark[0] or token != self._token:
+        # A table that waits keeps the position back, and has a limit of its own.
+        waits = figures.waiting_since_s is not None
+        if waits or figures.flushed_lsn >= self._mark[0] or token != self._token:
             self._mark = (server.wal_lsn or 0, now_s)
         self._token = token
         figures.stuck_since_s = self._mark[1] if now_s - self._mark[1] > STALL_S else None
