@@ -197,7 +197,7 @@ def _made(task: ReadTask, encoder: TableEncoder, copied: Iterator[list[bytes]]) 
 
 
 def _require_fitting(task: ReadTask, size_bytes: int, times: int = 1) -> None:
-    """ConfigError where the topic does not take a row, so that the reading fails and not the stream (H120).
+    """ConfigError where the topic does not take a row, so that the reading fails and not the stream (H117).
 
     A line far too large is refused before it is converted, which takes several times its size in memory.
     """

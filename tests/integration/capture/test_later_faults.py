@@ -56,7 +56,7 @@ def streams(pipeline: Pipeline, capturing: Capturing) -> None:
     assert (capturing.error, capturing.figures.reconnects) == (None, 0)
 
 
-def test_h120_a_table_changed_within_its_reading_leaves_the_stream_alone(pipeline: Pipeline) -> None:
+def test_h117_a_table_changed_within_its_reading_leaves_the_stream_alone(pipeline: Pipeline) -> None:
     """DROP, RENAME, TRUNCATE, ALTER, VACUUM FULL, DETACH and another replica identity, each after some parts."""
     pipeline.document["snapshot"] = {"watch": "0s", "window_bytes": "8kB", "rows_per_second": 4000}
     tables = [name for name in CHANGES if name != "parts"]
@@ -110,7 +110,7 @@ def reader(pipeline: Pipeline) -> Iterator[str]:
         pipeline.execute(f"drop owned by {name}", f"drop role {name}")
 
 
-def test_h120_a_reading_that_is_refused_fails_alone(pipeline: Pipeline) -> None:
+def test_h117_a_reading_that_is_refused_fails_alone(pipeline: Pipeline) -> None:
     """A right revoked, row security put on, a row filter that divides by zero: each is said with its SQLSTATE."""
     pipeline.execute(*(f"create table {name} (id int primary key, v text)" for name in REFUSED))
     pipeline.execute(*(ROWS.format(name) for name in REFUSED))
@@ -134,7 +134,7 @@ def test_h120_a_reading_that_is_refused_fails_alone(pipeline: Pipeline) -> None:
     same(pipeline, "calm")
 
 
-def test_h120_sessions_that_end_again_and_again_are_opened_later(pipeline: Pipeline) -> None:
+def test_h117_sessions_that_end_again_and_again_are_opened_later(pipeline: Pipeline) -> None:
     pipeline.prepare("create table t (id int primary key, v text)")
     pipeline.execute(ROWS.format("t"))
     with pipeline.capturing() as capturing:
@@ -194,7 +194,7 @@ def test_a_small_request_goes_between_the_parts_of_a_large_one(pipeline: Pipelin
         over(pipeline, large)
 
 
-def test_h120_a_row_too_large_for_its_topic_fails_its_reading_alone(pipeline: Pipeline) -> None:
+def test_h117_a_row_too_large_for_its_topic_fails_its_reading_alone(pipeline: Pipeline) -> None:
     """The stream stops at such a row. A reading of it, which somebody asked for, stops nothing."""
     pipeline.document["log"]["max_message_bytes"] = "100kB"
     pipeline.execute("create table t (id int primary key, v text)", ROWS.format("t"))

@@ -97,7 +97,7 @@ OWN_CHANGES = st.sampled_from((w.insert(b"1", b"a"), w.update([b"2", b"a"], old=
 
 @pytest.mark.parametrize("netted", [False, True])
 @given(messages=st.lists(CHANGES_OF_OTHERS | OWN_CHANGES, max_size=12))
-def test_h8_h9_h120_same_bytes_same_numbers_under_any_catalog(netted: bool, messages: list[bytes]) -> None:
+def test_h8_h9_h118_same_bytes_same_numbers_under_any_catalog(netted: bool, messages: list[bytes]) -> None:
     own = w.table(identity=Identity.FULL, deferrable_key=netted)
     relation = w.relation(w.table(name="others", oid=OTHER, identity=Identity.FULL))
     found = []
@@ -109,7 +109,7 @@ def test_h8_h9_h120_same_bytes_same_numbers_under_any_catalog(netted: bool, mess
     assert found[0]
 
 
-def test_h120_after_an_upgrade_no_record_is_taken_for_one_of_the_old_numbering() -> None:
+def test_h118_after_an_upgrade_no_record_is_taken_for_one_of_the_old_numbering() -> None:
     """The first two updates were written at 1 and 2; here they begin at 1 and 4."""
     shape = w.table(identity=Identity.FULL)
     updates = [w.update([b"1", b"b"], old=[b"1", b"a"])] * 3
