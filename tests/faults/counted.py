@@ -26,13 +26,13 @@ _TRICKY = (b"n", b"nnnn", b"t", b"tn", b"nt", b"", b"N", b"man", b'"n', b"n" * 4
 
 
 def bound(columns: int, size_bytes: int) -> int:
-    """Steps of a compiled function; ordinary rows take half of it."""
-    return 2500 + 150 * columns + 14 * size_bytes
+    """Steps of a compiled function; ordinary rows take half of it, and the first use of a module some 3,000 more."""
+    return 6000 + 150 * columns + 14 * size_bytes
 
 
 def long_bound(columns: int, size_bytes: int) -> int:
     """Steps of the long way, which decodes, and writes each value by itself; ordinary rows take a third."""
-    return 3000 + 1000 * columns + 20 * size_bytes
+    return 7000 + 1000 * columns + 20 * size_bytes
 
 
 class Work:
