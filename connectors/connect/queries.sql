@@ -29,7 +29,8 @@ select s.active_pid as pid,
        (r.sent_lsn - '0/0'::pg_lsn)::int8 as sent_lsn,
        (select coalesce(sum(pg_stat_get_tuples_inserted(oid) + pg_stat_get_tuples_updated(oid)
                             + pg_stat_get_tuples_deleted(oid)), 0)::int8
-        from captured) as writes
+        from captured) as writes,
+       (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::int8 as wal_lsn
 from pg_replication_slots s
 left join pg_stat_replication r on r.pid = s.active_pid
 where s.slot_name = %(slot)s

@@ -44,29 +44,30 @@ class Reading:
 
     ``pid``: the session that has it. ``age_s``: how long that session exists, None where our role may not see it.
     ``sent_lsn``: how far it has read, None likewise. ``writes``: rows of captured tables written so far, by the
-    server's statistics.
+    server's statistics, which come late. ``wal_lsn``: how far the server has written its log.
     """
 
     pid: int | None
     age_s: float | None
     sent_lsn: int | None
     writes: int
+    wal_lsn: int
 
 
 def judge(first: Reading, last: Reading, between_s: float) -> Streaming:
     """What two looks ``between_s`` seconds apart show.
 
-    >>> old = Reading(pid=7, age_s=60.0, sent_lsn=100, writes=5)
-    >>> judge(old, Reading(pid=7, age_s=61.0, sent_lsn=100, writes=5), 1.0).value
+    >>> old = Reading(pid=7, age_s=60.0, sent_lsn=100, writes=5, wal_lsn=100)
+    >>> judge(old, Reading(pid=7, age_s=61.0, sent_lsn=100, writes=5, wal_lsn=100), 1.0).value
     'idle'
-    >>> judge(old, Reading(pid=8, age_s=0.5, sent_lsn=100, writes=5), 15.0).value
+    >>> judge(old, Reading(pid=8, age_s=0.5, sent_lsn=100, writes=5, wal_lsn=100), 15.0).value
     'restarts'
     """
     if last.pid is None or not _steady(first, last, between_s):
         return Streaming.RESTARTS
     if last.writes == first.writes:
         return Streaming.IDLE
-    if first.sent_lsn is not None and last.sent_lsn == first.sent_lsn:
+    if first.sent_lsn is not None and last.sent_lsn == first.sent_lsn < first.wal_lsn:
         return Streaming.STUCK
     return Streaming.READS
 
@@ -97,4 +98,4 @@ def _look(session: Connection, settings: Settings) -> Reading:
         query = load(__package__)["reading"].encode()
         cursor.execute(query, {"slot": settings.slot, "publication": settings.publication})
         found = cursor.fetchone()
-    return found or Reading(pid=None, age_s=None, sent_lsn=None, writes=0)
+    return found or Reading(pid=None, age_s=None, sent_lsn=None, writes=0, wal_lsn=0)

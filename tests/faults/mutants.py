@@ -189,7 +189,8 @@ MUTANTS = (
     ),
     Mutant(
         "let records overtake one that waits for its values", "connectors/postgres/outlet.py",
-        "            self.emit = self._behind\n", "", _SCHEDULES,
+        "            self._held.wait(pending)\n            self.emit = self._next()\n",
+        "            self._held.wait(pending)\n", _SCHEDULES,
     ),
     Mutant(
         "remember a wide row beyond its transaction", "connectors/postgres/changes.py",

@@ -19,13 +19,22 @@ TABLES = (
 )
 
 
+# More than a table's records take of memory, behind the update that lacks its values.
+MANY = "insert into t select n, repeat('y', 1000), 0 from generate_series(10, 25000) n"
+
+
 @contextmanager
-def locked(pipeline: Pipeline) -> Iterator[None]:
-    """An update whose values are to be re-selected, and an ACCESS EXCLUSIVE lock that came before the re-select."""
+def locked(pipeline: Pipeline, *more: str) -> Iterator[None]:
+    """An update whose values are to be re-selected, and an ACCESS EXCLUSIVE lock that came before the re-select.
+
+    ``more``: statements of the update's transaction, behind it.
+    """
     with pipeline.session() as writer, pipeline.session() as owner:
         pid = owner.info.backend_pid
         with writer.transaction():
             writer.execute("update t set n = n + 1")
+            for statement in more:
+                writer.execute(statement.encode())
             owner.execute("begin")
             owner.pgconn.send_query(b"lock table t in access exclusive mode")
             # In line before the re-select, so that it has the lock before it.
@@ -59,13 +68,13 @@ def test_h95_the_other_tables_flow_while_one_is_locked(pipeline: Pipeline) -> No
     pipeline.assert_equal("t", "free")
 
 
-@pytest.mark.parametrize("point", ["table_waits", "table_follows"])
+@pytest.mark.parametrize("point", ["table_waits", "waiting_spilled", "table_follows"])
 def test_h95_killed_while_a_table_waits_nothing_is_lost(pipeline: Pipeline, point: str) -> None:
     pipeline.prepare_with_rows(*TABLES)
     run = pipeline.stream(CDC_CRASH_AT=point)
-    with locked(pipeline):
+    with locked(pipeline, *([MANY] if point == "waiting_spilled" else [])):
         pipeline.execute("insert into free values (1)")
-        if point == "table_waits":
+        if point != "table_follows":
             assert run.wait(60) == CRASH_EXIT
         else:
             wait_until(lambda: pipeline.count("free") == 1, 30, "the others flow")

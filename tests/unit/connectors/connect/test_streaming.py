@@ -8,7 +8,7 @@ from connectors.connect.streaming import Reading, Streaming, judge
 
 
 def look(pid: int | None = 7, age_s: float | None = 60.0, sent_lsn: int | None = 100, writes: int = 5) -> Reading:
-    return Reading(pid=pid, age_s=age_s, sent_lsn=sent_lsn, writes=writes)
+    return Reading(pid=pid, age_s=age_s, sent_lsn=sent_lsn, writes=writes, wal_lsn=150)
 
 
 @pytest.mark.parametrize(
@@ -17,6 +17,8 @@ def look(pid: int | None = 7, age_s: float | None = 60.0, sent_lsn: int | None =
         (look(), look(age_s=61.0), 1.0, Streaming.IDLE),
         (look(), look(sent_lsn=200, writes=9), 1.0, Streaming.READS),
         (look(), look(writes=9), 1.0, Streaming.STUCK),
+        # It had read all that there was: the writes are older, and the server counted them late.
+        (look(sent_lsn=150), look(sent_lsn=150, writes=9), 1.0, Streaming.READS),
         (look(), look(pid=None, age_s=None), 16.0, Streaming.RESTARTS),
         (look(age_s=8.0), look(age_s=9.0), 1.0, Streaming.RESTARTS),
         (look(age_s=2.0), look(pid=8, age_s=6.0), 16.0, Streaming.RESTARTS),
