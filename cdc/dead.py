@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from cdc.stored import FIRST, require_format
+
 _PREFIX = "dead."
 _FLOOR_OP = b"t"
 Parking = tuple[int, int]
@@ -73,13 +75,16 @@ class DeadLetter:
             (f"{_PREFIX}partition", str(self.partition).encode()),
             (f"{_PREFIX}offset", str(self.offset).encode()),
             (f"{_PREFIX}reason", self.reason.encode()),
+            (_FORMAT, b"%d" % FIRST),
+            (_FOLLOWING, b"%d" % len(self.headers)),
         ]
         return own + list(self.headers)
 
     @classmethod
     def from_record(cls, key: bytes | None, value: bytes | None, headers: RecordHeaders) -> DeadLetter:
-        """Read a record back; raises ValueError or KeyError on one that is no dead letter."""
-        own = len(_OWN)
+        """Read a record back. ValueError or KeyError on one that is no dead letter, NewerError on one that a newer
+        version wrote."""
+        own = _own_count(headers)
         said = {name.removeprefix(_PREFIX): (held or b"").decode() for name, held in headers[:own]}
         return cls(
             sink=said["sink"],
@@ -95,6 +100,19 @@ class DeadLetter:
 
 
 _OWN = ("sink", "why", "topic", "partition", "offset", "reason")
+_FORMAT = f"{_PREFIX}format"
+_FOLLOWING = f"{_PREFIX}headers"
+"""How many headers of the refused record follow: what stands between this and the others is a newer version's."""
+
+
+def _own_count(headers: RecordHeaders) -> int:
+    """How many of a letter's headers are its own: those of version 0.1 had six, and neither format nor count."""
+    first = len(_OWN)
+    if len(headers) <= first or headers[first][0] != _FORMAT:
+        return first
+    require_format(int(headers[first][1] or b""), "a dead letter")
+    following = next((text for name, text in headers[first:] if name == _FOLLOWING), None)
+    return max(first, len(headers) - int(following or b""))
 
 
 class Parked:

@@ -29,6 +29,8 @@ class Exit(IntEnum):
     """A topic is not as it was made, or is another one."""
     ACTIVE = 83
     """Another instance is running."""
+    NEWER = 84
+    """A stored document was written by a newer Headrace."""
 
 
 class Retry(Enum):
@@ -119,6 +121,24 @@ class TopicError(LogError):
 
     exit = Exit.TOPIC
     retry = Retry.NEVER
+
+
+class NewerError(CdcError):
+    """A stored document has a format that this version does not know; nothing of it may be guessed."""
+
+    exit = Exit.NEWER
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, hint="run the version of Headrace that wrote it, or a later one; see cdc --version")
+
+
+class DamagedError(CdcError):
+    """A stored document is not what any version of Headrace writes."""
+
+    exit = Exit.POISON
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, hint="something else wrote there, or it is damaged; restore it from a backup")
 
 
 class SinkError(CdcError):

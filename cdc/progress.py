@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 import orjson
 
 from cdc.position import NUMBERING
+from cdc.stored import FIRST, FORMAT, read_members, record_of
 
 PROGRESS_KEY = b'{"what":"progress"}'
 
@@ -21,10 +22,6 @@ _T = TypeVar("_T")
 
 def _by_text(parts: Mapping[str, Mapping[int, _T]]) -> dict[str, dict[str, _T]]:
     return {topic: {str(p): value for p, value in found.items()} for topic, found in parts.items()}
-
-
-def _by_number(parts: Mapping[str, Mapping[str, _T]]) -> dict[str, dict[int, _T]]:
-    return {topic: {int(p): value for p, value in found.items()} for topic, found in parts.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +42,7 @@ class Progress:
 
     def to_json(self) -> bytes:
         document: dict[str, Any] = {
+            FORMAT: FIRST,
             "epoch": self.epoch,
             "lsn": self.lsn,
             "offsets": _by_text(self.offsets),
@@ -56,14 +54,10 @@ class Progress:
 
     @classmethod
     def from_json(cls, value: bytes) -> Progress:
-        document = orjson.loads(value)
-        return cls(
-            epoch=document["epoch"],
-            lsn=document["lsn"],
-            offsets=_by_number(document["offsets"]),
-            ahead=_by_number(document.get("ahead", {})),
-            numbering=document.get("numbering", 1),
-        )
+        """Read :meth:`to_json` back. NewerError when a newer version wrote it, DamagedError when none did."""
+        about = "a record of the progress topic"
+        # Counted as of old, where it does not say.
+        return record_of(cls, {"numbering": 1} | read_members(value, about), about)
 
     def covered_by(self, offsets: Offsets) -> bool:
         """Whether a reader that has read up to ``offsets`` has read everything this record speaks of."""
@@ -125,6 +119,7 @@ class Watermark:
 
     def to_json(self) -> bytes:
         document: dict[str, Any] = {
+            FORMAT: FIRST,
             "epoch": self.epoch,
             "lsn": self.lsn,
             "offsets": _by_text(self.offsets),
@@ -141,13 +136,6 @@ class Watermark:
 
     @classmethod
     def from_json(cls, value: bytes) -> Watermark:
-        read = Progress.from_json(value)
-        document = orjson.loads(value)
-        return cls(
-            epoch=read.epoch,
-            lsn=read.lsn,
-            offsets=read.offsets,
-            topic_ids=document.get("topic_ids", {}),
-            held={topic: Hold(**hold) for topic, hold in document.get("held", {}).items()},
-            level_ms=document.get("level_ms", 0),
-        )
+        """Read :meth:`to_json` back. NewerError when a newer version wrote it, DamagedError when none did."""
+        about = "the watermark in the store"
+        return record_of(cls, read_members(value, about), about)

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import orjson
 
+from cdc.stored import FIRST, FORMAT, read_members, reading, record_of
 from cdc.topic import TableName
 
 Encoding = Literal["readable", "debezium"]
@@ -107,6 +108,7 @@ class TableSchema:
     def to_json(self) -> bytes:
         """The record value on ``<name>.schema``."""
         document: dict[str, Any] = {
+            FORMAT: FIRST,
             "table": str(self.table),
             "version": self.version,
             "schema": self.table.schema,
@@ -136,18 +138,12 @@ class TableSchema:
 
     @classmethod
     def from_json(cls, value: bytes) -> TableSchema:
-        """Read :meth:`to_json` back; raises ValueError or KeyError on anything else."""
-        document = orjson.loads(value)
-        return cls(
-            table=TableName(document["schema"], document["name"]),
-            topic=document["topic"],
-            version=document["version"],
-            oid=int(document["oid"]),
-            encoding=document["encoding"],
-            identity=Identity(document["identity"]),
-            deferrable_key=document["deferrable_key"],
-            columns=tuple(Column(**c) for c in document["columns"]),
-        )
+        """Read :meth:`to_json` back. NewerError when a newer version wrote it, DamagedError when none did."""
+        about = "a table's shape in the schema topic"
+        members = read_members(value, about)
+        with reading(about):
+            members["table"] = TableName(str(members["schema"]), str(members["name"]))
+        return record_of(cls, members, about)
 
 
 _WRITTEN_ALIKE = {"int2": "integer", "int4": "integer", "int8": "integer", "text": "text", "varchar": "text"}

@@ -15,22 +15,41 @@ from typing import Any, ClassVar, Self, TypeVar
 
 import orjson
 
+from cdc.errors import DamagedError, NewerError
+from cdc.stored import FIRST, FORMAT, read_members, record_of
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """Base: a frozen record that is one JSON value under one key."""
+    """Base: a frozen record that is one JSON value under one key.
+
+    A subclass sets ``WHAT``, and overrides :meth:`key` where there are several of its kind. It grows by a member that
+    has a default: readers before it pass the member over. Where they would misread the document, ``FORMAT`` grows
+    too, and :meth:`upgraded` turns the members of a former format into those of today.
+    """
 
     WHAT: ClassVar[str] = ""
+    FORMAT: ClassVar[int] = FIRST
+    """The format that is written, and the newest that is read; see :mod:`cdc.stored`."""
 
     def key(self) -> bytes:
         return orjson.dumps({"what": self.WHAT})
 
     def to_json(self) -> bytes:
-        return orjson.dumps(asdict(self), option=orjson.OPT_NON_STR_KEYS)
+        return orjson.dumps({FORMAT: self.FORMAT, **asdict(self)}, option=orjson.OPT_NON_STR_KEYS)
 
     @classmethod
     def from_json(cls, value: bytes) -> Self:
-        return cls(**orjson.loads(value))
+        """Read :meth:`to_json` back, as any version wrote it. NewerError when a newer one did, DamagedError when none
+        did."""
+        about = f"the {cls.WHAT} document in the state topic"
+        members = read_members(value, about, cls.FORMAT)
+        return record_of(cls, cls.upgraded(members, members.get(FORMAT, FIRST)), about)
+
+    @classmethod
+    def upgraded(cls, members: dict[str, Any], written: int) -> dict[str, Any]:
+        """The members of a document of the format ``written``, at most ``FORMAT``, as today's format has them."""
+        return members
 
     @classmethod
     def find(cls, held: Mapping[bytes, bytes]) -> Self | None:
@@ -320,7 +339,7 @@ def _readable(held: Mapping[bytes, bytes], kind: type[D]) -> list[D]:
     found = []
     for key, value in held.items():
         if what_of(key) == kind.WHAT:
-            with suppress(ValueError, TypeError):
+            with suppress(DamagedError, NewerError):
                 found.append(kind.from_json(value))
     return found
 

@@ -15,6 +15,7 @@ from typing import Protocol
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.progress import Watermark
 from cdc.schema import TableSchema
+from cdc.stored import reading
 from sinks.notes import Notes
 from sinks.registry import Option, SinkSpec
 
@@ -66,7 +67,8 @@ def open_generations(spec: SinkSpec, clock: Clock = SYSTEM_CLOCK) -> Generations
 
 def said_in_use(notes: Notes) -> int:
     """What the notes of the first generation's place say; negative while a switch to it is under way."""
-    return int(notes.read().get(GENERATION, b"%d" % FIRST))
+    with reading("the generation in use, as the store says it,"):
+        return int(notes.read().get(GENERATION, b"%d" % FIRST))
 
 
 def number_in_use(notes: Notes) -> int:

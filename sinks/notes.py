@@ -9,8 +9,10 @@ from typing import Protocol
 
 import orjson
 
+from cdc.errors import DamagedError
 from cdc.progress import Watermark
 from cdc.schema import TableSchema
+from cdc.stored import FIRST, FORMAT, read_members, reading
 from cdc.topic import TableName
 
 log = logging.getLogger("headrace.sinks")
@@ -39,7 +41,7 @@ class NotedWatermarks:
         text = self._notes.read().get(WATERMARK, _FORGOTTEN)
         try:
             return Watermark.from_json(text) if text != _FORGOTTEN else None
-        except (ValueError, TypeError, LookupError, AttributeError):
+        except DamagedError:
             # Somebody else's hand (hazard H101): nothing that it claims can be relied on.
             log.warning("watermark_unreadable")
             return None
@@ -109,13 +111,16 @@ class TableFloor:
 
     def to_json(self) -> bytes:
         sweeps = {floor: {"partitions": n, "seen": sorted(seen)} for floor, (n, seen) in self.sweeps.items()}
-        return orjson.dumps({"floor": self.floor, "sweeps": sweeps})
+        return orjson.dumps({FORMAT: FIRST, "floor": self.floor, "sweeps": sweeps})
 
     @classmethod
     def from_json(cls, text: bytes) -> TableFloor:
-        document = orjson.loads(text)
-        sweeps = {f: (s["partitions"], frozenset(s["seen"])) for f, s in document["sweeps"].items()}
-        return cls(floor=document["floor"], sweeps=sweeps)
+        """Read :meth:`to_json` back. NewerError when a newer version wrote it, DamagedError when none did."""
+        about = "a table's floor in the store"
+        document = read_members(text, about)
+        with reading(about):
+            sweeps = {f: (int(s["partitions"]), frozenset(map(int, s["seen"]))) for f, s in document["sweeps"].items()}
+            return cls(floor=str(document["floor"]), sweeps=sweeps)
 
 
 def _everywhere(floor: str, sweeps: Mapping[str, tuple[int, frozenset[int]]]) -> bool:

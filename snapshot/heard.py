@@ -6,6 +6,7 @@ import logging
 
 import orjson
 
+from cdc.errors import DamagedError, NewerError
 from cdc.state import RequestState, RereadState, WishState, what_of, wished
 
 log = logging.getLogger(__name__)
@@ -68,7 +69,7 @@ class Heard:
             else:
                 wish = WishState.from_json(value)
                 self.wishes[wish.id] = wish
-        except (ValueError, TypeError):
+        except (DamagedError, NewerError):
             # What is no request, though it stands under a request's key, is not carried out (H111).
             self.requests.pop(key, None)
             log.warning("request_unreadable", extra={"key_bytes": len(key), "value_bytes": len(value)})

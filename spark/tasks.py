@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from cdc.dead import DeadLetter, Why
-from cdc.errors import CdcError, LogError, Retry, SinkError, TopicError
+from cdc.errors import CdcError, Exit, LogError, Retry, SinkError, TopicError
 from cdc.records import Lot, Reading, RecordReader, Span, numbered_by_slice
 from cdc.topic import TableName
 from sinks.arrow import pc, schema_of
@@ -313,7 +313,8 @@ def _letter_row(letter: DeadLetter) -> dict[str, Any]:
 
 def _fault(error: CdcError) -> dict[str, Any]:
     kind = next((name for name, kind in _FAULTS.items() if isinstance(error, kind)), "store")
-    told: dict[str, Any] = {"kind": kind, "message": error.message, "hint": error.hint, "retry": error.retry.value}
+    told: dict[str, Any] = {"kind": kind, "message": error.message, "hint": error.hint}
+    told |= {"retry": error.retry.value, "exit": error.exit}
     if isinstance(error, CannotCarry):
         told |= {"kind": "table", "table": list(error.table)}
     return {"note": orjson.dumps(told)}
@@ -326,7 +327,8 @@ def read_report(report: pa.Table) -> Report:
         fault = orjson.loads(failed[0])
         if fault["kind"] == "table":
             raise CannotCarry(fault["message"], table=TableName(*fault["table"]), hint=fault["hint"])
-        raise _FAULTS[fault["kind"]](fault["message"], hint=fault["hint"], retry=Retry(fault["retry"]))
+        retry, code = Retry(fault["retry"]), Exit(fault["exit"])
+        raise _FAULTS[fault["kind"]](fault["message"], hint=fault["hint"], retry=retry, exit=code)
     outcome = Outcome(letters=tuple(_read_letters(_unpacked(report, "letter", _NOTED_SCHEMA))))
     done: list[Any] = _unpacked(report, "done", _NOTED_SCHEMA)["note"].to_pylist()
     for note in done:

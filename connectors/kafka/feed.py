@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 
 from cdc.dead import DeadLetter
-from cdc.progress import Progress
+from cdc.errors import DamagedError
+from cdc.progress import PROGRESS_KEY, Progress
 from cdc.settings import LogSettings
 from connectors.kafka.clients import reader_config
 from connectors.kafka.compacted import bounds, log_error
@@ -69,9 +70,9 @@ class ProgressTopic(_Feed):
         for message in self.messages(timeout_s):
             value = message.value()
             try:
-                if isinstance(value, bytes):
+                if message.key() == PROGRESS_KEY and isinstance(value, bytes):
                     found.append(Progress.from_json(value))
-            except (ValueError, KeyError, TypeError, AttributeError):
+            except DamagedError:
                 # Not one of ours: nothing is proven by it, and nothing is lost without it.
                 log.warning("progress_unreadable", extra={"topic": self._topic, "offset": message.offset()})
         return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cdc.progress import Mark, Progress
+from cdc.progress import PROGRESS_KEY, Mark, Progress
 from cdc.settings import LogSettings
 from cdc.topic import progress_topic
 from connectors.kafka.admin import TopicAdmin
@@ -18,7 +18,7 @@ def read_marks(settings: LogSettings, name: str, count: int = NEWEST) -> list[Ma
     marks = []
     for message in read_range(settings, topic, 0, max(0, end - count)):
         value = message.value()
-        if isinstance(value, bytes):
+        if message.key() == PROGRESS_KEY and isinstance(value, bytes):
             progress = Progress.from_json(value)
             marks.append(Mark(progress.epoch, progress.lsn, message.timestamp()[1]))
     return marks

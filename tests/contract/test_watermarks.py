@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cdc.errors import Exit, NewerError
 from cdc.progress import Watermark
 from sinks.memory import MemoryStore
 from sinks.notes import WATERMARK
@@ -38,3 +39,36 @@ def test_h101_a_watermark_by_somebody_else_s_hand_claims_nothing(text: bytes) ->
     assert opened.watermarks.read() is None
     opened.commit(Watermark(epoch=1, lsn=8))
     assert opened.watermarks.read() == Watermark(epoch=1, lsn=8)
+
+
+class _Grown(Watermark):
+    """As a later version writes it: with a member more, and in a format that this one does not know."""
+
+    def to_json(self) -> bytes:
+        return super().to_json().replace(b'"format":1', b'"format":9,"later":[1]')
+
+
+class _Wider(Watermark):
+    """With a member more, in today's format."""
+
+    def to_json(self) -> bytes:
+        return super().to_json().replace(b'"format":1', b'"format":1,"later":[1]')
+
+
+class _Damaged(Watermark):
+    """With an LSN that is no number."""
+
+    def to_json(self) -> bytes:
+        return super().to_json().replace(b'"lsn":8', b'"lsn":"8"')
+
+
+def test_h113_a_newer_watermark_is_refused_by_each_store(store: Store) -> None:
+    sink = store.open()
+    sink.watermarks.write(_Wider(epoch=1, lsn=8))
+    assert sink.watermarks.read() == Watermark(epoch=1, lsn=8)
+    sink.watermarks.write(_Grown(epoch=1, lsn=8))
+    with pytest.raises(NewerError) as refused:
+        store.open().watermarks.read()
+    assert refused.value.exit is Exit.NEWER
+    sink.watermarks.write(_Damaged(epoch=1, lsn=8))
+    assert store.open().watermarks.read() is None

@@ -466,6 +466,14 @@ MUTANTS = (
         "tests/integration/catalog/test_looks.py -k h95",
     ),
     Mutant(
+        "read a document of a newer format", "cdc/stored.py",
+        "if found > newest:", "if False:", "tests/unit/cdc/test_stored.py",
+    ),
+    Mutant(
+        "take a member for what another version meant by it", "cdc/stored.py",
+        "return value if isinstance(value, kind) else _wrong(name)", "return value", "tests/unit/cdc/test_stored.py",
+    ),
+    Mutant(
         "let two captures in", "connectors/postgres/slot.py",
         "return bool(row and row[0])", "return True", "tests/integration/capture/test_refusals.py -k h14",
     ),
