@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from cdc.checks.facts import ServerFacts, SlotFacts
+from cdc.errors import CdcError, Exit
+from cdc.found import Found, Unknown, known
 from cdc.lsn import Lsn
 from cdc.progress import Hold, Mark, Watermark
 from cdc.reference import size_text
@@ -28,13 +30,12 @@ class SourceFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkFacts:
-    """One store: its watermark (None: it has none yet) and its parked keys; ``error`` when it did not answer."""
+    """One store: its watermark (None: it has none yet) and its parked keys, None where the log did not say."""
 
     name: str
     kind: str
-    watermark: Watermark | None = None
-    parked: int = 0
-    error: str | None = None
+    watermark: Found[Watermark] = None
+    parked: int | None = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,28 +54,30 @@ class Reread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusFacts:
-    """Everything read. ``marks``: the newest progress records, oldest first. ``source_error``: it did not answer.
+    """Everything read. ``log``: None when it was read; else ``slot`` and ``snapshot`` are not known, and ``marks`` and
+    ``rereads`` are empty without saying that there are none. ``marks``: the newest progress records, oldest first.
 
     ``not_followed``: captured tables that the stream says nothing of, and why (H96)."""
 
     name: str
     slot_name: str
     now_ms: int
-    source: SourceFacts | None
-    source_error: str | None
-    slot: SlotState | None
-    snapshot: SnapshotState | None
+    source: SourceFacts | Unknown
+    slot: Found[SlotState]
+    snapshot: Found[SnapshotState]
     marks: Sequence[Mark]
     sinks: Sequence[SinkFacts]
     rereads: Sequence[Reread] = ()
     not_followed: Mapping[str, str] = field(default_factory=dict)
+    log: Unknown | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkStatus:
     """One line of the table. ``state``: ``consistent``, ``bootstrapping`` (the first snapshot does not all show
     yet), ``filling`` (reading the log from its beginning), ``holding`` (all but the tables in ``held`` is as ``lsn``
-    says), ``empty``, ``unreachable``. ``held``: table -> why, empty where it is being brought up to date."""
+    says), ``empty``, ``unreachable``, ``unjudged`` (it has an LSN, and the log that it is compared with does not
+    answer). ``held``: table -> why, empty where it is being brought up to date."""
 
     name: str
     kind: str
@@ -82,20 +85,21 @@ class SinkStatus:
     lsn: int | None
     lag_bytes: int | None
     lag_s: float | None
-    parked: int
+    parked: int | None
     held: Mapping[str, str] = field(default_factory=dict)
     error: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """What is shown. ``passed``: one sentence per limit passed or fault seen; empty when all is well."""
+    """What is shown. ``passed``: one sentence per limit passed or fault seen; empty when all is well. ``silent``: the
+    parts that did not answer, of which nothing else is said: part -> why."""
 
     name: str
     epoch: int | None
     address: str | None
     slot_name: str
-    slot: SlotFacts | None
+    slot: Found[SlotFacts]
     wal_lsn: int | None
     log_lsn: int | None
     lag_bytes: int | None
@@ -105,10 +109,17 @@ class Status:
     sinks: Sequence[SinkStatus] = field(default=())
     rereads: Sequence[Reread] = field(default=())
     passed: Sequence[str] = field(default=())
+    silent: Mapping[str, CdcError] = field(default_factory=dict)
+
+    @property
+    def exit(self) -> Exit:
+        """That of the first part that did not answer, which explains the rest; else DIFFERENCE for a limit passed."""
+        first = next(iter(self.silent.values()), None)
+        return first.exit if first is not None else Exit.DIFFERENCE if self.passed else Exit.OK
 
     def document(self) -> dict[str, Any]:
         """As ``cdc status --json`` prints it."""
-        slot = self.slot
+        slot = known(self.slot)
         return {
             "name": self.name,
             "epoch": self.epoch,
@@ -140,30 +151,33 @@ class Status:
                 for sink in self.sinks
             },
             "passed": list(self.passed),
+            "unknown": {part: error.message for part, error in self.silent.items()},
         }
 
 
 def status_of(facts: StatusFacts, limits: LimitSettings) -> Status:
     """Judge what was read against the limits."""
-    source, newest = facts.source, facts.marks[-1] if facts.marks else None
+    source, newest = known(facts.source), facts.marks[-1] if facts.marks else None
+    slot, snapshot = known(facts.slot), known(facts.snapshot)
     wal_lsn = source.server.wal_lsn if source is not None else None
-    lag_bytes = _behind(wal_lsn, newest.lsn if newest else facts.slot.consistent_point if facts.slot else None)
+    lag_bytes = _behind(wal_lsn, _log_lsn(newest, slot))
     lag_s = _log_lag_s(facts, lag_bytes)
     sinks = tuple(_sink_status(sink, facts, wal_lsn, lag_s) for sink in facts.sinks)
     shown = Status(
         name=facts.name,
-        epoch=facts.slot.epoch if facts.slot is not None else None,
+        epoch=slot.epoch if slot is not None else None,
         address=source.address if source is not None else None,
         slot_name=facts.slot_name,
-        slot=source.slot if source is not None else None,
+        slot=source.slot if source is not None else facts.source if isinstance(facts.source, Unknown) else None,
         wal_lsn=wal_lsn,
         log_lsn=newest.lsn if newest is not None else None,
         lag_bytes=lag_bytes,
         lag_s=lag_s,
-        snapshot=facts.snapshot.state if facts.snapshot is not None else "none",
-        snapshot_rows=facts.snapshot.rows if facts.snapshot is not None else 0,
+        snapshot=snapshot.state if snapshot is not None else "unknown" if facts.log is not None else "none",
+        snapshot_rows=snapshot.rows if snapshot is not None else 0,
         sinks=sinks,
         rereads=facts.rereads,
+        silent=dict(_silent(facts)),
     )
     return replace(shown, passed=tuple(_passed(shown, facts, limits)))
 
@@ -232,36 +246,57 @@ def age(seconds: float | None) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
 
 
+def _silent(facts: StatusFacts) -> Iterator[tuple[str, CdcError]]:
+    """The log first: without it the others can be read, and not judged."""
+    if facts.log is not None:
+        yield "log", facts.log.because
+    if isinstance(facts.source, Unknown):
+        yield "source", facts.source.because
+    for sink in facts.sinks:
+        if isinstance(sink.watermark, Unknown):
+            yield sink.name, sink.watermark.because
+
+
+def _log_lsn(newest: Mark | None, slot: SlotState | None) -> int | None:
+    """Where the log is, in the WAL that the slot is of: the LSNs of an epoch before may be another server's."""
+    if newest is None or (slot is not None and newest.epoch < slot.epoch):
+        return slot.consistent_point if slot is not None else None
+    return newest.lsn
+
+
 def _log_lag_s(facts: StatusFacts, lag_bytes: int | None) -> float | None:
     if lag_bytes is None:
         return None
-    if lag_bytes <= QUIET_BYTES and facts.marks and facts.source and facts.source.slot and facts.source.slot.active_pid:
+    source = known(facts.source)
+    if lag_bytes <= QUIET_BYTES and facts.marks and source is not None and source.slot and source.slot.active_pid:
         return 0.0
     return max(0.0, (facts.now_ms - facts.marks[-1].at_ms) / 1000) if facts.marks else None
 
 
 def _sink_status(sink: SinkFacts, facts: StatusFacts, wal_lsn: int | None, log_lag_s: float | None) -> SinkStatus:
     held = sink.watermark
-    if sink.error is not None or held is None:
-        state = "unreachable" if sink.error is not None else "empty"
+    if isinstance(held, Unknown) or held is None:
         return SinkStatus(
             name=sink.name,
             kind=sink.kind,
-            state=state,
+            state="empty" if held is None else "unreachable",
             lsn=None,
             lag_bytes=None,
             lag_s=None,
             parked=sink.parked,
-            error=sink.error,
+            error=held.because.message if held is not None else None,
         )
+    slot = known(facts.slot)
+    # The LSN 0 of a store that is being filled is no place in the WAL, and another epoch's LSN is none in this one.
+    comparable = held.lsn > 0 and (slot is None or held.epoch == slot.epoch)
     behind_log_s = lag_seconds(facts.marks, (held.epoch, held.lsn), facts.now_ms)
     return SinkStatus(
         name=sink.name,
         kind=sink.kind,
         state=_state(held, facts),
         lsn=held.lsn,
-        lag_bytes=_behind(wal_lsn, held.lsn),
-        lag_s=max(behind_log_s, log_lag_s or 0.0),
+        lag_bytes=_behind(wal_lsn, held.lsn) if comparable else None,
+        lag_s=max(behind_log_s, log_lag_s) if held.lsn > 0 and log_lag_s is not None else None,
         parked=sink.parked,
         held={hold.table: hold.reason for hold in held.held.values()},
     )
@@ -270,7 +305,9 @@ def _sink_status(sink: SinkFacts, facts: StatusFacts, wal_lsn: int | None, log_l
 def _state(held: Watermark, facts: StatusFacts) -> str:
     if held.lsn == 0:
         return "filling"
-    snapshot = facts.snapshot
+    if facts.log is not None:
+        return "unjudged"
+    snapshot = known(facts.snapshot)
     if snapshot is None or snapshot.state != "complete" or held.lsn <= snapshot.last_cut_lsn:
         return "bootstrapping"
     if any(one.first for one in facts.rereads):
@@ -279,8 +316,8 @@ def _state(held: Watermark, facts: StatusFacts) -> str:
 
 
 def _passed(shown: Status, facts: StatusFacts, limits: LimitSettings) -> Iterator[str]:
-    if facts.source_error is not None:
-        yield facts.source_error
+    for part, error in shown.silent.items():
+        yield error.message if part in ("log", "source") else f"{part}: {error.message}"
     yield from _slot_faults(shown, facts)
     yield from sorted(facts.not_followed.values())
     for one in facts.rereads:
@@ -290,8 +327,8 @@ def _passed(shown: Status, facts: StatusFacts, limits: LimitSettings) -> Iterato
         yield f"the log is {size(shown.lag_bytes)} behind the source; the limit is {size_text(limits.lag_bytes)}"
     limit_s = limits.lag.total_seconds()
     for sink in shown.sinks:
-        if sink.error is not None:
-            yield f"{sink.name}: {sink.error}"
+        if sink.state == "empty" and shown.snapshot == "complete":
+            yield f"{sink.name} is empty, and the log is not: cdc sink {sink.name} fills it"
         elif sink.lag_s is not None and sink.lag_s > limit_s and sink.state != "filling":
             yield f"{sink.name} is {age(sink.lag_s)} behind; the limit is {age(limit_s)}"
         for table, reason in sorted(sink.held.items()):
@@ -303,7 +340,7 @@ def _passed(shown: Status, facts: StatusFacts, limits: LimitSettings) -> Iterato
 
 def _slot_faults(shown: Status, facts: StatusFacts) -> Iterator[str]:
     slot = shown.slot
-    if facts.source is None or facts.slot is None:
+    if isinstance(slot, Unknown) or isinstance(facts.slot, Unknown) or facts.slot is None:
         return
     if slot is None:
         yield f"the slot {facts.slot_name} is gone"

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from cdc.checks.facts import PublicationFacts, ServerFacts, SlotFacts, SourceFacts, TableFacts, TransactionFacts
 from cdc.checks.finding import Finding, fail, ok, warn
 from cdc.errors import Exit
+from cdc.found import Found, Unknown
 from cdc.settings import Settings
 from cdc.sql import quote_identifier, quote_literal
 from cdc.state import SlotState
@@ -21,8 +22,8 @@ FAILOVER_VERSION = 170000
 """The first that keeps logical slots on standbys."""
 
 
-def check_source(facts: SourceFacts, settings: Settings, known: SlotState | None) -> Iterator[Finding]:
-    """Every finding about Postgres; ``known``: the slot as ``cdc snapshot`` made it, if it has."""
+def check_source(facts: SourceFacts, settings: Settings, known: Found[SlotState]) -> Iterator[Finding]:
+    """Every finding about Postgres; ``known``: the slot as ``cdc snapshot`` made it, if it has and the log says so."""
     server = facts.server
     yield check_version(server)
     yield check_standby(server)
@@ -87,8 +88,12 @@ def check_encoding(server: ServerFacts) -> Finding:
     return warn(PART, "encoding", message, "a database created with encoding 'UTF8' saves that work")
 
 
-def check_identity(server: ServerFacts, known: SlotState | None, slot: SlotFacts | None = None) -> Iterator[Finding]:
+def check_identity(server: ServerFacts, known: Found[SlotState], slot: SlotFacts | None = None) -> Iterator[Finding]:
     """Another server behind the same address: its LSNs mean nothing to the stores (H5, H6)."""
+    if isinstance(known, Unknown):
+        message = "not known whether this is the server that the pipeline was made on: its state was not read"
+        yield warn(PART, "identity", message, _WITH_STATE)
+        return
     if known is None:
         return
     was = {
@@ -110,10 +115,16 @@ def check_identity(server: ServerFacts, known: SlotState | None, slot: SlotFacts
 
 
 def check_slot(
-    slot: SlotFacts | None, server: ServerFacts, settings: Settings, known: SlotState | None
+    slot: SlotFacts | None, server: ServerFacts, settings: Settings, known: Found[SlotState]
 ) -> Iterator[Finding]:
-    """The slot's state, and whether it is ours (H4, H5, H14, H53)."""
+    """The slot's state, and whether it is ours (H4, H5, H14, H53).
+
+    Advice that ends in a dropped slot needs to know whose it is, so without the state topic there is none (H109).
+    """
     name = settings.slot
+    if isinstance(known, Unknown):
+        yield _slot_of_somebody(slot, settings)
+        return
     if settings.source.kind == "debezium":
         yield _connectors_slot(slot, server, name, known)
         return
@@ -128,8 +139,10 @@ def check_slot(
     lost = slot.wal_status == "lost" or slot.invalidation_reason is not None
     if slot.plugin != "pgoutput" or slot.database != server.database:
         message = f"a slot {name} exists for {slot.plugin or 'physical'} in {slot.database or 'no database'}"
-        fix = f"set [source] slot to another name, or: select pg_drop_replication_slot({quote_literal(name)});"
-        yield fail(PART, "slot", message, fix, exit=Exit.SLOT)
+        yield fail(PART, "slot", message, "set [source] slot to another name", exit=Exit.SLOT)
+    elif lost and known is None:
+        message = f"a slot {name} exists that the server gave up, but cdc snapshot did not make it"
+        yield fail(PART, "slot", message, "set [source] slot to another name", exit=Exit.SLOT)
     elif lost:
         message = f"the server gave up the slot {name}: {slot.invalidation_reason or 'its WAL was removed'}"
         fix = "cdc init --new-epoch, then cdc snapshot; see connectors/postgres/README.md, slot lost"
@@ -138,10 +151,27 @@ def check_slot(
         yield _active(slot, known)
     elif known is None:
         message = f"a slot {name} exists, but cdc snapshot did not make it"
-        fix = f"set [source] slot to another name, or: select pg_drop_replication_slot({quote_literal(name)});"
+        fix = (
+            "set [source] slot to another name; or, if nobody needs that slot: "
+            f"select pg_drop_replication_slot({quote_literal(name)});"
+        )
         yield fail(PART, "slot", message, fix, exit=Exit.SLOT)
     else:
         yield ok(PART, "slot", f"the slot {name} is {slot.wal_status or 'usable'} and waits for cdc run")
+
+
+_WITH_STATE = "run cdc check again when Kafka answers"
+
+
+def _slot_of_somebody(slot: SlotFacts | None, settings: Settings) -> Finding:
+    """The slot as the server has it, while nobody says who made it."""
+    whose = "whether this pipeline made one is not known: its state was not read"
+    if slot is None:
+        return warn(PART, "slot", f"the server has no slot {settings.slot}; {whose}", _WITH_STATE)
+    use = f"is in use by process {slot.active_pid}" if slot.active_pid is not None else "is read by nobody"
+    stands = slot.invalidation_reason or slot.wal_status or "usable"
+    whose = "whether this pipeline made it is not known: its state was not read"
+    return warn(PART, "slot", f"the slot {slot.slot} is {stands} and {use}; {whose}", _WITH_STATE)
 
 
 def _connectors_slot(slot: SlotFacts | None, server: ServerFacts, name: str, known: SlotState | None) -> Finding:
@@ -271,12 +301,15 @@ def check_left_out(facts: SourceFacts) -> Iterator[Finding]:
 
 
 def check_publication(
-    publication: PublicationFacts | None, tables: tuple[TableFacts, ...], settings: Settings, known: SlotState | None
+    publication: PublicationFacts | None, tables: tuple[TableFacts, ...], settings: Settings, known: Found[SlotState]
 ) -> Iterator[Finding]:
     """Its contents against the settings; a slot cannot pass a change made before its publication was (H52)."""
     name = settings.publication
     if publication is None:
-        if known is None:
+        if isinstance(known, Unknown):
+            message = f"there is no publication {name}; whether cdc init made one is not known: its state was not read"
+            yield warn(PART, "publication", message, _WITH_STATE)
+        elif known is None:
             maker = "cdc connect deploy" if settings.source.kind == "debezium" else "cdc init"
             yield ok(PART, "publication", f"the publication {name} will be made by {maker}")
         else:

@@ -12,6 +12,7 @@ from cdc.checks.postgres import check_source
 from cdc.checks.secrecy import check_settings
 from cdc.checks.stores import check_store
 from cdc.errors import CdcError
+from cdc.found import Unknown, look
 from cdc.settings import Settings
 from cdc.state import SlotState, TopicsState
 
@@ -33,13 +34,8 @@ class Probes(Protocol):
 def preflight(settings: Settings, probes: Probes) -> Iterator[Finding]:
     """Findings part by part; a part that cannot be asked is one failure, and the others are still looked at."""
     yield from check_settings(settings)
-    topics_known: TopicsState | None = None
-    slot_known: SlotState | None = None
-    log_failure: CdcError | None = None
-    try:
-        topics_known, slot_known = probes.state()
-    except CdcError as error:
-        log_failure = error
+    state = look(probes.state)
+    topics_known, slot_known = (None, state) if isinstance(state, Unknown) else state
     tables: list[str] = []
     if settings.debezium is None or settings.debezium.database == "postgres":
         try:
@@ -49,13 +45,11 @@ def preflight(settings: Settings, probes: Probes) -> Iterator[Finding]:
             yield from check_source(source, settings, slot_known)
         except CdcError as error:
             yield failure("postgres", "reachable", error)
-    if log_failure is None:
-        try:
-            yield from check_log(probes.log(tables, topics_known), initialised=topics_known is not None)
-        except CdcError as error:
-            log_failure = error
-    if log_failure is not None:
-        yield failure("kafka", "reachable", log_failure)
+    log = state if isinstance(state, Unknown) else look(lambda: probes.log(tables, topics_known))
+    if isinstance(log, Unknown):
+        yield failure("kafka", "reachable", log.because)
+    else:
+        yield from check_log(log, initialised=topics_known is not None)
     for name, sink in settings.sinks.items():
         try:
             yield from check_store(name, sink, probes.store(name))

@@ -153,6 +153,7 @@ def _configure_logs(verbosity: int) -> None:
             logging.getLogger(name).setLevel(logging.WARNING)
         # What a Kafka client tries again by itself; what it cannot mend comes back as an error.
         logging.getLogger("connectors.kafka.clients").setLevel(logging.CRITICAL)
+        logging.getLogger("headrace.sinks").setLevel(logging.CRITICAL)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
+from cdc.checks.ownership import Owner
 from cdc.errors import UsageError
-from cdc.wiring.pipeline import drop_pipeline
+from cdc.wiring.pipeline import drop_pipeline, slot_owner
 
 
 def drop(
@@ -18,12 +19,15 @@ def drop(
     """Drop the slot and the publication; the slot's name has to be typed back.
 
     The stores stay as they are, and so do the topics unless told otherwise. There is no way back: a later
-    start needs a new snapshot.
+    start needs a new snapshot. With --yes only a slot that the pipeline's state names as its own is dropped.
     """
     invocation = context.obj
     settings = invocation.settings()
     console = invocation.console
     if not yes:
+        owner = slot_owner(settings)
+        if owner is not None and owner is not Owner.OURS:
+            console.print(f"Beware: {owner.value}.", style="bold red", highlight=False, soft_wrap=True)
         console.print(
             f"This drops the slot {settings.slot} and the publication {settings.publication}"
             f"{' and deletes every topic of the pipeline' if topics else ''}.",
@@ -33,5 +37,5 @@ def drop(
         typed = typer.prompt("Type the slot's name to go on", default="", show_default=False, err=True)
         if typed.strip() != settings.slot:
             raise UsageError("that is not the slot's name: nothing was dropped", hint=f"the slot is {settings.slot}")
-    for line in drop_pipeline(settings, topics=topics):
+    for line in drop_pipeline(settings, topics=topics, sure=not yes):
         console.print(line, highlight=False, soft_wrap=True, markup=False)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, TypeVar
 
 import orjson
 import typer
@@ -10,12 +11,14 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from cdc.errors import Difference
+from cdc.errors import CdcError
+from cdc.found import Unknown
 from cdc.lsn import Lsn
 from cdc.status import Reread, SinkStatus, Status, age, size, status_of
 from cdc.wiring.status import StatusReader
 
-_STYLES = {"consistent": "green", "unreachable": "bold red"}
+T = TypeVar("T")
+_STYLES = {"consistent": "green", "unreachable": "bold red", "empty": "bold red"}
 
 
 def status(
@@ -24,7 +27,8 @@ def status(
 ) -> None:
     """Show the slot, how far the log is behind the source, and what each store shows.
 
-    Exit code 1 when a limit of the settings is passed, a part does not answer, or keys are parked.
+    Exit code 1 when a limit of the settings is passed, a store is empty, or keys are parked; that of the first part
+    which does not answer, when one does not. What it did not answer is shown as not known.
     """
     settings = context.obj.settings()
     with StatusReader(settings) as reader:
@@ -35,7 +39,9 @@ def status(
         Console().print(view(shown))
     if shown.passed:
         more = f", and {len(shown.passed) - 1} more" if len(shown.passed) > 1 else ""
-        raise Difference(f"{shown.passed[0]}{more}", hint="cdc check says what is wrong where")
+        first = next(iter(shown.silent.values()), None)
+        hint = first.hint if first is not None else "cdc check says what is wrong where"
+        raise CdcError(f"{shown.passed[0]}{more}", hint=hint, exit=shown.exit)
 
 
 def view(shown: Status) -> Group:
@@ -60,7 +66,12 @@ def sink_table(shown: Status) -> Table:
 def _cells(sink: SinkStatus) -> tuple[str | Text, ...]:
     lsn = str(Lsn(sink.lsn)) if sink.lsn else "-"
     state = Text(sink.state, style=_STYLES.get(sink.state, "yellow"))
-    return sink.name, lsn, size(sink.lag_bytes), age(sink.lag_s), state, str(sink.parked)
+    parked = "?" if sink.parked is None else str(sink.parked)
+    return sink.name, lsn, _measured(sink.lag_bytes, size), _measured(sink.lag_s, age), state, parked
+
+
+def _measured(figure: T | None, text: Callable[[T], str]) -> str:
+    return "-" if figure is None else text(figure)
 
 
 def _head(shown: Status) -> list[Text]:
@@ -71,13 +82,18 @@ def _head(shown: Status) -> list[Text]:
         Text(f"source    {shown.address or 'does not answer'}, at {wal}"),
     ]
     slot = shown.slot
-    if slot is None:
+    if isinstance(slot, Unknown):
+        lines.append(Text(f"slot      {shown.slot_name}: not known, Postgres does not answer"))
+    elif slot is None:
         lines.append(Text(f"slot      {shown.slot_name}: none"))
     else:
         used = f"read by process {slot.active_pid}" if slot.active_pid is not None else "read by nobody"
         lines.append(Text(f"slot      {slot.slot}, {used}, wal {slot.wal_status}, {size(slot.retained_bytes)} kept"))
     log = str(Lsn(shown.log_lsn)) if shown.log_lsn is not None else "-"
-    lines.append(Text(f"log       holds {log}, {size(shown.lag_bytes)} and {age(shown.lag_s)} behind the source"))
+    behind = f"{size(shown.lag_bytes)} and {age(shown.lag_s)} behind the source"
+    if "log" in shown.silent:
+        return [*lines, Text("log       not known, it was not read"), Text("snapshot  not known"), Text("")]
+    lines.append(Text(f"log       holds {log}{', ' + behind if shown.lag_bytes is not None else ''}"))
     rows = f", {shown.snapshot_rows:,} rows" if shown.snapshot_rows else ""
     lines.append(Text(f"snapshot  {shown.snapshot}{rows}"))
     lines += [Text(_again(one)) for one in shown.rereads]

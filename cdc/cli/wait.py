@@ -29,6 +29,8 @@ def wait(
         ) from None
     with Freshness(context.obj.settings()) as freshness:
         held = freshness.wait(sink, wanted, timeout_s=timeout_s)
+        if freshness.unsure:
+            context.obj.console.print(freshness.unsure, style="yellow", highlight=False, soft_wrap=True)
         for words in freshness.waiting(sink):
             context.obj.console.print(words, style="yellow", highlight=False, soft_wrap=True)
     typer.echo(str(Lsn(held.lsn)))

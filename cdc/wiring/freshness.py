@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Self
 
 from cdc.dead import Parked
 from cdc.epochs import EpochsState
-from cdc.errors import CdcError, TopicError
-from cdc.freshness import wait_until_shown
+from cdc.errors import CdcError, LogError, TopicError
+from cdc.found import Unknown, look
+from cdc.freshness import shows, wait_until_shown
 from cdc.settings import Settings
 from cdc.state import SlotState
 from cdc.topic import dead_topic
@@ -35,6 +36,8 @@ class Freshness:
         self._open = ExitStack()
         self._stores: dict[str, OpenSink] = {}
         self._epoch: int | None = None
+        self.unsure = ""
+        """What the last :meth:`wait` could not find out; empty when it knew all."""
 
     def __enter__(self) -> Self:
         return self
@@ -45,12 +48,24 @@ class Freshness:
     def wait(self, sink: str, lsn: int, *, timeout_s: float = 30.0) -> Watermark:
         """Return when ``sink`` shows every change committed below ``lsn``; see :mod:`cdc.freshness`.
 
-        UsageError for an unknown sink, SinkError when the store does not answer, Difference after ``timeout_s``.
+        While the log does not answer, the epoch of the token is not known: the store's own word is taken then, see
+        :attr:`unsure`. UsageError for an unknown sink, SinkError when the store does not answer, Difference after
+        ``timeout_s``, LogError when the store does not show it and the log that could bring it does not answer.
         """
-        watermarks = self._store(sink).watermarks
-        if self._epoch is None:
-            self._epoch = self._read_epoch()
-        return wait_until_shown(sink, watermarks, lsn, epoch=self._epoch, timeout_s=timeout_s, nudge=self._nudge)
+        from sinks.patience import looking
+
+        with looking():
+            watermarks = self._store(sink).watermarks
+        epoch = self._epoch if self._epoch is not None else look(self._read_epoch)
+        if isinstance(epoch, Unknown):
+            with looking():
+                held = watermarks.read()
+            if held is None or not shows(held, lsn, None):
+                raise epoch.because
+            self.unsure = f"the pipeline's epoch is not known, {sink} is in epoch {held.epoch}: {epoch}"
+            return held
+        self._epoch, self.unsure = epoch, ""
+        return wait_until_shown(sink, watermarks, lsn, epoch=epoch, timeout_s=timeout_s, nudge=self._nudge)
 
     def waiting(self, sink: str) -> Iterator[str]:
         """A sentence for each table that the sink holds and for each key that waits in its dead letters: they do not
@@ -60,11 +75,16 @@ class Freshness:
             yield hold.sentence(sink)
         from connectors.kafka.letters import DeadLetterTopic
 
-        with suppress(TopicError):
+        try:
+            require_broker(self._settings)
             letters = DeadLetterTopic(self._settings.log, dead_topic(self._settings.name)).read()
             for topic, keys in Parked(sink, letters).keys().items():
                 for key in keys:
                     yield f"{sink} holds back {topic} {key.decode(errors='replace')}: cdc dead list says why"
+        except TopicError:
+            return
+        except LogError as error:
+            yield f"not known whether {sink} holds back a key: {error.message}"
 
     def _store(self, sink: str) -> OpenSink:
         if sink not in self._stores or not self._stores[sink].current():

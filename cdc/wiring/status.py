@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.dead import Parked
 from cdc.errors import CdcError, TopicError
 from cdc.following import captured_oids, not_followed
+from cdc.found import Unknown, look
+from cdc.progress import Mark, Watermark
 from cdc.settings import Settings
 from cdc.state import SlotState, SnapshotState, TopicsState
 from cdc.status import SinkFacts, SourceFacts, StatusFacts, rereads_of
@@ -22,6 +24,17 @@ from cdc.wiring.stores import open_store
 if TYPE_CHECKING:
     from connectors.postgres.session import Connection
     from sinks.port import OpenSink
+
+
+class _Log(NamedTuple):
+    """What Kafka says of a pipeline: the state topic, the progress records, parked keys by sink (None: not read)."""
+
+    held: Mapping[bytes, bytes]
+    marks: Sequence[Mark]
+    parked: Mapping[str, int] | None
+
+
+_NOTHING = _Log({}, (), None)
 
 
 class StatusReader:
@@ -41,32 +54,40 @@ class StatusReader:
         self._open.close()
 
     def read(self) -> StatusFacts:
-        """Everything as it is now. LogError or TopicError when Kafka does not answer or ``cdc init`` was not run."""
-        from connectors.kafka.marks import read_marks
-
+        """Everything as it is now; what a part did not answer is Unknown, and hides no other."""
         settings = self._settings
-        require_broker(settings)
-        held = open_state(settings).read()
-        marks = read_marks(settings.log, settings.name)
-        parked = self._parked()
-        source, problem, left = self._ask_source(held)
+        log = look(self._read_log)
+        known_log = _NOTHING if isinstance(log, Unknown) else log
+        silent = log if isinstance(log, Unknown) else None
+        asked = look(lambda: self._ask_source(known_log.held))
+        source, left = (asked, {}) if isinstance(asked, Unknown) else asked
         with ThreadPoolExecutor(max(1, len(settings.sinks))) as pool:
-            sinks = list(pool.map(lambda name: self._ask_store(name, parked.get(name, 0)), settings.sinks))
+            sinks = list(pool.map(lambda name: self._ask_store(name, known_log.parked), settings.sinks))
         return StatusFacts(
             name=settings.name,
             slot_name=settings.slot,
             now_ms=self._clock.now_ns() // 1_000_000,
             source=source,
-            source_error=problem,
-            slot=SlotState.find(held),
-            snapshot=SnapshotState.find(held),
-            marks=marks,
+            slot=silent or SlotState.find(known_log.held),
+            snapshot=silent or SnapshotState.find(known_log.held),
+            marks=known_log.marks,
             sinks=sinks,
-            rereads=rereads_of(held),
+            rereads=rereads_of(known_log.held),
             not_followed=left,
+            log=silent,
         )
 
-    def _ask_source(self, held: Mapping[bytes, bytes]) -> tuple[SourceFacts | None, str | None, Mapping[str, str]]:
+    def _read_log(self) -> _Log:
+        """LogError or TopicError when Kafka does not answer or ``cdc init`` was not run."""
+        from connectors.kafka.marks import read_marks
+
+        require_broker(self._settings)
+        held = open_state(self._settings).read()
+        # Here already, so that a document that cannot be read is a fault of the log and hides no other part.
+        SlotState.find(held), SnapshotState.find(held), rereads_of(held)
+        return _Log(held, read_marks(self._settings.log, self._settings.name), self._parked())
+
+    def _ask_source(self, held: Mapping[bytes, bytes]) -> tuple[SourceFacts, Mapping[str, str]]:
         from connectors.postgres.facts import read_server, read_slot
         from connectors.postgres.session import describe
 
@@ -80,11 +101,10 @@ class StatusReader:
                 server=read_server(self._source),
                 slot=read_slot(self._source, self._settings.slot),
             )
-            left = self._not_followed(self._source, held)
-        except CdcError as error:
+            return facts, self._not_followed(self._source, held)
+        except CdcError:
             self._source = None
-            return None, error.message, {}
-        return facts, None, left
+            raise
 
     def _not_followed(self, source: Connection, held: Mapping[bytes, bytes]) -> Mapping[str, str]:
         from connectors.postgres.facts import read_publication, read_relations
@@ -97,17 +117,22 @@ class StatusReader:
         relations = read_relations(source, wanted, [oids[table] for table in wanted if table in oids])
         return not_followed(wanted, oids, relations, read_publication(source, settings.publication))
 
-    def _ask_store(self, name: str, parked: int) -> SinkFacts:
+    def _ask_store(self, name: str, parked: Mapping[str, int] | None) -> SinkFacts:
         kind = self._settings.sinks[name].kind
-        try:
+        watermark = look(lambda: self._read_watermark(name))
+        return SinkFacts(
+            name=name, kind=kind, watermark=watermark, parked=parked.get(name, 0) if parked is not None else None
+        )
+
+    def _read_watermark(self, name: str) -> Watermark | None:
+        from sinks.patience import looking
+
+        with looking():
             if name not in self._stores or not self._stores[name].current():
                 store = open_store(name, self._settings)
                 self._open.callback(store.close)
                 self._stores[name] = store
-            watermark = self._stores[name].watermarks.read()
-        except CdcError as error:
-            return SinkFacts(name=name, kind=kind, parked=parked, error=error.message)
-        return SinkFacts(name=name, kind=kind, watermark=watermark, parked=parked)
+            return self._stores[name].watermarks.read()
 
     def _parked(self) -> Counter[str]:
         """Parked keys by sink."""

@@ -474,6 +474,16 @@ MUTANTS = (
         "return value if isinstance(value, kind) else _wrong(name)", "return value", "tests/unit/cdc/test_stored.py",
     ),
     Mutant(
+        "take a slot for a stranger's when its owner was not read", "cdc/checks/postgres.py",
+        "    if isinstance(known, Unknown):\n        yield _slot_of_somebody(slot, settings)\n        return\n",
+        "    if isinstance(known, Unknown):\n        known = None\n",
+        "tests/unit/cdc/checks/test_postgres.py",
+    ),
+    Mutant(
+        "drop any slot of the pipeline's name", "cdc/checks/ownership.py",
+        "return Owner.UNKNOWN", "return Owner.OURS", "tests/unit/cdc/checks/test_postgres.py -k whose",
+    ),
+    Mutant(
         "let two captures in", "connectors/postgres/slot.py",
         "return bool(row and row[0])", "return True", "tests/integration/capture/test_refusals.py -k h14",
     ),

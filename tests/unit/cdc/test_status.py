@@ -11,10 +11,12 @@ import pytest
 from rich.console import Console
 
 from cdc.cli.status import view
+from cdc.errors import Exit, LogError, SinkError, SourceError
+from cdc.found import Unknown
 from cdc.progress import Hold, Mark, Watermark
 from cdc.settings import LimitSettings
 from cdc.state import RequestState, RereadState, SnapshotState
-from cdc.status import SinkFacts, SourceFacts, StatusFacts, lag_seconds, rereads_of, status_of
+from cdc.status import SinkFacts, SourceFacts, Status, StatusFacts, lag_seconds, rereads_of, status_of
 from tests.unit.cdc.checks.test_postgres import KNOWN, SERVER, SLOT
 
 NOW_MS = 1_000_000
@@ -30,7 +32,6 @@ FACTS = StatusFacts(
     slot_name="cdc_shop",
     now_ms=NOW_MS,
     source=SOURCE,
-    source_error=None,
     slot=KNOWN,
     snapshot=SNAPSHOT,
     marks=[Mark(1, 400, NOW_MS - 9000), Mark(1, HEAD - 50, NOW_MS - 200)],
@@ -60,7 +61,7 @@ def test_all_is_well() -> None:
         (sink(watermark=Watermark(epoch=1, lsn=500)), "bootstrapping"),
         (sink(watermark=Watermark(epoch=1, lsn=501)), "consistent"),
         (replace(FACTS, snapshot=replace(SNAPSHOT, state="running")), "bootstrapping"),
-        (sink(error="no answer"), "unreachable"),
+        (sink(watermark=Unknown(SinkError("no answer"))), "unreachable"),
         (sink(watermark=HOLDING), "holding"),
     ],
 )
@@ -87,8 +88,9 @@ def test_a_store_is_as_old_as_the_first_thing_it_does_not_show() -> None:
             "cache holds public.a: column n is text in the store, and integer in the source now; its changes wait in "
             "the log: cdc rebuild cache",
         ),
-        (sink(error="cannot reach Redis"), "cache: cannot reach Redis"),
-        (replace(FACTS, source=None, source_error="cannot connect"), "cannot connect"),
+        (sink(watermark=Unknown(SinkError("cannot reach Redis"))), "cache: cannot reach Redis"),
+        (replace(FACTS, source=Unknown(SourceError("cannot connect"))), "cannot connect"),
+        (sink(watermark=None), "cache is empty, and the log is not"),
         (replace(FACTS, source=replace(SOURCE, slot=None)), "the slot cdc_shop is gone"),
         (replace(FACTS, source=replace(SOURCE, slot=SLOT)), "nobody reads the slot cdc_shop"),
         (
@@ -109,7 +111,7 @@ def test_the_page_fits_80_columns() -> None:
             SinkFacts(
                 name="warehouse-of-reports", kind="delta", watermark=Watermark(epoch=1, lsn=HEAD - 50), parked=999
             ),
-            SinkFacts(name="cache", kind="redis", error="cannot reach it"),
+            SinkFacts(name="cache", kind="redis", watermark=Unknown(SinkError("cannot reach it"))),
         ],
         source=replace(SOURCE, server=replace(SERVER, wal_lsn=0xFFFFFFFF_FFFFFFFF)),
     )
@@ -149,3 +151,50 @@ def test_tables_that_are_read_again_are_shown_until_it_is_over() -> None:
         ("public.c", "failed", 0),
     ]
     assert [one.first for one in found] == [False, True, False]
+
+
+def test_h109_without_the_log_nothing_is_judged_by_it() -> None:
+    silent = Unknown(LogError("cannot reach Kafka", hint="start it"))
+    facts = replace(
+        FACTS, slot=silent, snapshot=silent, marks=[], log=silent, sinks=[replace(FACTS.sinks[0], parked=None)]
+    )
+    shown = status_of(facts, LIMITS)
+    assert (shown.snapshot, shown.log_lsn, shown.lag_bytes, shown.lag_s) == ("unknown", None, None, None)
+    assert [(s.state, s.lag_s, s.parked) for s in shown.sinks] == [("unjudged", None, None)]
+    assert shown.passed == ("cannot reach Kafka",)
+    assert shown.exit is Exit.UNAVAILABLE
+    lines = page(shown)
+    assert "log       not known, it was not read" in lines
+    assert "snapshot  not known" in lines
+
+
+def test_h109_a_slot_that_was_not_seen_is_not_none() -> None:
+    lines = page(status_of(replace(FACTS, source=Unknown(SourceError("no answer"))), LIMITS))
+    assert "slot      cdc_shop: not known, Postgres does not answer" in lines
+    assert "slot      cdc_shop: none" in page(status_of(replace(FACTS, source=replace(SOURCE, slot=None)), LIMITS))
+
+
+def test_h109_a_filling_store_has_no_distance_in_wal() -> None:
+    """Its LSN is 0, and the distance from there was the absolute LSN."""
+    (filling,) = status_of(sink(watermark=Watermark(epoch=1, lsn=0)), LIMITS).sinks
+    assert (filling.lag_bytes, filling.lag_s) == (None, None)
+    (former,) = status_of(
+        replace(sink(watermark=Watermark(epoch=1, lsn=7)), slot=replace(KNOWN, epoch=2)), LIMITS
+    ).sinks
+    assert former.lag_bytes is None
+
+
+def test_h109_a_log_of_a_former_epoch_is_measured_from_the_slot() -> None:
+    begun = replace(FACTS, slot=replace(KNOWN, epoch=2, consistent_point=HEAD - 7))
+    assert status_of(begun, LIMITS).lag_bytes == 7
+
+
+def test_an_empty_store_is_a_fault_once_there_are_rows() -> None:
+    assert status_of(sink(watermark=None), LIMITS).exit is Exit.DIFFERENCE
+    assert status_of(replace(sink(watermark=None), snapshot=None), LIMITS).passed == ()
+
+
+def page(shown: Status) -> list[str]:
+    text = StringIO()
+    Console(file=text, width=80).print(view(shown))
+    return [line.rstrip() for line in text.getvalue().splitlines()]

@@ -16,8 +16,10 @@ from cdc.checks.facts import (
     TransactionFacts,
 )
 from cdc.checks.finding import Finding, Level, exit_code
+from cdc.checks.ownership import Owner, owner_of
 from cdc.checks.postgres import check_source
-from cdc.errors import Exit
+from cdc.errors import Exit, LogError
+from cdc.found import Found, Unknown
 from cdc.schema import Identity
 from cdc.settings import Settings, parse
 from cdc.state import SlotState
@@ -255,3 +257,47 @@ def test_the_publication_is_compared_with_the_settings() -> None:
 def test_h52_a_publication_that_went_away_under_its_slot_is_no_small_thing() -> None:
     (found,) = bad(replace(RUNNING, publication=None), KNOWN)
     assert (found.check, found.exit) == ("publication", Exit.SLOT)
+
+
+NOT_READ = Unknown(LogError("cannot reach Kafka"))
+
+
+@pytest.mark.parametrize(
+    "slot",
+    [
+        None,
+        SLOT,
+        replace(SLOT, active_pid=7),
+        replace(SLOT, wal_status="lost"),
+        replace(SLOT, invalidation_reason="idle_timeout"),
+        replace(SLOT, plugin="test_decoding"),
+        replace(SLOT, database="other"),
+    ],
+)
+def test_h109_without_the_state_no_slot_is_judged(slot: SlotFacts | None) -> None:
+    facts = replace(RUNNING, slot=slot, publication=None)
+    found = [f for f in check_source(facts, SETTINGS, NOT_READ) if f.level is not Level.OK]
+    assert [(f.check, f.level) for f in found] == [(c, Level.WARN) for c in ("identity", "slot", "publication")]
+    assert all("not known" in f.message for f in found)
+    assert not any(words in f.fix for f in found for words in ("drop", "new-epoch", "another name"))
+
+
+def test_h109_a_slot_of_others_is_not_to_be_dropped_outright() -> None:
+    for slot in (replace(SLOT, plugin="test_decoding"), replace(SLOT, database="other"), SLOT):
+        for found in bad(replace(RUNNING, slot=slot), None):
+            assert "pg_drop" not in found.fix or "if nobody needs" in found.fix
+
+
+@pytest.mark.parametrize(
+    ("made", "owner"),
+    [
+        (KNOWN, Owner.OURS),
+        (replace(KNOWN, system_identifier="8"), Owner.OTHER),
+        (replace(KNOWN, slot="else"), Owner.OTHER),
+        (replace(KNOWN, database="else"), Owner.OTHER),
+        (None, Owner.NOBODY),
+        (NOT_READ, Owner.UNKNOWN),
+    ],
+)
+def test_h109_whose_a_slot_is(made: Found[SlotState], owner: Owner) -> None:
+    assert owner_of(SLOT, SERVER, made) is owner
