@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -15,10 +14,9 @@ from typing import Any, TextIO
 
 import orjson
 
+from cdc.foreign import hide, without_urls
+
 _STANDARD = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {"message", "asctime", "taskName"}
-# Quotes may be escaped already, inside JSON.
-_SECRET = re.compile(r"""(?i)((?:password|passwd|secret|token|jaas[.]config)[\\"']*\s*[=:]\s*[\\"']*)[^\s,;"'}&\\]+""")
-_IN_URL = re.compile(r"((?<=\w)://[^\s:/@]*:)[^\s@/]+@")
 _LEVELS = {0: logging.INFO, 1: logging.DEBUG}
 OURS = ("cdc", "connectors", "snapshot", "sinks", "spark")
 
@@ -41,13 +39,9 @@ def configure(verbosity: int = 0, stream: TextIO | None = None, *, as_json: bool
     logging.getLogger("opensearch").setLevel(logging.CRITICAL if verbosity < 2 else logging.DEBUG)
 
 
-def redact(text: str) -> str:
-    """Text without what looks like a password, whoever wrote it.
-
-    >>> redact("connecting with password=hunter2 to redis://:hunter2@host")
-    'connecting with password=*** to redis://:***@host'
-    """
-    return _IN_URL.sub(r"\1***@", _SECRET.sub(r"\1***", text))
+def cleaned(line: str, logger: str) -> str:
+    """A line without secrets. Words of others in a line of ours were cleaned where they came in."""
+    return without_urls(line) if logger.split(".", maxsplit=1)[0] in (*OURS, "headrace") else hide(line)
 
 
 def fields(record: logging.LogRecord) -> Mapping[str, Any]:
@@ -64,7 +58,7 @@ class LineFormatter(logging.Formatter):
         parts += [f"{name}={_shown(value)}" for name, value in fields(record).items()]
         if record.exc_info:
             parts.append("\n" + self.formatException(record.exc_info))
-        return redact(" ".join(parts))
+        return cleaned(" ".join(parts), record.name)
 
 
 class JsonFormatter(logging.Formatter):
@@ -80,7 +74,8 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             document["traceback"] = self.formatException(record.exc_info)
-        return redact(orjson.dumps(document, default=str, option=orjson.OPT_NON_STR_KEYS).decode())
+        text = orjson.dumps(document, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+        return cleaned(text, record.name)
 
 
 def _shown(value: object) -> str:

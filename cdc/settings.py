@@ -10,6 +10,7 @@ import difflib
 import os
 import re
 import tomllib
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -17,6 +18,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 
 from cdc.errors import ConfigError
+from cdc.foreign import remember
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
 _UNIT_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -62,14 +64,25 @@ class Secret:
     def reveal(self) -> str:
         """The secret itself; ConfigError names the variable or file that is missing, never a value."""
         kind, _, where = self._reference.partition(":")
-        if kind == "env":
-            if where not in os.environ:
-                raise ConfigError(f"the environment variable {where} is not set", hint=f"export {where}=... first")
-            return os.environ[where]
+        revealed = self._from_environment(where) if kind == "env" else self._from_file(where)
+        remember([revealed])
+        return revealed
+
+    @staticmethod
+    def _from_environment(name: str) -> str:
+        if name not in os.environ:
+            raise ConfigError(f"the environment variable {name} is not set", hint=f"export {name}=... first")
+        return os.environ[name]
+
+    @staticmethod
+    def _from_file(path: str) -> str:
+        hint = 'write the secret alone into that file, readable by you alone; or use "env:NAME"'
         try:
-            return Path(where).read_text(encoding="utf-8").rstrip("\r\n")
+            return Path(path).read_text(encoding="utf-8").rstrip("\r\n")
         except OSError as error:
-            raise ConfigError(f"the secret file {where} cannot be read: {error.strerror}") from None
+            raise ConfigError(f"the secret file {path} cannot be read: {error.strerror}", hint=hint) from None
+        except UnicodeDecodeError:
+            raise ConfigError(f"the secret file {path} is not UTF-8 text", hint=hint) from None
 
     @property
     def reference(self) -> str:
@@ -80,6 +93,16 @@ class Secret:
         return "***"
 
     __str__ = __repr__
+
+
+def _plain_url(value: Any) -> Any:
+    """A URL with a password in it that is not percent-encoded is cut in other places than meant, and then shown."""
+    if isinstance(value, str) and "://" in value and value.partition("?")[0].count("@") > 1:
+        raise ValueError('this URL has more than one @: move the password out of it, to password = "env:NAME"')
+    return value
+
+
+Url = Annotated[str, BeforeValidator(_plain_url)]
 
 
 def _secret(value: Any) -> Any:
@@ -99,7 +122,7 @@ class SourceSettings(_Model):
     kind: Literal["postgres", "debezium"] = Field(
         "postgres", description="who captures: cdc run, or Debezium through Kafka Connect"
     )
-    dsn: str = Field(description="libpq connection string; no password in it (use password, or passfile=)")
+    dsn: Url = Field(description="libpq connection string; no password in it (use password, or passfile=)")
     password: SecretRef | None = Field(None, description="env:NAME or file:PATH")
     tables: tuple[str, ...] = Field(description='"schema.table", or "schema.*"')
     exclude: tuple[str, ...] = Field((), description="tables that a pattern would take and that stay out")
@@ -192,7 +215,7 @@ class RedisSinkSettings(_SinkSettings):
     """A cache in Redis or Valkey."""
 
     kind: Literal["redis"] = Field("redis", description="Redis or Valkey")
-    url: str = Field(description="redis://host:port/db or rediss://")
+    url: Url = Field(description="redis://host:port/db or rediss://")
     password: SecretRef | None = Field(None, description="env:NAME or file:PATH")
 
 
@@ -200,7 +223,7 @@ class OpenSearchSinkSettings(_SinkSettings):
     """A search index in OpenSearch or Elasticsearch."""
 
     kind: Literal["opensearch"] = Field("opensearch", description="OpenSearch or Elasticsearch")
-    url: str = Field(description="http(s)://host:port")
+    url: Url = Field(description="http(s)://host:port")
     user: str | None = Field(None, description="user of basic authentication")
     password: SecretRef | None = Field(None, description="env:NAME or file:PATH")
     ca_certs: str | None = Field(None, description="file of the certificate authority")
@@ -226,7 +249,7 @@ class SqlSinkSettings(_SinkSettings):
     """A warehouse in any database SQLAlchemy speaks."""
 
     kind: Literal["sql"] = Field("sql", description="tables of a database")
-    url: str = Field(description="SQLAlchemy url without a password")
+    url: Url = Field(description="SQLAlchemy url without a password")
     password: SecretRef | None = Field(None, description="env:NAME or file:PATH")
     db_schema: str | None = Field(
         None, description="schema for the tables; the source's schema in the table name unless set"
@@ -263,7 +286,7 @@ class LimitSettings(_Model):
 class DebeziumSettings(_Model):
     """Kafka Connect, where Debezium captures."""
 
-    url: str = Field("http://127.0.0.1:8083", description="Kafka Connect's REST API")
+    url: Url = Field("http://127.0.0.1:8083", description="Kafka Connect's REST API")
     user: str | None = Field(None, description="user of basic authentication")
     password: SecretRef | None = Field(None, description="env:NAME or file:PATH")
     ca_certs: str | None = Field(None, description="file of the certificate authority")
@@ -347,12 +370,31 @@ def overlay(document: dict[str, Any], environment: dict[str, str]) -> None:
 
 def parse(document: dict[str, Any], origin: str = "the settings") -> Settings:
     """Check a document; ConfigError with the first fault."""
+    remember(_passwords_within(document))
     try:
         return Settings.model_validate(document)
     except ValidationError as error:
         raise _config_error(error, origin) from None
 
 
+def _passwords_within(value: Any) -> Iterator[str]:
+    """Passwords in URLs and libpq strings, against the manual's advice: anywhere, in a document not yet checked."""
+    match value:
+        case dict():
+            for member in value.values():
+                yield from _passwords_within(member)
+        case list() | tuple():
+            for member in value:
+                yield from _passwords_within(member)
+        case str():
+            if "://" in value and "@" in value:
+                # Up to the last @: one that is not percent-encoded belongs to the password.
+                yield value.partition("://")[2].rpartition("@")[0].partition(":")[2]
+            for found in _PASSWORD.finditer(value):
+                yield found[1] or found[2]
+
+
+_PASSWORD = re.compile(r"""(?:^|\s)password\s*=\s*(?:'((?:[^'\\]|\\.)*)'|([^\s']+))""")
 _KINDS = ("redis", "opensearch", "delta", "sql")
 
 

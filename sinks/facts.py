@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from cdc.checks.facts import StoreFacts
 from cdc.errors import ConfigError, SinkError
+from cdc.foreign import quoted
 
 TIMEOUT_S = 5.0
 REDIS = ("redis://host:6379/0", "rediss://host:6379/0", "unix:///path/to/socket")
@@ -36,7 +37,7 @@ def redis_facts(url: str, password: str | None) -> StoreFacts:
     except redis.AuthenticationError as error:
         raise _login(where, str(error)) from None
     except redis.ResponseError as error:
-        raise ConfigError(f"Redis at {where} refuses to answer: {error}") from None
+        raise ConfigError(f"Redis at {where} refuses to answer: {_brief(str(error))}") from None
     except redis.RedisError as error:
         raise _unreachable("Redis", where, str(error), "url") from None
     finally:
@@ -169,5 +170,4 @@ def _unreachable(product: str, where: str, reason: str, setting: str) -> SinkErr
 
 def _brief(reason: str) -> str:
     """The first line, and not much of it."""
-    lines = reason.strip().splitlines() or ["no reason given"]
-    return lines[0][:200].strip()
+    return quoted(reason)

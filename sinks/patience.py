@@ -13,6 +13,7 @@ import tenacity
 
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import CdcError, Exit, Retry, SinkError
+from cdc.foreign import quoted
 from sinks.port import StoreAway
 
 T = TypeVar("T")
@@ -98,6 +99,5 @@ def login_refused(store: str, why: str) -> SinkError:
 
 
 def brief(reason: str) -> str:
-    """The first line of what a client says, and not much of it."""
-    lines = reason.strip().splitlines() or ["no reason given"]
-    return lines[0][:200].strip()
+    """The first line of what a client says, and not much of it; see :func:`cdc.foreign.quoted`."""
+    return quoted(reason)

@@ -8,6 +8,7 @@ from importlib import import_module
 
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import ConfigError
+from cdc.foreign import remember
 from sinks.port import OpenSink
 
 Option = str | int | float | bool | None
@@ -62,6 +63,7 @@ class SinkSpec:
 
 def open_sink(spec: SinkSpec, clock: Clock = SYSTEM_CLOCK) -> OpenSink:
     """Connect to a store. SinkError when it cannot be reached, ConfigError when it is of no kind we know."""
+    remember(spec.secrets.values())
     opener = _OPENERS.get(spec.kind)
     if opener is None:
         raise ConfigError(f"there is no kind of sink called {spec.kind}", hint="redis, opensearch, delta or sql")

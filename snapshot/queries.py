@@ -7,6 +7,7 @@ from typing import Any
 from psycopg import sql
 from psycopg.rows import namedtuple_row
 
+from cdc.foreign import hide
 from cdc.sql import load
 from cdc.topic import TableName
 from snapshot.ports import Session
@@ -40,4 +41,4 @@ def table(name: TableName) -> sql.Identifier:
 def first_line(error: BaseException) -> str:
     """What went wrong, without the context lines."""
     said = str(error).strip()
-    return said.splitlines()[0] if said else type(error).__name__
+    return hide(said.splitlines()[0]) if said else type(error).__name__

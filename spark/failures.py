@@ -6,6 +6,7 @@ import re
 import traceback
 
 from cdc.errors import CdcError, Exit, LogError, Retry, TopicError
+from cdc.foreign import hide
 
 _LOST = ("some data may have been missed", "OffsetOutOfRange", "KafkaDataConsumer.DATA_LOSS", "KAFKA_DATA_LOSS",
          "offset was changed from")  # fmt: skip
@@ -70,4 +71,4 @@ def _cause(text: str) -> str:
     """The innermost exception's message, on one line."""
     found = _NAMED.findall(text)
     said = f"{found[-1][0]}: {found[-1][1]}" if found else text.strip().split("\n", 1)[0]
-    return said.strip()[:_LONGEST] or "without a word"
+    return hide(said.strip())[:_LONGEST] or "without a word"

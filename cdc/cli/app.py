@@ -172,9 +172,9 @@ def run(arguments: Sequence[str]) -> int:
     except typer.TyperException as misuse:
         words = misuse.format_message().rstrip(".")
         wrong = UsageError(words[:1].lower() + words[1:], hint=f"{_path(misuse)} --help shows how")
-        return report(wrong, invocation.console, invocation.loaded)
+        return report(wrong, invocation.console)
     except Exception as failure:
-        return report(failure, invocation.console, invocation.loaded)
+        return report(failure, invocation.console)
 
 
 def hoisted(arguments: Sequence[str]) -> list[str]:

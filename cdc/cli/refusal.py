@@ -5,31 +5,26 @@ from __future__ import annotations
 import os
 import tempfile
 import traceback
-from collections.abc import Iterator
-from typing import Any
-from urllib.parse import unquote, urlsplit
 
-from pydantic import BaseModel
 from rich.console import Console
 from rich.text import Text
 
 from cdc.errors import CdcError, Exit
-from cdc.settings import Secret, Settings
+from cdc.foreign import hide, without_urls
 
 
-def report(failure: BaseException, console: Console, settings: Settings | None) -> int:
+def report(failure: BaseException, console: Console) -> int:
     """Print ``failure`` and return its exit code.
 
-    Our own errors are a sentence and a hint. Anything else is a bug: the traceback goes to a file that only
-    its owner may read, the sentence names it.
+    Our own errors are a sentence and a hint; :mod:`cdc.foreign` has cleaned the words of others in them. Anything else
+    is a bug: the traceback goes to a file that only its owner may read, the sentence names it.
     """
-    hidden = sorted(set(secrets_of(settings)), key=len, reverse=True) if settings is not None else []
     if isinstance(failure, CdcError):
-        _print(console, "error", redact(failure.message, hidden))
+        _print(console, "error", without_urls(failure.message))
         if failure.hint:
-            _print(console, "hint", redact(failure.hint, hidden))
+            _print(console, "hint", without_urls(failure.hint))
         return failure.exit
-    words = redact("".join(traceback.format_exception(failure)), hidden)
+    words = hide("".join(traceback.format_exception(failure)))
     try:
         where = f"the traceback is in {_keep(words)}"
     except OSError as problem:
@@ -37,52 +32,6 @@ def report(failure: BaseException, console: Console, settings: Settings | None) 
     _print(console, "error", f"{type(failure).__name__} where none was expected; {where}")
     _print(console, "hint", "this is a bug in headrace: please report it with that file")
     return Exit.BUG
-
-
-def redact(text: str, hidden: list[str]) -> str:
-    """``text`` with every secret in it as ``***``."""
-    for secret in hidden:
-        text = text.replace(secret, "***")
-    return text
-
-
-def secrets_of(settings: Settings) -> Iterator[str]:
-    """Every secret the settings can reach, passwords inside connection strings too."""
-    yield from _secrets(settings)
-
-
-def _secrets(value: Any) -> Iterator[str]:
-    match value:
-        case Secret():
-            try:
-                revealed = value.reveal()
-            except CdcError:
-                return
-            if revealed:
-                yield revealed
-        case BaseModel():
-            for name in type(value).model_fields:
-                yield from _secrets(getattr(value, name))
-        case dict():
-            for member in value.values():
-                yield from _secrets(member)
-        case str():
-            yield from _password_within(value)
-
-
-def _password_within(text: str) -> Iterator[str]:
-    """A password that stands in a URL or a libpq string, against the manual's advice."""
-    if "://" in text:
-        try:
-            found = urlsplit(text).password
-        except ValueError:
-            # No URL, and yet it may hold a password: up to the last @ is more than enough.
-            found = text.partition("://")[2].rpartition("@")[0].partition(":")[2]
-        if found:
-            yield from {found, unquote(found)}
-    for part in text.split():
-        if part.startswith("password=") and len(part) > len("password="):
-            yield part.removeprefix("password=").strip("'")
 
 
 def _print(console: Console, label: str, words: str) -> None:

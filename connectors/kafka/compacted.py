@@ -9,6 +9,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from cdc.errors import LogError, TopicError
+from cdc.foreign import quoted
 from cdc.settings import LogSettings
 from connectors.kafka.clients import producer_config, reader_config
 
@@ -31,7 +32,7 @@ def log_error(error: KafkaError, doing: str, settings: LogSettings) -> LogError:
     if error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
         return TopicError(f"{doing}: the topic does not exist", hint="cdc init makes the topics")
     return LogError(
-        f"{doing}: Kafka at {settings.bootstrap_servers} says {error.str()}",
+        f"{doing}: Kafka at {settings.bootstrap_servers} says {quoted(error.str())}",
         hint="check [log] bootstrap_servers and that the brokers run; cdc check says more",
     )
 

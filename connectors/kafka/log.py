@@ -14,6 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.crash import crash_point, declare
 from cdc.errors import CdcError, LogError, PoisonError
+from cdc.foreign import quoted
 from cdc.ports import Record, Withheld
 from cdc.position import CHUNK_SEQ, SNAPSHOT_SEQ, Position
 from cdc.progress import Offsets
@@ -310,7 +311,7 @@ class KafkaStreamLog:
         if self._failure is None:
             self._fail(
                 LogError(
-                    f"the producer stopped: Kafka at {self._settings.bootstrap_servers} says {error}",
+                    f"the producer stopped: Kafka at {self._settings.bootstrap_servers} says {quoted(error)}",
                     hint="nothing was acknowledged; capture starts again from the last record that surely arrived",
                 )
             )

@@ -17,6 +17,7 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
 from cdc.errors import LogError, TopicError
+from cdc.foreign import quoted
 from cdc.records import BEGINNING, HEADERS, REASON_HEADER, Lot, Span, split_headers
 
 _SILENCE_S = 30.0
@@ -181,11 +182,11 @@ class KafkaRecords:
     def _failure(self, error: KafkaError) -> LogError:
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             return TopicError(
-                f"records are gone from the topics that have not been read yet: {error.str()}",
+                f"records are gone from the topics that have not been read yet: {quoted(error.str())}",
                 hint="a topic was deleted, made anew or cut; cdc check says which",
             )
         return LogError(
-            f"reading the topics: Kafka at {self._servers} says {error.str()}",
+            f"reading the topics: Kafka at {self._servers} says {quoted(error.str())}",
             hint="check [log] and that the brokers run; cdc check says more",
         )
 

@@ -17,6 +17,7 @@ from cdc.canonical import CanonicalTable
 from cdc.clock import Clock
 from cdc.cuts import Cut, Row, VerifiedTable
 from cdc.errors import CdcError, ConfigError, SourceError
+from cdc.foreign import quoted
 from cdc.plain import PlainTable
 from cdc.schema import TableSchema
 from cdc.sql import load
@@ -213,7 +214,7 @@ def _query(name: str) -> str:
 
 
 def _broke_off(error: psycopg.Error) -> CdcError:
-    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    reason = quoted(error) if str(error).strip() else type(error).__name__
     if isinstance(error, psycopg.errors.InsufficientPrivilege):
         return ConfigError(
             f"Postgres refuses the comparison: {reason}", hint="cdc check names the right that is missing"

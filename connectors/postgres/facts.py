@@ -18,6 +18,7 @@ from cdc.checks.facts import (
     TransactionFacts,
 )
 from cdc.errors import ConfigError, SourceError
+from cdc.foreign import quoted
 from cdc.settings import Settings
 from cdc.sql import load
 from cdc.topic import TableName
@@ -100,4 +101,4 @@ def _rows(conn: Connection, name: str, **arguments: Any) -> list[dict[str, Any]]
     except psycopg.errors.InsufficientPrivilege as refused:
         raise ConfigError(f"Postgres refuses to answer: {refused.diag.message_primary}") from None
     except psycopg.Error as error:
-        raise SourceError(f"Postgres broke off while it was looked at: {str(error).splitlines()[0]}") from None
+        raise SourceError(f"Postgres broke off while it was looked at: {quoted(error)}") from None

@@ -8,6 +8,7 @@ import psycopg
 from psycopg import sql
 
 from cdc.errors import ConfigError, SourceError
+from cdc.foreign import quoted
 from cdc.sql import load
 from cdc.topic import TableName
 from connectors.postgres.catalog import CapturedTable
@@ -98,7 +99,7 @@ def _change(conn: Connection, statement: str, name: str, tables: Sequence[TableN
         ) from None
     except psycopg.errors.DatabaseError as error:
         raise SourceError(
-            f"the publication {name} cannot be changed: {error.diag.message_primary or str(error).splitlines()[0]}",
+            f"the publication {name} cannot be changed: {quoted(error.diag.message_primary or error)}",
             hint=f"the statement was: {text};",
         ) from None
 

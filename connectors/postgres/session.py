@@ -15,6 +15,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from cdc.errors import ConfigError, SourceError
+from cdc.foreign import hide
 from cdc.settings import SourceSettings
 
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -157,7 +158,7 @@ def _first_line(text: str) -> str:
     line = text.strip().splitlines()[0] if text.strip() else "no reason given"
     for noise in ("connection failed: ", "connection is bad: "):
         line = line.removeprefix(noise)
-    return line.rpartition("FATAL:  ")[2].strip()
+    return hide(line.rpartition("FATAL:  ")[2].strip())
 
 
 class _Refusal(NamedTuple):

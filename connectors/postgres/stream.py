@@ -15,6 +15,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_e
 
 from cdc.clock import Clock
 from cdc.errors import ActiveError, CdcError, ConfigError, SlotError, SourceError
+from cdc.foreign import quoted
 from cdc.lsn import Lsn
 from cdc.ports import Batch
 from cdc.settings import SourceSettings
@@ -293,5 +294,5 @@ class ReplicationStream:
         return self._broken(reason)
 
     def _broken(self, text: str) -> SourceError:
-        reason = text.strip().splitlines()[0] if text.strip() else "the connection broke"
+        reason = quoted(text) if text.strip() else "the connection broke"
         return SourceError(f"Postgres at {self._where} broke off: {reason}", hint="capture connects again by itself")

@@ -493,6 +493,14 @@ MUTANTS = (
         f"{_SPARK}/test_batch.py",
     ),
     Mutant(
+        "hide a secret inside other words", "cdc/foreign.py",
+        'r"(?<!\\w)" if word[0].isalnum() else ""', '""', "tests/unit/cdc/test_foreign.py",
+    ),
+    Mutant(
+        "take the first @ of a URL for the end of its password", "cdc/foreign.py",
+        """:[^\\s"']*@""", ":[^\\s\"'@]*@", "tests/unit/cdc/test_foreign.py",
+    ),
+    Mutant(
         "claim a partition that nobody has begun to read", "spark/batch.py",
         "for p, end in parts.items() if end >= 0}", "for p, end in parts.items()}", f"{_SPARK}/test_batch.py",
     ),

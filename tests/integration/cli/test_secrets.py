@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 import redis as redis_client
+import requests
 
+from cdc.settings import Settings, load
+from cdc.stack.ports import free_ports
+from connectors.kafka.admin import TopicAdmin
+from connectors.kafka.compacted import read_range
 from tests.conftest import Spawn
 from tests.integration.cli.pipeline import Pipeline
 from tests.integration.cli.test_refusals import act_as
@@ -19,7 +26,6 @@ from tests.waiting import wait_until
 
 BEFORE_CAPTURE = ("config lint", "check", "init", "snapshot")
 BESIDE_CAPTURE = (
-    "sink --until-caught-up",
     "status",
     "status --json",
     "verify --timeout 5",
@@ -31,10 +37,11 @@ AFTER_CAPTURE = ("check", "drop --yes --topics")
 
 
 class Processes:
-    """Command lines of all processes, sampled all the time."""
+    """Command lines and environments of all processes, sampled all the time."""
 
     def __init__(self) -> None:
         self.seen: set[bytes] = set()
+        self.environments: set[bytes] = set()
         self._stopped = threading.Event()
 
     @contextmanager
@@ -49,9 +56,10 @@ class Processes:
 
     def _watch(self) -> None:
         while not self._stopped.wait(0.02):
-            for path in Path("/proc").glob("[0-9]*/cmdline"):
+            for path in Path("/proc").glob("[0-9]*"):
                 with suppress(OSError):
-                    self.seen.add(path.read_bytes())
+                    self.seen.add((path / "cmdline").read_bytes())
+                    self.environments.add((path / "environ").read_bytes())
 
 
 @pytest.fixture(scope="session")
@@ -88,27 +96,78 @@ def canary(role: str, pipeline: Pipeline, redis_url: str, opensearch: str) -> It
     pipeline.document["source"]["password"] = "env:SECRET"
 
 
-def test_no_command_shows_a_secret(canary: str, pipeline: Pipeline, spawn: Spawn, tmp_path: Path) -> None:
+def in_files(document: dict[str, Any], place: Path) -> dict[str, Any]:
+    """The settings with each secret in a file instead of the environment."""
+    text = json.dumps(document).replace("env:SECRET", f"file:{place}")
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def pages(address: str) -> str:
+    """All that Spark's pages show, and what they are made of."""
+    interface = f"{address}/api/v1/applications"
+    (application,) = requests.get(interface, timeout=30).json()
+    own = f"{interface}/{application['id']}"
+    paths = ["/environment/", "/jobs/", "/stages/", "/executors/", "/SQL/", "/StreamingQuery/"]
+    places = [*(address + path for path in paths), *(own + path for path in ("/environment", "/sql", "/jobs"))]
+    answers = [requests.get(place, timeout=30) for place in places]
+    assert all(answer.ok for answer in answers)
+    return "".join(answer.text for answer in answers)
+
+
+def records(settings: Settings) -> bytes:
+    """Everything in every topic of the pipeline."""
+    admin = TopicAdmin(settings.log)
+    topics = admin.describe([topic for topic in admin.names() if topic.startswith(settings.name)])
+    found = [
+        b"".join([message.key() or b"", message.value() or b"", str(message.headers()).encode()])
+        for topic, facts in topics.items()
+        for partition in range(facts.partitions)
+        for message in read_range(settings.log, topic, partition)
+    ]
+    assert len(found) > 5
+    return b"".join(found)
+
+
+def test_h112_no_command_shows_a_secret(
+    canary: str, pipeline: Pipeline, spawn: Spawn, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    secret = tmp_path_factory.mktemp("secret") / "password"
+    secret.write_text(canary, encoding="utf-8")
+    secret.chmod(0o600)
+    pipeline.document = in_files(pipeline.document, secret)
+    address = f"127.0.0.1:{free_ports()['kafka']}"
+    pipeline.document["spark"] |= {
+        "http_address": "",
+        "conf": {"spark.ui.enabled": "true", "spark.ui.port": address.rpartition(":")[2]},
+    }
     processes = Processes()
     said: dict[str, str] = {}
 
     def run(commands: Sequence[str]) -> None:
         for command in commands:
-            done = pipeline.cdc("-vv", *command.split(), timeout_s=240, SECRET=canary)
+            done = pipeline.cdc("-vv", *command.split(), timeout_s=240)
             said[command] = done.stdout + done.stderr
             assert "Traceback" not in said[command], said[command]
 
     with processes.watched():
         run(BEFORE_CAPTURE)
-        capture = spawn("cdc", "--config", pipeline.config, "-vv", "run", env={"SECRET": canary})
+        capture = spawn("cdc", "--config", pipeline.config, "-vv", "run")
+        sink = spawn("cdc", "--config", pipeline.config, "-vv", "sink")
         wait_until(lambda: "streaming" in capture.stderr, 60, describe=lambda: capture.stderr)
+        wait_until(lambda: "sink_started" in sink.stderr, 120, describe=lambda: sink.stderr)
         run(BESIDE_CAPTURE)
+        said["Spark's pages"] = pages(f"http://{address}")
+        assert canary.encode() not in records(load(pipeline.config))
+        assert sink.terminate() == 0, sink.stderr
         assert capture.terminate() == 0, capture.stderr
         run(AFTER_CAPTURE)
     said["run"] = capture.stdout + capture.stderr
+    said["sink"] = sink.stdout + sink.stderr
     assert {command for command, words in said.items() if canary in words} == set()
     assert [line for line in processes.seen if canary.encode() in line] == []
     assert any(b"spark" in line for line in processes.seen)
+    assert [variables for variables in processes.environments if canary.encode() in variables] == []
     kept = [path for path in tmp_path.rglob("*") if path.is_file() and canary.encode() in path.read_bytes()]
     assert kept == []
 

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import orjson
 import pytest
 
-from cdc.logs import configure, redact
+from cdc.foreign import hide
+from cdc.logs import configure
 
 
 @pytest.fixture(autouse=True)
@@ -54,6 +55,6 @@ def test_other_libraries_are_quiet_unless_asked_for() -> None:
 def test_secrets_are_redacted_whoever_wrote_them(text: str) -> None:
     stream = io.StringIO()
     configure(stream=stream)
-    logging.getLogger("cdc.test").warning("%s", text, extra={"again": text})
+    logging.getLogger("library.test").warning("%s", text, extra={"again": text})
     assert "canary" not in stream.getvalue()
-    assert "***" in redact(text)
+    assert "***" in hide(text)

@@ -1,0 +1,76 @@
+"""Words of others, on their way into a sentence, a log line or a report of ours (hazard H112).
+
+A library's error may quote what it was given, a password included. Its words are cleaned where they come in, because
+there it is known that they are not ours. Searching a finished sentence for a secret would spoil our own words as well:
+with the password ``cdc``, the name of the command.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from threading import Lock
+from urllib.parse import quote, unquote
+
+HIDDEN = "***"
+_LONGEST = 200
+# Quotes may be escaped already, inside JSON.
+_NAMED = re.compile(r"""(?i)((?:password|passwd|secret|token|jaas[.]config)[\\"']*\s*[=:]\s*[\\"']*)[^\s,;"'}&\\]+""")
+# Up to the last @ of the word: a password that was not percent-encoded may have one, and slashes.
+_IN_URL = re.compile(r"""((?<=\w)://)[^\s"'@:]*:[^\s"']*@""")
+
+_lock = Lock()
+_secrets: dict[str, re.Pattern[str]] = {}
+
+
+def remember(secrets: Iterable[str]) -> None:
+    """Take note of secrets that this process has read: :func:`hide` finds them from now on."""
+    for secret in secrets:
+        with _lock:
+            if secret and secret not in _secrets:
+                _secrets[secret] = _pattern(secret)
+
+
+def hide(text: str) -> str:
+    """``text`` without what is, or looks like, a password; for words that others wrote.
+
+    >>> hide("connecting with password=hunter2 to redis://:hunter2@host")
+    'connecting with password=*** to redis://***@host'
+    """
+    with _lock:
+        # Longer ones first: one may be a part of another.
+        known = [_secrets[secret] for secret in sorted(_secrets, key=len, reverse=True)]
+    text = without_urls(_NAMED.sub(rf"\1{HIDDEN}", text))
+    for pattern in known:
+        text = pattern.sub(HIDDEN, text)
+    return text
+
+
+def without_urls(text: str) -> str:
+    """``text`` without the user and password of URLs in it; this much may be done to our own sentences, too.
+
+    >>> without_urls("cannot reach postgresql://cdc:p@ss/w@h/db")
+    'cannot reach postgresql://***@h/db'
+    """
+    return _IN_URL.sub(rf"\1{HIDDEN}@", text)
+
+
+def quoted(words: object) -> str:
+    """What a sentence of ours may quote of others' words: their first line, cut short and :func:`hide`-den.
+
+    >>> quoted("connection refused\\n  at socket.c:7")
+    'connection refused'
+    """
+    lines = str(words).strip().splitlines() or ["no reason given"]
+    return hide(lines[0])[:_LONGEST].strip()
+
+
+def _pattern(secret: str) -> re.Pattern[str]:
+    """The secret as a whole word, in each spelling that a library may give it."""
+    spellings = {secret, unquote(secret), quote(secret, safe=""), quote(secret), json.dumps(secret)[1:-1]}
+    each = (
+        (r"(?<!\w)" if word[0].isalnum() else "") + re.escape(word) + (r"(?!\w)" if word[-1].isalnum() else "")
+        for word in sorted(spellings, key=len, reverse=True)
+    )
+    return re.compile("|".join(each))
