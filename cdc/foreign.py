@@ -17,8 +17,7 @@ HIDDEN = "***"
 _LONGEST = 200
 # Quotes may be escaped already, inside JSON.
 _NAMED = re.compile(r"""(?i)((?:password|passwd|secret|token|jaas[.]config)[\\"']*\s*[=:]\s*[\\"']*)[^\s,;"'}&\\]+""")
-# Up to the last @ of the word: a password that was not percent-encoded may have one, and slashes.
-_IN_URL = re.compile(r"""((?<=\w)://)[^\s"'@:]*:[^\s"']*@""")
+_WORD = re.compile(r"""[^\s"']+""")
 
 _lock = Lock()
 _secrets: dict[str, re.Pattern[str]] = {}
@@ -53,7 +52,14 @@ def without_urls(text: str) -> str:
     >>> without_urls("cannot reach postgresql://cdc:p@ss/w@h/db")
     'cannot reach postgresql://***@h/db'
     """
-    return _IN_URL.sub(rf"\1{HIDDEN}@", text)
+    return _WORD.sub(lambda word: _url_without_password(word[0]), text)
+
+
+def _url_without_password(word: str) -> str:
+    """Up to the last @ of the word: a password that was not percent-encoded may have one, and slashes."""
+    before, scheme, behind = word.partition("://")
+    login, at, host = behind.rpartition("@")
+    return f"{before}{scheme}{HIDDEN}@{host}" if at and ":" in login else word
 
 
 def quoted(words: object) -> str:

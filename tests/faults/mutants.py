@@ -498,7 +498,7 @@ MUTANTS = (
     ),
     Mutant(
         "take the first @ of a URL for the end of its password", "cdc/foreign.py",
-        """:[^\\s"']*@""", ":[^\\s\"'@]*@", "tests/unit/cdc/test_foreign.py",
+        'behind.rpartition("@")', 'behind.partition("@")', "tests/unit/cdc/test_foreign.py",
     ),
     Mutant(
         "claim a partition that nobody has begun to read", "spark/batch.py",

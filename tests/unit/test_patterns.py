@@ -18,6 +18,7 @@ from tests.faults.steps import Steps, TooMany
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("cdc", "connectors", "sinks", "snapshot", "spark")
 MADE_AT_RUN = {
+    "cdc/foreign.py": "test_foreign.py",
     "cdc/topic.py": "test_selection.py",
     "connectors/postgres/compiled.py": "test_row_steps.py",
     "connectors/postgres/reading.py": "test_row_steps.py",
