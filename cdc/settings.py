@@ -6,19 +6,20 @@ what a task needs is passed as plain values.
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 
+from cdc.environment import overlay
 from cdc.errors import ConfigError
 from cdc.foreign import remember
+from cdc.settings_faults import config_error
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
 _UNIT_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -32,6 +33,8 @@ def _duration(value: Any) -> Any:
         if match is None:
             raise ValueError('a duration is a number and a unit: "500ms", "30s", "10m", "12h" or "7d"')
         return timedelta(seconds=float(match[1]) * _UNIT_S[match[2]])
+    if isinstance(value, int | float):
+        raise ValueError(f'a duration has a unit: "{value:g}s", "{value:g}m", "{value:g}h" or "{value:g}d"')
     return value
 
 
@@ -41,11 +44,40 @@ def _byte_count(value: Any) -> Any:
         if match is None:
             raise ValueError('a size is a number and a unit: "900kB", "16MB" or "2GB"')
         return int(match[1]) * _UNIT_BYTES[match[2]]
+    if isinstance(value, int) and value < 0:
+        raise ValueError('a size is not below 0: "900kB", "16MB" or "2GB"')
     return value
+
+
+def _some(value: Any) -> Any:
+    if not value:
+        raise ValueError("this has to be more than 0")
+    return value
+
+
+def _tables(value: Any) -> Any:
+    """Each with its schema: without one the server's search_path would decide."""
+    for name in value if isinstance(value, list | tuple) else ():
+        if isinstance(name, str) and "." not in name.strip("."):
+            raise ValueError(
+                f'{name!r} lacks its schema (or database): write "schema.{name}", or "schema.*" for all of a schema'
+            )
+    return value
+
+
+def _any_tables(value: Any) -> Any:
+    if isinstance(value, list | tuple) and not value:
+        raise ValueError('no table is named: write tables = ["schema.table"], or "schema.*" for all of a schema')
+    return value
+
+
+Tables = Annotated[tuple[str, ...], BeforeValidator(_tables)]
 
 
 Duration = Annotated[timedelta, BeforeValidator(_duration), PlainSerializer(lambda d: f"{d.total_seconds():g}s")]
 ByteCount = Annotated[int, BeforeValidator(_byte_count)]
+SomeTime = Annotated[Duration, AfterValidator(_some)]
+SomeBytes = Annotated[ByteCount, AfterValidator(_some)]
 
 
 class Secret:
@@ -124,8 +156,8 @@ class SourceSettings(_Model):
     )
     dsn: Url = Field(description="libpq connection string; no password in it (use password, or passfile=)")
     password: SecretRef | None = Field(None, description="env:NAME or file:PATH")
-    tables: tuple[str, ...] = Field(description='"schema.table", or "schema.*"')
-    exclude: tuple[str, ...] = Field((), description="tables that a pattern would take and that stay out")
+    tables: Annotated[Tables, BeforeValidator(_any_tables)] = Field(description='"schema.table", or "schema.*"')
+    exclude: Tables = Field((), description="tables that a pattern would take and that stay out")
     slot: str | None = Field(None, description="replication slot; cdc_<name> unless set", pattern=r"^[a-z0-9_]{1,63}$")
     publication: str | None = Field(None, description="publication; cdc_<name> unless set")
     failover: bool = Field(
@@ -142,13 +174,13 @@ class LogSettings(_Model):
     bootstrap_servers: str = Field(description="host:port, several by comma")
     partitions: int = Field(4, ge=1, le=10_000, description="partitions of each table's topic; never changed later")
     replication_factor: int = Field(1, ge=1, description="copies of each partition")
-    replay_window: Duration = Field(
+    replay_window: SomeTime = Field(
         timedelta(days=7), description="how long deletes are remembered, in the log and in the stores"
     )
     min_compaction_lag: Duration = Field(
         timedelta(minutes=1), description="how long every version of a row stays at least"
     )
-    max_message_bytes: ByteCount = Field(1024**2, description="largest record the table topics take")
+    max_message_bytes: SomeBytes = Field(1024**2, description="largest record the table topics take")
     oversized: Literal["stop", "dead-letter"] = Field(
         "stop", description="what to do with a larger one: stop, or put it into the dead letters and go on"
     )
@@ -172,7 +204,7 @@ class CaptureSettings(_Model):
 
     http_address: str = Field("127.0.0.1:9464", description="metrics and health; empty for none")
     drain_timeout: Duration = Field(timedelta(seconds=30), description="how long SIGTERM may take")
-    memory_limit: ByteCount = Field(64 * 1024**2, description="bytes of records in flight before reading pauses")
+    memory_limit: SomeBytes = Field(64 * 1024**2, description="bytes of records in flight before reading pauses")
     spill_path: str | None = Field(
         None, description="folder for what does not fit into memory; the system's unless set"
     )
@@ -188,10 +220,10 @@ class SnapshotSettings(_Model):
     """The first snapshot, and later ones."""
 
     workers: int = Field(2, ge=1, le=64, description="processes that read at once")
-    chunk_bytes: ByteCount = Field(64 * 1024**2, description="heap bytes of one chunk")
+    chunk_bytes: SomeBytes = Field(64 * 1024**2, description="heap bytes of one chunk")
     lock_timeout: Duration = Field(timedelta(seconds=30), description="how long slot creation and table locks may wait")
     windows: int = Field(2, ge=1, le=16, description="windows that a running capture reads at once, over all tables")
-    window_bytes: ByteCount = Field(4 * 1024**2, description="heap bytes of one window, held in memory")
+    window_bytes: SomeBytes = Field(4 * 1024**2, description="heap bytes of one window, held in memory")
     rows_per_second: int = Field(0, ge=0, description="rows that windows read per second at most; 0 for no limit")
     max_retained_wal: ByteCount = Field(
         1024**3, description="WAL kept for the slot beyond which no window is opened until it is less"
@@ -207,7 +239,7 @@ class SnapshotSettings(_Model):
 
 
 class _SinkSettings(_Model):
-    tables: tuple[str, ...] = Field((), description="only these; all captured tables unless set")
+    tables: Tables = Field((), description="only these; all captured tables unless set")
     prefix: str | None = Field(None, description="the pipeline's name unless set")
 
 
@@ -342,39 +374,32 @@ class Settings(_Model):
 def load(path: Path, environment: dict[str, str] | None = None) -> Settings:
     """Read and check a settings file. ConfigError says what is wrong where, with a "did you mean"."""
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        document = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise ConfigError(f"there is no settings file {path}", hint="cdc config example > cdc.toml") from None
     except OSError as error:
-        raise ConfigError(f"the settings file {path} cannot be read: {error.strerror}") from None
+        hint = "--config names the file itself, which you have to be allowed to read"
+        raise ConfigError(f"the settings file {path} cannot be read: {error.strerror}", hint=hint) from None
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise ConfigError(
+            f"{path} is not UTF-8 text, as TOML has to be (line {line})", hint="save it in the encoding UTF-8"
+        ) from None
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path} is not TOML: {error}") from None
-    overlay(document, dict(os.environ) if environment is None else environment)
-    return parse(document, str(path))
+        raise ConfigError(f"{path} is not TOML: {error}", hint="cdc config example prints a file that is") from None
+    laid = overlay(document, dict(os.environ) if environment is None else environment)
+    return parse(document, str(path), laid)
 
 
-def overlay(document: dict[str, Any], environment: dict[str, str]) -> None:
-    """Put ``CDC_SECTION__KEY`` variables over the document, in place; values are TOML where they parse as it."""
-    for variable, text in sorted(environment.items()):
-        if not variable.startswith("CDC_") or "__" not in variable:
-            continue
-        *path, last = variable[len("CDC_") :].lower().split("__")
-        target = document
-        for part in path:
-            target = target.setdefault(part, {})
-        try:
-            target[last] = tomllib.loads(f"value = {text}")["value"]
-        except tomllib.TOMLDecodeError:
-            target[last] = text
-
-
-def parse(document: dict[str, Any], origin: str = "the settings") -> Settings:
-    """Check a document; ConfigError with the first fault."""
+def parse(
+    document: dict[str, Any], origin: str = "the settings", laid: Mapping[tuple[str, ...], str] | None = None
+) -> Settings:
+    """Check a document; ConfigError with the fault that explains the others. ``laid``: see :func:`overlay`."""
     remember(_passwords_within(document))
     try:
         return Settings.model_validate(document)
     except ValidationError as error:
-        raise _config_error(error, origin) from None
+        raise config_error(error, origin, _known, laid or {}) from None
 
 
 def _passwords_within(value: Any) -> Iterator[str]:
@@ -395,30 +420,16 @@ def _passwords_within(value: Any) -> Iterator[str]:
 
 
 _PASSWORD = re.compile(r"""(?:^|\s)password\s*=\s*(?:'((?:[^'\\]|\\.)*)'|([^\s']+))""")
-_KINDS = ("redis", "opensearch", "delta", "sql")
 
 
-def _config_error(error: ValidationError, origin: str) -> ConfigError:
-    fault = error.errors(include_input=False, include_url=False)[0]
-    location = [str(part) for part in fault["loc"] if part not in _KINDS]
-    where = ".".join(location)
-    if fault["type"] == "extra_forbidden":
-        close = difflib.get_close_matches(location[-1], _known(location[:-1]), n=1)
-        hint = f'did you mean "{close[0]}"?' if close else "cdc config example prints every setting"
-        return ConfigError(f"{origin}: unknown setting {where}", hint=hint)
-    message = fault["msg"].removeprefix("Value error, ")
-    return ConfigError(
-        f"{origin}: {where}: {message[:1].lower()}{message[1:]}", hint="cdc config example prints every setting"
-    )
-
-
-def _known(path: list[str]) -> list[str]:
-    """Names of the settings that exist at ``path``."""
+def _known(path: Sequence[str], kind: str | None) -> list[str]:
+    """Names of the settings that exist at ``path``; ``kind``: of the sink there, if it has one."""
     if not path:
         return list(Settings.model_fields)
     if path[0] == "sinks":
         models = (RedisSinkSettings, OpenSearchSinkSettings, DeltaSinkSettings, SqlSinkSettings)
-        return sorted({name for model in models for name in model.model_fields})
+        fitting = [one for one in models if kind in (None, one.model_fields["kind"].default)]
+        return sorted({name for model in fitting for name in model.model_fields})
     section = Settings.model_fields.get(path[0])
     sections: dict[str, type[_Model]] = {
         "source": SourceSettings,

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from cdc.environment import overlay
 from cdc.errors import ConfigError, Exit
-from cdc.settings import Secret, Settings, load, overlay, parse
+from cdc.settings import Secret, Settings, load, parse
 
 
 def document(**more: Any) -> dict[str, Any]:
