@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
@@ -21,7 +22,7 @@ from cdc.clock import ManualClock
 from cdc.errors import Exit, SinkError
 from cdc.progress import Watermark
 from sinks.batch import events_of
-from sinks.port import OpenSink
+from sinks.port import OpenSink, PlaceMissing
 from sinks.registry import SinkSpec, open_sink
 from tests.contract.conftest import postgres_url
 from tests.contract.stores import live, rows
@@ -175,6 +176,42 @@ def test_h84_a_delta_table_that_was_removed_takes_the_watermark_with_it(warehous
     again = delta(warehouse)
     again.sink.prepare(ORDERS)
     assert again.watermarks.read() is None
+    again.close()
+
+
+def filled_twice(warehouse: Path) -> OpenSink:
+    """A sink whose table has two commits, and beside it a copy of the table from between them."""
+    sink, topic = delta(warehouse), Topic()
+    sink.sink.prepare(ORDERS)
+    sink.sink.apply(batch(topic.upsert(ROW, at(1))), SHAPES)
+    sink.commit(Watermark(epoch=1, lsn=10, offsets={ORDERS.topic: {0: 1}}))
+    shutil.copytree(warehouse / "public" / "orders", warehouse / "copy")
+    sink.sink.apply(batch(topic.upsert({**ROW, "id": 77}, at(2))), SHAPES)
+    sink.commit(Watermark(epoch=1, lsn=20, offsets={ORDERS.topic: {0: 2}}))
+    return sink
+
+
+def put_back(warehouse: Path) -> None:
+    shutil.rmtree(warehouse / "public" / "orders")
+    (warehouse / "copy").rename(warehouse / "public" / "orders")
+
+
+def test_h84_h100_an_older_copy_of_a_table_is_noticed_while_the_sink_runs(warehouse: Path) -> None:
+    sink = filled_twice(warehouse)
+    put_back(warehouse)
+    with pytest.raises(PlaceMissing):
+        sink.sink.apply(batch(Topic().upsert({**ROW, "id": 78}, at(3))), SHAPES)
+        sink.commit(Watermark(epoch=1, lsn=30, offsets={ORDERS.topic: {0: 3}}))
+    sink.close()
+
+
+def test_h84_h100_an_older_copy_of_a_table_is_noticed_at_the_next_start(warehouse: Path) -> None:
+    filled_twice(warehouse).close()
+    put_back(warehouse)
+    again = delta(warehouse)
+    again.sink.prepare(ORDERS)
+    assert again.watermarks.read() is None, "the table is filled anew, so the store shows no LSN"
+    assert deltalake.DeltaTable(str(warehouse / "public" / "orders")).to_pyarrow_table().num_rows == 0
     again.close()
 
 
