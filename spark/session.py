@@ -169,12 +169,9 @@ _SUBMITTER = ("spark.master", "spark.driver.memory", "spark.driver.extraJavaOpti
 
 def _quiet_client() -> None:
     """What py4j says of a callback that raised, and of a JVM that is gone, we say ourselves, once."""
-    talk = logging.getLogger("py4j")
-    talk.propagate = False
-    if not talk.handlers:
-        talk.addHandler(logging.NullHandler())
-        # Some of it goes to the root's logger.
-        logging.getLogger().addFilter(_not_of_py4j)
+    # It has a handler of its own, which drops all; some of it goes to the root's logger.
+    logging.getLogger("py4j").propagate = False
+    logging.getLogger().addFilter(_not_of_py4j)
 
 
 def _not_of_py4j(record: logging.LogRecord) -> bool:

@@ -114,7 +114,8 @@ def stack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         yield ProcessStack(shared)
     else:
         local = ProcessStack(tmp_path_factory.mktemp("stack"))
-        local.start(ports=free_ports(), durable=False)
+        number = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
+        local.start(ports=free_ports(share=int(number)), durable=False)
         try:
             yield local
         finally:

@@ -23,13 +23,20 @@ DEFAULT_PORTS: dict[str, int] = {
 _FREE = range(20_000, 32_000)
 # OpenSearch's runner refuses a higher one.
 _FREE_OPENSEARCH = range(9_201, 9_300)
+_SHARES = 8
 
 
-def free_ports(names: Iterable[str] = DEFAULT_PORTS) -> dict[str, int]:
-    """A free port for every name, chosen at random so that two stacks started at once seldom meet."""
+def free_ports(names: Iterable[str] = DEFAULT_PORTS, *, share: int | None = None) -> dict[str, int]:
+    """A free port for every name, chosen at random so that two stacks started at once seldom meet.
+
+    ``share``: a number from 0 on. Stacks with different ones, up to eight, never choose the same port for OpenSearch,
+    which has a hundred ports alone and may be started long after the choice.
+    """
     chosen: dict[str, int] = {}
     for name in names:
         candidates = list(_FREE_OPENSEARCH if name == "opensearch" else _FREE)
+        if name == "opensearch" and share is not None:
+            candidates = candidates[share % _SHARES :: _SHARES]
         random.SystemRandom().shuffle(candidates)
         free = (port for port in candidates if port not in chosen.values() and _is_free(port))
         port = next(free, None)
