@@ -112,6 +112,9 @@ class Looks:
                 self._unanswered(error.message)
             except (psycopg.Error, OSError) as error:
                 self._unanswered(type(error).__name__)
+            except Exception:
+                # A thread that ended here would leave the last answers standing for good (H103, H110).
+                log.exception("look_failed")
             wait_s = max(wait_s, _REST * (self._clock.monotonic() - begun_s) if wait_s >= _LOOK_S else 0)
         if look == self._look_source and self._session is not None:
             self._session.close()
