@@ -3,6 +3,70 @@
 This package holds the vocabulary (position, event, envelope, topic, schema, progress), the ports and the
 command line. It knows no edge: databases, brokers and stores live in ``connectors``, ``snapshot``, ``sinks``
 and ``spark`` and meet in :mod:`cdc.wiring` alone.
+
+The names in ``__all__`` are for programs of yours: ``from cdc import Freshness``. Everything else is internal and may
+change with any version, but for what ``sinks/README.md`` says to a package that brings a store, and :mod:`cdc.testing`.
 """
 
-__version__ = "0.1.0"
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from cdc.version import __version__
+
+if TYPE_CHECKING:
+    from cdc.errors import CdcError, Exit
+    from cdc.lsn import Lsn
+    from cdc.position import Position
+    from cdc.settings import Settings
+    from cdc.topic import TableName
+    from cdc.wire.events import Change
+    from cdc.wiring.changes import open_changes
+    from cdc.wiring.freshness import Freshness
+    from cdc.wiring.settings import load_settings, parse_settings
+    from cdc.wiring.stores import open_store
+
+__all__ = [
+    "CdcError",
+    "Change",
+    "Exit",
+    "Freshness",
+    "Lsn",
+    "Position",
+    "Settings",
+    "TableName",
+    "__version__",
+    "load_settings",
+    "open_changes",
+    "open_store",
+    "parse_settings",
+]
+
+_MODULES = {
+    "CdcError": "cdc.errors",
+    "Change": "cdc.wire.events",
+    "Exit": "cdc.errors",
+    "Freshness": "cdc.wiring.freshness",
+    "Lsn": "cdc.lsn",
+    "Position": "cdc.position",
+    "Settings": "cdc.settings",
+    "TableName": "cdc.topic",
+    "load_settings": "cdc.wiring.settings",
+    "open_changes": "cdc.wiring.changes",
+    "open_store": "cdc.wiring.stores",
+    "parse_settings": "cdc.wiring.settings",
+}
+"""Loaded when first asked for: `import cdc` alone costs nothing, and `cdc --help` is quick."""
+
+
+if not TYPE_CHECKING:  # a type checker sees the names above, and refuses others
+
+    def __getattr__(name: str) -> Any:
+        if name not in _MODULES:
+            raise AttributeError(f"module 'cdc' has no attribute {name!r}")
+        return getattr(import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -50,6 +50,11 @@ class Advance:
         return not self.waiting and self.held <= self.position
 
     @property
+    def stored(self) -> int:
+        """What the broker holds of all tables but those that wait."""
+        return max(self._stored, self.held)
+
+    @property
     def reached(self) -> int:
         """What was handed to the log; outside a transaction all that was streamed."""
         return self._reached

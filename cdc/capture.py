@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
@@ -81,10 +81,23 @@ class Assembles(Protocol):
     def in_transaction(self) -> bool: ...
     @property
     def oldest_waiting(self) -> int | None: ...
+    @property
+    def waiting_lanes(self) -> frozenset[int]: ...
     def feed(self, frames: Sequence[bytes], now_ns: int) -> Assembled: ...
     def resume(self) -> Sequence[Record]: ...
     def counts(self) -> Counter[tuple[str, str]]: ...
     def lost(self) -> Counter[tuple[str, str]]: ...
+
+
+class Asides(Protocol):
+    """Tables that are set aside, or wait."""
+
+    @property
+    def lacking(self) -> Mapping[str, str]:
+        """Topics of tables of which the log lacks changes, each with what is to be said of the table."""
+
+    def turn(self, reached: int | None, now_s: float) -> None:
+        """Follow what may be followed again. ``reached``: as in :class:`cdc.windows.Moment`. Raises LogError."""
 
 
 class Stopped(Exception):
@@ -139,7 +152,7 @@ class Session:
 
     ``look``: the slot and the server's WAL position as last known, at once; raises what was found to be wrong.
     ``close``: releases everything but the stream; its argument says whether the log works, so that what is on its way
-    may arrive. ``windows``: where rows of later snapshots enter.
+    may arrive. ``windows``: where rows of later snapshots enter; ``asides``: tables that are set aside.
     """
 
     stream: ChangeStream
@@ -149,6 +162,7 @@ class Session:
     look: Callable[[], tuple[SlotFacts | None, int | None]]
     close: Callable[[bool], None]
     windows: Windows | None = None
+    asides: Asides | None = None
 
 
 class Capture:
@@ -211,7 +225,11 @@ class Capture:
         self._settle_accounts()
         if session.windows is not None:
             reached = None if session.assembler.in_transaction else advance.reached
-            session.windows.turn(Moment(reached, advance.position, self._acked))
+            lanes = session.assembler.waiting_lanes
+            session.windows.turn(Moment(reached, advance.position, self._acked, advance.stored, lanes))
+        if session.asides is not None:
+            reached = None if session.assembler.in_transaction else advance.reached
+            session.asides.turn(reached, self._clock.monotonic())
 
     def _resume(self) -> None:
         """Write what waited and can be had now."""
@@ -256,7 +274,8 @@ class Capture:
         start = session.start
         offsets = {topic: parts for topic, parts in session.log.offsets().items() if topic != start.topic}
         lsn = self._advance.held
-        progress = Progress(epoch=start.epoch, lsn=lsn, offsets=offsets, ahead=session.log.ahead(lsn))
+        aside = session.asides.lacking if session.asides is not None else {}
+        progress = Progress(epoch=start.epoch, lsn=lsn, offsets=offsets, ahead=session.log.ahead(lsn), aside=aside)
         value = progress.to_json()
         crash_point("before_progress")
         group = session.log.produce([(start.lane, PROGRESS_KEY, value, [])])

@@ -39,7 +39,7 @@ class VerifiedTable:
 
 
 class SourceReader(Protocol):
-    """Reads the source at one cut at a time. Keys are store keys, rows canonical (:mod:`cdc.canonical`)."""
+    """Reads the source at one cut at a time. Keys are store keys, rows canonical (:mod:`cdc.wire.canonical`)."""
 
     def cut(self) -> Cut:
         """End the last cut and begin a new one."""

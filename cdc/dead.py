@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from cdc.stored import FIRST, require_format
+from cdc.wire.format import OP, TRUNCATE_OP
 
 _PREFIX = "dead."
-_FLOOR_OP = b"t"
+_FLOOR_OP = TRUNCATE_OP.encode()
 Parking = tuple[int, int]
 """(partition, offset) of the first letter of a key that waits"""
 CAPTURE = "(capture)"
@@ -64,7 +65,7 @@ class DeadLetter:
     @property
     def parks(self) -> bool:
         """Whether later events of this key have to wait; a floor's key stands for a table, not for a row."""
-        return self.why in (Why.REFUSED, Why.BEHIND) and dict(self.headers).get("op") != _FLOOR_OP
+        return self.why in (Why.REFUSED, Why.BEHIND) and dict(self.headers).get(OP) != _FLOOR_OP
 
     def record_headers(self) -> list[tuple[str, bytes | None]]:
         """The headers of its record on ``<name>.dead``."""

@@ -8,8 +8,8 @@ The native capture looks behind those offsets for records of an epoch that has e
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 from cdc.errors import ConfigError
 from cdc.position import MAX_EPOCH
@@ -21,11 +21,22 @@ FIRST_EPOCH = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochsState(Document):
-    """``starts``: topic -> partition (as text) -> first offsets of epoch 2, 3 and so on; ``latest`` the newest."""
+    """``starts``: topic -> partition (as text) -> first offsets of epoch 2, 3 and so on; ``latest`` the newest.
+
+    ``unsettled``: the latest was noted, and the connector's offsets of the epoch before may stand yet, so what they
+    say is not of the latest. ``reread``: the newest epoch whose connector began without offsets, and so with a
+    reading of its tables; 0 for none. ``fell``: why the latest epoch's positions are in no order any more, as a
+    sentence; empty while they are. Another epoch is the cure. ``firsts``: epoch (as text) -> topic, partition and
+    offset of the row that began its snapshot.
+    """
 
     WHAT: ClassVar[str] = "epochs"
     latest: int = FIRST_EPOCH
     starts: Mapping[str, Mapping[str, list[int]]] = field(default_factory=dict)
+    unsettled: bool = False
+    reread: int = 0
+    fell: str = ""
+    firsts: Mapping[str, list[Any]] = field(default_factory=dict)
 
     def begin(self, ends: Offsets) -> EpochsState:
         """One epoch more, from these end offsets on; a topic or partition not named here begins at 0.
@@ -43,7 +54,38 @@ class EpochsState(Document):
                 # An earlier boundary that this partition did not exist for lies at its beginning.
                 held.extend([0] * (self.latest - FIRST_EPOCH - len(held)))
                 held.append(offset)
-        return EpochsState(latest=self.latest + 1, starts=starts)
+        return EpochsState(latest=self.latest + 1, starts=starts, reread=self.reread, firsts=self.firsts)
+
+    def first(self) -> tuple[str, int, int] | None:
+        """Where the latest epoch's snapshot began: topic, partition and offset; None where nobody saw it."""
+        held = self.firsts.get(str(self.latest))
+        return (str(held[0]), int(held[1]), int(held[2])) if held is not None and len(held) == 3 else None
+
+    def snapshot_at(self, topic: str, partition: int, offset: int) -> EpochsState:
+        """The same with the place where the latest epoch's snapshot began."""
+        return replace(self, firsts={**self.firsts, str(self.latest): [topic, partition, offset]})
+
+    def behind(self, epoch: int) -> dict[str, dict[int, int]]:
+        """Where the epochs after this one begin, in partitions that hold more than one; empty for the latest.
+
+        >>> second = EpochsState().begin({"shop.public.a": {0: 7}})
+        >>> second.behind(1), second.behind(2)
+        ({'shop.public.a': {0: 7}}, {})
+        """
+        number = epoch - FIRST_EPOCH
+        return {
+            topic: {int(p): held[number] for p, held in parts.items() if number < len(held)}
+            for topic, parts in self.starts.items()
+            if any(number < len(held) for held in parts.values())
+        }
+
+    def fallen(self, why: str) -> EpochsState:
+        """The same with its latest positions in no order any more: ``why`` in one sentence."""
+        return replace(self, fell=why)
+
+    def settled(self) -> EpochsState:
+        """The same once the connector's offsets are gone: it begins the latest epoch by reading its tables anew."""
+        return replace(self, unsettled=False, reread=self.latest)
 
     def reaching(self, epoch: int, ends: Offsets) -> EpochsState:
         """As many epochs more as it takes to be in ``epoch`` from these end offsets on."""
@@ -67,6 +109,15 @@ class EpochsState(Document):
         held = self.starts.get(topic, {}).get(str(partition), [])
         boundaries = held + [0] * (self.latest - FIRST_EPOCH - len(held))
         return FIRST_EPOCH + sum(offset >= boundary for boundary in boundaries)
+
+
+def epoch_of(held: Mapping[bytes, bytes], kind: str) -> int | None:
+    """The pipeline's epoch by its state topic, None before it has one. ``kind``: of the source, ``postgres`` or
+    ``debezium``."""
+    if kind == "debezium":
+        return (EpochsState.find(held) or EpochsState()).latest
+    slot = SlotState.find(held)
+    return slot.epoch if slot is not None else None
 
 
 def require_begun(epochs: EpochsState, slot: SlotState | None) -> None:

@@ -13,6 +13,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import accumulate
@@ -24,11 +25,12 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
-from cdc import __version__
+from cdc.aside import AsideState
 from cdc.checks.facts import SlotFacts
 from cdc.clock import Clock
-from cdc.errors import ConfigError
 from cdc.lsn import Lsn
+from cdc.occupant import address_taken
+from cdc.version import __version__
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +76,8 @@ class CaptureFigures:
     last wrote down where stream and broker are; ``looked_s``: when the server last answered for slot and WAL.
     ``stuck_since_s``: since when the source is ahead and nothing moves. ``not_followed``: captured tables that the
     stream says nothing of, and why.
-    ``waiting``: records of each table that waits; ``waiting_since_s``: since when one does.
+    ``waiting``: records of each table that waits; ``waiting_since_s``: since when one does. ``asides``: by table, what
+    is noted of those that are set aside or wait.
     """
 
     phase: str = "starting"
@@ -100,6 +103,7 @@ class CaptureFigures:
     events: Callable[[], Counter[tuple[str, str]]] = Counter
     lost_values: Callable[[], Counter[tuple[str, str]]] = Counter
     waiting: Callable[[], Mapping[str, int]] = dict
+    asides: Callable[[], Mapping[str, AsideState]] = dict
     waiting_since_s: float | None = None
     waiting_ready_s: float = 600.0
     slot: SlotFacts | None = None
@@ -163,6 +167,10 @@ class Health:
         since_s = figures.waiting_since_s
         if since_s is not None and now_s - since_s > figures.waiting_ready_s:
             wrong.append(f"{', '.join(figures.waiting())} has waited for {now_s - since_s:.0f} s: is it locked?")
+        since_ms = self._clock.now_ns() // 1_000_000 - figures.waiting_ready_s * 1000
+        for table, state in figures.asides().items():
+            if state.due and state.since_ms <= since_ms and table not in figures.not_followed:
+                wrong.append(state.sentence())
         return "; ".join(wrong)
 
 
@@ -174,12 +182,11 @@ class CaptureCollector:
         self._clock = clock
 
     def collect(self) -> Iterator[Metric]:
-        f = self._figures
-        yield _gauge("cdc_up", "Whether changes flow", float(f.phase == "streaming"))
+        f, now_s = self._figures, self._clock.monotonic()
+        yield _gauge("cdc_up", "Whether changes flow", float(f.flows(now_s)))
         info = GaugeMetricFamily("cdc_build_info", "Version of headrace", labels=["version"])
         info.add_metric([__version__], 1)
         yield info
-        now_s = self._clock.monotonic()
         lag_s = f.lag_s(self._clock.now_ns()) if f.flows(now_s) else math.nan
         yield _gauge("cdc_source_lag_seconds", "Age of the newest transaction held", lag_s)
         yield _gauge("cdc_source_lag_age_seconds", "When the lag was last known", _age_s(f.noted_s, now_s))
@@ -205,6 +212,12 @@ class CaptureCollector:
         for table, count in f.waiting().items():
             waiting.add_metric([table], count)
         yield waiting
+        states = GaugeMetricFamily(
+            "cdc_table_state", "Tables that are not followed as the others are", labels=["table", "state", "cause"]
+        )
+        for table, one in f.asides().items():
+            states.add_metric([table, one.state.value, one.cause.value], 1)
+        yield states
         yield from self._rereads()
         yield from self._slot()
 
@@ -269,20 +282,20 @@ class CaptureCollector:
 class MetricsServer:
     """``/metrics``, ``/livez``, ``/readyz`` and ``/status`` (JSON) on one address; no row data anywhere."""
 
-    def __init__(self, address: str, figures: CaptureFigures, clock: Clock) -> None:
+    def __init__(self, address: str, figures: CaptureFigures, clock: Clock, pipeline: str = "") -> None:
+        """Listen at ``address``, host:port. ActiveError where the capture of ``pipeline`` does already, ConfigError
+        where the address is taken by something else or is none."""
         self.registry = CollectorRegistry()
         self.registry.register(CaptureCollector(figures, clock))
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
         host, _, port = address.rpartition(":")
-        handler = _handler(self.registry, figures, Health(figures, clock), clock)
+        document = partial(status_document, figures, clock, pipeline)
+        handler = _handler(self.registry, Health(figures, clock), document)
         try:
             self._server = ThreadingHTTPServer((host.strip("[]") or "127.0.0.1", int(port)), handler)
         except (OSError, ValueError, OverflowError) as error:
-            raise ConfigError(
-                f"[capture] http_address {address} cannot be listened on: {error}",
-                hint='name a free one, as "127.0.0.1:9465", or "" for none',
-            ) from None
+            raise address_taken(address, pipeline, getattr(error, "strerror", None) or str(error)) from None
         self._server.daemon_threads = True
         self.address = f"{host}:{self._server.server_address[1]}"
         threading.Thread(target=self._server.serve_forever, name="cdc-http", daemon=True).start()
@@ -293,7 +306,7 @@ class MetricsServer:
 
 
 def _handler(
-    registry: CollectorRegistry, figures: CaptureFigures, health: Health, clock: Clock
+    registry: CollectorRegistry, health: Health, document: Callable[[], dict[str, Any]]
 ) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -305,8 +318,7 @@ def _handler(
                 case "/readyz":
                     self._verdict(*health.ready())
                 case "/status":
-                    document = json.dumps(status_document(figures, clock)).encode()
-                    self._answer(HTTPStatus.OK, "application/json", document)
+                    self._answer(HTTPStatus.OK, "application/json", json.dumps(document()).encode())
                 case _:
                     self._answer(HTTPStatus.NOT_FOUND, "text/plain", b"try /metrics, /livez, /readyz or /status\n")
 
@@ -327,10 +339,11 @@ def _handler(
     return Handler
 
 
-def status_document(figures: CaptureFigures, clock: Clock) -> dict[str, Any]:
+def status_document(figures: CaptureFigures, clock: Clock, pipeline: str) -> dict[str, Any]:
     """What ``/status`` shows."""
     flow = figures.flow()
     return {
+        "pipeline": pipeline,
         "phase": figures.phase,
         "waiting_for": figures.waiting_for,
         "lag_seconds": round(figures.lag_s(clock.now_ns()), 3) if figures.flows(clock.monotonic()) else None,

@@ -100,3 +100,13 @@ class CompactedTopic(Protocol):
 
     def write(self, records: Iterable[tuple[bytes, bytes | None]]) -> None:
         """Append and return when the broker holds them all; LogError otherwise."""
+
+
+class Topics(Protocol):
+    """The log's topics, seen from outside. LogError when no broker answers."""
+
+    def counts(self, topics: Iterable[str]) -> Mapping[str, int]:
+        """Topic -> number of partitions, of those topics that exist."""
+
+    def end_offsets(self, partitions: Mapping[str, int]) -> Mapping[str, Mapping[int, int]]:
+        """Topic -> partition -> the offset its next record gets. ``partitions``: how many each topic has."""

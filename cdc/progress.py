@@ -13,6 +13,9 @@ from cdc.stored import FIRST, FORMAT, read_members, record_of
 
 PROGRESS_KEY = b'{"what":"progress"}'
 
+_ASIDE = 2
+"""The format of a progress record that names tables which are set aside."""
+
 Offsets = Mapping[str, Mapping[int, int]]
 """topic -> partition -> next offset."""
 
@@ -31,7 +34,8 @@ class Progress:
     Below them may lie more. ``ahead``: the newest streamed position (as text) of each partition whose records
     below ``offsets`` reach to ``lsn`` or beyond; a start must not write them again, and would not find them in
     what stands behind ``offsets``. ``numbering``: how the records behind it count their positions in a transaction,
-    see :data:`cdc.position.NUMBERING`.
+    see :data:`cdc.position.NUMBERING`. ``aside``: topics of tables that are set aside, each with what is to be said of
+    it: of these the log lacks changes.
     """
 
     epoch: int
@@ -39,10 +43,15 @@ class Progress:
     offsets: Offsets = field(default_factory=dict)
     ahead: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     numbering: int = NUMBERING
+    reread: bool = field(default=False, compare=False)
+    """Whether all rows that there were when the epoch began stand below the offsets, as records of that epoch. Never
+    in the progress topic: floors say it there."""
+    aside: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> bytes:
         document: dict[str, Any] = {
-            FORMAT: FIRST,
+            # A reader of the first format would claim what is not there.
+            FORMAT: _ASIDE if self.aside else FIRST,
             "epoch": self.epoch,
             "lsn": self.lsn,
             "offsets": _by_text(self.offsets),
@@ -50,6 +59,8 @@ class Progress:
         }
         if self.ahead:
             document["ahead"] = _by_text(self.ahead)
+        if self.aside:
+            document["aside"] = dict(self.aside)
         return orjson.dumps(document)
 
     @classmethod
@@ -57,15 +68,7 @@ class Progress:
         """Read :meth:`to_json` back. NewerError when a newer version wrote it, DamagedError when none did."""
         about = "a record of the progress topic"
         # Counted as of old, where it does not say.
-        return record_of(cls, {"numbering": 1} | read_members(value, about), about)
-
-    def covered_by(self, offsets: Offsets) -> bool:
-        """Whether a reader that has read up to ``offsets`` has read everything this record speaks of."""
-        return all(
-            offsets.get(topic, {}).get(partition, 0) >= upto
-            for topic, parts in self.offsets.items()
-            for partition, upto in parts.items()
-        )
+        return record_of(cls, {"numbering": 1} | read_members(value, about, _ASIDE), about)
 
 
 class Mark(NamedTuple):
@@ -108,6 +111,7 @@ class Watermark:
     while the store is still being filled from the log's beginning (hazard H80). ``topic_ids`` says of which
     topics the offsets speak: topic -> Kafka's id of it, another one for a topic made anew (hazard H63). ``level_ms``:
     when, in ms since 1970, the store was last seen to be level with the log's end, or began; 0 where nobody knows.
+    ``aside``: as the progress record had it that ``lsn`` is of: of these tables the log lacks changes.
     """
 
     epoch: int
@@ -116,6 +120,7 @@ class Watermark:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     held: Mapping[str, Hold] = field(default_factory=dict)
     level_ms: int = field(default=0, compare=False)
+    aside: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> bytes:
         document: dict[str, Any] = {
@@ -130,6 +135,8 @@ class Watermark:
                 topic: {"table": hold.table, "reason": hold.reason, "since_ms": hold.since_ms}
                 for topic, hold in self.held.items()
             }
+        if self.aside:
+            document["aside"] = dict(self.aside)
         if self.level_ms:
             document["level_ms"] = self.level_ms
         return orjson.dumps(document)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
@@ -14,16 +14,12 @@ from pydantic_core import PydanticUndefined
 from cdc.settings import (
     CaptureSettings,
     DebeziumSettings,
-    DeltaSinkSettings,
     LimitSettings,
     LogSettings,
-    OpenSearchSinkSettings,
-    RedisSinkSettings,
     Settings,
     SnapshotSettings,
     SourceSettings,
     SparkSettings,
-    SqlSinkSettings,
 )
 
 
@@ -35,16 +31,21 @@ class Section(NamedTuple):
     optional: bool = False
 
 
+class SinkSection(NamedTuple):
+    """A sink's section. ``sample``: what the example sets in it."""
+
+    path: str
+    model: type[BaseModel]
+    sample: Mapping[str, Any]
+    optional: bool = False
+
+
 SECTIONS: tuple[Section, ...] = (
     Section("", Settings),
     Section("source", SourceSettings),
     Section("log", LogSettings),
     Section("capture", CaptureSettings),
     Section("snapshot", SnapshotSettings),
-    Section("sinks.cache", RedisSinkSettings),
-    Section("sinks.search", OpenSearchSinkSettings),
-    Section("sinks.warehouse", DeltaSinkSettings),
-    Section("sinks.reports", SqlSinkSettings, optional=True),
     Section("spark", SparkSettings),
     Section("limits", LimitSettings),
     Section("debezium", DebeziumSettings, optional=True),
@@ -56,14 +57,6 @@ _SAMPLES: dict[str, Any] = {
     "source.password": "env:CDC_SOURCE_PASSWORD",
     "source.tables": ["public.orders", "public.customers"],
     "log.bootstrap_servers": "127.0.0.1:9092",
-    "sinks.cache.kind": "redis",
-    "sinks.cache.url": "redis://127.0.0.1:6379/0",
-    "sinks.search.kind": "opensearch",
-    "sinks.search.url": "http://127.0.0.1:9200",
-    "sinks.warehouse.kind": "delta",
-    "sinks.warehouse.path": "warehouse",
-    "sinks.reports.kind": "sql",
-    "sinks.reports.url": "postgresql+psycopg://cdc@127.0.0.1:5432/reports",
 }
 """What the example sets; everything else stands there as a comment with its default."""
 
@@ -75,7 +68,6 @@ _FORMS: dict[str, Any] = {
     "publication": "cdc_shop",
     "prefix": "shop",
     "spill_path": "/var/tmp",
-    "db_schema": "replica",
     "connector": "shop",
     "signal_table": "public.debezium_signal",
     "database_password": "${file:/secrets/db.properties:password}",
@@ -100,40 +92,50 @@ class Row(NamedTuple):
         return f"{self.section}.{self.key}" if self.section else self.key
 
 
-def rows() -> list[Row]:
-    """Every setting, in the file's order."""
+def rows(sinks: Sequence[SinkSection]) -> list[Row]:
+    """Every setting, in the file's order; ``sinks``: a section of each kind."""
     return [
         Row(section.path, name, _kind(field), _default(field), field.description or "")
-        for section in SECTIONS
+        for section in _with(sinks)
         for name, field in _plain_fields(section.model)
     ]
 
 
-def example() -> str:
+def example(sinks: Sequence[SinkSection]) -> str:
     """A commented settings file that :func:`cdc.settings.parse` accepts as it is."""
     lines = [
         "# Settings of one pipeline. A commented line shows a setting's default, or its form where it has none.",
         "# Any of them can be set by the environment too: CDC_SOURCE__DSN, CDC_LOG__PARTITIONS and so on.",
     ]
-    for section in SECTIONS:
+    samples = {**_SAMPLES, **{f"{one.path}.{name}": value for one in sinks for name, value in one.sample.items()}}
+    for section in _with(sinks):
         mark = "# " if section.optional else ""
         if section.path:
             lines += ["", f"# {_sentence(section.model)}", f"{mark}[{section.path}]"]
-        ordered = sorted(_plain_fields(section.model), key=lambda named: _path(section, named[0]) not in _SAMPLES)
-        lines += [_line(_path(section, name), name, field, commented=section.optional) for name, field in ordered]
+        ordered = sorted(_plain_fields(section.model), key=lambda named: _path(section, named[0]) not in samples)
+        lines += [
+            _line(name, field, samples.get(_path(section, name)), commented=section.optional) for name, field in ordered
+        ]
     return "\n".join(lines) + "\n"
 
 
-def table() -> str:
+def table(sinks: Sequence[SinkSection]) -> str:
     """The manual's table of all settings, in Markdown."""
     lines = ["| setting | takes | unless set | meaning |", "| --- | --- | --- | --- |"]
-    lines += [f"| `{r.path}` | {r.kind} | {r.default} | {r.meaning.replace('<', '&lt;')} |" for r in rows()]
+    lines += [f"| `{r.path}` | {r.kind} | {r.default} | {r.meaning.replace('<', '&lt;')} |" for r in rows(sinks)]
     return "\n".join(lines) + "\n"
+
+
+def _with(sinks: Sequence[SinkSection]) -> list[Section]:
+    """All sections, those of the sinks before Spark's."""
+    at = [section.path for section in SECTIONS].index("spark")
+    own = [Section(one.path, one.model, one.optional) for one in sinks]
+    return [*SECTIONS[:at], *own, *SECTIONS[at:]]
 
 
 def _plain_fields(model: type[BaseModel]) -> Iterator[tuple[str, FieldInfo]]:
     """The model's own settings, without its sub-tables."""
-    sections = {section.path.partition(".")[0] for section in SECTIONS if section.path}
+    sections = {"sinks", *(section.path for section in SECTIONS if section.path)}
     for name, field in model.model_fields.items():
         if not (model is Settings and name in sections):
             yield name, field
@@ -143,12 +145,12 @@ def _path(section: Section, name: str) -> str:
     return f"{section.path}.{name}" if section.path else name
 
 
-def _line(path: str, name: str, field: FieldInfo, *, commented: bool) -> str:
-    if path in _SAMPLES:
-        setting = f"{'# ' if commented else ''}{name} = {_toml(_SAMPLES[path])}"
+def _line(name: str, field: FieldInfo, sample: Any, *, commented: bool) -> str:
+    if sample is not None:
+        setting = f"{'# ' if commented else ''}{name} = {_toml(sample)}"
     else:
         default = field.get_default(call_default_factory=True)
-        value = _FORMS.get(name, "") if default is None else _readable(field, default)
+        value = _FORMS.get(name, (field.examples or [""])[0]) if default is None else _readable(field, default)
         setting = f"# {name} = {_toml(value)}"
     return f"{setting:<{_COMMENT_COLUMN}}  # {field.description}"
 

@@ -31,7 +31,7 @@ class Identity(StrEnum):
 class Column:
     """One column as it stands on the wire.
 
-    ``kind`` is the row of wire.md that encodes it, by the base type's name in pg_catalog (``int4``,
+    ``kind`` is the row of :mod:`cdc.wire.types` that encodes it, by the base type's name in pg_catalog (``int4``,
     ``numeric``, ``timestamptz``, ``bpchar``, ``enum``, ...), domains resolved; ``other`` for every type
     without a row of its own (its text is carried). For an array, ``kind`` is the element's and ``array`` is
     true. ``typmod`` is the column's atttypmod (the domain's, if it has one), -1 for none.

@@ -9,146 +9,32 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from cdc.environment import overlay
 from cdc.errors import ConfigError
 from cdc.foreign import remember
-from cdc.settings_faults import config_error
-
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
-_UNIT_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
-_BYTES = re.compile(r"(\d+)\s*(B|kB|MB|GB)?")
-_UNIT_BYTES = {None: 1, "B": 1, "kB": 1024, "MB": 1024**2, "GB": 1024**3}
-
-
-def _duration(value: Any) -> Any:
-    if isinstance(value, str):
-        match = _DURATION.fullmatch(value.strip())
-        if match is None:
-            raise ValueError('a duration is a number and a unit: "500ms", "30s", "10m", "12h" or "7d"')
-        return timedelta(seconds=float(match[1]) * _UNIT_S[match[2]])
-    if isinstance(value, int | float):
-        raise ValueError(f'a duration has a unit: "{value:g}s", "{value:g}m", "{value:g}h" or "{value:g}d"')
-    return value
+from cdc.setting_types import (
+    ByteCount,
+    Duration,
+    SecretRef,
+    SettingsModel,
+    SomeBytes,
+    SomeTime,
+    Tables,
+    Url,
+    any_tables,
+)
+from cdc.settings_faults import Known, config_error, faults_of
+from cdc.sink_settings import AnySink, Kinds, read_sinks
 
 
-def _byte_count(value: Any) -> Any:
-    if isinstance(value, str):
-        match = _BYTES.fullmatch(value.strip())
-        if match is None:
-            raise ValueError('a size is a number and a unit: "900kB", "16MB" or "2GB"')
-        return int(match[1]) * _UNIT_BYTES[match[2]]
-    if isinstance(value, int) and value < 0:
-        raise ValueError('a size is not below 0: "900kB", "16MB" or "2GB"')
-    return value
-
-
-def _some(value: Any) -> Any:
-    if not value:
-        raise ValueError("this has to be more than 0")
-    return value
-
-
-def _tables(value: Any) -> Any:
-    """Each with its schema: without one the server's search_path would decide."""
-    for name in value if isinstance(value, list | tuple) else ():
-        if isinstance(name, str) and "." not in name.strip("."):
-            raise ValueError(
-                f'{name!r} lacks its schema (or database): write "schema.{name}", or "schema.*" for all of a schema'
-            )
-    return value
-
-
-def _any_tables(value: Any) -> Any:
-    if isinstance(value, list | tuple) and not value:
-        raise ValueError('no table is named: write tables = ["schema.table"], or "schema.*" for all of a schema')
-    return value
-
-
-Tables = Annotated[tuple[str, ...], BeforeValidator(_tables)]
-
-
-Duration = Annotated[timedelta, BeforeValidator(_duration), PlainSerializer(lambda d: f"{d.total_seconds():g}s")]
-ByteCount = Annotated[int, BeforeValidator(_byte_count)]
-SomeTime = Annotated[Duration, AfterValidator(_some)]
-SomeBytes = Annotated[ByteCount, AfterValidator(_some)]
-
-
-class Secret:
-    """A password or key by reference; shows as ``***`` wherever it is printed.
-
-    ``env:NAME`` and ``file:PATH`` are read when :meth:`reveal` is called, so a rotated secret is picked up.
-    """
-
-    __slots__ = ("_reference",)
-
-    def __init__(self, reference: str) -> None:
-        if not reference.startswith(("env:", "file:")):
-            raise ValueError('a secret is written as "env:NAME" or "file:PATH", never as itself')
-        self._reference = reference
-
-    def reveal(self) -> str:
-        """The secret itself; ConfigError names the variable or file that is missing, never a value."""
-        kind, _, where = self._reference.partition(":")
-        revealed = self._from_environment(where) if kind == "env" else self._from_file(where)
-        remember([revealed])
-        return revealed
-
-    @staticmethod
-    def _from_environment(name: str) -> str:
-        if name not in os.environ:
-            raise ConfigError(f"the environment variable {name} is not set", hint=f"export {name}=... first")
-        return os.environ[name]
-
-    @staticmethod
-    def _from_file(path: str) -> str:
-        hint = 'write the secret alone into that file, readable by you alone; or use "env:NAME"'
-        try:
-            return Path(path).read_text(encoding="utf-8").rstrip("\r\n")
-        except OSError as error:
-            raise ConfigError(f"the secret file {path} cannot be read: {error.strerror}", hint=hint) from None
-        except UnicodeDecodeError:
-            raise ConfigError(f"the secret file {path} is not UTF-8 text", hint=hint) from None
-
-    @property
-    def reference(self) -> str:
-        """Where it comes from: safe to print."""
-        return self._reference
-
-    def __repr__(self) -> str:
-        return "***"
-
-    __str__ = __repr__
-
-
-def _plain_url(value: Any) -> Any:
-    """A URL with a password in it that is not percent-encoded is cut in other places than meant, and then shown."""
-    if isinstance(value, str) and "://" in value and value.partition("?")[0].count("@") > 1:
-        raise ValueError('this URL has more than one @: move the password out of it, to password = "env:NAME"')
-    return value
-
-
-Url = Annotated[str, BeforeValidator(_plain_url)]
-
-
-def _secret(value: Any) -> Any:
-    return Secret(value) if isinstance(value, str) else value
-
-
-SecretRef = Annotated[Secret, BeforeValidator(_secret), PlainSerializer(lambda s: s.reference)]
-
-
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
-
-
-class SourceSettings(_Model):
+class SourceSettings(SettingsModel):
     """The Postgres that leads."""
 
     kind: Literal["postgres", "debezium"] = Field(
@@ -156,7 +42,7 @@ class SourceSettings(_Model):
     )
     dsn: Url = Field(description="libpq connection string; no password in it (use password, or passfile=)")
     password: SecretRef | None = Field(None, description="env:NAME or file:PATH")
-    tables: Annotated[Tables, BeforeValidator(_any_tables)] = Field(description='"schema.table", or "schema.*"')
+    tables: Annotated[Tables, BeforeValidator(any_tables)] = Field(description='"schema.table", or "schema.*"')
     exclude: Tables = Field((), description="tables that a pattern would take and that stay out")
     slot: str | None = Field(None, description="replication slot; cdc_<name> unless set", pattern=r"^[a-z0-9_]{1,63}$")
     publication: str | None = Field(None, description="publication; cdc_<name> unless set")
@@ -168,7 +54,7 @@ class SourceSettings(_Model):
     )
 
 
-class LogSettings(_Model):
+class LogSettings(SettingsModel):
     """The Kafka cluster and its topics."""
 
     bootstrap_servers: str = Field(description="host:port, several by comma")
@@ -188,7 +74,7 @@ class LogSettings(_Model):
         default_factory=dict, description='"schema.table" = policy, over the one for all'
     )
     encoding: Literal["readable", "debezium"] = Field(
-        "readable", description="how values are written; see the wire manual"
+        "readable", description="how values are written; the wire manual, cdc/wire/README.md, has the forms"
     )
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = Field("lz4", description="producer's compression")
     client: dict[str, str | int | bool] = Field(
@@ -199,7 +85,7 @@ class LogSettings(_Model):
     )
 
 
-class CaptureSettings(_Model):
+class CaptureSettings(SettingsModel):
     """The capture daemon."""
 
     http_address: str = Field("127.0.0.1:9464", description="metrics and health; empty for none")
@@ -209,14 +95,17 @@ class CaptureSettings(_Model):
         None, description="folder for what does not fit into memory; the system's unless set"
     )
     waiting_limit: ByteCount = Field(
-        1024**3, description="records kept of tables that are locked; beyond it the whole stream waits"
+        1024**3, description="records kept of tables that are locked; beyond it the largest is set aside"
     )
     waiting_ready: Duration = Field(
-        timedelta(minutes=10), description="how long a table may wait before /readyz says no"
+        timedelta(minutes=10), description="how long a table may wait, or be set aside, before /readyz says no"
+    )
+    histories: Tables = Field(
+        (), description="tables whose every version is wanted: capture stops rather than set one aside"
     )
 
 
-class SnapshotSettings(_Model):
+class SnapshotSettings(SettingsModel):
     """The first snapshot, and later ones."""
 
     workers: int = Field(2, ge=1, le=64, description="processes that read at once")
@@ -238,62 +127,7 @@ class SnapshotSettings(_Model):
     )
 
 
-class _SinkSettings(_Model):
-    tables: Tables = Field((), description="only these; all captured tables unless set")
-    prefix: str | None = Field(None, description="the pipeline's name unless set")
-
-
-class RedisSinkSettings(_SinkSettings):
-    """A cache in Redis or Valkey."""
-
-    kind: Literal["redis"] = Field("redis", description="Redis or Valkey")
-    url: Url = Field(description="redis://host:port/db or rediss://")
-    password: SecretRef | None = Field(None, description="env:NAME or file:PATH")
-
-
-class OpenSearchSinkSettings(_SinkSettings):
-    """A search index in OpenSearch or Elasticsearch."""
-
-    kind: Literal["opensearch"] = Field("opensearch", description="OpenSearch or Elasticsearch")
-    url: Url = Field(description="http(s)://host:port")
-    user: str | None = Field(None, description="user of basic authentication")
-    password: SecretRef | None = Field(None, description="env:NAME or file:PATH")
-    ca_certs: str | None = Field(None, description="file of the certificate authority")
-    shards: int = Field(1, ge=1, description="primary shards of each new index")
-    replicas: int = Field(0, ge=0, description="copies of each shard")
-    json_mapping: Literal["flat_object", "object", "text"] = Field(
-        "flat_object", description="how json and jsonb are indexed"
-    )
-
-
-class DeltaSinkSettings(_SinkSettings):
-    """A warehouse of Delta tables, written without a JVM."""
-
-    kind: Literal["delta"] = Field("delta", description="Delta tables")
-    path: str = Field(description="folder or object store URL")
-    storage_options: dict[str, str] = Field(default_factory=dict, description="passed to the object store")
-    storage_secrets: dict[str, SecretRef] = Field(
-        default_factory=dict, description="the same for values that are secret"
-    )
-
-
-class SqlSinkSettings(_SinkSettings):
-    """A warehouse in any database SQLAlchemy speaks."""
-
-    kind: Literal["sql"] = Field("sql", description="tables of a database")
-    url: Url = Field(description="SQLAlchemy url without a password")
-    password: SecretRef | None = Field(None, description="env:NAME or file:PATH")
-    db_schema: str | None = Field(
-        None, description="schema for the tables; the source's schema in the table name unless set"
-    )
-
-
-SinkSettings = Annotated[
-    RedisSinkSettings | OpenSearchSinkSettings | DeltaSinkSettings | SqlSinkSettings, Field(discriminator="kind")
-]
-
-
-class SparkSettings(_Model):
+class SparkSettings(SettingsModel):
     """The Spark application that runs the sinks."""
 
     master: str = Field("local[2]", description="spark master URL")
@@ -308,14 +142,14 @@ class SparkSettings(_Model):
     conf: dict[str, str] = Field(default_factory=dict, description="more Spark settings")
 
 
-class LimitSettings(_Model):
+class LimitSettings(SettingsModel):
     """What ``cdc status`` calls too far behind."""
 
     lag_bytes: ByteCount = Field(256 * 1024**2, description="WAL not yet in the log")
     lag: Duration = Field(timedelta(seconds=60), description="a store's age")
 
 
-class DebeziumSettings(_Model):
+class DebeziumSettings(SettingsModel):
     """Kafka Connect, where Debezium captures."""
 
     url: Url = Field("http://127.0.0.1:8083", description="Kafka Connect's REST API")
@@ -329,6 +163,10 @@ class DebeziumSettings(_Model):
     database_password: str | None = Field(
         None, description="config provider reference, as ${file:/secrets/db.properties:password}"
     )
+    kafka_secrets: dict[str, str] = Field(
+        default_factory=dict,
+        description="[log.client_secrets] as config provider references, for the connector's own clients of Kafka",
+    )
     schemas: bool = Field(True, description="each value carries its schema, so that sinks know the types by themselves")
     snapshot_mode: str = Field("initial", description="Debezium's snapshot.mode")
     heartbeat: Duration = Field(timedelta(seconds=10), description="how often an idle connector moves on")
@@ -339,7 +177,7 @@ class DebeziumSettings(_Model):
     options: dict[str, str] = Field(default_factory=dict, description="connector options on top of the generated ones")
 
 
-class Settings(_Model):
+class Settings(SettingsModel):
     """One pipeline."""
 
     name: str = Field(
@@ -349,7 +187,7 @@ class Settings(_Model):
     log: LogSettings
     capture: CaptureSettings = Field(default_factory=CaptureSettings)
     snapshot: SnapshotSettings = Field(default_factory=SnapshotSettings)
-    sinks: dict[str, SinkSettings] = Field(default_factory=dict)
+    sinks: dict[str, AnySink] = Field(default_factory=dict)
     spark: SparkSettings = Field(default_factory=SparkSettings)
     limits: LimitSettings = Field(default_factory=LimitSettings)
     debezium: DebeziumSettings | None = None
@@ -371,8 +209,11 @@ class Settings(_Model):
         return self.source.publication or "cdc_" + re.sub(r"[^a-z0-9_]", "_", self.name.lower())
 
 
-def load(path: Path, environment: dict[str, str] | None = None) -> Settings:
-    """Read and check a settings file. ConfigError says what is wrong where, with a "did you mean"."""
+def load(path: Path, environment: dict[str, str] | None = None, kinds: Kinds | None = None) -> Settings:
+    """Read and check a settings file. ConfigError says what is wrong where, with a "did you mean".
+
+    ``kinds``: checks the sinks' sections as well, which are :class:`UnreadSink` without it.
+    """
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
@@ -388,18 +229,25 @@ def load(path: Path, environment: dict[str, str] | None = None) -> Settings:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path} is not TOML: {error}", hint="cdc config example prints a file that is") from None
     laid = overlay(document, dict(os.environ) if environment is None else environment)
-    return parse(document, str(path), laid)
+    return parse(document, str(path), laid, kinds)
 
 
 def parse(
-    document: dict[str, Any], origin: str = "the settings", laid: Mapping[tuple[str, ...], str] | None = None
+    document: dict[str, Any],
+    origin: str = "the settings",
+    laid: Mapping[tuple[str, ...], str] | None = None,
+    kinds: Kinds | None = None,
 ) -> Settings:
     """Check a document; ConfigError with the fault that explains the others. ``laid``: see :func:`overlay`."""
     remember(_passwords_within(document))
+    sinks, faults = read_sinks(document, kinds) if kinds is not None else ({}, [])
     try:
-        return Settings.model_validate(document)
+        settings = Settings.model_validate(document)
     except ValidationError as error:
-        raise config_error(error, origin, _known, laid or {}) from None
+        faults = [*faults_of(error), *faults]
+    if faults:
+        raise config_error(faults, origin, Known(SECTIONS, document, kinds), laid or {}) from None
+    return settings.model_copy(update={"sinks": {**settings.sinks, **sinks}})
 
 
 def _passwords_within(value: Any) -> Iterator[str]:
@@ -422,22 +270,14 @@ def _passwords_within(value: Any) -> Iterator[str]:
 _PASSWORD = re.compile(r"""(?:^|\s)password\s*=\s*(?:'((?:[^'\\]|\\.)*)'|([^\s']+))""")
 
 
-def _known(path: Sequence[str], kind: str | None) -> list[str]:
-    """Names of the settings that exist at ``path``; ``kind``: of the sink there, if it has one."""
-    if not path:
-        return list(Settings.model_fields)
-    if path[0] == "sinks":
-        models = (RedisSinkSettings, OpenSearchSinkSettings, DeltaSinkSettings, SqlSinkSettings)
-        fitting = [one for one in models if kind in (None, one.model_fields["kind"].default)]
-        return sorted({name for model in fitting for name in model.model_fields})
-    section = Settings.model_fields.get(path[0])
-    sections: dict[str, type[_Model]] = {
-        "source": SourceSettings,
-        "log": LogSettings,
-        "capture": CaptureSettings,
-        "snapshot": SnapshotSettings,
-        "spark": SparkSettings,
-        "limits": LimitSettings,
-        "debezium": DebeziumSettings,
-    }
-    return list(sections[path[0]].model_fields) if section is not None and path[0] in sections else []
+SECTIONS: Mapping[str, type[BaseModel]] = {
+    "": Settings,
+    "source": SourceSettings,
+    "log": LogSettings,
+    "capture": CaptureSettings,
+    "snapshot": SnapshotSettings,
+    "spark": SparkSettings,
+    "limits": LimitSettings,
+    "debezium": DebeziumSettings,
+}
+"""The sections by name, but the sinks' own."""

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from cdc.errors import ConfigError
 
 Location = tuple[str, ...]
-KINDS = ("redis", "opensearch", "delta", "sql")
+Fault = Mapping[str, Any]
+"""One of pydantic's error details: ``type``, ``loc``, ``msg``."""
 EXAMPLE = "cdc config example prints every setting"
-_OTHER_NAMES = {"elasticsearch": "opensearch", "elastic": "opensearch", "valkey": "redis", "postgres": "sql"}
+_UNKNOWN_KIND = "unknown_kind"
 
 _TYPES: Mapping[str, tuple[str, str]] = {
     "missing": ("is missing", EXAMPLE),
@@ -26,7 +29,6 @@ _TYPES: Mapping[str, tuple[str, str]] = {
     "dict_type": ("is a section", "write [{where}], and its settings below"),
     "model_type": ("is a section", "write [{where}], and its settings below"),
     "model_attributes_type": ("is a section", "write [{where}], and its settings below"),
-    "union_tag_not_found": ("has no kind", 'write kind = "redis", "opensearch", "delta" or "sql"'),
 }
 _PATTERNS: Mapping[str, tuple[str, str]] = {
     "name": (
@@ -37,66 +39,137 @@ _PATTERNS: Mapping[str, tuple[str, str]] = {
 }
 
 
-def config_error(
-    error: ValidationError,
-    origin: str,
-    known: Callable[[Sequence[str], str | None], Sequence[str]],
-    variables: Mapping[Location, str],
-) -> ConfigError:
+class KindsOfSinks(Protocol):
+    """See :class:`cdc.settings.Kinds`."""
+
+    def names(self) -> Sequence[str]: ...
+
+    def model(self, kind: str) -> type[BaseModel] | None: ...
+
+    def meant(self, name: str) -> str | None: ...
+
+    def manual(self, kind: str) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The settings that exist. ``sections``: models by section, "" for the file itself; ``document``: what is read."""
+
+    sections: Mapping[str, type[BaseModel]]
+    document: Mapping[str, Any]
+    kinds: KindsOfSinks | None = None
+
+    def kind_at(self, location: Sequence[str]) -> str | None:
+        """The kind of the sink that a place belongs to."""
+        return kinds_in(self.document).get(location[1]) if location[:1] == ("sinks",) and len(location) > 1 else None
+
+    def settings(self, path: Sequence[str], kind: str | None) -> Sequence[str]:
+        """Names of the settings at a place; ``kind``: of the sink there, if it is one."""
+        if path and path[0] == "sinks":
+            model = self.kinds.model(kind) if self.kinds is not None and kind is not None else None
+        else:
+            model = self.sections.get(path[0] if path else "")
+        return list(model.model_fields) if model is not None else []
+
+    def names(self) -> Sequence[str]:
+        """Every kind of sink."""
+        return self.kinds.names() if self.kinds is not None else ()
+
+    def page(self, kind: str | None) -> str:
+        """Where the settings of a section are described, as a hint."""
+        said = self.kinds.manual(kind) if self.kinds is not None and kind is not None else ""
+        return f"a sink of kind {kind} is described in {said}" if said else EXAMPLE
+
+
+def kinds_in(document: Mapping[str, Any]) -> dict[str, str]:
+    """The kinds of a document's sinks, by their names; sections that say none are left out."""
+    sections = document.get("sinks")
+    if not isinstance(sections, dict):
+        return {}
+    found = {name: section.get("kind") for name, section in sections.items() if isinstance(section, dict)}
+    return {name: kind for name, kind in found.items() if isinstance(kind, str)}
+
+
+def faults_of(error: ValidationError, at: Location = ()) -> list[Fault]:
+    """What pydantic found, at a place of the document."""
+    found = error.errors(include_input=False, include_url=False)
+    return [{**fault, "loc": (*at, *fault["loc"])} for fault in found]
+
+
+def unknown_kind(sink: str, kind: str) -> Fault:
+    """The fault of a sink whose kind there is not."""
+    return {"type": _UNKNOWN_KIND, "loc": ("sinks", sink, "kind"), "msg": kind}
+
+
+def config_error(faults: Sequence[Fault], origin: str, known: Known, variables: Mapping[Location, str]) -> ConfigError:
     """The fault that explains the others: an unknown setting before one that is missing.
 
-    ``origin``: the file. ``known``: the settings that exist at a place, of a sink's kind. ``variables``: which were set
-    from the environment, by which variable: those are blamed, not the file.
+    ``origin``: the file. ``variables``: which places were set from the environment, by which variable: those are
+    blamed, not the file.
     """
-    faults = error.errors(include_input=False, include_url=False)
     fault = next((one for one in faults if one["type"] == "extra_forbidden"), faults[0])
-    kind, location = _located(fault["loc"])
+    location = tuple(str(part) for part in fault["loc"])
     where, last = ".".join(location), location[-1] if location else ""
     blamed = _variable(location, variables) or f"{origin}: {where}"
     if fault["type"] == "extra_forbidden":
         # A section that is none may have come with the variable.
         laid = (name for place, name in variables.items() if place[: len(location)] == location)
         sentence = f"{_variable(location, variables) or next(laid, origin)}: unknown setting {where}"
-        return ConfigError(sentence, hint=_likely(location, kind, known))
-    if fault["type"] == "union_tag_invalid":
-        return _unknown_kind(blamed, str(fault.get("ctx", {}).get("tag", "")))
-    if location[:1] == ("sinks",) and len(location) == 2 and fault["type"] in ("model_type", "model_attributes_type"):
-        return ConfigError(f"{blamed} stands outside of a sink", hint="a sink is a section [sinks.NAME]; NAME is yours")
+        return ConfigError(sentence, hint=_likely(location, known))
+    if location[:1] == ("sinks",):
+        of_sinks = _sinks_error(fault, location, origin, known, variables)
+        if of_sinks is not None:
+            return of_sinks
     if fault["type"] == "string_pattern_mismatch" and last in _PATTERNS:
         words, hint = _PATTERNS[last]
         return ConfigError(f"{blamed} {words}", hint=hint)
+    page = known.page(known.kind_at(location))
     if fault["type"] in _TYPES:
         words, hint = _TYPES[fault["type"]]
         if where in variables.values() or _variable(location, variables):
             hint = 'a variable holds TOML: ["public.orders"], true, 4 or text'
-        return ConfigError(f"{blamed} {words}", hint=hint.format(where=where, last=last))
+        hint = page if hint == EXAMPLE else hint.format(where=where, last=last)
+        return ConfigError(f"{blamed} {words}", hint=hint)
     message = fault["msg"].removeprefix("Value error, ")
-    return ConfigError(f"{blamed}: {message[:1].lower()}{message[1:]}", hint=EXAMPLE)
+    return ConfigError(f"{blamed}: {message[:1].lower()}{message[1:]}", hint=page)
 
 
-def _located(loc: Sequence[int | str]) -> tuple[str | None, Location]:
-    """The kind of sink that is meant, and the place without it: pydantic puts it behind the sink's name."""
-    parts = [str(part) for part in loc]
-    if len(parts) > 2 and parts[0] == "sinks" and parts[2] in KINDS:
-        return parts[2], (*parts[:2], *parts[3:])
-    return None, tuple(parts)
+def _sinks_error(
+    fault: Fault, location: Location, origin: str, known: Known, variables: Mapping[Location, str]
+) -> ConfigError | None:
+    """What only a sink's section can have wrong: its kind, or that it is no section."""
+    blamed = _variable(location, variables) or f"{origin}: {'.'.join(location[:2])}"
+    if fault["type"] == _UNKNOWN_KIND:
+        return _no_such_kind(blamed, fault["msg"], known)
+    if fault["type"] == "missing" and location[2:] == ("kind",):
+        return ConfigError(f"{blamed} has no kind", hint=f"write kind = {_choice(known.names(), 'or')}")
+    if len(location) == 2 and fault["type"] in ("model_type", "model_attributes_type"):
+        return ConfigError(f"{blamed} stands outside of a sink", hint="a sink is a section [sinks.NAME]; NAME is yours")
+    return None
 
 
 def _variable(location: Location, variables: Mapping[Location, str]) -> str | None:
     return next((name for place, name in variables.items() if location[: len(place)] == place), None)
 
 
-def _likely(location: Location, kind: str | None, known: Callable[[Sequence[str], str | None], Sequence[str]]) -> str:
-    close = difflib.get_close_matches(location[-1], known(location[:-1], kind), n=1)
+def _likely(location: Location, known: Known) -> str:
+    kind, last = known.kind_at(location), location[-1]
+    close = difflib.get_close_matches(last, known.settings(location[:-1], kind), n=1)
     if close:
         return f'did you mean "{close[0]}"?'
-    others = [other for other in KINDS if kind is not None and location[-1] in known(location[:-1], other)]
+    others = [other for other in known.names() if kind is not None and last in known.settings(location[:-1], other)]
     if others:
         return f'it is a setting of kind = "{others[0]}"; this sink is of kind {kind}'
-    return EXAMPLE
+    return known.page(kind)
 
 
-def _unknown_kind(blamed: str, kind: str) -> ConfigError:
-    likely = _OTHER_NAMES.get(kind.lower()) or next(iter(difflib.get_close_matches(kind, KINDS, n=1)), None)
-    hint = f'did you mean kind = "{likely}"?' if likely else 'the kinds are "redis", "opensearch", "delta" and "sql"'
+def _no_such_kind(blamed: str, kind: str, known: Known) -> ConfigError:
+    meant = known.kinds.meant(kind) if known.kinds is not None else None
+    likely = meant or next(iter(difflib.get_close_matches(kind, known.names(), n=1)), None)
+    hint = f'did you mean kind = "{likely}"?' if likely else f"the kinds are {_choice(known.names(), 'and')}"
     return ConfigError(f"{blamed}: there is no kind of sink called {kind}", hint=hint)
+
+
+def _choice(names: Sequence[str], word: str) -> str:
+    quoted = [f'"{name}"' for name in names]
+    return f" {word} ".join(part for part in (", ".join(quoted[:-1]), *quoted[-1:]) if part)

@@ -127,7 +127,9 @@ class SnapshotTableState(Document):
 
     The plan is whole when ``chunks`` chunks of this ``generation`` are there; a table that was rewritten gets the
     next generation. ``leaves``: ``{"oid", "schema", "name", "filenode"}`` each, at planning. ``version``: of the
-    shape its rows are written in. ``gone``: the table was dropped before it was read.
+    shape its rows are written in. ``gone``: the table was dropped before it was read. ``publication``, ``entries``,
+    ``types``, ``links``: as in :class:`FormState`, from before the rows were read; ``publication`` is None in a plan
+    that did not note them.
     """
 
     WHAT: ClassVar[str] = "snapshot_table"
@@ -141,6 +143,10 @@ class SnapshotTableState(Document):
     chunks: int
     leaves: list[dict[str, Any]] = field(default_factory=list)
     gone: bool = False
+    publication: str | None = None
+    entries: str = ""
+    types: dict[str, int] = field(default_factory=dict)
+    links: dict[str, int] = field(default_factory=dict)
 
     def key(self) -> bytes:
         return orjson.dumps({"what": self.WHAT, "table": self.table})
@@ -185,7 +191,7 @@ class RequestState(Document):
     a sentence for people. ``state``: how it begins, ``asked``, ``paused`` or ``cancelled``. ``where``: a condition,
     see :mod:`cdc.condition`; ``keys``: each the key columns' text, in key order; ``leaves``: partitions, as
     ``schema.name``; without any of the three the whole table is read, and a sweep mark ends it. ``first``: these are
-    the table's first rows.
+    the table's first rows. ``by_hand``: an operator asks.
     """
 
     WHAT: ClassVar[str] = "request"
@@ -199,6 +205,7 @@ class RequestState(Document):
     keys: list[list[str]] | None = None
     leaves: list[str] | None = None
     first: bool = False
+    by_hand: bool = False
 
     def __post_init__(self) -> None:
         """ValueError for members of other types: others than the pipeline may write to its state topic (H111)."""
@@ -285,7 +292,7 @@ class FormState(Document):
     empty when it does not send it. ``born``: by attnum, the transaction that last changed the column; empty where that
     says nothing of the rows. ``entries``: the catalog entries that publish it, with their transactions; empty when not
     known. ``types``: by member (a label, an attribute) of each type that its columns use, the transaction that last
-    changed it.
+    changed it. ``links``: by oid of each partition on every level, the transaction that attached it.
     """
 
     WHAT: ClassVar[str] = "form"
@@ -297,6 +304,7 @@ class FormState(Document):
     born: dict[str, int] = field(default_factory=dict)
     entries: str = ""
     types: dict[str, int] = field(default_factory=dict)
+    links: dict[str, int] = field(default_factory=dict)
 
     def key(self) -> bytes:
         return orjson.dumps({"what": self.WHAT, "table": self.table})

@@ -11,6 +11,7 @@ store beside its rows. Three rules let them grow (hazard H113):
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, fields, is_dataclass
@@ -170,4 +171,5 @@ def _wrong(name: str) -> Any:
 
 
 def _one_line(wrong: Exception) -> str:
-    return " ".join(str(wrong).split())[:200]
+    """Up to the first quotation mark: what Python quotes is the document's, and may be a value of a row."""
+    return " ".join(re.split(r"['\"]", str(wrong), maxsplit=1)[0].split()).removesuffix(":")[:200]

@@ -25,6 +25,7 @@ from cdc.errors import CdcError
 from cdc.ports import Headers, Record
 from cdc.position import CHUNK_SEQ, Position
 from cdc.visibility import Gate
+from cdc.wire.format import TRUNCATE_OP
 
 T = TypeVar("T")
 
@@ -33,7 +34,7 @@ PIECE_ROWS = 500
 TOUCHED_KEYS = 200_000
 """Keys noted for one window; one that outlives more changes of its table is given up, and read in smaller parts."""
 _ALIGNMENT = 7
-_FLOOR_OP = b"t"
+_FLOOR_OP = TRUNCATE_OP.encode()
 
 
 class Closed(Exception):
@@ -43,12 +44,15 @@ class Closed(Exception):
 class Moment(NamedTuple):
     """Where the loop is. ``reached``: lsn below which everything has been streamed, None inside a transaction.
 
-    ``position``: lsn of the newest progress record; ``acked``: newest group that the broker holds.
+    ``position``: lsn of the newest progress record; ``acked``: newest group that the broker holds. ``waiting``: lanes
+    of tables that wait, which hold ``position`` back; ``stored``: what the broker holds of all others.
     """
 
     reached: int | None
     position: int
     acked: int
+    stored: int = 0
+    waiting: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,8 +257,8 @@ class Windows:
             self.reached = moment.reached
         self._take_in()
         if self._waiting and moment.reached is not None and moment.reached > self.after_lsn:
-            self._grant(moment.reached)
-        self._emit(moment.position)
+            self._grant(moment)
+        self._emit(moment)
         self._settle(moment.acked)
 
     def _take_in(self) -> None:
@@ -263,27 +267,35 @@ class Windows:
         self._waiting.extend(_drained(self._asked))
         self._emitting.extend(_drained(self._offered))
 
-    def _grant(self, reached: int) -> None:
+    def _grant(self, moment: Moment) -> None:
         # Every commit below ``reached`` was streamed and every one to come lies at it or above; commits are aligned.
-        position = Position(self._epoch, (reached - 1) & ~_ALIGNMENT, CHUNK_SEQ)
+        assert moment.reached is not None
+        position = Position(self._epoch, (moment.reached - 1) & ~_ALIGNMENT, CHUNK_SEQ)
         awaited = self.gate.awaited()
         for window in self._waiting:
             window.lane, window.lane_count = self._lanes(window.topic)
             for lane in range(window.lane, window.lane + window.lane_count):
                 self._open.setdefault(lane, []).append(window)
             window.awaited = awaited
+            # Older records of a table that waits would come behind the window's rows.
+            window.overrun = window.lane in moment.waiting
         with self._changed:
             for window in self._waiting:
                 window.position = position
             self._changed.notify_all()
         self._waiting.clear()
 
-    def _emit(self, position: int) -> None:
-        """One piece of the first window whose changes are surely held, up to its position."""
+    def _emit(self, moment: Moment) -> None:
+        """One piece of the first window whose changes are surely held, up to its position.
+
+        A table that waits holds the progress record back, and windows of no other: what the stream brought of these is
+        with the broker, and a restart finds it at the end of their partitions (H121).
+        """
+        position = max(moment.position, moment.stored) if moment.waiting else moment.position
         for emission in self._emitting:
             window = emission.window
             assert window.position is not None
-            if window.overrun:
+            if window.overrun or window.lane in moment.waiting:
                 self._finish(emission, Overrun())
                 return
             if position > window.position.commit_lsn:

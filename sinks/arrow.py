@@ -41,3 +41,8 @@ def mask_of(flags: npt.NDArray[np.bool_]) -> Mask:
 def all_true(mask: Mask) -> bool:
     """True also for an empty mask."""
     return bool(pc.all(mask, min_count=0).as_py())
+
+
+def where(table: pa.Table, mask: Mask) -> pa.Table:
+    """The rows for which the mask is true. The table itself where it is true for all: a filter copies what it keeps."""
+    return table if all_true(mask) else table.filter(mask)

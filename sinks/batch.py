@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from cdc.wire.format import OP, POS, TRUNCATE_OP, VER
 from sinks.arrow import schema_of
 
 EVENT_SCHEMA = schema_of(
@@ -21,15 +22,14 @@ EVENT_SCHEMA = schema_of(
         ("offset", pa.int64()),
         ("key", pa.binary()),
         ("value", pa.binary()),
-        ("pos", pa.string()),
-        ("op", pa.string()),
-        ("ver", pa.int32()),
+        (POS, pa.string()),
+        (OP, pa.string()),
+        (VER, pa.int32()),
     ]
 )
 """topic, partition, offset | key, value (null = tombstone) | pos (32 hex digits), op (c u d r t), ver."""
 
-FLOOR_OP = "t"
-ROW_OPS = ("c", "u", "d", "r")
+FLOOR_OP = TRUNCATE_OP
 
 
 class Event(NamedTuple):

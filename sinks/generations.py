@@ -7,17 +7,14 @@ the tables is replaced, each table in one commit (Delta) or all of them in one t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from importlib import import_module
+from collections.abc import Sequence
 from typing import Protocol
 
-from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.progress import Watermark
 from cdc.schema import TableSchema
 from cdc.stored import reading
 from sinks.notes import Notes
-from sinks.registry import Option, SinkSpec
+from sinks.registry import Option
 
 GENERATION = "generation"
 FIRST = 1
@@ -40,29 +37,6 @@ class Generations(Protocol):
 
     def close(self) -> None:
         """Let go; never raises."""
-
-
-def beside(spec: SinkSpec, number: int) -> SinkSpec:
-    """The place of a generation, for a sink that fills it while another one is in use."""
-    match spec.kind:
-        case "delta":
-            return replace(
-                spec, options={**spec.options, "path": f"{spec.text('path').rstrip('/')}/_generation_{number}"}
-            )
-        case "sql":
-            options = {**spec.options, "table_suffix": f"__{number}"}
-            return replace(spec, prefix=f"{spec.prefix}@{number}", options=options)
-        case _:
-            return replace(spec, options={**spec.options, "generation": number})
-
-
-def open_generations(spec: SinkSpec, clock: Clock = SYSTEM_CLOCK) -> Generations:
-    """Connect to a store's generations. SinkError when it cannot be reached."""
-    modules = {"redis": "cache", "opensearch": "search", "delta": "warehouse_delta", "sql": "warehouse_sql"}
-    opened: Callable[[SinkSpec, Clock], Generations] = import_module(
-        f"sinks.{modules[spec.kind]}_generations"
-    ).open_generations
-    return opened(spec, clock)
 
 
 def said_in_use(notes: Notes) -> int:

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from cdc.errors import SinkError
 from cdc.schema import TableSchema
+from cdc.wire.format import DELETE_OP, READ_OP, bare_row
 from sinks.batch import Event, events_of
 from sinks.port import OpenSink
 from sinks.schemas import SchemaBook
@@ -35,9 +36,9 @@ class Mending:
                 partition=0,
                 offset=number,
                 key=row.key,
-                value=None if row.after is None else b'{"before":null,"after":%b,"op":"r"}' % row.after,
+                value=None if row.after is None else bare_row(row.after),
                 pos=pos,
-                op="d" if row.after is None else "r",
+                op=DELETE_OP if row.after is None else READ_OP,
                 ver=shape.version,
             )
             for number, row in enumerate(rows)

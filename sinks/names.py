@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable
 from urllib.parse import quote
 
-from cdc.plain import escape_key
 from cdc.topic import TableName
+from cdc.wire.plain import escape_key
 
 DOCUMENT_ID_BYTES = 512
 """The longest ``_id`` that OpenSearch takes."""

@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cdc.wire.format import OP, POS, ROW_OPS
 from sinks.arrow import Column, Mask, all_true, joined, mask_of, pc
-from sinks.batch import FLOOR_OP, ROW_OPS, conform
+from sinks.batch import FLOOR_OP, conform
 
 POS_CHARS = 32
 _WORDS = POS_CHARS // 8
@@ -46,8 +47,8 @@ def newest(events: pa.Table | pa.RecordBatch) -> pa.Table:
 
 def rows_mask(events: pa.Table) -> Mask:
     """True for each record that is a row's change with a place in the order; never null."""
-    known = pc.fill_null(pc.is_in(events["op"], value_set=pa.array(ROW_OPS)), False)
-    return pc.and_(pc.and_(known, pc.is_valid(events["key"])), ordered_mask(events["pos"]))
+    known = pc.fill_null(pc.is_in(events[OP], value_set=pa.array(ROW_OPS)), False)
+    return pc.and_(pc.and_(known, pc.is_valid(events["key"])), ordered_mask(events[POS]))
 
 
 def out_of_range(pos: str) -> bool:
@@ -61,8 +62,8 @@ def out_of_range(pos: str) -> bool:
 
 def floors_mask(events: pa.Table) -> Mask:
     """True for each floor record with a place in the order; never null."""
-    known = pc.fill_null(pc.equal(events["op"], FLOOR_OP), False)
-    return pc.and_(pc.and_(known, pc.is_valid(events["key"])), ordered_mask(events["pos"]))
+    known = pc.fill_null(pc.equal(events[OP], FLOOR_OP), False)
+    return pc.and_(pc.and_(known, pc.is_valid(events["key"])), ordered_mask(events[POS]))
 
 
 def ordered_mask(pos: Column) -> Mask:
@@ -111,7 +112,7 @@ def _dictionary_codes(column: Column) -> npt.NDArray[np.int64]:
 
 def _ascending(rows: pa.Table) -> npt.NDArray[np.int64]:
     """Row numbers ordered by (pos, offset); rows that are equal in both stay in their order."""
-    words = _characters(rows["pos"]).view(">u8")
+    words = _characters(rows[POS]).view(">u8")
     offsets = rows["offset"].combine_chunks().to_numpy(zero_copy_only=False)
     # Most of a position is the same all through a batch: a column that does not vary orders nothing.
     columns: list[npt.NDArray[np.uint64]] = [

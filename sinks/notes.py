@@ -14,6 +14,7 @@ from cdc.progress import Watermark
 from cdc.schema import TableSchema
 from cdc.stored import FIRST, FORMAT, read_members, reading
 from cdc.topic import TableName
+from cdc.wire.floors import read_floor
 
 log = logging.getLogger("headrace.sinks")
 
@@ -65,24 +66,8 @@ class FloorMark:
 
     @classmethod
     def of(cls, table: TableName, partition: int, key: bytes, value: bytes | None, pos: str) -> FloorMark:
-        """Read a floor record: ``{"__truncate":…}``, whose own pos is the floor, or ``{"__sweep":…}``, whose value
-        has ``"sweep":{"floor":"<32 hex digits>","partitions":n}``. ValueError when it is neither.
-        """
-        document = orjson.loads(key)
-        if not isinstance(document, dict):
-            raise ValueError("a floor's key is not a JSON object")
-        if "__truncate" in document:
-            return cls(table=table, partition=partition, floor=pos)
-        if "__sweep" not in document:
-            raise ValueError("a floor's key says neither truncate nor sweep")
-        try:
-            sweep = orjson.loads(value or b"")["sweep"]
-            floor, partitions = str(sweep["floor"]), int(sweep["partitions"])
-            int(floor, 16)
-        except (KeyError, TypeError, ValueError):
-            raise ValueError("a sweep mark does not say its floor and its partitions") from None
-        if len(floor) != len(pos) or partitions < 1:
-            raise ValueError("a sweep mark's floor is not a position")
+        """Read a floor record: a truncate or a sweep mark. ValueError when it is neither."""
+        floor, partitions = read_floor(key, value, pos)
         return cls(table=table, partition=partition, floor=floor, partitions=partitions)
 
 
@@ -192,7 +177,8 @@ class KeptColumns:
     def _all(self) -> dict[str, frozenset[str]]:
         if self._known is None:
             found = self._notes.read().items()
-            self._known = {name: frozenset(orjson.loads(t)) for name, t in found if name.startswith("columns:")}
+            with reading("what the store has noted of a table's columns"):
+                self._known = {name: frozenset(orjson.loads(t)) for name, t in found if name.startswith("columns:")}
         return self._known
 
 

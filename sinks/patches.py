@@ -12,11 +12,12 @@ from typing import Any
 
 import orjson
 
-from cdc.debezium.mongodb import DOCUMENT, PATCH, UNBROKEN_FROM
-from cdc.debezium.patch import Patch, Patched
-from cdc.plain import UNAVAILABLE, PlainTable
+from cdc.wire.debezium.mongodb import DOCUMENT, PATCH, UNBROKEN_FROM
+from cdc.wire.debezium.patch import Patch, Patched
+from cdc.wire.format import AFTER, DELETE_OP, UNAVAILABLE
+from cdc.wire.plain import PlainTable
+from cdc.wire.row import row_of
 from sinks.batch import Event
-from sinks.envelope import row_of
 from sinks.members import dumps_exact, loads_exact, members
 from sinks.port import StoredRow
 
@@ -51,13 +52,13 @@ def after_patches(history: Sequence[Event], held: StoredRow | None, plain: Plain
         pos = event.pos or ""
         if pos <= at:
             continue
-        if event.op == "d" or event.value is None:
+        if event.op == DELETE_OP or event.value is None:
             document, fault = None, _NONE
         elif not is_patch(event.value):
             document = Patched(_whole(event.value))
         else:
             envelope = orjson.loads(event.value)
-            row = envelope["after"]
+            row = envelope[AFTER]
             if document is not None and at < envelope.get(UNBROKEN_FROM, ""):
                 document, fault = None, _BROKEN
             if document is not None:

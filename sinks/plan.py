@@ -1,34 +1,32 @@
 """From a batch of events to what each table needs: the newest of each key, keys and rows read, the rest refused.
 
-Pure but for one question to the store: what it holds for keys whose records lack a value.
+Pure. What rows lack is filled afterwards, see :mod:`sinks.fill`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import orjson
 import pyarrow as pa
 
-from cdc.plain import PlainTable
 from cdc.position import MAX_EPOCH
 from cdc.schema import TableSchema
 from cdc.topic import TableName
-from cdc.unavailable import missing
-from sinks.arrow import pc
-from sinks.batch import FLOOR_OP, ROW_OPS, Event, conform
-from sinks.envelope import row_reader
-from sinks.newest import POS_CHARS, floors_mask, newest, ordered_mask, out_of_range, rows_mask
+from cdc.wire.format import DELETE_OP, OP, POS, ROW_OPS, VER
+from cdc.wire.plain import PlainTable
+from cdc.wire.row import row_reader
+from sinks.arrow import Column, pc, where
+from sinks.batch import FLOOR_OP, Event, conform
+from sinks.newest import POS_CHARS, floors_mask, newest, out_of_range, rows_mask
 from sinks.notes import FloorMark
-from sinks.patches import after_patches, is_patch
-from sinks.port import Refused, Schemas, StoredRow
-from sinks.unavailable import Unheld, fill_from_earlier, fill_from_stored, follows, patterns
+from sinks.port import Refused, Schemas
 
 T = TypeVar("T")
 FloorOf = Callable[[TableName], str]
-Stored = Callable[[TableSchema, Sequence[str]], Mapping[str, StoredRow]]
+_VALUE_BYTES = 4 * 1024**2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +62,19 @@ class TableBatch:
             filled=filled,
         )
 
+    def pieces(self, most_bytes: int) -> Iterator[TableBatch]:
+        """All of it, in pieces whose rows have about so many bytes: what a store makes of a row is a copy of it."""
+        start = size = 0
+        for number, row in enumerate(self.rows):
+            size += len(row or b"")
+            if size >= most_bytes:
+                yield self.piece(start, number + 1)
+                start, size = number + 1, 0
+        if start == 0:
+            yield self
+        elif start < len(self):
+            yield self.piece(start, len(self))
+
     def converted(self, convert: Callable[[bytes], T], filled: Callable[[dict[str, Any]], T]) -> Converted[T]:
         """Each row as a store wants it: ``convert`` from JSON on the wire, ``filled`` from plain values; None for
         a delete. Rows for which either raises ValueError are left out and refused."""
@@ -89,18 +100,20 @@ class TableBatch:
         """The same less some rows (number -> reason), and those as refused."""
         if not bad:
             return self, ()
-        kept = [number for number in range(len(self)) if number not in bad]
-        moved = {new: self.filled[old] for new, old in enumerate(kept) if old in self.filled}
-        batch = TableBatch(
+        return self.of([number for number in range(len(self)) if number not in bad]), self.refused(bad)
+
+    def of(self, numbers: Sequence[int]) -> TableBatch:
+        """Some of its rows, by number."""
+        moved = {new: self.filled[old] for new, old in enumerate(numbers) if old in self.filled}
+        return TableBatch(
             schema=self.schema,
             plain=self.plain,
-            keys=[self.keys[n] for n in kept],
-            pos=[self.pos[n] for n in kept],
-            rows=[self.rows[n] for n in kept],
-            events=self.events.take(pa.array(kept, pa.int64())),
+            keys=[self.keys[n] for n in numbers],
+            pos=[self.pos[n] for n in numbers],
+            rows=[self.rows[n] for n in numbers],
+            events=self.events.take(pa.array(numbers, pa.int64())),
             filled=moved,
         )
-        return batch, self.refused(bad)
 
     def refused(self, bad: Mapping[int, str]) -> tuple[Refused, ...]:
         """Rows by number, as refused."""
@@ -117,10 +130,18 @@ class Converted(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Readable:
+    """A table's rows, some of which may lack values. ``every``: the events that these are the newest of, and others."""
+
+    batch: TableBatch
+    every: pa.Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """What to do with a batch of events. ``stale``: how many lay below a floor."""
 
-    batches: tuple[TableBatch, ...]
+    batches: tuple[Readable, ...]
     stale: int
     refused: tuple[Refused, ...]
 
@@ -133,7 +154,7 @@ def floor_marks(
     shapes: dict[TableName, TableSchema] = {}
     refused: list[Refused] = []
     told = events.filter(floors_mask(events))
-    for number, event in enumerate(_events(told)):
+    for number, event in enumerate(event_rows(told)):
         try:
             schema = schemas(event.topic, event.ver or 0)
             mark = FloorMark.of(schema.table, event.partition, event.key or b"", event.value, event.pos or "")
@@ -146,16 +167,16 @@ def floor_marks(
     return marks, shapes, tuple(refused)
 
 
-def plan(events: pa.Table, schemas: Schemas, floor_of: FloorOf, stored: Stored) -> Plan:
+def plan(events: pa.Table, schemas: Schemas, floor_of: FloorOf) -> Plan:
     """Take the newest of each key, drop what lies below a floor, read keys and rows; refuse what cannot be read."""
     every = conform(events)
     winners = newest(every)
     rows = rows_mask(winners)
     refused = list(_unordered(winners.filter(pc.invert(rows))))
-    batches: list[TableBatch] = []
+    batches: list[Readable] = []
     stale = 0
-    for group in _groups(winners.filter(rows)):
-        event = _events(group.slice(0, 1))[0]
+    for group in _groups(where(winners, rows)):
+        event = event_rows(group.slice(0, 1))[0]
         try:
             schema = schemas(event.topic, -1 if event.ver is None else event.ver)
         except KeyError:
@@ -166,16 +187,14 @@ def plan(events: pa.Table, schemas: Schemas, floor_of: FloorOf, stored: Stored) 
         stale += group.num_rows - above.num_rows
         if above.num_rows:
             batch, unread = _read(above, schema)
-            batch, unfilled, behind = _filled(batch, every, floor, stored)
-            stale += behind
-            refused.extend(unread + unfilled)
-            batches.append(batch)
+            refused.extend(unread)
+            batches.append(Readable(batch=batch, every=_above(every, floor)))
     return Plan(batches=tuple(batches), stale=stale, refused=tuple(refused))
 
 
 def refuse(events: pa.Table, why: str) -> tuple[Refused, ...]:
     """Every one of some events, refused for one reason."""
-    return tuple(Refused(**event._asdict(), reason=why) for event in _events(events))
+    return tuple(Refused(**event._asdict(), reason=why) for event in event_rows(events))
 
 
 def reason(error: ValueError) -> str:
@@ -189,7 +208,8 @@ def _no_shape(ver: int | None) -> str:
     )
 
 
-def _events(table: pa.Table) -> list[Event]:
+def event_rows(table: pa.Table) -> list[Event]:
+    """A table of events as single ones."""
     return [Event(**row) for row in table.to_pylist()]
 
 
@@ -197,7 +217,7 @@ def _unordered(events: pa.Table) -> list[Refused]:
     """Records that are neither rows nor floors."""
     strange = events.filter(pc.invert(floors_mask(events)))
     found: list[Refused] = []
-    for number, event in enumerate(_events(strange)):
+    for number, event in enumerate(event_rows(strange)):
         if event.key is None:
             why = "the record has no key"
         elif event.op not in (*ROW_OPS, FLOOR_OP):
@@ -212,41 +232,47 @@ def _unordered(events: pa.Table) -> list[Refused]:
 
 def _groups(rows: pa.Table) -> list[pa.Table]:
     """The rows by topic and version."""
-    kinds = rows.group_by(["topic", "ver"]).aggregate([]).to_pylist()
+    kinds = rows.group_by(["topic", VER]).aggregate([]).to_pylist()
     if len(kinds) <= 1:
         return [rows] if rows.num_rows else []
     groups = []
     for kind in kinds:
-        version = pc.is_null(rows["ver"]) if kind["ver"] is None else pc.equal(rows["ver"], kind["ver"])
+        version = pc.is_null(rows[VER]) if kind[VER] is None else pc.equal(rows[VER], kind[VER])
         groups.append(rows.filter(pc.and_(pc.equal(rows["topic"], kind["topic"]), pc.fill_null(version, False))))
     return groups
 
 
 def _above(rows: pa.Table, floor: str) -> pa.Table:
-    return rows.filter(pc.greater_equal(rows["pos"], floor)) if floor else rows
+    return where(rows, pc.greater_equal(rows[POS], floor)) if floor else rows
 
 
 def _read(events: pa.Table, schema: TableSchema) -> tuple[TableBatch, tuple[Refused, ...]]:
     """Keys and rows of one table's events; the unreadable refused."""
     plain = PlainTable(schema)
     read = row_reader([c.name for c in schema.columns])
-    deletes: list[bool] = pc.or_(pc.equal(events["op"], "d"), pc.is_null(events["value"])).to_pylist()
+    deletes: list[bool] = pc.or_(pc.equal(events[OP], DELETE_OP), pc.is_null(events["value"])).to_pylist()
     keys_json: list[Any] = events["key"].to_pylist()
-    values: list[Any] = events["value"].to_pylist()
-    pos: list[Any] = events["pos"].to_pylist()
+    pos: list[Any] = events[POS].to_pylist()
     bad: dict[int, str] = {}
     try:
         keys = plain.keys(keys_json)
-        rows = [None if gone else read(value) for gone, value in zip(deletes, values, strict=True)]
+        rows = [None if gone else read(value) for gone, value in zip(deletes, _values(events["value"]), strict=True)]
     except ValueError:
         keys = [_attempt(plain.key, key, number, bad, "") for number, key in enumerate(keys_json)]
         rows = [
             None if gone else _attempt(read, value, number, bad, None)
-            for number, (gone, value) in enumerate(zip(deletes, values, strict=True))
+            for number, (gone, value) in enumerate(zip(deletes, _values(events["value"]), strict=True))
         ]
     batch = TableBatch(schema=schema, plain=plain, keys=keys, pos=pos, rows=rows, events=events)
     readable, refused = batch.without(bad)
     return _one_per_key(readable), refused
+
+
+def _values(column: Column) -> Iterator[Any]:
+    """A column's values, some megabytes of them at a time: they are copied out of Arrow (hazard H102)."""
+    step = max(1, len(column) * _VALUE_BYTES // max(1, column.nbytes))
+    for start in range(0, len(column), step):
+        yield from column.slice(start, step).to_pylist()
 
 
 def _one_per_key(batch: TableBatch) -> TableBatch:
@@ -272,78 +298,3 @@ def _attempt(read: Callable[[bytes], T], text: bytes, number: int, bad: dict[int
     except ValueError as error:
         bad[number] = reason(error)
         return otherwise
-
-
-def _filled(
-    batch: TableBatch, every: pa.Table, floor: str, stored: Stored
-) -> tuple[TableBatch, tuple[Refused, ...], int]:
-    """The batch with its unavailable values filled and its patches applied; what cannot be filled refused; how many
-    were stale."""
-    lacking = _lacking(batch)
-    if not lacking:
-        return batch, (), 0
-    held = stored(batch.schema, [batch.keys[number] for number in lacking])
-    filled: dict[int, dict[str, Any]] = {}
-    bad: dict[int, str] = {}
-    behind: dict[int, str] = {}
-    histories = _histories(batch, _above(every, floor), lacking)
-    for number in lacking:
-        before, patch = held.get(batch.keys[number]), is_patch(histories[number][-1].value)
-        if before is not None and (before.pos > batch.pos[number] or (patch and before.pos == batch.pos[number])):
-            behind[number] = ""
-            continue
-        try:
-            if patch:
-                filled[number] = after_patches(histories[number], before, batch.plain)
-                continue
-            row, from_store = fill_from_earlier(histories[number], batch.schema)
-            older = before.row if before is not None and from_store else None
-            filled[number] = fill_from_stored(row, older, batch.plain)
-        except Unheld as error:
-            if follows(batch.pos[number]):
-                behind[number] = ""
-            else:
-                bad[number] = reason(error)
-        except ValueError as error:
-            bad[number] = reason(error)
-    with_filled = TableBatch(
-        schema=batch.schema,
-        plain=batch.plain,
-        keys=batch.keys,
-        pos=batch.pos,
-        rows=batch.rows,
-        events=batch.events,
-        filled=filled,
-    )
-    kept, _ = with_filled.without({**bad, **behind})
-    return kept, batch.refused(bad), len(behind)
-
-
-def _lacking(batch: TableBatch) -> list[int]:
-    """Numbers of the rows that lack a value."""
-    lacking: set[int] = set()
-    for pattern in patterns(batch.schema):
-        suspects = [number for number, row in enumerate(batch.rows) if row is not None and pattern in row]
-        lacking.update(number for number in suspects if _lacks(batch.rows[number], batch.schema))
-    return sorted(lacking)
-
-
-def _lacks(row: bytes | None, schema: TableSchema) -> bool:
-    try:
-        after = orjson.loads(row or b"")
-    except orjson.JSONDecodeError:
-        return False
-    return isinstance(after, dict) and bool(missing(after, schema))
-
-
-def _histories(batch: TableBatch, every: pa.Table, lacking: Sequence[int]) -> dict[int, list[Event]]:
-    """All events of the batch of the keys that lack a value, oldest first, up to the newest."""
-    keys = batch.events["key"].take(lacking)
-    same_topic = pc.equal(every["topic"], batch.schema.topic)
-    wanted = every.filter(pc.and_(pc.fill_null(same_topic, False), pc.is_in(every["key"], value_set=pc.unique(keys))))
-    by_key: dict[bytes | None, list[Event]] = {}
-    for event in _events(wanted.filter(ordered_mask(wanted["pos"]))):
-        by_key.setdefault(event.key, []).append(event)
-    for history in by_key.values():
-        history.sort(key=lambda event: (event.pos or "", event.offset))
-    return {number: by_key[key] for number, key in zip(lacking, keys.to_pylist(), strict=True)}

@@ -21,7 +21,11 @@ from cdc.errors import Exit, Retry, SinkError
 from cdc.progress import Watermark
 from cdc.schema import TableSchema
 from cdc.topic import TableName
+from cdc.wire.format import POS
 from sinks.arrow import schema_of
+
+READ_BYTES = 8 * 1024**2
+"""About as many bytes of a store's rows are read at once (hazard H102)."""
 
 
 class Schemas(Protocol):
@@ -77,7 +81,7 @@ class CannotCarry(SinkError):
         return cls(f"{table}: {why}", table=table, hint="change that in the store, or make it anew: cdc rebuild")
 
 
-STORED_SCHEMA = schema_of([("key", pa.string()), ("pos", pa.string()), ("deleted", pa.bool_()), ("row", pa.binary())])
+STORED_SCHEMA = schema_of([("key", pa.string()), (POS, pa.string()), ("deleted", pa.bool_()), ("row", pa.binary())])
 """What :class:`StoreReader` yields: the store key, the position of the stored version, whether it is the memory of
 a delete, and the row as JSON of plain values (null for a deleted one)."""
 
@@ -182,7 +186,7 @@ class StoreReader(Protocol):
         """
 
     def get(self, schema: TableSchema, key: str) -> StoredRow | None:
-        """One key (see :func:`cdc.plain.store_key`); None where the store holds nothing."""
+        """One key (see :func:`cdc.wire.plain.store_key`); None where the store holds nothing."""
 
     def close(self) -> None:
         """Let go of connections; never raises."""
@@ -238,6 +242,11 @@ class OpenSink:
         """Close all three; never raises."""
         self.reader.close()
         self.sink.close()
+
+
+def rows_at_once(row_bytes: float, most: int) -> int:
+    """How many rows a scan reads at once, ``most`` at most, where rows of their table have had so many bytes each."""
+    return max(1, min(most, int(READ_BYTES / max(1.0, row_bytes))))
 
 
 def stored_batch(rows: Sequence[StoredRow]) -> pa.RecordBatch:

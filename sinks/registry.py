@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import ConfigError
 from cdc.foreign import remember
-from sinks.port import OpenSink
+
+if TYPE_CHECKING:
+    from sinks.port import OpenSink
 
 Option = str | int | float | bool | None
 
@@ -18,17 +21,15 @@ Option = str | int | float | bool | None
 class SinkSpec:
     """A store, as plain data that pickles.
 
-    ``kind``: redis, opensearch, delta, sql. ``prefix``: before all its names. ``parallel``: several processes
-    write at once, so that each reads anew before each batch what the one that ``leads`` may have changed: the floors,
-    and which generation is in use. ``secrets`` are shown nowhere.
-
-    Options: redis ``url``; opensearch ``url``, ``user``, ``ca_certs``, ``shards``, ``replicas``,
-    ``json_mapping``, ``generation`` (None: the one the alias names); delta ``path`` and the object store's own as
-    ``storage.<name>``; sql ``url``, ``db_schema``; all ``replay_window_s``. Secrets: ``password``; delta's as
-    ``storage.<name>``.
+    ``kind``: what the settings call it. ``opener``: ``module:attribute`` of what opens it, a callable of a spec and a
+    clock that returns an OpenSink. A task finds it by that name alone, for archives have no entry points.
+    ``prefix``: before all the store's names. ``parallel``: several processes write at once, so that each reads anew
+    before each batch what the one that ``leads`` may have changed: the floors, and which generation is in use.
+    ``options``: the kind's own, and ``replay_window_s``. ``secrets`` are shown nowhere.
     """
 
     kind: str
+    opener: str
     prefix: str
     options: Mapping[str, Option]
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -62,24 +63,23 @@ class SinkSpec:
 
 
 def open_sink(spec: SinkSpec, clock: Clock = SYSTEM_CLOCK) -> OpenSink:
-    """Connect to a store. SinkError when it cannot be reached, ConfigError when it is of no kind we know."""
+    """Connect to a store. SinkError when it cannot be reached, ConfigError when its client is not installed."""
     remember(spec.secrets.values())
-    opener = _OPENERS.get(spec.kind)
-    if opener is None:
-        raise ConfigError(f"there is no kind of sink called {spec.kind}", hint="redis, opensearch, delta or sql")
-    module, function = opener
+    opened: OpenSink = attribute(spec.opener, spec.kind)(spec, clock)
+    return opened
+
+
+def attribute(name: str, kind: str) -> Any:
+    """What ``module:attribute`` names. ConfigError, with the extra to install, when a package is missing.
+
+    A store's client is an extra: only the one that is used has to be installed.
+    """
+    module, _, wanted = name.partition(":")
     try:
-        # A store's client is an extra: only the one that is used has to be installed.
-        opened: Callable[[SinkSpec, Clock], OpenSink] = getattr(import_module(module), function)
+        return getattr(import_module(module), wanted)
     except ModuleNotFoundError as error:
-        extra = f"pip install 'headrace[{spec.kind}]'"
-        raise ConfigError(f"a sink of kind {spec.kind} needs the package {error.name}", hint=extra) from None
-    return opened(spec, clock)
-
-
-_OPENERS = {
-    "redis": ("sinks.cache", "open_cache"),
-    "opensearch": ("sinks.search", "open_search"),
-    "delta": ("sinks.warehouse_delta", "open_delta"),
-    "sql": ("sinks.warehouse_sql", "open_sql"),
-}
+        own = module.partition(".")[0] == __package__
+        hint = (
+            f"pip install 'headrace[{kind}]'" if own else f"install the package that {module} belongs to, and its needs"
+        )
+        raise ConfigError(f"a sink of kind {kind} needs the package {error.name}", hint=hint) from None

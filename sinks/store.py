@@ -11,6 +11,7 @@ import pyarrow as pa
 from cdc.crash import crash_point, declare
 from cdc.schema import TableSchema
 from sinks.batch import conform
+from sinks.fill import Filler
 from sinks.notes import Floors, NotedWatermarks, Notes
 from sinks.plan import TableBatch, floor_marks, plan
 from sinks.port import Applied, CannotCarry, PlaceMissing, Schemas, StoredRow
@@ -67,6 +68,7 @@ class StoreSink:
         self._floors = Floors(notes, shared=shared)
         self._session = session
         self._prepared: set[tuple[str, int, bool]] = set()
+        self._row_bytes: dict[str, int] = {}
 
     def prepare(self, schema: TableSchema, *, older: bool = False) -> None:
         shape = (schema.topic, schema.version, older)
@@ -107,13 +109,19 @@ class StoreSink:
             self._prepared.clear()
         self._floors.refresh()
         done = self._enforce(batch, schemas)
-        todo = plan(batch, schemas, self._floors.of, partial(self._stored, schemas))
+        todo = plan(batch, schemas, self._floors.of)
         done += Applied(stale=todo.stale, refused=todo.refused)
-        for rows in todo.batches:
-            if len(rows):
-                self._prepare_for(rows.schema, schemas)
-                done += self._store.write(rows)
-                crash_point("table_written")
+        for readable in todo.batches:
+            for portion in Filler(partial(self._stored, schemas), self._row_bytes).portions(readable):
+                done += Applied(stale=portion.stale, refused=portion.refused) + self._write(portion.batch, schemas)
+        return done
+
+    def _write(self, rows: TableBatch, schemas: Schemas) -> Applied:
+        if not len(rows):
+            return Applied()
+        self._prepare_for(rows.schema, schemas)
+        done = self._store.write(rows)
+        crash_point("table_written")
         return done
 
     def show(self) -> None:

@@ -12,11 +12,13 @@ from typing import Any
 
 import orjson
 
-from cdc.plain import NESTED_KINDS, UNAVAILABLE, PlainTable
 from cdc.schema import TableSchema
-from cdc.unavailable import BASE64, NUMBERS, may_be_unavailable, missing
+from cdc.wire.format import DELETE_OP, UNAVAILABLE, UPDATE_OP
+from cdc.wire.plain import PlainTable
+from cdc.wire.row import row_of
+from cdc.wire.types import NESTED_KINDS
+from cdc.wire.unavailable import BASE64, NULL_OR_UNCHANGED, NUMBERS, UUID, may_be_unavailable, missing
 from sinks.batch import Event
-from sinks.envelope import row_of
 from sinks.members import members
 
 
@@ -28,6 +30,8 @@ def patterns(schema: TableSchema) -> list[bytes]:
         found.append(BASE64)
     if any(array and kind.startswith("int") for kind, array in kinds):
         found.append(orjson.dumps(NUMBERS).decode())
+    if ("uuid", True) in kinds:
+        found.append(UUID)
     return [text.encode() for text in found]
 
 
@@ -55,13 +59,13 @@ def fill_from_earlier(history: Sequence[Event], schema: TableSchema) -> tuple[di
     row: dict[str, Any] | None = None
     from_store = True
     for event in history:
-        if event.op == "d" or event.value is None:
+        if event.op == DELETE_OP or event.value is None:
             row, from_store = None, False
             continue
         after = orjson.loads(row_of(event.value))
-        if event.op == "u" and row is not None:
-            after.update({name: row[name] for name in missing(after, schema) if name in row})
-        if event.op != "u":
+        if event.op == UPDATE_OP and row is not None:
+            after.update({name: _before(name, after, row) for name in missing(after, schema) if name in row})
+        if event.op != UPDATE_OP:
             from_store = False
         row = after
     if row is None:
@@ -69,10 +73,30 @@ def fill_from_earlier(history: Sequence[Event], schema: TableSchema) -> tuple[di
     return row, from_store
 
 
+def _before(name: str, after: Mapping[str, Any], row: Mapping[str, Any]) -> Any:
+    """The value of an event before; ValueError where it may have become NULL since."""
+    before = row[name]
+    if after[name] == NULL_OR_UNCHANGED and before is not None and before != NULL_OR_UNCHANGED:
+        raise _either([name])
+    return before
+
+
+def _either(names: Sequence[str]) -> ValueError:
+    return ValueError(
+        f"the value of {', '.join(names)} became NULL or did not change, and Debezium does not say which: "
+        "REPLICA IDENTITY FULL on the table says it"
+    )
+
+
 def fill_from_stored(after: Mapping[str, Any], stored: bytes | None, plain: PlainTable) -> dict[str, Any]:
     """A row as plain values, each unavailable one from the stored row. ValueError names the columns it lacks."""
     held = members(stored) if stored is not None else {}
     lacking = missing(after, plain.schema)
+    # A row that was stored before the column was added has none of it, and nothing out of line.
+    either = {name: held.get(name, b"null") for name in lacking if after[name] == NULL_OR_UNCHANGED}
+    if either and (stored is None or set(either.values()) != {b"null"}):
+        raise _either([name for name, raw in either.items() if stored is None or raw != b"null"])
+    held = {**held, **either}
     unknown = [name for name in lacking if name not in held]
     if unknown:
         raise Unheld(f"the value of {', '.join(unknown)} did not change and nothing here holds it")

@@ -18,18 +18,13 @@ from cdc.condition import (
     Condition,
     Either,
     Like,
-    NoCondition,
     Not,
     Null,
     Number,
     Text,
     Truth,
     Value,
-    columns,
-    parse,
 )
-from cdc.errors import ConfigError
-from cdc.schema import TableSchema
 
 _SIGNS = MappingProxyType(
     {
@@ -44,25 +39,6 @@ _SIGNS = MappingProxyType(
 _LIKE = MappingProxyType({False: sql.SQL("like"), True: sql.SQL("ilike")})
 _NOT = MappingProxyType({False: sql.SQL(""), True: sql.SQL("not ")})
 _AND, _OR, _COMMA = sql.SQL(" and "), sql.SQL(" or "), sql.SQL(", ")
-
-
-def condition_on(text: str, schema: TableSchema) -> Condition:
-    """The condition that a text is on a table. ConfigError when it is none, or names a column that is not captured."""
-    try:
-        found = parse(text)
-    except NoCondition as why:
-        raise ConfigError(
-            f"that is no condition on {schema.table}: {why}",
-            hint="columns, literals, comparisons, in, between, like, is null, joined by and, or, not: "
-            'see "Conditions" in snapshot/README.md',
-        ) from None
-    unknown = sorted(columns(found) - {column.name for column in schema.columns})
-    if unknown:
-        raise ConfigError(
-            f"{schema.table} has no captured column {unknown[0]}",
-            hint=f"its columns are {', '.join(column.name for column in schema.columns[:20])}",
-        )
-    return found
 
 
 def as_sql(condition: Condition) -> sql.Composable:

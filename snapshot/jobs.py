@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 from cdc.condition import Condition
 from cdc.position import CHUNK_SEQ, Position
+from cdc.rereads.rules import condition_on
 from cdc.state import RequestState, RereadState
 from cdc.topic import TableName
 from connectors.postgres.encoder import TableEncoder
-from snapshot.condition import condition_on
 from snapshot.look import Seen
 from snapshot.parts import Part, Parts
 from snapshot.plan import LeafLook, form_change

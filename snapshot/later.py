@@ -241,6 +241,7 @@ class LaterSnapshots:
         gone = self._heard.over(job.request.id, job.request.serial)
         self._write([(job.state.key(), job.state.to_json()), *gone])
         crash_point("reread_noted")
+        self._edges.topics.read(job.state)
 
     def _take_back(self, session: Session) -> None:
         while True:

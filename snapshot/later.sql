@@ -77,7 +77,7 @@ from (
     where c.relkind in ('r', 'p', 'c') and a.attnum > 0
       and n.nspname not in ('pg_catalog', 'information_schema') and n.nspname !~ '^pg_(toast|temp)'
     union all
-    select concat_ws(',', 'i', i.inhrelid, i.inhparent) from pg_inherits i
+    select concat_ws(',', 'i', i.inhrelid, i.inhparent, i.xmin) from pg_inherits i
     union all
     select concat_ws(',', 'p', pub.oid, pub.born) from pub
     union all
@@ -88,10 +88,26 @@ from (
     from pub join pg_depend d on d.refclassid = 'pg_publication'::regclass and d.refobjid = pub.oid
                              and d.classid = to_regclass('pg_catalog.pg_publication_namespace')
     union all
+    -- Which schema a relation is in: one that was moved away and back.
+    select concat_ws(',', 'n', d.objid, d.refobjid, d.xmin)
+    from pg_depend d
+    where d.classid = 'pg_class'::regclass and d.objsubid = 0 and d.refclassid = 'pg_namespace'::regclass
+    union all
     select concat_ws(',', 'e', e.oid, e.xmin) from pg_enum e
     union all
     select concat_ws(',', 'd', t.oid, t.xmin) from pg_type t where t.typtype = 'd' and t.oid >= 16384
 ) x
+
+-- name: links
+-- What makes a partition one of its table, on every level, with the transaction that attached it (H139).
+with recursive tree (root, oid, born) as (
+    select c.oid, c.oid, null::xid from pg_class c where c.oid = any (%(oids)s::int8[]::oid[]) and c.relkind = 'p'
+    union
+    select t.root, i.inhrelid, i.xmin
+    from tree t
+    join pg_inherits i on i.inhparent = t.oid and not i.inhdetachpending
+)
+select t.root::int8 as root, t.oid::int8 as oid, t.born::text::int8 as born from tree t where t.oid <> t.root
 
 -- name: types
 -- What the text of a table's values hangs on beside its columns: an enum's labels ("e"), a composite's attributes

@@ -8,10 +8,12 @@ from typing import NamedTuple
 
 import psycopg
 
+from cdc.checks.facts import PublicationFacts, Sent
 from cdc.errors import ConfigError, SourceError
 from cdc.schema import TableSchema
 from cdc.state import TopicsState
 from cdc.topic import TableName
+from snapshot.marks import catalog_marks
 from snapshot.plan import LeafLook, TableLook, largest_first
 from snapshot.ports import Captured, LookEdges, Session, Shapes
 from snapshot.queries import first_line, rows, text
@@ -51,9 +53,13 @@ def look(
     found = edges.source.tables(session)
     captured = [table for table in found if only is None or str(table.table) in only]
     late = sorted(str(table.table) for table in found if table not in captured)
+    sent: Mapping[str, Sent] = {}
     if topics is not None:
-        _refuse(captured, _published(edges, session), topics, edges.settings.publication)
+        publication = _published(edges, session)
+        sent = {str(table): how for table, how in publication.sent.items()}
+        _refuse(captured, publication.tables, topics, edges.settings.publication)
     try:
+        marks = catalog_marks(session, captured, sent) if topics is not None else {}
         conditions = _conditions(edges, session, captured)
         leaves = _leaves(session, [leaf.oid for table in captured for leaf in table.leaves])
         seen = {}
@@ -65,6 +71,7 @@ def look(
                 oid=table.oid,
                 version=schema.version,
                 leaves=tuple(leaves[leaf.oid] for leaf in table.leaves),
+                marks=marks.get(table.oid),
             )
             seen[str(table.table)] = Seen(look=now, schema=schema, condition=conditions.get(table.oid))
     except KeyError:
@@ -80,12 +87,12 @@ def look(
     return Looked({str(one.table): seen[str(one.table)] for one in order}, late)
 
 
-def _published(edges: LookEdges, session: Session) -> frozenset[TableName]:
+def _published(edges: LookEdges, session: Session) -> PublicationFacts:
     _, _, publication = edges.source.facts(session)
     if publication is None:
         # Decoding a change older than the publication fails for ever, so it has to be there first (H52).
         raise ConfigError(f"there is no publication {edges.settings.publication}", hint="cdc init makes it")
-    return publication.tables
+    return publication
 
 
 def _refuse(

@@ -7,7 +7,7 @@ between two leaves a beginning of them, and every beginning is a state to go on 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from cdc.epochs import EpochsState
 from cdc.state import (
@@ -137,6 +137,7 @@ class Manifest:
                 {"oid": leaf.oid, "schema": leaf.table.schema, "name": leaf.table.table, "filenode": leaf.filenode}
                 for leaf in look.leaves
             ],
+            **({} if look.marks is None else asdict(look.marks)),
         )
         written = {chunk.key() for chunk in chunks}
         removed: Records = [(chunk.key(), None) for chunk in sorted(stale, key=_number) if chunk.key() not in written]

@@ -7,7 +7,7 @@ went behind the planned size before the cut are read too.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from cdc.topic import TableName
@@ -37,6 +37,19 @@ class LeafLook:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogMarks:
+    """What tells later that a table was changed without an event, also where that was changed back.
+
+    The members are those of :class:`cdc.state.FormState`.
+    """
+
+    publication: str
+    entries: str
+    types: dict[str, int]
+    links: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TableLook:
     """A captured table as the catalog has it now: where its rows lie, and the registered shape they are written in."""
 
@@ -45,6 +58,7 @@ class TableLook:
     oid: int
     version: int
     leaves: tuple[LeafLook, ...]
+    marks: CatalogMarks | None = field(default=None, compare=False)
 
     @property
     def size_bytes(self) -> int:

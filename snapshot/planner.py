@@ -51,6 +51,7 @@ class Planner:
     def why_wait(self, session: Session, job: Job, watching: Watching) -> str:
         """What a request waits for, empty for nothing: then it is planned. ConfigError when it can never be read."""
         try:
+            self._require_followed(job)
             self._require_passed(session, job)
             self._require_little_wal(session)
             if job.parts is None:
@@ -62,6 +63,11 @@ class Planner:
                 raise
             return f"the catalog cannot be read now: Postgres answers {sqlstate(error)}"
         return ""
+
+    def _require_followed(self, job: Job) -> None:
+        """Rows of a table that is set aside would be read without what the stream says of them meanwhile."""
+        if why := self._edges.topics.hindrance(job.request):
+            raise NotNow(why)
 
     def _require_passed(self, session: Session, job: Job) -> None:
         if self._windows.reached <= max(job.after_lsn, self._windows.after_lsn):

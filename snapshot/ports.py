@@ -14,7 +14,7 @@ from cdc.checks.facts import PublicationFacts, ServerFacts, SlotFacts
 from cdc.ports import CompactedTopic, Headers
 from cdc.schema import TableSchema
 from cdc.settings import Settings
-from cdc.state import SlotState, TopicsState
+from cdc.state import RequestState, RereadState, SlotState, TopicsState
 from cdc.topic import TableName
 from cdc.visibility import Visibility
 
@@ -88,6 +88,12 @@ class Topics(Protocol):
 
     def refresh(self) -> None:
         """Read what others may have added."""
+
+    def hindrance(self, request: RequestState) -> str:
+        """Why the table of a request must not be read now; empty where it may be."""
+
+    def read(self, state: RereadState) -> None:
+        """A reading is over."""
 
     def add(self, table: Any, reason: str) -> str:
         """Make a table's topic, note it and ask for its rows. ConfigError when it cannot be captured."""

@@ -13,6 +13,7 @@ from itertools import chain
 from cdc.clock import Clock
 from cdc.schema import TableSchema
 from cdc.state import ChunkState
+from cdc.wire.format import READ_OP
 from connectors.postgres.encoder import TableEncoder, compile_table, record_headers
 from snapshot.chunk import ChunkTask
 from snapshot.ports import RowLog
@@ -98,7 +99,7 @@ class RowWriter:
         if encoder is None:
             encoder = compile_table(task.schema, name=self._name, database=self._database)
             self._compiled[task.schema] = encoder
-        headers = record_headers(task.position, "r", task.schema.version)
+        headers = record_headers(task.position, READ_OP, task.schema.version)
         self._chunk = _Chunk(task, encoder, headers, self._clock.now_ns())
 
     def write(self, lines: list[bytes]) -> None:

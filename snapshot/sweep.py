@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
-
 from cdc.clock import Clock
 from cdc.crash import crash_point, declare
 from cdc.position import Position
 from cdc.schema import TableSchema
 from cdc.state import SlotState
+from cdc.wire.floors import sweep_key, sweep_value
+from cdc.wire.format import TRUNCATE_OP
 from connectors.postgres.encoder import compile_table, record_headers
 from snapshot.manifest import Manifest
 from snapshot.ports import RowLog, Shapes
@@ -46,9 +46,9 @@ def sweep(
         schema = shapes.get(form.table, form.version)
         partitions = topics[form.topic]["partitions"]
         value = mark(schema, floor, partitions, name=name, database=slot.database, now_ns=clock.now_ns())
-        headers = record_headers(floor, "t", schema.version)
+        headers = record_headers(floor, TRUNCATE_OP, schema.version)
         for partition in range(partitions):
-            log.produce(form.topic, partition, orjson.dumps({"__sweep": table}), value, headers)
+            log.produce(form.topic, partition, sweep_key(table), value, headers)
     log.flush(FLUSH_S)
     crash_point("sweep_marked")
 
@@ -64,7 +64,7 @@ def mark(schema: TableSchema, floor: Position, partitions: int, *, name: str, da
         commit_lsn=floor.commit_lsn,
         source_ts_us=now_ns // 1000,
         now_ns=now_ns,
-        op="t",
+        op=TRUNCATE_OP,
     )
     event = envelope.prefix + b"null" + envelope.suffix
-    return event[:-1] + b',"sweep":%b}' % orjson.dumps({"floor": floor.text(), "partitions": partitions})
+    return sweep_value(event, floor.text(), partitions)

@@ -47,7 +47,7 @@ def need(before: FormState, now: FormState, empty: Collection[int] = ()) -> Need
         return Need("was dropped and made anew", unsent=True)
     if before.publication != now.publication:
         return Need("is published with other columns or rows", unsent=True)
-    found = _columns(before, now) or _types(before, now)
+    found = _columns(before, now) or _types(before, now) or _links(before, now)
     if found is None and before.entries and before.entries != now.entries:
         return Need("may have been unpublished for a while", republished=True, unsent=True)
     return found or _leaves(before, now, empty)
@@ -67,6 +67,13 @@ def _types(before: FormState, now: FormState) -> Need | None:
 
 
 _KINDS = {"e": "an enum", "c": "a composite type", "d": "a domain"}
+
+
+def _links(before: FormState, now: FormState) -> Need | None:
+    """A partition that is there at both looks, and was detached in between: its changes meanwhile were not sent."""
+    if any(now.links.get(oid, born) != born for oid, born in before.links.items()):
+        return Need("had a partition detached for a while", unsent=True)
+    return None
 
 
 def _columns(before: FormState, now: FormState) -> Need | None:
@@ -97,7 +104,19 @@ def _leaves(before: FormState, now: FormState, empty: Collection[int]) -> Need |
 
 
 def form_of_plan(plan: SnapshotTableState, shape: TableSchema, publication: str) -> FormState:
-    """A table as the first snapshot left it, for a pipeline whose watch has not looked yet."""
+    """A table as the first snapshot left it, for a pipeline whose watch has not looked yet.
+
+    ``publication``: what is sent of it now, for a plan that did not note what was then.
+    """
     columns: list[list[Any]] = [[c.attnum, c.name, c.type_oid, None, False] for c in shape.columns]
     leaves: list[list[Any]] = [[one["oid"], one["schema"], one["name"], one["filenode"]] for one in plan.leaves]
-    return FormState(table=plan.table, oid=plan.oid, columns=columns, leaves=leaves, publication=publication)
+    return FormState(
+        table=plan.table,
+        oid=plan.oid,
+        columns=columns,
+        leaves=leaves,
+        publication=publication if plan.publication is None else plan.publication,
+        entries=plan.entries,
+        types=plan.types,
+        links=plan.links,
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from cdc.checks.facts import Sent
@@ -14,6 +15,7 @@ from cdc.state import FormState, RequestState, SnapshotTableState, find_all, req
 from cdc.topic import TableName
 from cdc.visibility import Gate, Visibility
 from snapshot.look import sizes
+from snapshot.marks import catalog_marks
 from snapshot.ports import Captured, LaterEdges, Session
 from snapshot.queries import rows
 from snapshot.watch import Need, form_of_plan, need
@@ -163,9 +165,7 @@ class Watching:
             columns[row[0]].append([row[1], row[2], row[3], row[4], row[5]])
             born[row[0]][str(row[1])] = row[6]
             filenodes[row[0]] = row[7]
-        types: dict[int, dict[str, int]] = defaultdict(dict)
-        for oid, member, xid in self._session.execute(text("types"), {"oids": oids}).fetchall():
-            types[oid][member] = xid
+        marks = catalog_marks(self._session, captured, self._sent)
         leaves = {
             row.oid: row for row in rows(self._session, "leaves", oids=[x.oid for t in captured for x in t.leaves])
         }
@@ -174,17 +174,17 @@ class Watching:
             own = [leaves[leaf.oid] for leaf in table.leaves if leaf.oid in leaves]
             # The columns tell of the file only if they were read with it.
             files = [(leaf.oid, leaf.filenode) for leaf in own]
-            same = self._truncates and files == [(table.oid, filenodes.get(table.oid))]
             sent = self._sent.get(str(table.table))
+            # A table that is listed by itself cannot be made unlogged for a while. Any other can.
+            listed = sent is not None and sent.listed
+            same = self._truncates and listed and files == [(table.oid, filenodes.get(table.oid))]
             form = FormState(
                 table=str(table.table),
                 oid=table.oid,
                 columns=columns[table.oid],
                 leaves=[[leaf.oid, leaf.schema, leaf.name, leaf.filenode] for leaf in own],
-                publication=sent.sends if sent is not None else "",
                 born=born[table.oid] if same else {},
-                entries=sent.born if sent is not None else "",
-                types=types[table.oid],
+                **asdict(marks[table.oid]),
             )
             found.append(form)
         return found

@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-import orjson
 import psycopg
 from psycopg import sql
 
@@ -24,6 +23,8 @@ from cdc.sql import load
 from cdc.topic import TableName
 from cdc.visibility import Visibility
 from cdc.windows import Rows
+from cdc.wire.floors import sweep_key, sweep_value
+from cdc.wire.format import DELETE_OP, NO_NEW_ROW, NO_ROWS, OLD_ROW, READ_OP, TRUNCATE_OP
 from connectors.postgres.encoder import TableEncoder, record_headers, unescape
 from snapshot.chunk import Blocked, Changed, copy_out
 from snapshot.condition import as_sql
@@ -312,24 +313,23 @@ def window_rows(found: ReadRows, encoder: TableEncoder, position: Position, now_
     version = encoder.schema.version
     yield Rows(
         pairs=found.rows,
-        headers=record_headers(position, "r", version),
+        headers=record_headers(position, READ_OP, version),
         prefix=envelope.prefix,
         suffix=envelope.suffix,
     )
     if found.gone:
-        headers = record_headers(position, "d", version)
-        after = b',"after":null' + encoder.chunk_tail(position, "d", now_ns)
-        yield Rows(pairs=found.gone, headers=headers, prefix=b'{"before":', suffix=after)
+        headers = record_headers(position, DELETE_OP, version)
+        after = NO_NEW_ROW + encoder.chunk_tail(position, DELETE_OP, now_ns)
+        yield Rows(pairs=found.gone, headers=headers, prefix=OLD_ROW, suffix=after)
         yield Rows(pairs=[(key, None) for key, _ in found.gone], headers=headers)
 
 
 def sweep_rows(encoder: TableEncoder, position: Position, floor: str, partitions: int, now_ns: int) -> Rows:
     """The mark that ends a whole reading: what lies below ``floor`` was not there (H23, H82)."""
-    tail = encoder.chunk_tail(position, "t", now_ns).removesuffix(b"}")
-    sweep = b',"sweep":{"floor":"%b","partitions":%d}}' % (floor.encode(), partitions)
-    key = orjson.dumps({"__sweep": str(encoder.schema.table)})
-    headers = record_headers(position, "t", encoder.schema.version)
-    return Rows(pairs=[(key, b'{"before":null,"after":null' + tail + sweep)], headers=headers, everywhere=True)
+    value = sweep_value(NO_ROWS + encoder.chunk_tail(position, TRUNCATE_OP, now_ns), floor, partitions)
+    key = sweep_key(str(encoder.schema.table))
+    headers = record_headers(position, TRUNCATE_OP, encoder.schema.version)
+    return Rows(pairs=[(key, value)], headers=headers, everywhere=True)
 
 
 def check_condition(session: Session, name: TableName, wanted: Condition) -> None:
@@ -342,14 +342,3 @@ def check_condition(session: Session, name: TableName, wanted: Condition) -> Non
         raise ConfigError(
             f"that is no condition on {name}: {first_line(error)}", hint="a value has to fit its column's type"
         ) from None
-
-
-def key_texts(keys: Sequence[Sequence[str]], schema: TableSchema) -> tuple[tuple[str, ...], ...]:
-    """Keys as they were asked for. ConfigError when one has another number of columns than the table's key."""
-    for key in keys:
-        if len(key) != len(schema.key):
-            raise ConfigError(
-                f"the key of {schema.table} has {len(schema.key)} columns, one of --keys has {len(key)}",
-                hint=f"write {':'.join(column.name for column in schema.key)}, as the stores do",
-            )
-    return tuple(tuple(key) for key in keys)

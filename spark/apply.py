@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from cdc.dead import DeadLetter, Parking, Why
 from cdc.progress import Offsets
-from cdc.records import HEADERS
-from sinks.arrow import Mask, pc
+from cdc.wire.format import HEADERS, OP, POS, VER
+from sinks.arrow import Mask, pc, where
 from sinks.batch import EVENT_SCHEMA, FLOOR_OP, Event, events_of
 from sinks.newest import newest
 from sinks.port import Applied, Refused, Sink
@@ -53,11 +53,7 @@ class Sorted:
 
     @property
     def floors(self) -> pa.Table:
-        return self.events.filter(pc.equal(self.events["op"], FLOOR_OP))
-
-    def without_floors(self) -> Sorted:
-        """The same where floors have been set already."""
-        return replace(self, events=self.events.filter(pc.not_equal(self.events["op"], FLOOR_OP)))
+        return self.events.filter(pc.equal(self.events[OP], FLOOR_OP))
 
     def unheld(self, held: Collection[str]) -> Sorted:
         """The same less the records of some topics."""
@@ -86,7 +82,7 @@ def without_topics(table: pa.Table, topics: Collection[str]) -> pa.Table:
     """Records or events, less those of some topics."""
     if not topics:
         return table
-    return table.filter(pc.invert(pc.is_in(table["topic"], value_set=pa.array(sorted(topics), pa.string()))))
+    return where(table, pc.invert(pc.is_in(table["topic"], value_set=pa.array(sorted(topics), pa.string()))))
 
 
 def unknown(events: pa.Table, rules: Rules) -> frozenset[Shape]:
@@ -116,8 +112,8 @@ def replayed(
 
 
 def _shapes(events: pa.Table) -> list[Shape]:
-    kinds = events.select(["topic", "ver"]).group_by(["topic", "ver"]).aggregate([])
-    return [(kind["topic"], kind["ver"]) for kind in kinds.to_pylist()]
+    kinds = events.select(["topic", VER]).group_by(["topic", VER]).aggregate([])
+    return [(kind["topic"], kind[VER]) for kind in kinds.to_pylist()]
 
 
 def with_keys(events: pa.Table, keys: Mapping[str, list[bytes]]) -> pa.Table:
@@ -224,9 +220,8 @@ def earlier(events: pa.Table, refused: Iterable[Refused]) -> pa.Table:
     near = events.filter(pc.is_in(events["key"], value_set=pa.array({key for _, key in first}, pa.binary())))
     kept = [
         number
-        for number, event in enumerate(near.select(["topic", "key", "pos", "offset", "op"]).to_pylist())
-        if event["op"] != FLOOR_OP
-        and (event["pos"], event["offset"]) < first.get((event["topic"], event["key"]), ("", -1))
+        for number, event in enumerate(near.select(["topic", "key", POS, "offset", OP]).to_pylist())
+        if event[OP] != FLOOR_OP and (event[POS], event["offset"]) < first.get((event["topic"], event["key"]), ("", -1))
     ]
     return near.take(pa.array(kept, pa.int64()))
 
@@ -275,18 +270,16 @@ def events_of_letters(letters: Iterable[DeadLetter]) -> pa.Table:
 
 
 def _event(letter: DeadLetter) -> Event:
-    held = {
-        name: (value or b"").decode(errors="replace") for name, value in letter.headers if name in ("pos", "op", "ver")
-    }
+    held = {name: (value or b"").decode(errors="replace") for name, value in letter.headers if name in HEADERS}
     return Event(
         topic=letter.topic,
         partition=letter.partition,
         offset=letter.offset,
         key=letter.key,
         value=letter.value,
-        pos=held.get("pos"),
-        op=held.get("op"),
-        ver=int(held["ver"]) if held.get("ver", "").isdigit() else None,
+        pos=held.get(POS),
+        op=held.get(OP),
+        ver=int(held[VER]) if held.get(VER, "").isdigit() else None,
     )
 
 
@@ -357,5 +350,5 @@ def _headers(records: pa.Table, wanted: pa.Table) -> dict[tuple[str, int, int], 
 
 
 def _own_headers(refused: Refused) -> tuple[tuple[str, bytes | None], ...]:
-    held = (("pos", refused.pos), ("op", refused.op), ("ver", refused.ver))
+    held = ((POS, refused.pos), (OP, refused.op), (VER, refused.ver))
     return tuple((name, str(value).encode()) for name, value in held if value is not None)

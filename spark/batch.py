@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from cdc.progress import Offsets
-from cdc.records import Lot, RecordReader, Span, numbered_by_slice
+from cdc.wire.records import Lot, RecordReader, Span, numbered_by_slice
 from spark.patience import Halted
 from spark.source import records_of
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from cdc.progress import Offsets, Progress
@@ -18,10 +19,12 @@ _PER_PARTITION = 4
 
 
 class Mark(NamedTuple):
-    """What a progress record proves: every change below lies below its offsets."""
+    """What a progress record proves: every change below lies below its offsets, but for the tables in ``aside``."""
 
     epoch: int
     lsn: int
+    reread: bool = False
+    aside: Mapping[str, str] = MappingProxyType({})
 
 
 class _Moves:
@@ -73,6 +76,10 @@ class ProgressHistory:
         for record in records:
             self._add(record)
 
+    def names(self, topic: str) -> bool:
+        """Whether the newest record says anything of this topic."""
+        return topic in self._newest
+
     def newest_covered(self, offsets: Offsets, topics: Collection[str]) -> Mark | None:
         """The newest record that a reader of these topics at ``offsets`` has passed."""
         passed = len(self._marks)
@@ -97,7 +104,8 @@ class ProgressHistory:
             moves.numbers.append(len(self._marks))
             moves.offsets.append(offset)
             self.moves += 1
-        self._marks.append(Mark(record.epoch, record.lsn))
+        aside = self._marks[-1].aside if self._marks and self._marks[-1].aside == record.aside else record.aside
+        self._marks.append(Mark(record.epoch, record.lsn, record.reread, aside))
         self._newest = record.offsets
         if len(self._marks) > _MOST_MARKS or self.moves > max(_MOST_MOVES, _PER_PARTITION * self._partitions):
             self._thin()

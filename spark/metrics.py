@@ -40,10 +40,11 @@ class SinkFigures:
 
     ``behind``: records that the store lacks, by the ends of the log as last seen. ``level_s``: when it lacked none.
     ``newest_ms``: Kafka's time of the newest record applied, ms since 1970. ``asked_s``: since when a call goes on.
+    ``begun_s``: when its watermark was first read; None before.
     """
 
     behind: Callable[[], int] = lambda: 0
-    begun: bool = False
+    begun_s: float | None = None
     lsn: int = 0
     parked: int = 0
     held: tuple[str, ...] = ()
@@ -53,6 +54,15 @@ class SinkFigures:
     answered_s: float | None = None
     away: str = ""
     stopped: str = ""
+
+    @property
+    def begun(self) -> bool:
+        return self.begun_s is not None
+
+    def begin(self, now_s: float) -> None:
+        """Its watermark was read; again is nothing new."""
+        if self.begun_s is None:
+            self.begun_s = now_s
 
     def answered(self, now_s: float) -> None:
         """The store did what it was asked for."""
@@ -178,7 +188,8 @@ class Metrics:
         return float(figures.behind()) if figures.begun and self.log.known(now_s) else math.nan
 
     def _lag_s(self, figures: SinkFigures, now_s: float) -> float:
-        """0 for a store that lacks nothing, else since when it has, or how old its newest record is."""
+        """0 for a store that lacks nothing, else since when it has, or how old its newest record is; since it began
+        where neither was seen."""
         behind = self._lag_records(figures, now_s)
         if not behind > 0:
             return behind
@@ -187,7 +198,8 @@ class Metrics:
             ages.append(now_s - figures.level_s)
         if figures.newest_ms:
             ages.append(self.clock.now_ns() / 1e9 - figures.newest_ms / 1e3)
-        return max(0.0, min(ages)) if ages else math.nan
+        since_s = now_s if figures.begun_s is None else figures.begun_s
+        return max(0.0, min(ages, default=now_s - since_s))
 
 
 def _unready(figures: SinkFigures, now_s: float) -> str:

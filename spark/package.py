@@ -3,23 +3,40 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Iterable, Sequence
+from importlib import import_module
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
+
+from sinks.registry import SinkSpec
 
 PACKAGES = ("cdc", "connectors", "sinks", "spark")
 """What a task imports."""
 _SUFFIXES = (".py", ".lua", ".sql", ".json", ".properties", ".typed")
 
 
-def build_zip(folder: Path) -> Path:
-    """Write ``headrace.zip`` into ``folder``; the same content gives the same bytes."""
+def openers_of(specs: Iterable[SinkSpec]) -> tuple[str, ...]:
+    """The packages, or lone modules, that bring the stores' openers and are not ours."""
+    named = {spec.opener.partition(":")[0].partition(".")[0] for spec in specs}
+    return tuple(sorted(named - set(PACKAGES)))
+
+
+def build_zip(folder: Path, more: Sequence[str] = ()) -> Path:
+    """Write ``headrace.zip`` into ``folder``; the same content gives the same bytes.
+
+    ``more``: other packages, or lone modules, that a task imports.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / "headrace.zip"
     draft = folder / "headrace.zip.part"
     with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:
-        for package in PACKAGES:
-            _add(archive, files(package), package)
+        for package in (*PACKAGES, *more):
+            module = import_module(package)
+            if hasattr(module, "__path__"):
+                _add(archive, files(package), package)
+            else:
+                archive.writestr(zipfile.ZipInfo(f"{package}.py"), Path(str(module.__file__)).read_bytes())
     draft.replace(target)
     return target
 

@@ -41,6 +41,9 @@ class LogFacts(Protocol):
     def ends(self, topics: Topics) -> Offsets:
         """Where each partition ends now."""
 
+    def begun_behind(self, epoch: int) -> Offsets:
+        """Where the epochs after this one begin, as far as records do not say so themselves; empty for none."""
+
     def schemas(self) -> list[TableSchema]:
         """Every version of every table, as the schema topic holds them now."""
 

@@ -35,8 +35,6 @@ from spark.watermark import Claim
 
 log = logging.getLogger(__name__)
 
-PARALLEL_KINDS = ("redis", "opensearch")
-"""Stores that several executors may write at once."""
 _BATCH_END_S = GRACE_S + 5.0
 _FIRST_REST_S, _LONGEST_REST_S = 0.5, 30.0
 _UNKNOWN_FAILURES = 3
@@ -145,7 +143,7 @@ class Query:
         self._spec = spec
         self._engine = engine
         most = engine.kafka.max_offsets
-        self._most_records = most if spec.kind in PARALLEL_KINDS else min(most, _MOST_MERGED)
+        self._most_records = most if spec.parallel else min(most, _MOST_MERGED)
         self._warm = False
         self._run: Run | None = None
         self._beginning: Future[Offsets] | None = None
@@ -198,7 +196,7 @@ class Query:
         engine = replace(self._engine, kafka=kafka)
         if not self._warm and self.store.backlog > engine.driver_rows:
             self._warm = True
-            spec = self._spec if self._spec.kind in PARALLEL_KINDS else None
+            spec = self._spec if self._spec.parallel else None
             # Beside the first batch, which needs the same: a store that does not answer a task holds nobody up here.
             warm = partial(warm_up, engine.session, kafka.reading, spec, engine.slots)
             threading.Thread(target=warm, name=f"warm-{self.store.name}", daemon=True).start()
@@ -263,7 +261,7 @@ class Query:
             started_s = tell(self._engine, self.store, outcome, started_s)
 
     def _from_executors(self, batch: Batch) -> None:
-        parallel = self._spec.kind in PARALLEL_KINDS
+        parallel = self._spec.parallel
         spec, mode = (self._spec, _APPLY) if parallel else (None, _COMPACT)
         started_s = self._engine.clock.monotonic()
         for piece, report in collected(self._engine, batch, [self.store], spec, mode):

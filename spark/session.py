@@ -6,6 +6,7 @@ import logging
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -126,10 +127,22 @@ def start_session(spec: SessionSpec) -> SparkSession:
     if spec.java_home is not None:
         os.environ["JAVA_HOME"] = str(spec.java_home)
     _quiet_client()
-    spec.log_folder.mkdir(parents=True, exist_ok=True)
+    _make_folder(spec.log_folder)
     with as_file(files("spark") / "log4j2.properties") as log4j:
         conf = configuration(spec, log4j.absolute())
         return _adopted(conf) if submitted() else _launched(spec, conf)
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"the checkpoint folder {folder} cannot be written: {error.strerror}",
+            hint="name another one in [spark] checkpoint, or give this user the right to write there",
+        ) from None
 
 
 def submitted() -> bool:

@@ -1,7 +1,7 @@
 """From Kafka's records to events: the one place that knows what a record of a table topic looks like.
 
 Spark's Kafka source says which offsets a batch has, and when; the records themselves are read by our own reader
-(:mod:`cdc.records`), in the driver for a small batch and in the tasks for a large one. Through Spark's rows a
+(:mod:`cdc.wire.records`), in the driver for a small batch and in the tasks for a large one. Through Spark's rows a
 record with headers costs 26 us of CPU before Python sees it, and a batch of any size a job of its own.
 
 A record without our three headers is not one of ours (something else wrote into the topic) and is told apart,
@@ -18,9 +18,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from cdc.progress import Offsets
-from cdc.records import BEGINNING, HEADERS, REASON_HEADER, Lot, Reading
+from cdc.wire.format import HEADERS, OP, POS, REASON_HEADER, ROW_OPS, VER
+from cdc.wire.records import BEGINNING, Lot, Reading
 from sinks.arrow import Column, all_true, pc, schema_of
-from sinks.batch import EVENT_SCHEMA, FLOOR_OP, ROW_OPS
+from sinks.batch import EVENT_SCHEMA, FLOOR_OP
 from sinks.newest import ordered_mask
 
 _HEADER_LIST: pa.DataType = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -32,9 +33,9 @@ RECORD_SCHEMA = schema_of(
         ("time_ms", pa.int64()),
         ("key", pa.binary()),
         ("value", pa.binary()),
-        ("pos", pa.binary()),
-        ("op", pa.binary()),
-        ("ver", pa.binary()),
+        (POS, pa.binary()),
+        (OP, pa.binary()),
+        (VER, pa.binary()),
         ("headers", _HEADER_LIST),
     ]
 )
@@ -46,7 +47,7 @@ _OPS = pa.array([op.encode() for op in (*ROW_OPS, FLOOR_OP)], pa.binary())
 
 
 class KafkaInput(NamedTuple):
-    """Where the queries read. ``options``: of :func:`spark.javaclient.java_options`, for Spark's source, which
+    """Where the queries read. ``options``: of :func:`cdc.javaclient.java_options`, for Spark's source, which
     finds the offsets; ``reading``: opens what reads the records. Both hold secrets."""
 
     options: Mapping[str, str]
@@ -153,9 +154,9 @@ def parse(records: pa.Table) -> Parsed:
 def _events(records: pa.Table, pos: Column, op: Column, ver: Column) -> pa.Table:
     columns: dict[str, Any] = {
         **{name: records[name] for name in ("topic", "partition", "offset", "key", "value")},
-        "pos": pos.cast(pa.string()),
-        "op": op.cast(pa.string()),
-        "ver": ver.cast(pa.string()).cast(pa.int32()),
+        POS: pos.cast(pa.string()),
+        OP: op.cast(pa.string()),
+        VER: ver.cast(pa.string()).cast(pa.int32()),
     }
     return pa.table([columns[name] for name in EVENT_SCHEMA.names], schema=EVENT_SCHEMA)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotInTime
 from contextlib import contextmanager
@@ -45,6 +45,7 @@ from spark.place import StoreMoved, Surroundings, check_place, check_reach, chec
 from spark.ports import Topics
 from spark.retry import apply_letters, unheld_letters, without_released
 from spark.source import EARLIEST
+from spark.sweeps import Sweeps, floors_of, rewound, said
 from spark.watermark import Claim, covers, distance
 from spark.worker import Worker
 
@@ -93,6 +94,7 @@ class Store:
         self._goal: Offsets | None = None
         self._ends: Offsets = {}
         self._holds = Holds(name, around.clock)
+        self._sweeps = Sweeps()
         self._looked_s = around.clock.monotonic()
         self._figures = around.metrics.sink(name)
         self._figures.behind = self.behind
@@ -206,6 +208,8 @@ class Store:
         self.learn(frozenset())
         # Where a table was missing, making it forgot the watermark.
         self._held = opened.watermarks.read()
+        self._go_back()
+        self._sweeps.begin(self._held)
         held = {topic: parts for topic, parts in self.offsets.items() if topic in self.topics.ids}
         self._place = Claim(held, around.clock.monotonic())
         self._figures.answered(around.clock.monotonic())
@@ -213,6 +217,17 @@ class Store:
         # What was asked while nobody fed the store: before its first batch.
         self.submit(self._carry_out_orders)
         return self.starts
+
+    def _go_back(self) -> None:
+        """Where an epoch began below what the store has read, as an earlier one it is read again from there (H123)."""
+        held = self._held
+        if held is None:
+            return
+        back = rewound(held.offsets, self._around.facts.begun_behind(held.epoch))
+        if back != held.offsets:
+            self._held = replace(held, offsets=back)
+            self._open().commit(self._held)
+            log.warning("store_goes_back", extra={"sink": self.name, "reason": "an epoch began before its place"})
 
     def learn(self, needs: frozenset[Shape]) -> None:
         """Read the schema topic, and make room in the store for every shape; what is still missing is absent.
@@ -321,8 +336,8 @@ class Store:
         with self._faults_kept():
             self._holds.try_again(self._open().sink.prepare)
             wanted, held = self._claim(self._place), self._held
-            moved = held is None or (wanted.lsn, wanted.held) != (held.lsn, held.held)
-            if moved or outdated(held, wanted, self.captured):
+            moved = held is None or (wanted.lsn, wanted.held, wanted.aside) != (held.lsn, held.held, held.aside)
+            if moved or self._unswept(self._place) or outdated(held, wanted, self.captured):
                 self._commit(self._place)
                 self._tell()
             elif (now_s := self._around.clock.monotonic()) - self._looked_s >= _LOOK_S:
@@ -385,10 +400,24 @@ class Store:
         wanted = self._claim(at)
         check_reach(self.name, wanted, self.captured, self._now_ms())
         self._check_place()
+        self._sweep(at)
         self._unsure = wanted
         self._open().commit(wanted)
         self._held, self._unsure, self._place = wanted, None, at
         self._figures.answered(self._around.clock.monotonic())
+
+    def _unswept(self, at: Claim) -> Mapping[str, int]:
+        return self._sweeps.due(self._around.view, at, self.captured.without(self._holds.now))
+
+    def _sweep(self, at: Claim) -> None:
+        """Before the watermark says that the store shows an epoch, whatever earlier ones left behind goes (H123)."""
+        due = self._unswept(at)
+        if not due:
+            return
+        floors = floors_of(due, self._book)
+        self._holding(lambda: self._open().sink.apply(unheld(floors, self.rules), self._book))
+        self._sweeps.done({topic: epoch for topic, epoch in due.items() if topic not in self._holds.now})
+        log.info("epoch_swept", extra={"sink": self.name, "tables": said(due, self._book), "epoch": max(due.values())})
 
     def _claim(self, at: Claim) -> Watermark:
         return claim(self._around.view, self._held, at, self.captured, self._holds.now, self._now_ms())
@@ -443,5 +472,6 @@ class Store:
 
     def _tell(self) -> None:
         figures = self._figures
-        figures.begun, figures.lsn, figures.parked = True, self.lsn, len(self._parked)
+        figures.begin(self._around.clock.monotonic())
+        figures.lsn, figures.parked = self.lsn, len(self._parked)
         figures.held = tuple(sorted(hold.table for hold in self._holds.now.values()))

@@ -24,9 +24,10 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from cdc.dead import DeadLetter, Why
 from cdc.errors import CdcError, Exit, LogError, Retry, SinkError, TopicError
-from cdc.records import Lot, Reading, RecordReader, Span, numbered_by_slice
 from cdc.topic import TableName
-from sinks.arrow import pc, schema_of
+from cdc.wire.format import OP, VER
+from cdc.wire.records import Lot, Reading, RecordReader, Span, numbered_by_slice
+from sinks.arrow import pc, schema_of, where
 from sinks.batch import EVENT_SCHEMA, FLOOR_OP
 from sinks.port import Applied, CannotCarry, OpenSink, PlaceMissing, StoreAway
 from sinks.registry import SinkSpec, open_sink
@@ -213,14 +214,14 @@ class _Window:
         """What the driver hears of it, after the store got it where the task writes."""
         task = self.task
         if self.needs:
-            return _rows("shape", [{"topic": topic, "ver": version} for topic, version in sorted(self.needs)])
+            return _rows("shape", [{"topic": topic, VER: version} for topic, version in sorted(self.needs)])
         if not self.events:
             return _outcome_rows(self.outcome)
         self._fold()
         [events] = self.events
         if task.mode == "compact":
             return pa.concat_tables([_packed("winner", events), _outcome_rows(self.outcome)])
-        floors = events.filter(pc.equal(events["op"], FLOOR_OP))
+        floors = events.filter(pc.equal(events[OP], FLOOR_OP))
         if floors.num_rows and not task.floors_set:
             return _packed("floor", floors)
         if task.spec is None:
@@ -234,7 +235,7 @@ class _Window:
                 found = [with_keys(parse(records).events, keys) for records in read]
             return pa.concat_tables([EVENT_SCHEMA.empty_table(), *found])
 
-        rows = events.filter(pc.not_equal(events["op"], FLOOR_OP))
+        rows = where(events, pc.not_equal(events[OP], FLOOR_OP))
         applied = apply_events(rows, _opened(task.spec).sink, task.rules.book, history)
         return _outcome_rows(self.outcome + Outcome(applied=applied, letters=refused_letters(applied.refused)))
 
@@ -251,7 +252,7 @@ def reader_of(reading: Reading) -> RecordReader:
 
 def _opened(spec: SinkSpec) -> OpenSink:
     """The store, kept open in this worker process from batch to batch."""
-    return _open_once(spec.kind, spec.prefix, _items(spec.options), _items(spec.secrets), spec.parallel)
+    return _open_once((spec.kind, spec.opener), spec.prefix, _items(spec.options), _items(spec.secrets), spec.parallel)
 
 
 def _items(held: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
@@ -259,8 +260,11 @@ def _items(held: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
 
 
 @functools.lru_cache(maxsize=8)
-def _open_once(kind: str, prefix: str, options: Pairs, secrets: Pairs, parallel: bool) -> OpenSink:
-    spec = SinkSpec(kind=kind, prefix=prefix, options=dict(options), secrets=dict(secrets), parallel=parallel)
+def _open_once(kind: tuple[str, str], prefix: str, options: Pairs, secrets: Pairs, parallel: bool) -> OpenSink:
+    name, opener = kind
+    spec = SinkSpec(
+        kind=name, opener=opener, prefix=prefix, options=dict(options), secrets=dict(secrets), parallel=parallel
+    )
     return open_sink(spec)
 
 
@@ -335,11 +339,11 @@ def read_report(report: pa.Table) -> Report:
         counts = orjson.loads(note)
         records, newest = counts.pop("records"), counts.pop("newest_ms")
         outcome += Outcome(applied=Applied(**counts), records=records, newest_ms=newest)
-    shapes = _unpacked(report, "shape", _NOTED_SCHEMA).select(["topic", "ver"]).to_pylist()
+    shapes = _unpacked(report, "shape", _NOTED_SCHEMA).select(["topic", VER]).to_pylist()
     return Report(
         outcome=outcome,
         reached=_reached(_unpacked(report, "reached", _NOTED_SCHEMA)),
-        needs=frozenset((shape["topic"], shape["ver"]) for shape in shapes),
+        needs=frozenset((shape["topic"], shape[VER]) for shape in shapes),
         floors=_unpacked(report, "floor", EVENT_SCHEMA),
         winners=_unpacked(report, "winner", EVENT_SCHEMA),
     )

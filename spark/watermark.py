@@ -111,10 +111,23 @@ class LogView:
         self._lock = threading.Lock()
         self._history = ProgressHistory()
         self._ends = EndsSeen()
+        self.reread = 0
+        """The newest epoch that began with a reading of its tables which is over; 0 for none."""
 
     def note_progress(self, records: Iterable[Progress]) -> None:
+        noted = list(records)
         with self._lock:
-            self._history.add(records)
+            self._history.add(noted)
+            self.reread = max((record.epoch for record in noted if record.reread), default=self.reread)
+
+    def reread_by(self, at: Claim, some: Iterable[str], topics: Topics) -> dict[str, int]:
+        """Of some topics, those whose reading a reader at ``at`` has passed, and found no hole: topic -> epoch."""
+        with self._lock:
+            if not self._ends.without_holes(at, topics.ids, topics.compaction_lag_s):
+                return {}
+            known = [topic for topic in some if self._history.names(topic)]
+            passed = {topic: self._history.newest_covered(at.offsets, [topic]) for topic in known}
+        return {topic: mark.epoch for topic, mark in passed.items() if mark is not None and mark.reread}
 
     def note_ends(self, seen: Seen) -> None:
         with self._lock:
@@ -137,9 +150,13 @@ class LogView:
             sound = self._ends.without_holes(at, topics.ids, topics.compaction_lag_s)
             proven = self._history.newest_covered(at.offsets, topics.ids) if sound else None
         epoch, lsn = max(before, (proven.epoch, proven.lsn)) if proven is not None else before
+        said = held.aside if held is not None else {}
+        if proven is not None and (epoch, lsn) == (proven.epoch, proven.lsn):
+            said = proven.aside
+        aside = {topic: why for topic, why in said.items() if topic in topics.ids}
         level_ms = held.level_ms if held is not None and held.level_ms and not sound else now_ms
         ids = dict(topics.ids)
-        return Watermark(epoch=epoch, lsn=lsn, offsets=at.offsets, topic_ids=ids, level_ms=level_ms)
+        return Watermark(epoch=epoch, lsn=lsn, offsets=at.offsets, topic_ids=ids, level_ms=level_ms, aside=aside)
 
 
 def _before(held: Watermark | None, topics: Topics) -> tuple[int, int]:

@@ -270,6 +270,16 @@ def warehouse(tmp_path: Path) -> Path:
     return folder
 
 
+OTHER_STORE = Path(__file__).parent / "other_store"
+
+
+@pytest.fixture
+def other_store(monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with an installed package, put on the path, that brings a kind of sink of its own: ``folder``."""
+    monkeypatch.syspath_prepend(str(OTHER_STORE))
+    return OTHER_STORE
+
+
 Process = subprocess.Popen[bytes] | Forked
 
 

@@ -67,12 +67,13 @@ class Sent(NamedTuple):
     """How a publication sends a table. ``sends``: its column list and row filter, as text that is equal while they are.
 
     ``born``: the catalog entries that publish it, each with the transaction that wrote it. It is another one after
-    something was changed and changed back (H96).
+    something was changed and changed back (H96). ``listed``: the publication names the table itself, not its schema.
     """
 
     oid: int
     sends: str
     born: str
+    listed: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +112,10 @@ class TableFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFacts:
-    """Everything read from Postgres, in one session."""
+    """Everything read from Postgres, in one session.
+
+    ``unpublishable``: why our role cannot make the publication that is missing, and the fix.
+    """
 
     server: ServerFacts
     slot: SlotFacts | None
@@ -119,6 +123,7 @@ class SourceFacts:
     tables: tuple[TableFacts, ...]
     left_out: tuple[tuple[TableName, str], ...] = ()
     transactions: tuple[TransactionFacts, ...] = ()
+    unpublishable: tuple[str, str] | None = None
 
 
 class TopicFault(NamedTuple):

@@ -40,7 +40,10 @@ def check_source(facts: SourceFacts, settings: Settings, known: Found[SlotState]
     yield from check_transactions(facts.transactions, facts.slot)
     yield from check_tables(facts.tables)
     yield from check_left_out(facts)
-    yield from check_publication(facts.publication, facts.tables, settings, known)
+    if facts.unpublishable is not None and known is None:
+        yield fail(PART, "publication", *facts.unpublishable)
+    else:
+        yield from check_publication(facts.publication, facts.tables, settings, known)
 
 
 def check_version(server: ServerFacts) -> Finding:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
-from cdc.checks.facts import LogFacts, SourceFacts, StoreFacts
+from cdc.checks.facts import LogFacts, SourceFacts
 from cdc.checks.finding import Finding, failure, ok
 from cdc.checks.kafka import check_log
 from cdc.checks.postgres import check_source
 from cdc.checks.secrecy import check_settings
-from cdc.checks.stores import check_store
 from cdc.errors import CdcError
 from cdc.found import Unknown, look
 from cdc.settings import Settings
@@ -28,7 +27,8 @@ class Probes(Protocol):
     def log(self, topics: list[str], known: TopicsState | None) -> LogFacts:
         """``topics``: of the captured tables."""
 
-    def store(self, sink: str) -> StoreFacts: ...
+    def store(self, sink: str) -> Iterable[Finding]:
+        """What is found of a store that answers."""
 
 
 def preflight(settings: Settings, probes: Probes) -> Iterator[Finding]:
@@ -50,8 +50,8 @@ def preflight(settings: Settings, probes: Probes) -> Iterator[Finding]:
         yield failure("kafka", "reachable", log.because)
     else:
         yield from check_log(log, initialised=topics_known is not None)
-    for name, sink in settings.sinks.items():
+    for name in settings.sinks:
         try:
-            yield from check_store(name, sink, probes.store(name))
+            yield from probes.store(name)
         except CdcError as error:
             yield failure(name, "reachable", error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,8 @@ from pydantic import BaseModel
 
 from cdc.checks.finding import Finding, fail, ok, warn
 from cdc.errors import ConfigError
-from cdc.settings import DeltaSinkSettings, Secret, Settings
+from cdc.setting_types import Secret
+from cdc.settings import Settings
 
 PART = "settings"
 
@@ -63,12 +64,11 @@ def check_plain_connections(settings: Settings) -> Iterator[Finding]:
     if remote and security in ("plaintext", "sasl_plaintext"):
         fix = 'set "security.protocol" = "sasl_ssl" (or "ssl") in [log.client]'
         yield warn(PART, "plain", f"records go to Kafka at {', '.join(remote)} in the clear", fix)
-    for path, url in _urls(settings):
+    for path, url, in_the_clear in _urls(settings):
         parts = urlsplit(url)
-        if parts.scheme in ("http", "redis") and not _loopback(parts.hostname or ""):
-            secure = {"http": "https", "redis": "rediss"}[parts.scheme]
+        if parts.scheme in in_the_clear and not _loopback(parts.hostname or ""):
             message = f"{path} goes to {parts.hostname} in the clear"
-            yield warn(PART, "plain", message, f"write it as {secure}:// where the server can")
+            yield warn(PART, "plain", message, f"write it as {in_the_clear[parts.scheme]}:// where the server can")
 
 
 def remote_brokers(settings: Settings) -> list[str]:
@@ -80,8 +80,7 @@ def check_shared_stores(settings: Settings) -> Iterator[Finding]:
     """Two sinks in one place would overwrite each other's rows and watermarks."""
     seen: dict[tuple[str, str], str] = {}
     for name, sink in settings.sinks.items():
-        place = sink.path if isinstance(sink, DeltaSinkSettings) else sink.url
-        key = (place.rstrip("/"), sink.prefix or settings.name)
+        key = (sink.place, sink.prefix or settings.name)
         if key in seen:
             message = f"the sinks {seen[key]} and {name} write to the same place"
             yield fail(PART, "shared_store", message, f'give one another prefix: [sinks.{name}] prefix = "{name}"')
@@ -101,12 +100,12 @@ def secrets(value: Any, path: str = "") -> Iterator[tuple[str, Secret]]:
                 yield from secrets(member, f"{path}.{name}")
 
 
-def _urls(settings: Settings) -> Iterator[tuple[str, str]]:
+def _urls(settings: Settings) -> Iterator[tuple[str, str, Mapping[str, str]]]:
+    """Where a URL stands, the URL, and its schemes that encrypt nothing with those that do."""
     for name, sink in settings.sinks.items():
-        if not isinstance(sink, DeltaSinkSettings):
-            yield f"sinks.{name}.url", sink.url
+        yield f"sinks.{name}.url", getattr(sink, "url", ""), sink.schemes_in_the_clear
     if settings.debezium is not None:
-        yield "debezium.url", settings.debezium.url
+        yield "debezium.url", settings.debezium.url, {"http": "https"}
 
 
 def _plain_postgres(dsn: str) -> bool:

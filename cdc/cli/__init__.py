@@ -5,6 +5,14 @@ Data goes to stdout, talk to stderr. Only here do errors become text and exit co
 
 from __future__ import annotations
 
-from cdc.cli.app import main
+import sys
+from typing import NoReturn
 
-__all__ = ["main"]
+from cdc.cli.loading import ending_at_once
+
+
+def main() -> NoReturn:
+    """The console script."""
+    with ending_at_once():
+        from cdc.cli.app import run  # noqa: PLC0415 - it takes half a second, in which Ctrl-C has to be quiet
+    sys.exit(run(sys.argv[1:]))

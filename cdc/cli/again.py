@@ -11,9 +11,10 @@ from rich.console import Console
 
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import CdcError, ConfigError, UsageError
+from cdc.rereads.run import Rereads, Wanted
 from cdc.settings import Settings
 from cdc.state import RequestState, RereadState
-from cdc.wiring.requests import ask, look, wish
+from cdc.wiring.rereads import open_rereads
 
 _LOOK_S = 1.0
 _QUIET_S = 10.0
@@ -36,7 +37,7 @@ class Again:
         """Pause, resume or cancel. UsageError for more than one at once."""
         if len(wishes) > 1:
             raise UsageError("--pause, --resume and --cancel exclude each other", hint="give one of them")
-        for sentence in wish(self._settings, self._tables, wishes[0]):
+        for sentence in open_rereads(self._settings).wish(self._tables, wishes[0]):
             self._say(sentence)
 
     def read(self, where: str | None, keys: Sequence[str] | None, *, detach: bool, as_json: bool) -> None:
@@ -45,12 +46,13 @@ class Again:
             raise UsageError("--where and --keys need a table", hint="cdc snapshot TABLE --where CONDITION")
         if where is not None and keys:
             raise UsageError("--where and --keys exclude each other", hint="give one of them")
-        asked = ask(self._settings, self._tables, where=where, keys=keys or None, clock=self._clock)
+        rereads = open_rereads(self._settings, self._clock)
+        asked = rereads.ask(self._tables, Wanted(where=where, keys=keys or None))
         for request in asked:
             self._say(f"{request.table}: asked for; cdc run carries it out")
         if detach:
             return
-        ended = self._follow(asked)
+        ended = self._follow(rereads, asked)
         if as_json:
             typer.echo(orjson.dumps([asdict(one) for one in ended], option=orjson.OPT_INDENT_2).decode())
         failed = [one for one in ended if one.state == "failed"]
@@ -59,10 +61,10 @@ class Again:
         if any(one.state == "cancelled" for one in ended):
             raise CdcError("cancelled", hint="what was read of it stays")
 
-    def _follow(self, asked: Sequence[RequestState]) -> list[RereadState]:
+    def _follow(self, rereads: Rereads, asked: Sequence[RequestState]) -> list[RereadState]:
         try:
             while True:
-                states = look(self._settings, asked)
+                states = rereads.look(asked)
                 for request, state in zip(asked, states, strict=True):
                     self._tell(request, state)
                 ended = [state for state in states if state is not None and state.over]

@@ -5,22 +5,26 @@ from __future__ import annotations
 import difflib
 import logging
 import os
+import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, NoReturn
+from typing import Annotated, Any, NamedTuple
 
 import typer
 import typer.core
 from rich.console import Console
 
-from cdc import __version__, logs
+from cdc import logs
+from cdc.cli.loading import ending_at_once
 from cdc.cli.refusal import report
 from cdc.errors import Exit, UsageError
-from cdc.settings import Settings, load
+from cdc.settings import Settings
+from cdc.version import __version__
 from cdc.wiring import check_packages
+from cdc.wiring.settings import load_settings
 
 
 class Entry(NamedTuple):
@@ -51,6 +55,10 @@ COMMANDS: tuple[Entry, ...] = (
 """Every command, in life-cycle order. Each stands in ``cdc/cli/<name>.py`` as a function or a Typer of its name."""
 
 
+_EVERYTHING = 2
+"""``-vv``."""
+
+
 class Invocation:
     """What the global options say; a command finds it in ``context.obj``."""
 
@@ -64,7 +72,7 @@ class Invocation:
     def settings(self) -> Settings:
         """The settings file, read at the first call. ConfigError says what is wrong with it."""
         if self._settings is None:
-            self._settings = load(self.config)
+            self._settings = load_settings(self.config)
         return self._settings
 
     @property
@@ -95,7 +103,8 @@ class LifeCycleGroup(typer.core.TyperGroup):
 
 
 def _command(entry: Entry) -> Any:
-    module = import_module(f"cdc.cli.{entry.name}")
+    with ending_at_once():
+        module = import_module(f"cdc.cli.{entry.name}")
     made = getattr(module, entry.name, None) or module.app
     if isinstance(made, typer.Typer):
         command: Any = typer.main.get_group(made)
@@ -148,6 +157,9 @@ def root(
 def _configure_logs(verbosity: int) -> None:
     """Warnings alone, unless asked for more; ``cdc run`` and ``cdc sink`` say more by themselves."""
     logs.configure(max(0, verbosity - 1))
+    if verbosity < _EVERYTHING:
+        # Clients that are written in Rust log to stderr by themselves; what matters comes back as an error.
+        os.environ.setdefault("RUST_LOG", "off")
     if not verbosity:
         for name in logs.OURS:
             logging.getLogger(name).setLevel(logging.WARNING)
@@ -178,47 +190,31 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def hoisted(arguments: Sequence[str]) -> list[str]:
-    """The command line with ``--config`` moved to the front: it may stand behind the command as well.
+    """The command line with the global options moved to the front: they may stand behind the command as well.
 
-    >>> hoisted(["run", "--config", "shop.toml"])
-    ['--config', 'shop.toml', 'run']
-    """
-    front: list[str] = []
-    rest = list(arguments)
-    end = rest.index("--") if "--" in rest else len(rest)
-    for place in reversed(range(end)):
-        if rest[place].startswith("--config="):
-            front = [rest.pop(place), *front]
-        elif rest[place] == "--config" and place + 1 < end:
-            front = [rest.pop(place), rest.pop(place), *front]
-            end -= 1
-        else:
-            continue
-        end -= 1
-    return front + rest
-
-
-def config_first(arguments: Sequence[str]) -> list[str]:
-    """``--config`` may stand behind the command too, where one looks for it.
-
-    >>> config_first(["verify", "cache", "--config", "a.toml"])
-    ['--config', 'a.toml', 'verify', 'cache']
+    >>> hoisted(["run", "-v", "--config", "shop.toml"])
+    ['-v', '--config', 'shop.toml', 'run']
     """
     words = list(arguments)
-    own = words.index("--") if "--" in words else len(words)
-    for place, word in enumerate(words[:own]):
-        length = 1 if word.startswith("--config=") else 2 if word == "--config" else 0
-        if length and place + length <= own:
-            return words[place : place + length] + words[:place] + words[place + length :]
-    return words
+    end = words.index("--") if "--" in words else len(words)
+    front: list[str] = []
+    behind: list[str] = []
+    while words and len(front) + len(behind) < end:
+        count = _global(words[0])
+        taken = [words.pop(0) for _ in range(min(count or 1, end - len(front) - len(behind)))]
+        (front if count == len(taken) else behind).extend(taken)
+    return [*front, *behind, *words]
+
+
+_VERBOSE = re.compile("-v+|--verbose|-c.+|--config=.*")
+
+
+def _global(word: str) -> int:
+    """How many words the global option takes that begins with this one; 0 where none does."""
+    return 2 if word in ("--config", "-c") else int(_VERBOSE.fullmatch(word) is not None)
 
 
 def _path(misuse: typer.TyperException) -> str:
     """The command that was misused, as typed: ``cdc verify``."""
     context = getattr(misuse, "ctx", None)
     return context.command_path if context is not None else "cdc"
-
-
-def main() -> NoReturn:
-    """The console script."""
-    sys.exit(run(sys.argv[1:]))

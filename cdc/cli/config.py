@@ -5,6 +5,8 @@ from __future__ import annotations
 import typer
 
 from cdc.reference import example as example_text
+from cdc.settings import DebeziumSettings
+from cdc.wiring.settings import sink_sections
 
 config = typer.Typer(name="config", help="Print an example settings file, or check one.", no_args_is_help=True)
 
@@ -12,7 +14,7 @@ config = typer.Typer(name="config", help="Print an example settings file, or che
 @config.command("example")
 def example() -> None:
     """Print a commented settings file with every setting; a start for cdc.toml."""
-    typer.echo(example_text(), nl=False)
+    typer.echo(example_text(sink_sections()), nl=False)
 
 
 @config.command("lint")
@@ -23,3 +25,7 @@ def lint(context: typer.Context) -> None:
     context.obj.console.print(
         f"{context.obj.config} is good: pipeline {settings.name}, sinks: {sinks}", highlight=False
     )
+    if settings.source.kind == "debezium" and settings.debezium is None:
+        url = DebeziumSettings().url
+        words = f"there is no [debezium] section: Kafka Connect is asked at {url}; [debezium] url names another place"
+        context.obj.console.print(words, highlight=False, soft_wrap=True, markup=False)

@@ -9,11 +9,12 @@ import orjson
 import typer
 
 from cdc.cli.comparison import conclude_comparison, show_comparison
+from cdc.comparison.run import Trial
 from cdc.errors import ConfigError, Difference, UsageError
 from cdc.lsn import Lsn
-from cdc.wiring.comparison import Trial, clean, compare_captures
-from cdc.wiring.debezium import connect_warnings, open_connector
-from cdc.wiring.handover import hand_over
+from cdc.wiring.comparison import open_comparison
+from cdc.wiring.debezium import connect_warnings, fault_advice, open_connector
+from cdc.wiring.handover import open_handover
 
 _READS = {
     "reads": "it reads the slot",
@@ -79,6 +80,7 @@ def deploy(context: typer.Context, as_json: Json = False) -> None:
                 "changes": done.changes,
                 "added": done.added,
                 "signal": done.signal,
+                "unread": done.unread,
                 "status": done.status.document(),
             }
         )
@@ -88,10 +90,10 @@ def deploy(context: typer.Context, as_json: Json = False) -> None:
     _say(context, f"{done.status.name}: {done.action}, {_tasks(done.status)}")
     for table in done.added:
         if done.signal:
-            _say(context, f"{table} joined the publication; its rows are read now (signal {done.signal})")
+            _say(context, f"{table} is captured now; its rows are read (signal {done.signal})")
         else:
-            _say(context, f"{table} joined the publication; an older transaction is open, so its rows are not read yet")
-            _say(context, f"once that has ended: cdc connect signal snapshot {table}")
+            _say(context, f"{table} is captured now; rows that it has already are not read: {done.unread}")
+            _say(context, f"when that is settled: cdc connect signal snapshot {table}")
 
 
 @connect.command("diff")
@@ -136,7 +138,7 @@ def status(context: typer.Context, as_json: Json = False) -> None:
         for entry in found.offsets:
             typer.echo(f"  offset {orjson.dumps(entry['offset']).decode()}")
     if not found.runs:
-        raise Difference(f"the connector {found.name} is {_state(found)}", hint=_next_step(found))
+        raise Difference(f"the connector {found.name} is {_state(found)}", hint=_next_step(found, connector.database))
     if reads is not None and not reads.good:
         raise Difference(
             f"the connector {found.name} says RUNNING and reads nothing: {_READS[reads]}",
@@ -231,7 +233,8 @@ def handover(
     """
     if to not in ("native", "debezium"):
         raise UsageError(f"there is no capture {to}", hint="--to native or --to debezium")
-    done = hand_over(context.obj.settings(), "native" if to == "native" else "debezium", partial(_say, context))
+    handover = open_handover(context.obj.settings(), partial(_say, context))
+    done = handover.run("native" if to == "native" else "debezium")
     if as_json:
         _print_json({"writer": done.writer, "step": done.step, "lsn": str(Lsn(done.lsn))})
 
@@ -252,15 +255,14 @@ def compare(
     """Run the native capture and Debezium side by side and compare what they write, record by record.
 
     Both read the tables of the settings into topics of their own, which are removed afterwards. Each difference is
-    explained by a rule of the wire manual; exit code 1 when one is not, or when nothing was compared.
+    explained by a rule of the wire manual, cdc/wire/README.md; exit code 1 when one is not, or when nothing was
+    compared.
     """
-    settings = context.obj.settings()
-
-    say = partial(_say, context)
+    comparing = open_comparison(context.obj.settings(), partial(_say, context), only_clean=only_clean)
     if only_clean:
-        clean(settings, say)
+        comparing.clean()
         return
-    found = compare_captures(settings, Trial(for_s=for_s, command=command or (), rows=rows, keep=keep), say)
+    found = comparing.run(Trial(for_s=for_s, command=command or (), rows=rows, keep=keep))
     if as_json:
         _print_json(found.document())
     else:
@@ -317,7 +319,7 @@ def _state(status: Any) -> str:
     return f"running with {len(status.failed)} failed tasks" if status.failed else str(status.state).lower()
 
 
-def _next_step(status: Any) -> str:
+def _next_step(status: Any, database: str) -> str:
     if status.failed or status.state == "FAILED":
-        return "mend the cause, then cdc connect restart"
+        return fault_advice(status.fault, database)
     return "cdc connect resume"

@@ -12,9 +12,9 @@ from rich.table import Table
 
 from cdc.dead import CAPTURE, DeadLetter, Why, waiting
 from cdc.errors import Difference, SinkError, UsageError
-from cdc.plain import escape_key
 from cdc.settings import Settings
 from cdc.topic import TableName, table_topic
+from cdc.wire.plain import escape_key
 from cdc.wiring.dead import give_orders, read_letters, shown_now
 from cdc.wiring.stores import sink_settings
 

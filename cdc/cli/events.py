@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from cdc.errors import UsageError
-from cdc.events import Change, short_names
 from cdc.topic import TableName
+from cdc.wire.events import Change, short_names
 from cdc.wiring.changes import open_changes
 
 

@@ -8,7 +8,7 @@ import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from cdc import logs
-from cdc.wiring.rebuild import rebuild_store, roll_back
+from cdc.wiring.rebuild import open_rebuild
 
 
 def rebuild(
@@ -26,7 +26,8 @@ def rebuild(
     settings = context.obj.settings()
     console = context.obj.console
     if rollback:
-        done = roll_back(settings, sink)
+        with open_rebuild(settings, sink) as back:
+            done = back.roll_back()
         console.print(f"{sink} shows generation {done.previous} again", highlight=False)
         return
     logs.configure(max(0, context.obj.verbosity - 1))
@@ -43,7 +44,8 @@ def rebuild(
                 told.add(line)
                 console.print(line, highlight=False)
 
-        done = rebuild_store(settings, sink, tell)
+        with open_rebuild(settings, sink) as rebuilding:
+            done = rebuilding.run(tell)
     console.print(
         f"{sink} shows generation {done.generation}; cdc rebuild {sink} --rollback goes back to {done.previous}",
         highlight=False,

@@ -30,7 +30,8 @@ def run(context: typer.Context) -> None:
     figures = CaptureFigures(ticked_s=clock.monotonic())
     stop = Stop(clock, settings.capture.drain_timeout.total_seconds())
     _listen_for(stop)
-    server = MetricsServer(settings.capture.http_address, figures, clock) if settings.capture.http_address else None
+    address = settings.capture.http_address
+    server = MetricsServer(address, figures, clock, settings.name) if address else None
     opening = open_capture(settings, figures=figures, stop=stop, clock=clock)
     _spare_the_collector()
     try:

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from cdc.cli.again import Again
 from cdc.clock import SYSTEM_CLOCK, Clock
-from cdc.wiring.requests import ask_first
+from cdc.wiring.rereads import open_rereads
 from cdc.wiring.snapshot import build_snapshot
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def snapshot(  # noqa: PLR0913, PLR0917 - each is an option of the command
         again.read(where, keys, detach=detach, as_json=as_json)
         return
     if live:
-        ask_first(settings, SYSTEM_CLOCK)
+        open_rereads(settings).ask_first()
     with progress_on(context.obj.console) as reporter:
         summary = build_snapshot(settings, reporter, workers=workers).run(rows=not (none or live))
     if as_json:

@@ -14,8 +14,8 @@ from rich.text import Text
 from cdc.errors import CdcError
 from cdc.found import Unknown
 from cdc.lsn import Lsn
-from cdc.status import Reread, SinkStatus, Status, age, size, status_of
-from cdc.wiring.status import StatusReader
+from cdc.status.rules import Reread, SinkStatus, Status, age, size, status_of
+from cdc.wiring.status import open_status
 
 T = TypeVar("T")
 _STYLES = {"consistent": "green", "unreachable": "bold red", "empty": "bold red"}
@@ -31,7 +31,7 @@ def status(
     which does not answer, when one does not. What it did not answer is shown as not known.
     """
     settings = context.obj.settings()
-    with StatusReader(settings) as reader:
+    with open_status(settings) as reader:
         shown = status_of(reader.read(), settings.limits)
     if as_json:
         typer.echo(orjson.dumps(shown.document(), option=orjson.OPT_INDENT_2).decode())
@@ -67,7 +67,8 @@ def _cells(sink: SinkStatus) -> tuple[str | Text, ...]:
     lsn = str(Lsn(sink.lsn)) if sink.lsn else "-"
     state = Text(sink.state, style=_STYLES.get(sink.state, "yellow"))
     parked = "?" if sink.parked is None else str(sink.parked)
-    return sink.name, lsn, _measured(sink.lag_bytes, size), _measured(sink.lag_s, age), state, parked
+    behind = f"{sink.lag_records:,} records" if sink.lag_records is not None else _measured(sink.lag_bytes, size)
+    return sink.name, lsn, behind, _measured(sink.lag_s, age), state, parked
 
 
 def _measured(figure: T | None, text: Callable[[T], str]) -> str:
@@ -76,11 +77,18 @@ def _measured(figure: T | None, text: Callable[[T], str]) -> str:
 
 def _head(shown: Status) -> list[Text]:
     epoch = f", epoch {shown.epoch}" if shown.epoch is not None else ""
+    lines = [Text.assemble((f"pipeline {shown.name}", "bold"), epoch)]
+    connector = shown.connector
+    if connector is not None:
+        lines.append(Text(f"connector {connector.name}, {connector.state}, at {connector.position or '-'}"))
+    if "connector" in shown.silent:
+        lines.append(Text("connector not known, Kafka Connect does not answer"))
+    if not shown.asked:
+        database = f"{connector.database} at {connector.address}" if connector is not None else "not known"
+        lines.append(Text(f"source    {database}, which is not asked: the connector says how far it is"))
+        return [*lines, Text(f"snapshot  {shown.snapshot}"), Text("")]
     wal = str(Lsn(shown.wal_lsn)) if shown.wal_lsn is not None else "?"
-    lines = [
-        Text.assemble((f"pipeline {shown.name}", "bold"), epoch),
-        Text(f"source    {shown.address or 'does not answer'}, at {wal}"),
-    ]
+    lines.append(Text(f"source    {shown.address or 'does not answer'}, at {wal}"))
     slot = shown.slot
     if isinstance(slot, Unknown):
         lines.append(Text(f"slot      {shown.slot_name}: not known, Postgres does not answer"))
@@ -96,6 +104,7 @@ def _head(shown: Status) -> list[Text]:
     lines.append(Text(f"log       holds {log}{', ' + behind if shown.lag_bytes is not None else ''}"))
     rows = f", {shown.snapshot_rows:,} rows" if shown.snapshot_rows else ""
     lines.append(Text(f"snapshot  {shown.snapshot}{rows}"))
+    lines += [Text(f"  {one.state.value:<8}{table}, since {Lsn(one.since_lsn)}") for table, one in shown.asides.items()]
     lines += [Text(_again(one)) for one in shown.rereads]
     return [*lines, Text("")]
 

@@ -18,7 +18,7 @@ from cdc.topic import TableName
 from cdc.verification.result import Kind, Report, Verdict
 from cdc.wiring.dead import left_out
 from cdc.wiring.freshness import Freshness
-from cdc.wiring.verification import Verification
+from cdc.wiring.verification import open_verification
 
 if TYPE_CHECKING:
     from cdc.verification.repair import Repaired
@@ -48,15 +48,10 @@ def verify(
         raise UsageError("the settings name no sink", hint="add a [sinks.<name>] section: cdc config example has four")
     repaired: list[Repaired] = []
     looking = Looking(context.obj.console)
-    with looking, Verification(settings, chosen, timeout_s=timeout_s, watch=looking) as verification:
-        report = verification.compare()
-        left = report.differences + 1
-        # More than one repair takes is left for the next; it ends when a repair no longer makes it fewer.
-        while repairing and 0 < report.differences < left:
-            left = report.differences
-            if not as_json:
-                show(report, Console())
-            repaired += verification.repair(report)
+    with looking, open_verification(settings, chosen, timeout_s=timeout_s, watch=looking) as verification:
+        if repairing:
+            report, repaired = verification.repair_all(lambda found: None if as_json else show(found, Console()))
+        else:
             report = verification.compare()
     if as_json:
         made = {"repaired": [one.document() for one in repaired]} if repairing else {}
@@ -92,6 +87,8 @@ def show(report: Report, console: Console) -> None:
                 more = ", ..." if verdict.counts[kind] > len(keys) else ""
                 words = f"{kind.value} in {verdict.sink}: {verdict.table} {', '.join(keys)}{more}"
                 console.print(Text(words), soft_wrap=True)
+    for name, words in report.not_compared.items():
+        console.print(Text(f"{name} not compared: {words}", style="yellow"), soft_wrap=True)
     rows = sum(verdict.source_rows for verdict in report.verdicts)
     looks = f"{report.looks} looks" if report.looks > 1 else "1 look"
     console.print(
@@ -107,7 +104,12 @@ def _mended(one: Repaired) -> str:
 
 
 def conclude(report: Report) -> None:
-    """Raise Difference when there is one."""
+    """Raise Difference when there is one, or when a table was not compared."""
+    if report.not_compared and not report.differences:
+        raise Difference(
+            f"not compared: {', '.join(report.not_compared)}; the log lacks changes of tables that are set aside",
+            hint="cdc status says why each of them is, and what ends it",
+        )
     if report.differences:
         counts = {kind: sum(v.counts[kind] for v in report.verdicts) for kind in Kind}
         words = ", ".join(f"{count:,} {kind.value}" for kind, count in counts.items() if count)
@@ -120,7 +122,10 @@ def conclude(report: Report) -> None:
 
 def _verdict(report: Report) -> str:
     undecided = f"; {report.undecided} keys changed at every look" if report.undecided else ""
-    return f"{report.differences:,} differences{undecided}" if report.differences else f"all equal{undecided}"
+    rest = f"; {len(report.not_compared)} tables not compared" if report.not_compared else ""
+    return (
+        f"{report.differences:,} differences{undecided}{rest}" if report.differences else f"all equal{undecided}{rest}"
+    )
 
 
 def _cells(verdict: Verdict, kinds: list[Kind]) -> tuple[str | Text, ...]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from cdc.comparison.lossless import ABSENT, UNKNOWN, Json, Object, Unknown, show
 from cdc.comparison.records import NO_FACTS, Facts, Record, TableFacts
 from cdc.schema import Column
+from cdc.wire.format import AFTER, BEFORE
 
 Pair = tuple[Record | None, Record | None]
 """Debezium's record and ours; None where one side has none."""
@@ -51,12 +52,12 @@ class Difference:
 
     @property
     def in_row(self) -> bool:
-        in_value = len(self.path) > 2 and self.path[1] in ("before", "after")
+        in_value = len(self.path) > 2 and self.path[1] in (BEFORE, AFTER)
         return in_value or (len(self.path) > 1 and self.path[0] == "key")
 
     @property
     def old_row(self) -> bool:
-        return self.path[:2] == ("value", "before")
+        return self.path[:2] == ("value", BEFORE)
 
     def __str__(self) -> str:
         where = ".".join(self.path) or "whole record"

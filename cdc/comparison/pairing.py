@@ -13,6 +13,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from cdc.comparison.differences import Difference, Pair
 from cdc.comparison.lossless import Json, Number, Object, show
 from cdc.comparison.records import NO_FACTS, Facts, Record
+from cdc.wire.format import AFTER, DELETE_OP, READ_OP
 
 Change = tuple[Hashable, ...]
 _TOMBSTONE = "tombstone"
@@ -34,10 +35,10 @@ class Told:
                 continue
             change: Change
             if record.snapshot:
-                change = (record.table, "r")
+                change = (record.table, READ_OP)
             else:
                 change = (record.table, _text(source.get("txId")), _text(source.get("lsn")), record.op)
-            if record.op == "d":
+            if record.op == DELETE_OP:
                 deleted[where] = (key, change)
             self.records.append((record, change))
 
@@ -88,8 +89,8 @@ def _with_key(record: Record, change: Change) -> Change:
 
 def _without_key(record: Record, change: Change) -> Change:
     """A row of a snapshot is then known by what else is in it."""
-    after = record.value.get("after") if isinstance(record.value, Object) else None
-    if change[-1] != "r" or not isinstance(after, Object):
+    after = record.value.get(AFTER) if isinstance(record.value, Object) else None
+    if change[-1] != READ_OP or not isinstance(after, Object):
         return change
     names = record.key.names() if isinstance(record.key, Object) else ()
     return (*change, show(after.without(*names)))

@@ -9,6 +9,7 @@ from typing import Protocol
 from cdc.comparison.lossless import Json, Object
 from cdc.schema import Column, Identity, TableSchema
 from cdc.topic import TableName
+from cdc.wire.format import OP, READ_OP, SOURCE
 
 Headers = tuple[tuple[str, str], ...]
 
@@ -97,14 +98,14 @@ class Record:
 
     @property
     def op(self) -> str | None:
-        found = self.value.get("op") if isinstance(self.value, Object) else None
+        found = self.value.get(OP) if isinstance(self.value, Object) else None
         return found if isinstance(found, str) else None
 
     @property
     def source(self) -> Object | None:
-        found = self.value.get("source") if isinstance(self.value, Object) else None
+        found = self.value.get(SOURCE) if isinstance(self.value, Object) else None
         return found if isinstance(found, Object) else None
 
     @property
     def snapshot(self) -> bool:
-        return self.op == "r"
+        return self.op == READ_OP

@@ -28,12 +28,25 @@ from cdc.comparison.values import (
     single,
 )
 from cdc.position import Position
+from cdc.wire.format import (
+    AFTER,
+    BEFORE,
+    CONTEXT_HEADERS,
+    CREATE_OP,
+    DELETE_OP,
+    HEADERS,
+    KEY_HEADERS,
+    OP,
+    OWN_SOURCE,
+    POS,
+    READ_OP,
+    SOURCE,
+    TRUNCATE_OP,
+    UNAVAILABLE,
+    UPDATE_OP,
+)
 
 _MARKERS = ("true", "first", "first_in_data_collection", "last_in_data_collection", "last")
-_OUR_SOURCE = ("epoch", "commit_lsn", "tx_seq")
-_OUR_HEADERS = ("pos", "op", "ver")
-_CONTEXT_HEADERS = "__debezium.context."
-_KEY_HEADERS = ("__debezium.newkey", "__debezium.oldkey")
 _INEXACT = ("time", "timetz", "timestamp", "timestamptz", "date", "interval", "money", "name", "other", "xml", "varbit")
 """Elements that Debezium cuts, leaves out or gets wrong in an array."""
 
@@ -46,7 +59,7 @@ def _default_for_null(d: Difference) -> bool:
     column = d.column
     if column is None or column.name not in d.facts.defaults or d.facts.identity_index or is_unchanged_toast(d):
         return False
-    by_key = d.record.op == "d" and d.old_row
+    by_key = d.record.op == DELETE_OP and d.old_row
     return d.got is None and d.expected is not ABSENT and (column.nullable or not by_key)
 
 
@@ -70,7 +83,7 @@ def _unknown_type_blind(d: Difference) -> bool:
 def _invented_old_value(d: Difference) -> bool:
     column = d.column
     invented = d.expected is not ABSENT and d.expected is not None and d.got is None
-    by_key = d.record.op == "d" and d.old_row and not d.facts.identity_full
+    by_key = d.record.op == DELETE_OP and d.old_row and not d.facts.identity_full
     if not (by_key and invented) or column is None or d.facts.identity_index:
         return False
     by_domain = column.type_oid >= _FIRST_USER_OID and d.expected in ("", False, Number("0"))
@@ -86,7 +99,7 @@ def _name_type(d: Difference) -> bool:
 
 
 def _truncate(d: Difference) -> bool:
-    if d.record.op != "t":
+    if d.record.op != TRUNCATE_OP:
         return False
     return d.path == ("key",) if d.theirs else d.path == ()
 
@@ -169,7 +182,7 @@ def _identity_index(d: Difference) -> bool:
         case "key":
             return _identity_key(d)
         case "headers":
-            return d.path[-1] in _KEY_HEADERS and _names_identity(d)
+            return d.path[-1] in KEY_HEADERS and _names_identity(d)
     return d.old_row and d.got is None and d.column is not None and d.column.key_position is None
 
 
@@ -179,7 +192,7 @@ def _identity_key(d: Difference) -> bool:
     if column is None or column.key_position is None:
         return column is not None and d.got is ABSENT
     value = d.theirs.value if d.theirs is not None else None
-    rows = [value.get(side) for side in ("before", "after")] if isinstance(value, Object) else []
+    rows = [value.get(side) for side in (BEFORE, AFTER)] if isinstance(value, Object) else []
     known = [row.get(column.name) for row in rows if isinstance(row, Object) and column.name in row.names()]
     return not known or d.got in known
 
@@ -200,12 +213,12 @@ def _of_another_key(d: Difference) -> bool:
     """
     if d.beside is None or d.record.op is None:
         return True
-    moves = [one for one in d.beside if one.op in ("c", "u")]
-    return bool(moves) if d.record.op == "d" else any(_after(one) == _after(d.record) for one in moves)
+    moves = [one for one in d.beside if one.op in (CREATE_OP, UPDATE_OP)]
+    return bool(moves) if d.record.op == DELETE_OP else any(_after(one) == _after(d.record) for one in moves)
 
 
 def _after(record: Record) -> Json:
-    return record.value.get("after") if isinstance(record.value, Object) else None
+    return record.value.get(AFTER) if isinstance(record.value, Object) else None
 
 
 def _leaf_row(d: Difference) -> bool:
@@ -220,10 +233,10 @@ def _header(d: Difference) -> bool:
         return _broken_header(d)
     name = d.path[1]
     if d.got is ABSENT:
-        return name.startswith(_CONTEXT_HEADERS)
+        return name.startswith(CONTEXT_HEADERS)
     if d.expected is ABSENT:
-        return name in _OUR_HEADERS and _true_header(d, name)
-    return name in _KEY_HEADERS and same_unescaped(d.expected, d.got)
+        return name in HEADERS and _true_header(d, name)
+    return name in KEY_HEADERS and same_unescaped(d.expected, d.got)
 
 
 def _true_header(d: Difference, name: str) -> bool:
@@ -231,17 +244,16 @@ def _true_header(d: Difference, name: str) -> bool:
     source = d.ours.source if d.ours is not None else None
     if source is None or not isinstance(d.got, str):
         return isinstance(d.got, str)
-    match name:
-        case "op":
-            return d.got == d.record.op
-        case "pos":
-            return _position_of(source) in (None, d.got)
+    if name == OP:
+        return d.got == d.record.op
+    if name == POS:
+        return _position_of(source) in (None, d.got)
     return d.got.isdigit()
 
 
 def _position_of(source: Object) -> str | None:
     """As the fields of ours in ``source`` give it; None where they do not stand."""
-    numbers = [source.get(name) for name in _OUR_SOURCE]
+    numbers = [source.get(name) for name in OWN_SOURCE]
     if not all(isinstance(number, Number) for number in numbers):
         return None
     epoch, commit_lsn, tx_seq = (int(number.text) for number in numbers if isinstance(number, Number))
@@ -252,24 +264,23 @@ def _broken_header(d: Difference) -> bool:
     if not (isinstance(d.expected, Object) and isinstance(d.got, Object)):
         return False
     broken = any(isinstance(value, str) and has_control(value) for _, value in d.expected.members)
-    keys = [(d.expected.get(name), value) for name, value in d.got.members if name in _KEY_HEADERS]
+    keys = [(d.expected.get(name), value) for name, value in d.got.members if name in KEY_HEADERS]
     return broken and all(one == two or same_unescaped(one, two) for one, two in keys)
 
 
 def _own_field(d: Difference) -> bool:
-    if d.path[:2] != ("value", "source") or len(d.path) != 3:
+    if d.path[:2] != ("value", SOURCE) or len(d.path) != 3:
         return False
-    return d.path[2] == "version" or (d.expected is ABSENT and d.path[2] in _OUR_SOURCE)
+    return d.path[2] == "version" or (d.expected is ABSENT and d.path[2] in OWN_SOURCE)
 
 
-PLACEHOLDER = "__debezium_unavailable_value"
 _PLACEHOLDERS: tuple[Json, ...] = (
-    PLACEHOLDER,
-    (PLACEHOLDER,),
-    b64encode(PLACEHOLDER.encode()).decode(),
-    tuple(Number(str(code)) for code in PLACEHOLDER.encode()),
+    UNAVAILABLE,
+    (UNAVAILABLE,),
+    b64encode(UNAVAILABLE.encode()).decode(),
+    tuple(Number(str(code)) for code in UNAVAILABLE.encode()),
     ("b68a35a7-17ad-35b3-af2a-ae46edb4545a",),
-    json.dumps({PLACEHOLDER: PLACEHOLDER}, separators=(",", ":")),
+    json.dumps({UNAVAILABLE: UNAVAILABLE}, separators=(",", ":")),
 )
 _NOPLACEHOLDER = ("numeric", "bytea", "json", "jsonb", "hstore", "vector", "halfvec", "sparsevec")
 """Large types for which Debezium writes null."""
@@ -280,11 +291,11 @@ _LARGE = 100
 def is_unchanged_toast(d: Difference) -> bool:
     """Whether Debezium has a placeholder where ours has the value that the update left as it was."""
     column = d.column
-    if column is None or d.record.op in ("r", "d"):
+    if column is None or d.record.op in (READ_OP, DELETE_OP):
         return False
     if d.expected in _PLACEHOLDERS:
         return True
-    missing = d.expected is None and d.record.op == "u" and len(show(d.got)) > _LARGE
+    missing = d.expected is None and d.record.op == UPDATE_OP and len(show(d.got)) > _LARGE
     return missing and (column.array or column.kind in _NOPLACEHOLDER)
 
 
@@ -307,7 +318,7 @@ def _same_members(d: Difference) -> bool:
 
 
 def _run_marker(d: Difference) -> bool:
-    return d.path == ("value", "source", "snapshot") and d.expected in _MARKERS and d.got in _MARKERS
+    return d.path == ("value", SOURCE, "snapshot") and d.expected in _MARKERS and d.got in _MARKERS
 
 
 def _always(_: Difference) -> bool:

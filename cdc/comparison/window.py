@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from cdc.comparison.lossless import Json, Number, Object, parse, show
 from cdc.comparison.records import Record
 from cdc.position import Position
+from cdc.wire.format import POS, SOURCE, TRUNCATE_OP
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class Window:
             within = self.begin < position.commit_lsn < self.end
             (inside if within else outside).add(_transaction(record))
             if position.commit_lsn <= self.begin:
-                touched.add("" if record.op == "t" else show(record.key))
+                touched.add("" if record.op == TRUNCATE_OP else show(record.key))
 
         def ours_counts(record: Record) -> bool:
             position = position_of(record)
@@ -75,7 +76,7 @@ class Window:
 
 def position_of(record: Record) -> Position | None:
     """The position in our record's header; None where it has none."""
-    text = dict(record.headers).get("pos")
+    text = dict(record.headers).get(POS)
     return Position.parse(text) if text is not None else None
 
 
@@ -107,5 +108,5 @@ def comparable(record: Record, pipeline: str) -> Record:
         source = Object(tuple((n, "false" if n == "snapshot" else v) for n, v in source.members))
     if record.snapshot:
         of_source |= {name: Number("0") for name in _READ_AT}
-    known = value.replaced({**volatile, "source": source.replaced(of_source)})
+    known = value.replaced({**volatile, SOURCE: source.replaced(of_source)})
     return Record(table=record.table, key=record.key, value=known, headers=record.headers, place=record.place)

@@ -14,7 +14,8 @@ from cdc.comparison.differences import Difference, undecided
 from cdc.comparison.lossless import ABSENT, UNKNOWN, Json, Object, Unknown, show
 from cdc.comparison.pairing import Told
 from cdc.comparison.records import Record
-from cdc.comparison.rules import PLACEHOLDER, RULES, is_unchanged_toast
+from cdc.comparison.rules import RULES, is_unchanged_toast
+from cdc.wire.format import AFTER, UNAVAILABLE
 
 Place = tuple[int, int]
 
@@ -85,7 +86,7 @@ def _by_change(told: Told) -> Mapping[tuple[object, ...], list[Record]]:
 
 
 def _after(record: Record) -> Json:
-    return record.value.get("after") if isinstance(record.value, Object) else None
+    return record.value.get(AFTER) if isinstance(record.value, Object) else None
 
 
 def _member(row: Json, path: Iterable[str]) -> Json | Unknown:
@@ -94,4 +95,4 @@ def _member(row: Json, path: Iterable[str]) -> Json | Unknown:
         if not isinstance(row, Object) or name not in row.names():
             return UNKNOWN
         row = row.get(name)
-    return UNKNOWN if row == PLACEHOLDER else row
+    return UNKNOWN if row == UNAVAILABLE else row

@@ -19,15 +19,17 @@ from cdc.demo.shop import ShopSize, make_shop
 from cdc.demo.workload import Workload
 from cdc.errors import CdcError, Difference
 from cdc.lsn import Lsn
-from cdc.settings import Settings, load
+from cdc.settings import Settings
 from cdc.stack.catalog import own_ports
 from cdc.stack.local import LocalStack
 from cdc.stack.part import refuse_taken_port
 from cdc.stack.pipeline import make_database, write_settings
 from cdc.stack.ports import DEFAULT_PORTS, free_ports
 from cdc.stack.start import start_watched
-from cdc.status import Status, age, size, status_of
-from cdc.wiring.status import StatusReader
+from cdc.status.rules import Status, age, size, status_of
+from cdc.status.run import Look
+from cdc.wiring.settings import load_settings
+from cdc.wiring.status import open_status
 
 PARTS = ("postgres", "kafka", "redis", "opensearch")
 WATCH_S = 1.0
@@ -97,7 +99,7 @@ class Story:
         return DEFAULT_PORTS
 
     def _pipeline(self, dsn: str, children: Children) -> None:
-        settings = load(self._config, {})
+        settings = load_settings(self._config, {})
         self._step("what would stop this from working?", "check")
         self._must(children, "check")
         self._step("publication and topics", "init")
@@ -110,7 +112,7 @@ class Story:
         capture = children.start("run")
         running = [sink, capture]
         with ExitStack() as stack:
-            reader = stack.enter_context(StatusReader(settings, self.clock))
+            reader = stack.enter_context(open_status(settings, self.clock))
             self._watch(reader, settings, running, "the stores take the snapshot in", until="consistent")
             self._live(dsn, reader, settings, running)
         self._step("source and stores, row by row, at a fence", "verify")
@@ -119,7 +121,7 @@ class Story:
         for line in same_order(dsn, settings):
             self.console.print(line, highlight=False, soft_wrap=True)
 
-    def _live(self, dsn: str, reader: StatusReader, settings: Settings, running: list[Child]) -> None:
+    def _live(self, dsn: str, reader: Look, settings: Settings, running: list[Child]) -> None:
         self._step(f"{self.duration_s:g} seconds of life: orders, payments, cancellations, renumbered lines")
         workload = Workload(dsn, self.size, self.duration_s, clock=self.clock)
         workload.start()
@@ -135,7 +137,7 @@ class Story:
         self._say(f"{counts['transactions']:,} transactions: {done}")
 
     def _watch(
-        self, reader: StatusReader, settings: Settings, running: list[Child], title: str, *, until: str | Workload
+        self, reader: Look, settings: Settings, running: list[Child], title: str, *, until: str | Workload
     ) -> None:
         """Show the stores until all are in the state ``until``, or the workload is done."""
         if title:

@@ -6,7 +6,7 @@ They keep the promises of the real parts: one contract suite runs over both.
 from __future__ import annotations
 
 from cdc.clock import ManualClock
-from cdc.testing.log import MemoryBroker, MemoryStreamLog, StoredRecord
+from cdc.testing.log import MemoryBroker, MemoryStreamLog, MemoryTopics, StoredRecord
 from cdc.testing.records import MemoryReading, MemoryRecords
 from cdc.testing.stream import MemoryStream
 from cdc.testing.topic import MemoryCompactedTopic
@@ -19,5 +19,6 @@ __all__ = [
     "MemoryRecords",
     "MemoryStream",
     "MemoryStreamLog",
+    "MemoryTopics",
     "StoredRecord",
 ]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cdc.errors import CdcError, LogError, PoisonError
 from cdc.ports import Record
 from cdc.position import Position
+from cdc.wire.format import POS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,9 +25,15 @@ class StoredRecord:
 
 
 class MemoryBroker:
-    """Topics in memory. They outlive the logs that write to them, as a broker outlives a process."""
+    """Topics in memory. They outlive the logs that write to them, as a broker outlives a process.
 
-    def __init__(self) -> None:
+    ``topics``: topic -> number of partitions. One that is not named exists from its first record on, with as many
+    partitions as records were appended to.
+    """
+
+    def __init__(self, topics: Mapping[str, int] | None = None) -> None:
+        self.partitions: dict[str, int] = dict(topics or {})
+        """Topic -> number of partitions."""
         self.records: list[StoredRecord] = []
         """Every record, in the order of arrival."""
         self._next: dict[tuple[str, int], int] = {}
@@ -37,6 +44,7 @@ class MemoryBroker:
         """Store one record; its offset."""
         offset = self.end(topic, partition)
         self._next[topic, partition] = offset + 1
+        self.partitions[topic] = max(partition + 1, self.partitions.get(topic, 0))
         self.records.append(
             StoredRecord(topic=topic, partition=partition, offset=offset, key=key, value=value, headers=tuple(headers))
         )
@@ -49,6 +57,20 @@ class MemoryBroker:
     def of(self, topic: str, partition: int | None = None) -> list[StoredRecord]:
         """The records of a topic, or of one of its partitions."""
         return [r for r in self.records if r.topic == topic and partition in (None, r.partition)]
+
+
+class MemoryTopics:
+    """:class:`cdc.ports.Topics` on a :class:`MemoryBroker`."""
+
+    def __init__(self, broker: MemoryBroker) -> None:
+        self._broker = broker
+
+    def counts(self, topics: Iterable[str]) -> dict[str, int]:
+        known = self._broker.partitions
+        return {topic: known[topic] for topic in topics if topic in known}
+
+    def end_offsets(self, partitions: Mapping[str, int]) -> dict[str, dict[int, int]]:
+        return {t: {p: self._broker.end(t, p) for p in range(count)} for t, count in partitions.items()}
 
 
 class MemoryStreamLog:
@@ -137,7 +159,7 @@ class MemoryStreamLog:
             self._failure = LogError(f"{topic} partition {partition} has offset {offset}: somebody else writes to it")
             return
         self._expected[lane] = self._offsets[topic][partition] = offset + 1
-        position = Position.parse(headers[0][1].decode()) if headers and headers[0][0] == "pos" else None
+        position = Position.parse(headers[0][1].decode()) if headers and headers[0][0] == POS else None
         if position is not None and position.streamed:
             self._highest[lane] = max(position, self._highest.get(lane, position))
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from cdc.errors import CdcError
-from cdc.records import Lot, Span
+from cdc.wire.records import Lot, Span
 
 
 @dataclass(frozen=True)
 class MemoryReading:
-    """:class:`cdc.records.Reading` over lots that are given; ``failure`` is raised in their place."""
+    """:class:`cdc.wire.records.Reading` over lots that are given; ``failure`` is raised in their place."""
 
     lots: tuple[Lot, ...]
     failure: CdcError | None = None
@@ -24,7 +24,7 @@ class MemoryReading:
 
 
 class MemoryRecords:
-    """:class:`cdc.records.RecordReader`: one lot for each record, so that no caller counts on more."""
+    """:class:`cdc.wire.records.RecordReader`: one lot for each record, so that no caller counts on more."""
 
     def __init__(self, reading: MemoryReading) -> None:
         self._reading = reading

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from cdc.verification.result import Kind
 from cdc.verification.spool import Spool
+from cdc.wire.format import POS
 
 
 class Difference(NamedTuple):
@@ -40,7 +41,7 @@ def row_count(spool: Spool) -> int:
 
 def _part_differences(source: Any, store: Any, ceiling: str | None) -> Iterator[Difference]:
     held = store.rename_columns(["key", "held", "held_pos"])
-    joined = source.drop_columns(["pos"]).join(held, keys="key", join_type="full outer")
+    joined = source.drop_columns([POS]).join(held, keys="key", join_type="full outer")
     # Equal digests are equal rows, and two nulls are a row that neither side has.
     same = pc.fill_null(pc.equal(joined["digest"], joined["held"]), False)
     neither = pc.and_(pc.is_null(joined["digest"]), pc.is_null(joined["held"]))

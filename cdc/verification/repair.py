@@ -24,11 +24,12 @@ import orjson
 from cdc.clock import Clock
 from cdc.cuts import Cut, Row, SourceRows, VerifiedTable
 from cdc.errors import SourceError
-from cdc.plain import PlainTable
 from cdc.position import SNAPSHOT_SEQ, Position
 from cdc.schema import Column, TableSchema
 from cdc.topic import TableName
 from cdc.verification.result import Report, Verdict
+from cdc.wire.plain import PlainTable
+from cdc.wire.types import INTEGERS
 
 _LOT_ROWS = 20_000
 _LOT_BYTES = 32 * 1024**2
@@ -182,7 +183,7 @@ class _Mend:
 def record_key(shape: TableSchema, key: str) -> bytes | None:
     """A store key as the key of its record; None when it is no key of this table.
 
-    The inverse of :func:`cdc.plain.store_key`, checked against it.
+    The inverse of :func:`cdc.wire.plain.store_key`, checked against it.
     """
     parts = key.split(":")
     if len(parts) != len(shape.key):
@@ -199,7 +200,7 @@ def _value(column: Column, text: str) -> Any:
     """A key column's value on the wire, in the ``readable`` encoding, from its text."""
     if column.array:
         return orjson.loads(text)
-    if column.kind in ("int2", "int4", "int8", "oid"):
+    if column.kind in INTEGERS:
         return int(text)
     if column.kind in ("float4", "float8", "bool") and text not in ("NaN", "Infinity", "-Infinity"):
         return orjson.loads(text)

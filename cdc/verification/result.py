@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -87,11 +88,13 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """All verdicts. ``fence``: the LSN of the last cut that was needed; ``looks``: how many there were."""
+    """All verdicts. ``fence``: the LSN of the last cut that was needed; ``looks``: how many there were;
+    ``not_compared``: tables of which the log lacks changes, each with what is to be said of it."""
 
     verdicts: list[Verdict]
     fence: int
     looks: int
+    not_compared: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def differences(self) -> int:
@@ -108,5 +111,6 @@ class Report:
             "looks": self.looks,
             "differences": self.differences,
             "undecided": self.undecided,
+            "not_compared": dict(self.not_compared),
             "tables": [verdict.document() for verdict in self.verdicts],
         }

@@ -14,7 +14,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from cdc.canonical import CanonicalTable
 from cdc.clock import Clock
 from cdc.crash import crash_point, declare
 from cdc.cuts import Cut, SourceReader, VerifiedTable
@@ -24,6 +23,8 @@ from cdc.topic import TableName
 from cdc.verification.compare import Difference, difference_of, differences, row_count
 from cdc.verification.result import Kind, Report, Verdict
 from cdc.verification.spool import Spool, digest, part_count
+from cdc.wire.canonical import CanonicalTable
+from cdc.wire.format import POS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -191,7 +192,7 @@ def _fill(held: Spool, pair: Pair, watch: Watch) -> None:
         rows = batch.column("row").to_pylist()
         digests = [None if row is None else digest(_canonical(canonical, row)) for row in rows]
         keys: list[Any] = batch.column("key").to_pylist()
-        held.add(keys, digests, batch.column("pos").to_pylist())
+        held.add(keys, digests, batch.column(POS).to_pylist())
         watch.reading(pair.verdict.sink, pair.table.table, len(rows))
     held.finish()
 

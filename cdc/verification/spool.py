@@ -15,13 +15,14 @@ import numpy as np
 import pyarrow as pa
 
 from cdc.errors import CdcError, Exit
+from cdc.wire.format import POS
 
 PART_ROWS = 1_000_000
 """Rows of one part at most, as far as the estimate holds: about 100 MB while it is compared."""
 MAX_PARTS = 256
 _BATCH_ROWS = 65_536
 
-_FIELDS: list[tuple[str, pa.DataType]] = [("key", pa.string()), ("digest", pa.binary()), ("pos", pa.string())]
+_FIELDS: list[tuple[str, pa.DataType]] = [("key", pa.string()), ("digest", pa.binary()), (POS, pa.string())]
 SCHEMA = pa.schema(_FIELDS)
 """Store key | digest of the canonical row, null for a delete that is remembered | position, null for the source."""
 

@@ -42,10 +42,28 @@ def check_packages(home: Path | None = None) -> None:
             )
 
 
+def is_postgres(settings: Settings) -> bool:
+    """Whether the source is a Postgres, whoever captures it."""
+    return settings.source.kind == "postgres" or settings.debezium is None or settings.debezium.database == "postgres"
+
+
+def require_postgres(settings: Settings, command: str) -> None:
+    """ConfigError where a command needs LSNs or rows of Postgres, and Debezium reads another database."""
+    if not is_postgres(settings):
+        assert settings.debezium is not None
+        database = settings.debezium.database
+        raise ConfigError(
+            f"{command} asks Postgres, and this pipeline's source is {database}, which cannot be asked",
+            hint="cdc connect status shows how far the connector is, cdc status how many records a store is behind",
+        )
+
+
 def open_source(settings: Settings, *, application_name: str = "cdc", autocommit: bool = True) -> Connection:
-    """A session with the source, its text format pinned. SourceError or ConfigError when there is none."""
+    """A session with the source, its text format pinned. SourceError or ConfigError when there is none, and where the
+    source is another database than Postgres."""
     from connectors.postgres.session import connect
 
+    require_postgres(settings, application_name)
     return connect(settings.source, application_name=application_name, autocommit=autocommit)
 
 

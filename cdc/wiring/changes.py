@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 
-from cdc.events import Change, Record, read
 from cdc.settings import Settings
 from cdc.topic import TableName
+from cdc.wire.events import Change, Record, read
+from cdc.wire.format import VER
 from cdc.wiring import open_schemas, require_broker
 
 log = logging.getLogger(__name__)
@@ -39,7 +40,7 @@ class Changes:
 
     def _change(self, topics: Mapping[str, TableName], record: Record) -> Change | None:
         try:
-            shape = self._schemas.get(topics[record.topic], int(record.headers["ver"]))
+            shape = self._schemas.get(topics[record.topic], int(record.headers[VER]))
             return read(shape, record)
         except (KeyError, ValueError) as fault:
             where = {"topic": record.topic, "partition": record.partition, "offset": record.offset}

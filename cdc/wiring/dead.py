@@ -10,9 +10,9 @@ from cdc.clock import SYSTEM_CLOCK
 from cdc.dead import CAPTURE, DeadLetter, Why, waiting
 from cdc.errors import TopicError
 from cdc.orders import drop_by_hand, identity_of, order
-from cdc.plain import PlainTable
 from cdc.settings import Settings
 from cdc.topic import dead_topic
+from cdc.wire.plain import PlainTable
 from cdc.wiring import open_schemas, require_broker
 from cdc.wiring.stores import open_store
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from connectors.prepare import Prepared as PreparedPipeline
 
 
-def prepare_pipeline(settings: Settings, *, handing_over: bool = False) -> PreparedPipeline:
+def prepare_pipeline(settings: Settings) -> PreparedPipeline:
     """Make or check publication, topics and shapes; see :func:`connectors.prepare.prepare`."""
     from connectors.kafka.admin import TopicAdmin
     from connectors.prepare import prepare
@@ -31,7 +31,7 @@ def prepare_pipeline(settings: Settings, *, handing_over: bool = False) -> Prepa
     with closing(open_source(settings, application_name="cdc init")) as connection:
         require_broker(settings)
         admin = TopicAdmin(settings.log)
-        return prepare(connection, settings, admin, open_state(settings), handing_over=handing_over)
+        return prepare(connection, settings, admin, open_state(settings))
 
 
 def begin_epoch(settings: Settings, clock: Clock) -> tuple[int, PreparedPipeline]:

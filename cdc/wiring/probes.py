@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
-from cdc.checks.facts import LogFacts, SourceFacts, StoreFacts, TopicFault, TopicRights
+from cdc.checks.facts import LogFacts, SourceFacts, TopicFault, TopicRights
 from cdc.checks.secrecy import remote_brokers
 from cdc.errors import TopicError
-from cdc.settings import DeltaSinkSettings, OpenSearchSinkSettings, RedisSinkSettings, Secret, Settings, SqlSinkSettings
+from cdc.settings import Settings
 from cdc.state import SlotState, TopicsState
 from cdc.topic import state_topic
 from cdc.wiring import open_source, open_state, require_broker
+from cdc.wiring.stores import kind_of, spec_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cdc.checks.finding import Finding
     from connectors.kafka.admin import TopicAdmin
 
 
@@ -40,9 +45,12 @@ class ServerProbes:
 
     def source(self) -> SourceFacts:
         from connectors.postgres.facts import read_source
+        from connectors.postgres.publication import refused_publication
 
         with closing(open_source(self._settings)) as connection:
-            return read_source(connection, self._settings)
+            found = read_source(connection, self._settings)
+            refused = refused_publication(connection, found, self._settings.publication)
+            return replace(found, unpublishable=refused)
 
     def log(self, topics: list[str], known: TopicsState | None) -> LogFacts:
         from cdc.topic_specs import pipeline_topic_specs, table_topic_spec
@@ -67,19 +75,8 @@ class ServerProbes:
         rights = admin.rights(state_topic(self._settings.name))
         return rights if rights.checked or remote_brokers(self._settings) else None
 
-    def store(self, sink: str) -> StoreFacts:
-        from sinks.facts import delta_facts, opensearch_facts, redis_facts, sql_facts
-
-        match self._settings.sinks[sink]:
-            case RedisSinkSettings() as redis:
-                return redis_facts(redis.url, _revealed(redis.password))
-            case OpenSearchSinkSettings() as search:
-                return opensearch_facts(search.url, search.user, _revealed(search.password), search.ca_certs)
-            case DeltaSinkSettings() as delta:
-                secrets = {name: secret.reveal() for name, secret in delta.storage_secrets.items()}
-                return delta_facts(delta.path, {**delta.storage_options, **secrets})
-            case SqlSinkSettings() as sql:
-                return sql_facts(sql.url, _revealed(sql.password))
+    def store(self, sink: str) -> Iterable[Finding]:
+        return kind_of(sink, self._settings).findings(sink, spec_of(sink, self._settings))
 
     def _topics(self) -> TopicAdmin:
         """The administration client, after one answer: a silent cluster is found out here, once."""
@@ -96,7 +93,3 @@ class ServerProbes:
 def open_probes(settings: Settings) -> ServerProbes:
     """What ``cdc check`` asks the servers through."""
     return ServerProbes(settings)
-
-
-def _revealed(secret: Secret | None) -> str | None:
-    return secret.reveal() if secret is not None else None

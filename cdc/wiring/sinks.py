@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cdc.errors import ConfigError, TopicError
+from cdc.javaclient import java_options
 from cdc.progress import Offsets
 from cdc.state import TopicsState
 from cdc.topic import TableName, dead_topic, progress_topic
 from cdc.wiring import open_schemas, open_state, require_broker
-from cdc.wiring.debezium import may_hold_debezium, reading_debezium
-from cdc.wiring.stores import sink_settings, spec_of, tables_of
+from cdc.wiring.debezium import may_hold_debezium, read_epochs, reading_debezium, with_patterns
+from cdc.wiring.stores import kind_of, sink_settings, spec_of, tables_of
 
 if TYPE_CHECKING:
     from cdc.schema import TableSchema
@@ -44,7 +44,7 @@ class SinkLog:
         if state is None:
             maker = "cdc connect deploy" if self._settings.source.kind == "debezium" else "cdc init"
             raise TopicError("the pipeline has no topics yet", hint=f"{maker} makes them")
-        state = self._with_patterns(state)
+        state = with_patterns(self._settings, state, self._admin())
         captured = set(state.tables.values())
         known = {shape.table: shape.topic for shape in self.schemas() if shape.topic in captured}
         if may_hold_debezium(self._settings):
@@ -66,22 +66,13 @@ class SinkLog:
             retention_s=min(int(facts[topic].config.get("delete.retention.ms", _DAY_MS)) for topic in wanted) / 1000,
         )
 
-    def _with_patterns(self, state: TopicsState) -> TopicsState:
-        """The topics that Debezium made for tables of a pattern, too: nobody has noted those."""
-        from connectors.connect.topics import topics_of_patterns
-        from connectors.kafka.admin import topics_state
-
-        if self._settings.source.kind != "debezium":
-            return state
-        made = topics_of_patterns(self._settings, self._admin().names())
-        new = {topic: table for topic, table in made.items() if topic not in state.topics}
-        facts = self._admin().describe(new)
-        tables = {table: topic for topic, table in new.items() if topic in facts}
-        found = topics_state(facts, tables, state.cluster_id, state.encoding)
-        return replace(state, topics={**found.topics, **state.topics}, tables={**found.tables, **state.tables})
-
     def ends(self, topics: Topics) -> Offsets:
         return self._admin().end_offsets(topics.partitions)
+
+    def begun_behind(self, epoch: int) -> Offsets:
+        if self._settings.source.kind != "debezium":
+            return {}
+        return read_epochs(self._settings).behind(epoch)
 
     def schemas(self) -> list[TableSchema]:
         return open_schemas(self._settings).versions()
@@ -119,21 +110,19 @@ def build_sinks(settings: Settings, names: Sequence[str] = ()) -> SinkApplicatio
 
     try:
         from spark.app import SinkApplication
-        from spark.package import build_zip
+        from spark.package import build_zip, openers_of
     except ImportError as missing:
         raise ConfigError(
             f"cdc sink needs a package that is not installed: {missing.name}", hint="pip install 'headrace[all]'"
         ) from None
     from sinks.registry import open_sink
-    from spark.javaclient import java_options
-    from spark.query import PARALLEL_KINDS
     from spark.source import KafkaInput
 
     chosen = list(names) or list(settings.sinks)
     if not chosen:
         raise ConfigError("the settings name no sink", hint="add a [sinks.NAME] section; cdc config example has four")
     require_broker(settings)
-    specs = {name: spec_of(name, settings, parallel=settings.sinks[name].kind in PARALLEL_KINDS) for name in chosen}
+    specs = {name: spec_of(name, settings, parallel=kind_of(name, settings).parallel) for name in chosen}
     spark = settings.spark
     session = session_of(settings)
     client = {name: value for name, value in client_config(settings.log).items() if name != "logger"}
@@ -146,7 +135,7 @@ def build_sinks(settings: Settings, names: Sequence[str] = ()) -> SinkApplicatio
         open_feed=partial(ProgressTopic, settings.log, progress_topic(settings.name)),
         open_letters=partial(DeadLetterFeed, settings.log, dead_topic(settings.name)),
         kafka=KafkaInput(
-            options=java_options(client),
+            options={f"kafka.{name}": value for name, value in java_options(client).items()},
             max_offsets=spark.max_offsets_per_trigger,
             reading=KafkaReading(tuple(sorted(fetching_config(settings.log).items()))),
         ),
@@ -156,7 +145,7 @@ def build_sinks(settings: Settings, names: Sequence[str] = ()) -> SinkApplicatio
         stop_together=spark.stop_together,
         fan_out=spark.fan_out,
         http_address=spark.http_address,
-        package=None if session.local else partial(build_zip, session.log_folder),
+        package=None if session.local else partial(build_zip, session.log_folder, openers_of(specs.values())),
     )
     return reading_debezium(application, settings) if may_hold_debezium(settings) else application
 

@@ -6,39 +6,38 @@ import difflib
 from typing import TYPE_CHECKING
 
 from cdc.errors import UsageError
-from cdc.settings import DeltaSinkSettings, OpenSearchSinkSettings, RedisSinkSettings, Settings, SqlSinkSettings
+from cdc.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cdc.settings import SinkSettings
+    from cdc.sink_settings import SinkSettings
     from cdc.topic import TableName
+    from sinks.kinds import SinkKind
     from sinks.port import OpenSink
-    from sinks.registry import Option, SinkSpec
+    from sinks.registry import SinkSpec
 
 
 def spec_of(name: str, settings: Settings, *, parallel: bool = False) -> SinkSpec:
     """A sink as plain data that pickles, its secrets revealed. UsageError when the settings name no such sink."""
     from sinks.registry import SinkSpec
 
-    sink = sink_settings(name, settings)
-    options: dict[str, Option] = {"replay_window_s": settings.log.replay_window.total_seconds()}
-    secrets: dict[str, str] = {}
-    match sink:
-        case RedisSinkSettings():
-            options |= {"url": sink.url}
-        case OpenSearchSinkSettings():
-            own = ("url", "user", "ca_certs", "shards", "replicas", "json_mapping")
-            options |= {option: getattr(sink, option) for option in own}
-        case DeltaSinkSettings():
-            options |= {"path": sink.path, **{f"storage.{key}": value for key, value in sink.storage_options.items()}}
-            secrets |= {f"storage.{key}": secret.reveal() for key, secret in sink.storage_secrets.items()}
-        case SqlSinkSettings():
-            options |= {"url": sink.url, "db_schema": sink.db_schema}
-    if not isinstance(sink, DeltaSinkSettings) and sink.password is not None:
-        secrets["password"] = sink.password.reveal()
-    prefix = sink.prefix or settings.name
-    return SinkSpec(kind=sink.kind, prefix=prefix, options=options, secrets=secrets, parallel=parallel)
+    sink, kind = sink_settings(name, settings), kind_of(name, settings)
+    return SinkSpec(
+        kind=kind.name,
+        opener=kind.opener,
+        prefix=sink.prefix or settings.name,
+        options={"replay_window_s": settings.log.replay_window.total_seconds(), **sink.options()},
+        secrets={option: secret.reveal() for option, secret in sink.secrets().items()},
+        parallel=parallel,
+    )
+
+
+def kind_of(name: str, settings: Settings) -> SinkKind:
+    """The kind of a sink. ConfigError when there is no such kind, UsageError when there is no such sink."""
+    from sinks.kinds import kind_named
+
+    return kind_named(sink_settings(name, settings).kind)
 
 
 def open_store(name: str, settings: Settings, *, parallel: bool = False) -> OpenSink:
@@ -49,12 +48,14 @@ def open_store(name: str, settings: Settings, *, parallel: bool = False) -> Open
 
 
 def sink_settings(name: str, settings: Settings) -> SinkSettings:
-    """The sink's section. UsageError with the likely name when there is none."""
+    """The sink's section, checked by its kind. UsageError with the likely name when there is none."""
+    from cdc.wiring.settings import read_section
+
     if name not in settings.sinks:
         close = difflib.get_close_matches(name, settings.sinks, n=1)
         hint = f"did you mean {close[0]}?" if close else f"the sinks are {', '.join(settings.sinks) or 'none'}"
         raise UsageError(f"there is no sink {name}", hint=hint)
-    return settings.sinks[name]
+    return read_section(name, settings.sinks[name])
 
 
 def tables_of(name: str, settings: Settings, tables: Sequence[TableName]) -> list[TableName]:

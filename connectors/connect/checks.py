@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from cdc.checks.finding import Finding, fail, failure, ok, warn
+from cdc.checks.finding import Finding, Level, fail, failure, ok, warn
 from cdc.errors import CdcError, Exit
+from cdc.found import Unknown, look
 from cdc.settings import Settings
 from connectors.connect.connector import Connector
 from connectors.debezium.client import MissingConnector, unencrypted
 from connectors.debezium.config import debezium_settings
+from connectors.debezium.faults import advice
 from connectors.debezium.mongodb import patch_cautions
+from connectors.kafka.admin import TopicAdmin
+from connectors.kafka.reach import require_broker
 
 PART = "connect"
+_UNUSED = (
+    "there is a [debezium] section though cdc run captures: sinks read all on the driver, as for Debezium's records"
+)
 
 
 def check_connect(settings: Settings) -> list[Finding]:
     """Reachable, the plugin there, the server's own validation, drift, and whether it runs. Raises nothing."""
-    return list(_findings(settings))
+    if settings.source.kind == "debezium":
+        return list(_findings(settings))
+    # Nothing of it captures now: what is wrong there stops a handover alone.
+    found = [replace(one, level=Level.WARN) if one.level is Level.FAIL else one for one in _findings(settings)]
+    return [warn(PART, "section", _UNUSED, "take the section out, unless a handover is planned or was done"), *found]
 
 
 def _findings(settings: Settings) -> Iterator[Finding]:
@@ -30,6 +42,7 @@ def _findings(settings: Settings) -> Iterator[Finding]:
         yield failure(PART, "reachable", error)
         return
     yield ok(PART, "reachable", f"Kafka Connect {cluster.get('version', '?')} answers at {debezium.url}")
+    yield from _same_kafka(settings, str(cluster.get("kafka_cluster_id", "")))
     clear_text = unencrypted(debezium.url)
     if clear_text is not None:
         yield warn(PART, "encrypted", clear_text, "serve the REST API by https and set [debezium] url to it")
@@ -51,6 +64,22 @@ def _findings(settings: Settings) -> Iterator[Finding]:
         yield failure(PART, "connector", error)
 
 
+def _same_kafka(settings: Settings, workers: str) -> Iterator[Finding]:
+    """Records that the worker writes to another Kafka never reach the sinks. Silent where [log] does not answer, which
+    is a finding of its own."""
+    ours = look(lambda: _cluster(settings))
+    if workers and not isinstance(ours, Unknown) and ours != workers:
+        message = f"the worker writes to the Kafka cluster {workers}, and [log] is the cluster {ours}"
+        yield fail(
+            PART, "cluster", message, "set [log] bootstrap_servers to the worker's Kafka, or take another worker"
+        )
+
+
+def _cluster(settings: Settings) -> str:
+    require_broker(settings.log)
+    return TopicAdmin(settings.log).cluster_id()
+
+
 def _running(connector: Connector) -> Iterator[Finding]:
     try:
         changes = connector.diff()
@@ -69,7 +98,7 @@ def _running(connector: Connector) -> Iterator[Finding]:
             PART,
             "connector",
             f"{connector.name} failed: {status.fault}",
-            "mend the cause, then cdc connect restart",
+            advice(status.fault, connector.database),
             exit=Exit.UNAVAILABLE,
         )
     else:

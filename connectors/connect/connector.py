@@ -11,17 +11,20 @@ from confluent_kafka import Producer
 from psycopg import sql
 
 from cdc.clock import SYSTEM_CLOCK, Clock
-from cdc.errors import CdcError, ConfigError, UsageError
+from cdc.errors import ConfigError, UsageError
 from cdc.settings import Settings
 from cdc.sql import load
 from cdc.topic import state_topic
 from cdc.topic_specs import TopicSpec
 from cdc.turn import require_turn
-from connectors.connect.epochs import next_epoch
+from connectors.connect.epochs import next_epoch, settle_epoch
+from connectors.connect.lag import read_lag
+from connectors.connect.orders import require_captured, require_running, require_snapshots
 from connectors.connect.published import Published, makes_publication, publish
 from connectors.connect.streaming import Streaming, watch
 from connectors.connect.topics import prepare_topics
 from connectors.debezium import signals
+from connectors.debezium.address import described_address
 from connectors.debezium.client import ConnectClient, ConnectError, MissingConnector
 from connectors.debezium.config import (
     ConnectorConfig,
@@ -31,12 +34,14 @@ from connectors.debezium.config import (
     debezium_settings,
     signal_topic,
 )
+from connectors.debezium.faults import advice
+from connectors.debezium.regex import spelled
 from connectors.debezium.signals import Signal
-from connectors.debezium.status import FAILED, PAUSED, STOPPED, ConnectorStatus, Lag, parse_status
+from connectors.debezium.status import FAILED, PAUSED, STOPPED, ConnectorStatus, parse_status
+from connectors.debezium.tables import newly_taken
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.clients import client_config
 from connectors.kafka.compacted import CompactedTopic, log_error
-from connectors.postgres.facts import read_server, read_slot
 from connectors.postgres.session import connect
 
 _POLL_S = 0.2
@@ -52,8 +57,8 @@ class Deployed:
     """What :meth:`Connector.deploy` did.
 
     ``action``: ``created``, ``updated`` or ``unchanged``. ``changes``: option -> (before, now). ``added``: tables that
-    joined the publication of a connector which runs already. ``signal``: the id of the snapshot of their rows; empty
-    where they could not be read yet, because a transaction from before them is open.
+    joined a connector which runs already, or patterns. ``signal``: the id of the snapshot of their rows; empty where
+    they are not read, and ``unread`` then says why.
     """
 
     action: str
@@ -61,6 +66,7 @@ class Deployed:
     status: ConnectorStatus
     added: tuple[str, ...] = ()
     signal: str = ""
+    unread: str = ""
 
 
 class Connector:
@@ -74,7 +80,17 @@ class Connector:
         self._debezium = debezium_settings(settings)
         self._clock = clock
         self.name = connector_name(settings)
+        self.database = self._debezium.database
         self.client = ConnectClient(self._debezium, clock=clock)
+
+    @property
+    def address(self) -> str:
+        """Where the source is, as the settings name it; without a login."""
+        return described_address(self._settings)
+
+    def condition(self) -> ConnectorStatus:
+        """State and tasks alone: nothing but Kafka Connect is asked."""
+        return parse_status(self.client.status(self.name))
 
     def wanted(self) -> ConnectorConfig:
         """The configuration as the settings want it."""
@@ -119,10 +135,11 @@ class Connector:
             self.client.restart(self.name, failed_only=False)
         status = self._until_running(old_fault if changes else "")
         action = "created" if running is None else "updated" if changes else "unchanged"
-        # A connector that has no offsets yet reads every table by its first snapshot.
-        added = tuple(map(str, published.added)) if begun else ()
-        signal = self.snapshot(added) if added and not published.open else ""
-        return Deployed(action=action, changes=changes, status=status, added=added, signal=signal)
+        done = Deployed(action=action, changes=changes, status=status)
+        # A connector without offsets reads every table by its first snapshot. One that has just read it stores them
+        # when it is stopped, so they are asked for again: a second reading does no harm, a missing one does.
+        begun = running is not None and (begun or bool(self.offsets()))
+        return self._with_rows(done, self._added(published, running or {}), published) if begun else done
 
     def diff(self) -> dict[str, Change]:
         """option -> (running, wanted) where they differ, secrets masked; MissingConnector where none runs."""
@@ -131,7 +148,7 @@ class Connector:
     def status(self) -> ConnectorStatus:
         """State, tasks, stored offsets and the slot's lag (None where the source cannot be asked)."""
         status = parse_status(self.client.status(self.name))
-        lag, unknown = self._lag()
+        lag, unknown = read_lag(self._settings)
         return replace(status, offsets=tuple(self.client.offsets(self.name)), lag=lag, lag_unknown=unknown)
 
     def streaming(self) -> Streaming | None:
@@ -171,15 +188,21 @@ class Connector:
         """The stored source offsets."""
         return self.client.offsets(self.name)
 
+    def running_config(self) -> dict[str, str]:
+        """The configuration in force; MissingConnector where there is none."""
+        return self.client.running_config(self.name)
+
     def reset_offsets(self) -> int:
         """Forget the offsets, so that the next start takes a new snapshot; the connector is left stopped.
 
         Positions start over then, so records from here on belong to a new epoch, which is noted in the state
-        topic before the offsets go; returns it.
+        topic before the offsets go; returns it. That they are gone is noted behind: from then on what the connector
+        says of its snapshot is about the new epoch.
         """
         self.stop()
         epoch = next_epoch(self._settings)
         self.client.reset_offsets(self.name)
+        settle_epoch(self._settings)
         return epoch
 
     def delete(self) -> None:
@@ -220,9 +243,15 @@ class Connector:
         return status
 
     def snapshot(self, tables: Iterable[str], *, blocking: bool = False, where: str | None = None) -> str:
-        """Ask for a snapshot of these tables while streaming; returns the signal's id."""
+        """Ask for a snapshot of these tables while streaming; returns the signal's id.
+
+        UsageError for a table that is not captured; ConfigError for a connector that would not act on it.
+        """
+        names = list(tables)
         kind: signals.SnapshotKind = "blocking" if blocking else "incremental"
-        return self._send(signals.execute_snapshot(_new_id(), tables, kind=kind, where=where))
+        require_captured(self._settings, names)
+        require_snapshots(self._settings, self.client.running_config(self.name), kind)
+        return self._send(signals.execute_snapshot(_new_id(), names, kind=kind, where=where))
 
     def snapshot_control(self, word: str, tables: Iterable[str] = ()) -> str:
         """``stop``, ``pause`` or ``resume`` the running incremental snapshot; returns the signal's id."""
@@ -234,6 +263,25 @@ class Connector:
             case "resume":
                 return self._send(signals.resume_snapshot(_new_id()))
         raise UsageError(f"there is no signal {word}", hint="snapshot, stop, pause or resume")
+
+    def _added(self, published: Published, running: ConnectorConfig) -> tuple[str, ...]:
+        """What joined: tables of the publication, or, where the source is not asked, entries of the settings."""
+        if makes_publication(self._settings):
+            return tuple(map(str, published.added))
+        return tuple(newly_taken(self._settings, running))
+
+    def _with_rows(self, done: Deployed, added: tuple[str, ...], published: Published) -> Deployed:
+        """Ask for the rows of what was added; or say why not."""
+        if not added:
+            return done
+        if published.open:
+            return replace(done, added=added, unread="a transaction that is older than the table is open")
+        if any("*" in name for name in added):
+            return replace(done, added=added, unread="which tables of a pattern have rows already is not known")
+        try:
+            return replace(done, added=added, signal=self.snapshot(map(spelled, added)))
+        except ConfigError as refusal:
+            return replace(done, added=added, unread=refusal.message)
 
     def _require_turn(self) -> None:
         """ConfigError while the native capture writes the topics, or a handover is under way."""
@@ -270,7 +318,7 @@ class Connector:
         )
 
     def _send(self, signal: Signal) -> str:
-        parse_status(self.client.status(self.name))  # a signal to nobody would wait unseen
+        require_running(parse_status(self.client.status(self.name)))
         if self._debezium.signal_table is not None and self._debezium.database == "postgres":
             self._insert(signal, self._debezium.signal_table)
         else:
@@ -298,27 +346,6 @@ class Connector:
         with connect(self._settings.source) as session:
             session.execute(statement, signal.row())
 
-    def _lag(self) -> tuple[Lag | None, str]:
-        """The slot's lag, or why it is not known."""
-        if self._debezium.database != "postgres":
-            return None, f"a {self._debezium.database} source has no slot"
-        try:
-            with connect(self._settings.source) as session:
-                server, slot = read_server(session), read_slot(session, self._settings.slot)
-        except CdcError as error:
-            return None, error.message
-        if slot is None:
-            return None, f"there is no slot {self._settings.slot}"
-        known = server.wal_lsn is not None and slot.confirmed_flush_lsn is not None
-        lag = Lag(
-            slot=slot.slot,
-            active=slot.active_pid is not None,
-            wal_status=slot.wal_status,
-            lag_bytes=(server.wal_lsn or 0) - (slot.confirmed_flush_lsn or 0) if known else None,
-            retained_bytes=slot.retained_bytes,
-        )
-        return lag, ""
-
     def _fault(self) -> str:
         try:
             return parse_status(self.client.status(self.name)).fault
@@ -343,7 +370,7 @@ class Connector:
     def _failed(self, status: ConnectorStatus) -> ConnectError:
         return ConnectError(
             f"the connector {self.name} failed: {status.fault}",
-            hint="mend the cause, then cdc connect restart; the worker's log has the whole trace",
+            hint=advice(status.fault, self.database),
         )
 
     def _until(self, reached: Callable[[ConnectorStatus], bool], verb: str) -> ConnectorStatus:

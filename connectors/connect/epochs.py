@@ -2,33 +2,78 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 from cdc.epochs import EpochsState
 from cdc.progress import Offsets
 from cdc.settings import Settings
+from cdc.state import TopicsState
 from cdc.topic import state_topic
 from cdc.topic_specs import pipeline_topic_specs
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import CompactedTopic
+from connectors.kafka.times import offsets_at
 
 
 def next_epoch(settings: Settings) -> int:
     """Note that records after the topics' present ends belong to a new epoch; returns its number.
 
-    Makes the state topic where it is missing. Call it while nothing writes to the table topics.
+    Makes the state topic where it is missing. Call it while nothing writes to the table topics. Until
+    :func:`settle_epoch` the connector's offsets count as those of the epoch before.
     """
     admin = TopicAdmin(settings.log)
     admin.create(pipeline_topic_specs(settings.log, settings.name))
-    state = state_topic(settings.name)
-    admin.end_offsets({state: 1})  # returns when a topic made a moment ago has its leader
-    topic = CompactedTopic(settings.log, state)
-    held = topic.read().get(EpochsState().key())
-    epochs = EpochsState.from_json(held) if held is not None else EpochsState()
-    grown = epochs.begin(_ends(admin, settings))
-    topic.write([(grown.key(), grown.to_json())])
-    return grown.latest
+    admin.end_offsets({state_topic(settings.name): 1})  # returns when a topic made a moment ago has its leader
+
+    def begin(epochs: EpochsState, held: dict[bytes, bytes]) -> EpochsState:
+        return replace(epochs.begin(_ends(admin, settings, TopicsState.find(held))), unsettled=True)
+
+    return _change(settings, begin).latest
 
 
-def _ends(admin: TopicAdmin, settings: Settings) -> Offsets:
-    topics = [topic for topic in admin.names() if topic.startswith(f"{settings.name}.")]
+def settle_epoch(settings: Settings) -> None:
+    """Note that the connector's offsets are gone, so that it begins the latest epoch by reading its tables."""
+    _change(settings, lambda epochs, _held: epochs.settled())
+
+
+def note_fall(settings: Settings, why: str) -> None:
+    """Note that the latest epoch's positions are in no order any more; ``why``: one sentence."""
+    _change(settings, lambda epochs, _held: epochs.fallen(why))
+
+
+def note_first(settings: Settings, topic: str, partition: int, offset: int) -> None:
+    """Note where the latest epoch's snapshot began."""
+    _change(settings, lambda epochs, _held: epochs.snapshot_at(topic, partition, offset))
+
+
+def begin_again(settings: Settings, topic: str, partition: int, offset: int, time_ms: int) -> None:
+    """Note a new epoch for a snapshot that began anew with this record: in each partition, from the first record that
+    is not older, by the topic's time. Nothing where the place is noted already."""
+    admin = TopicAdmin(settings.log)
+
+    def begin(epochs: EpochsState, held: dict[bytes, bytes]) -> EpochsState:
+        if epochs.first() == (topic, partition, offset):
+            return epochs
+        ends = _ends(admin, settings, TopicsState.find(held))
+        starts = {name: dict(parts) for name, parts in offsets_at(settings.log, ends, time_ms).items()}
+        starts.setdefault(topic, {})[partition] = offset
+        return epochs.begin(starts).settled().snapshot_at(topic, partition, offset)
+
+    _change(settings, begin)
+
+
+def _change(settings: Settings, change: Callable[[EpochsState, dict[bytes, bytes]], EpochsState]) -> EpochsState:
+    topic = CompactedTopic(settings.log, state_topic(settings.name))
+    held = dict(topic.read())
+    changed = change(EpochsState.find(held) or EpochsState(), held)
+    topic.write([(changed.key(), changed.to_json())])
+    return changed
+
+
+def _ends(admin: TopicAdmin, settings: Settings, known: TopicsState | None) -> Offsets:
+    """Of all topics that the connector writes to: of a name of their own, too."""
+    renamed = {*settings.source.topics.values(), *(known.tables.values() if known is not None else ())}
+    topics = [topic for topic in admin.names() if topic.startswith(f"{settings.name}.") or topic in renamed]
     facts = admin.describe(topics)
     return admin.end_offsets({topic: found.partitions for topic, found in facts.items()})

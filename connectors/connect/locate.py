@@ -18,6 +18,7 @@ from cdc.ports import Record
 from cdc.settings import Settings
 from cdc.state import SlotState, TopicsState
 from cdc.topic import schema_topic
+from cdc.wire.format import POS
 from connectors.connect.places import Lane, Place
 from connectors.kafka.compacted import CompactedTopic
 from connectors.kafka.schemas import SchemaRegistry
@@ -67,7 +68,7 @@ class Finder:
         self._key[lane] = key
         self._counts[lane] = self._counts.get(lane, 0) + 1
         if self._counts[lane] <= place.count:
-            self.found.setdefault(lane[0], {})[lane[1]] = dict(headers)["pos"].decode()
+            self.found.setdefault(lane[0], {})[lane[1]] = dict(headers)[POS].decode()
 
 
 def locate(

@@ -10,6 +10,7 @@ import orjson
 
 from cdc.progress import Offsets
 from cdc.settings import LogSettings
+from cdc.wire.format import SOURCE
 from connectors.kafka.compacted import read_range
 
 _LAST_RECORDS = 500
@@ -81,5 +82,5 @@ def _source(value: bytes) -> Mapping[str, Any] | None:
     document = orjson.loads(value)
     if isinstance(document, dict) and document.keys() == {"schema", "payload"}:
         document = document["payload"]
-    source = document.get("source") if isinstance(document, dict) else None
+    source = document.get(SOURCE) if isinstance(document, dict) else None
     return source if isinstance(source, dict) and source.get("txId") is not None else None

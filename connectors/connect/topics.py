@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from cdc.errors import ConfigError
-from cdc.settings import DebeziumSettings, Settings
+from cdc.settings import Settings
 from cdc.state import TopicsState
-from cdc.topic import TableName, collisions, starred, state_topic, table_topic
+from cdc.topic import TableName, collisions, state_topic
 from cdc.topic_specs import pipeline_topic_specs, table_topic_spec
+from connectors.connect.published import makes_publication
+from connectors.debezium import tables
+from connectors.debezium.config import connector_topics
 from connectors.kafka.admin import (
     TopicAdmin,
     raise_first,
@@ -22,35 +25,26 @@ from connectors.kafka.compacted import CompactedTopic
 def named_tables(settings: Settings, met: Iterable[TableName] = ()) -> dict[TableName, str]:
     """table -> topic, for the tables that the settings name. ``met``: those that their patterns meet, where the source
     was asked."""
-    database = _database(settings)
-    tables: dict[TableName, str] = {}
-    names = [text for text in settings.source.tables if "*" not in text]
-    for text in dict.fromkeys([*names, *map(str, met)]):
-        schema, _, table = text.rpartition(".")
-        name = TableName(schema, table)
-        # SQL Server's topics carry the database before the schema.
-        placed = name if database is None else TableName(f"{database}.{schema}", table)
-        tables[name] = settings.source.topics.get(text) or table_topic(settings.name, placed)
-    return tables
+    names = dict.fromkeys([*tables.named_tables(settings), *map(str, met)])
+    return {TableName(*text.rsplit(".", 1)): tables.topic_of(settings, text) for text in names}
 
 
 def topics_of_patterns(settings: Settings, topics: Iterable[str]) -> dict[str, str]:
     """topic -> table, for topics of tables that a pattern meets: Debezium makes such a topic at its first record.
 
-    Topics of the pipeline's own have one part behind the pipeline's name; a table's has two at least.
+    Nothing for a source that ``cdc connect deploy`` asks for its tables: it has noted each of them.
     """
-    found = {}
-    database, left_out = _database(settings), set(settings.source.exclude)
-    for topic in topics:
-        rest = topic.removeprefix(f"{settings.name}.")
-        table = rest if database is None else rest.removeprefix(f"{database}.")
-        if rest != topic and "." in table and table not in left_out and _meets(settings.source.tables, table):
-            found[topic] = table
-    return found
+    if makes_publication(settings):
+        return {}
+    found = {topic: tables.table_of(settings, topic) for topic in topics}
+    return {topic: table for topic, table in found.items() if table is not None}
 
 
-def _meets(patterns: Iterable[str], table: str) -> bool:
-    return any(starred(pattern).fullmatch(table) is not None for pattern in patterns if "*" in pattern)
+def _taken(settings: Settings, meant: Mapping[TableName, str]) -> Iterator[str]:
+    """A sentence for each table whose topic is one that the connector writes something else to."""
+    for table, topic in meant.items():
+        if topic in connector_topics(settings):
+            yield f"the table {table} would use the topic {topic}, which the connector keeps for itself"
 
 
 def prepare_topics(settings: Settings, met: Iterable[TableName] = ()) -> list[str]:
@@ -59,12 +53,12 @@ def prepare_topics(settings: Settings, met: Iterable[TableName] = ()) -> list[st
 
     TopicError for a topic that exists otherwise, ConfigError where two tables would share one.
     """
-    tables = named_tables(settings, met)
-    for problem in collisions(settings.name, tables.items()):
+    meant = named_tables(settings, met)
+    for problem in [*collisions(settings.name, meant.items()), *_taken(settings, meant)]:
         raise ConfigError(problem, hint='[source.topics] gives one of them another: "schema.table" = "topic"')
     admin = TopicAdmin(settings.log)
     own = pipeline_topic_specs(settings.log, settings.name)
-    specs = [*own, *(table_topic_spec(settings.log, topic) for topic in tables.values())]
+    specs = [*own, *(table_topic_spec(settings.log, topic) for topic in meant.values())]
     made = admin.create(specs)
     facts = admin.describe(spec.topic for spec in specs)
     state = CompactedTopic(settings.log, state_topic(settings.name))
@@ -73,18 +67,10 @@ def prepare_topics(settings: Settings, met: Iterable[TableName] = ()) -> list[st
     for spec in specs:
         if known is None or spec.topic not in known.topics:
             raise_first(spec_problems(spec, facts[spec.topic]))
-    names = {str(table): topic for table, topic in tables.items()}
+    names = {str(table): topic for table, topic in meant.items()}
     noted = topics_state(facts, names, admin.cluster_id(), settings.log.encoding)
     if known is not None:
         noted = replace(noted, topics={**noted.topics, **known.topics}, tables={**known.tables, **names})
     if noted != known:
         state.write([(noted.key(), noted.to_json())])
     return made
-
-
-def _database(settings: Settings) -> str | None:
-    debezium: DebeziumSettings | None = settings.debezium
-    if debezium is None or debezium.database != "sqlserver":
-        return None
-    parts = dict(part.split("=", 1) for part in settings.source.dsn.split() if "=" in part)
-    return parts.get("dbname")

@@ -2,5 +2,5 @@
 
 Read in this order: :mod:`~connectors.debezium.config` (the wanted configuration, pure; one module per database
 beside it), :mod:`~connectors.debezium.client` (REST). :mod:`connectors.connect` joins it with the log and the source.
-How its records are read stands in :mod:`cdc.debezium`, where the sinks can reach it.
+How its records are read stands in :mod:`cdc.wire.debezium`, where the sinks can reach it.
 """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
@@ -44,3 +46,17 @@ def database_name(settings: Settings, default_port: int) -> str:
     if "dbname" not in parts:
         raise ConfigError("[source] dsn names no database", hint="add dbname=... to it")
     return parts["dbname"]
+
+
+def described_address(settings: Settings) -> str:
+    """host, port and database for people, whatever form the dsn has; no user, no password.
+
+    ConfigError for a dsn that does not fit the database.
+    """
+    dsn = settings.source.dsn
+    if "://" in dsn:
+        parts = urlsplit(dsn)
+        return f"{parts.netloc.rpartition('@')[2]}{parts.path}".rstrip("/")
+    found = address(settings, 0)
+    port = f":{found['port']}" if found["port"] != "0" else ""
+    return f"{found['host']}{port}" + (f"/{found['dbname']}" if "dbname" in found else "")

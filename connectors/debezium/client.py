@@ -16,7 +16,9 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_aft
 
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import CdcError, ConfigError, Exit, Retry
+from cdc.foreign import hide, without_urls
 from cdc.settings import DebeziumSettings
+from connectors.debezium.answer import answering, entry, text
 
 _TIMEOUT_S = 30.0
 _ATTEMPTS = 8
@@ -32,6 +34,10 @@ class ConnectError(CdcError):
 
 class MissingConnector(ConfigError):
     """There is no connector by this name."""
+
+
+class _Exists(ConfigError):
+    """There is a connector by this name already."""
 
 
 class _Busy(Exception):
@@ -54,7 +60,7 @@ def unencrypted(url: str) -> str | None:
     parts = urlsplit(url)
     if parts.scheme != "http" or _is_loopback(parts.hostname or ""):
         return None
-    return f"{url} is plain http to another host: configurations and the password can be read on the way"
+    return f"{without_urls(url)} is plain http to another host: configurations and the password can be read on the way"
 
 
 class ConnectClient:
@@ -64,7 +70,7 @@ class ConnectClient:
         parts = urlsplit(settings.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigError(
-                f"[debezium] url is not the address of a REST API: {settings.url}",
+                f"[debezium] url is not the address of a REST API: {without_urls(settings.url)}",
                 hint='write it as url = "https://connect.example.com:8083"',
             )
         if parts.username or parts.password:
@@ -107,8 +113,9 @@ class ConnectClient:
             if "Failed to find any class" in error.message:
                 raise self._unknown_plugin(plugin) from None
             raise
-        values = [entry["value"] for entry in answer.get("configs", [])]
-        return {value["name"]: list(value["errors"]) for value in values if value.get("errors")}
+        with answering("the verdict on the configuration"):
+            values = [entry(one["value"]) for one in answer.get("configs", [])]
+            return {text(value["name"]): list(map(hide, value["errors"])) for value in values if value.get("errors")}
 
     def running_config(self, name: str) -> dict[str, str]:
         """The configuration in force; MissingConnector where there is none."""
@@ -121,10 +128,14 @@ class ConnectClient:
         self._object("PUT", f"/connectors/{_path(name)}/config", {**config, "name": name})
 
     def create_stopped(self, name: str, config: Mapping[str, str]) -> None:
-        """Create the connector without starting it; ConfigError where one of the name exists already."""
-        self._call(
-            "POST", "/connectors", {"name": name, "config": {**config, "name": name}, "initial_state": "STOPPED"}
-        )
+        """Create the connector without starting it; ConfigError where another of the name exists already."""
+        wanted = {**config, "name": name}
+        try:
+            self._call("POST", "/connectors", {"name": name, "config": wanted, "initial_state": "STOPPED"})
+        except _Exists:
+            # Made by an attempt whose answer did not arrive, unless it is another one.
+            if self.running_config(name) != wanted:
+                raise
 
     def alter_offsets(self, name: str, partition: Mapping[str, Any], offset: Mapping[str, Any]) -> None:
         """Set the source offset that a stopped connector starts from."""
@@ -154,7 +165,8 @@ class ConnectClient:
 
     def offsets(self, name: str) -> list[dict[str, Any]]:
         """``partition`` and ``offset`` of each source partition, as the connector stored them."""
-        return list(self._object("GET", f"/connectors/{_path(name)}/offsets").get("offsets", []))
+        with answering("the connector's stored offsets"):
+            return [entry(one) for one in self._object("GET", f"/connectors/{_path(name)}/offsets").get("offsets", [])]
 
     def reset_offsets(self, name: str) -> None:
         """Forget the offsets of a stopped connector."""
@@ -180,7 +192,13 @@ class ConnectClient:
         try:
             for attempt in self._retrying():
                 with attempt:
-                    return self._once(method, path, body)
+                    try:
+                        return self._once(method, path, body)
+                    except MissingConnector:
+                        # Removed by an attempt whose answer did not arrive.
+                        if method == "DELETE" and attempt.retry_state.attempt_number > 1:
+                            return {}
+                        raise
         except _Unreachable as failure:
             raise failure.refusal from None
         except _Busy as busy:
@@ -242,6 +260,10 @@ class ConnectClient:
         if answer.ok and answer.status_code < 300:
             return document
         words = _words(document) or answer.reason
+        if answer.status_code == 409 and words.endswith("already exists"):
+            raise _Exists(
+                f"Kafka Connect refuses: {words}", hint="cdc connect deploy brings the one that exists to the settings"
+            )
         if answer.status_code == 409 or answer.status_code >= 500:
             if "Failed to find any class" in words:
                 raise ConnectError(words)
@@ -267,7 +289,9 @@ class ConnectClient:
         )
 
     def _unknown_plugin(self, plugin: str) -> ConfigError:
-        known = ", ".join(sorted(p["class"] for p in self.plugins() if p.get("type") == "source")) or "none"
+        with answering("the list of plugins"):
+            sources = sorted(text(p["class"]) for p in map(entry, self.plugins()) if p.get("type") == "source")
+        known = ", ".join(sources) or "none"
         return ConfigError(
             f"Kafka Connect at {self.url} has no plugin {plugin}",
             hint=f"put its jars into a folder of the worker's plugin.path and restart it; it has {known}",
@@ -297,13 +321,13 @@ def _json(answer: requests.Response) -> Any:
 
 
 def _words(document: Any) -> str:
-    """The first line of the server's message: the rest is a list of options, or a trace."""
+    """The first line of the server's message, without secrets: the rest is a list of options, or a trace."""
     if not isinstance(document, dict):
         return ""
     lines = [line.strip() for line in str(document.get("message", "")).splitlines() if line.strip()]
     if lines and lines[0].startswith("Connector configuration is invalid") and len(lines) > 1:
-        return "; ".join(line for line in lines[1:] if not line.startswith("You can also"))
-    return lines[0] if lines else ""
+        return hide("; ".join(line for line in lines[1:] if not line.startswith("You can also")))
+    return hide(lines[0]) if lines else ""
 
 
 def _reason(error: BaseException) -> str:

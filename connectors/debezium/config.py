@@ -6,21 +6,23 @@ share stands here. Later parts win: shared, the database's own, then ``[debezium
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from cdc.errors import ConfigError
 from cdc.settings import DebeziumSettings, Settings
 from cdc.topic_specs import table_topic_spec
+from cdc.wire.format import UNAVAILABLE
 from connectors.debezium import binlog, mongodb, oracle, postgres, sqlserver
-from connectors.debezium.regex import quoted
+from connectors.debezium.agreed import JSON_CONVERTER, joined_transforms, refuse_unreadable
+from connectors.debezium.kafka import client_options
+from connectors.debezium.regex import quoted, spelled
+from connectors.debezium.secrecy import masked, refuse_plain_secrets
+from connectors.debezium.tables import usual_topic
 
 ConnectorConfig = dict[str, str]
 
-_REFERENCE = re.compile(r"\$\{[A-Za-z0-9_.-]+:(?:[^}$]|\$(?!\{))*\}")
-_SECRET = re.compile(r"pass(word|phrase)|secret|token|credential|jaas|private[._]?key", re.IGNORECASE)
-_JSON = "org.apache.kafka.connect.json.JsonConverter"
+_PLACEHOLDER = "unavailable.value.placeholder"
 
 _DATABASES: Mapping[str, Callable[[Settings, DebeziumSettings], ConnectorConfig]] = MappingProxyType(
     {
@@ -54,6 +56,12 @@ def signal_topic(settings: Settings) -> str:
     return f"{settings.name}.signals"
 
 
+def connector_topics(settings: Settings) -> frozenset[str]:
+    """The topics of the connector's own, beside those of tables."""
+    parts = ("signals", "schema-history", "transaction", "message")
+    return frozenset({settings.name, *(f"{settings.name}.{part}" for part in parts)})
+
+
 def connector_config(settings: Settings) -> ConnectorConfig:
     """Every option of the connector, as Kafka Connect takes it.
 
@@ -72,8 +80,10 @@ def connector_config(settings: Settings) -> ConnectorConfig:
         **_renamed_topics(settings),
         **_producer(settings),
         **_DATABASES[debezium.database](settings, debezium),
-        **debezium.options,
     }
+    refuse_unreadable(settings, debezium)
+    transforms = joined_transforms(config, debezium.options)
+    config |= client_options(settings.log, debezium, config | debezium.options) | debezium.options | transforms
     if debezium.database_password is not None:
         config.setdefault(_password_option(debezium), debezium.database_password)
     elif settings.source.password is not None and _password_option(debezium) not in config:
@@ -82,29 +92,12 @@ def connector_config(settings: Settings) -> ConnectorConfig:
             hint='write it as Kafka Connect finds it: database_password = "${file:/secrets/db.properties:password}"',
         )
     refuse_plain_secrets(config)
+    if config.get(_PLACEHOLDER, UNAVAILABLE) != UNAVAILABLE:
+        raise ConfigError(
+            f"[debezium.options] {_PLACEHOLDER} is not {UNAVAILABLE}, the one that the sinks know",
+            hint=f"leave {_PLACEHOLDER} out: another one would reach the stores as a value",
+        )
     return dict(sorted(config.items()))
-
-
-def refuse_plain_secrets(config: Mapping[str, str]) -> None:
-    """ConfigError for a secret that stands as itself: whoever reaches the REST API could read it."""
-    for option, value in config.items():
-        if is_secret(option) and not _REFERENCE.search(value):
-            raise ConfigError(
-                f"the connector option {option} must not hold the secret itself",
-                hint='name where Kafka Connect finds it: "${file:/path/to.properties:key}" or "${env:NAME}"',
-            )
-
-
-def is_secret(option: str) -> bool:
-    """Whether an option by this name holds a secret."""
-    return _SECRET.search(option) is not None
-
-
-def masked(option: str, value: str | None) -> str | None:
-    """The value as it may be printed: a reference as it is, a secret as ``***``."""
-    if value is None or not is_secret(option) or _REFERENCE.fullmatch(value):
-        return value
-    return "***"
 
 
 def changed_options(wanted: Mapping[str, str], running: Mapping[str, str]) -> dict[str, tuple[str | None, str | None]]:
@@ -125,9 +118,9 @@ def _encodings(settings: Settings) -> ConnectorConfig:
 
 def _converters(debezium: DebeziumSettings) -> ConnectorConfig:
     config = {
-        "key.converter": _JSON,
+        "key.converter": JSON_CONVERTER,
         "key.converter.schemas.enable": "false",
-        "value.converter": _JSON,
+        "value.converter": JSON_CONVERTER,
         "value.converter.schemas.enable": str(debezium.schemas).lower(),
         # Without it a NULL is written as the column's default.
         "value.converter.replace.null.with.default": "false",
@@ -160,10 +153,9 @@ def _renamed_topics(settings: Settings) -> ConnectorConfig:
     for number, (table, topic) in enumerate(sorted(settings.source.topics.items()), start=1):
         name = f"topic{number}"
         names.append(name)
-        usual = re.sub(r"[^a-zA-Z0-9._-]", "_", f"{settings.name}.{table}")
         config |= {
             f"transforms.{name}.type": "org.apache.kafka.connect.transforms.RegexRouter",
-            f"transforms.{name}.regex": quoted(usual),
+            f"transforms.{name}.regex": quoted(usual_topic(settings, spelled(table))),
             f"transforms.{name}.replacement": topic,
         }
     return config | ({"transforms": ",".join(names)} if names else {})

@@ -10,5 +10,7 @@ def history_options(settings: Settings) -> dict[str, str]:
     return {
         "schema.history.internal.kafka.topic": f"{settings.name}.schema-history",
         "schema.history.internal.kafka.bootstrap.servers": settings.log.bootstrap_servers,
-        "schema.history.internal.store.only.captured.tables.ddl": "true",
+        # With the captured tables' alone, the first change of a table that is added later stops the connector.
+        "schema.history.internal.store.only.captured.tables.ddl": "false",
+        "schema.history.internal.store.only.captured.databases.ddl": "true",
     }

@@ -2,7 +2,8 @@
 
 Kafka Connect stores an offset when the records before it are acknowledged. In Postgres' offsets ``lsn_commit`` is where
 the last commit ended, so every change of a transaction that committed below it lies below the topics' ends. It
-moves with each record and heartbeat, as often as the worker's ``offset.flush.interval.ms`` lets it.
+moves with each record and heartbeat, as often as the worker's ``offset.flush.interval.ms`` lets it. Other databases'
+offsets hold no LSN: there a record says the epoch alone, with LSN 0, once the snapshot that began it is over.
 """
 
 from __future__ import annotations
@@ -12,12 +13,16 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from cdc.clock import SYSTEM_CLOCK, Clock
+from cdc.epochs import EpochsState
 from cdc.errors import CdcError
+from cdc.lsn import Lsn
 from cdc.progress import Offsets, Progress
+from connectors.debezium.answer import answering, entry
 
 log = logging.getLogger(__name__)
 
 _ASK_S = 1.0
+_STORED = "the connector's stored offset"
 
 Ask = Callable[[], Iterable[Mapping[str, Any]]]
 """The stored offsets, as :meth:`connectors.debezium.client.ConnectClient.offsets` gives them."""
@@ -30,32 +35,133 @@ def shown_lsn(stored: Iterable[Mapping[str, Any]]) -> int | None:
     80
     >>> shown_lsn([{"offset": {"lsn": 70, "snapshot": "INITIAL"}}]), shown_lsn([{"offset": {"lsn": 70}}])
     (None, 70)
+
+    ConfigError where the answer has another form.
     """
-    for entry in stored:
-        offset = entry.get("offset") or {}
+    for offset in _offsets(stored):
         if offset.get("snapshot") or offset.get("snapshot_completed") is False:
             return None
         # After the snapshot and before the first commit there is the snapshot's own LSN alone.
         lsn = offset.get("lsn_commit") or offset.get("lsn")
-        return int(lsn) if lsn is not None else None
+        return _lsn(lsn) if lsn is not None else None
     return None
+
+
+def snapshot_state(stored: Iterable[Mapping[str, Any]]) -> str:
+    """``none`` before the connector has written, ``running`` while it reads its first snapshot, else ``complete``.
+
+    >>> [snapshot_state(one) for one in ([], [{"offset": {"snapshot": "INITIAL"}}], [{"offset": {"lsn": 7}}])]
+    ['none', 'running', 'complete']
+    """
+    offsets = _offsets(stored)
+    if not any(offsets):
+        return "none"
+    running = any(one.get("snapshot") or one.get("snapshot_completed") is False for one in offsets)
+    return "running" if running else "complete"
+
+
+_POSITIONS = ("gtids", "lsn_commit", "lsn", "commit_scn", "scn", "commit_lsn", "change_lsn", "sec")
+
+
+def shown_position(stored: Iterable[Mapping[str, Any]]) -> str:
+    """Where the connector is, in its source's own words; empty where its offsets say nothing that a person knows.
+
+    >>> shown_position([{"offset": {"file": "binlog.000003", "pos": 77, "gtids": "0-1-9"}}])
+    'GTID 0-1-9, binlog.000003:77'
+    >>> shown_position([{"offset": {"lsn": 80}}]), shown_position([])
+    ('0/50', '')
+    """
+    for offset in _offsets(stored):
+        found = [f"{offset['file']}:{offset['pos']}"] if {"file", "pos"} <= offset.keys() else []
+        name = next((name for name in _POSITIONS if offset.get(name)), None)
+        if name is None:
+            return "".join(found)
+        value = str(Lsn(_lsn(offset[name]))) if name in ("lsn_commit", "lsn") else str(offset[name])
+        return ", ".join([f"GTID {value}" if name == "gtids" else value, *found])
+    return ""
+
+
+def is_streaming(stored: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether the connector has read every snapshot it began, and stored an offset behind them: of any database.
+
+    >>> is_streaming([{"offset": {"file": "bin.01", "pos": 4}}]), is_streaming([])
+    (True, False)
+    >>> is_streaming([{"offset": {"commit_lsn": "NULL", "snapshot": "INITIAL", "snapshot_completed": False}}])
+    False
+    """
+    offsets = _offsets(stored)
+    reading = any(o.get("snapshot") or o.get("initsync") or o.get("snapshot_completed") is False for o in offsets)
+    return bool(offsets) and all(offsets) and not reading
+
+
+def is_first_snapshot(stored: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether the connector is at its first snapshot now: not at one on request, and not behind it.
+
+    >>> is_first_snapshot([]), is_first_snapshot([{"offset": {"snapshot": "BLOCKING"}}])
+    (True, False)
+    """
+    offsets = _offsets(stored)
+    on_request = any(str(offset.get("snapshot")).upper() == "BLOCKING" for offset in offsets)
+    return not on_request and not is_streaming([{"offset": offset} for offset in offsets])
+
+
+_WHOLE_MODES = frozenset(("always", "initial", "initial_only", "when_needed"))
+_PARTLY = ("snapshot.include.collection.list", "snapshot.select.statement.overrides")
+
+
+def part_read(config: Mapping[str, str]) -> str:
+    """The option by which a connector that begins without offsets leaves rows out of its snapshot; empty for none.
+
+    >>> part_read({"snapshot.mode": "initial"}), part_read({"snapshot.mode": "no_data"})
+    ('', 'snapshot.mode=no_data')
+    """
+    mode = config.get("snapshot.mode", "initial")
+    if mode not in _WHOLE_MODES:
+        return f"snapshot.mode={mode}"
+    return next((option for option in _PARTLY if config.get(option)), "")
+
+
+def _offsets(stored: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    with answering(_STORED):
+        return [entry(entry(one).get("offset") or {}) for one in stored]
+
+
+def _lsn(value: object) -> int:
+    """A number of 64 bits. ConfigError for anything else."""
+    with answering(_STORED):
+        number = int(value) if isinstance(value, int | str) and not isinstance(value, bool) else -1
+        if not 0 <= number < 1 << 64:
+            raise ValueError("a log position was expected")
+        return number
 
 
 class ConnectProgress:
     """:class:`spark.ports.ProgressFeed` of a Debezium connector. One thread at a time.
 
-    ``ends``: where the table topics end now; asked after the offsets, so that it covers them. While Kafka Connect
-    cannot be asked nothing is reported, and the stores go on.
+    ``ends``: where the table topics end now; asked after the offsets, so that it covers them. ``epochs``: asked before
+    them, so that the offsets are not of an epoch before. ``config``: the connector's configuration, as it runs.
+    ``has_lsn``: whether the database is Postgres. While Kafka Connect cannot be asked nothing is reported, and the
+    stores go on.
     """
 
     def __init__(
-        self, ask: Ask, ends: Callable[[], Offsets], epoch: Callable[[], int], clock: Clock = SYSTEM_CLOCK
+        self,
+        ask: Ask,
+        ends: Callable[[], Offsets],
+        epochs: Callable[[], EpochsState],
+        *,
+        config: Callable[[], Mapping[str, str]] = dict,
+        has_lsn: bool = True,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._ask = ask
         self._ends = ends
-        self._epoch = epoch
+        self._epochs = epochs
+        self._config = config
+        self._has_lsn = has_lsn
         self._clock = clock
-        self._last: int | None = None
+        self._last: tuple[int, int] | None = None
+        self._judged = (0, False)
         self._due_s = clock.monotonic()
 
     def poll(self, timeout_s: float) -> list[Progress]:
@@ -66,15 +172,37 @@ class ConnectProgress:
             return []
         self._due_s = now_s + _ASK_S
         try:
-            lsn = shown_lsn(self._ask())
+            return self._look()
         except CdcError as error:
             log.warning("connect_away", extra={"reason": error.message})
             return []
-        if lsn is None or lsn == self._last:
+
+    def _look(self) -> list[Progress]:
+        epochs = self._epochs()
+        lsn = None if epochs.unsettled else self._shown(list(self._ask()))
+        if lsn is None or (epochs.latest, lsn) == self._last:
             return []
+        reread = self._rereads(epochs)
         ends = self._ends()
-        self._last = lsn
-        return [Progress(epoch=self._epoch(), lsn=lsn, offsets=ends)]
+        self._last = (epochs.latest, lsn)
+        return [Progress(epoch=epochs.latest, lsn=lsn, offsets=ends, reread=reread)]
+
+    def _shown(self, stored: list[Mapping[str, Any]]) -> int | None:
+        if self._has_lsn:
+            return shown_lsn(stored)
+        return 0 if is_streaming(stored) else None
+
+    def _rereads(self, epochs: EpochsState) -> bool:
+        """Whether the latest epoch began with a reading of whole tables; asked once for each."""
+        if epochs.reread != epochs.latest:
+            return False
+        if self._judged[0] != epochs.latest:
+            option = part_read(self._config())
+            self._judged = (epochs.latest, not option)
+            if option:
+                said = {"epoch": epochs.latest, "option": option, "hint": "cdc verify --repair removes what is gone"}
+                log.warning("epoch_not_swept", extra=said)
+        return self._judged[1]
 
     def close(self) -> None:
         """Nothing is held."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
+_IN_QUOTES = re.compile(r'"((?:[^"]|"")+)"\."((?:[^"]|"")+)"')
 _SPECIAL = frozenset(r"\.[]{}()*+-?^$|&~# ")
 
 
@@ -29,5 +31,26 @@ def table_list(tables: Iterable[str], exclude: Iterable[str] = ()) -> str:
     return ",".join(f"(?-i){left_out}{_pattern(table)}" for table in tables)
 
 
+def includes(expression: str, name: str) -> bool:
+    """Whether an expression of ours takes a name, as Debezium finds it.
+
+    >>> includes(table_list(["public.*"], exclude=["public.Old"]), "public.Old")
+    False
+    """
+    # Java's (?-i) at the start is what Python does anyway.
+    return re.fullmatch(expression.removeprefix("(?-i)"), name, re.DOTALL) is not None
+
+
+def spelled(text: str) -> str:
+    """An entry of ``tables`` as the database spells it: without the double quotes around names that hold a dot or star.
+
+    >>> spelled('"my.schema"."a""b"'), spelled("public.*")
+    ('my.schema.a"b', 'public.*')
+    """
+    found = _IN_QUOTES.fullmatch(text)
+    return ".".join(part.replace('""', '"') for part in found.groups()) if found is not None else text
+
+
 def _pattern(table: str) -> str:
-    return ".*".join(quoted(part) for part in table.split("*"))
+    name = spelled(table)
+    return quoted(name) if name != table else ".*".join(quoted(part) for part in table.split("*"))

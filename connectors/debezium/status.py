@@ -1,4 +1,4 @@
-"""What Kafka Connect says of a connector, as plain values; pure."""
+"""What Kafka Connect says of a connector, as plain values and without secrets; pure."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from connectors.debezium.answer import answering, entry, text
+from connectors.debezium.faults import cause, first_line
+
 RUNNING, FAILED, PAUSED, STOPPED = "RUNNING", "FAILED", "PAUSED", "STOPPED"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskStatus:
-    """One task. ``trace``: the first line of its stack trace; ``cause``: the innermost one's, where it says more."""
+    """One task. ``trace``: the first line of its stack trace; ``cause``: the innermost one's words."""
 
     task: int
     state: str
@@ -67,38 +70,24 @@ class ConnectorStatus:
 
 
 def parse_status(document: Mapping[str, Any]) -> ConnectorStatus:
-    """``GET /connectors/NAME/status``."""
-    connector = document["connector"]
-    return ConnectorStatus(
-        name=document["name"],
-        state=connector["state"],
-        worker=connector.get("worker_id", ""),
-        trace=_first_line(connector.get("trace", "")),
-        tasks=tuple(
-            TaskStatus(
-                task=task["id"],
-                state=task["state"],
-                worker=task.get("worker_id", ""),
-                trace=_first_line(task.get("trace", "")),
-                cause=_cause(task.get("trace", "")),
-            )
-            for task in document.get("tasks", ())
-        ),
+    """``GET /connectors/NAME/status``. ConfigError where the answer has another form."""
+    with answering("the connector's status"):
+        connector = entry(entry(document)["connector"])
+        return ConnectorStatus(
+            name=text(document["name"]),
+            state=text(connector["state"]),
+            worker=text(connector.get("worker_id", "")),
+            trace=first_line(text(connector.get("trace", ""))),
+            tasks=tuple(_task(entry(task)) for task in document.get("tasks", ())),
+        )
+
+
+def _task(task: Mapping[str, Any]) -> TaskStatus:
+    trace = text(task.get("trace", ""))
+    return TaskStatus(
+        task=int(task["id"]),
+        state=text(task["state"]),
+        worker=text(task.get("worker_id", "")),
+        trace=first_line(trace),
+        cause=cause(trace),
     )
-
-
-def _first_line(trace: str) -> str:
-    return trace.strip().splitlines()[0].strip() if trace.strip() else ""
-
-
-def _cause(trace: str) -> str:
-    """The last ``Caused by`` that says something, without its class's package.
-
-    >>> _cause("a.B: outer\\n\\tat x\\nCaused by: org.c.PSQLException: no slot\\n\\tat y\\n")
-    'PSQLException: no slot'
-    """
-    causes = [line.removeprefix("Caused by: ").strip() for line in trace.splitlines() if line.startswith("Caused by: ")]
-    if not causes:
-        return ""
-    name, colon, words = causes[-1].partition(": ")
-    return f"{name.rsplit('.', 1)[-1]}{colon}{words}"

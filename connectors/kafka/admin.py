@@ -285,6 +285,10 @@ class TopicAdmin:
             for topic, found in described.items()
         }
 
+    def counts(self, topics: Iterable[str]) -> dict[str, int]:
+        """Topic -> number of partitions, of those that exist."""
+        return {topic: facts.partitions for topic, facts in self.describe(topics).items()}
+
     def end_offsets(self, partitions: Mapping[str, int]) -> Offsets:
         """topic -> partition -> the offset its next record gets, for all partitions of all topics in one call."""
         asked = [TopicPartition(topic, p) for topic, count in partitions.items() for p in range(count)]
@@ -321,7 +325,10 @@ class TopicAdmin:
         if not asked:
             return {}
         futures = self._client.describe_configs(asked, request_timeout=_TIMEOUT_S)
-        found = {resource.name: self._wait(future, "asking for topic settings") for resource, future in futures.items()}
+        found = {
+            resource.name: self._wait(future, f"asking for the settings of {resource.name}")
+            for resource, future in futures.items()
+        }
         return {topic: {key: entry.value for key, entry in entries.items()} for topic, entries in found.items()}
 
     def _wait(self, future: Future[_T], doing: str) -> _T:

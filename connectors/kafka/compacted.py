@@ -8,7 +8,7 @@ from typing import Protocol
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
-from cdc.errors import LogError, TopicError
+from cdc.errors import Exit, LogError, Retry, TopicError
 from cdc.foreign import quoted
 from cdc.settings import LogSettings
 from connectors.kafka.clients import producer_config, reader_config
@@ -27,13 +27,48 @@ _LEADERLESS = (
 )
 
 
+_DENIED = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: " on the topic",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: " on the consumer group",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: " on the cluster",
+}
+_LOGIN_REFUSED = (KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._AUTHENTICATION)
+_RIGHTS = {
+    "making": "Create", "deleting": "Delete", "writing": "Write", "sending": "Write", "asking for the settings":
+    "DescribeConfigs", "looking": "Describe", "asking": "Describe", "listing": "Describe", "reading": "Read",
+    "following": "Read",
+}  # fmt: skip
+"""The right that each kind of request needs, by how the sentence about it begins."""
+
+
 def log_error(error: KafkaError, doing: str, settings: LogSettings) -> LogError:
     """A Kafka error as ours: one sentence that names the servers."""
     if error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
         return TopicError(f"{doing}: the topic does not exist", hint="cdc init makes the topics")
+    if error.code() in _DENIED:
+        return _denied(error, doing)
+    if error.code() in _LOGIN_REFUSED:
+        return LogError(
+            f"{doing}: Kafka at {settings.bootstrap_servers} refuses the login",
+            hint="check sasl.* in [log] client and client_secrets",
+            retry=Retry.NEVER,
+            exit=Exit.CONFIG,
+        )
     return LogError(
         f"{doing}: Kafka at {settings.bootstrap_servers} says {quoted(error.str())}",
         hint="check [log] bootstrap_servers and that the brokers run; cdc check says more",
+    )
+
+
+def _denied(error: KafkaError, doing: str) -> LogError:
+    """A right that the login lacks, by its name in Kafka."""
+    right = next((right for word, right in _RIGHTS.items() if doing.startswith(word)), "Describe")
+    on = _DENIED[error.code()]
+    return LogError(
+        f"{doing}: this login to Kafka lacks the right {right}{on}",
+        hint="give it by kafka-acls --add; SECURITY.md lists the rights that each part needs",
+        retry=Retry.NEVER,
+        exit=Exit.CONFIG,
     )
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 
-from cdc.events import Record
 from cdc.settings import LogSettings
+from cdc.wire.events import Record
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.clients import reader_config
 from connectors.kafka.compacted import log_error

@@ -13,6 +13,7 @@ from cdc.position import Position
 from cdc.progress import Progress
 from cdc.settings import LogSettings
 from cdc.stale import KeyHistory, PartitionTail
+from cdc.wire.format import POS
 from connectors.kafka.clients import reader_config
 from connectors.kafka.compacted import log_error
 from connectors.kafka.tail import Tail
@@ -84,7 +85,7 @@ def mending(settings: LogSettings, tails: Mapping[Place, PartitionTail], ends: M
 
 def _pos(message: Message) -> bytes:
     """The header; empty without one."""
-    return next((value for name, value in _headers(message) if name == "pos"), b"")
+    return next((value for name, value in _headers(message) if name == POS), b"")
 
 
 def _headers(message: Message) -> list[tuple[str, bytes]]:

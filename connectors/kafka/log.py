@@ -19,6 +19,7 @@ from cdc.ports import Record, Withheld
 from cdc.position import CHUNK_SEQ, SNAPSHOT_SEQ, Position
 from cdc.progress import Offsets
 from cdc.settings import LogSettings
+from cdc.wire.format import POS
 from connectors.kafka.clients import producer_config
 from connectors.kafka.oversized import Oversized
 from connectors.kafka.refusal import refusal, too_large
@@ -40,7 +41,7 @@ _FRESH_S = 3600.0
 def _position(record: Record) -> bytes:
     """The position of a streamed record, as its header has it; empty for any other."""
     headers = record[3]
-    if not headers or headers[0][0] != "pos" or headers[0][1][24:] in _NOT_STREAMED:
+    if not headers or headers[0][0] != POS or headers[0][1][24:] in _NOT_STREAMED:
         return b""
     return headers[0][1]
 

@@ -16,6 +16,7 @@ from cdc.dead import CAPTURE, DeadLetter, Why
 from cdc.ports import Headers, Withheld
 from cdc.settings import LogSettings, Settings
 from cdc.topic import dead_topic
+from cdc.wire.format import POS
 from connectors.kafka.letters import DeadLetterTopic
 from connectors.kafka.refusal import key_hash
 
@@ -74,7 +75,7 @@ class Oversized:
     def _letter(self, topic: str, partition: int, key: bytes, value: bytes, headers: Headers) -> DeadLetter:
         # A letter may be twice as large as a record; what does not fit there either is named by its hash.
         whole = len(value) + len(key) + 2 * _RECORD_BYTES < 2 * self._limit
-        pos = dict(headers).get("pos", b"0" * 32)
+        pos = dict(headers).get(POS, b"0" * 32)
         kept: list[tuple[str, Any]] = [*headers]
         return DeadLetter(
             sink=CAPTURE,

@@ -1,4 +1,4 @@
-"""Whether a broker answers at all: found out in milliseconds where a client would try for a quarter of a minute."""
+"""Whether a broker answers at all: found out in milliseconds where a client would try for half a minute."""
 
 from __future__ import annotations
 
@@ -9,10 +9,20 @@ from cdc.errors import ConfigError, LogError
 from cdc.settings import LogSettings
 
 TIMEOUT_S = 5.0
+_CORRELATION = b"cdc1"
+# ApiVersions, version 0: every broker answers it, before any login. The line ends in the client's id let a server that
+# reads lines (Redis, HTTP) answer too, where it would wait for more.
+_CLIENT_ID = b"\r\ncdc\r\n"
+_REQUEST = b"\x00\x12\x00\x00" + _CORRELATION + len(_CLIENT_ID).to_bytes(2, "big") + _CLIENT_ID
+_PLAIN = ("", "plaintext", "sasl_plaintext")
 
 
 def require_broker(settings: LogSettings) -> None:
-    """Return when one of the bootstrap servers takes a connection; LogError names them otherwise."""
+    """Return when one of the bootstrap servers takes a connection and does not answer as something else than Kafka.
+
+    A server that is silent passes: what a busy broker owes is the client's to wait for. LogError names the servers and
+    what is wrong with each, ConfigError one that is not host:port.
+    """
     reasons = []
     for server in settings.bootstrap_servers.split(","):
         host, separator, port = server.strip().rpartition(":")
@@ -21,11 +31,34 @@ def require_broker(settings: LogSettings) -> None:
                 f"[log] bootstrap_servers: {server.strip()!r} is not host:port", hint='write it as "127.0.0.1:9092"'
             )
         try:
-            with closing(socket.create_connection((host.strip("[]"), int(port)), TIMEOUT_S)):
-                return
-        except OSError as error:
-            reasons.append(f"{server.strip()}: {error.strerror or error}")
+            with closing(socket.create_connection((host.strip("[]"), int(port)), TIMEOUT_S)) as line:
+                if _encrypted(settings) or not _a_stranger(line):
+                    return
+                reasons.append(f"{server.strip()}: what answers there does not speak Kafka, or not without TLS")
+        except (OSError, OverflowError) as error:
+            reasons.append(f"{server.strip()}: {getattr(error, 'strerror', None) or error}")
     raise LogError(
         f"cannot reach Kafka at {'; '.join(reasons)}",
         hint="check [log] bootstrap_servers, and that the brokers run and can be reached from here",
     )
+
+
+def _encrypted(settings: LogSettings) -> bool:
+    return str(settings.client.get("security.protocol", "")).lower() not in _PLAIN
+
+
+def _a_stranger(line: socket.socket) -> bool:
+    """Whether the server's answer is not one to our question. One that closes the connection is a stranger as well."""
+    try:
+        line.sendall(len(_REQUEST).to_bytes(4, "big") + _REQUEST)
+        answer = b""
+        while len(answer) < 8:
+            part = line.recv(8 - len(answer))
+            if not part:
+                return True
+            answer += part
+    except TimeoutError:
+        return False
+    except ConnectionError:
+        return True
+    return answer[4:] != _CORRELATION

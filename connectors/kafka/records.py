@@ -1,4 +1,4 @@
-"""Stretches of partitions out of Kafka, as fast as Python can: :class:`cdc.records.RecordReader` on librdkafka.
+"""Stretches of partitions out of Kafka, as fast as Python can: :class:`cdc.wire.records.RecordReader` on librdkafka.
 
 One consumer per reader, assigned and without a group. It fetches ahead while its caller works, so a reader that
 is asked for stretch after stretch finds most of the next one here already. Compaction and markers leave gaps: a
@@ -18,7 +18,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartiti
 
 from cdc.errors import LogError, TopicError
 from cdc.foreign import quoted
-from cdc.records import BEGINNING, HEADERS, REASON_HEADER, Lot, Span, split_headers
+from cdc.wire.format import HEADERS, REASON_HEADER
+from cdc.wire.records import BEGINNING, Lot, Span, split_headers
 
 _SILENCE_S = 30.0
 _ROUND, _TURN = 20_000, 500
@@ -125,10 +126,6 @@ class KafkaRecords:
                 ]
             )
 
-    def _upto(self, key: tuple[str, int]) -> int | None:
-        place = self._places.get(key)
-        return None if place is None else place.upto
-
     def _hold_back(self, waiting: Mapping[tuple[str, int], Span]) -> None:
         """Pause those that run ahead of what is asked for, and let go on those that are waited for."""
         full = sum(place.ahead_bytes for place in self._places.values()) > _MOST_AHEAD_BYTES
@@ -170,12 +167,14 @@ class KafkaRecords:
         """The first and what is there behind it, some megabytes at most: the client fetches on meanwhile."""
         # The client's stubs say None for what a record without an error always has.
         received: list[Any] = [first]
-        taken_bytes = 0
+        taken_bytes = len(first)
         while len(received) < _ROUND and taken_bytes < _ROUND_BYTES:
-            found = self._consumer.consume(_TURN, timeout=0)
+            # As many as the bytes that are left hold, of the size that they have had: 500 of 100 kB are 50 MB.
+            turn = min(_TURN, max(1, (_ROUND_BYTES - taken_bytes) * len(received) // max(1, taken_bytes)))
+            found = self._consumer.consume(turn, timeout=0)
             received += found
             taken_bytes += sum(map(len, found))
-            if len(found) < _TURN:
+            if len(found) < turn:
                 break
         return received
 

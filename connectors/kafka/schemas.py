@@ -19,6 +19,7 @@ class SchemaRegistry:
         self._topic = topic
         self._versions: dict[tuple[TableName, int], TableSchema] = {}
         self._latest: dict[TableName, TableSchema] = {}
+        self._accepted: set[str] = set()
         self._lock = threading.RLock()
         self.refresh()
 
@@ -64,16 +65,23 @@ class SchemaRegistry:
                 self._remember(schema)
             return known
 
+    def accept_key(self, table: str, accepted: bool = True) -> None:
+        """Whether another key of the table is taken from now on; its readers are to sweep what stands under the former
+        one."""
+        with self._lock:
+            (self._accepted.add if accepted else self._accepted.discard)(table)
+
     def _numbered(self, schema: TableSchema, new_key: bool) -> TableSchema:
         latest = self._latest.get(schema.table)
         if latest is not None and latest.same_shape(schema):
             return latest
+        new_key = new_key or str(schema.table) in self._accepted
         if latest is not None and not new_key and latest.key_form != schema.key_form:
             raise ConfigError(
                 f"the key of {schema.table} was {_key_text(latest)} and is {_key_text(schema)} now: what the log and "
                 "the stores hold stands under the former key",
-                hint="give the table its former key back; or read everything anew under the new one: "
-                "cdc init --new-epoch, then cdc snapshot",
+                hint="give the table its former key back; or, while capture runs, take the new one and read the table "
+                f"anew: cdc snapshot {schema.table}",
             )
         return replace(schema, version=latest.version + 1 if latest else 1)
 

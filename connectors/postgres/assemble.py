@@ -14,21 +14,21 @@ position it had, whatever the catalog or another table's state says by then.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from functools import partial
 from struct import Struct
-from typing import NoReturn, Protocol, assert_never
+from typing import NoReturn, assert_never
 
+from cdc.aside import CannotFollow
 from cdc.errors import DecodeError
 from cdc.lsn import Lsn
 from cdc.ports import Record
-from cdc.position import Position
 from cdc.schema import TableSchema
 from cdc.topic import TableName
+from cdc.wire.format import POS, TRUNCATE_OP
 from connectors.postgres.abridge import Abridged
 from connectors.postgres.changes import Changes
-from connectors.postgres.encoder import TableEncoder, compile_table
+from connectors.postgres.encoder import compile_table
 from connectors.postgres.held import GONE, Held, Reselect, Selected, Wanted
 from connectors.postgres.messages import (
     Begin,
@@ -47,11 +47,12 @@ from connectors.postgres.messages import (
 from connectors.postgres.netting import Netting
 from connectors.postgres.outlet import Outlet
 from connectors.postgres.pgoutput import decode
+from connectors.postgres.ports import Assembled, Committed, Limits, Pipeline, Ports, SchemaSource, Start
 from connectors.postgres.recent import Recent
 from connectors.postgres.routes import Route, StreamTable
 from connectors.postgres.seen import Seen
 from connectors.postgres.transaction import Transaction
-from connectors.postgres.waiting import WaitingTables
+from connectors.postgres.waiting import Bounds, WaitingTables
 
 __all__ = [
     "GONE", "Assembled", "Assembler", "Committed", "Limits", "Pipeline", "Ports", "Reselect", "SchemaSource",
@@ -62,86 +63,6 @@ _ROW_KINDS = frozenset(b"IUD")
 _LSN = Struct(">Q")
 _PAYLOAD_AT = 25
 _HINT = "nothing was skipped and nothing acknowledged; please report it with the server's version"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pipeline:
-    """What every record says of where it comes from."""
-
-    name: str
-    database: str
-    epoch: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """Memory, in bytes: records held back, wide rows remembered, rows to be netted before they are spilled, records of
-    tables that wait before they are spilled; and how many bytes of these there may be in all."""
-
-    held_bytes: int = 8 << 20
-    recent_bytes: int = 8 << 20
-    netted_bytes: int = 32 << 20
-    waiting_memory_bytes: int = 16 << 20
-    waiting_bytes: int = 1 << 30
-    spill_folder: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Committed:
-    """A transaction of which every record was returned. ``xid``: 64 bit; ``rows``: its row messages."""
-
-    xid: int
-    commit_lsn: int
-    end_lsn: int
-    committed_us: int
-    rows: int
-
-
-class SchemaSource(Protocol):
-    """Knows tables by their announcements."""
-
-    def schema(self, relation: Relation) -> TableSchema | None:
-        """The table's shape with its version, known to every reader before this returns; None: not captured."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assembled:
-    """What one feed made: its records, in order, and the transactions that are complete with them. The lists are the
-    caller's."""
-
-    records: list[Record]
-    commits: list[Committed]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ports:
-    """What an assembler asks, and where it passes on what one answer cannot carry.
-
-    ``lanes`` gives a topic's first lane and how many there are; ``partition`` is (key, count) -> partition;
-    ``overflow`` receives records before :meth:`Assembler.feed` returns, where one feed makes too many for memory: they
-    come before those that it returns; ``encoder`` makes a shape's encoder, or finds one that was made before; ``tell``
-    is called when a table begins to wait (true) and when it follows again.
-    """
-
-    schemas: SchemaSource
-    lanes: Callable[[str], tuple[int, int]]
-    partition: Callable[[bytes, int], int]
-    reselect: Reselect
-    overflow: Callable[[list[Record]], object]
-    encoder: Callable[[TableSchema], TableEncoder] | None = None
-    tell: Callable[[TableName, bool], None] = lambda table, waits: None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
-    """Where an assembler begins. ``near_xid``: any 64-bit transaction id of now. In the log already are transactions
-    with ``commit_lsn < after_lsn``, and in each lane the records up to its position in ``seen``. ``renumbered``: what
-    is in ``seen`` was counted in another way, see :data:`cdc.position.NUMBERING`."""
-
-    near_xid: int = 0
-    after_lsn: int = 0
-    seen: Mapping[int, Position] = field(default_factory=dict)
-    renumbered: bool = False
 
 
 _AT_ZERO = Start()
@@ -159,15 +80,17 @@ class Assembler:
         self._tx = Transaction(pipeline.epoch, start.near_xid)
         self._seen = Seen(start.after_lsn, pipeline.epoch, start.seen)
         self._renumbered = start.renumbered
-        self._waiting = WaitingTables(
-            ports.reselect, limits.waiting_memory_bytes, limits.waiting_bytes, limits.spill_folder, ports.tell
-        )
-        self._outlet = Outlet(ports.overflow, Held(ports.reselect), self._seen, limits.held_bytes, self._waiting)
+        self._asides = ports.asides
+        bounds = Bounds(limits.waiting_memory_bytes, limits.waiting_bytes, limits.spill_folder)
+        self._waiting = WaitingTables(ports.reselect, bounds, ports.tell, self._set_aside)
+        held = Held(ports.reselect)
+        self._outlet = Outlet(ports.overflow, held, self._seen, limits.held_bytes, self._waiting, self._set_aside)
         self._recent = Recent(limits.recent_bytes)
         netting = Netting(limits.netted_bytes, limits.spill_folder)
-        self._changes = Changes(self._tx, self._outlet, self._recent, netting, ports.reselect)
+        self._changes = Changes(self._tx, self._outlet, self._recent, netting)
         self._known: dict[TableSchema, StreamTable] = {}
         self._tables: dict[int, StreamTable | None] = {}
+        self._announced: dict[int, Relation] = {}
         self._routes: dict[bytes, Route] = {}
         self._hot: dict[bytes, Route] = {}
         """The routes while a transaction is open that is not skipped; the loop looks here."""
@@ -182,6 +105,11 @@ class Assembler:
     def xid(self) -> int:
         """The transaction under way, 64 bit; the last one outside."""
         return self._tx.xid
+
+    @property
+    def waiting_lanes(self) -> frozenset[int]:
+        """The lanes of tables that wait."""
+        return self._waiting.lanes
 
     @property
     def oldest_waiting(self) -> int | None:
@@ -202,7 +130,7 @@ class Assembler:
         found: Counter[tuple[str, str]] = Counter()
         for table in self._known.values():
             name = str(table.schema.table)
-            found[(name, "t")] += table.truncates
+            found[(name, TRUNCATE_OP)] += table.truncates
             for route in table.routes:
                 found[(name, route.letter.decode())] += route.rows
         return +found
@@ -236,11 +164,11 @@ class Assembler:
                     key, value = made
                     seq += 1
                     lane = route.lane + partition(key, route.count)
-                    emit((lane, key, value, [("pos", pos % seq), route.op, route.ver]))
+                    emit((lane, key, value, [(POS, pos % seq), route.op, route.ver]))
                     more = route.more
                     if more:
                         if route.deletes:
-                            emit((lane, key, None, [("pos", pos % (seq + 1)), route.op, route.ver]))
+                            emit((lane, key, None, [(POS, pos % (seq + 1)), route.op, route.ver]))
                         seq += more
                     route.rows += 1
                     rows += 1
@@ -254,6 +182,8 @@ class Assembler:
             hot, emit, pos, seq, rows, serial = self._hot, self._outlet.emit, tx.pos, tx.seq, tx.rows, tx.serial
         tx.seq, tx.rows = seq, rows
         self._outlet.release()
+        if self._waiting.left and not self.in_transaction:
+            self._outlet.arrived()
         commits, self._commits = self._commits, []
         return Assembled(records=self._outlet.take(), commits=commits)
 
@@ -318,7 +248,12 @@ class Assembler:
     def _relation(self, relation: Relation) -> None:
         """A table's shape: routes of its oid are made anew, compiled ones are found again by the schema."""
         oid = relation.relation_oid
-        schema = self._schemas.schema(relation)
+        self._announced[oid] = relation
+        try:
+            schema = self._schemas.schema(relation)
+        except CannotFollow as why:
+            self._set_aside(why)
+            schema = None
         table = None if schema is None else self._known.get(schema) or self._made(schema)
         self._tables[oid] = table
         for kind in _ROW_KINDS:
@@ -327,6 +262,37 @@ class Assembler:
             # Rows of the old shape have other columns at the same places, or values from before a rewrite.
             self._recent.forget_table(table.lane)
             self._routes.update(table.hot())
+
+    def announce_again(self, table: str, oid: int) -> None:
+        """Follow a table again that was set aside, from the next transaction on. Not inside one.
+
+        ``table``: as ``schema.table``, of which a schema with a dot cannot be told. ``oid``: the relation that has its
+        name now. One that had it before announces itself under its new name.
+        """
+        # Between two transactions nothing of it is on its way: what comes next is to be written.
+        self._outlet.arrived()
+        relation = self._announced.get(oid)
+        if relation is not None and str(TableName(relation.schema, relation.table)) == table:
+            self._relation(relation)
+
+    def _set_aside(self, why: CannotFollow) -> None:
+        """Note it first: what is kept of the table holds progress back until that is durable (H119)."""
+        for table in why.tables:
+            known = [one for one in self._known.values() if one.schema.table == table]
+            lanes = {lane for one in known for lane in one.lanes}
+            oldest = self._outlet.oldest_of(lanes)
+            self._asides.set_aside(table, why, self._tx.lsn if oldest is None else oldest, self._tx.xid)
+            for one in known:
+                self._leave(one)
+
+    def _leave(self, table: StreamTable) -> None:
+        self._outlet.leave(table.lanes)
+        self._changes.leave(table)
+        oid = table.schema.oid
+        if self._tables.get(oid) is table:
+            self._tables[oid] = None
+            for kind in _ROW_KINDS:
+                self._routes.pop(bytes((kind,)) + oid.to_bytes(4), None)
 
     def _made(self, schema: TableSchema) -> StreamTable:
         lane, lane_count = self._lanes(schema.topic)

@@ -6,15 +6,16 @@ the compiled functions do not take.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
 from cdc.errors import DecodeError, PoisonError
-from cdc.ports import Withheld
+from cdc.ports import Record, Withheld
+from cdc.wire.envelope import NULL
+from cdc.wire.floors import truncate_key
+from cdc.wire.format import NEW_KEY, NEW_ROW, NO_NEW_ROW, NO_ROWS, OLD_KEY, OLD_ROW, OP, POS, TRUNCATE_OP
 from connectors.postgres.encoder import TableEncoder
-from connectors.postgres.envelope import NULL
-from connectors.postgres.held import LATER, Gone, Later, Pending, Reselect, Selected, Wanted
-from connectors.postgres.jsontext import quote
+from connectors.postgres.held import Pending
 from connectors.postgres.messages import UNCHANGED, Delete, Insert, Omitted, Tuple, Unchanged, Update
 from connectors.postgres.netting import Netting, Settled
 from connectors.postgres.outlet import Outlet
@@ -26,7 +27,6 @@ from connectors.postgres.transaction import Transaction
 Headers = Sequence[tuple[str, bytes]]
 Row = Sequence[bytes | Omitted | None]
 Values = list[bytes | Unchanged | Omitted | None]
-_NEW_KEY, _OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
 _VERSION_BYTES = 4
 
 
@@ -49,13 +49,11 @@ class Changes:
         outlet: Outlet,
         recent: Recent,
         netting: Netting,
-        reselect: Reselect,
     ) -> None:
         self._tx = transaction
         self._outlet = outlet
         self._recent = recent
         self._netting = netting
-        self._reselect = reselect
         self._netted: dict[tuple[int, int], StreamTable] = {}
         """Tables of the rows being netted, by oid and version."""
         self._settled: dict[int, int] = {}
@@ -105,11 +103,11 @@ class Changes:
         """A ``t`` event to every partition; rows of the table that this transaction brought are gone."""
         self._recent.forget_table(table.lane)
         self._netting.forget(table.schema.oid)
-        tail = table.encoder.envelope.tail(self._tx.stamp(), b"t") % (lsn, lsn, seq)
-        key = b'{"__truncate":%b}' % quote(str(table.schema.table).encode())
+        tail = table.encoder.envelope.tail(self._tx.stamp(), TRUNCATE_OP.encode()) % (lsn, lsn, seq)
+        key = truncate_key(str(table.schema.table))
         for lane in range(table.lane, table.lane + table.lane_count):
-            headers = [("pos", self._tx.pos % seq), ("op", b"t"), table.insert.ver]
-            self._outlet.emit((lane, key, b'{"before":null,"after":null' + tail, headers))
+            headers = [(POS, self._tx.pos % seq), (OP, TRUNCATE_OP.encode()), table.insert.ver]
+            self._outlet.emit((lane, key, NO_ROWS + tail, headers))
         table.truncates += 1
 
     def settle(self) -> None:
@@ -120,6 +118,11 @@ class Changes:
                 self._settle(settled)
                 self._outlet.many(len(settled.before or b"") + len(settled.after or b""))
         self.forget()
+
+    def leave(self, table: StreamTable) -> None:
+        """Drop what is kept of a table that is set aside."""
+        self._recent.forget_table(table.lane)
+        self._netting.forget(table.schema.oid)
 
     def forget(self) -> None:
         """Drop what is kept of the open transaction."""
@@ -133,19 +136,26 @@ class Changes:
         if UNCHANGED in new:
             # What the transaction knows of the row stands under its old key.
             self._recall(table, old_key, new)
-        self._remove(table, lsn, seq, old_key, old, [(_NEW_KEY, new_key)])
-        self._write(table.insert, lsn, seq + 2, new_key, NULL, new, [(_OLD_KEY, old_key)])
+        self._remove(table, lsn, seq, old_key, old, [(NEW_KEY, new_key)])
+        self._write(table.insert, lsn, seq + 2, new_key, NULL, new, [(OLD_KEY, old_key)])
 
     def _remove(self, table: StreamTable, lsn: int, seq: int, key: bytes, old: Row, more: Headers = ()) -> None:
+        for record in self._removal(table, lsn, seq, key, old, more):
+            self._outlet.emit(record)
+        self._recent.rows.pop((table.lane, key), None)
+        table.delete.rows += 1
+
+    def _removal(
+        self, table: StreamTable, lsn: int, seq: int, key: bytes, old: Row, more: Headers = ()
+    ) -> Iterator[Record]:
+        """The delete and its tombstone."""
         encoder, route = table.encoder, table.delete
         lane = table.lane_of(key)
         before = _row(encoder, old) if table.full else encoder.key_row(self._key_of(table, old))
         tail = self._tail(route, lsn, seq)
-        value = before if isinstance(before, Withheld) else b'{"before":%b,"after":null%b' % (before, tail)
-        self._outlet.emit((lane, key, value, route.headers(self._tx.pos % seq, more)))
-        self._outlet.emit((lane, key, None, route.headers(self._tx.pos % (seq + 1), more)))
-        self._recent.rows.pop((table.lane, key), None)
-        route.rows += 1
+        value = before if isinstance(before, Withheld) else b"".join((OLD_ROW, before, NO_NEW_ROW, tail))
+        yield lane, key, value, route.headers(self._tx.pos % seq, more)
+        yield lane, key, None, route.headers(self._tx.pos % (seq + 1), more)
 
     def _write(
         self,
@@ -173,7 +183,7 @@ class Changes:
         carried = [value for value in values if not isinstance(value, Omitted)]
         complete = [value for value in carried if not isinstance(value, Unchanged)]
         if len(complete) == len(carried):
-            value = b'{"before":%b,"after":%b%b' % (before, encoder.row(complete), tail)
+            value = b"".join((OLD_ROW, before, NEW_ROW, encoder.row(complete), tail))
             self._outlet.emit((lane, key, value, headers))
             self._remember(table, key, complete)
             return
@@ -307,20 +317,25 @@ class Changes:
         """What came and went does not tell what is left, because the table changed its shape meanwhile or its
         key is not unique after all: the source does. Numbers are taken for either answer."""
         seq = self._next(table, 2)
-        values = dict(zip((column.name for column in table.schema.columns), self._key_of(table, row), strict=True))
-        text = tuple(values[column.name] or b"" for column in table.schema.key)
+        known = dict(zip((column.name for column in table.schema.columns), self._key_of(table, row), strict=True))
         newest = self._newest(table)
-        wanted = Wanted(schema=newest.schema, key=text, columns=tuple(range(len(newest.schema.columns))))
-        selected: Selected = LATER
-        while isinstance(selected, Later):
-            # What is netted has no place to wait in: the transaction is settled as a whole.
-            (selected,) = self._reselect.rows([wanted], {self._tx.xid})
-        if isinstance(selected, Gone):
-            keys = {column.name for column in newest.schema.key}
-            old = [values[column.name] if column.name in keys else None for column in newest.schema.columns]
-            self._remove(newest, settled.lsn, seq, settled.key, old)
-        else:
-            self._write(newest.update, settled.lsn, seq, settled.key, NULL, list(selected))
+        keys = {column.name for column in newest.schema.key}
+        old = [known[column.name] if column.name in keys else None for column in newest.schema.columns]
+        route, lane = newest.update, newest.lane_of(settled.key)
+        route.rows += 1
+        pending = Pending(
+            lane=lane,
+            lanes=newest.lanes,
+            xid=self._tx.xid,
+            key=settled.key,
+            headers=route.headers(self._tx.pos % seq),
+            encoder=newest.encoder,
+            before=NULL,
+            values=[old[i] if c.name in keys else UNCHANGED for i, c in enumerate(newest.schema.columns)],
+            tail=self._tail(route, settled.lsn, seq),
+            gone=tuple(self._removal(newest, settled.lsn, seq, settled.key, old)),
+        )
+        self._outlet.wait(pending)
 
     def _newest(self, table: StreamTable) -> StreamTable:
         """The last shape of the table in this transaction that has the same key."""

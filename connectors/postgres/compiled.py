@@ -23,8 +23,9 @@ from functools import cached_property, lru_cache
 from types import CodeType, MappingProxyType
 from typing import Any, NamedTuple
 
-from connectors.postgres.envelope import escaped
-from connectors.postgres.jsontext import name as member
+from cdc.wire.envelope import escaped
+from cdc.wire.format import NEW_ROW, NO_NEW_ROW, NO_OLD_ROW, OLD_ROW
+from cdc.wire.jsontext import name as member
 from connectors.postgres.reading import NAMES, Reading, Side, Value, listed
 from connectors.postgres.values import Codec, Encode, Fast
 
@@ -45,7 +46,7 @@ _FIELD = rb"([^\t\n\x00]*)"
 
 
 class Templates(NamedTuple):
-    """The row part of a value, to be completed by a tail; see :mod:`connectors.postgres.envelope`."""
+    """The row part of a value, to be completed by a tail; see :mod:`cdc.wire.envelope`."""
 
     plain: bytes
     loose: bytes
@@ -88,7 +89,7 @@ class Rows:
 
     @property
     def new_templates(self) -> Templates:
-        return _around(b'{"before":null,"after":', self._table.row())
+        return _around(NO_OLD_ROW + NEW_ROW, self._table.row())
 
     @property
     def pair_templates(self) -> Templates:
@@ -96,11 +97,11 @@ class Rows:
 
     @property
     def old_templates(self) -> Templates:
-        return _around(b'{"before":', self._table.row(), b',"after":null')
+        return _around(OLD_ROW, self._table.row(), NO_NEW_ROW)
 
     @property
     def keyed_templates(self) -> Templates:
-        return _around(b'{"before":', self._table.row(self._key, bare=True), b',"after":null')
+        return _around(OLD_ROW, self._table.row(self._key, bare=True), NO_NEW_ROW)
 
 
 def compile_rows(names: Sequence[str], codecs: Sequence[Codec], key: Sequence[int]) -> Rows:
@@ -126,7 +127,7 @@ def _around(before: bytes, row: Templates, after: bytes = b"") -> Templates:
 
 
 def _both(row: Templates) -> Templates:
-    old = _around(b'{"before":', row, b',"after":')
+    old = _around(OLD_ROW, row, NEW_ROW)
     return Templates(old.plain + row.plain, old.loose + row.loose)
 
 

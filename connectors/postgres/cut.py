@@ -13,14 +13,14 @@ from urllib.parse import unquote
 import psycopg
 from psycopg import sql
 
-from cdc.canonical import CanonicalTable
 from cdc.clock import Clock
 from cdc.cuts import Cut, Row, VerifiedTable
 from cdc.errors import CdcError, ConfigError, SourceError
 from cdc.foreign import quoted
-from cdc.plain import PlainTable
 from cdc.schema import TableSchema
 from cdc.sql import load
+from cdc.wire.canonical import CanonicalTable
+from cdc.wire.plain import PlainTable
 from connectors.postgres.encoder import compile_table
 from connectors.postgres.session import Connection
 

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from cdc.errors import DecodeError
 from cdc.position import Position
 from cdc.schema import TableSchema
+from cdc.wire.envelope import Envelope, Stamp, escaped, record_headers
+from cdc.wire.format import NEW_ROW, NO_OLD_ROW, READ_OP
+from cdc.wire.jsontext import name as member
 from connectors.postgres.compiled import Made, compile_rows, unescape
-from connectors.postgres.envelope import Envelope, Stamp, escaped, record_headers
-from connectors.postgres.jsontext import name as member
 from connectors.postgres.values import codec
 
 __all__ = ["SnapshotEnvelope", "TableEncoder", "compile_table", "record_headers", "unescape"]
@@ -106,7 +107,7 @@ class TableEncoder:
         tx_seq: int = 0,
         source_ts_us: int,
         now_ns: int,
-        op: str = "r",
+        op: str = READ_OP,
     ) -> SnapshotEnvelope:
         """The constant part of a chunk's values: prefix + row + suffix is an event's value.
 
@@ -123,7 +124,7 @@ class TableEncoder:
         )
         tail = self.envelope.tail(stamp, op.encode(), b"%d" % lsn, b"%d" % tx_seq)
         # The tail is made for templates, where a percent sign stands doubled.
-        return SnapshotEnvelope(prefix=b'{"before":null,"after":', suffix=tail % ())
+        return SnapshotEnvelope(prefix=NO_OLD_ROW + NEW_ROW, suffix=tail % ())
 
     def chunk_tail(self, position: Position, op: str, now_ns: int) -> bytes:
         """What follows the rows in a record of a later chunk that is no row: a delete, or a mark."""

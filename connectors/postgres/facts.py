@@ -66,8 +66,20 @@ def read_publication(conn: Connection, publication: str) -> PublicationFacts | N
         via_root=rows[0]["via_root"],
         tables=frozenset(TableName(row["schema"], row["name"]) for row in tables),
         filtered=frozenset(TableName(row["schema"], row["name"]) for row in tables if row["filtered"]),
-        sent={TableName(row["schema"], row["name"]): Sent(row["oid"], row["sends"], row["born"]) for row in tables},
+        sent={
+            TableName(row["schema"], row["name"]): Sent(row["oid"], row["sends"], row["born"], row["listed"])
+            for row in tables
+        },
     )
+
+
+def unpublishable(conn: Connection, tables: Sequence[TableName]) -> str:
+    """What our role lacks to make a publication of these tables, as a clause; empty where nothing."""
+    (row,) = _rows(conn, "publishing", tables=[str(table) for table in tables])
+    lacking = [] if row["may_create"] else ["may not create in the database"]
+    if row["of_others"]:
+        lacking.append(f"does not own {', '.join(row['of_others'])}")
+    return " and ".join(lacking)
 
 
 def read_relations(conn: Connection, tables: Sequence[str], oids: Sequence[int]) -> dict[int, TableName]:

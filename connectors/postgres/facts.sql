@@ -50,6 +50,14 @@ select s.slot_name::text as slot,
 from pg_replication_slots s
 where s.slot_name = %(slot)s
 
+-- name: publishing
+-- What making a publication needs: the right to create in the database, and to own each table.
+select has_database_privilege(current_database(), 'create') as may_create,
+       array(select format('%%I.%%I', n.nspname, c.relname)
+             from pg_class c join pg_namespace n on n.oid = c.relnamespace
+             where format('%%s.%%s', n.nspname, c.relname) = any(%(tables)s::text[]) and not pg_has_role(c.relowner, 'usage')
+             order by 1) as of_others
+
 -- name: publication
 select p.pubname::text as publication,
        array_remove(array[case when p.pubinsert then 'insert' end, case when p.pubupdate then 'update' end,
@@ -61,7 +69,8 @@ where p.pubname = %(publication)s
 -- name: published
 -- The tables as the server names them in the stream. The view pg_publication_tables says the same, but opens every
 -- table, and waits for whoever has one locked (H95). "sends": column list and row filter, as stored. "born": the
--- catalog rows that publish the table, each with the transaction that wrote it (H96). Schemas are found in pg_depend:
+-- catalog rows that publish the table, each with the transaction that wrote it (H96); where its schema does, also what
+-- says that it is in the schema. "listed": the publication names it by itself. Schemas are found in pg_depend:
 -- pg_publication_namespace is new in 15. Columns that are new in 15 are read through jsonb.
 with recursive pub as materialized (
     select p.oid, p.xmin::text as born, p.puballtables, p.pubviaroot
@@ -94,12 +103,16 @@ with recursive pub as materialized (
 select c.oid::int8 as oid, n.nspname::text as schema, c.relname::text as name,
        own.filter is not null as filtered,
        concat_ws(' ', coalesce(own.attnums::text, '*'), own.filter) as sends,
+       exists (select from listed l where l.oid = c.oid) as listed,
        (select concat_ws(' ', pub.oid || '/' || pub.born,
-                         string_agg(distinct l.born, ' ' order by l.born), string_agg(distinct s.born, ' ' order by s.born))
+                         string_agg(distinct l.born, ' ' order by l.born),
+                         string_agg(distinct s.born || '/' || d.xmin::text, ' ' order by s.born || '/' || d.xmin::text))
         from tree t
         join pg_class root on root.oid = t.root
         left join listed l on l.oid = t.root
         left join schemas s on s.oid = root.relnamespace
+        left join pg_depend d on d.classid = 'pg_class'::regclass and d.objid = t.root and d.objsubid = 0
+                             and d.refclassid = 'pg_namespace'::regclass and d.refobjid = s.oid
         where t.oid = c.oid) as born
 from pub
 cross join pg_class c

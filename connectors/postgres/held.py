@@ -6,21 +6,23 @@ the transaction tells them, the row's record waits, and so do all records after 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol, TypeGuard
 
-from cdc.plain import UNAVAILABLE
 from cdc.ports import Headers, Record, Withheld
 from cdc.schema import Column, TableSchema
+from cdc.wire.format import NEW_ROW, OLD_ROW, UNAVAILABLE
+from cdc.wire.jsontext import quote
 from connectors.postgres.encoder import TableEncoder
-from connectors.postgres.jsontext import quote
 from connectors.postgres.messages import UNCHANGED, Omitted, Unchanged
 from connectors.postgres.values import codec
 
 _RECORD_BYTES = 400
 """What a record costs beside its key and value, roughly."""
+_COMMIT = slice(8, 24)
+"""Where the commit LSN stands in a position's text."""
 HELD_ROWS = 64
 """How many rows are looked up at once at most: how wide their values are is not known before."""
 _ANSWER_BYTES = 8 << 20
@@ -67,7 +69,8 @@ class Reselect(Protocol):
 @dataclass(slots=True, kw_only=True)
 class Pending:
     """A record whose row lacks values. ``before``: JSON; ``tail``: what follows the row in the value; ``lanes``: those
-    of its topic; ``xid``: its transaction."""
+    of its topic; ``xid``: its transaction; ``gone``: what is written instead where there is no such row, the record
+    with placeholders if that is empty."""
 
     lane: int
     lanes: range
@@ -78,6 +81,7 @@ class Pending:
     before: bytes
     values: list[bytes | Unchanged | None]
     tail: bytes
+    gone: tuple[Record, ...] = ()
 
     @property
     def missing(self) -> list[int]:
@@ -96,7 +100,7 @@ class Pending:
             if isinstance(known, Omitted):
                 return self.lane, self.key, Withheld(known.size_bytes), self.headers
             encoded.append(encoder.value(i, known))
-        value = b'{"before":%b,"after":%b%b' % (self.before, encoder.placed(encoded), self.tail)
+        value = b"".join((OLD_ROW, self.before, NEW_ROW, encoder.placed(encoded), self.tail))
         return self.lane, self.key, value, self.headers
 
 
@@ -107,6 +111,12 @@ Answers = Mapping[tuple[int, bytes], tuple[tuple[int, ...], Selected]]
 
 def lane_of(entry: Entry) -> int:
     return entry.lane if isinstance(entry, Pending) else entry[0]
+
+
+def commit_of(entry: Entry) -> int:
+    """The commit LSN of an entry."""
+    headers = entry.headers if isinstance(entry, Pending) else entry[3]
+    return int(headers[0][1][_COMMIT], 16)
 
 
 def size_of(entry: Entry) -> int:
@@ -121,12 +131,14 @@ def is_later(entry: Entry, answers: Answers) -> TypeGuard[Pending]:
     return isinstance(entry, Pending) and answers[(id(entry.encoder), entry.key)][1] is LATER
 
 
-def completed(entry: Entry, answers: Answers) -> Record:
-    """The record that an entry becomes."""
+def completed(entry: Entry, answers: Answers) -> Sequence[Record]:
+    """The records that an entry becomes: one, or those of a row that is gone."""
     if not isinstance(entry, Pending):
-        return entry
+        return (entry,)
     columns, found = answers[(id(entry.encoder), entry.key)]
-    return entry.record(found, columns)
+    if entry.gone and isinstance(found, Gone):
+        return entry.gone
+    return (entry.record(found, columns),)
 
 
 class Held:
@@ -169,8 +181,19 @@ class Held:
             if (example := apart.get(lane_of(entry))) is not None:
                 later(entry, example)
             else:
-                emit(completed(entry, answers))
+                for record in completed(entry, answers):
+                    emit(record)
         self.clear()
+
+    def oldest_of(self, lanes: Container[int]) -> int | None:
+        """The lowest commit LSN of what waits of these lanes."""
+        return min((commit_of(entry) for entry in self._queue if lane_of(entry) in lanes), default=None)
+
+    def leave(self, lanes: Container[int]) -> None:
+        """Drop what belongs to a table that is set aside."""
+        self._queue = [entry for entry in self._queue if lane_of(entry) not in lanes]
+        waiting = [entry for entry in self._queue if isinstance(entry, Pending)]
+        self._rows = {(id(entry.encoder), entry.key) for entry in waiting}
 
     def clear(self) -> None:
         """Forget everything; the stream will bring it again."""

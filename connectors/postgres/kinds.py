@@ -6,19 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-_PLAIN = """
-bool int2 int4 int8 oid float4 float8 numeric money
-text varchar bpchar name char inet cidr macaddr macaddr8
-int4range int8range numrange tsrange tstzrange daterange
-tsvector xml uuid json jsonb bytea bit varbit
-date time timetz timestamp timestamptz interval
-point box lseg path polygon circle line
-"""
-KINDS = frozenset(_PLAIN.split())
-"""Types of pg_catalog with a row of their own."""
-EXTENSION_KINDS = frozenset(("citext", "hstore", "ltree", "vector", "halfvec", "sparsevec"))
-"""Types that count only when the extension that makes them owns them: anybody may name a type ``hstore``."""
-OTHER = "other"
+from cdc.wire.types import CATALOG_KINDS, ENUM, EXTENSION_KINDS, OTHER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,9 +62,9 @@ def _through_domains(oid: int, typmod: int, types: Mapping[int, Type]) -> tuple[
 
 def _kind(base: Type) -> str:
     if base.kind == "e":
-        return "enum"
+        return ENUM
     if base.schema == "pg_catalog":
-        return base.name if base.name in KINDS else OTHER
+        return base.name if base.name in CATALOG_KINDS else OTHER
     if base.extension is not None and base.name in EXTENSION_KINDS:
         return base.name
     return OTHER

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from cdc.aside import CannotFollow
 from cdc.ports import Record
 from connectors.postgres.held import Entry, Held, Pending
 from connectors.postgres.seen import Seen
@@ -17,7 +18,8 @@ OVERFLOW_BYTES = 8 << 20
 
 class Outlet:
     """Collects records. ``emit`` is the function for the next one: read it again after every call of anything else
-    here. ``overflow`` receives what was collected where it grows too large."""
+    here. ``overflow`` receives what was collected where it grows too large; ``cannot`` is called with a table that has
+    to be set aside, and calls :meth:`leave`."""
 
     def __init__(
         self,
@@ -26,6 +28,7 @@ class Outlet:
         seen: Seen,
         held_bytes: int,
         waiting: WaitingTables,
+        cannot: Callable[[CannotFollow], None],
     ) -> None:
         self._records: list[Record] = []
         self._direct: Emit = self._records.append
@@ -34,6 +37,7 @@ class Outlet:
         self._overflow = overflow
         self._held = held
         self._waiting = waiting
+        self._cannot = cannot
         self._seen = seen
         self._held_bytes = held_bytes
         self._many = 0
@@ -56,7 +60,8 @@ class Outlet:
     def wait(self, pending: Pending) -> None:
         """A record that lacks values; it and what follows it come out at the next :meth:`release`, or :meth:`resume`
         where its table waits."""
-        if self._filters and self._seen.has(pending.lane, pending.headers[0][1]):
+        last = pending.gone[-1][3] if pending.gone else pending.headers
+        if self._filters and self._seen.has(pending.lane, last[0][1]):
             return
         if pending.lane in self._waiting:
             self._apart(pending)
@@ -75,9 +80,28 @@ class Outlet:
 
     def release(self) -> None:
         """Emit what is held, with its values; what cannot have them now begins to wait."""
-        if self._held:
-            self._held.release(self._counted, self._waiting.begin)
-            self.emit = self._next()
+        while self._held:
+            try:
+                self._held.release(self._counted, self._waiting.begin)
+            except CannotFollow as why:
+                self._cannot(why)
+        self.emit = self._next()
+
+    def oldest_of(self, lanes: set[int]) -> int | None:
+        """The lowest commit LSN of what is held or waits of these lanes."""
+        found = (self._held.oldest_of(lanes), self._waiting.oldest_of(lanes))
+        return min((lsn for lsn in found if lsn is not None), default=None)
+
+    def leave(self, lanes: range) -> None:
+        """A table is set aside: drop what is held or waits of it, and what comes until :meth:`arrived`."""
+        self._held.leave(lanes)
+        self._waiting.leave(lanes)
+        self.emit = self._next()
+
+    def arrived(self) -> None:
+        """The transaction in which tables were set aside is over, and everything of it has come through here."""
+        self._waiting.arrived()
+        self.emit = self._next()
 
     def resume(self) -> None:
         """Emit what of the waiting tables can have its values now."""
@@ -91,6 +115,8 @@ class Outlet:
         return self._unseen if self._filters else self._direct
 
     def _counted(self, record: Record) -> None:
+        if record[0] in self._waiting.left or self._seen.has(record[0], record[3][0][1]):
+            return
         self._direct(record)
         self.many(len(record[1]) + len(record[2] or b""))
 
@@ -107,9 +133,6 @@ class Outlet:
 
     def _apart(self, entry: Entry) -> None:
         self._waiting.add(entry)
-        if self._waiting.full:
-            self._waiting.resume(self._counted, patiently=True)
-            self.emit = self._next()
 
     def _behind(self, record: Record) -> None:
         if not (self._filters and self._seen.has(record[0], record[3][0][1])):

@@ -162,7 +162,10 @@ def _key_hint(relation: Relation) -> str:
     name = sql_name(relation.table)
     if relation.unique_index_name:
         return f"alter table {name} replica identity using index {quote_identifier(relation.unique_index_name)};"
-    return f"alter table {name} add column id bigint generated always as identity primary key;   (or another key)"
+    return (
+        f"alter table {name} add column id bigint generated always as identity primary key;   (or another key; or "
+        f'leave it out: [source] exclude = ["{relation.table}"])'
+    )
 
 
 def _leaf_problems(relation: Relation, leaves: Sequence[Leaf]) -> Iterator[TableProblem]:

@@ -7,12 +7,13 @@ from collections.abc import Sequence, Set
 import psycopg
 from psycopg import sql
 
+from cdc.checks.facts import SourceFacts
 from cdc.errors import ConfigError, SourceError
 from cdc.foreign import quoted
 from cdc.sql import load
 from cdc.topic import TableName
 from connectors.postgres.catalog import CapturedTable
-from connectors.postgres.facts import read_publication
+from connectors.postgres.facts import read_publication, unpublishable
 from connectors.postgres.session import Connection
 
 _SQL = "publication.sql"
@@ -40,8 +41,7 @@ def ensure_publication(
     """
     found = read_publication(conn, name)
     if found is None:
-        create = "create_18" if conn.info.server_version >= _GENERATED_SINCE else "create"
-        _change(conn, create, name, [table.table for table in tables])
+        _change(conn, _create(conn), name, [table.table for table in tables])
         return True
     if not operations <= found.operations:
         raise ConfigError(
@@ -62,6 +62,19 @@ def ensure_publication(
     if missing:
         _change(conn, "add", name, missing)
     return False
+
+
+def refused_publication(conn: Connection, facts: SourceFacts, name: str) -> tuple[str, str] | None:
+    """Why the publication, which is not there yet, cannot be made by our role, and the SQL for who can; None if it can
+    be made, or is there."""
+    tables = [table.table for table in facts.tables]
+    why = "" if facts.publication is not None else unpublishable(conn, tables)
+    if not why:
+        return None
+    statement = _statement(conn, _create(conn), name, tables)
+    return f"the role {facts.server.role} cannot make the publication {name}: it {why}", (
+        f"let the tables' owner run: {statement};"
+    )
 
 
 def publish_everything(conn: Connection, name: str) -> bool:
@@ -102,6 +115,10 @@ def _change(conn: Connection, statement: str, name: str, tables: Sequence[TableN
             f"the publication {name} cannot be changed: {quoted(error.diag.message_primary or error)}",
             hint=f"the statement was: {text};",
         ) from None
+
+
+def _create(conn: Connection) -> str:
+    return "create_18" if conn.info.server_version >= _GENERATED_SINCE else "create"
 
 
 def _statement(conn: Connection, statement: str, name: str, tables: Sequence[TableName] = ()) -> str:

@@ -19,9 +19,10 @@ from psycopg import sql
 from psycopg.pq.abc import PGresult
 from psycopg.rows import namedtuple_row
 
+from cdc.aside import CannotFollow, Cause
 from cdc.clock import Clock
 from cdc.crash import crash_point, declare
-from cdc.errors import ConfigError, SourceError
+from cdc.errors import SourceError
 from cdc.schema import TableSchema
 from cdc.sql import load
 from cdc.visibility import Visibility
@@ -185,9 +186,12 @@ class Reselect:
                 answer = self._refused(wanted, xids, error, limit_s) if visible else None
                 refused = True
             except psycopg.errors.InsufficientPrivilege as error:
-                raise ConfigError(
-                    f"values of {wanted[0].schema.table} cannot be read: {error.diag.message_primary}",
-                    hint=f"grant select on {wanted[0].schema.table} to the role of [source] dsn",
+                table = wanted[0].schema.table
+                raise CannotFollow(
+                    f"values of {table} cannot be read: {error.diag.message_primary}",
+                    hint=f"grant select on {table} to the role of [source] dsn",
+                    cause=Cause.NOT_READABLE,
+                    tables=[table],
                 ) from None
             except psycopg.Error as error:
                 raise SourceError(f"Postgres broke off a re-select: {first_line(error)}") from None

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from cdc.schema import Identity, TableSchema
-from cdc.unavailable import may_be_unavailable
+from cdc.wire.envelope import Headers, Stamp
+from cdc.wire.format import CREATE_OP, DELETE_OP, OP, POS, UPDATE_OP, VER
+from cdc.wire.unavailable import may_be_unavailable
 from connectors.postgres.compiled import FromFrame, Templates
 from connectors.postgres.encoder import TableEncoder
-from connectors.postgres.envelope import Headers, Stamp
 
 NEVER = 1 << 62
 _WIDE_BYTES = 500
@@ -35,11 +36,11 @@ class Route:
         self.encode = encode
         self.lane = table.lane
         self.count = table.lane_count
-        self.op = ("op", self.letter)
-        self.ver = ("ver", b"%d" % table.schema.version)
-        self.deletes = letter == "d"
+        self.op = (OP, self.letter)
+        self.ver = (VER, b"%d" % table.schema.version)
+        self.deletes = letter == DELETE_OP
         # What the compiled functions take of updates: those of FULL carry the old row, the others carry nothing.
-        self.more = 1 if self.deletes else 2 if letter == "u" and table.full else 0
+        self.more = 1 if self.deletes else 2 if letter == UPDATE_OP and table.full else 0
         self.wide = NEVER if self.deletes else table.wide
         self.rows = 0
         self.serial = -1
@@ -54,7 +55,7 @@ class Route:
         self.loose = self._parts.loose + self.tail
 
     def headers(self, pos: bytes, more: Sequence[tuple[str, bytes]] = ()) -> Headers:
-        return [("pos", pos), self.op, self.ver, *more]
+        return [(POS, pos), self.op, self.ver, *more]
 
 
 class StreamTable:
@@ -74,13 +75,13 @@ class StreamTable:
         toasted = any(may_be_unavailable(c) for c in self.schema.columns)
         self.wide = _WIDE_BYTES if toasted and not self.full else NEVER
         rows = encoder.rows
-        self.insert = Route(self, "c", rows.new, rows.new_templates)
+        self.insert = Route(self, CREATE_OP, rows.new, rows.new_templates)
         if self.full:
-            self.update = Route(self, "u", rows.pair, rows.pair_templates)
-            self.delete = Route(self, "d", rows.old, rows.old_templates)
+            self.update = Route(self, UPDATE_OP, rows.pair, rows.pair_templates)
+            self.delete = Route(self, DELETE_OP, rows.old, rows.old_templates)
         else:
-            self.update = Route(self, "u", rows.new, rows.new_templates)
-            self.delete = Route(self, "d", rows.keyed, rows.keyed_templates)
+            self.update = Route(self, UPDATE_OP, rows.new, rows.new_templates)
+            self.delete = Route(self, DELETE_OP, rows.keyed, rows.keyed_templates)
 
     def lane_of(self, key: bytes) -> int:
         return self.lane + self._partition(key, self.lane_count)

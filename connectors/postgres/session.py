@@ -6,7 +6,9 @@ role's timeouts would kill a held snapshot (H92). Both are pinned in the startup
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping
+from contextlib import closing
 from types import MappingProxyType
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -55,6 +57,7 @@ _KEEPALIVE = {
     "tcp_user_timeout": 30_000,
 }
 _CONNECT_TIMEOUT_S = 10
+_PROBE_S = 2.0
 _LOCK_CLASS = 0x43444301  # "CDC" and a version
 _NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 
@@ -113,11 +116,32 @@ def connect_error(text: str, settings: SourceSettings) -> SourceError | ConfigEr
     where, low, reason = describe(settings), text.lower(), _first_line(text)
     for refusal in _REFUSALS:
         if all(word in low for word in refusal.words):
-            return refusal.error(refusal.sentence.format(where=where, reason=reason), hint=refusal.hint)
+            hint = refusal.hint
+            if hint == _LOGIN[-1] and settings.password is not None:
+                hint = f"[source] password is {settings.password.reference}: check what it holds, and user in the dsn"
+            return refusal.error(refusal.sentence.format(where=where, reason=reason), hint=hint)
+    if "timeout expired" in low and silent(settings):
+        return SourceError(
+            f"what listens at {where} takes connections and does not answer as Postgres does",
+            hint="check host and port in [source] dsn: another server may listen there, or Postgres hang",
+        )
     return SourceError(
         f"cannot connect to Postgres at {where}: {reason}",
         hint="check [source] dsn, and that the server runs and can be reached from here",
     )
+
+
+def silent(settings: SourceSettings) -> bool:
+    """Whether something takes a connection at the source's address: called when it has not answered in time."""
+    parts = _parsed(settings)
+    host, port = str(parts.get("hostaddr") or parts.get("host") or ""), str(parts.get("port", 5432))
+    if not host or host.startswith("/") or "," in host or not port.isdigit():
+        return False
+    try:
+        with closing(socket.create_connection((host, int(port)), _PROBE_S)):
+            return True
+    except (OSError, OverflowError):
+        return False
 
 
 def _conninfo(settings: SourceSettings, application_name: str, replication: bool, server: Mapping[str, str]) -> str:

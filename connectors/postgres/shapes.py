@@ -11,7 +11,7 @@ import struct
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 
-from connectors.postgres.jsontext import quote
+from cdc.wire.jsontext import quote
 
 Encode = Callable[[bytes], bytes]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from connectors.postgres.envelope import Stamp
+from cdc.wire.envelope import Stamp
 from connectors.postgres.messages import Begin, Origin
 
 _HALF_ROUND, _ROUND = 1 << 31, 1 << 32
@@ -33,6 +33,11 @@ class Transaction:
         self._origin: Origin | None = None
         self._now_ns = 0
         self._stamp: Stamp | None = None
+
+    @property
+    def lsn(self) -> int:
+        """The commit LSN of the open transaction; outside one where the last ended, 0 before the first."""
+        return self.begin.final_lsn if self.begin is not None else self._before_lsn or 0
 
     def captured_at(self, now_ns: int) -> None:
         """The time that events show from now on as that of their capture."""

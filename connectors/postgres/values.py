@@ -19,8 +19,8 @@ from types import MappingProxyType
 from typing import Any
 
 from cdc.schema import Column, Encoding
+from cdc.wire.jsontext import PLAIN, quote
 from connectors.postgres import shapes, times
-from connectors.postgres.jsontext import PLAIN, quote
 
 Encode = Callable[[bytes], bytes]
 
@@ -170,10 +170,6 @@ def _money(text: bytes) -> bytes:
 
 ANYTHING = rb"([^\x00]*)"
 """Text of Postgres never holds a NUL, which is what parts the columns of a message."""
-
-
-def _text_fast(length: int | None = None) -> Fast:
-    return Fast(pattern=b"(%b*)" % PLAIN, text=b'"%b"', length=length)
 
 
 def _slow(encode: Encode) -> Codec:

@@ -1,98 +1,159 @@
 """Tables that wait: their records are kept apart, in order, while all other tables flow (H95).
 
 A row's missing values are read from its table. Where that table is locked, or the commit does not become visible, its
-records wait here: in memory, then in a temporary file. What the log holds is acknowledged up to the oldest of them and
-no further, so a restart brings them again.
+records wait here: in memory, then in temporary files. What the log holds is acknowledged up to the oldest of them and
+no further, so a restart brings them again. Where they are more than may be kept, the table with the most of them is
+set aside (H119), see :mod:`cdc.aside`.
 """
 
 from __future__ import annotations
 
-import pickle
 import tempfile
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Callable, Iterable
 from itertools import islice
-from typing import IO
+from typing import NamedTuple
 
+from cdc.aside import CannotFollow, Cause
 from cdc.crash import crash_point, declare
 from cdc.errors import Retry, SourceError
 from cdc.ports import Record
 from cdc.topic import TableName
-from connectors.postgres.encoder import TableEncoder
-from connectors.postgres.held import HELD_ROWS, Entry, Pending, Reselect, ask, completed, is_later, lane_of, size_of
+from connectors.postgres.held import (
+    HELD_ROWS,
+    Entry,
+    Pending,
+    Reselect,
+    ask,
+    commit_of,
+    completed,
+    is_later,
+    lane_of,
+    size_of,
+)
+from connectors.postgres.spilled import Spilled
 
 declare("table_waits", "waiting_spilled", "table_follows")
 
 _PORTION = 1000
 """Records of one table that one :meth:`WaitingTables.resume` takes at most, so that others flow meanwhile."""
-_COMMIT = slice(8, 24)
-"""Where the commit LSN stands in a position's text."""
+
+
+class Bounds(NamedTuple):
+    """``memory_bytes``: of a table's records, before the newer ones go to files in ``folder``; ``limit_bytes``: of all
+    tables' records, in memory and on disk."""
+
+    memory_bytes: int
+    limit_bytes: int
+    folder: str | None = None
 
 
 class WaitingTables:
-    """All of them. ``memory_bytes``: of all records, before the newer ones go to a file in ``folder``; ``limit_bytes``:
-    of all records, see :attr:`full`. ``tell``: called when a table
-    begins to wait (true) and when it follows again. SourceError when the file cannot be written."""
+    """All of them. ``tell``: called when a table begins to wait (true) and when it follows again; ``cannot``: called
+    with a table that has to be set aside, it calls :meth:`leave`. SourceError when a file cannot be written."""
 
     def __init__(
         self,
         reselect: Reselect,
-        memory_bytes: int,
-        limit_bytes: int,
-        folder: str | None,
+        bounds: Bounds,
         tell: Callable[[TableName, bool], None],
+        cannot: Callable[[CannotFollow], None],
     ) -> None:
         self._reselect = reselect
+        self._bounds = bounds
         self._tell = tell
-        self._memory_bytes = memory_bytes
-        self._limit_bytes = limit_bytes
-        self._folder = folder
+        self._cannot = cannot
         self._by_lane: dict[int, _Queue] = {}
         self._queues: list[_Queue] = []
+        self._size_bytes = 0
+        self.left: set[int] = set()
+        """Lanes of tables that were set aside while records of theirs may still be on their way here."""
 
     def __bool__(self) -> bool:
-        return bool(self._queues)
+        return bool(self._queues or self.left)
 
     def __contains__(self, lane: int) -> bool:
-        return lane in self._by_lane
+        return lane in self._by_lane or lane in self.left
 
     @property
-    def full(self) -> bool:
-        """Whether the limit is reached: the stream itself has to wait then."""
-        return sum(queue.size_bytes for queue in self._queues) > self._limit_bytes
+    def lanes(self) -> frozenset[int]:
+        """Those of the tables that wait."""
+        return frozenset(self._by_lane)
 
     @property
     def oldest(self) -> int | None:
         """The lowest commit LSN that waits."""
         return min((queue.oldest for queue in self._queues), default=None)
 
+    def oldest_of(self, lanes: Iterable[int]) -> int | None:
+        """The same of one table."""
+        return next((self._by_lane[lane].oldest for lane in lanes if lane in self._by_lane), None)
+
     def counts(self) -> dict[TableName, int]:
         return {queue.table: len(queue) for queue in self._queues}
 
     def begin(self, entry: Entry, example: Pending) -> None:
         """A table begins to wait with ``entry``, or goes on waiting."""
+        if example.lane in self.left:
+            return
         if example.lane not in self._by_lane:
-            queue = _Queue(example.encoder.schema.table, self._memory_bytes, self._folder)
+            queue = _Queue(example.encoder.schema.table, self._bounds)
             self._queues.append(queue)
             self._by_lane.update(dict.fromkeys(example.lanes, queue))
+            queue.add(entry)
+            self._size_bytes += queue.size_bytes
             self._tell(queue.table, True)
             crash_point("table_waits")
-        self.add(entry)
+        else:
+            self.add(entry)
 
     def add(self, entry: Entry) -> None:
         """A record of a table that waits."""
-        self._by_lane[lane_of(entry)].add(entry)
+        queue = self._by_lane.get(lane_of(entry))
+        if queue is None:
+            return  # it was set aside
+        before = queue.size_bytes
+        queue.add(entry)
+        self._size_bytes += queue.size_bytes - before
+        if self._size_bytes > self._bounds.limit_bytes:
+            self._relieve()
 
-    def resume(self, emit: Callable[[Record], None], *, patiently: bool = False) -> None:
-        """Emit what can be had now, at most some of each table; ``patiently``: all of it, however long it takes."""
+    def resume(self, emit: Callable[[Record], None]) -> None:
+        """Emit what can be had now, at most some of each table."""
         for queue in list(self._queues):
-            queue.release(self._reselect, emit, brief=not patiently)
-            while patiently and queue:
-                queue.release(self._reselect, emit, brief=False)
+            try:
+                queue.release(self._reselect, emit)
+            except CannotFollow as why:
+                self._cannot(why)
+                continue
             if not queue:
                 self._end(queue)
+        self._size_bytes = sum(queue.size_bytes for queue in self._queues)
+
+    def leave(self, lanes: range) -> None:
+        """Drop what is kept of a table, and what comes until :meth:`arrived`: it is set aside."""
+        self.left.update(lanes)
+        for queue in {id(q): q for lane in lanes if (q := self._by_lane.get(lane)) is not None}.values():
+            queue.drop()
+            self._end(queue)
+        self._size_bytes = sum(queue.size_bytes for queue in self._queues)
+
+    def arrived(self) -> None:
+        """Nothing of a table that was set aside is on its way any more."""
+        self.left.clear()
+
+    def _relieve(self) -> None:
+        """Set aside the table with the most records: one that waits for long, or changes much."""
+        queue = max(self._queues, key=lambda one: one.size_bytes)
+        self._cannot(
+            CannotFollow(
+                f"its rows could not be read for {len(queue):,} records, more than is kept: it is locked, or a standby "
+                "does not answer",
+                hint="end what locks it; raise [capture] waiting_limit to outlast longer locks",
+                cause=Cause.LOCKED,
+                tables=[queue.table],
+            )
+        )
 
     def _end(self, queue: _Queue) -> None:
         queue.close()
@@ -103,60 +164,60 @@ class WaitingTables:
 
 
 class _Queue:
-    """One table's records: the oldest in memory, the newer ones in a file once memory is full."""
+    """One table's records: the oldest in memory, the newer ones on disk once memory is full."""
 
-    def __init__(self, table: TableName, memory_bytes: int, folder: str | None) -> None:
+    def __init__(self, table: TableName, bounds: Bounds) -> None:
         self.table = table
-        self.size_bytes = 0
-        self._memory_bytes = memory_bytes
-        self._folder = folder
+        self._bounds = bounds
         self._head: deque[Entry] = deque()
         self._head_bytes = 0
-        self._encoders: list[TableEncoder] = []
-        self._file: IO[bytes] | None = None
-        self._spilled = 0
-        self._read_at = 0
+        self._spilled: Spilled | None = None
         self._asked = 0
 
     def __len__(self) -> int:
-        return len(self._head) + self._spilled
+        return len(self._head) + (len(self._spilled) if self._spilled else 0)
+
+    @property
+    def size_bytes(self) -> int:
+        return self._head_bytes + (self._spilled.size_bytes if self._spilled else 0)
 
     @property
     def oldest(self) -> int:
-        entry = self._head[0]
-        headers = entry.headers if isinstance(entry, Pending) else entry[3]
-        return int(headers[0][1][_COMMIT], 16)
+        return commit_of(self._head[0])
 
     def add(self, entry: Entry) -> None:
         size_bytes = size_of(entry)
-        self.size_bytes += size_bytes
-        if self._spilled or (self._head_bytes + size_bytes > self._memory_bytes and self._head):
+        if self._spilled or (self._head_bytes + size_bytes > self._bounds.memory_bytes and self._head):
             self._spill(entry)
         else:
             self._head.append(entry)
             self._head_bytes += size_bytes
 
-    def release(self, reselect: Reselect, emit: Callable[[Record], None], *, brief: bool) -> None:
+    def release(self, reselect: Reselect, emit: Callable[[Record], None]) -> None:
         """Emit the next records, if the source can say what they lack."""
         part = self._next()
-        answers = ask(reselect, [entry for entry in part if isinstance(entry, Pending)], brief=brief)
+        answers = ask(reselect, [entry for entry in part if isinstance(entry, Pending)], brief=True)
         if any(is_later(entry, answers) for entry in part):
             return
         self._asked = 0
         for entry in part:
-            emit(completed(entry, answers))
+            for record in completed(entry, answers):
+                emit(record)
             self._head.popleft()
-            size_bytes = size_of(entry)
-            self._head_bytes -= size_bytes
-            self.size_bytes -= size_bytes
+            self._head_bytes -= size_of(entry)
         if not self._head:
             self._refill()
 
+    def drop(self) -> None:
+        """Forget all of them."""
+        self._head.clear()
+        self._head_bytes = 0
+        self.close()
+
     def close(self) -> None:
-        if self._file is not None:
-            # What is still in its buffer is of no use, and a full disk would refuse it once more.
-            with suppress(OSError):
-                self._file.close()
+        if self._spilled is not None:
+            self._spilled.close()
+            self._spilled = None
 
     def _next(self) -> list[Entry]:
         """The oldest entries, up to so many rows that lack values: the same ones until they are released."""
@@ -173,48 +234,27 @@ class _Queue:
         return part
 
     def _spill(self, entry: Entry) -> None:
-        stored: object = entry
-        if isinstance(entry, Pending):
-            if entry.encoder not in self._encoders:
-                self._encoders.append(entry.encoder)
-            # Encoders are compiled functions, which stay here.
-            number = self._encoders.index(entry.encoder)
-            stored = (number, replace(entry, encoder=None))  # type: ignore[arg-type]
         try:
-            if self._file is None:
-                self._file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115 - closed by close()
+            if self._spilled is None:
+                self._spilled = Spilled(self._bounds.folder)
                 crash_point("waiting_spilled")
-            self._file.seek(0, 2)
-            pickle.dump(stored, self._file, pickle.HIGHEST_PROTOCOL)
+            self._spilled.append(entry)
         except OSError as error:
             raise self._failed(error) from None
-        self._spilled += 1
 
     def _refill(self) -> None:
-        """Read what memory takes of the file."""
-        if self._file is None:
-            return
+        """Read what memory takes of the files."""
         try:
-            self._file.seek(self._read_at)
-            while self._spilled and (self._head_bytes < self._memory_bytes or not self._head):
-                stored = pickle.load(self._file)
-                entry: Entry = stored
-                if isinstance(stored[1], Pending):
-                    entry = replace(stored[1], encoder=self._encoders[stored[0]])
+            while self._spilled and (self._head_bytes < self._bounds.memory_bytes or not self._head):
+                entry = self._spilled.pop()
                 self._head.append(entry)
                 self._head_bytes += size_of(entry)
-                self._spilled -= 1
-            self._read_at = self._file.tell()
-            if not self._spilled:
-                self._read_at = 0
-                self._file.seek(0)
-                self._file.truncate()
         except OSError as error:
             raise self._failed(error) from None
 
     def _failed(self, error: OSError) -> SourceError:
         return SourceError(
-            f"records of {self.table}, which waits, cannot be kept in {self._folder or tempfile.gettempdir()}: "
+            f"records of {self.table}, which waits, cannot be kept in {self._bounds.folder or tempfile.gettempdir()}: "
             f"{error.strerror}",
             hint="make room there, or name another folder: [capture] spill_path",
             retry=Retry.LATER,

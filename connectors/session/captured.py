@@ -12,7 +12,7 @@ from cdc.clock import Clock
 from cdc.errors import ConfigError, TopicError
 from cdc.metrics import Rereads
 from cdc.settings import Settings
-from cdc.state import RequestState, TopicsState
+from cdc.state import RequestState, RereadState, TopicsState
 from cdc.topic import TableName, state_topic
 from cdc.topic_specs import table_topic_spec
 from cdc.windows import Windows
@@ -20,6 +20,7 @@ from connectors.kafka.admin import TopicAdmin, raise_first, spec_problems, topic
 from connectors.kafka.compacted import CompactedTopic
 from connectors.kafka.schemas import SchemaRegistry
 from connectors.postgres.catalog import CapturedTable
+from connectors.session.asides import SetAside
 
 log = logging.getLogger(__name__)
 
@@ -27,12 +28,20 @@ log = logging.getLogger(__name__)
 class CapturedTopics:
     """Which table goes to which topic. Any thread; what is added is in ``<name>.state`` before it is known here.
 
-    ``waiting``: called while the brokers do not answer, may raise; without it they have 30 s.
+    ``waiting``: called while the brokers do not answer, may raise; without it they have 30 s. ``asides``: tables that
+    are set aside.
     """
 
     def __init__(
-        self, settings: Settings, topics: TopicsState, clock: Clock, *, waiting: Callable[[], None] | None = None
+        self,
+        settings: Settings,
+        topics: TopicsState,
+        clock: Clock,
+        *,
+        waiting: Callable[[], None] | None = None,
+        asides: SetAside | None = None,
     ) -> None:
+        self.asides = asides
         self._settings = settings
         self._clock = clock
         self._lock = threading.Lock()
@@ -45,7 +54,11 @@ class CapturedTopics:
 
     def topic(self, table: TableName) -> str | None:
         """The table's topic; None when it has none as far as is known."""
-        return self._topics.tables.get(str(table))
+        return self.named(str(table))
+
+    def named(self, table: str) -> str | None:
+        """The same, by the table's name in one word, as of this call."""
+        return self._topics.tables.get(table)
 
     def refresh(self) -> None:
         """Read what ``cdc init`` may have added."""
@@ -77,6 +90,19 @@ class CapturedTopics:
                 log.info("table_added", extra={"table": str(table.table), "topic": table.topic, "why": reason})
             self._topics = known
             return known.tables[str(table.table)]
+
+    def hindrance(self, request: RequestState) -> str:
+        """Why the table of a request must not be read now: it is set aside, or waits. Empty where it may be."""
+        return self.asides.hindrance(request) if self.asides is not None else ""
+
+    def followed(self, table: TableName, oid: int) -> bool:
+        """Whether the table was set aside and is followed again as this relation."""
+        return self.asides is not None and self.asides.followed(str(table), oid)
+
+    def read(self, state: RereadState) -> None:
+        """A reading is over."""
+        if self.asides is not None:
+            self.asides.read(state)
 
     def ask_again(self, table: TableName, reason: str) -> None:
         """Ask for a table to be read again."""

@@ -23,12 +23,14 @@ from cdc.metrics import STALL_S, CaptureFigures
 from cdc.progress import Offsets
 from cdc.settings import Settings
 from cdc.state import SlotState, TopicsState
+from cdc.windows import Closed
 from connectors.kafka.admin import TopicAdmin, TopicProblem, made_specs, policy_problems, state_problems
 from connectors.kafka.ends import EndsWatch
 from connectors.postgres.facts import read_publication, read_relations, read_server, read_slot
 from connectors.postgres.selection import takes
 from connectors.postgres.session import Connection, connect
 from connectors.postgres.slot import START_OVER
+from connectors.session.remedies import Remedies
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +59,8 @@ class Looks:
         clock: Clock,
     ) -> None:
         self._settings = settings
+        self.remedies: Remedies | None = None
+        """Finds out what may be followed again."""
         self._slot = slot
         self._topics = topics
         self._oids = oids
@@ -108,6 +112,8 @@ class Looks:
             try:
                 wait_s = look()
                 self._told.discard(threading.current_thread().name)
+            except Closed:
+                break
             except CdcError as error:
                 self._unanswered(error.message)
             except (psycopg.Error, OSError) as error:
@@ -156,6 +162,8 @@ class Looks:
         figures.not_followed = faults
         figures.looked_s = self._clock.monotonic()
         self._judge_progress(server)
+        if self.remedies is not None:
+            self.remedies.look(session, faults, figures.flushed_lsn)
 
     def _judge_progress(self, server: ServerFacts) -> None:
         """Progress is measured against where the server was: a loop that comes round may well stand still."""

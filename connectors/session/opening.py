@@ -50,6 +50,7 @@ from connectors.postgres.slot import (
 )
 from connectors.postgres.stream import ReplicationStream
 from connectors.postgres.visible import Visible
+from connectors.session.asides import Rounds, SetAside
 from connectors.session.captured import CapturedTopics, Lanes, Later
 from connectors.session.handing_over import handing_over, tell_waiting
 from connectors.session.known import Known, known_of
@@ -59,6 +60,7 @@ from connectors.session.parts import Following, Place, Source, Standing, Tables,
 from connectors.session.patience import Patience
 from connectors.session.promotion import identify, require_within, take_over
 from connectors.session.relations import Relations
+from connectors.session.remedies import Remedies
 
 log = logging.getLogger(__name__)
 
@@ -135,6 +137,7 @@ class Opening:
             look=partial(self._look, writer, following.looks),
             close=partial(self._close, place.side, writer.log, following, tables.patience),
             windows=following.windows,
+            asides=following.rounds,
         )
 
     # -- the steps, in their order
@@ -196,11 +199,21 @@ class Opening:
         settings, patience = self._settings, Patience(self.turn)
         opened.callback(patience.end)
         registry = SchemaRegistry(CompactedTopic(settings.log, schema_topic(settings.name), waiting=patience))
-        topics = CapturedTopics(settings, place.known.topics, self._clock, waiting=patience)
+        state = CompactedTopic(settings.log, state_topic(settings.name), waiting=patience)
+        asides = SetAside(
+            state,
+            state.read(),
+            epoch=place.known.slot.epoch,
+            clock=self._clock,
+            histories=settings.capture.histories,
+            accept=registry.accept_key,
+        )
+        asides.clear()
+        topics = CapturedTopics(settings, place.known.topics, self._clock, waiting=patience, asides=asides)
         lanes = Lanes(settings, topics, writer.log.open)
         for topic, base in writer.bases.items():
             lanes.note(topic, base, standing.counts[topic])
-        return Tables(topics=topics, lanes=lanes, registry=registry, patience=patience)
+        return Tables(topics=topics, asides=asides, lanes=lanes, registry=registry, patience=patience)
 
     def _start(self, opened: ExitStack, place: Place, standing: Standing) -> Source:
         """Start the stream."""
@@ -251,17 +264,19 @@ class Opening:
                     tables.topics,
                     tables.registry,
                     visible=lambda table: visible.wait(assembler.xid, table),
+                    aside=tables.asides.of,
                 ),
                 lanes=tables.lanes.of,
                 partition=murmur2,
                 reselect=reselect,
                 overflow=handing_over(writer.log, windows),
                 tell=tell_waiting,
+                asides=tables.asides,
             ),
             Start(
                 near_xid=source.near_xid,
                 after_lsn=standing.position,
-                seen=writer.seen,
+                seen=tables.asides.seen(writer.seen, standing.position, tables.topics.named, tables.lanes.of),
                 renumbered=standing.progress is not None and standing.progress.numbering != NUMBERING,
             ),
             Limits(spill_folder=settings.capture.spill_path, waiting_bytes=settings.capture.waiting_limit),
@@ -279,8 +294,16 @@ class Opening:
             figures=self._figures,
             clock=self._clock,
         )
+        looks.remedies = Remedies(settings, tables.asides, tables.registry)
         opened.callback(looks.close)
-        return Following(windows=windows, reselect=reselect, assembler=assembler, later=later, looks=looks)
+        return Following(
+            windows=windows,
+            reselect=reselect,
+            assembler=assembler,
+            later=later,
+            looks=looks,
+            rounds=Rounds(tables.asides, assembler, tables.topics.named),
+        )
 
     # -- parts of the steps
 
@@ -388,6 +411,7 @@ class Opening:
         figures.events, figures.lost_values = following.assembler.counts, following.assembler.lost
         figures.waiting_ready_s = self._settings.capture.waiting_ready.total_seconds()
         figures.waiting = lambda: {str(table): n for table, n in following.assembler.waiting().items()}
+        figures.asides = lambda: following.rounds.documents
         figures.rereads = (lambda: later.figures) if later is not None else Rereads
         figures.flow = lambda: Flow(
             records.record_count, records.byte_count, records.queued(), following.reselect.count

@@ -16,6 +16,7 @@ from connectors.postgres.assemble import Assembler
 from connectors.postgres.reselect import Reselect
 from connectors.postgres.session import Connection
 from connectors.postgres.stream import ReplicationStream
+from connectors.session.asides import Rounds, SetAside
 from connectors.session.captured import CapturedTopics, Lanes, Running
 from connectors.session.known import Known
 from connectors.session.looks import Looks
@@ -58,9 +59,11 @@ class Writer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tables:
-    """What is known of tables: topics, lanes, registered shapes. ``patience``: ends when the session does."""
+    """What is known of tables: topics, lanes, registered shapes, which are set aside. ``patience``: ends when the
+    session does."""
 
     topics: CapturedTopics
+    asides: SetAside
     lanes: Lanes
     registry: SchemaRegistry
     patience: Patience
@@ -79,10 +82,11 @@ class Source:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Following:
     """What makes records of the stream, and what lets rows of later snapshots in. ``later``: what carries those out;
-    ``looks``: what asks the servers meanwhile."""
+    ``looks``: what asks the servers meanwhile; ``rounds``: follows tables again that were set aside."""
 
     windows: Windows
     reselect: Reselect
     assembler: Assembler
     later: Running | None
     looks: Looks
+    rounds: Rounds

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import psycopg
 
+from cdc.aside import AsideState, CannotFollow, Cause, TableState
 from cdc.crash import crash_point, declare
 from cdc.errors import ConfigError, SourceError
 from cdc.schema import Identity, TableSchema
@@ -40,22 +41,24 @@ class Relations:
         registry: SchemaRegistry,
         *,
         visible: Callable[[str], None] = lambda _: None,
+        aside: Callable[[str], AsideState | None] = lambda _: None,
     ) -> None:
         self._connection = connection
         self._settings = settings
         self._topics = topics
         self._registry = registry
         self._visible = visible
+        self._aside = aside
         self._passed: set[TableName] = set()
         self._captured: dict[int, set[TableName]] = defaultdict(set)
         for found in self._latest():
             self._captured[found.oid].add(found.table)
 
     def schema(self, relation: Relation) -> TableSchema | None:
-        """The shape with its version; None for a table that the settings leave out. One that is new to them gets
-        its topic, and its rows from before are asked for.
+        """The shape with its version; None for a table that the settings leave out, or that is set aside. One that is
+        new to them gets its topic, and its rows from before are asked for.
 
-        ConfigError for one that they name and that cannot be carried: renamed, without a key, or without a topic.
+        CannotFollow for one that they name and that cannot be carried: renamed, without a key, or with another one.
         SourceError when the catalog cannot be asked.
         """
         try:
@@ -66,6 +69,9 @@ class Relations:
     def _schema(self, relation: Relation) -> TableSchema | None:
         table = TableName(relation.schema, relation.table)
         if table in self._passed and self._topics.topic(table) is None:
+            return None
+        aside = self._aside(str(table))
+        if aside is not None and aside.state is TableState.ASIDE and aside.cause is not Cause.NOT_FOLLOWED:
             return None
         latest = self._registry.latest(table)
         if latest is None or not announced_as(relation, latest):
@@ -83,12 +89,16 @@ class Relations:
             publication=self._settings.publication,
         )
         if not shape.key:
-            raise ConfigError(
+            raise CannotFollow(
                 f"{table} has no key any more, and a compacted topic needs one",
                 hint="give it a primary key again; cdc check shows the SQL",
+                tables=[table],
             )
         known = self._registry.latest(table)
-        registered = self._registry.register(shape)
+        try:
+            registered = self._registry.register(shape)
+        except ConfigError as error:
+            raise CannotFollow(error.message, hint=error.hint, tables=[table]) from None
         if registered != known:
             crash_point("shape_registered")
             log.info("shape_registered", extra={"table": str(table), "version": registered.version})
@@ -102,20 +112,31 @@ class Relations:
         return registered
 
     def _require_name(self, table: TableName, oid: int) -> None:
-        """ConfigError when the relation was captured under other names, and never under this one (H96)."""
+        """CannotFollow when the relation was captured under other names, and never under this one (H96)."""
         former = self._captured.get(oid)
-        if not former or table in former:
+        if not former or table in former or self._taken(table, oid):
             return
         names = " or ".join(sorted(map(str, former)))
         if self._topics.topic(table) is not None:
-            raise ConfigError(
+            raise CannotFollow(
                 f"the table {names} has the name of another captured table now: {table}",
-                hint="rename them back; or run cdc init, which follows the new names: both tables are read again",
+                hint=f"rename them back; or cdc snapshot {table} follows it under its new name, and reads it anew",
+                cause=Cause.NOT_FOLLOWED,
+                tables=[*sorted(former), table],
             )
-        raise ConfigError(
+        raise CannotFollow(
             f"the table {names} was renamed to {table}",
             hint=f"rename it back, or give {table} the old topic under [source] topics and run cdc init",
+            cause=Cause.NOT_FOLLOWED,
+            tables=sorted(former),
         )
+
+    def _taken(self, table: TableName, oid: int) -> bool:
+        """Whether the relation was taken for this table since: by ``cdc init``, or because an operator asked for it."""
+        if not self._topics.followed(table, oid):
+            return False
+        self._captured[oid].add(table)
+        return True
 
     def _late(self, table: TableName) -> str | None:
         """The topic of a table that came while capture runs, made if need be; None for one that is not captured."""
@@ -128,6 +149,8 @@ class Relations:
             return None  # a TRUNCATE of a partitioned table names its partitions, too
         for found in tables:
             if found.table == table:
+                for problem in found.problems:
+                    raise CannotFollow(problem.message, hint=problem.hint, tables=[table])
                 return self._topics.add(found, "came after the slot")
         self._passed.add(table)
         log.warning("table_not_captured", extra={"table": str(table), "why": "the settings do not name it"})

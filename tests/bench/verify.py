@@ -23,9 +23,9 @@ from cdc.settings import Settings, parse
 from cdc.verification.rounds import verify
 from cdc.wiring import open_source
 from cdc.wiring.stores import open_store
-from cdc.wiring.verification import open_cut
 from connectors.postgres.catalog import resolve_tables, table_schema
 from connectors.postgres.encoder import compile_table
+from connectors.verified import open_cut
 from sinks.batch import Event, events_of
 from tests.contract.topics import Shapes
 

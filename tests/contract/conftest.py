@@ -10,11 +10,12 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from sinks.kinds import spec_for
 from sinks.registry import Option, SinkSpec
 from tests.conftest import drop_database, fresh_name
 from tests.contract.stores import Store, closing
 
-KINDS = ("memory", "redis", "opensearch", "delta", "postgres", "sqlite", "sqlite-generic", "postgres-generic")
+KINDS = ("memory", "redis", "opensearch", "delta", "postgres", "sqlite", "sqlite-generic", "postgres-generic", "folder")
 
 
 @pytest.fixture(params=KINDS)
@@ -28,20 +29,26 @@ def _spec(request: pytest.FixtureRequest) -> SinkSpec | None:
     match request.param:
         case "redis":
             url = request.getfixturevalue("redis_url")
-            return SinkSpec(kind="redis", prefix="shop", options={"url": url})
+            return spec_for("redis", prefix="shop", options={"url": url})
         case "opensearch":
             url, prefix = request.getfixturevalue("opensearch"), request.getfixturevalue("index_prefix")
-            return SinkSpec(kind="opensearch", prefix=prefix, options={"url": url})
+            return spec_for("opensearch", prefix=prefix, options={"url": url})
         case "delta":
             folder: Path = request.getfixturevalue("warehouse")
-            return SinkSpec(kind="delta", prefix="shop", options={"path": str(folder)})
+            return spec_for("delta", prefix="shop", options={"path": str(folder)})
         case "sqlite" | "sqlite-generic" as kind:
             folder = request.getfixturevalue("tmp_path")
             return sql_spec(f"sqlite:///{folder}/shop.db", kind)
         case "postgres" | "postgres-generic" as kind:
             url = postgres_url(conninfo_to_dict(request.getfixturevalue("contract_database")))
             return sql_spec(url, kind, db_schema=fresh_name())
-    return None
+    return _folder_spec(request) if request.param == "folder" else None
+
+
+def _folder_spec(request: pytest.FixtureRequest) -> SinkSpec:
+    request.getfixturevalue("other_store")
+    folder: Path = request.getfixturevalue("tmp_path")
+    return spec_for("folder", prefix="shop", options={"path": str(folder / "store")})
 
 
 @pytest.fixture(scope="session")
@@ -58,7 +65,7 @@ def contract_database(postgres: str) -> Iterator[str]:
 
 def sql_spec(url: str, kind: str, db_schema: str | None = None) -> SinkSpec:
     options: dict[str, Option] = {"url": url, "generic": kind.endswith("-generic"), "db_schema": db_schema}
-    return SinkSpec(kind="sql", prefix="shop", options=options)
+    return spec_for("sql", prefix="shop", options=options)
 
 
 def postgres_url(parts: Mapping[str, object]) -> str:

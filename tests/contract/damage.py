@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,8 @@ def drop(store: Store) -> None:
             requests.delete(_index(store), timeout=30).raise_for_status()
         case "delta":
             shutil.rmtree(delta_folder(store))
+        case "folder":
+            shutil.rmtree(json_folder(store))
         case _:
             execute(store, f"drop table {sql_table(store)}")
 
@@ -44,6 +47,9 @@ def close(store: Store) -> None:
             settings(store, {"index.blocks.write": True})
         case "delta":
             deltalake.DeltaTable(delta_folder(store)).alter.add_constraint({"mine": "id < 2"})
+        case "folder":
+            json_folder(store).rename(json_folder(store).with_suffix(".aside"))
+            json_folder(store).touch()
         case _:
             execute(store, f"alter table {sql_table(store)} rename column note to remark")
 
@@ -57,6 +63,9 @@ def reopen(store: Store) -> None:
             settings(store, {"index.blocks.write": None})
         case "delta":
             deltalake.DeltaTable(delta_folder(store)).alter.drop_constraint("mine")
+        case "folder":
+            json_folder(store).unlink()
+            json_folder(store).with_suffix(".aside").rename(json_folder(store))
         case _:
             execute(store, f"alter table {sql_table(store)} rename column remark to note")
 
@@ -81,6 +90,11 @@ def delta_folder(store: Store) -> Path:
     return Path(_spec(store)["path"], folder(TABLE.schema), folder(TABLE.table))
 
 
+def json_folder(store: Store) -> Path:
+    """Where the store of the tests' own kind keeps a table."""
+    return Path(_spec(store)["path"], "shop", "1", "tables", folder(TABLE.schema), folder(TABLE.table))
+
+
 def _index(store: Store) -> str:
     assert store.spec is not None
     return f"{store.spec.options['url']}/{store.spec.prefix}-public.orders-1"
@@ -95,8 +109,8 @@ def plant(store: Store, key: str, pos: str | None, note: str = "foreign") -> Non
     """A row of ``public.orders`` by somebody else's hand, with or without a position."""
     match store.kind:
         case "memory":
-            row = b'{"id":%b,"status":"foreign","note":"%b"}' % (key.encode(), note.encode())
-            store.memory.rows[TABLE][key] = StoredRow(key=key, pos=pos or "", row=row)
+            memory_row = b'{"id":%b,"status":"foreign","note":"%b"}' % (key.encode(), note.encode())
+            store.memory.rows[TABLE][key] = StoredRow(key=key, pos=pos or "", row=memory_row)
         case "redis":
             fields = {"row": f'{{"id":{key},"status":"foreign","note":"{note}"}}', **({"pos": pos} if pos else {})}
             with redis_of(store) as client:
@@ -111,6 +125,10 @@ def plant(store: Store, key: str, pos: str | None, note: str = "foreign") -> Non
             requests.put(path, json=document, params=version | {"refresh": "true"}, timeout=30).raise_for_status()
         case "delta":
             _plant_in_delta(store, key, pos, note)
+        case "folder":
+            row = f'{{"id":{key},"status":"foreign","note":"{note}"}}'
+            held = {"key": key, "row": row, **({"pos": pos} if pos else {})}
+            (json_folder(store) / f"{key}_.json").write_text(json.dumps(held), encoding="utf-8")
         case _:
             if pos is None:
                 execute(store, _NULLABLE[store.kind.partition("-")[0]].format(table=sql_table(store)))

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from cdc.canonical import canonical_row
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.schema import TableSchema
+from cdc.wire.canonical import canonical_row
 from sinks.memory import MemoryStore
 from sinks.port import OpenSink, StoredRow
 from sinks.registry import SinkSpec, open_sink
@@ -49,7 +49,7 @@ class Store:
             return Store(self.kind, opened=self.opened)
         number = next(self.numbers)
         options = dict(self.spec.options)
-        if self.kind == "delta":
+        if self.kind in ("delta", "folder"):
             options["path"] = f"{options['path']}/{number}"
         if self.kind.startswith("sqlite"):
             options["url"] = f"{options['url']}{number}"

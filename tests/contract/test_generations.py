@@ -8,7 +8,8 @@ from contextlib import closing
 import pytest
 
 from cdc.progress import Watermark
-from sinks.generations import Generations, Place, beside, lower, open_generations
+from sinks.generations import Generations, Place, lower
+from sinks.kinds import beside, open_generations
 from sinks.port import CannotCarry, OpenSink
 from sinks.registry import open_sink
 from tests.contract import damage
@@ -102,7 +103,7 @@ def test_what_is_kept_can_be_removed_and_the_one_in_use_stays(store: Store, gene
 def test_a_store_kept_open_by_a_task_follows_the_switch_with_its_next_batch(
     store: Store, generations: Generations
 ) -> None:
-    if store.kind not in ("redis", "opensearch"):
+    if store.kind not in ("redis", "opensearch", "folder"):
         pytest.skip("written by the driver alone")
     task = store.open(parallel=True)
     fill(task, Topic(), 5, k1="old")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import orjson
 import pyarrow as pa
 
-from cdc.canonical import canonical_row
-from cdc.plain import plain_row
+from cdc.wire.canonical import canonical_row
+from cdc.wire.plain import plain_row
 from sinks.batch import events_of
 from tests.contract.orders import SHAPES, order
 from tests.contract.stores import Store, live

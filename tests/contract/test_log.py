@@ -12,11 +12,12 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from cdc.errors import LogError
-from cdc.ports import CompactedTopic, Record, StreamLog
+from cdc.ports import CompactedTopic, Record, StreamLog, Topics
 from cdc.position import CHUNK_SEQ, Position
 from cdc.settings import LogSettings
-from cdc.testing import MemoryBroker, MemoryCompactedTopic, MemoryStreamLog
+from cdc.testing import MemoryBroker, MemoryCompactedTopic, MemoryStreamLog, MemoryTopics
 from connectors.kafka import compacted
+from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.log import KafkaStreamLog
 from tests.waiting import wait_until
 
@@ -28,6 +29,7 @@ class Log:
     """A log on an empty topic of two partitions, and what else can be done to that topic."""
 
     log: StreamLog
+    topics: Topics
     topic: str
     held: Callable[[int], list[bytes]]
     """The keys in a partition, in order."""
@@ -38,9 +40,10 @@ class Log:
 @pytest.fixture(params=["memory", "kafka"])
 def log(request: pytest.FixtureRequest) -> Iterator[Log]:
     if request.param == "memory":
-        broker = MemoryBroker()
+        broker = MemoryBroker({"t": LANES})
         yield Log(
             MemoryStreamLog(broker),
+            MemoryTopics(broker),
             "t",
             lambda partition: [record.key for record in broker.of("t", partition)],
             partial(broker.append, "t", 0, b"intruder", b""),
@@ -49,6 +52,7 @@ def log(request: pytest.FixtureRequest) -> Iterator[Log]:
     servers, topic = request.getfixturevalue("kafka"), f"{request.getfixturevalue('topic_prefix')}.public.t"
     admin = AdminClient({"bootstrap.servers": servers})
     admin.create_topics([NewTopic(topic, LANES, 1)])[topic].result()
+    wait_until(lambda: compacted.stands(admin.list_topics(topic, timeout=10).topics.get(topic), LANES - 1))
     settings = LogSettings(bootstrap_servers=servers)
 
     def intrude() -> None:
@@ -57,7 +61,11 @@ def log(request: pytest.FixtureRequest) -> Iterator[Log]:
         other.flush(30)
 
     real = KafkaStreamLog(settings, memory_limit=64 << 20)
-    yield Log(real, topic, lambda p: [m.key() or b"" for m in compacted.read_range(settings, topic, p)], intrude)
+
+    def held(partition: int) -> list[bytes]:
+        return [message.key() or b"" for message in compacted.read_range(settings, topic, partition)]
+
+    yield Log(real, TopicAdmin(settings), topic, held, intrude)
     real.close()
 
 
@@ -104,6 +112,13 @@ def test_h76_nothing_is_acked_behind_a_record_of_somebody_else(log: Log) -> None
     assert log.log.offsets()[log.topic][0] == 1
 
 
+def test_topics_are_counted_and_end_behind_their_last_record(log: Log) -> None:
+    assert log.topics.counts([log.topic, "never.made"]) == {log.topic: LANES}
+    assert log.topics.end_offsets({log.topic: LANES}) == {log.topic: {0: 0, 1: 0}}
+    log.intrude()
+    assert log.topics.end_offsets({log.topic: LANES}) == {log.topic: {0: 1, 1: 0}}
+
+
 @pytest.fixture(params=["memory", "kafka"])
 def topic(request: pytest.FixtureRequest) -> CompactedTopic:
     if request.param == "memory":
@@ -112,6 +127,7 @@ def topic(request: pytest.FixtureRequest) -> CompactedTopic:
     admin = AdminClient({"bootstrap.servers": servers})
     config = {"cleanup.policy": "compact"}
     admin.create_topics([NewTopic(name, 1, 1, config=config)])[name].result()
+    wait_until(lambda: compacted.stands(admin.list_topics(name, timeout=10).topics.get(name), 0))
     return compacted.CompactedTopic(LogSettings(bootstrap_servers=servers), name)
 
 

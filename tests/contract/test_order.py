@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import orjson
 
-from cdc.canonical import canonical_row
+from cdc.wire.canonical import canonical_row
 from sinks.batch import events_of
 from tests.contract.orders import SHAPES, order, statuses
 from tests.contract.stores import Store, live, rows

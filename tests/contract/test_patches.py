@@ -1,6 +1,6 @@
 """Patches of MongoDB's, over every store: each makes the next document of the one that is held, once and in order.
 
-Records are those of :mod:`tests.unit.cdc.debezium.mongodb`, read as the sinks' queries read them.
+Records are those of :mod:`tests.unit.cdc.wire.debezium.mongodb`, read as the sinks' queries read them.
 """
 
 from __future__ import annotations
@@ -12,13 +12,23 @@ from typing import Any
 import orjson
 import pytest
 
-from cdc.canonical import canonical_row
-from cdc.debezium.read import Change, PartitionReader
+from cdc.wire.canonical import canonical_row
+from cdc.wire.debezium.read import Change, PartitionReader
 from sinks.batch import Event
 from sinks.port import OpenSink
 from tests.contract.stores import Store, live, rows
 from tests.contract.topics import Shapes, batch
-from tests.unit.cdc.debezium.mongodb import ANNE, ANNE_MARIE, CREATED, CUSTOMERS, RENAMED, TOPIC, envelope, key, patch
+from tests.unit.cdc.wire.debezium.mongodb import (
+    ANNE,
+    ANNE_MARIE,
+    CREATED,
+    CUSTOMERS,
+    RENAMED,
+    TOPIC,
+    envelope,
+    key,
+    patch,
+)
 
 SHAPES = Shapes(CUSTOMERS)
 ONE = "1004"

@@ -8,9 +8,9 @@ from typing import Any
 import orjson
 import pytest
 
-from cdc.canonical import canonical_row
-from cdc.plain import plain_row
 from cdc.schema import Column, TableSchema
+from cdc.wire.canonical import canonical_row
+from cdc.wire.plain import plain_row
 from sinks.port import CannotCarry
 from tests.contract.orders import order
 from tests.contract.stores import Store, live, rows

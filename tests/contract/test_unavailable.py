@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from cdc.canonical import canonical_row
+import pytest
+
 from cdc.position import Position
+from cdc.wire.canonical import canonical_row
+from cdc.wire.unavailable import NULL_OR_UNCHANGED
 from tests.contract.orders import SHAPES, order
 from tests.contract.stores import Store, live, rows
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch, column, shape
@@ -69,3 +72,27 @@ def test_h38_a_row_that_was_gone_when_capture_asked_parks_nothing(store: Store) 
     done = sink.sink.apply(batch(*topic.delete({"id": 2}, at(5)), again), SHAPES)
     assert (done.applied, done.refused) == (1, ())
     assert live(sink, ORDERS)["2"] == canonical_row(b'{"id":2,"status":"d","note":"new"}', ORDERS)
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_h125_a_null_that_may_be_an_unchanged_value_is_refused(store: Store, at_once: bool) -> None:
+    """Debezium has no placeholder for some types: what was there may be gone, or not."""
+    sink, topic = store.open(), Topic()
+    made = topic.row("c", {"id": 1, "status": "a", "note": "long"}, at(1))
+    unsaid = topic.upsert({"id": 1, "status": "b", "note": NULL_OR_UNCHANGED}, debezium_at(2))
+    unheld = topic.upsert({"id": 2, "status": "b", "note": NULL_OR_UNCHANGED}, debezium_at(2))
+    batches = [[made, unsaid, unheld]] if at_once else [[made], [unsaid, unheld]]
+    refused = [one for events in batches for one in sink.sink.apply(batch(*events), SHAPES).refused]
+    assert {one.key for one in refused} == {unsaid.key, unheld.key}
+    assert all("became NULL or did not change" in one.reason for one in refused)
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_h125_where_null_was_held_it_is_null_either_way(store: Store, at_once: bool) -> None:
+    sink, topic = store.open(), Topic()
+    made = topic.row("c", {"id": 1, "status": "a", "note": None}, at(1))
+    unsaid = topic.upsert({"id": 1, "status": "b", "note": NULL_OR_UNCHANGED}, debezium_at(2))
+    again = topic.upsert({"id": 1, "status": "c", "note": NULL_OR_UNCHANGED}, debezium_at(3))
+    batches = [[made, unsaid, again]] if at_once else [[made], [unsaid], [again]]
+    assert [sink.sink.apply(batch(*events), SHAPES).refused for events in batches] == [()] * len(batches)
+    assert live(sink, ORDERS)["1"] == canonical_row(b'{"id":1,"status":"c","note":null}', ORDERS)

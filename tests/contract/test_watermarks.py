@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
-from cdc.errors import Exit, NewerError
+from cdc.errors import DamagedError, Exit, NewerError, Retry
 from cdc.progress import Watermark
 from sinks.memory import MemoryStore
-from sinks.notes import WATERMARK
+from sinks.notes import WATERMARK, KeptColumns
 from tests.contract.orders import SHAPES, order
 from tests.contract.stores import Store
 from tests.contract.topics import ORDERS, Topic, at, batch
@@ -39,6 +41,32 @@ def test_h101_a_watermark_by_somebody_else_s_hand_claims_nothing(text: bytes) ->
     assert opened.watermarks.read() is None
     opened.commit(Watermark(epoch=1, lsn=8))
     assert opened.watermarks.read() == Watermark(epoch=1, lsn=8)
+
+
+@pytest.mark.parametrize(
+    "text", [b"{", b"7", b"[]", b"{}", b'{"floor":"","sweeps":7}', b'{"floor":"","sweeps":{"a":[]}}']
+)
+def test_h113_a_floor_by_somebody_else_s_hand_is_refused_in_a_sentence(text: bytes) -> None:
+    opened = MemoryStore(notes={'floor:["public","orders"]': text}).open()
+    with pytest.raises(DamagedError, match="a table's floor in the store") as refused:
+        opened.sink.apply(batch(Topic().upsert(order(1), at(1))), SHAPES)
+    assert (refused.value.exit, refused.value.retry) == (Exit.POISON, Retry.NEVER)
+
+
+@pytest.mark.parametrize("text", [b"{", b"7", b"[[]]", b'[{"id":1}]'])
+def test_h113_columns_by_somebody_else_s_hand_are_refused_in_a_sentence(text: bytes) -> None:
+    with pytest.raises(DamagedError, match="a table's columns"):
+        KeptColumns(_Noted({'columns:["public","orders"]': text})).of(ORDERS.table)
+
+
+class _Noted(dict[str, bytes]):
+    """:class:`sinks.notes.Notes` in a dict."""
+
+    def read(self) -> Mapping[str, bytes]:
+        return self
+
+    def write(self, name: str, text: bytes) -> None:
+        self[name] = text
 
 
 class _Grown(Watermark):

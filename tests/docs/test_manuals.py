@@ -13,6 +13,8 @@ import typer
 from cdc.cli.app import COMMANDS
 from cdc.errors import Exit
 from cdc.reference import table
+from cdc.wiring.settings import sink_sections
+from tests.docs.events import events
 
 ROOT = Path(__file__).parents[2]
 MANUALS = sorted(
@@ -33,11 +35,11 @@ def test_the_settings_table_is_that_of_the_models(rewrite: bool) -> None:
     manual = ROOT / "cdc" / "README.md"
     text = manual.read_text(encoding="utf-8")
     if rewrite:
-        text = marked("settings").sub(lambda found: found[1] + table() + found[3], text)
+        text = marked("settings").sub(lambda found: found[1] + table(sink_sections()) + found[3], text)
         manual.write_text(text, encoding="utf-8")
     found = marked("settings").search(text)
     assert found is not None
-    assert found[2] == table(), "run pytest tests/docs --rewrite"
+    assert found[2] == table(sink_sections()), "run pytest tests/docs --rewrite"
 
 
 def commands() -> list[str]:
@@ -77,7 +79,67 @@ def test_links_lead_somewhere(manual: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "package", ["cdc", "cdc/jvm", "cdc/stack", "connectors/postgres", "connectors/kafka", "snapshot", "sinks", "spark"]
+    "package",
+    [
+        "cdc",
+        "cdc/jvm",
+        "cdc/stack",
+        "cdc/wire",
+        "connectors/postgres",
+        "connectors/kafka",
+        "snapshot",
+        "sinks",
+        "spark",
+    ],
 )
 def test_every_package_has_its_manual(package: str) -> None:
     assert (ROOT / package / "README.md").exists()
+
+
+def test_every_event_of_the_logs_is_in_its_manual() -> None:
+    found = marked("events").search((ROOT / "cdc" / "LOGS.md").read_text(encoding="utf-8"))
+    assert found is not None
+    rows = [line.split("|") for line in found[2].splitlines() if line.startswith("| `")]
+    said = {row[1].strip(" `"): {row[2].strip()} for row in rows}
+    assert len(said) == len(rows)
+    written = events()
+    assert sorted(written.keys() - said.keys()) == [], "say in cdc/LOGS.md what they mean"
+    assert sorted(said.keys() - written.keys()) == [], "no log has these any more"
+    assert said == written, "the levels differ"
+
+
+def test_each_question_has_one_file_that_is_there() -> None:
+    found = marked("questions").search((ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8"))
+    assert found is not None
+    files = re.findall(r"\| \[([^]]+)\]\(([^)]+)\) \|", found[2])
+    assert len(set(files)) == 10
+    for shown, target in files:
+        assert shown == target
+        assert (ROOT / target).is_file()
+
+
+def test_make_goals_and_files_that_the_pages_name_are_there() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for page in ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md"):
+        text = (ROOT / page).read_text(encoding="utf-8")
+        for goal in re.findall(r"\bmake (\w+)", "\n".join(re.findall(r"`[^`]+`|^    \$.*", text, re.MULTILINE))):
+            assert re.search(rf"^{goal}:", makefile, re.MULTILINE), f"{page}: make {goal}"
+        for path in re.findall(r"`((?:cdc|connectors|sinks|snapshot|spark|tests)/[\w/.]+)`", text):
+            assert (ROOT / path).exists(), f"{page}: {path}"
+
+
+def anchors(manual: Path) -> set[str]:
+    """The anchors of a page's headings, as code hosts make them."""
+    headings = re.findall(r"^#+ (.*)$", manual.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("manual", MANUALS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_what_a_page_promises_of_another_is_there(manual: Path) -> None:
+    """A link to a section, and a section named in quotes behind a link: `[sinks](...), "When a table changes"`."""
+    text = manual.read_text(encoding="utf-8")
+    for target, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", text):
+        page = manual.parent / target if target else manual
+        assert page.is_dir() or anchor in anchors(page), f"{manual.name}: {target}#{anchor}"
+    for target, section in re.findall(r"\]\(([^)#:]+\.md)\), \"([^\"]+)\"", text):
+        assert f"# {section}\n" in (manual.parent / target).read_text(encoding="utf-8"), f"{manual.name}: {section}"

@@ -20,8 +20,8 @@ from cdc.clock import SYSTEM_CLOCK
 from cdc.errors import LogError
 from cdc.logs import configure
 from cdc.progress import Offsets
-from cdc.records import HEADERS
 from cdc.settings import LogSettings, load
+from cdc.wire.format import HEADERS
 from cdc.wiring.sinks import build_sinks
 from connectors.kafka.clients import reader_config
 from spark.app import SinkApplication

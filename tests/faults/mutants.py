@@ -10,6 +10,9 @@ _SCHEDULES = "tests/faults/test_schedules.py"
 _ASSEMBLE = "tests/unit/connectors/postgres"
 _SPARK = "tests/unit/spark"
 _CONTRACT = "tests/contract"
+_HANDOVER = "tests/unit/cdc/handover"
+_COMPARISON = "tests/unit/cdc/comparison"
+_REBUILD = "tests/unit/cdc/rebuild"
 _MEMORY = f"{_CONTRACT} -k memory"
 _REDIS = f"{_CONTRACT} -k redis"
 
@@ -32,6 +35,70 @@ class Mutant:
 
 
 MUTANTS = (
+    Mutant(
+        "leave what a killed comparison made", "cdc/comparison/run.py",
+        "        self.clean()\n        with ExitStack()", "        with ExitStack()", _COMPARISON,
+    ),
+    Mutant(
+        "remove topics of others whose names begin alike", "cdc/comparison/sides.py",
+        'topic.startswith(tuple(f"{head}." for head in heads))', "topic.startswith(heads)", _COMPARISON,
+    ),
+    Mutant(
+        "keep a generation again that is in use no more", "cdc/rebuild/run.py",
+        "        if run.step == Step.KEEPING:\n", "        if run.step:\n", _REBUILD,
+    ),
+    Mutant(
+        "switch before the switch is noted", "cdc/rebuild/run.py",
+        "return self._note(run.at(Step.SWITCHING))", "return run.at(Step.SWITCHING)", _REBUILD,
+    ),
+    Mutant(
+        "remove the generation in use with those that were kept", "cdc/rebuild/run.py",
+        "in_use = {generations.in_use()} if self._separate else set()", "in_use: set[int] = set()", _REBUILD,
+    ),
+    Mutant(
+        "let the new generation's letters wait for nobody", "cdc/rebuild/letters.py",
+        "return [*fresh, *(", "return [*(", _REBUILD,
+    ),
+    Mutant(
+        "believe a watermark in a generation that has read less", "cdc/rebuild/rules.py",
+        "return read and (", "return (", _REBUILD,
+    ),
+    Mutant(
+        "hand over without what was written above the slot", "cdc/handover/run.py",
+        "offsets=ends, ahead=ahead)", "offsets=ends, ahead={})", _HANDOVER,
+    ),
+    Mutant(
+        "start Debezium before its place is noted", "cdc/handover/run.py",
+        'known = self._note(replace(known, step="placed"))', 'known = replace(known, step="placed")', _HANDOVER,
+    ),
+    Mutant(
+        "believe the first look at topics that still grow", "cdc/handover/run.py",
+        "            if now == ends:\n", "            if now:\n", _HANDOVER,
+    ),
+    Mutant(
+        "hand a slot over that stands beyond the log", "cdc/handover/run.py",
+        "        require_within(slot, lsn)\n", "", _HANDOVER,
+    ),
+    Mutant(
+        "copy a batch's rows though all of them count", "sinks/plan.py",
+        "_groups(where(winners, rows))", "_groups(winners.filter(rows))", "tests/unit/sinks/test_plan.py",
+    ),
+    Mutant(
+        "forget how the first snapshot found the publication", "snapshot/watch.py",
+        "        entries=plan.entries,\n", "", "tests/unit/snapshot/test_watch.py",
+    ),
+    Mutant(
+        "read all stored rows that fill a batch at once", "sinks/fill.py",
+        "            if left < PORTION_BYTES // 4:", "            if left is None:", "tests/unit/sinks/test_fill.py",
+    ),
+    Mutant(
+        "ask for many stored rows whatever their size", "sinks/fill.py",
+        "max(1, min(most, left // max(1, row_bytes)))", "most", "tests/unit/sinks/test_fill.py",
+    ),
+    Mutant(
+        "give a store all its rows in one piece", "sinks/plan.py",
+        "if size >= most_bytes:", "if size < 0:", "tests/unit/sinks/test_plan.py",
+    ),
     Mutant(
         "add silence up over what was heard", "connectors/postgres/stream.py",
         "            batch = self._take()\n        self._silent_s = 0.0", "            batch = self._take()",
@@ -84,7 +151,7 @@ MUTANTS = (
     ),
     Mutant(
         "take the record's LSN for the commit's", "connectors/postgres/assemble.py",
-        '("pos", pos % seq)', '("pos", pos[:8] + b"%016x" % lsn + pos[24:] % seq)', _SCHEDULES,
+        '(POS, pos % seq)', '(POS, pos[:8] + b"%016x" % lsn + pos[24:] % seq)', _SCHEDULES,
     ),
     Mutant(
         "end a transaction one record further", "connectors/postgres/assemble.py",
@@ -153,7 +220,7 @@ MUTANTS = (
     ),
     Mutant(
         "leave the old key of a moved row", "connectors/postgres/changes.py",
-        "        self._remove(table, lsn, seq, old_key, old, [(_NEW_KEY, new_key)])\n", "", _SCHEDULES,
+        "        self._remove(table, lsn, seq, old_key, old, [(NEW_KEY, new_key)])\n", "", _SCHEDULES,
     ),
     Mutant(
         "count no number for a table that is not captured", "connectors/postgres/assemble.py",
@@ -166,6 +233,74 @@ MUTANTS = (
     Mutant(
         "take what waited for stored once it was handed over", "cdc/advance.py",
         "self._floors.append((group, found))", "self._floor = found", _SCHEDULES,
+    ),
+    Mutant(
+        "set a table aside before that is noted", "connectors/postgres/assemble.py",
+        "            self._asides.set_aside(table, why, self._tx.lsn if oldest is None else oldest, self._tx.xid)\n"
+        "            for one in known:\n                self._leave(one)\n",
+        "            for one in known:\n                self._leave(one)\n"
+        "            self._asides.set_aside(table, why, self._tx.lsn if oldest is None else oldest, self._tx.xid)\n",
+        _ASSEMBLE,
+    ),
+    Mutant(
+        "say that a table lacks changes from the last transaction on", "connectors/postgres/assemble.py",
+        "self._tx.lsn if oldest is None else oldest", "self._tx.lsn", _ASSEMBLE,
+    ),
+    Mutant(
+        "let what is on its way of a table that is set aside through", "connectors/postgres/waiting.py",
+        "        self.left.update(lanes)\n", "", _ASSEMBLE,
+    ),
+    Mutant(
+        "leave out of the progress record what it does not speak of", "cdc/capture.py",
+        "ahead=session.log.ahead(lsn), aside=aside", "ahead=session.log.ahead(lsn)",
+        "tests/unit/connectors/session/test_asides.py",
+    ),
+    Mutant(
+        "write what was dropped of a table behind its reading", "cdc/aside.py",
+        "            found[one.table] = max(until, found.get(one.table, until))\n", "            pass\n",
+        "tests/unit/connectors/session/test_asides.py",
+    ),
+    Mutant(
+        "drop what comes of a table that is followed again", "connectors/postgres/assemble.py",
+        "        self._outlet.arrived()\n        relation = ", "        relation = ", _ASSEMBLE,
+    ),
+    Mutant(
+        "take what was noted when the session began for what is", "connectors/session/opening.py",
+        "aside=tables.asides.of,", "aside=tables.asides.documents.get,",
+        "tests/integration/capture/test_aside.py",
+    ),
+    Mutant(
+        "set a history aside", "connectors/session/asides.py",
+        "            if name in self._histories:\n                raise why\n", "",
+        "tests/unit/connectors/session/test_asides.py",
+    ),
+    Mutant(
+        "take a reading from before for the one that is due", "cdc/aside.py",
+        "floor_lsn >= self.from_lsn & ~COMMIT_ALIGNMENT", "True", "tests/unit/connectors/session/test_asides.py",
+    ),
+    Mutant(
+        "read a table that is set aside", "connectors/session/asides.py",
+        "        return known.sentence()\n\n    def asked", "        return \"\"\n\n    def asked",
+        "tests/unit/connectors/session/test_asides.py",
+    ),
+    Mutant(
+        "hold windows of all tables back with one that waits", "cdc/windows.py",
+        "max(moment.position, moment.stored) if moment.waiting else moment.position", "moment.position",
+        "tests/unit/cdc/test_windows_waiting.py",
+    ),
+    Mutant(
+        "write a window's rows before what waits of its table", "cdc/windows.py",
+        "if window.overrun or window.lane in moment.waiting:", "if window.overrun:",
+        "tests/unit/cdc/test_windows_waiting.py",
+    ),
+    Mutant(
+        "grant a window above what waits of its table", "cdc/windows.py",
+        "window.overrun = window.lane in moment.waiting", "pass", "tests/unit/cdc/test_windows_waiting.py",
+    ),
+    Mutant(
+        "keep files of waiting records that were read out", "connectors/postgres/spilled.py",
+        "            self._segments.popleft().close()\n        elif", "            pass\n        elif",
+        "tests/unit/connectors/postgres/test_spilled.py",
     ),
     Mutant(
         "let a record overtake those of its table that wait", "connectors/postgres/outlet.py",
@@ -213,8 +348,8 @@ MUTANTS = (
         "if whole or not any(", "if whole or any(", "tests/unit/connectors/postgres/test_row_steps.py",
     ),
     Mutant(
-        "make the digits of any scale", "cdc/plain.py",
-        "_MOST_DIGITS = 131_072", "_MOST_DIGITS = 1 << 99", "tests/unit/cdc/test_plain.py -k h94",
+        "make the digits of any scale", "cdc/wire/plain.py",
+        "_MOST_DIGITS = 131_072", "_MOST_DIGITS = 1 << 99", "tests/unit/cdc/wire/test_plain.py -k h94",
     ),
     Mutant(
         "try each place of each star", "cdc/topic.py",
@@ -237,7 +372,7 @@ MUTANTS = (
         "held.pos > pos", "held.pos > pos > held.pos", _MEMORY,
     ),
     Mutant(
-        "apply an older row (cache)", "sinks/cache_write.lua",
+        "apply an older row (cache)", "sinks/cache/write.lua",
         "elseif held and held > pos then", "elseif held and held > pos and false then", _REDIS,
     ),
     Mutant(
@@ -249,16 +384,16 @@ MUTANTS = (
         "memory.forget_ns[table, key] = until", "del rows[key]", _MEMORY,
     ),
     Mutant(
-        "forget a delete at once (cache)", "sinks/cache_write.lua",
+        "forget a delete at once (cache)", "sinks/cache/write.lua",
         "redis.call('PEXPIRE', key, ARGV[1])", "redis.call('DEL', key)", _REDIS,
     ),
     Mutant(
-        "let a row expire with the delete before it", "sinks/cache_write.lua",
+        "let a row expire with the delete before it", "sinks/cache/write.lua",
         "      redis.call('PERSIST', key)\n", "", "tests/integration/sinks/test_cache.py",
     ),
     Mutant(
         "ignore the floor", "sinks/plan.py",
-        'return rows.filter(pc.greater_equal(rows["pos"], floor)) if floor else rows', "return rows", _MEMORY,
+        "return where(rows, pc.greater_equal(rows[POS], floor)) if floor else rows", "return rows", _MEMORY,
     ),
     Mutant(
         "keep the floor in mind only", "sinks/notes.py",
@@ -269,15 +404,15 @@ MUTANTS = (
         "return len(told) >= sweeps[floor][0]", "return bool(told)", _MEMORY,
     ),
     Mutant(
-        "sweep what stands at the floor (cache)", "sinks/cache_sweep.lua",
+        "sweep what stands at the floor (cache)", "sinks/cache/sweep.lua",
         "held < ARGV[1]", "held <= ARGV[1]", f"{_CONTRACT}/test_boundaries.py -k redis",
     ),
     Mutant(
-        "sweep what stands at the floor (Delta)", "sinks/warehouse_delta.py",
+        "sweep what stands at the floor (Delta)", "sinks/delta/delta_store.py",
         "f\"{POS} < '{floor}'\"", "f\"{POS} <= '{floor}'\"", f"{_CONTRACT}/test_boundaries.py -k delta",
     ),
     Mutant(
-        "sweep what stands at the floor (SQL)", "sinks/warehouse_sql.py",
+        "sweep what stands at the floor (SQL)", "sinks/sql/sql_store.py",
         "where(table.c[POS] < floor)", "where(table.c[POS] <= floor)", f"{_CONTRACT}/test_boundaries.py -k sqlite",
     ),
     Mutant(
@@ -289,8 +424,8 @@ MUTANTS = (
         f"{_CONTRACT}/test_boundaries.py -k memory",
     ),
     Mutant(
-        "take a busy search server for one that refuses", "sinks/search_bulk.py",
-        "_BUSY = frozenset((429, 500,", "_BUSY = frozenset((500,", "tests/unit/sinks/test_search_bulk.py",
+        "take a busy search server for one that refuses", "sinks/search/search_bulk.py",
+        "_BUSY = frozenset((429, 500,", "_BUSY = frozenset((500,", "tests/unit/sinks/search/test_search_bulk.py",
     ),
     Mutant(
         "take a position over epoch 127", "sinks/newest.py",
@@ -323,13 +458,73 @@ MUTANTS = (
         "tests/unit/spark/test_holds.py",
     ),
     Mutant(
-        "take a flat delete for a row", "cdc/debezium/read.py",
+        "believe the offsets of the epoch before", "connectors/debezium/progress.py",
+        "lsn = None if epochs.unsettled else self._shown(list(self._ask()))", "lsn = self._shown(list(self._ask()))",
+        "tests/unit/connectors/debezium/test_progress.py",
+    ),
+    Mutant(
+        "sweep a table that no progress names", "spark/watermark.py",
+        "known = [topic for topic in some if self._history.names(topic)]", "known = list(some)",
+        "tests/unit/spark/test_sweeps.py",
+    ),
+    Mutant(
+        "sweep below an epoch that no reading began", "spark/watermark.py",
+        "if mark is not None and mark.reread}", "if mark is not None}", "tests/unit/spark/test_sweeps.py",
+    ),
+    Mutant(
+        "show an epoch without its sweep", "spark/store.py", "        self._sweep(at)\n", "",
+        "tests/unit/spark/test_sweeps.py",
+    ),
+    Mutant(
+        "take a failover for records sent again", "cdc/wire/debezium/falls.py",
+        "            if origin.number > known:\n", "            if False:\n",
+        "tests/unit/cdc/wire/debezium/test_falls.py",
+    ),
+    Mutant(
+        "take an unknown server for one sent again", "cdc/wire/debezium/falls.py",
+        "            if known is None:\n", "            if False:\n", "tests/unit/cdc/wire/debezium/test_falls.py",
+    ),
+    Mutant(
+        "wait for ever for positions to climb back", "cdc/wire/debezium/falls.py",
+        "elif time_ms - self._fall.at_ms > BOUND_MS:", "elif False:", "tests/unit/cdc/wire/debezium/test_falls.py",
+    ),
+    Mutant(
+        "forget that positions fell", "spark/debezium.py",
+        "        if epochs.fell:\n            raise _fallen(epochs.fell)\n", "",
+        "tests/unit/spark/test_debezium.py",
+    ),
+    Mutant(
+        "begin in the middle without a look back", "spark/debezium.py",
+        "        self._look_back(listed, epochs)\n", "        self._look_back(listed, epochs, ())\n",
+        "tests/unit/spark/test_debezium.py",
+    ),
+    Mutant(
+        "take a snapshot on request for one cut short", "spark/debezium.py",
+        "if any(reader.over >= pos.epoch for reader in self._readers.values()):", "if False:",
+        "tests/unit/spark/test_debezium.py",
+    ),
+    Mutant(
+        "go on where a new epoch began before", "spark/store.py", "        self._go_back()\n", "",
+        "tests/unit/spark/test_sweeps.py",
+    ),
+    Mutant(
+        "take Debezium's NULL for a value", "cdc/wire/debezium/read.py",
+        "unsaid = {} if self._reselected else _unsaid(shape, payload)", "unsaid: dict[str, Any] = {}",
+        "tests/unit/cdc/wire/debezium/test_unsaid.py",
+    ),
+    Mutant(
+        "keep a value that may have become NULL", "sinks/unavailable.py",
+        "if either and (stored is None or set(either.values()) != {b\"null\"}):", "if False:",
+        f"{_CONTRACT}/test_unavailable.py -k memory",
+    ),
+    Mutant(
+        "take a flat delete for a row", "cdc/wire/debezium/read.py",
         'if str(payload.get("__deleted")).lower() == "true" or op == "d":', 'if op == "d":',
-        "tests/unit/cdc/debezium/test_read.py",
+        "tests/unit/cdc/wire/debezium/test_read.py",
     ),
     Mutant(
         "take the last offset for the newest", "sinks/newest.py",
-        'words = _characters(rows["pos"]).view(">u8")', 'words = _characters(rows["pos"]).view(">u8") * 0',
+        'words = _characters(rows[POS]).view(">u8")', 'words = _characters(rows[POS]).view(">u8") * 0',
         "tests/unit/sinks/test_newest.py",
     ),
     Mutant(
@@ -419,7 +614,7 @@ MUTANTS = (
         "    if not form[3]:", "    if False:", "tests/integration/capture/test_later_faults.py -k h86",
     ),
     Mutant(
-        "take any column for a captured one", "snapshot/condition.py",
+        "take any column for a captured one", "cdc/rereads/rules.py",
         "    if unknown:", "    if False:", "tests/unit/snapshot/test_condition.py",
     ),
     Mutant(
@@ -435,6 +630,10 @@ MUTANTS = (
         "before.entries != now.entries", "False", "tests/unit/snapshot/test_watch.py",
     ),
     Mutant(
+        "take a partition that was attached again for one that stayed", "snapshot/watch.py",
+        "now.links.get(oid, born) != born", "False", "tests/unit/snapshot/test_watch.py",
+    ),
+    Mutant(
         "take a new attribute of a composite for a new label", "snapshot/watch.py",
         """kind[:1] == "c" and kind in known""", "False", "tests/unit/snapshot/test_watch.py",
     ),
@@ -444,7 +643,8 @@ MUTANTS = (
     ),
     Mutant(
         "take a captured relation's new name for its own", "connectors/session/relations.py",
-        "if not former or table in former:", "if True:", "tests/integration/capture/test_looks.py -k swap",
+        "if not former or table in former or self._taken(table, oid):", "if True:",
+        "tests/integration/capture/test_looks.py -k swap",
     ),
     Mutant(
         "keep what is streamed from the gate", "cdc/capture.py",
@@ -488,7 +688,7 @@ MUTANTS = (
         "return bool(row and row[0])", "return True", "tests/integration/capture/test_refusals.py -k h14",
     ),
     Mutant(
-        "let a slice of a batch take one record more", "cdc/records.py",
+        "let a slice of a batch take one record more", "cdc/wire/records.py",
         "fitting = bisect_right(sums, left)", "fitting = min(len(sums), bisect_right(sums, left) + 1)",
         f"{_SPARK}/test_batch.py",
     ),
@@ -511,5 +711,84 @@ MUTANTS = (
     Mutant(
         "show slot figures that nobody has looked at", "cdc/metrics.py",
         "return value if known else math.nan", "return value", "tests/unit/cdc/test_metrics.py",
+    ),
+    Mutant(
+        "let a login in a connector's URL pass", "connectors/debezium/secrecy.py",
+        "if _has_login(rest) or", "if", "tests/unit/connectors/debezium/test_secrecy.py",
+    ),
+    Mutant(
+        "let a reference beside a secret excuse it", "connectors/debezium/secrecy.py",
+        "return bool(rest.strip())\n", "return rest == value\n", "tests/unit/connectors/debezium/test_secrecy.py",
+    ),
+    Mutant(
+        "leave the schema history without TLS and login", "connectors/debezium/kafka.py",
+        "        yield from _HISTORY_CLIENTS\n", "        yield from ()\n",
+        "tests/unit/connectors/debezium/test_secrecy.py",
+    ),
+    Mutant(
+        "take a connector that exists for a rebalance", "connectors/debezium/client.py",
+        'words.endswith("already exists")', "False", "tests/unit/connectors/debezium/test_client.py",
+    ),
+    Mutant(
+        "leave SQL Server's database out of a renamed topic", "connectors/debezium/config.py",
+        "quoted(usual_topic(settings, spelled(table)))", 'quoted(f"{settings.name}.{table}")',
+        "tests/unit/connectors/debezium/test_tables.py",
+    ),
+    Mutant(
+        "take the topics of excluded tables", "connectors/debezium/tables.py",
+        "return not _meets(source.exclude, table) and _meets", "return _meets",
+        "tests/unit/connectors/debezium/test_tables.py",
+    ),
+    Mutant(
+        "send a snapshot's signal to a connector that passes it over", "connectors/connect/orders.py",
+        'if kind == "blocking" or running.get', 'if kind or running.get',
+        "tests/unit/connectors/debezium/test_tables.py",
+    ),
+    Mutant(
+        "take a sweep mark's own place for its floor", "cdc/wire/floors.py",
+        "return Floor(floor, partitions)", "return Floor(pos, partitions)", "tests/unit/cdc/wire/test_floors.py",
+    ),
+    Mutant(
+        "compare a double in single precision", "cdc/wire/types.py",
+        "canonical=Canonical.DOUBLE", "canonical=Canonical.SINGLE", "tests/unit/cdc/wire/test_types.py",
+    ),
+    Mutant(
+        "let a warehouse hold a date as text", "cdc/wire/types.py",
+        'warehouse="date32[day]"', 'warehouse="string"', "tests/unit/cdc/wire/test_types.py",
+    ),
+    Mutant(
+        "log in to another database as to Postgres", "cdc/wiring/__init__.py",
+        "    require_postgres(settings, application_name)\n", "",
+        "tests/unit/connectors/debezium/test_config.py -k h130",
+    ),
+    Mutant(
+        "keep the schemas of captured tables alone", "connectors/debezium/history.py",
+        'store.only.captured.tables.ddl": "false"', 'store.only.captured.tables.ddl": "true"',
+        "tests/unit/connectors/debezium/test_config.py",
+    ),
+    Mutant(
+        "take one of two packages that bring a kind of one name", "sinks/kinds.py",
+        "for point in brought}) > 1:", "for point in brought}) > 2:", "tests/unit/sinks/test_kinds.py",
+    ),
+    Mutant(
+        "leave a sink's section unread whose kind there is not", "cdc/sink_settings.py",
+        "faults.append(unknown_kind(name, kind))", "pass", "tests/unit/cdc/test_inputs.py",
+    ),
+    Mutant(
+        "leave the package of a store's opener out of the archive", "spark/package.py",
+        "return tuple(sorted(named - set(PACKAGES)))", "return ()", "tests/unit/spark/test_small.py",
+    ),
+    Mutant(
+        "show a section that nobody checked", "cdc/sink_settings.py",
+        'yield "kind", self.kind', "yield from super().__repr_args__()", "tests/unit/sinks/test_kinds.py",
+    ),
+    Mutant(
+        "check a sink's settings when the sink is opened only", "cdc/wiring/settings.py",
+        "return load(path, environment, InstalledKinds())", "return load(path, environment)",
+        "tests/unit/cdc/test_inputs.py",
+    ),
+    Mutant(
+        "deploy records that sinks cannot read", "connectors/debezium/config.py",
+        "    refuse_unreadable(settings, debezium)\n", "", "tests/unit/connectors/debezium/test_tables.py",
     ),
 )  # fmt: skip

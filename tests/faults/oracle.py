@@ -21,8 +21,9 @@ from cdc.verification.result import Kind
 from cdc.verification.rounds import StoreReader, verify
 from cdc.wiring import open_schemas, open_state
 from cdc.wiring.stores import open_store
-from cdc.wiring.verification import open_cut, read_known, verified_tables
+from cdc.wiring.verification import read_known
 from connectors.kafka.compacted import read_range
+from connectors.verified import open_cut, verified_tables
 from sinks.batch import Event, events_of
 from sinks.memory import MemoryStore
 from sinks.schemas import SchemaBook
@@ -166,7 +167,7 @@ def compare(settings: Settings, stores: dict[str, StoreReader]) -> Compared:
     """
     known = read_known(settings)
     with closing(open_cut(settings)) as source:
-        tables = list(verified_tables(settings, known, source).values())
+        tables = list(verified_tables(settings, known.topics, source).values())
         report = verify(
             source,
             stores,

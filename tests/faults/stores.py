@@ -17,10 +17,10 @@ from confluent_kafka import murmur2
 
 from cdc.clock import ManualClock
 from cdc.dead import DeadLetter
-from cdc.plain import UNAVAILABLE
 from cdc.position import Position
 from cdc.progress import Offsets, Progress, Watermark
 from cdc.schema import TableSchema
+from cdc.wire.format import UNAVAILABLE
 from sinks.memory import MemoryStore
 from sinks.port import Applied, OpenSink, Schemas, Sink
 from spark.metrics import Metrics
@@ -53,6 +53,9 @@ class _Facts:
 
     def ends(self, topics: Topics) -> Offsets:
         return self.follower.ends()
+
+    def begun_behind(self, epoch: int) -> Offsets:
+        return {}
 
     def schemas(self) -> list[TableSchema]:
         return list(SCHEMAS.values())

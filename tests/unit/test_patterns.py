@@ -20,6 +20,7 @@ PACKAGES = ("cdc", "connectors", "sinks", "snapshot", "spark")
 MADE_AT_RUN = {
     "cdc/foreign.py": "test_foreign.py",
     "cdc/topic.py": "test_selection.py",
+    "connectors/debezium/regex.py": "test_tables.py",
     "connectors/postgres/compiled.py": "test_row_steps.py",
     "connectors/postgres/reading.py": "test_row_steps.py",
     "connectors/postgres/selection.py": "test_selection.py",

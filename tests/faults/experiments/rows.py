@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from cdc.errors import DecodeError
 from cdc.schema import TableSchema
+from cdc.wire.envelope import Stamp
 from connectors.postgres.encoder import TableEncoder, compile_table
-from connectors.postgres.envelope import Stamp
 from connectors.postgres.messages import Delete, Insert, Relation, Tuple, Update
 from connectors.postgres.pgoutput import decode
 from connectors.postgres.routes import Route, StreamTable

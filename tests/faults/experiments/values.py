@@ -11,11 +11,11 @@ import orjson
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from cdc.canonical import CanonicalTable
-from cdc.plain import PlainTable
 from cdc.ports import Record
 from cdc.position import Position
 from cdc.schema import Encoding, TableSchema
+from cdc.wire.canonical import CanonicalTable
+from cdc.wire.plain import PlainTable
 from connectors.postgres.assemble import Assembler, Pipeline, Ports
 from connectors.postgres.catalog import table_schema
 from connectors.postgres.encoder import compile_table

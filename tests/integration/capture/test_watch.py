@@ -56,6 +56,32 @@ def test_h96_what_was_not_published_for_a_moment_is_read_again(pipeline: Pipelin
         assert capturing.figures.reconnects == 0
 
 
+def test_h96_what_changed_between_the_first_snapshot_and_the_first_look_is_seen(pipeline: Pipeline) -> None:
+    """The snapshot noted how each table was published, and its types; capture has not run yet."""
+    pipeline.document["snapshot"] = {"watch": "200ms"}
+    publication = pipeline.settings.publication
+    pipeline.prepare_with_rows(
+        "create type mood as enum ('glad', 'sad')",
+        *(f"create table {name} (id int primary key, v int)" for name in ("added", "filtered", "kept")),
+        "create table felt (id int primary key, m mood)",
+        *(f"insert into {name} values (1, 1), (2, 2)" for name in ("added", "filtered", "kept")),
+        "insert into felt values (1, 'glad')",
+    )
+    pipeline.execute(
+        f"alter publication {publication} drop table added",
+        "delete from added where id = 2",
+        f"alter publication {publication} add table added",
+        f"alter publication {publication} set table added, kept, felt, filtered where (id > 1)",
+        "update filtered set v = 10 where id = 1",
+        "alter type mood rename value 'glad' to 'merry'",
+    )
+    with pipeline.capturing():
+        watched(pipeline, "added", "filtered", "kept", "felt")
+        wait_until(lambda: reread(pipeline, "snapshot:public.filtered") is not None, 30)
+        assert_same(pipeline, "added", "felt")
+        assert reread(pipeline, "snapshot:public.kept") is None, "its own entry stayed as it was"
+
+
 def test_h96_a_setting_declines_what_a_publication_changed_back_asks_for(pipeline: Pipeline) -> None:
     pipeline.document["snapshot"] = {"watch": "200ms", "reread_republished": False}
     publication = pipeline.settings.publication

@@ -12,9 +12,8 @@ from psycopg.conninfo import make_conninfo
 
 from cdc.schema import Identity, TableSchema
 from cdc.settings import Settings, parse
-from cdc.unavailable import NEVER_OUT_OF_LINE
+from cdc.wire.types import CATALOG_KINDS, FIXED
 from connectors.postgres.catalog import CapturedTable, from_relation, survey, table_schema
-from connectors.postgres.kinds import KINDS
 from connectors.postgres.messages import Relation
 from connectors.postgres.pgoutput import decode
 from connectors.postgres.session import connect
@@ -118,9 +117,9 @@ def test_values_of_one_length_are_those_that_postgres_says(conn: psycopg.Connect
     found = conn.execute(
         "select typname from pg_type where typnamespace = 'pg_catalog'::regnamespace and typname = any(%s::text[])"
         " and typlen > 0",
-        (list(KINDS),),
+        (list(CATALOG_KINDS),),
     )
-    assert {name.decode() if isinstance(name, bytes) else name for (name,) in found} | {"enum"} == NEVER_OUT_OF_LINE
+    assert {name.decode() if isinstance(name, bytes) else name for (name,) in found} | {"enum"} == FIXED
 
 
 def announced(conn: psycopg.Connection[Any], database: str) -> dict[int, Relation]:

@@ -14,12 +14,12 @@ import pytest
 from cdc.errors import SourceError
 from cdc.settings import Settings, parse
 from cdc.sql import load
-from cdc.wiring.snapshot import SnapshotSource
 from connectors.postgres.catalog import from_relation, survey, table_schema
 from connectors.postgres.facts import read_publication, read_source
 from connectors.postgres.messages import Relation, RelationColumn
 from connectors.postgres.publication import ensure_publication
 from connectors.postgres.session import Connection, connect
+from connectors.snapshots import SnapshotSource
 from snapshot.look import sizes
 
 SCHEMA = """
@@ -45,7 +45,7 @@ LOOKS = {
         "relations", "access", "leaves", "columns", "relation", "key", "types", "type_names",
     },
     ("connectors.postgres", "facts.sql"): {
-        "server", "slot", "publication", "published", "named", "transactions", "generated",
+        "server", "slot", "publication", "published", "publishing", "named", "transactions", "generated",
     },
     ("connectors.postgres", "cut.sql"): {"insert_lsn", "snapshot", "newest_xid", "ended", "fence", "estimate"},
     ("connectors.postgres", "reselect.sql"): {"shape", "snapshot", "insert_lsn", "kept_lsn", "nudge"},
@@ -57,7 +57,7 @@ LOOKS = {
         "share_lock", "give_lock_back", "lock_holders",
     },
     ("snapshot", "later.sql"): {
-        "see", "insert_lsn", "kept_lsn", "nudge", "fingerprint", "types", "columns", "key_types",
+        "see", "insert_lsn", "kept_lsn", "nudge", "fingerprint", "types", "columns", "key_types", "links",
     },
 }  # fmt: skip
 """Statements that ask about tables, or about nothing that is locked."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import socket
+
 import psycopg
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # re-exported without saying so
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from cdc.errors import Exit
+from cdc.stack.ports import free_ports
 from tests.conftest import Spawn
 from tests.integration.cli.conftest import OwnPostgres
 from tests.integration.cli.pipeline import Pipeline, assert_refused
@@ -50,7 +53,7 @@ def test_a_store_that_does_not_answer(pipeline: Pipeline, no_server: str, sink: 
 def test_a_wrong_password(role: str, pipeline: Pipeline, command: str) -> None:
     act_as(pipeline, role)
     done = pipeline.cdc(command, SECRET="canary-of-refusals")
-    assert_refused(done, Exit.CONFIG, "refuses the login", "[source] password")
+    assert_refused(done, Exit.CONFIG, "refuses the login", "[source] password is env:SECRET: check what it holds")
     assert "canary" not in done.stdout + done.stderr
 
 
@@ -151,6 +154,20 @@ def test_a_role_that_may_not_replicate(role: str, pipeline: Pipeline) -> None:
     assert_refused(done, Exit.CONFIG, "may not replicate", f'alter role "{role}" replication;')
 
 
+def test_a_role_that_may_not_make_the_publication(role: str, pipeline: Pipeline) -> None:
+    owner = pipeline.dsn
+    act_as(pipeline, role, "alter role {role} replication", "grant select on orders to {role}")
+    done = pipeline.cdc("check", SECRET="secret")
+    name = f"cdc_{pipeline.document['name']}"
+    assert_refused(done, Exit.CONFIG, f"cannot make the publication {name}: it may not create in the database", "owner")
+    assert "does not own public.orders" in done.stderr
+    (statement,) = [part for part in done.stderr.split("run: ")[1:]]
+    with psycopg.connect(owner, autocommit=True) as connection:
+        connection.execute(statement.strip())
+    done = pipeline.cdc("check", SECRET="secret")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_h27_a_table_whose_rows_are_hidden(role: str, pipeline: Pipeline) -> None:
     rights = ("alter role {role} replication", "grant select on orders to {role}")
     act_as(pipeline, role, *rights, "alter table orders enable row level security")
@@ -206,6 +223,30 @@ def test_h14_a_slot_that_somebody_reads(pipeline: Pipeline, spawn: Spawn) -> Non
     if second.process.poll() is not None:
         assert second.process.returncode == Exit.ACTIVE
     assert first.process.poll() is None
+
+
+def test_h135_a_second_capture_at_the_address_of_the_first(pipeline: Pipeline, spawn: Spawn) -> None:
+    address = f"127.0.0.1:{free_ports()['connect']}"
+    pipeline.document["capture"]["http_address"] = address
+    pipeline.good("init")
+    first = spawn("cdc", "--config", pipeline.config, "run")
+    wait_until(lambda: _listens(address) or first.process.poll() is not None, 60, describe=lambda: first.stderr)
+    done = pipeline.cdc("run")
+    assert_refused(done, Exit.ACTIVE, f"{pipeline.document['name']} runs already", address, "stop the other one")
+    assert first.process.poll() is None
+
+
+def _listens(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    with socket.socket() as line:
+        return line.connect_ex((host, int(port))) == 0
+
+
+def test_a_checkpoint_folder_that_cannot_be_written(pipeline: Pipeline, redis_url: str) -> None:
+    pipeline.document["spark"] |= {"checkpoint": "/proc/checkpoints", "http_address": ""}
+    pipeline.document["sinks"] = {"cache": {"kind": "redis", "url": redis_url}}
+    pipeline.good("init")
+    assert_refused(pipeline.cdc("sink"), Exit.CONFIG, "/proc/checkpoints cannot be written", "[spark] checkpoint")
 
 
 def test_commands_out_of_order(pipeline: Pipeline) -> None:

@@ -15,6 +15,9 @@ import pytest
 import redis as redis_client
 import requests
 
+from cdc.cli.app import COMMANDS, _command
+from cdc.cli.app import run as run_here
+from cdc.errors import Exit
 from cdc.settings import Settings, load
 from cdc.stack.ports import free_ports
 from connectors.kafka.admin import TopicAdmin
@@ -22,6 +25,7 @@ from connectors.kafka.compacted import read_range
 from tests.conftest import Spawn
 from tests.integration.cli.pipeline import Pipeline
 from tests.integration.cli.test_refusals import act_as
+from tests.settings_file import write_settings
 from tests.waiting import wait_until
 
 BEFORE_CAPTURE = ("config lint", "check", "init", "snapshot")
@@ -33,7 +37,24 @@ BESIDE_CAPTURE = (
     "events --from-beginning --until-caught-up",
     "dead list",
 )
+IN_THIS_PROCESS = (
+    "config example",
+    "config lint",
+    "snapshot public.orders --where id=42",
+    "dead show cache nonsense",
+    "dead retry --timeout 1",
+    "dead drop --key 1 --timeout 1",
+    "rebuild cache --rollback",
+    "connect status",
+)
+"""Quick ones: their outputs are searched, and what they start is nothing."""
 AFTER_CAPTURE = ("check", "drop --yes --topics")
+OF_CONNECT = (
+    "config", "plugins", "validate", "deploy", "diff", "status", "restart", "pause", "resume", "stop", "offsets",
+    "signal execute-snapshot", "delete --yes", "handover --to debezium", "compare",
+)  # fmt: skip
+WITHOUT_SETTINGS = ("stack up", "stack status", "stack down", "stack fetch", "demo")
+"""They read no settings, and so no secret."""
 
 
 class Processes:
@@ -96,6 +117,24 @@ def canary(role: str, pipeline: Pipeline, redis_url: str, opensearch: str) -> It
     pipeline.document["source"]["password"] = "env:SECRET"
 
 
+def every_command() -> set[str]:
+    """Each command, as it is typed."""
+    found = set()
+    for entry in COMMANDS:
+        made = _command(entry)
+        below = getattr(made, "commands", None)
+        found |= {f"{entry.name} {name}" for name in below} if below else {entry.name}
+    return found
+
+
+def test_h112_no_command_is_left_out() -> None:
+    searched = {*BEFORE_CAPTURE, *BESIDE_CAPTURE, *AFTER_CAPTURE, *IN_THIS_PROCESS, *WITHOUT_SETTINGS, "run", "sink"}
+    searched |= {f"connect {one}" for one in OF_CONNECT}
+    commands = every_command()
+    named = {command for command in commands for typed in searched if f"{typed} ".startswith(f"{command} ")}
+    assert commands == named
+
+
 def in_files(document: dict[str, Any], place: Path) -> dict[str, Any]:
     """The settings with each secret in a file instead of the environment."""
     text = json.dumps(document).replace("env:SECRET", f"file:{place}")
@@ -130,7 +169,12 @@ def records(settings: Settings) -> bytes:
 
 
 def test_h112_no_command_shows_a_secret(
-    canary: str, pipeline: Pipeline, spawn: Spawn, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+    canary: str,
+    pipeline: Pipeline,
+    spawn: Spawn,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     secret = tmp_path_factory.mktemp("secret") / "password"
     secret.write_text(canary, encoding="utf-8")
@@ -157,6 +201,10 @@ def test_h112_no_command_shows_a_secret(
         wait_until(lambda: "streaming" in capture.stderr, 60, describe=lambda: capture.stderr)
         wait_until(lambda: "sink_started" in sink.stderr, 120, describe=lambda: sink.stderr)
         run(BESIDE_CAPTURE)
+        for command in IN_THIS_PROCESS:
+            run_here(["--config", str(pipeline.config), "-vv", *command.split()])
+            out, err = capsys.readouterr()
+            said[command] = out + err
         said["Spark's pages"] = pages(f"http://{address}")
         assert canary.encode() not in records(load(pipeline.config))
         assert sink.terminate() == 0, sink.stderr
@@ -181,3 +229,32 @@ def test_no_refusal_shows_a_secret(canary: str, pipeline: Pipeline, no_server: s
         assert done.returncode != 0
         assert canary not in done.stdout + done.stderr
         assert "Traceback" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("command", OF_CONNECT)
+def test_h112_no_command_of_connect_shows_a_secret(
+    tmp_path: Path, no_server: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    word = f"canary{secrets.token_hex(8)}"
+    monkeypatch.setenv("SECRET", word)
+    document = {
+        "name": "shop",
+        "source": {
+            "kind": "debezium", "dsn": f"host=127.0.0.1 port={no_server} user=cdc dbname=shop",
+            "tables": ["public.orders"], "password": "env:SECRET",
+        },
+        "log": {
+            "bootstrap_servers": f"127.0.0.1:{no_server}", "client": {"security.protocol": "sasl_plaintext",
+            "sasl.mechanism": "PLAIN", "sasl.username": "cdc"}, "client_secrets": {"sasl.password": "env:SECRET"},
+        },
+        "debezium": {
+            "url": f"http://127.0.0.1:{no_server}", "user": "cdc", "password": "env:SECRET",
+            "database_password": "${file:/secrets/db.properties:password}",
+        },
+    }  # fmt: skip
+    path = write_settings(tmp_path, document)
+    code = run_here(["--config", str(path), "-vv", "connect", *command.split()])
+    out, err = capsys.readouterr()
+    assert code != Exit.BUG, err
+    assert word not in out + err
+    assert "Traceback" not in out + err

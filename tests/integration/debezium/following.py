@@ -11,8 +11,8 @@ from typing import Any
 import orjson
 import psycopg
 
-from cdc.debezium.read import Change, PartitionReader
 from cdc.position import Position
+from cdc.wire.debezium.read import Change, PartitionReader
 from cdc.wiring.debezium import read_epochs
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import read_range

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import pytest
 
 from cdc.stack.account import ANYBODY
 from cdc.stack.ports import free_ports
@@ -22,6 +23,12 @@ PROGRAMS = ("mariadbd", "mariadb-install-db", "mariadb")
 def missing_program() -> str | None:
     """The first program of the server that this machine lacks."""
     return next((name for name in PROGRAMS if shutil.which(name) is None), None)
+
+
+SKIPPED = pytest.mark.skipif(
+    missing_program() is not None,
+    reason=f"no {missing_program()} on this machine: apt-get install mariadb-server",
+)
 
 
 class MariaDb:

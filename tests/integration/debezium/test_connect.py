@@ -10,9 +10,9 @@ import pytest
 from psycopg import sql
 
 from cdc.cli.app import run
-from cdc.debezium.read import Change, PartitionReader
 from cdc.errors import ConfigError, Exit
 from cdc.topic import TableName
+from cdc.wire.debezium.read import Change, PartitionReader
 from cdc.wiring import open_schemas
 from cdc.wiring.debezium import Shapes, check_connect
 from connectors.debezium.client import ConnectError, MissingConnector

@@ -150,21 +150,17 @@ def test_from_native_to_debezium_stores_stay_true_throughout(
     assert "public.a" not in said
 
 
-@pytest.mark.parametrize(
-    ("column", "rule"),
-    [("k name primary key", "D5"), ("k float8 primary key", "D21"), ("k numeric primary key", "D4")],
-)
 def test_keys_that_the_two_write_otherwise_are_refused_before_anything_stops(
-    handing: Handing, pipeline: Pipeline, tmp_path: Path, column: str, rule: str
+    handing: Handing, pipeline: Pipeline, tmp_path: Path
 ) -> None:
-    pipeline.run(f"create table odd ({column})", "insert into odd values ('NaN')")
+    pipeline.run("create table odd (k numeric primary key)", "insert into odd values ('NaN')")
     pipeline.document["source"]["tables"] += ["public.odd"]
     handing.settings = pipeline.toml(tmp_path)
     handing.good("connect", "deploy")
     wait_until(lambda: shown_lsn(pipeline.connector().offsets()), 90, "an offset of a finished snapshot is stored")
     code, said = handing.cdc("connect", "handover", "--to", "native")
     assert code == Exit.CONFIG, said
-    assert f"({rule})" in said
+    assert "(D4)" in said
     assert pipeline.connector().status().runs
 
 

@@ -11,26 +11,25 @@ from typing import Any
 import orjson
 import pytest
 
-from cdc.debezium.read import Change, PartitionReader, Unreadable
 from cdc.errors import CdcError
 from cdc.schema import TableSchema
 from cdc.settings import Settings, parse
 from cdc.topic import TableName
+from cdc.wire.debezium.read import Change, PartitionReader, Unreadable
 from connectors.connect.connector import Connector
+from connectors.debezium.client import ConnectError
+from connectors.debezium.faults import advice
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import read_range
 from sinks.batch import Event, events_of
 from sinks.memory import MemoryStore
 from tests.conftest import Stack
 from tests.contract.topics import Shapes as Known
-from tests.integration.debezium.mariadb import MariaDb, mariadb_server, missing_program
+from tests.integration.debezium.mariadb import SKIPPED, MariaDb, mariadb_server
 from tests.processes import ProcessStack
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.skipif(
-    missing_program() is not None,
-    reason=f"no {missing_program()} on this machine: apt-get install mariadb-server",
-)
+pytestmark = SKIPPED
 ORDERS = """
 create table orders (
   id int primary key auto_increment, status varchar(20) default 'new', total decimal(10, 2), big bigint unsigned,
@@ -147,3 +146,71 @@ def test_mariadb_end_to_end(mariadb: MariaDb, shop: Settings) -> None:
     assert status.lag is None
     assert connector.deploy().action == "unchanged"
     connector.delete()
+
+
+def payloads(settings: Settings, table: str) -> list[Any]:
+    """Every record of a table's topic that is no tombstone."""
+    topic = f"{settings.name}.{table}"
+    facts = TopicAdmin(settings.log).describe([topic])
+    messages = [m for p in range(facts[topic].partitions if facts else 0) for m in read_range(settings.log, topic, p)]
+    return [orjson.loads(message.value() or b"")["payload"] for message in messages if message.value() is not None]
+
+
+def ids(settings: Settings, table: str) -> set[int]:
+    return {one["after"]["id"] for one in payloads(settings, table) if one["after"] is not None}
+
+
+def fault_of(connector: Connector) -> str:
+    return wait_until(lambda: connector.condition().fault, 60, lambda: str(connector.condition()))
+
+
+def test_h130_tables_come_and_go_and_faults_name_their_cure(mariadb: MariaDb, shop: Settings) -> None:
+    mariadb.run("use shop; create table items (id int primary key); insert into items values (1), (2)")
+
+    def taking(tables: list[str], **options: str) -> Connector:
+        debezium = shop.debezium
+        assert debezium is not None
+        quick = {**debezium.options, "signal.poll.interval.ms": "100", **options}
+        source = shop.source.model_copy(update={"tables": tuple(tables)})
+        changed = {"source": source, "debezium": debezium.model_copy(update={"options": quick})}
+        return Connector(shop.model_copy(update=changed))
+
+    assert taking(["shop.orders"]).deploy().added == ()
+    wait_until(lambda: ids(shop, "shop.orders") == {1, 2}, 60)
+
+    # A table that was there before: its rows, and what follows.
+    done = taking(["shop.orders", "shop.items"]).deploy()
+    assert (done.added, done.unread) == (("shop.items",), "")
+    mariadb.run("insert into shop.items values (3)")
+    wait_until(lambda: ids(shop, "shop.items") == {1, 2, 3}, 90)
+
+    # A table that leaves, and a pattern whose tables nobody can name.
+    taking(["shop.orders"]).deploy()
+    mariadb.run("insert into shop.items values (4); insert into shop.orders (status) values ('x')")
+    wait_until(lambda: 3 in ids(shop, "shop.orders"), 60)
+    assert 4 not in ids(shop, "shop.items")
+    pattern = taking(["shop.*"])
+    assert pattern.deploy().unread.startswith("which tables of a pattern")
+
+    # A statement that Debezium cannot parse stops it until the settings say to pass such ones over.
+    mariadb.run("use shop; create table aside (id int primary key) with system versioning")
+    mariadb.run("use shop; alter table aside drop system versioning")
+    fault = fault_of(pattern)
+    assert "could not parse the statement alter table aside drop system versioning" in fault
+    assert "skip.unparseable.ddl" in advice(fault, "mariadb")
+    going = taking(["shop.*"], **{"schema.history.internal.skip.unparseable.ddl": "true"})
+    assert going.deploy().status.runs
+    mariadb.run("insert into shop.orders (status) values ('y')")
+    wait_until(lambda: 4 in ids(shop, "shop.orders"), 60)
+
+    # RESET MASTER: the connector waits for ever where the log was, says RUNNING, and fails at its next start.
+    mariadb.run("reset master; insert into shop.orders (status) values ('z')")
+    with pytest.raises(ConnectError, match="no longer available on the server") as gone:
+        going.restart(failed_only=False)
+        fault_of(going)
+        going.require_healthy()
+    assert "offsets --reset" in gone.value.hint
+    assert 5 not in ids(shop, "shop.orders")
+    assert going.reset_offsets() == 2
+    going.resume()
+    wait_until(lambda: 5 in ids(shop, "shop.orders"), 60)

@@ -14,7 +14,7 @@ from connectors.connect.topics import prepare_topics
 from connectors.kafka.clients import producer_config
 from tests.conftest import RunCdc, Spawn, Spawned
 from tests.integration.debezium.test_stores import SINK_S, cached
-from tests.unit.cdc.debezium.mongodb import ANNE, ANNE_MARIE, CREATED, ID, RENAMED, envelope, key, patch
+from tests.unit.cdc.wire.debezium.mongodb import ANNE, ANNE_MARIE, CREATED, ID, RENAMED, envelope, key, patch
 from tests.waiting import wait_until
 
 ANNES, DELETED, LOST = key("1004"), key('"deleted"'), key('"lost"')

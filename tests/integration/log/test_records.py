@@ -15,8 +15,8 @@ from confluent_kafka.cimpl import NewTopic
 
 from cdc.clock import SYSTEM_CLOCK
 from cdc.errors import TopicError
-from cdc.records import BEGINNING, Lot, Span
 from cdc.settings import LogSettings
+from cdc.wire.records import BEGINNING, Lot, Span
 from connectors.kafka.clients import fetching_config
 from connectors.kafka.compacted import read_range
 from connectors.kafka.records import KafkaReading, KafkaRecords

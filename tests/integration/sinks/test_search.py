@@ -10,15 +10,16 @@ import orjson
 import pytest
 import requests
 
-from cdc.canonical import canonical_row
 from cdc.clock import ManualClock
 from cdc.errors import Exit, SinkError
-from cdc.plain import plain_row
 from cdc.progress import Watermark
 from cdc.schema import TableSchema
+from cdc.wire.canonical import canonical_row
+from cdc.wire.plain import plain_row
 from sinks.batch import events_of
+from sinks.kinds import spec_for
 from sinks.port import OpenSink
-from sinks.registry import SinkSpec, open_sink
+from sinks.registry import open_sink
 from tests.contract.stores import live
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch, column, numeric, shape
 
@@ -34,7 +35,7 @@ class Server:
         self.prefix = prefix
 
     def sink(self, clock: ManualClock | None = None, **options: Any) -> OpenSink:
-        spec = SinkSpec(kind="opensearch", prefix=self.prefix, options={"url": self.url, **options})
+        spec = spec_for("opensearch", prefix=self.prefix, options={"url": self.url, **options})
         return open_sink(spec, clock) if clock is not None else open_sink(spec)
 
     def search(self, query: dict[str, Any], index: str = "public.orders") -> list[str]:
@@ -180,7 +181,7 @@ def test_nobody_listening_is_one_sentence_and_a_hint() -> None:
         listening.bind(("127.0.0.1", 0))
         port = listening.getsockname()[1]
     options = {"url": f"http://127.0.0.1:{port}", "user": "admin"}
-    spec = SinkSpec(kind="opensearch", prefix="x", options=options, secrets={"password": "canary-7"})
+    spec = spec_for("opensearch", prefix="x", options=options, secrets={"password": "canary-7"})
     with pytest.raises(SinkError) as refused:
         open_sink(spec, ManualClock())
     assert f"127.0.0.1:{port}" in refused.value.message

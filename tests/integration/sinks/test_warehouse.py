@@ -19,17 +19,21 @@ import sqlalchemy as sa
 from psycopg.conninfo import conninfo_to_dict
 
 from cdc.clock import ManualClock
-from cdc.errors import Exit, SinkError
+from cdc.errors import DamagedError, Exit, SinkError
 from cdc.progress import Watermark
 from sinks.batch import events_of
-from sinks.port import OpenSink, PlaceMissing
-from sinks.registry import SinkSpec, open_sink
+from sinks.delta.delta_store import DeltaNotes
+from sinks.delta.delta_table import Storage
+from sinks.kinds import spec_for
+from sinks.port import OpenSink, PlaceMissing, StoreAway
+from sinks.registry import open_sink
 from tests.contract.conftest import postgres_url
 from tests.contract.stores import live, rows
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch, column, numeric, shape
 
 SHAPES = Shapes(ORDERS)
 ROW = {"id": 1, "status": "open", "note": None}
+MARK = Watermark(epoch=1, lsn=99, offsets={ORDERS.topic: {0: 1}})
 TYPED = shape(
     column("id", "int8", key=1),
     numeric("total", 10, 2),
@@ -65,7 +69,7 @@ VALUES = {
 
 
 def delta(folder: Path, clock: ManualClock | None = None, **options: float) -> OpenSink:
-    spec = SinkSpec(kind="delta", prefix="shop", options={"path": str(folder), **options})
+    spec = spec_for("delta", prefix="shop", options={"path": str(folder), **options})
     return open_sink(spec, clock) if clock is not None else open_sink(spec)
 
 
@@ -215,6 +219,89 @@ def test_h84_h100_an_older_copy_of_a_table_is_noticed_at_the_next_start(warehous
     again.close()
 
 
+def join_and_remove(warehouse: Path, table: str = "public/orders") -> None:
+    """What another writer's OPTIMIZE and VACUUM do, with nothing kept for readers."""
+    other = deltalake.DeltaTable(str(warehouse / table))
+    other.optimize.compact()
+    other.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    other.create_checkpoint()
+
+
+def test_h100_another_writer_s_optimize_and_vacuum_hold_nobody_up(warehouse: Path) -> None:
+    sink, topic = delta(warehouse, ManualClock()), Topic()
+    for number in (1, 2, 3):
+        sink.sink.apply(batch(topic.upsert({**ROW, "id": number, "note": "kept"}, at(number))), SHAPES)
+    sink.commit(MARK)
+    lacking = topic.row("u", {"id": 1, "status": "paid", "note": "__debezium_unavailable_value"}, at(20))
+    for events in ([lacking], topic.delete({**ROW, "id": 2}, at(21)), [topic.upsert({**ROW, "id": 4}, at(22))]):
+        join_and_remove(warehouse)
+        done = sink.sink.apply(batch(events), SHAPES)
+        assert (done.applied + done.deleted, done.refused) == (1, ())
+        join_and_remove(warehouse, "_watermark")
+        sink.commit(MARK)
+    reading = sink.reader.scan(ORDERS)
+    join_and_remove(warehouse)
+    assert [row["note"] for row in read(warehouse) if row["id"] == 1] == ["kept"]
+    assert sorted(str(key) for one in reading for key in one["key"].to_pylist()) == ["1", "2", "3", "4"]
+    sink.close()
+
+
+def test_h100_a_file_that_goes_away_while_it_is_read_is_no_bug(warehouse: Path) -> None:
+    sink, topic = delta(warehouse), Topic()
+    for number in range(1, 4):
+        sink.sink.apply(batch(topic.upsert({**ROW, "id": number}, at(number))), SHAPES)
+    reading = sink.reader.scan(ORDERS)
+    assert next(reading).num_rows > 0
+    for file in (warehouse / "public" / "orders").glob("*.parquet"):
+        file.unlink()
+    with pytest.raises(StoreAway, match="went away while it was read"):
+        list(reading)
+    sink.close()
+
+
+def restored(warehouse: Path) -> OpenSink:
+    """A sink whose table somebody restored to the version before its second row; the watermark speaks of both."""
+    sink = filled_twice(warehouse)
+    table = deltalake.DeltaTable(str(warehouse / "public" / "orders"))
+    table.restore(table.version() - 1)
+    return sink
+
+
+def test_h84_a_restored_version_is_noticed_while_the_sink_runs(warehouse: Path) -> None:
+    sink = restored(warehouse)
+    with pytest.raises(PlaceMissing):
+        sink.watermarks.read()
+    with pytest.raises(PlaceMissing):
+        sink.sink.apply(batch(Topic().upsert({**ROW, "id": 78}, at(3))), SHAPES)
+    sink.close()
+
+
+def test_h84_a_restored_version_is_noticed_at_the_next_start(warehouse: Path) -> None:
+    restored(warehouse).close()
+    again = delta(warehouse)
+    again.sink.prepare(ORDERS)
+    assert again.watermarks.read() is None, "the table is filled anew, so the store shows no LSN"
+    assert read(warehouse) == []
+    again.sink.apply(batch(Topic().upsert(ROW, at(5))), SHAPES)
+    again.commit(MARK)
+    again.close()
+    once_more = delta(warehouse)
+    once_more.sink.prepare(ORDERS)
+    assert once_more.watermarks.read() == MARK, "once"
+    once_more.close()
+
+
+@pytest.mark.parametrize("text", [b"{", b"7", b'{"public/orders":"one"}'])
+def test_h113_versions_by_somebody_else_s_hand_are_refused_in_a_sentence(warehouse: Path, text: bytes) -> None:
+    filled_twice(warehouse).close()
+    storage = Storage(root=str(warehouse))
+    DeltaNotes(storage, ManualClock()).write("versions", text)
+    again = delta(warehouse)
+    with pytest.raises(DamagedError, match="its tables' versions"):
+        again.sink.prepare(ORDERS)
+    again.close()
+
+
 def test_h84_a_watermark_that_was_put_back_at_the_same_version_is_not_taken_for_our_own(warehouse: Path) -> None:
     ours, other = delta(warehouse), delta(warehouse / "other")
     for number in (1, 2):
@@ -247,7 +334,7 @@ def sql_url(database: str) -> Iterator[str]:
 
 
 def sql(url: str, clock: ManualClock | None = None, **options: Any) -> OpenSink:
-    spec = SinkSpec(kind="sql", prefix="shop", options={"url": url, **options})
+    spec = spec_for("sql", prefix="shop", options={"url": url, **options})
     return open_sink(spec, clock) if clock is not None else open_sink(spec)
 
 
@@ -425,7 +512,7 @@ def test_sqlite_holds_exact_text_where_it_has_no_type(tmp_path: Path) -> None:
 def test_a_wrong_password_is_not_tried_again_and_not_shown(database: str) -> None:
     parts = conninfo_to_dict(database)
     url = f"postgresql+psycopg://{parts['user']}@{parts['host']}:{parts['port']}/{parts['dbname']}"
-    spec = SinkSpec(kind="sql", prefix="shop", options={"url": url}, secrets={"password": "canary-7"})
+    spec = spec_for("sql", prefix="shop", options={"url": url}, secrets={"password": "canary-7"})
     with pytest.raises(SinkError) as refused:
         open_sink(spec, ManualClock())
     assert refused.value.exit is Exit.CONFIG

@@ -19,11 +19,12 @@ from cdc.state import ChunkState, RequestState, SlotIntent, SlotState, SnapshotS
 from cdc.topic import TableName, partition_of
 from cdc.wiring import open_schemas, open_source, open_state
 from cdc.wiring.pipeline import prepare_pipeline
-from cdc.wiring.snapshot import SnapshotEdges, build_snapshot
+from cdc.wiring.snapshot import build_snapshot
 from connectors.kafka.compacted import read_range
 from connectors.postgres.encoder import TableEncoder, compile_table
 from connectors.postgres.messages import UNCHANGED, Delete, Insert, Relation, Truncate, Tuple, Update
 from connectors.postgres.pgoutput import decode
+from connectors.snapshots import SnapshotEdges
 from snapshot.chunk import copy_out
 from snapshot.summary import Summary
 from tests.settings_file import write_settings

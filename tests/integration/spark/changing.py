@@ -13,14 +13,15 @@ from psycopg.conninfo import conninfo_to_dict
 
 from cdc.clock import SYSTEM_CLOCK
 from cdc.cuts import Cut
-from cdc.freshness import wait_until_shown
-from cdc.status import SinkStatus, status_of
+from cdc.freshness.rules import wait_until_shown
+from cdc.status.rules import SinkStatus, status_of
 from cdc.topic import TableName
 from cdc.verification.result import Verdict
 from cdc.verification.rounds import verify
-from cdc.wiring.status import StatusReader
+from cdc.wiring.status import open_status
 from cdc.wiring.stores import open_store
-from cdc.wiring.verification import open_cut, read_known, verified_tables
+from cdc.wiring.verification import read_known
+from connectors.verified import open_cut, verified_tables
 from sinks.port import OpenSink
 from tests.contract.conftest import postgres_url
 from tests.integration.capture.pipeline import Pipeline
@@ -72,7 +73,7 @@ class Changing:
         settings = self.pipeline.settings
         with closing(open_cut(settings)) as source:
             known = read_known(settings)
-            one = verified_tables(settings, known, source)[TableName("public", table)]
+            one = verified_tables(settings, known.topics, source)[TableName("public", table)]
 
             def reached(cut: Cut) -> None:
                 for name in stores:
@@ -105,7 +106,7 @@ class Changing:
     def status(self, store: str) -> SinkStatus:
         """A store's line of ``cdc status``."""
         settings = self.pipeline.settings
-        with StatusReader(settings) as reader:
+        with open_status(settings) as reader:
             shown = status_of(reader.read(), settings.limits)
         return next(sink for sink in shown.sinks if sink.name == store)
 

@@ -8,6 +8,7 @@ import sysconfig
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyspark
 import pytest
@@ -17,7 +18,7 @@ from cdc.jvm.java import java_home
 from cdc.settings import Settings
 from cdc.stack.ports import free_ports
 from sinks.port import OpenSink
-from tests.conftest import Spawn, Spawned
+from tests.conftest import OTHER_STORE, Spawn, Spawned
 from tests.integration.spark.handmade import HandMadeLog
 from tests.waiting import wait_until
 
@@ -59,13 +60,28 @@ def _registered(worker: Spawned) -> bool:
     return "Successfully registered with master" in worker.stderr
 
 
+@pytest.fixture(params=["redis", "folder"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
+    """A section of ours, and one of another package, which executors get in the archive as well."""
+    if request.param == "redis":
+        return {"kind": "redis", "url": request.getfixturevalue("redis_url")}
+    request.getfixturevalue("other_store")
+    return {"kind": "folder", "path": str(tmp_path / "store")}
+
+
 def test_executors_of_a_cluster_write_to_the_store(
-    pipeline: HandMadeLog, redis_url: str, cluster: str, bare_python: Path, spawn: Spawn, opened: Opened, tmp_path: Path
+    pipeline: HandMadeLog,
+    store: dict[str, Any],
+    cluster: str,
+    bare_python: Path,
+    spawn: Spawn,
+    opened: Opened,
+    tmp_path: Path,
 ) -> None:
     pipeline.put({"id": n, "status": "new", "total": "1.00"} for n in range(3000))
     pipeline.put({"id": n} for n in range(0, 3000, 7))
     lsn = pipeline.progress()
-    sinks = {"cache": {"kind": "redis", "url": redis_url}}
+    sinks = {"cache": store}
     spark = {
         "master": cluster,
         "checkpoint": str(tmp_path / "checkpoints"),
@@ -74,13 +90,12 @@ def test_executors_of_a_cluster_write_to_the_store(
     }
     config = tmp_path / "cdc.toml"
     config.write_text(pipeline.toml(sinks, **spark), encoding="utf-8")
-    program = spawn(
-        "cdc", "--config", config, "sink", "--until-caught-up", env={"PYSPARK_PYTHON": os.fspath(bare_python)}
-    )
+    environment = {"PYSPARK_PYTHON": os.fspath(bare_python), "PYTHONPATH": os.fspath(OTHER_STORE)}
+    program = spawn("python", "-m", "cdc", "--config", config, "sink", "--until-caught-up", env=environment)
     assert program.wait(START_S) == Exit.OK, program.stderr
-    store = opened(pipeline.settings(sinks), "cache")
-    pipeline.assert_shown(store)
-    watermark = store.watermarks.read()
+    shown = opened(pipeline.settings(sinks), "cache")
+    pipeline.assert_shown(shown)
+    watermark = shown.watermarks.read()
     assert watermark is not None and watermark.lsn == lsn
     ran = [log for log in tmp_path.glob("work-*/app-*/*/stderr") if "Finished task" in log.read_text(encoding="utf-8")]
     assert len(ran) == 2, "both executors had a part in it"

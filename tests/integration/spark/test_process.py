@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 import pyspark
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from cdc.clock import SYSTEM_CLOCK
 from cdc.crash import CRASH_EXIT
@@ -25,6 +26,7 @@ from cdc.settings import Settings
 from sinks.port import OpenSink
 from spark.stop import STOP_FILE
 from tests.conftest import RunCdc, Spawn, Spawned, Stack
+from tests.contract.conftest import postgres_url
 from tests.integration.spark.conftest import Sinks
 from tests.integration.spark.family import Process, below, named
 from tests.integration.spark.handmade import HandMadeLog
@@ -208,13 +210,25 @@ def test_h103_a_python_worker_killed_is_started_again(job: Job, spawn: Spawn, op
     job.pipeline.assert_shown(store)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("server", ["redis", "opensearch"])
+def silent_one(server: str, name: str, request: pytest.FixtureRequest) -> dict[str, Any]:
+    """Settings of a store on this server."""
+    match server:
+        case "postgres":
+            return {"kind": "sql", "url": postgres_url(conninfo_to_dict(request.getfixturevalue("database")))}
+        case "redis":
+            return {"kind": server, "url": request.getfixturevalue("redis_url"), "prefix": name}
+        case _:
+            return {"kind": server, "url": request.getfixturevalue("opensearch"), "prefix": name}
+
+
+@pytest.mark.parametrize(
+    "server",
+    ["redis", pytest.param("opensearch", marks=pytest.mark.long), pytest.param("postgres", marks=pytest.mark.long)],
+)
 def test_h115_sigterm_is_heard_while_a_server_is_silent(
     pipeline: HandMadeLog, spawn: Spawn, stack: Stack, request: pytest.FixtureRequest, tmp_path: Path, server: str
 ) -> None:
-    url = request.getfixturevalue("redis_url" if server == "redis" else "opensearch")
-    own = {"store": {"kind": server, "url": url, "prefix": pipeline.name}}
+    own = {"store": silent_one(server, pipeline.name, request)}
     config = tmp_path / "cdc.toml"
     config.write_text(pipeline.toml(own, checkpoint=str(tmp_path / "checkpoints")), encoding="utf-8")
     pipeline.put(rows(0, 50))

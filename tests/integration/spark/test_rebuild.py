@@ -14,10 +14,10 @@ from pyspark.sql import SparkSession
 from cdc.crash import CRASH_EXIT
 from cdc.dead import waiting
 from cdc.errors import Exit
-from cdc.rebuilding import Step
+from cdc.rebuild.rules import RebuildState, Step
 from cdc.settings import Settings
 from cdc.topic import dead_topic
-from cdc.wiring.rebuild import rebuild_store, roll_back
+from cdc.wiring.rebuild import open_rebuild
 from cdc.wiring.stores import open_store
 from connectors.kafka.letters import DeadLetterTopic
 from sinks.port import OpenSink
@@ -26,17 +26,20 @@ from tests.integration.spark.conftest import Sinks
 from tests.integration.spark.handmade import HandMadeLog
 
 Opened = Callable[..., OpenSink]
-KINDS = ("cache", "search", "warehouse", "reports")
+KINDS = ("cache", "search", "warehouse", "reports", "files")
 START_S = 240.0
 
 
 @pytest.fixture
-def all_stores(redis_url: str, opensearch: str, index_prefix: str, warehouse: Path, tmp_path: Path) -> dict[str, Any]:
+def all_stores(
+    redis_url: str, opensearch: str, index_prefix: str, warehouse: Path, tmp_path: Path, other_store: Path
+) -> dict[str, Any]:
     return {
         "cache": {"kind": "redis", "url": redis_url},
         "search": {"kind": "opensearch", "url": opensearch, "prefix": index_prefix},
         "warehouse": {"kind": "delta", "path": str(warehouse)},
         "reports": {"kind": "sql", "url": f"sqlite:///{tmp_path}/reports.db"},
+        "files": {"kind": "folder", "path": f"{tmp_path}/files"},
     }
 
 
@@ -53,8 +56,10 @@ def shown(pipeline: HandMadeLog, settings: Settings, sink: str) -> dict[str, dic
         store.close()
 
 
-def quiet(words: str, share: float | None) -> None:
-    """Nobody looks."""
+def rebuild_store(settings: Settings, sink: str, session: SparkSession) -> RebuildState:
+    """One rebuild, with nobody who looks."""
+    with open_rebuild(settings, sink, session=session) as rebuild:
+        return rebuild.run(lambda words, share: None)
 
 
 @pytest.mark.parametrize("sink", KINDS)
@@ -74,7 +79,7 @@ def test_a_damaged_store_is_built_anew_while_its_sink_runs_and_can_be_had_back(
         running.until(lambda: shown(pipeline, settings, sink) == pipeline.rows["orders"])
         damage(pipeline, settings, sink)
         assert shown(pipeline, settings, sink) != pipeline.rows["orders"]
-        done = rebuild_store(settings, sink, quiet, session=spark_session)
+        done = rebuild_store(settings, sink, spark_session)
         assert (done.generation, done.previous, done.step) == (2, 1, Step.DONE)
         assert shown(pipeline, settings, sink) == pipeline.rows["orders"]
         pipeline.put([order(number, "second") for number in range(50, 80)])
@@ -84,9 +89,10 @@ def test_a_damaged_store_is_built_anew_while_its_sink_runs_and_can_be_had_back(
         store = open_store(sink, settings)
         running.until(lambda: (mark := store.watermarks.read()) is not None and mark.lsn == lsn)
         store.close()
-        roll_back(settings, sink)
+        with open_rebuild(settings, sink) as back:
+            back.roll_back()
         running.until(lambda: set(shown(pipeline, settings, sink)) == {*pipeline.rows["orders"], "7000"} - {"5"})
-        again = rebuild_store(settings, sink, quiet, session=spark_session)
+        again = rebuild_store(settings, sink, spark_session)
         assert again.generation == 3
         assert shown(pipeline, settings, sink) == pipeline.rows["orders"]
         pipeline.put([order(99, "last")])
@@ -166,7 +172,7 @@ def test_h67_letters_of_the_old_generation_are_tried_on_the_new_one(
         sinks.catch_up(settings)
         assert [one.key for one in waiting(topic.read())] == [b'{"id":1}']
         with sinks.running(settings) as running:
-            rebuild_store(settings, "cache", quiet, session=spark_session)
+            rebuild_store(settings, "cache", spark_session)
             running.until(lambda: [one.key for one in waiting(topic.read())] == [b'{"id":2}'])
             assert {one.sink for one in waiting(topic.read())} == {"cache"}
             pipeline.put([order(1, "later")])

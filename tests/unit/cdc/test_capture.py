@@ -76,6 +76,7 @@ class FakeAssembler:
 
     in_transaction: bool = False
     oldest_waiting: int | None = None
+    waiting_lanes: frozenset[int] = frozenset()
 
     def resume(self) -> Sequence[Record]:
         return ()

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from cdc.condition import (
     MOST_CHARACTERS,
+    MOST_DEPTH,
     SIGNS,
     All,
     Among,
@@ -31,7 +32,9 @@ from cdc.condition import (
     show,
 )
 
-texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=8)
+any_text = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=8)
+# Characters with a meaning of their own, far oftener than chance gives them.
+texts = st.one_of(any_text, st.text(st.sampled_from("'\"\\%_aZ;-( )"), max_size=6))
 names = st.one_of(st.sampled_from(["id", "Name", "or", "null", 'a"b', "é", "a b"]), texts.filter(bool))
 column = st.builds(Column, names)
 numbers = st.decimals(allow_nan=False, allow_infinity=False, min_value=-(10**20), max_value=10**20, places=3)
@@ -148,3 +151,60 @@ def test_h111_the_grammar_refuses(text: str) -> None:
 def test_all_columns_are_named(condition: Condition) -> None:
     shown = show(condition)
     assert all(show(Column(name)) in shown for name in columns(condition))
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("a = b", {"a", "b"}),
+        ("1 = b", {"b"}),
+        ("a in (1, b, c)", {"a", "b", "c"}),
+        ("a between b and c", {"a", "b", "c"}),
+        ("a like 'x'", {"a"}),
+        ("a is null", {"a"}),
+        ("not a = 1", {"a"}),
+        ("a = 1 and b = 2 or c = 3", {"a", "b", "c"}),
+        ('(A) and "B"', {"a", "B"}),
+    ],
+)
+def test_h111_each_part_names_its_columns(text: str, named: set[str]) -> None:
+    assert columns(parse(text)) == named
+
+
+def test_the_limits_are_the_last_that_is_taken() -> None:
+    long = "a = '" + "x" * (MOST_CHARACTERS - 6) + "'"
+    assert len(long) == MOST_CHARACTERS
+    assert columns(parse(long)) == {"a"}
+    with pytest.raises(NoCondition, match="characters"):
+        parse(long + " ")
+    deep = "(" * (MOST_DEPTH - 1) + "a" + ")" * (MOST_DEPTH - 1)
+    assert parse(deep) == Column("a")
+    with pytest.raises(NoCondition, match="nested"):
+        parse(f"({deep})")
+    beside = " and ".join(["(a)"] * (2 * MOST_DEPTH))
+    assert len(parse(beside).conditions) == 2 * MOST_DEPTH  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("a = \0 1", "NUL"),
+        ("a = )", "stands where a column or a value should"),
+        ("a in 1", "stands where \\( should"),
+        ("a between 1 or 2", "stands where and should"),
+        ("a = 1 " + "x" * 30, "^x{30} follows"),
+        ("a = 1 " + "x" * 31, "^x{30}\u2026 follows"),
+    ],
+)
+def test_a_refusal_says_what_stands_where(text: str, why: str) -> None:
+    with pytest.raises(NoCondition, match=why):
+        parse(text)
+
+
+def test_names_are_folded_as_postgres_folds_them() -> None:
+    assert columns(parse("AZ = \u00c9z")) == {"az", "\u00c9z"}
+    assert parse("a <= 1") == Compared(Column("a"), "<=", Number(Decimal(1)))
+    assert parse("a < 1") == Compared(Column("a"), "<", Number(Decimal(1)))
+    assert parse("a = false") == Compared(Column("a"), "=", Truth(False))
+    assert parse("a in (1)") == Among(Column("a"), (Number(Decimal(1)),))
+    assert not parse("a like 'x'").negated  # type: ignore[union-attr]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cdc.errors import ConfigError, Exit
-from cdc.settings import load
+from cdc.wiring.settings import load_settings as load
 
 GOOD = """
 name = "shop"
@@ -71,6 +71,12 @@ def test_a_wrong_setting_is_named_and_mended(tmp_path: Path, old: str, new: str,
         ),
         ("CDC_SOURCE__TABELS", "x", "the environment variable CDC_SOURCE__TABELS: unknown setting", '"tables"?'),
         ("CDC_FOO__BAR", "x", "the environment variable CDC_FOO__BAR: unknown setting foo", ""),
+        (
+            "CDC_SINKS__FILES__KIND",
+            "elastic",
+            "the environment variable CDC_SINKS__FILES__KIND: there is no kind of sink called elastic",
+            'kind = "opensearch"?',
+        ),
         ("CDC_SOURCE__TABLES", "a.b,c.d", "the environment variable CDC_SOURCE__TABLES takes a list", "holds TOML"),
     ],
 )
@@ -89,12 +95,19 @@ def test_a_variable_is_blamed_and_not_the_file(
         (GOOD.replace("shop", "caf\u00e9").encode("latin-1"), "is not UTF-8 text, as TOML has to be (line 2)", "UTF-8"),
         (b"\x7fELF\x02\x01\xff\xfe\x00", "is not UTF-8 text", "UTF-8"),
         (b"name: shop\n", "is not TOML", "cdc config example"),
+        (b'name = "a"\nname = "b"\n', "is not TOML: Cannot overwrite a value", "cdc config example"),
     ],
 )
 def test_a_file_that_is_no_settings_file(tmp_path: Path, content: bytes, sentence: str, hint: str) -> None:
     refused = refusal(tmp_path, content, {})
     assert sentence in refused.message
     assert hint in refused.hint
+
+
+def test_of_two_faults_the_first_is_named(tmp_path: Path) -> None:
+    both = GOOD.replace("[log]", '[log]\npartitions = "many"').replace('"shop"', '"my shop"')
+    refused = refusal(tmp_path, both.encode(), {})
+    assert ("name begins with a letter" in refused.message) != ("log.partitions" in refused.message)
 
 
 def test_a_byte_order_mark_and_windows_line_ends_do_no_harm(tmp_path: Path) -> None:

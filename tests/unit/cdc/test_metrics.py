@@ -12,8 +12,9 @@ import pytest
 
 from cdc.checks.facts import SlotFacts
 from cdc.clock import ManualClock
-from cdc.errors import ConfigError
+from cdc.errors import ActiveError, ConfigError
 from cdc.metrics import CaptureCollector, CaptureFigures, Flow, Health, MetricsServer, status_document
+from tests.strangers import Answer, closed, stranger, web
 
 SLOT = SlotFacts(
     slot="cdc_shop",
@@ -67,7 +68,7 @@ def test_metrics_and_health_over_http() -> None:
     figures.committed(3)
     figures.flow = lambda: Flow(records=5, value_bytes=900)
     figures.events = lambda: Counter({("public.t", "c"): 3})
-    server = MetricsServer("127.0.0.1:0", figures, clock)
+    server = MetricsServer("127.0.0.1:0", figures, clock, "shop")
     try:
         base = f"http://{server.address}"
         text = urlopen(f"{base}/metrics").read().decode()
@@ -84,10 +85,26 @@ def test_metrics_and_health_over_http() -> None:
             urlopen(f"{base}/readyz")
         assert refused.value.code == 503
         refused.value.close()
-        with pytest.raises(ConfigError, match="cannot be listened on"):
-            MetricsServer(server.address, figures, clock)
+        with pytest.raises(ActiveError, match="cdc run of the pipeline shop runs already"):
+            MetricsServer(server.address, figures, clock, "shop")
+        with pytest.raises(ConfigError, match="cdc run of the pipeline shop has it"):
+            MetricsServer(server.address, figures, clock, "store")
     finally:
         server.close()
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:", "127.0.0.1:1x", "[::1", "127.0.0.1:99999", "nowhere.invalid:1"])
+def test_an_address_that_is_none(address: str) -> None:
+    with pytest.raises(ConfigError, match="cannot be listened on") as refused:
+        MetricsServer(address, CaptureFigures(), ManualClock(), "shop").close()
+    assert address in refused.value.message
+
+
+@pytest.mark.parametrize("answer", [web, closed], ids=["web", "closed"])
+def test_an_address_that_another_program_has(answer: Answer) -> None:
+    with stranger(answer) as port, pytest.raises(ConfigError) as refused:
+        MetricsServer(f"127.0.0.1:{port}", CaptureFigures(), ManualClock(), "shop")
+    assert "cannot be listened on: Address already in use" in refused.value.message
 
 
 def test_lag_is_nothing_when_caught_up_and_the_age_of_the_newest_held_otherwise() -> None:
@@ -126,9 +143,10 @@ def test_h110_each_figure_says_that_it_is_not_known_when_its_source_is_away() ->
     stalled = read(figures, clock)
     assert all(math.isnan(stalled[name]) for name in FROM_STREAM)
     assert (stalled["cdc_slot_active"], stalled["cdc_source_lag_age_seconds"]) == (1, 31)
+    assert (known["cdc_up"], stalled["cdc_up"]) == (1, 0), "a broker that does not answer takes no change"
     figures.phase, figures.noted_s = "reconnecting", clock.monotonic()
     assert all(math.isnan(read(figures, clock)[name]) for name in FROM_STREAM)
-    assert status_document(figures, clock)["lag_seconds"] is None
+    assert status_document(figures, clock, "shop")["lag_seconds"] is None
 
 
 def test_h95_h96_a_source_ahead_of_what_stands_still_or_is_not_followed_is_unready() -> None:

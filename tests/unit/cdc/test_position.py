@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc.lsn import Lsn
-from cdc.position import CHUNK_SEQ, SNAPSHOT_SEQ, Position
+from cdc.position import CHUNK_SEQ, MAX_EPOCH, SNAPSHOT_SEQ, Position
 
 positions = st.builds(
     Position,
@@ -89,3 +89,17 @@ def test_h91_debeziums_event_lies_above_the_commit_before_it_and_not_above_its_o
     assert sorted(versions) == versions
     assert sorted(set(versions[:-1])) == versions[:-1]
     assert [position.streamed for position in ascending] == [False, True, False, False, True, True]
+
+
+def test_h83_a_document_version_in_figures() -> None:
+    first, event, chunk = (Position(1, 0x1000, seq) for seq in (SNAPSHOT_SEQ, 5, CHUNK_SEQ))
+    assert [one.document_version() - (1 << 56) for one in (first, event, chunk)] == [0x1000, 0x1001, 0x1007]
+    assert Position(0, 0x1001, 1).document_version() == 0x1009
+    assert Position(0, 0xFFF, 1).document_version() == 0x1001
+    assert Position(MAX_EPOCH, 2**56 - 8, CHUNK_SEQ).document_version() < 2**63
+    assert Position(MAX_EPOCH + 1, 0, SNAPSHOT_SEQ).document_version() == 2**63
+
+
+def test_a_chunk_lies_above_every_streamed_change() -> None:
+    assert Position(1, 8, CHUNK_SEQ).text() == "00000001" + "0000000000000008" + "ffffffff"
+    assert Position(1, 8, CHUNK_SEQ) > Position(1, 8, CHUNK_SEQ - 1)

@@ -8,7 +8,9 @@ import pytest
 
 from cdc.environment import overlay
 from cdc.errors import ConfigError, Exit
-from cdc.settings import Secret, Settings, load, parse
+from cdc.setting_types import Secret
+from cdc.settings import Settings, load
+from cdc.wiring.settings import parse_settings as parse
 
 
 def document(**more: Any) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from cdc.dead import DeadLetter, RecordHeaders
 from cdc.epochs import EpochsState
 from cdc.errors import CdcError, DamagedError, Exit, NewerError
 from cdc.progress import Progress, Watermark
-from cdc.rebuilding import RebuildState
+from cdc.rebuild.rules import RebuildState
 from cdc.schema import TableSchema
 from cdc.state import Document, FormState, RequestState, SlotState, find_all, what_of
 from cdc.stored import FORMAT

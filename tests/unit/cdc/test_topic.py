@@ -5,7 +5,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.topic import TableName, collisions, murmur2, partition_of, reserved_topics, table_topic
+from cdc.lsn import Lsn
+from cdc.topic import (
+    TableName,
+    collisions,
+    dead_topic,
+    murmur2,
+    partition_of,
+    progress_topic,
+    reserved_topics,
+    schema_topic,
+    starred,
+    state_topic,
+    table_topic,
+)
 
 
 @pytest.mark.parametrize(
@@ -47,3 +60,35 @@ def test_a_reserved_name_and_a_name_too_long_are_refused() -> None:
     assert "reserved" in collisions("shop", [(table, "shop.state")])[0]
     assert "longer" in collisions("shop", [(table, "t" * 250)])[0]
     assert "shop.progress" in reserved_topics("shop")
+
+
+def test_the_pipelines_own_topics() -> None:
+    own = [state_topic("shop"), schema_topic("shop"), progress_topic("shop"), dead_topic("shop")]
+    assert own == ["shop.state", "shop.schema", "shop.progress", "shop.dead"]
+    assert reserved_topics("shop") == {*own, "shop.message"}
+
+
+def test_the_longest_name_that_kafka_takes() -> None:
+    table = TableName("x", "y")
+    assert collisions("shop", [(table, "t" * 249)]) == []
+    assert len(collisions("shop", [(table, "t" * 250)])) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "meets", "not_met"),
+    [
+        ("a*b*c", ["abc", "axbxc", "abcbc", "abbc"], ["ab", "abcx", "ac"]),
+        ("*", ["", "anything\nat all"], []),
+        ("a*", ["a", "ab"], ["ba"]),
+        ("*_log", ["_log", "web_log_log"], ["log", "_logs"]),
+        ("a**b", ["ab", "axb"], ["a"]),
+        ("a.b", ["a.b"], ["axb"]),
+    ],
+)
+def test_a_star_is_any_characters(text: str, meets: list[str], not_met: list[str]) -> None:
+    assert all(starred(text).fullmatch(name) for name in meets)
+    assert not any(starred(text).fullmatch(name) for name in not_met)
+
+
+def test_an_lsn_is_formatted_as_a_number_when_asked() -> None:
+    assert f"{Lsn(0x16B3D48):016x}" == "00000000016b3d48"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from cdc.debezium.read import Change
 from cdc.schema import TableSchema
 from cdc.topic import TableName
+from cdc.wire.debezium.read import Change
 from sinks.batch import Event, events_of
 from sinks.memory import MemoryStore
 from tests.contract.topics import Shapes
-from tests.unit.cdc.debezium.recorded import Recorded, read_all, recorded
+from tests.unit.cdc.wire.debezium.recorded import Recorded, read_all, recorded
 
 
 def applied(records: list[Recorded], batch: int) -> MemoryStore:
@@ -47,12 +47,27 @@ def test_snapshots_streams_and_later_snapshots_end_as_the_source(batch: int) -> 
 
 @pytest.mark.parametrize("batch", [1, 2, 100])
 def test_h38_unchanged_values_are_taken_from_what_the_store_holds(batch: int) -> None:
-    records = recorded("toast_schemas")
-    (row,) = rows(applied(records, batch), TableName("public", "toasty")).values()
+    created, update = recorded("toast_schemas")[:2]
+    numbers = orjson.loads(created.value or b"")["payload"]["after"]
+    said = with_after(update, n=numbers["n"], na=numbers["na"])
+    (row,) = rows(applied([created, said], batch), TableName("public", "toasty")).values()
     assert row is not None
     assert row["x"] == 2
     assert row["t"] == "t" * 3000
     assert "debezium_unavailable" not in str(row)
+
+
+def with_after(record: Recorded, **values: object) -> Recorded:
+    document = orjson.loads(record.value or b"")
+    document["payload"]["after"] |= values
+    return record._replace(value=orjson.dumps(document))
+
+
+@pytest.mark.parametrize("batch", [1, 100])
+def test_h125_a_numbers_null_for_an_unchanged_value_is_refused(batch: int) -> None:
+    """As the connector wrote it: a large numeric in the default encoding."""
+    with pytest.raises(AssertionError, match="became NULL or did not chan"):
+        applied(recorded("toast_schemas"), batch)
 
 
 @pytest.mark.parametrize("batch", [1, 100])

@@ -8,19 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.canonical import canonical_row
-from cdc.plain import plain_row
 from cdc.position import Position
 from cdc.topic import TableName
-from cdc.unavailable import is_unavailable
-from sinks.envelope import row_of, row_reader
+from cdc.wire.canonical import canonical_row
+from cdc.wire.plain import plain_row
+from cdc.wire.row import row_of, row_reader
+from cdc.wire.unavailable import is_unavailable
 from sinks.members import dumps_exact, loads_exact, members
 from sinks.names import cache_table, column_names, document_id, field_names, folder, index_alias
 from sinks.notes import FloorMark, TableFloor
-from sinks.search_documents import Documents, action, document_version, ending
-from sinks.search_mapping import mapping
-from sinks.sql_write import csv
-from sinks.warehouse_columns import arrow_type, evolved, typed, warehouse_columns, wider
+from sinks.search.search_documents import Documents, action, document_version, ending
+from sinks.search.search_mapping import mapping
+from sinks.sql.sql_write import csv
+from sinks.warehouse.warehouse_columns import arrow_type, evolved, typed, warehouse_columns, wider
 from tests.contract.topics import ORDERS, Topic, at, column, numeric, shape
 from tests.contract.values import EVERYTHING, HARD_ROWS
 

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from cdc.clock import ManualClock
 from cdc.errors import ConfigError
-from sinks.facts import REDIS, opensearch_facts, place, redis_facts, sql_facts
-from sinks.registry import SinkSpec, open_sink
-
-_ASK: dict[str, Callable[[str], object]] = {
-    "redis": lambda url: redis_facts(url, None),
-    "opensearch": lambda url: opensearch_facts(url, None, None, None),
-    "sql": lambda url: sql_facts(url, None),
-}
+from sinks.cache.cache_probe import URLS
+from sinks.facts import place
+from sinks.kinds import kind_named, spec_for
+from sinks.registry import attribute, open_sink
 
 
 @pytest.mark.parametrize(
@@ -35,18 +29,18 @@ _ASK: dict[str, Callable[[str], object]] = {
     ],
 )
 def test_a_url_that_is_none_is_one_sentence_with_a_hint(kind: str, url: str) -> None:
-    spec = SinkSpec(kind=kind, prefix="shop", options={"url": url})
+    spec = spec_for(kind, prefix="shop", options={"url": url})
     for opened in (True, False):
         with pytest.raises(ConfigError) as refused:
             if opened:
                 open_sink(spec, ManualClock())
             else:
-                _ASK[kind](url)
+                attribute(kind_named(kind).probe, kind)(spec)
         assert "url" in refused.value.message
         assert refused.value.hint
         assert kind == "sql" or "canary" not in f"{refused.value.message}{refused.value.hint}"
 
 
 def test_the_place_of_a_url_has_no_login_in_it() -> None:
-    assert place("rediss://user:secret@h:6380/1", REDIS) == "h:6380"
-    assert place("unix:///run/redis.sock", REDIS) == "localhost"
+    assert place("rediss://user:secret@h:6380/1", URLS) == "h:6380"
+    assert place("unix:///run/redis.sock", URLS) == "localhost"

@@ -9,7 +9,8 @@ from hypothesis import given
 
 from cdc.condition import Condition, parse
 from cdc.errors import ConfigError
-from snapshot.condition import as_sql, condition_on
+from cdc.rereads.rules import condition_on
+from snapshot.condition import as_sql
 from tests.unit.cdc.test_condition import conditions
 from tests.unit.snapshot.test_jobs import SHAPE
 

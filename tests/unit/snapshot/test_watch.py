@@ -105,6 +105,18 @@ def test_the_first_snapshots_plan_tells_what_the_table_was() -> None:
     assert need(left, replace(BEFORE, columns=[[1, "id", 23, -1, False]])) is None
     rewritten = replace(BEFORE, columns=[[1, "id", 23, -1, False]], leaves=[[10, "public", "t", 101]])
     assert need(left, rewritten) == Need("was rewritten or truncated")
+    marked = replace(plan, publication="*", entries="7/800", types={"e5.glad": 900}, links={"11": 901})
+    seen = form_of_plan(marked, shape, "* {filter}")
+    now = replace(seen, columns=[[1, "id", 23, -1, False]])
+    assert need(seen, now) is None
+    assert need(seen, replace(now, publication="* {filter}")) == Need(
+        "is published with other columns or rows", unsent=True
+    )
+    assert need(seen, replace(now, entries="7/950")) == Need(
+        "may have been unpublished for a while", republished=True, unsent=True
+    )
+    assert need(seen, replace(now, types={"e5.glad": 950})) == Need("has values of an enum that was altered")
+    assert need(seen, replace(now, links={"11": 950})) == Need("had a partition detached for a while", unsent=True)
 
 
 def test_h96_a_publication_changed_and_changed_back_leaves_other_entries() -> None:
@@ -115,6 +127,17 @@ def test_h96_a_publication_changed_and_changed_back_leaves_other_entries() -> No
     assert need(BEFORE, before) is None, "nothing is known of the entries from before"
     filtered = replace(before, publication="* {filter}", entries="7/800 9/950")
     assert need(before, filtered) == Need("is published with other columns or rows", unsent=True)
+
+
+def test_h139_a_partition_that_was_attached_again_is_noticed() -> None:
+    before = replace(BEFORE, leaves=[leaf(11), leaf(12)], links={"11": 700, "12": 701})
+    assert need(before, before) is None
+    again = replace(before, links={"11": 700, "12": 950})
+    assert need(before, again) == Need("had a partition detached for a while", unsent=True)
+    gone = replace(before, leaves=[leaf(11)], links={"11": 700})
+    assert need(before, gone) == Need("lost a partition with its rows")
+    assert need(gone, before, [12]) is None, "a new one that is empty"
+    assert need(replace(before, links={}), before) is None, "nothing is known of them from before"
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,11 @@ import pytest
 
 from cdc.errors import ConfigError
 from cdc.position import CHUNK_SEQ, Position
+from cdc.rereads.rules import key_texts
 from cdc.visibility import Visibility
 from connectors.postgres.encoder import compile_table
 from sinks.notes import FloorMark
-from snapshot.window import ReadRows, key_texts, sweep_rows, window_rows
+from snapshot.window import ReadRows, sweep_rows, window_rows
 from tests.unit.snapshot.test_jobs import SHAPE
 
 AT = Position(1, 0x1000, CHUNK_SEQ)

@@ -41,6 +41,7 @@ class MemoryFacts:
     end: int = 1000
     topic_id: str = "id1"
     partitions: int = 1
+    begun: Offsets = field(default_factory=dict)
     asked_shapes: int = 0
 
     def topics(self, sink: str) -> Topics:
@@ -48,6 +49,9 @@ class MemoryFacts:
 
     def ends(self, topics: Topics) -> Offsets:
         return {TOPIC: dict.fromkeys(range(self.partitions), self.end)}
+
+    def begun_behind(self, epoch: int) -> Offsets:
+        return self.begun if epoch == 1 else {}
 
     def schemas(self) -> list[TableSchema]:
         self.asked_shapes += 1

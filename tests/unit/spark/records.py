@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from cdc.position import Position
-from cdc.records import Lot, split_headers
+from cdc.wire.records import Lot, split_headers
 from spark.source import RECORD_SCHEMA
 from spark.source import records_of as table_of
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.records import Lot, numbered_by_slice
 from cdc.testing import MemoryReading
+from cdc.wire.records import Lot, numbered_by_slice
 from spark.batch import Batch
 from spark.patience import Halted
 from spark.source import EARLIEST

@@ -60,6 +60,9 @@ class Facts:
     def ends(self, topics: Topics) -> Offsets:
         return {topic: self.end[topic] for topic in topics.ids}
 
+    def begun_behind(self, epoch: int) -> Offsets:
+        return {}
+
     def schemas(self) -> list[TableSchema]:
         return list(self.shapes)
 

@@ -23,7 +23,8 @@ class Feeding:
         self.lacks = 0
         self.cache: SinkFigures = self.metrics.sink("cache")
         self.cache.behind = lambda: self.lacks
-        self.cache.begun, self.cache.lsn = True, 64
+        self.cache.begin(self.clock.monotonic())
+        self.cache.lsn = 64
         self.pass_s(0)
 
     def pass_s(self, seconds: float, *, log: bool = True, store: bool = True) -> None:
@@ -65,6 +66,12 @@ def test_h110_the_lag_of_a_store_that_is_away_grows_while_nobody_writes_it(feedi
     feeding.lacks = 0
     feeding.pass_s(1)
     assert (feeding["lag_seconds"], feeding["up"]) == (0, 1)
+
+
+def test_h110_a_store_never_level_that_applied_nothing_lags_since_it_began(feeding: Feeding) -> None:
+    feeding.cache.level_s, feeding.lacks, feeding.cache.away = None, 7, "the cache cannot be reached"
+    feeding.pass_s(40, store=False)
+    assert (feeding["lag_seconds"], feeding["lag_records"]) == (40, 7)
 
 
 def test_h110_without_the_log_nobody_knows_how_far_behind_a_store_is(feeding: Feeding) -> None:

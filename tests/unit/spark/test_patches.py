@@ -7,16 +7,15 @@ import pytest
 
 from cdc.clock import ManualClock
 from cdc.dead import DeadLetter, Parked, Why
-from cdc.debezium.mongodb import UNBROKEN_FROM
-from cdc.epochs import EpochsState
 from cdc.schema import TableSchema
+from cdc.wire.debezium.mongodb import UNBROKEN_FROM
 from sinks.memory import MemoryStore
 from sinks.schemas import SchemaBook
 from spark.apply import Rules, apply_sorted, compact, sort_out
-from spark.debezium import Translation
+from spark.debezium import KnownEpochs, Translation
 from spark.retry import apply_letters
 from spark.source import parse
-from tests.unit.cdc.debezium.mongodb import ANNE, ANNE_MARIE, CUSTOMERS, RENAMED, TOPIC, envelope, key, patch
+from tests.unit.cdc.wire.debezium.mongodb import ANNE, ANNE_MARIE, CUSTOMERS, RENAMED, TOPIC, envelope, key, patch
 from tests.unit.spark.records import KafkaRecord, records_of
 
 KEY = key("1004")
@@ -41,7 +40,7 @@ class Query:
         self.start()
 
     def start(self) -> None:
-        self._translate = Translation(version, EpochsState, compaction_lag_s=self._lag_s, clock=self.clock)
+        self._translate = Translation(version, KnownEpochs(), compaction_lag_s=self._lag_s, clock=self.clock)
 
     def record(self, offset: int, value: bytes, age_ms: int = 0) -> KafkaRecord:
         return KafkaRecord(KEY, value, None, offset, TOPIC, 0, self.clock.now_ns() // 1_000_000 - age_ms)
@@ -119,7 +118,7 @@ def test_a_letter_holds_what_it_needs_to_be_tried_again() -> None:
 
 def test_h38_a_key_whose_newest_is_a_patch_keeps_all_its_events() -> None:
     query = Query()
-    translate = Translation(version, EpochsState, compaction_lag_s=60.0, clock=query.clock)
+    translate = Translation(version, KnownEpochs(), compaction_lag_s=60.0, clock=query.clock)
     values = [envelope("c", after=ANNE), envelope("u", patch=RENAMED), envelope("u", patch=patch({"x": 1}))]
     events = parse(translate(records_of(*(query.record(n, value) for n, value in enumerate(values))))).events
     assert set(compact(events, BOOK)["offset"].to_pylist()) == {0, 1, 2}

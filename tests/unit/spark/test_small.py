@@ -11,14 +11,13 @@ from pathlib import Path
 import pytest
 
 from cdc.errors import ConfigError, LogError, Retry, SinkError, TopicError
+from sinks.kinds import spec_for
 from spark.checkpoint import LocalFolder, batch_offsets, parse_offsets
 from spark.failures import QueryFailed, read_failure
-from spark.javaclient import java_options
-from spark.jobs.sink import arguments
-from spark.package import build_zip
+from spark.package import build_zip, openers_of
 from spark.patience import Halted, persist
 from spark.query import batch_after
-from spark.session import SessionSpec, configuration
+from spark.session import SessionSpec, configuration, start_session
 from spark.stop import Stop
 
 
@@ -111,37 +110,6 @@ def test_offsets_are_read_as_spark_wrote_them(tmp_path: Path) -> None:
         parse_offsets("x\n{}\n{}")
 
 
-def test_client_options_speak_java(tmp_path: Path) -> None:
-    (tmp_path / "ca.pem").write_text("CERT", encoding="utf-8")
-    options = java_options(
-        {
-            "bootstrap.servers": "a:1",
-            "security.protocol": "SASL_SSL",
-            "sasl.mechanism": "SCRAM-SHA-512",
-            "sasl.username": "me",
-            "sasl.password": 'p"\\w',
-            "ssl.ca.location": str(tmp_path / "ca.pem"),
-            "socket.keepalive.enable": True,
-        }
-    )
-    assert options == {
-        "kafka.bootstrap.servers": "a:1",
-        "kafka.security.protocol": "SASL_SSL",
-        "kafka.sasl.mechanism": "SCRAM-SHA-512",
-        "kafka.ssl.truststore.type": "PEM",
-        "kafka.ssl.truststore.certificates": "CERT",
-        "kafka.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required "
-        'username="me" password="p\\"\\\\w";',
-    }
-
-
-def test_an_option_without_a_counterpart_is_refused_not_left_out() -> None:
-    with pytest.raises(ConfigError, match=r"ssl\.crl\.location cannot be carried over"):
-        java_options({"ssl.crl.location": "x"})
-    with pytest.raises(ConfigError, match="OAUTHBEARER"):
-        java_options({"sasl.mechanism": "OAUTHBEARER", "sasl.username": "me"})
-
-
 @pytest.mark.parametrize(
     ("text", "kind", "retry"),
     [
@@ -163,6 +131,14 @@ def test_h63_spark_s_words_become_an_error_of_ours(text: str, kind: type[Excepti
     assert "\n" not in failure.message
 
 
+@pytest.mark.parametrize("folder", ["/proc/ck", "/etc/hosts/ck"])
+def test_a_checkpoint_folder_that_cannot_be_written(folder: str) -> None:
+    spec = SessionSpec(name="shop", master="local[2]", driver_memory="1g", log_folder=Path(folder))
+    with pytest.raises(ConfigError, match=f"the checkpoint folder {folder} cannot be written: ") as refused:
+        start_session(spec)
+    assert "[spark] checkpoint" in refused.value.hint
+
+
 def test_no_secret_stands_in_a_setting_and_the_user_has_the_last_word(tmp_path: Path) -> None:
     spec = SessionSpec(
         name="shop", master="local[2]", driver_memory="1g", log_folder=tmp_path, conf={"spark.ui.enabled": "true"}
@@ -175,10 +151,6 @@ def test_no_secret_stands_in_a_setting_and_the_user_has_the_last_word(tmp_path: 
     assert not [name for name in conf if name.startswith("spark.kafka.") and "password" in name]
 
 
-def test_the_job_takes_global_options_anywhere() -> None:
-    assert arguments(["cache", "--config=a.toml", "-vv"]) == ["--config=a.toml", "-vv", "sink", "cache"]
-
-
 def test_the_zip_holds_what_a_task_imports_and_is_the_same_each_time(tmp_path: Path) -> None:
     first = build_zip(tmp_path / "a").read_bytes()
     assert first == build_zip(tmp_path / "b").read_bytes()
@@ -188,10 +160,28 @@ def test_the_zip_holds_what_a_task_imports_and_is_the_same_each_time(tmp_path: P
         "spark/tasks.py",
         "sinks/registry.py",
         "cdc/progress.py",
-        "sinks/cache_write.lua",
+        "sinks/cache/write.lua",
         "connectors/kafka/records.py",
     } <= names
     assert not [name for name in names if "__pycache__" in name or name.startswith(("snapshot", "tests"))]
+
+
+def test_the_zip_holds_the_package_that_brings_a_store(tmp_path: Path, other_store: Path) -> None:
+    ours = spec_for("redis", prefix="shop", options={"url": "redis://h"})
+    brought = spec_for("folder", prefix="shop", options={"path": "/files"})
+    assert openers_of([ours]) == ()
+    build_zip(tmp_path, openers_of([ours, brought]))
+    with zipfile.ZipFile(tmp_path / "headrace.zip") as archive:
+        names = set(archive.namelist())
+    assert {"folderstore/__init__.py", "folderstore/folder_store.py", "sinks/registry.py"} <= names
+
+
+def test_the_zip_holds_a_lone_module_that_brings_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lone_store.py").write_text("OPENED = True\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    build_zip(tmp_path / "made", ["lone_store"])
+    with zipfile.ZipFile(tmp_path / "made" / "headrace.zip") as archive:
+        assert archive.read("lone_store.py") == b"OPENED = True\n"
 
 
 def test_batches_get_smaller_after_an_unknown_failure_alone() -> None:

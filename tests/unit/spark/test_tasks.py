@@ -14,11 +14,12 @@ import pytest
 
 from cdc.dead import Why
 from cdc.errors import CdcError, LogError, SinkError, TopicError
-from cdc.records import Span
 from cdc.testing import MemoryReading
 from cdc.topic import TableName
+from cdc.wire.records import Span
+from sinks.kinds import spec_for
 from sinks.port import CannotCarry, PlaceMissing, StoreAway
-from sinks.registry import SinkSpec, open_sink
+from sinks.registry import open_sink
 from sinks.schemas import SchemaBook
 from spark.apply import Rules
 from spark.batch import shares, spans_between
@@ -116,7 +117,7 @@ def test_a_floor_is_told_before_anything_is_applied() -> None:
 
 def test_h67_a_refused_newest_is_replaced_by_the_one_before_it_in_the_middle_of_a_share(tmp_path: Path) -> None:
     broken = row(1, 3)._replace(value=b'{"before":null,"aft')
-    spec = SinkSpec(kind="sql", prefix="tasks", options={"url": f"sqlite:///{tmp_path}/tasks.db"})
+    spec = spec_for("sql", prefix="tasks", options={"url": f"sqlite:///{tmp_path}/tasks.db"})
     with closing(open_sink(spec)) as opened:
         opened.sink.prepare(orders())
     task = replace(TASK, mode="apply", spec=spec, fold_rows=2)

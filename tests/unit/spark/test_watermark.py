@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -144,3 +146,16 @@ def test_a_topic_made_anew_proves_nothing_by_what_it_was_before() -> None:
     assert history.newest_covered({T: {0: 0, 1: 0}, "shop.public.other": {0: 10**6}}, [T]) is None
     found = history.newest_covered({T: {0: 1, 1: 0}}, [T])
     assert found is not None and found.lsn == 300
+
+
+def test_h119_a_claim_names_the_tables_that_its_progress_record_does_not_speak_of() -> None:
+    at, said = Claim({T: {0: 20, 1: 5}}, 1.0), {T: "orders is set aside", "shop.public.other": "another sink's"}
+    aside = replace(progress(200, 20, 5), aside=said)
+    log = view(progress(100, 10), aside, ends=(0.5, 20, 5))
+    held = log.claim(None, at, TOPICS)
+    assert (held.lsn, held.aside) == (200, {T: "orders is set aside"})
+    # Without a proof of anything newer it stays as it was said.
+    assert LogView().claim(held, at, TOPICS).aside == held.aside
+    log.note_progress([progress(300, 20, 5)])
+    later = log.claim(held, at, TOPICS)
+    assert (later.lsn, later.aside) == (300, {})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,19 +10,21 @@ from typing import Any
 import pytest
 
 from cdc.checks.facts import LogFacts, SourceFacts, StoreFacts, TopicFault, TopicRights
-from cdc.checks.finding import Level, exit_code
+from cdc.checks.finding import Finding, Level, exit_code
 from cdc.checks.preflight import preflight
 from cdc.checks.secrecy import check_settings
 from cdc.errors import ConfigError, Exit, LogError, SinkError, SourceError
-from cdc.settings import Settings, parse
+from cdc.settings import Settings
 from cdc.state import SlotState, TopicsState
+from cdc.wiring.settings import parse_settings
+from sinks.kinds import kind_named
 from tests.unit.cdc.checks.test_postgres import FACTS
 
 HEALTHY_LOG = LogFacts(cluster_id="c", present=("shop.state",), missing=("shop.public.orders",))
 
 
 def settings(sinks: dict[str, Any] | None = None, **source: Any) -> Settings:
-    return parse(
+    return parse_settings(
         {
             "name": "shop",
             "source": {"dsn": "host=127.0.0.1 dbname=app", "tables": ["public.*"], **source},
@@ -60,9 +62,9 @@ class Probes:
         facts: LogFacts = self._answer("log", HEALTHY_LOG)
         return facts
 
-    def store(self, sink: str) -> StoreFacts:
+    def store(self, sink: str) -> Iterable[Finding]:
         facts: StoreFacts = self._answer("store", StoreFacts(product="Valkey", version="9.1.2"))
-        return facts
+        return kind_named("opensearch" if sink == "search" else "redis").judged(sink, facts)
 
 
 def test_a_healthy_pipeline_passes() -> None:
@@ -190,10 +192,10 @@ def test_records_that_go_to_another_machine_in_the_clear_are_warned_of() -> None
         "source": {"dsn": "host=127.0.0.1", "tables": ["a.b"]},
         "log": {"bootstrap_servers": "127.0.0.1:9092,kafka.example.org:9092"},
     }
-    (found,) = check_settings(parse(document))
+    (found,) = check_settings(parse_settings(document))
     assert "kafka.example.org" in found.message
     document["log"] = {**document["log"], "client": {"security.protocol": "sasl_ssl"}}  # type: ignore[dict-item]
-    assert [f.level for f in check_settings(parse(document))] == [Level.OK]
+    assert [f.level for f in check_settings(parse_settings(document))] == [Level.OK]
 
 
 def test_two_sinks_in_one_place_are_refused() -> None:
@@ -219,3 +221,12 @@ def test_h111_who_may_write_requests_is_said(rights: TopicRights, level: Level, 
     assert found.level is level
     assert words in found.message
     assert "shop.state" in found.message
+
+
+def test_a_publication_that_our_role_cannot_make() -> None:
+    refused = ("the role cdc cannot make the publication cdc_shop", "let the tables' owner run: create publication")
+    facts = replace(FACTS, publication=None, unpublishable=refused)
+    found = [
+        finding for finding in preflight(settings(), Probes(source=lambda: facts)) if finding.check == "publication"
+    ]
+    assert [(finding.level, finding.message, finding.fix) for finding in found] == [(Level.FAIL, *refused)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from io import StringIO
@@ -11,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from cdc import __version__
-from cdc.cli.app import COMMANDS, config_first, run
+from cdc.cli.app import COMMANDS, run
 from cdc.cli.refusal import report
 from cdc.errors import CdcError, ConfigError, Exit
 from cdc.settings import parse
@@ -41,6 +42,10 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         (["wait", "cache"], "missing argument 'LSN'", "cdc wait --help shows how"),
         (["config", "exmple"], "no such command 'exmple'", "cdc config --help shows how"),
         (["wait", "cache", "16B3D48"], "16B3D48 is not an LSN", "select pg_current_wal_insert_lsn()"),
+        (["wait", "0/1", "cache"], "cache is not an LSN", "it looks like 0/16B3D48"),
+        (["status", "extra"], "unexpected extra argument", "cdc status --help shows how"),
+        (["verify", "--timeout", "-1"], "invalid value for '--timeout'", "cdc verify --help shows how"),
+        (["dead", "show", "x"], "missing argument", "cdc dead show --help shows how"),
     ],
 )
 def test_a_command_that_does_not_fit_is_one_sentence_and_a_hint(
@@ -62,14 +67,35 @@ def test_no_settings_file_is_one_sentence(tmp_path: Path, capsys: pytest.Capture
     assert "there is no settings file" in capsys.readouterr().err
 
 
+def test_of_two_settings_files_the_last_one_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--config", "first.toml", "config", "lint", "--config", str(tmp_path / "last.toml")]) == Exit.CONFIG
+    assert "last.toml" in capsys.readouterr().err
+
+
+def test_debezium_without_its_section_is_told_where_connect_is_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "cdc.toml"
+    path.write_text(CONFIG.replace("[source]", '[source]\nkind = "debezium"'))
+    assert run(["config", "lint", "--config", str(path)]) == 0
+    assert "there is no [debezium] section: Kafka Connect is asked at http://127.0.0.1:8083" in capsys.readouterr().err
+
+
+def test_libraries_do_not_log_beside_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "cdc.toml"
+    path.write_text(CONFIG)
+    for flags, level in (([], "off"), (["-v"], "off"), (["-vv"], None)):
+        monkeypatch.delenv("RUST_LOG", raising=False)
+        run(["config", "lint", "--config", str(path), *flags])
+        assert os.environ.get("RUST_LOG") == level
+
+
 def test_the_settings_file_may_be_named_behind_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "cdc.toml"
     path.write_text(CONFIG)
     assert run(["config", "lint", "--config", str(path)]) == 0
     assert run(["config", "lint", f"--config={path}"]) == 0
     assert "is good" in capsys.readouterr().err
-    assert config_first(["a", "--", "--config", "x"]) == ["a", "--", "--config", "x"]
-    assert config_first(["a", "--config"]) == ["a", "--config"]
 
 
 def shown(failure: BaseException, **settings: object) -> tuple[int, str]:

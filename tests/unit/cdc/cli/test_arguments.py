@@ -1,4 +1,4 @@
-"""Where ``--config`` may stand."""
+"""Where the global options may stand."""
 
 import pytest
 
@@ -14,7 +14,14 @@ from cdc.cli.app import hoisted
         (["events", "--config=x", "orders", "--json"], ["--config=x", "events", "orders", "--json"]),
         (["run", "--", "--config", "x"], ["run", "--", "--config", "x"]),
         (["run", "--config"], ["run", "--config"]),
+        (["run", "-c"], ["run", "-c"]),
+        (["run", "-c", "x"], ["-c", "x", "run"]),
+        (["status", "-vv", "-c", "x", "--json"], ["-vv", "-c", "x", "status", "--json"]),
+        (["-c", "run", "check"], ["-c", "run", "check"]),
+        (["run", "-v", "--", "-v"], ["-v", "run", "--", "-v"]),
+        (["run", "-c", "--", "x"], ["run", "-c", "--", "x"]),
+        ([], []),
     ],
 )
-def test_the_settings_file_may_be_named_before_or_behind_the_command(typed: list[str], meant: list[str]) -> None:
+def test_global_options_stand_before_or_behind_the_command(typed: list[str], meant: list[str]) -> None:
     assert hoisted(typed) == meant

@@ -8,13 +8,13 @@ from typing import Any
 
 import yaml
 
-from cdc.settings import load
 from cdc.stack.catalog import OPTIONAL_PARTS, PARTS
 from cdc.stack.kafka import _SETTINGS as KAFKA_SETTINGS
 from cdc.stack.pipeline import settings_text
 from cdc.stack.ports import DEFAULT_PORTS
 from cdc.stack.postgres import SETTINGS as POSTGRES_SETTINGS
 from cdc.stack.redis import DATABASES
+from cdc.wiring.settings import load_settings as load
 from connectors.debezium.config import connector_config
 
 COMPOSE = Path(__file__).parents[4] / "compose"
@@ -98,7 +98,7 @@ def test_one_settings_file_fits_both() -> None:
     for text in (
         "port=5432",
         shipped.log.bootstrap_servers,
-        *(s.url for s in shipped.sinks.values() if s.kind != "delta"),
+        *(s.place for s in shipped.sinks.values()),
     ):
         assert text in local
     assert set(shipped.sinks) == {"cache", "search", "warehouse"}

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.canonical import canonical_row
 from cdc.clock import ManualClock
 from cdc.cuts import Cut, VerifiedTable
 from cdc.position import Position
@@ -20,6 +19,7 @@ from cdc.topic import TableName
 from cdc.verification import rounds
 from cdc.verification.result import Kind, Report
 from cdc.verification.rounds import verify
+from cdc.wire.canonical import canonical_row
 
 SHAPE = TableSchema(
     table=TableName("public", "orders"),

@@ -9,6 +9,7 @@ from cdc.clock import ManualClock
 from cdc.errors import CdcError, ConfigError, Exit
 from cdc.settings import DebeziumSettings
 from connectors.debezium.client import ConnectClient, ConnectError, MissingConnector, unencrypted
+from connectors.debezium.status import parse_status
 from tests.tls import self_signed
 from tests.unit.connectors.debezium.rest_server import Script, rest_server
 
@@ -141,3 +142,57 @@ def test_https_trusts_the_named_authority_and_no_other(tmp_path: Path) -> None:
         with pytest.raises(CdcError, match="certificate"):
             client(url.replace("127.0.0.1", "localhost"), ca_certs=str(certificate.made)).connectors()
     assert len(script.asked) == 1
+
+
+EXISTS = (409, {"error_code": 409, "message": "Connector shop already exists"})
+
+
+def test_h128_a_connector_made_by_an_unanswered_attempt_is_ours() -> None:
+    wanted = {"topic.prefix": "shop"}
+    script = Script([STARTING, EXISTS, (200, {**wanted, "name": "shop"})])
+    with rest_server(script) as url:
+        client(url).create_stopped("shop", wanted)
+    assert [method for method, _, _ in script.asked] == ["POST", "POST", "GET"]
+
+
+def test_h128_another_connector_of_the_name_is_not_a_rebalance() -> None:
+    script = Script([EXISTS, (200, {"topic.prefix": "another", "name": "shop"})])
+    with rest_server(script) as url, pytest.raises(ConfigError, match="Connector shop already exists"):
+        client(url).create_stopped("shop", {"topic.prefix": "shop"})
+    assert len(script.asked) == 2
+
+
+def test_h128_a_connector_removed_by_an_unanswered_attempt_is_gone() -> None:
+    missing = (404, {"error_code": 404, "message": "Connector shop not found"})
+    with rest_server(Script([STARTING, missing])) as url:
+        client(url).delete("shop")
+    with rest_server(Script([missing])) as url, pytest.raises(MissingConnector):
+        client(url).delete("shop")
+
+
+def test_h127_what_kafka_connect_says_is_shown_without_secrets() -> None:
+    words = "Invalid value mongodb://cdc:hunter2@db for configuration mongodb.connection.string"
+    answer = (400, {"error_code": 400, "message": words})
+    with rest_server(Script([answer])) as url, pytest.raises(ConfigError, match="Invalid value mongodb://") as refusal:
+        client(url).put_config("shop", {})
+    assert "hunter2" not in refusal.value.message
+    configs = [{"definition": {}, "value": {"name": "database.url", "errors": ["no jdbc:x://u:hunter2@h"]}}]
+    with rest_server(Script([(200, {"configs": configs})])) as url:
+        assert "hunter2" not in str(client(url).validate({"connector.class": "x.Y"}))
+    trace = "a.B: password=hunter2\n\tat x\nCaused by: c.D: mongodb://cdc:hunter2@db\n\tat y\n"
+    status = parse_status(
+        {
+            "name": "shop",
+            "connector": {"state": "RUNNING"},
+            "tasks": [{"id": 0, "state": "FAILED", "trace": trace}],
+        }
+    )
+    assert status.fault.startswith("D: mongodb://")
+    assert "hunter2" not in str(status.document())
+
+
+def test_h127_an_address_with_a_login_is_refused_and_not_shown() -> None:
+    for url in ("ftp://ann:hunter2@h", "http://ann:hunter2@h:1"):
+        with pytest.raises(ConfigError) as refusal:
+            client(url)
+        assert "hunter2" not in f"{refusal.value.message} {refusal.value.hint} {unencrypted(url)}"

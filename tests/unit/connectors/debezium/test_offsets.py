@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.debezium.order import position_of
 from cdc.position import Position
+from cdc.wire.debezium.order import position_of
 from connectors.connect.connector import offset_at
 from connectors.debezium.progress import shown_lsn
 

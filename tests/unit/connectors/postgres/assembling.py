@@ -14,6 +14,7 @@ from cdc.topic import partition_of
 from connectors.postgres.assemble import Assembler, Committed, Limits, Pipeline, Ports, Start
 from connectors.postgres.held import GONE, LATER, Selected, Wanted
 from connectors.postgres.messages import Relation
+from connectors.postgres.ports import Asides, Never
 from tests.unit.connectors.postgres import written as w
 
 PIPELINE = Pipeline(name="shop", database="app", epoch=1)
@@ -89,6 +90,7 @@ class Stream:
         near_xid: int = 0,
         renumbered: bool = False,
         shapes: Shapes | None = None,
+        asides: Asides | None = None,
     ) -> None:
         self.shapes = shapes or Shapes(*schemas)
         self.schemas = schemas
@@ -107,6 +109,7 @@ class Stream:
                 partition=partition_of,
                 reselect=self.head,
                 overflow=self._overflow,
+                asides=asides or Never(),
             ),
             Start(near_xid=near_xid, after_lsn=after_lsn, seen=seen or {}, renumbered=renumbered),
             limits or Limits(),

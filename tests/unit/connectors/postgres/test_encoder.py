@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from cdc.errors import DecodeError
 from cdc.position import Position
 from cdc.schema import Identity, TableSchema
+from cdc.wire.envelope import Stamp
 from connectors.postgres.compiled import MOST_COLUMNS, FromFrame, Made, Templates, unescape
 from connectors.postgres.encoder import TableEncoder, compile_table, record_headers
-from connectors.postgres.envelope import Stamp
 from connectors.postgres.messages import Delete, Insert, Update
 from connectors.postgres.pgoutput import decode
 from tests.unit.connectors.postgres import written as w

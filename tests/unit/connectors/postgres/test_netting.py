@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import os
+import resource
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -243,3 +245,84 @@ def test_h41_composite_keys_permuted(order: list[int]) -> None:
     changes = [w.update([b"%d" % to, b"7"], old=[b"%d" % from_, b"7"]) for from_, to in enumerate(order) if from_ != to]
     rows = {json.dumps({"c0": n, "c1": 7}): {"c0": n, "c1": 7} for n in range(6)}
     assert store(Stream(shape).transaction(800, *changes), rows) == rows
+
+
+def spills(*rows: tuple[bytes, bytes, int], limit: int) -> bool:
+    """Whether these rows (key, row, +1 or -1) do not fit: the folder of the spill is not there."""
+    with Netting(limit, folder="/proc/none") as netting:
+        try:
+            for key, row, by in rows:
+                (netting.came if by > 0 else netting.went)(1, key, row, 8)
+        except SourceError:
+            return True
+    return False
+
+
+def test_what_is_held_in_memory_is_counted() -> None:
+    key, row, other = b"k" * 50, b"r" * 10_000, b"s" * 20_000
+    one = next(limit for limit in range(10_000, 12_000) if not spills((key, row, 1), limit=limit))
+    assert spills((key, row, 1), limit=one - 1)
+    assert one > len(key) + len(row)
+    # The same row again is counted, not held again; one that cancels gives its room back.
+    assert not spills((key, row, 1), (key, row, 1), limit=one)
+    assert not spills((key, row, 1), (key, row, -1), (key, row, 1), limit=one)
+    assert spills((key, row, 1), (key, other, 1), limit=one + len(other) - 1)
+    assert not spills((key, row, 1), (key, other, 1), limit=one + len(other))
+    assert spills((key, row, 1), (key + b"2", row, 1), limit=2 * one)
+
+
+def test_closed_it_holds_nothing() -> None:
+    netting = Netting(20_000, folder="/proc/none")
+    states = [netting.empty]
+    for _ in range(5):
+        netting.came(1, b"k", b"r" * 15_000, 8)
+        states.append(netting.empty)
+        netting.close()
+        states.append(netting.empty)
+        assert list(netting.settle()) == []
+    assert states == [True, *[False, True] * 5]
+
+
+def test_a_spill_is_not_empty(tmp_path: Path) -> None:
+    with Netting(1, folder=str(tmp_path)) as netting:
+        netting.came(1, b"k", b"r", 8)
+        assert not netting.empty
+
+
+def test_h44_a_table_may_be_emptied_twice() -> None:
+    with Netting(1 << 20) as netting:
+        for _ in range(3):
+            netting.came(1, b"k", b"r", 8)
+            netting.came(2, b"k", b"r", 8)
+            netting.forget(1)
+        assert [settled.table for settled in netting.settle()] == [2]
+
+
+@pytest.mark.parametrize("rows", [[(b"a", 1), (b"b", 1)], [(b"a", -1), (b"b", -1)], [(b"a", 1), (b"a", 1)]])
+def test_two_rows_of_a_key_on_one_side_are_unclear(rows: list[tuple[bytes, int]]) -> None:
+    with Netting(1 << 20) as netting:
+        for row, by in rows:
+            (netting.came if by > 0 else netting.went)(1, b"k", row, 8)
+        (settled,) = netting.settle()
+    assert settled.unclear
+
+
+def test_a_disk_that_is_full_shows_when_it_is_written_to(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    with Netting(1, folder=str(tmp_path)) as netting:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (64, before[1]))
+        try:
+            with pytest.raises(SourceError, match="cannot be spilled"):
+                netting.came(1, b"k", b"r" * 100, 8)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+            signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_a_key_whose_rows_cancelled_leaves_nothing_in_a_spill(tmp_path: Path) -> None:
+    with Netting(1000, folder=str(tmp_path)) as netting:
+        netting.came(1, b"k", b"r", 8)
+        netting.went(1, b"k", b"r", 16)
+        netting.came(1, b"other", b"s" * 2000, 24)
+        assert [(settled.key, settled.lsn) for settled in netting.settle()] == [(b"other", 24)]

@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cdc.schema import Column, Encoding
-from connectors.postgres.kinds import EXTENSION_KINDS, KINDS
+from cdc.wire.types import CATALOG_KINDS, EXTENSION_KINDS
 from connectors.postgres.values import codec
 from tests.unit.connectors.postgres.written import column
 
@@ -133,7 +133,7 @@ NOT_TEXT = """
 bool int2 int4 int8 oid float4 float8 numeric money bytea bit varbit date time timetz timestamp timestamptz interval
 point box lseg path polygon circle line vector halfvec sparsevec hstore uuid
 """
-TEXT_KINDS = sorted((KINDS | EXTENSION_KINDS | {"enum", "other"}) - set(NOT_TEXT.split()))
+TEXT_KINDS = sorted((CATALOG_KINDS | EXTENSION_KINDS | {"enum", "other"}) - set(NOT_TEXT.split()))
 
 
 @both
@@ -196,7 +196,10 @@ def test_text_of_another_type_is_refused(kind: str, text: str | bytes, encoding:
 @example("int2", "readable", False, b"00")
 @settings(max_examples=400)
 @given(
-    st.sampled_from(sorted(KINDS | EXTENSION_KINDS)), st.sampled_from(ENCODINGS), st.booleans(), st.binary(max_size=20)
+    st.sampled_from(sorted(CATALOG_KINDS | EXTENSION_KINDS)),
+    st.sampled_from(ENCODINGS),
+    st.booleans(),
+    st.binary(max_size=20),
 )
 def test_any_bytes_give_json_or_a_value_error(kind: str, encoding: Encoding, array: bool, text: bytes) -> None:
     try:

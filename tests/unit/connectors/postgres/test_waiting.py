@@ -93,13 +93,3 @@ def test_h95_records_of_each_partition_are_the_same_as_without_a_lock(
         locked.resume()
     for lane in range(2 * lane_count):
         assert [r for r in locked.read() if r.lane == lane] == [r for r in calm.read() if r.lane == lane]
-
-
-def test_h95_beyond_the_limit_the_stream_waits_with_the_table() -> None:
-    stream = stream_of(waiting_bytes=5000)
-    stream.transaction(800, LACKING)
-    assert stream.assembler.oldest_waiting == 800
-    stream.head.locked.clear()
-    found = stream.transaction(900, *(w.insert(b"%d" % n, b"x" * 400, b"1") for n in range(20)))
-    assert seqs(found)[0] == (1, "u"), "what waits is written before the limit is passed by much"
-    assert stream.assembler.oldest_waiting is None

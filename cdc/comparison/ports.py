@@ -1,0 +1,88 @@
+"""What a comparison of two captures asks of the world."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from cdc.comparison.records import Facts, Record
+from cdc.cuts import Cut, Row, VerifiedTable
+
+
+class Capture(Protocol):
+    """One of the two captures, on topics and a slot of its own."""
+
+    def start(self, *, rows: bool) -> None:
+        """Prepare it and let it capture; ``rows``: with a first snapshot that reads the tables' rows."""
+
+    def check(self) -> None:
+        """Raise what ended it."""
+
+    def close(self) -> None:
+        """End it, if it was started here and ends with this command. Never raises."""
+
+
+class Native(Capture, Protocol):
+    """The native capture."""
+
+    def reached(self) -> int:
+        """The LSN below which every commit is in its topics; 0 before it says so."""
+
+
+class Debezium(Capture, Protocol):
+    """Debezium's connector."""
+
+    def marks(self) -> Collection[str]:
+        """The contents of the marks that it has written."""
+
+
+class Source(Protocol):
+    """The Postgres server that both read. SourceError when it does not answer."""
+
+    def mark(self, content: str) -> int:
+        """Commit a logical message that both captures pass; an LSN behind its commit."""
+
+    def cut(self) -> Cut:
+        """End the last cut and begin a new one."""
+
+    def tables(self) -> Mapping[str, VerifiedTable]:
+        """The captured tables by name, those that can be read."""
+
+    def records_of(self, table: VerifiedTable, keys: Sequence[str]) -> Iterator[dict[str, Row]]:
+        """Those of these keys (store keys) that have a row at this cut, in batches."""
+
+    def close(self) -> None:
+        """End its sessions. Never raises."""
+
+
+class Written(Protocol):
+    """What both captures have written. LogError when no broker answers."""
+
+    def ends(self) -> object:
+        """Where Debezium's topics end: equal while nothing is written to them."""
+
+    def topics(self) -> tuple[Mapping[str, str], Sequence[str]]:
+        """Table -> topic as the native capture made them, and the names of all topics."""
+
+    def records(self, topic: str, table: str) -> list[Record]:
+        """A topic, whole, in the order of its partitions; empty where there is none."""
+
+    def facts(self) -> Facts:
+        """What explains differences in each table's records."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    """Everything that a comparison uses.
+
+    ``clean`` removes connector, slots, topics and publication of a comparison as far as they are there, a sentence for
+    each. ``run``: runs a command to its end; returns its exit code, and raises UsageError when it cannot be started.
+    """
+
+    native: Native
+    debezium: Debezium
+    source: Source
+    written: Written
+    clean: Callable[[], Iterable[str]]
+    run: Callable[[Sequence[str]], int]

@@ -1,0 +1,78 @@
+"""Read your own write: wait until a store shows an LSN.
+
+The token is ``pg_current_wal_insert_lsn()``, taken after the commit: ``pg_current_wal_lsn()`` lies behind one's
+own commit under synchronous_commit=off (hazard H88).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from cdc.clock import SYSTEM_CLOCK, Clock
+from cdc.errors import Difference
+from cdc.lsn import Lsn
+from cdc.progress import Watermark
+
+FIRST_PAUSE_S = 0.01
+LONGEST_PAUSE_S = 0.2
+NUDGE_AFTER_S = 1.0
+
+
+class Watermarks(Protocol):
+    """The part of ``sinks.port.Watermarks`` that is used here."""
+
+    def read(self) -> Watermark | None: ...
+
+
+def wait_until_shown(
+    sink: str,
+    watermarks: Watermarks,
+    lsn: int,
+    *,
+    epoch: int | None = None,
+    timeout_s: float = 30.0,
+    nudge: Callable[[], None] | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> Watermark:
+    """Return the store's watermark once it shows every change committed below ``lsn``.
+
+    ``epoch``: of the token; a watermark of an older one does not count. ``nudge`` is called once when a second
+    has passed: a quiet server writes nothing that would carry the log past a token at its very end (H93).
+    Raises Difference when ``timeout_s`` has passed, and SinkError when the store cannot be asked.
+    """
+    started, pause_s = clock.monotonic(), FIRST_PAUSE_S
+    while True:
+        held = watermarks.read()
+        if held is not None and shows(held, lsn, epoch):
+            return held
+        waited_s = clock.monotonic() - started
+        if waited_s >= timeout_s:
+            stands = f"stands at {Lsn(held.lsn)}" if held is not None else "has no watermark yet"
+            raise Difference(
+                f"{sink} {stands}; {Lsn(lsn)} was not reached in {timeout_s:g} s",
+                hint="cdc status shows where it is held up; cdc run and cdc sink have to be running",
+            )
+        if nudge is not None and waited_s >= NUDGE_AFTER_S:
+            nudge()
+            nudge = None
+        clock.sleep(min(pause_s, timeout_s - waited_s))
+        pause_s = min(pause_s * 1.5, LONGEST_PAUSE_S)
+
+
+def require_whole(sink: str, held: Watermark) -> None:
+    """Difference where a store shows less of a table than its LSN says, because the log lacks changes of it (H119)."""
+    if held.aside:
+        words = list(held.aside.values())
+        more = f", and {len(words) - 1} more" if len(words) > 1 else ""
+        raise Difference(
+            f"{sink} shows all tables up to {Lsn(held.lsn)} but these: {words[0]}{more}",
+            hint="cdc status names each table that is set aside, and why",
+        )
+
+
+def shows(held: Watermark, lsn: int, epoch: int | None) -> bool:
+    """Whether a store at this watermark shows all below ``lsn``."""
+    if epoch is not None and held.epoch != epoch:
+        return held.epoch > epoch
+    return held.lsn >= lsn

@@ -1,0 +1,96 @@
+"""Waits for stores of one pipeline, over its ports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Self
+
+from cdc.clock import Clock
+from cdc.dead import DeadLetter, Parked
+from cdc.errors import LogError, TopicError
+from cdc.found import Unknown, look
+from cdc.freshness.rules import Watermarks, require_whole, shows, wait_until_shown
+from cdc.freshness.stores import KeptStores, Store
+from cdc.progress import Watermark
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    """Everything that a wait uses.
+
+    ``open``: a store by its sink's name; SinkError when it does not answer, UsageError for an unknown sink.
+    ``briefly``: within, a store that does not answer is given up within a second.
+    ``epoch``: the pipeline's, None before it has one. ``letters``: its dead letters. Both raise LogError when no
+    broker answers, TopicError before ``cdc init``.
+    ``nudge`` moves a quiet server's log past the token; without a source it does nothing.
+    """
+
+    open: Callable[[str], Store]
+    briefly: Callable[[], AbstractContextManager[None]]
+    epoch: Callable[[], int | None]
+    letters: Callable[[], Iterable[DeadLetter]]
+    nudge: Callable[[], None]
+
+
+class Waits:
+    """Waits for stores of one pipeline, and keeps what it opened. A context; one thread at a time."""
+
+    def __init__(self, ports: Ports, clock: Clock) -> None:
+        self._ports = ports
+        self._clock = clock
+        self._stores = KeptStores(ports.open)
+        self._epoch: int | None = None
+        self.unsure = ""
+        """What the last :meth:`wait` could not find out; empty when it knew all."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stores.close()
+
+    def wait(self, sink: str, lsn: int, *, timeout_s: float = 30.0) -> Watermark:
+        """Return when ``sink`` shows every change committed below ``lsn``; see :mod:`cdc.freshness.rules`.
+
+        While the log does not answer, the epoch of the token is not known: the store's own word is taken then, see
+        :attr:`unsure`. UsageError for an unknown sink, SinkError when the store does not answer, Difference after
+        ``timeout_s`` or where the log lacks changes of a table that is set aside, LogError when the store does not
+        show it and the log that could bring it does not answer.
+        """
+        with self._ports.briefly():
+            watermarks = self._stores.watermarks(sink)
+        epoch = self._epoch if self._epoch is not None else look(self._ports.epoch)
+        if isinstance(epoch, Unknown):
+            return self._take_its_word(sink, watermarks, lsn, epoch)
+        self._epoch, self.unsure = epoch, ""
+        held = wait_until_shown(
+            sink, watermarks, lsn, epoch=epoch, timeout_s=timeout_s, nudge=self._ports.nudge, clock=self._clock
+        )
+        require_whole(sink, held)
+        return held
+
+    def waiting(self, sink: str) -> Iterator[str]:
+        """A sentence for each table that the sink holds and for each key that waits in its dead letters: they do not
+        show what the LSN says."""
+        mark = self._stores.watermarks(sink).read()
+        for hold in mark.held.values() if mark is not None else ():
+            yield hold.sentence(sink)
+        try:
+            for topic, keys in Parked(sink, self._ports.letters()).keys().items():
+                for key in keys:
+                    yield f"{sink} holds back {topic} {key.decode(errors='replace')}: cdc dead list says why"
+        except TopicError:
+            return
+        except LogError as error:
+            yield f"not known whether {sink} holds back a key: {error.message}"
+
+    def _take_its_word(self, sink: str, watermarks: Watermarks, lsn: int, unknown: Unknown) -> Watermark:
+        with self._ports.briefly():
+            held = watermarks.read()
+        if held is None or not shows(held, lsn, None):
+            raise unknown.because
+        require_whole(sink, held)
+        self.unsure = f"the pipeline's epoch is not known, {sink} is in epoch {held.epoch}: {unknown}"
+        return held

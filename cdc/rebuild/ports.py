@@ -1,0 +1,73 @@
+"""What a rebuild asks of the world."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from cdc.dead import DeadLetter
+from cdc.ports import CompactedTopic
+from cdc.progress import Offsets, Watermark
+from cdc.rebuild.rules import RebuildState
+from cdc.schema import TableSchema
+
+
+class Generations(Protocol):
+    """The generations of the store, as :class:`sinks.generations.Generations` promises them. Every call may be repeated
+    after a kill; SinkError when the store does not answer."""
+
+    def in_use(self) -> int:
+        """Which one readers see."""
+
+    def keep(self, number: int, shapes: Sequence[TableSchema]) -> None:
+        """Keep what is in use as the generation of this number."""
+
+    def switch(self, number: int, shapes: Sequence[TableSchema]) -> None:
+        """Let readers see this generation, and whoever feeds the store go on with it."""
+
+    def discard(self, number: int, shapes: Sequence[TableSchema]) -> None:
+        """Remove a generation that is not in use; nothing happens when there is none."""
+
+
+class Standing(NamedTuple):
+    """How far two generations are, asked in this order, since all three grow: the watermark of the one in use, the ends
+    of the log's topics, and the watermark of the new one."""
+
+    old: Watermark | None
+    ends: Offsets
+    new: Watermark | None
+
+
+class Filling(Protocol):
+    """An application that feeds a generation from the log, beside the one in use."""
+
+    def fill(self, run: RebuildState, level: Callable[[Standing], bool]) -> bool:
+        """Feed ``run.generation`` from where it was left, until ``level`` says so of how far it is.
+
+        ``level`` is asked about twice a second. Returns False when it was told to stop before.
+        """
+
+
+class Letters(Protocol):
+    """The pipeline's dead letters. LogError when the broker does not answer."""
+
+    def read(self) -> Iterable[DeadLetter]:
+        """Every letter, in order, as far as the topic's end at the call."""
+
+    def write(self, letters: Iterable[DeadLetter]) -> None:
+        """Append and return when the broker holds them all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    """Everything that a rebuild uses.
+
+    ``shapes`` returns every version of the shapes of the sink's tables, older ones first.
+    """
+
+    generations: Generations
+    filling: Filling
+    letters: Letters
+    state: CompactedTopic
+    shapes: Callable[[], Sequence[TableSchema]]

@@ -1,0 +1,97 @@
+"""What of a rebuild is remembered, and its steps: pure.
+
+The document in ``<name>.state`` has one writer, ``cdc rebuild``. Each step may be repeated, so that a command that
+was killed anywhere goes on by being run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import ClassVar
+
+import orjson
+
+from cdc.errors import UsageError
+from cdc.progress import Offsets, Watermark
+from cdc.state import Document
+
+
+class Step(StrEnum):
+    """How far a rebuild is."""
+
+    BUILDING = "building"
+    """The new generation is filled; readers and the sink know nothing of it."""
+    KEEPING = "keeping"
+    """It is level with the one in use, which is kept for a rollback."""
+    SWITCHING = "switching"
+    """Readers are being led to the new one."""
+    DONE = "done"
+    ROLLED_BACK = "rolled_back"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RebuildState(Document):
+    """The last rebuild of a sink. ``previous``: the generation that was in use before."""
+
+    WHAT: ClassVar[str] = "rebuild"
+    sink: str
+    generation: int
+    previous: int
+    step: str
+
+    def key(self) -> bytes:
+        return orjson.dumps({"what": self.WHAT, "sink": self.sink})
+
+    @property
+    def unfinished(self) -> bool:
+        return self.step in (Step.BUILDING, Step.KEEPING, Step.SWITCHING)
+
+    def at(self, step: Step) -> RebuildState:
+        return replace(self, step=step.value)
+
+
+def find_rebuild(held: Mapping[bytes, bytes], sink: str) -> RebuildState | None:
+    """The last rebuild of a sink, by the records of the state topic."""
+    value = held.get(orjson.dumps({"what": RebuildState.WHAT, "sink": sink}))
+    return RebuildState.from_json(value) if value is not None else None
+
+
+def next_rebuild(sink: str, in_use: int, last: RebuildState | None) -> RebuildState:
+    """The rebuild to go on with, or a new one, with a number that was never used."""
+    if last is not None and last.unfinished:
+        return last
+    number = max(in_use, last.generation if last is not None else 0) + 1
+    return RebuildState(sink=sink, generation=number, previous=in_use, step=Step.BUILDING.value)
+
+
+def rolled_back(sink: str, last: RebuildState | None) -> RebuildState:
+    """The last rebuild, to be taken back. UsageError when there is none that could be."""
+    if last is None or last.step != Step.DONE:
+        raise UsageError(f"there is no rebuild of {sink} to go back behind", hint=f"cdc rebuild {sink} makes one")
+    return last.at(Step.ROLLED_BACK)
+
+
+def level(new: Watermark | None, old: Watermark | None, ends: Offsets) -> bool:
+    """Whether the new generation shows all that the old one does; without an old one, all that the log holds.
+
+    Ask for ``old`` and ``ends`` first: both grow.
+    """
+    if new is None:
+        return False
+    wanted = ends if old is None or not old.offsets else {t: p for t, p in old.offsets.items() if t in ends}
+    read = all(
+        new.offsets.get(topic, {}).get(partition, 0) >= offset
+        for topic, parts in wanted.items()
+        for partition, offset in parts.items()
+    )
+    return read and (old is None or (new.epoch, new.lsn) >= (old.epoch, old.lsn))
+
+
+def share(new: Watermark | None, ends: Offsets) -> float:
+    """How much of the log the new generation has read, 0 to 1, offsets counted."""
+    total = sum(end for parts in ends.values() for end in parts.values())
+    offsets = new.offsets if new is not None else {}
+    read = sum(min(end, offsets.get(topic, {}).get(p, 0)) for topic, parts in ends.items() for p, end in parts.items())
+    return read / total if total else 1.0

@@ -1,0 +1,110 @@
+"""The steps of a rebuild, over its ports.
+
+Each step is noted in ``<name>.state`` when it is done, and each may be repeated, so that a command that was killed
+anywhere goes on by being run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from secrets import token_hex
+
+from cdc.crash import crash_point, declare
+from cdc.errors import SinkError
+from cdc.rebuild.letters import retried, taken_over
+from cdc.rebuild.ports import Ports, Standing
+from cdc.rebuild.rules import RebuildState, Step, find_rebuild, level, next_rebuild, rolled_back, share
+from cdc.schema import TableSchema
+
+declare("rebuild_after_begin", "rebuild_after_fill", "rebuild_after_keep", "rebuild_after_switch")
+
+Tell = Callable[[str, float | None], None]
+"""Told of each step in words, with the share of the log that was read while it is."""
+
+
+class Rebuild:
+    """Rebuilds of one sink's store. ``separate``: its generations stay where they were built."""
+
+    def __init__(self, sink: str, ports: Ports, *, separate: bool) -> None:
+        self._sink = sink
+        self._ports = ports
+        self._separate = separate
+
+    def run(self, tell: Tell) -> RebuildState:
+        """Build the store anew from the log and switch to it; goes on where an earlier call was killed.
+
+        Returns what was noted. SinkError when it was told to stop while the new generation is filled, or when the store
+        does not answer; LogError when no broker does.
+        """
+        run = self._begin()
+        crash_point("rebuild_after_begin")
+        if run.step == Step.BUILDING:
+            run = self._fill(run, tell)
+        crash_point("rebuild_after_fill")
+        shapes = self._ports.shapes()
+        if run.step == Step.KEEPING:
+            run = self._keep(run, shapes, tell)
+        crash_point("rebuild_after_keep")
+        self._ports.generations.switch(run.generation, shapes)
+        crash_point("rebuild_after_switch")
+        self._retry()
+        run = self._note(run.at(Step.DONE))
+        if not self._separate:
+            self._ports.generations.discard(run.generation, shapes)
+        return run
+
+    def roll_back(self) -> RebuildState:
+        """Switch back to the generation before the last rebuild. UsageError when there is none."""
+        run = rolled_back(self._sink, find_rebuild(self._ports.state.read(), self._sink))
+        self._ports.generations.switch(run.previous, self._ports.shapes())
+        self._retry()
+        return self._note(run)
+
+    def _begin(self) -> RebuildState:
+        """The rebuild to go on with, or a new one, once nothing is left of the one before."""
+        last = find_rebuild(self._ports.state.read(), self._sink)
+        run = next_rebuild(self._sink, self._ports.generations.in_use(), last)
+        if run == last:
+            return run
+        if last is not None:
+            self._discard(last)
+        return self._note(run)
+
+    def _discard(self, last: RebuildState) -> None:
+        """Remove what an earlier rebuild kept."""
+        generations, shapes = self._ports.generations, self._ports.shapes()
+        in_use = {generations.in_use()} if self._separate else set()
+        for number in sorted({last.previous, last.generation} - in_use):
+            generations.discard(number, shapes)
+
+    def _fill(self, run: RebuildState, tell: Tell) -> RebuildState:
+        """Feed the new generation until it shows what the old one shows."""
+        name = f"generation {run.generation} of {self._sink}"
+        tell(f"{name} is filled from the log", 0.0)
+
+        def reached(now: Standing) -> bool:
+            tell(name, share(now.new, now.ends))
+            return level(now.new, now.old, now.ends)
+
+        if not self._ports.filling.fill(run, reached):
+            raise SinkError(
+                f"the rebuild of {self._sink} was stopped: generation {run.generation} is not whole yet",
+                hint=f"cdc rebuild {self._sink} goes on where it was",
+            )
+        return self._note(run.at(Step.KEEPING))
+
+    def _keep(self, run: RebuildState, shapes: Sequence[TableSchema], tell: Tell) -> RebuildState:
+        """Keep the generation in use, and let what the new one refused wait for the sink from now on."""
+        tell(f"generation {run.previous} is kept for a rollback", None)
+        self._ports.generations.keep(run.previous, shapes)
+        self._ports.letters.write(taken_over(run, self._ports.letters.read()))
+        return self._note(run.at(Step.SWITCHING))
+
+    def _retry(self) -> None:
+        """Have what waits for the old generation tried on the new one, by whoever feeds it."""
+        self._ports.letters.write(retried(self._sink, self._ports.letters.read(), partial(token_hex, 8)))
+
+    def _note(self, run: RebuildState) -> RebuildState:
+        self._ports.state.write([(run.key(), run.to_json())])
+        return run

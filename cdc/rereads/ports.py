@@ -1,0 +1,33 @@
+"""What requests ask of the world."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from cdc.condition import Condition
+from cdc.ports import CompactedTopic
+from cdc.schema import TableSchema
+from cdc.topic import TableName
+
+
+class Source(Protocol):
+    """A session with the Postgres server. SourceError when it does not answer."""
+
+    def insert_lsn(self) -> int:
+        """An LSN that every commit so far lies below."""
+
+    def check(self, table: TableName, wanted: Condition) -> None:
+        """ConfigError unless the columns' types take the condition. No row is read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    """Everything that requests use. ``state``: the pipeline's topic. ``source`` opens a session. ``shape``: the newest
+    that the schema topic has of a table."""
+
+    state: CompactedTopic
+    source: Callable[[], AbstractContextManager[Source]]
+    shape: Callable[[TableName], TableSchema | None]

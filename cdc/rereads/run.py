@@ -1,0 +1,102 @@
+"""Requests of one pipeline, over its ports. Each is one record of the state topic, and a call writes all or none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from urllib.parse import unquote
+
+from cdc.aside import asides_of
+from cdc.clock import Clock
+from cdc.condition import show
+from cdc.errors import ConfigError
+from cdc.rereads.ports import Ports, Source
+from cdc.rereads.rules import captured_table, condition_on, first_requests, key_texts, progress_of, wished
+from cdc.schema import TableSchema
+from cdc.state import RequestState, RereadState, requests_of
+from cdc.topic import TableName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which rows: all of them, those that meet the condition ``where``, or those of ``keys`` as stores write them."""
+
+    where: str | None = None
+    keys: Sequence[str] | None = None
+
+
+class Rereads:
+    """Asks for tables to be read again, and follows them. LogError when no broker answers."""
+
+    def __init__(self, ports: Ports, clock: Clock) -> None:
+        self._ports = ports
+        self._clock = clock
+
+    def ask(self, tables: Sequence[str], wanted: Wanted) -> list[RequestState]:
+        """Write a request for each table; one for all of a table that is under way already is joined, not begun anew.
+
+        ConfigError, UsageError or SourceError when a request could not be carried out, and then none is written.
+        """
+        held = self._ports.state.read()
+        captured = {name: captured_table(held, name) for name in tables}
+        under_way = {one.id: one for one in requests_of(held)}
+        aside = asides_of(held)
+        asked, joined = [], []
+        with self._ports.source() as source:
+            after_lsn = source.insert_lsn()
+            for table in captured.values():
+                request = self._request(table, wanted, after_lsn, source)
+                if request.id in under_way and request.whole and str(table) not in aside:
+                    joined.append(under_way[request.id])
+                else:
+                    asked.append(request)
+        self._ports.state.write([(request.key(), request.to_json()) for request in asked])
+        return asked + joined
+
+    def ask_first(self) -> None:
+        """Ask for every table's first rows, before there is a slot.
+
+        Asking twice is asking once: a table that has been read, or is asked for, is left alone. UsageError when the
+        first snapshot has begun already.
+        """
+        asked = first_requests(self._ports.state.read(), self._clock.now_ns())
+        self._ports.state.write([(one.key(), one.to_json()) for one in asked])
+
+    def wish(self, tables: Sequence[str], state: str) -> list[str]:
+        """Set the wish of every request on these tables (all without any); sentences that say so.
+
+        UsageError when there is none.
+        """
+        found = wished(self._ports.state.read(), tables, state)
+        self._ports.state.write([(one.key(), one.to_json()) for _, one in found])
+        return [f"{table}: {state}" for table, _ in found]
+
+    def look(self, requests: Sequence[RequestState]) -> list[RereadState | None]:
+        """How far each request is, None where nobody has taken it up."""
+        return progress_of(self._ports.state.read(), requests)
+
+    def _request(self, table: TableName, wanted: Wanted, after_lsn: int, source: Source) -> RequestState:
+        serial = self._clock.now_ns()
+        request = RequestState(
+            id=f"snapshot:{table}",
+            table=str(table),
+            after_lsn=after_lsn,
+            reason=f"{table} was asked for",
+            serial=serial,
+            by_hand=True,
+        )
+        if wanted.where is not None:
+            condition = condition_on(wanted.where, self._shape(table))
+            source.check(table, condition)
+            return replace(request, id=f"snapshot:{table}:where:{serial}", where=show(condition))
+        if wanted.keys is not None:
+            split = [[unquote(part) for part in key.split(":")] for key in wanted.keys]
+            key_texts(split, self._shape(table))
+            return replace(request, id=f"snapshot:{table}:keys:{serial}", keys=split)
+        return request
+
+    def _shape(self, table: TableName) -> TableSchema:
+        shape = self._ports.shape(table)
+        if shape is None:
+            raise ConfigError(f"the shape of {table} is not known", hint="cdc init registers it")
+        return shape

@@ -1,0 +1,140 @@
+"""What a setting may be: durations, sizes, tables, secrets, URLs, as people write them."""
+
+from __future__ import annotations
+
+import os
+import re
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainSerializer
+
+from cdc.errors import ConfigError
+from cdc.foreign import remember
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
+_UNIT_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_BYTES = re.compile(r"(\d+)\s*(B|kB|MB|GB)?")
+_UNIT_BYTES = {None: 1, "B": 1, "kB": 1024, "MB": 1024**2, "GB": 1024**3}
+
+
+def _duration(value: Any) -> Any:
+    if isinstance(value, str):
+        match = _DURATION.fullmatch(value.strip())
+        if match is None:
+            raise ValueError('a duration is a number and a unit: "500ms", "30s", "10m", "12h" or "7d"')
+        return timedelta(seconds=float(match[1]) * _UNIT_S[match[2]])
+    if isinstance(value, int | float):
+        raise ValueError(f'a duration has a unit: "{value:g}s", "{value:g}m", "{value:g}h" or "{value:g}d"')
+    return value
+
+
+def _byte_count(value: Any) -> Any:
+    if isinstance(value, str):
+        match = _BYTES.fullmatch(value.strip())
+        if match is None:
+            raise ValueError('a size is a number and a unit: "900kB", "16MB" or "2GB"')
+        return int(match[1]) * _UNIT_BYTES[match[2]]
+    if isinstance(value, int) and value < 0:
+        raise ValueError('a size is not below 0: "900kB", "16MB" or "2GB"')
+    return value
+
+
+def _some(value: Any) -> Any:
+    if not value:
+        raise ValueError("this has to be more than 0")
+    return value
+
+
+def _tables(value: Any) -> Any:
+    """Each with its schema: without one the server's search_path would decide."""
+    for name in value if isinstance(value, list | tuple) else ():
+        if isinstance(name, str) and "." not in name.strip("."):
+            raise ValueError(
+                f'{name!r} lacks its schema (or database): write "schema.{name}", or "schema.*" for all of a schema'
+            )
+    return value
+
+
+def any_tables(value: Any) -> Any:
+    if isinstance(value, list | tuple) and not value:
+        raise ValueError('no table is named: write tables = ["schema.table"], or "schema.*" for all of a schema')
+    return value
+
+
+Tables = Annotated[tuple[str, ...], BeforeValidator(_tables)]
+
+
+Duration = Annotated[timedelta, BeforeValidator(_duration), PlainSerializer(lambda d: f"{d.total_seconds():g}s")]
+ByteCount = Annotated[int, BeforeValidator(_byte_count)]
+SomeTime = Annotated[Duration, AfterValidator(_some)]
+SomeBytes = Annotated[ByteCount, AfterValidator(_some)]
+
+
+class Secret:
+    """A password or key by reference; shows as ``***`` wherever it is printed.
+
+    ``env:NAME`` and ``file:PATH`` are read when :meth:`reveal` is called, so a rotated secret is picked up.
+    """
+
+    __slots__ = ("_reference",)
+
+    def __init__(self, reference: str) -> None:
+        if not reference.startswith(("env:", "file:")):
+            raise ValueError('a secret is written as "env:NAME" or "file:PATH", never as itself')
+        self._reference = reference
+
+    def reveal(self) -> str:
+        """The secret itself; ConfigError names the variable or file that is missing, never a value."""
+        kind, _, where = self._reference.partition(":")
+        revealed = self._from_environment(where) if kind == "env" else self._from_file(where)
+        remember([revealed])
+        return revealed
+
+    @staticmethod
+    def _from_environment(name: str) -> str:
+        if name not in os.environ:
+            raise ConfigError(f"the environment variable {name} is not set", hint=f"export {name}=... first")
+        return os.environ[name]
+
+    @staticmethod
+    def _from_file(path: str) -> str:
+        hint = 'write the secret alone into that file, readable by you alone; or use "env:NAME"'
+        try:
+            return Path(path).read_text(encoding="utf-8").rstrip("\r\n")
+        except OSError as error:
+            raise ConfigError(f"the secret file {path} cannot be read: {error.strerror}", hint=hint) from None
+        except UnicodeDecodeError:
+            raise ConfigError(f"the secret file {path} is not UTF-8 text", hint=hint) from None
+
+    @property
+    def reference(self) -> str:
+        """Where it comes from: safe to print."""
+        return self._reference
+
+    def __repr__(self) -> str:
+        return "***"
+
+    __str__ = __repr__
+
+
+def _plain_url(value: Any) -> Any:
+    """A URL with a password in it that is not percent-encoded is cut in other places than meant, and then shown."""
+    if isinstance(value, str) and "://" in value and value.partition("?")[0].count("@") > 1:
+        raise ValueError('this URL has more than one @: move the password out of it, to password = "env:NAME"')
+    return value
+
+
+Url = Annotated[str, BeforeValidator(_plain_url)]
+
+
+def _secret(value: Any) -> Any:
+    return Secret(value) if isinstance(value, str) else value
+
+
+SecretRef = Annotated[Secret, BeforeValidator(_secret), PlainSerializer(lambda s: s.reference)]
+
+
+class SettingsModel(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)

@@ -1,0 +1,469 @@
+"""How far everything is: pure, from what was read to what ``cdc status`` shows, and which limits are passed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from cdc.aside import AsideState
+from cdc.checks.facts import ServerFacts, SlotFacts
+from cdc.errors import CdcError, Exit
+from cdc.found import Found, Unknown, known
+from cdc.lsn import Lsn
+from cdc.progress import Hold, Mark, Offsets, Watermark
+from cdc.reference import size_text
+from cdc.settings import LimitSettings
+from cdc.state import RereadState, SlotState, SnapshotState, find_all, requests_of
+
+QUIET_BYTES = 64 * 1024
+"""WAL that a quiet server writes by itself between two keepalives: no lag in seconds is read out of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFacts:
+    """The source's side: where it is, the server, the slot (None: there is none)."""
+
+    address: str
+    server: ServerFacts
+    slot: SlotFacts | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectorFacts:
+    """Debezium's side: the connector, and how far it says that its topics hold the source.
+
+    ``address``: of the source, as the settings name it. ``fault``: why it failed; empty where it did not.
+    ``snapshot``: ``none``, ``running`` or ``complete``. ``position``: in the source's own words.
+    ``lsn``: below which every commit is in the topics, of Postgres alone.
+    """
+
+    name: str
+    database: str
+    address: str
+    state: str
+    fault: str = ""
+    snapshot: str = "none"
+    position: str = ""
+    lsn: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkFacts:
+    """One store: its watermark (None: it has none yet) and its parked keys, None where the log did not say."""
+
+    name: str
+    kind: str
+    watermark: Found[Watermark] = None
+    parked: int | None = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reread:
+    """A table that is read again, or is to be. ``state`` and ``detail`` as in :class:`cdc.state.RereadState`;
+    ``first``: these are its first rows, so that stores are not whole before."""
+
+    table: str
+    reason: str
+    state: str
+    detail: str
+    rows: int
+    share: float
+    first: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusFacts:
+    """Everything read. ``log``: None when it was read; else ``slot`` and ``snapshot`` are not known, and ``marks`` and
+    ``rereads`` are empty without saying that there are none. ``marks``: the newest progress records, oldest first.
+
+    ``source``: None where the source is no Postgres, and is not asked. ``connector``: None where none captures.
+    ``ends``: where the table topics end, read for a source without LSNs.
+    ``not_followed``: captured tables that the stream says nothing of, and why (H96); ``asides``: by table, what capture
+    notes of those that are set aside or wait (H119); ``tables``: how many are captured."""
+
+    name: str
+    slot_name: str
+    now_ms: int
+    source: Found[SourceFacts]
+    slot: Found[SlotState]
+    snapshot: Found[SnapshotState]
+    marks: Sequence[Mark]
+    sinks: Sequence[SinkFacts]
+    rereads: Sequence[Reread] = ()
+    not_followed: Mapping[str, str] = field(default_factory=dict)
+    asides: Mapping[str, AsideState] = field(default_factory=dict)
+    tables: int = 0
+    log: Unknown | None = None
+    connector: Found[ConnectorFacts] = None
+    ends: Offsets = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkStatus:
+    """One line of the table. ``state``: ``consistent``, ``bootstrapping`` (the first snapshot does not all show
+    yet), ``filling`` (reading the log from its beginning), ``holding`` (all but the tables in ``held`` is as ``lsn``
+    says), ``level`` or ``behind`` (of a source without LSNs: whether it shows every record of the topics), ``empty``,
+    ``unreachable``, ``unjudged`` (it has an LSN, and the log that it is compared with does not
+    answer). ``held``: table -> why, empty where it is being brought up to date. ``lag_records``: of the topics, where
+    there are no LSNs."""
+
+    name: str
+    kind: str
+    state: str
+    lsn: int | None
+    lag_bytes: int | None
+    lag_s: float | None
+    parked: int | None
+    held: Mapping[str, str] = field(default_factory=dict)
+    error: str | None = None
+    lag_records: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """What is shown. ``passed``: one sentence per limit passed or fault seen; empty when all is well. ``silent``: the
+    parts that did not answer, of which nothing else is said: part -> why."""
+
+    name: str
+    epoch: int | None
+    address: str | None
+    slot_name: str
+    slot: Found[SlotFacts]
+    wal_lsn: int | None
+    log_lsn: int | None
+    lag_bytes: int | None
+    lag_s: float | None
+    snapshot: str
+    snapshot_rows: int
+    sinks: Sequence[SinkStatus] = field(default=())
+    rereads: Sequence[Reread] = field(default=())
+    asides: Mapping[str, AsideState] = field(default_factory=dict)
+    tables: int = 0
+    passed: Sequence[str] = field(default=())
+    silent: Mapping[str, CdcError] = field(default_factory=dict)
+    connector: ConnectorFacts | None = None
+    asked: bool = True
+    """Whether the source itself was asked; only Postgres is."""
+
+    @property
+    def exit(self) -> Exit:
+        """That of the first part that did not answer, which explains the rest; else DIFFERENCE for a limit passed."""
+        first = next(iter(self.silent.values()), None)
+        return first.exit if first is not None else Exit.DIFFERENCE if self.passed else Exit.OK
+
+    def document(self) -> dict[str, Any]:
+        """As ``cdc status --json`` prints it."""
+        slot = known(self.slot)
+        return {
+            "name": self.name,
+            "epoch": self.epoch,
+            "source": {"address": self.address, "wal_lsn": _lsn(self.wal_lsn)},
+            "slot": None
+            if slot is None
+            else {
+                "name": slot.slot,
+                "active_pid": slot.active_pid,
+                "wal_status": slot.wal_status,
+                "confirmed_flush_lsn": _lsn(slot.confirmed_flush_lsn),
+                "retained_bytes": slot.retained_bytes,
+                "safe_wal_bytes": slot.safe_wal_bytes,
+            },
+            "log": {"lsn": _lsn(self.log_lsn), "lag_bytes": self.lag_bytes, "lag_seconds": self.lag_s},
+            "connector": asdict(self.connector) if self.connector is not None else None,
+            "snapshot": {"state": self.snapshot, "rows": self.snapshot_rows},
+            "rereads": [asdict(one) for one in self.rereads],
+            "tables": {
+                "following": max(0, self.tables - len(self.asides)),
+                "others": {table: _aside_document(one) for table, one in self.asides.items()},
+            },
+            "sinks": {
+                sink.name: {
+                    "kind": sink.kind,
+                    "state": sink.state,
+                    "lsn": _lsn(sink.lsn),
+                    "lag_bytes": sink.lag_bytes,
+                    "lag_seconds": sink.lag_s,
+                    "lag_records": sink.lag_records,
+                    "parked": sink.parked,
+                    "held": dict(sink.held),
+                    "error": sink.error,
+                }
+                for sink in self.sinks
+            },
+            "passed": list(self.passed),
+            "unknown": {part: error.message for part, error in self.silent.items()},
+        }
+
+
+def status_of(facts: StatusFacts, limits: LimitSettings) -> Status:
+    """Judge what was read against the limits."""
+    source, newest = known(facts.source), facts.marks[-1] if facts.marks else None
+    slot, snapshot = known(facts.slot), known(facts.snapshot)
+    wal_lsn = source.server.wal_lsn if source is not None else None
+    connector = known(facts.connector)
+    log_lsn = connector.lsn if connector is not None else _log_lsn(newest, slot)
+    lag_bytes = _behind(wal_lsn, log_lsn)
+    lag_s = _log_lag_s(facts, lag_bytes)
+    sinks = tuple(_sink_status(sink, facts, wal_lsn, lag_s) for sink in facts.sinks)
+    shown = Status(
+        name=facts.name,
+        epoch=slot.epoch if slot is not None else None,
+        address=source.address if source is not None else connector.address if connector is not None else None,
+        slot_name=facts.slot_name,
+        slot=source.slot if source is not None else facts.source if isinstance(facts.source, Unknown) else None,
+        wal_lsn=wal_lsn,
+        log_lsn=log_lsn if connector is not None else newest.lsn if newest is not None else None,
+        lag_bytes=lag_bytes,
+        lag_s=lag_s,
+        snapshot=_snapshot(facts),
+        snapshot_rows=snapshot.rows if snapshot is not None else 0,
+        sinks=sinks,
+        rereads=facts.rereads,
+        asides=facts.asides,
+        tables=facts.tables,
+        silent=dict(_silent(facts)),
+        connector=connector,
+        asked=facts.source is not None,
+    )
+    return replace(shown, passed=tuple(_passed(shown, facts, limits)))
+
+
+def _snapshot(facts: StatusFacts) -> str:
+    """The state of the first snapshot: as the connector says it, where one captures."""
+    if facts.connector is not None:
+        return facts.connector.snapshot if isinstance(facts.connector, ConnectorFacts) else "unknown"
+    snapshot = known(facts.snapshot)
+    return snapshot.state if snapshot is not None else "unknown" if facts.log is not None else "none"
+
+
+def _aside_document(one: AsideState) -> dict[str, Any]:
+    return {
+        "state": one.state.value,
+        "cause": one.cause.value,
+        "detail": one.detail,
+        "since_lsn": _lsn(one.since_lsn),
+        "since_ms": one.since_ms,
+    }
+
+
+def rereads_of(held: Mapping[bytes, bytes]) -> list[Reread]:
+    """What is asked for and not over, and what failed, from the state topic's records; by table."""
+    states = {state.id: state for state in find_all(held, RereadState)}
+    found = []
+    for request in requests_of(held):
+        state = states.pop(request.id, None)
+        if state is None or state.serial != request.serial:
+            state = RereadState(id=request.id, table=request.table, serial=request.serial, epoch=0)
+        found.append(_reread(state, request.reason, request.first))
+    found += [_reread(state, "", state.first) for state in states.values() if state.state == "failed"]
+    return sorted(found, key=lambda one: one.table)
+
+
+def _reread(state: RereadState, reason: str, first: bool) -> Reread:
+    return Reread(
+        table=state.table,
+        reason=reason,
+        state=state.state,
+        detail=state.detail,
+        rows=state.rows,
+        share=state.share,
+        first=first,
+    )
+
+
+def lag_seconds(marks: Sequence[Mark], held: tuple[int, int], now_ms: int) -> float:
+    """How long ago the log first held more than ``held`` (epoch, lsn); 0 when it holds no more.
+
+    >>> marks = [Mark(1, 10, 1000), Mark(1, 20, 2000), Mark(1, 30, 3000)]
+    >>> lag_seconds(marks, (1, 10), 5000), lag_seconds(marks, (1, 30), 5000), lag_seconds(marks, (1, 0), 5000)
+    (3.0, 0.0, 4.0)
+    """
+    newer = (mark.at_ms for mark in marks if (mark.epoch, mark.lsn) > held)
+    first = next(newer, None)
+    return max(0.0, (now_ms - first) / 1000) if first is not None else 0.0
+
+
+def size(count: int | None) -> str:
+    """Bytes for people.
+
+    >>> size(0), size(300), size(20_000), size(3_000_000), size(None)
+    ('0 B', '300 B', '19.5 kB', '2.9 MB', '?')
+    """
+    if count is None:
+        return "?"
+    for unit, one in (("GB", 1024**3), ("MB", 1024**2), ("kB", 1024)):
+        if count >= one:
+            return f"{count / one:.1f} {unit}"
+    return f"{count} B"
+
+
+def age(seconds: float | None) -> str:
+    """Seconds for people.
+
+    >>> age(0.04), age(12.34), age(600), age(90_000), age(None)
+    ('0.0 s', '12.3 s', '10 min', '25 h', '?')
+    """
+    if seconds is None:
+        return "?"
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
+
+
+def _silent(facts: StatusFacts) -> Iterator[tuple[str, CdcError]]:
+    """The log first: without it the others can be read, and not judged."""
+    if facts.log is not None:
+        yield "log", facts.log.because
+    if isinstance(facts.source, Unknown):
+        yield "source", facts.source.because
+    if isinstance(facts.connector, Unknown):
+        yield "connector", facts.connector.because
+    for sink in facts.sinks:
+        if isinstance(sink.watermark, Unknown):
+            yield sink.name, sink.watermark.because
+
+
+def _log_lsn(newest: Mark | None, slot: SlotState | None) -> int | None:
+    """Where the log is, in the WAL that the slot is of: the LSNs of an epoch before may be another server's."""
+    if newest is None or (slot is not None and newest.epoch < slot.epoch):
+        return slot.consistent_point if slot is not None else None
+    return newest.lsn
+
+
+def _log_lag_s(facts: StatusFacts, lag_bytes: int | None) -> float | None:
+    if lag_bytes is None:
+        return None
+    source = known(facts.source)
+    if lag_bytes <= QUIET_BYTES and facts.marks and source is not None and source.slot and source.slot.active_pid:
+        return 0.0
+    return max(0.0, (facts.now_ms - facts.marks[-1].at_ms) / 1000) if facts.marks else None
+
+
+def _sink_status(sink: SinkFacts, facts: StatusFacts, wal_lsn: int | None, log_lag_s: float | None) -> SinkStatus:
+    held = sink.watermark
+    if isinstance(held, Unknown) or held is None:
+        return SinkStatus(
+            name=sink.name,
+            kind=sink.kind,
+            state="empty" if held is None else "unreachable",
+            lsn=None,
+            lag_bytes=None,
+            lag_s=None,
+            parked=sink.parked,
+            error=held.because.message if held is not None else None,
+        )
+    slot = known(facts.slot)
+    # The LSN 0 of a store that is being filled is no place in the WAL, and another epoch's LSN is none in this one.
+    comparable = held.lsn > 0 and (slot is None or held.epoch == slot.epoch)
+    behind_log_s = lag_seconds(facts.marks, (held.epoch, held.lsn), facts.now_ms)
+    return SinkStatus(
+        name=sink.name,
+        kind=sink.kind,
+        state=_state(held, facts),
+        lsn=held.lsn,
+        lag_bytes=_behind(wal_lsn, held.lsn) if comparable else None,
+        lag_s=max(behind_log_s, log_lag_s) if held.lsn > 0 and log_lag_s is not None else None,
+        parked=sink.parked,
+        held={hold.table: hold.reason for hold in held.held.values()},
+        lag_records=_records_behind(held, facts.ends) if facts.source is None else None,
+    )
+
+
+def _records_behind(held: Watermark, ends: Offsets) -> int:
+    """How many records of the topics the store does not show yet."""
+    return sum(
+        max(0, end - held.offsets.get(topic, {}).get(partition, 0))
+        for topic, partitions in ends.items()
+        for partition, end in partitions.items()
+    )
+
+
+def _state(held: Watermark, facts: StatusFacts) -> str:
+    if facts.source is None:
+        return _level(held, facts)
+    if held.lsn == 0:
+        return "filling"
+    if facts.log is not None:
+        return "unjudged"
+    if not _whole(held, facts) or any(one.first for one in facts.rereads):
+        return "bootstrapping"
+    return "holding" if held.held else "consistent"
+
+
+def _level(held: Watermark, facts: StatusFacts) -> str:
+    """Of a store whose source has no LSNs."""
+    if facts.log is not None:
+        return "unjudged"
+    if _records_behind(held, facts.ends):
+        return "behind"
+    return "holding" if held.held else "level"
+
+
+def _whole(held: Watermark, facts: StatusFacts) -> bool:
+    """Whether the store shows the whole first snapshot."""
+    if facts.connector is not None:
+        return _snapshot(facts) == "complete"
+    snapshot = known(facts.snapshot)
+    return snapshot is not None and snapshot.state == "complete" and held.lsn > snapshot.last_cut_lsn
+
+
+def _passed(shown: Status, facts: StatusFacts, limits: LimitSettings) -> Iterator[str]:
+    for part, error in shown.silent.items():
+        yield error.message if part in ("log", "source", "connector") else f"{part}: {error.message}"
+    yield from _slot_faults(shown, facts)
+    yield from _connector_faults(shown.connector)
+    yield from _table_faults(facts)
+    if shown.lag_bytes is not None and shown.lag_bytes > limits.lag_bytes:
+        yield f"the log is {size(shown.lag_bytes)} behind the source; the limit is {size_text(limits.lag_bytes)}"
+    limit_s = limits.lag.total_seconds()
+    for sink in shown.sinks:
+        if sink.state == "empty" and shown.snapshot == "complete":
+            yield f"{sink.name} is empty, and the log is not: cdc sink {sink.name} fills it"
+        elif sink.lag_s is not None and sink.lag_s > limit_s and sink.state != "filling":
+            yield f"{sink.name} is {age(sink.lag_s)} behind; the limit is {age(limit_s)}"
+        for table, reason in sorted(sink.held.items()):
+            yield Hold(table=table, reason=reason).sentence(sink.name)
+        if sink.parked:
+            keys = "1 key is" if sink.parked == 1 else f"{sink.parked} keys are"
+            yield f"{sink.name}: {keys} parked in the dead letters"
+
+
+def _connector_faults(connector: ConnectorFacts | None) -> Iterator[str]:
+    if connector is None:
+        return
+    if connector.fault:
+        yield f"the connector {connector.name} failed: {connector.fault}"
+    elif connector.state != "RUNNING":
+        yield f"the connector {connector.name} is {connector.state.lower()}: cdc connect status says more"
+
+
+def _table_faults(facts: StatusFacts) -> Iterator[str]:
+    yield from sorted(facts.not_followed.values())
+    for table, state in facts.asides.items():
+        if table not in facts.not_followed:
+            yield state.sentence()
+    for one in facts.rereads:
+        if one.state == "failed":
+            yield f"{one.table} could not be read again: {one.detail}"
+
+
+def _slot_faults(shown: Status, facts: StatusFacts) -> Iterator[str]:
+    slot = shown.slot
+    if isinstance(slot, Unknown) or isinstance(facts.slot, Unknown) or facts.slot is None:
+        return
+    if slot is None:
+        yield f"the slot {facts.slot_name} is gone"
+    elif slot.wal_status in ("lost", "unreserved") or slot.invalidation_reason:
+        yield f"the slot {slot.slot} is {slot.invalidation_reason or slot.wal_status}"
+    elif slot.active_pid is None and shown.snapshot == "complete":
+        reader = "the connector" if facts.connector is not None else "cdc run"
+        yield f"nobody reads the slot {slot.slot}: {reader} is not running"
+
+
+def _behind(wal_lsn: int | None, lsn: int | None) -> int | None:
+    return max(0, wal_lsn - lsn) if wal_lsn is not None and lsn is not None else None
+
+
+def _lsn(value: int | None) -> str | None:
+    return str(Lsn(value)) if value is not None else None

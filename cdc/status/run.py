@@ -1,0 +1,131 @@
+"""Reads what ``cdc status`` shows, part by part; one that does not answer does not hide the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+
+from cdc.aside import asides_of
+from cdc.clock import Clock
+from cdc.dead import Parked
+from cdc.errors import TopicError
+from cdc.following import captured_oids, not_followed
+from cdc.found import Unknown, look
+from cdc.freshness.stores import KeptStores
+from cdc.progress import Mark, Offsets, Watermark
+from cdc.state import SlotState, SnapshotState, TopicsState
+from cdc.status.ports import Ports, Source
+from cdc.status.rules import SinkFacts, SourceFacts, StatusFacts, rereads_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The pipeline as its settings have it. ``sinks``: name -> kind. ``takes``: whether a table is captured by them."""
+
+    name: str
+    slot: str
+    sinks: Mapping[str, str]
+    takes: Callable[[str], bool]
+
+
+class _Log(NamedTuple):
+    """What Kafka says of a pipeline: the state topic, the progress records, parked keys by sink (None: not read)."""
+
+    held: Mapping[bytes, bytes]
+    marks: Sequence[Mark]
+    parked: Mapping[str, int] | None
+
+
+_NOTHING = _Log({}, (), None)
+
+
+class Look:
+    """Looks at everything, again and again; what was opened is kept. A context."""
+
+    def __init__(self, plan: Plan, ports: Ports, clock: Clock) -> None:
+        self._plan = plan
+        self._ports = ports
+        self._clock = clock
+        self._stores = KeptStores(ports.open_store)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stores.close()
+        if self._ports.source is not None:
+            self._ports.source.close()
+
+    def read(self) -> StatusFacts:
+        """Everything as it is now; what a part did not answer is Unknown, and hides no other."""
+        plan, ports = self._plan, self._ports
+        log = look(self._read_log)
+        known_log = _NOTHING if isinstance(log, Unknown) else log
+        silent = log if isinstance(log, Unknown) else None
+        asked = look(lambda: self._ask_source(known_log.held))
+        source, left = (asked, {}) if isinstance(asked, Unknown) else asked
+        connector = look(ports.connector) if ports.connector is not None else None
+        ends = {} if ports.source is not None or silent is not None else look(lambda: self._ends(known_log.held))
+        topics = TopicsState.find(known_log.held)
+        return StatusFacts(
+            name=plan.name,
+            slot_name=plan.slot,
+            now_ms=self._clock.now_ns() // 1_000_000,
+            source=source,
+            slot=silent or SlotState.find(known_log.held),
+            snapshot=silent or SnapshotState.find(known_log.held),
+            marks=known_log.marks,
+            sinks=self._ask_stores(known_log.parked),
+            rereads=rereads_of(known_log.held),
+            not_followed=left,
+            asides=asides_of(known_log.held),
+            tables=len(topics.tables) if topics is not None else 0,
+            log=silent or (ends if isinstance(ends, Unknown) else None),
+            connector=connector,
+            ends={} if isinstance(ends, Unknown) else ends,
+        )
+
+    def _read_log(self) -> _Log:
+        held = self._ports.log.state()
+        # Here already, so that a document that cannot be read is a fault of the log and hides no other part.
+        SlotState.find(held), SnapshotState.find(held), rereads_of(held), asides_of(held), TopicsState.find(held)
+        return _Log(held, self._ports.log.marks(), self._parked())
+
+    def _parked(self) -> Mapping[str, int]:
+        """Parked keys by sink."""
+        try:
+            letters = list(self._ports.log.letters())
+        except TopicError:
+            return {}
+        return {name: len(Parked(name, letters)) for name in self._plan.sinks}
+
+    def _ask_source(self, held: Mapping[bytes, bytes]) -> tuple[SourceFacts | None, Mapping[str, str]]:
+        source = self._ports.source
+        return (None, {}) if source is None else (source.facts(), self._not_followed(source, held))
+
+    def _not_followed(self, source: Source, held: Mapping[bytes, bytes]) -> Mapping[str, str]:
+        topics, oids = TopicsState.find(held), captured_oids(held)
+        if topics is None or SlotState.find(held) is None:
+            return {}
+        wanted = [table for table in topics.tables if self._plan.takes(table)]
+        relations = source.relations(wanted, [oids[table] for table in wanted if table in oids])
+        return not_followed(wanted, oids, relations, source.publication())
+
+    def _ends(self, held: Mapping[bytes, bytes]) -> Offsets:
+        topics = TopicsState.find(held)
+        return self._ports.log.ends(sorted(set(topics.tables.values())) if topics is not None else [])
+
+    def _ask_stores(self, parked: Mapping[str, int] | None) -> list[SinkFacts]:
+        def ask(name: str) -> SinkFacts:
+            keys = parked.get(name, 0) if parked is not None else None
+            watermark = look(lambda: self._read_watermark(name))
+            return SinkFacts(name=name, kind=self._plan.sinks[name], watermark=watermark, parked=keys)
+
+        with ThreadPoolExecutor(max(1, len(self._plan.sinks))) as pool:
+            return list(pool.map(ask, self._plan.sinks))
+
+    def _read_watermark(self, name: str) -> Watermark | None:
+        with self._ports.briefly():
+            return self._stores.watermarks(name).read()

@@ -1,0 +1,43 @@
+"""What a verification asks of the world, beside the source's cuts (:mod:`cdc.cuts`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from cdc.cuts import SourceReader, SourceRows, VerifiedTable
+from cdc.freshness.rules import Watermarks
+from cdc.topic import TableName
+from cdc.verification.repair import Target
+from cdc.verification.rounds import StoreReader
+
+
+class Source(SourceReader, SourceRows, Protocol):
+    """The source at one cut at a time, for comparing and for repairing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifiedStore:
+    """A store, opened as one of several writers. ``tables``: those of the captured ones that it keeps.
+
+    ``fills_lost_tables``: whether a repair may fill a table of which the store holds nothing.
+    """
+
+    reader: StoreReader
+    watermarks: Watermarks
+    target: Target
+    tables: Sequence[TableName]
+    fills_lost_tables: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    """Everything that a verification uses. ``stores``: by sink. ``tables``: the captured ones, by name. ``lacking``:
+    those of which the log lacks changes as of now, each with what is to be said of it; LogError when it is not known.
+    """
+
+    source: Source
+    stores: Mapping[str, VerifiedStore]
+    tables: Mapping[TableName, VerifiedTable] = field(default_factory=dict)
+    lacking: Callable[[], Mapping[str, str]] = dict

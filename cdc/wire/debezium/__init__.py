@@ -1,0 +1,7 @@
+"""Debezium's own records as events of ours: pure, for whoever reads topics that Debezium writes.
+
+Read in this order: :mod:`~cdc.wire.debezium.read` (a record of any form to a change),
+:mod:`~cdc.wire.debezium.order` (its place in the order), :mod:`~cdc.wire.debezium.shape` and
+:mod:`~cdc.wire.debezium.types` (its table and types, from the embedded schema), :mod:`~cdc.wire.debezium.mongodb`
+(documents) and :mod:`~cdc.wire.debezium.patch` (what changed in one).
+"""

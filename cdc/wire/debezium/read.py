@@ -1,0 +1,386 @@
+"""A record of Debezium's, of whatever form, as a change: key, envelope, position, op and the shape of its row.
+
+Forms: with the embedded schema (``schema`` and ``payload``) or without; the full envelope or the flat row of
+ExtractNewRecordState; readable or default encodings; documents of MongoDB. Values come out in the readable
+encoding where the schema is embedded; without it they stay as they are, and the schema topic has their types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import orjson
+
+from cdc.epochs import EpochsState
+from cdc.position import Position
+from cdc.schema import TableSchema
+from cdc.topic import TableName
+from cdc.wire.debezium.falls import Falls
+from cdc.wire.debezium.mongodb import DOCUMENT, ID, PATCH, UNBROKEN_FROM, collection_schema, document_after, id_text
+from cdc.wire.debezium.order import FIRST, INCREMENTAL, LAST, Unordered, position_of, snapshot_marker
+from cdc.wire.debezium.shape import Shape, shape_of
+from cdc.wire.format import UNAVAILABLE
+from cdc.wire.unavailable import NULL_OR_UNCHANGED
+
+UNVERSIONED = 0
+"""``ver`` of a record without an embedded schema: the newest version that the schema topic holds."""
+
+_OPS = frozenset("cudrt")
+_SCHEMA, _PAYLOAD = b'{"schema":', b',"payload":'
+_FLAT_FIELDS = frozenset(("__op", "__deleted", "__table", "__schema", "__db", "__lsn", "__ts_ms", "__ts_us", "__ts_ns"))
+_SHAPES = 64
+
+
+class Change(NamedTuple):
+    """One change, as :class:`sinks.batch.Event` has it. ``schema``: the embedded one; None for the schema topic's."""
+
+    key: bytes
+    value: bytes | None
+    pos: Position
+    op: str
+    ver: int
+    schema: TableSchema | None
+
+
+class Settled(NamedTuple):
+    """A record that changes nothing any more: a tombstone whose delete was read before."""
+
+    reason: str
+
+
+class Unreadable(NamedTuple):
+    """A record that is not one of Debezium's, or lacks what is needed; never dropped silently."""
+
+    reason: str
+
+
+class _Refused(ValueError):
+    """Becomes :class:`Unreadable`, in these words."""
+
+
+@dataclass(slots=True)
+class _Embedded:
+    """A schema as it stands in records; ``fields`` of the row, None where the row is no struct."""
+
+    fields: Sequence[Mapping[str, Any]] | None
+    shape: Shape | None = None
+
+
+class _Wrapped(NamedTuple):
+    """``text``: the payload's own bytes."""
+
+    payload: Any
+    text: bytes
+    embedded: _Embedded | None
+
+
+class PartitionReader:
+    """Reads the records of one partition in their order. Raises nothing, whatever the bytes are.
+
+    It remembers the highest position it has read, the last delete and the last shape, for records that carry
+    none; a reader that starts in the middle can be given some records from before, their changes not applied.
+    It also knows from which offset on it has read every one, so that a patch tells what it may be applied to.
+    ``reselected``: the connector asks the database for what is NULL, so a NULL is one.
+    """
+
+    def __init__(
+        self, topic: str, partition: int, *, epochs: EpochsState | None = None, reselected: bool = False
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.highest: Position | None = None
+        self.epochs = epochs or EpochsState()
+        self.fell = ""
+        """Why the record that was read last is in no order with those before it, as a clause; empty where it is."""
+        self.began = False
+        """Whether the record that was read last begins a snapshot of whole tables."""
+        self.over = 0
+        """The newest epoch of which a change behind its first snapshot was read, or that snapshot's last row."""
+        self._falls = Falls()
+        self._reselected = reselected
+        self._time_ms = 0
+        self._embedded: dict[bytes, _Embedded | None] = {}
+        self._deleted: bytes | None = None
+        self._flat = self._by_offsets = False
+        self._first, self._next = 0, -1
+        self._kept = False
+        self._key: Callable[[Mapping[str, Any]], bytes] = orjson.dumps
+        self._schema: TableSchema | None = None
+
+    def read(
+        self, offset: int, key: bytes | None, value: bytes | None, *, kept: bool = False, time_ms: int = 0
+    ) -> Change | Settled | Unreadable:
+        """One record. A TRUNCATE comes with the constant key of a floor. ``kept``: the record is so young that the
+        cleaner has not come near it, so none before it that is as young is missing. ``time_ms``: the topic's time."""
+        if offset != self._next:
+            self._first = offset
+        self._next, self._kept, self._time_ms = offset + 1, kept, time_ms
+        self.fell, self.began = "", False
+        try:
+            found = self._read(offset, key, value)
+        except _Refused as refusal:
+            return Unreadable(str(refusal))
+        except (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError) as fault:
+            words = str(fault) if isinstance(fault, Unordered) else f"it is not readable ({type(fault).__name__})"
+            return Unreadable(f"not a record of Debezium's: {words}")
+        if isinstance(found, Change):
+            self.highest = found.pos if self.highest is None else max(self.highest, found.pos)
+        return found
+
+    @property
+    def next_offset(self) -> int:
+        """Behind the record that was read last; -1 before the first."""
+        return self._next
+
+    def look_back(self, offset: int, key: bytes | None, value: bytes | None, *, time_ms: int = 0) -> None:
+        """A record from before the first one that is read, whose change is applied already."""
+        self.read(offset, key, value, time_ms=time_ms)
+        self._next = -1
+
+    def _read(self, offset: int, key: bytes | None, value: bytes | None) -> Change | Settled:
+        epoch = self.epochs.epoch(self.topic, self.partition, offset)
+        names = _key_of(key)
+        wrapped = self._unwrap(value) if value is not None else None
+        if wrapped is None or wrapped.payload is None:
+            return self._tombstone(_needed(names), epoch, offset)
+        payload = wrapped.payload
+        if not isinstance(payload, dict):
+            raise _Refused("not a record of Debezium's: its value is no JSON object")
+        self._flat = not _is_envelope(payload)
+        of_mongodb = not self._flat and payload["source"].get("connector") == "mongodb"
+        self._by_offsets = self._flat or of_mongodb
+        if self._flat:
+            return self._flat_row(_needed(names), wrapped, epoch, offset)
+        if payload["op"] not in _OPS:
+            raise _Refused(f"not a change: its op is {payload['op']}")
+        pos = _by_offset(epoch, offset) if of_mongodb else self._position(payload["source"], epoch)
+        if payload["op"] == "t":
+            return self._truncate(payload, wrapped, pos)
+        if of_mongodb:
+            return self._document(_needed(names), payload, pos)
+        return self._row(_needed(names), wrapped, pos)
+
+    def _row(self, names: Mapping[str, Any], wrapped: _Wrapped, pos: Position) -> Change:
+        payload = wrapped.payload
+        shape = self._take_shape(wrapped.embedded, names, _table_of(payload["source"]))
+        key = self._key(names)
+        if payload["op"] == "d":
+            self._deleted = key
+            return self._change(key, None, pos, "d")
+        if not isinstance(payload["after"], dict):
+            raise _Refused("it holds no row")
+        unsaid = {} if self._reselected else _unsaid(shape, payload)
+        if shape is None or not (shape.conversions or unsaid):
+            return self._change(key, wrapped.text, pos, payload["op"])
+        row = self._readable(shape, payload["after"]) | unsaid
+        return self._change(key, orjson.dumps({**payload, "before": None, "after": row}), pos, payload["op"])
+
+    def _flat_row(self, names: Mapping[str, Any], wrapped: _Wrapped, epoch: int, offset: int) -> Change:
+        """A row alone. What it says of its order depends on settings, so the partition's own is taken."""
+        payload = wrapped.payload
+        table = _flat_table(self.topic, payload)
+        row = {name: value for name, value in payload.items() if not _is_flat_field(name)}
+        shape = self._take_shape(wrapped.embedded, names, table)
+        key, pos = self._key(names), _by_offset(epoch, offset)
+        op = str(payload.get("__op") or "u")
+        if str(payload.get("__deleted")).lower() == "true" or op == "d":
+            return self._change(key, None, pos, "d")
+        if op not in _OPS:
+            raise _Refused(f"not a change: its op is {op}")
+        after = row if shape is None else self._readable(shape, row)
+        return self._change(key, orjson.dumps({"before": None, "after": after, "op": op}), pos, op)
+
+    def _document(self, names: Mapping[str, Any], payload: Mapping[str, Any], pos: Position) -> Change:
+        self._schema = collection_schema(_table_of(payload["source"]), self.topic)
+        self._key = _document_key
+        key, op = self._key(names), payload["op"]
+        if op == "d":
+            self._deleted = key
+            return self._change(key, None, pos, op)
+        try:
+            document = document_after(payload)
+        except (ValueError, TypeError) as fault:
+            raise _Refused(str(fault)) from None
+        row = {ID: id_text(names), DOCUMENT: document}
+        # In the order of our own envelopes, by which a row is cut out of its record: the patch stands last.
+        envelope = {"before": None, "after": row, "source": payload["source"], "op": op, "ts_ms": payload.get("ts_ms")}
+        if document == UNAVAILABLE:
+            envelope[PATCH] = payload[PATCH]
+            if not self._kept:
+                first = self.epochs.epoch(self.topic, self.partition, self._first)
+                envelope[UNBROKEN_FROM] = _by_offset(first, self._first).text()
+        return self._change(key, orjson.dumps(envelope), pos, op)
+
+    def _truncate(self, payload: Mapping[str, Any], wrapped: _Wrapped, pos: Position) -> Change:
+        table = _table_of(payload["source"])
+        if wrapped.embedded is None:
+            self._schema = None
+        elif wrapped.embedded.shape is not None:
+            self._schema = wrapped.embedded.shape.schema
+        elif self._schema is None and wrapped.embedded.fields is not None:
+            # No row of the table was read yet: there is none to remove, and its key is not known.
+            self._schema = shape_of(wrapped.embedded.fields, (), table, self.topic).schema
+        return self._change(orjson.dumps({"__truncate": str(table)}), wrapped.text, pos, "t")
+
+    def _tombstone(self, names: Mapping[str, Any], epoch: int, offset: int) -> Change | Settled:
+        """Deletes what the ``d`` before it deleted, and no more."""
+        key = self._key(names)
+        if self._flat:
+            return self._change(key, None, _by_offset(epoch, offset), "d")
+        deleted, self._deleted = self._deleted, None
+        if deleted == key:
+            return Settled("its delete was read before it")
+        if self.highest is None:
+            return Settled("its delete lies before the first record that was read")
+        # The delete itself was compacted away. Nothing later of this key has been read: offsets say so.
+        pos = _by_offset(epoch, offset) if self._by_offsets else self.highest
+        return self._change(key, None, pos, "d")
+
+    def _change(self, key: bytes, value: bytes | None, pos: Position, op: str) -> Change:
+        ver = UNVERSIONED if self._schema is None else self._schema.version
+        return Change(key, value, pos, op, ver, self._schema)
+
+    def _take_shape(self, embedded: _Embedded | None, names: Mapping[str, Any], table: TableName) -> Shape | None:
+        """The row's shape, which also says how keys are written until the next record."""
+        if embedded is None or embedded.fields is None:
+            self._schema, self._key = None, orjson.dumps
+            return None
+        if embedded.shape is None:
+            embedded.shape = shape_of(embedded.fields, tuple(names), table, self.topic)
+        shape = embedded.shape
+        self._schema = shape.schema
+        self._key = _readable_key(shape)
+        return shape
+
+    def _readable(self, shape: Shape, row: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            return shape.readable(row)
+        except ValueError as fault:
+            raise _Refused(str(fault)) from None
+
+    def _position(self, source: Mapping[str, Any], epoch: int) -> Position:
+        marker = snapshot_marker(source)
+        if marker != INCREMENTAL or self.highest is None or self.highest.epoch != epoch:
+            pos = position_of(source, epoch)
+            self._judge(marker, pos, source)
+            return pos
+        try:
+            own = position_of(source, epoch)
+        except Unordered:
+            own = self.highest  # such rows may come without a place of their own
+        # A row read while streaming is newer than every change before it in its partition, and older than every change
+        # behind it. Where positions are equal the later offset wins, so it may stand as high as those before it.
+        return max(own, self.highest)
+
+    def _judge(self, marker: str, pos: Position, source: Mapping[str, Any]) -> None:
+        """Of an epoch that is over, an order that began anew is what ended it."""
+        fault = ""
+        self.began = marker == FIRST
+        if marker in ("false", LAST):
+            self.over = pos.epoch
+        if marker == "false":
+            fault = self._falls.streamed(pos, source, self._time_ms)
+        elif marker != INCREMENTAL:
+            fault = self._falls.first_snapshot(pos)
+        self.fell = fault if pos.epoch == self.epochs.latest else ""
+
+    def _unwrap(self, value: bytes) -> _Wrapped:
+        at = value.find(_PAYLOAD) if value.startswith(_SCHEMA) else -1
+        if at < 0:
+            return _Wrapped(orjson.loads(value), value, None)
+        prefix, text = value[:at], value[at + len(_PAYLOAD) : -1]
+        if prefix not in self._embedded:
+            document = orjson.loads(value)
+            if not _is_wrapped(document):
+                return _Wrapped(document, value, None)
+            if len(self._embedded) >= _SHAPES:
+                self._embedded.clear()
+            self._embedded[prefix] = _embedded(document["schema"])
+        return _Wrapped(orjson.loads(text), text, self._embedded[prefix])
+
+
+def _unsaid(shape: Shape | None, payload: Mapping[str, Any]) -> dict[str, Any]:
+    """Columns of an update that became NULL or did not change: without the row before, Postgres sends no value of one
+    that did not change and is stored out of line, and for these types Debezium writes NULL (hazard H125)."""
+    if shape is None or not shape.silent or payload["op"] != "u" or payload.get("before") is not None:
+        return {}
+    if payload["source"].get("connector") != "postgresql":
+        return {}
+    after = payload["after"]
+    return {name: NULL_OR_UNCHANGED for name in shape.silent if name in after and after[name] is None}
+
+
+def _is_envelope(payload: Mapping[str, Any]) -> bool:
+    """Whether it is the full envelope; a flat row may have columns named ``op`` and ``source``."""
+    source = payload.get("source")
+    return "op" in payload and isinstance(source, dict) and "connector" in source
+
+
+def _embedded(schema: Any) -> _Embedded | None:
+    """The row's fields of an envelope's schema or of a flat row's."""
+    if schema is None:
+        return None
+    fields = {field["field"]: field for field in schema["fields"]}
+    if "op" in fields and "after" in fields and fields.get("source", {}).get("type") == "struct":
+        return _Embedded(fields["after"].get("fields"))
+    return _Embedded([field for name, field in fields.items() if not _is_flat_field(name)])
+
+
+def _is_wrapped(document: Any) -> bool:
+    """Whether it is a schema and what it describes; a key or a row may have columns of these names.
+
+    >>> _is_wrapped({"schema": {"type": "struct", "fields": []}, "payload": {"id": 1}})
+    True
+    >>> _is_wrapped({"schema": "public", "payload": 7}), _is_wrapped({"schema": None, "payload": "text"})
+    (False, False)
+    """
+    if not isinstance(document, dict) or document.keys() != {"schema", "payload"}:
+        return False
+    schema, payload = document["schema"], document["payload"]
+    typed = schema is None or (isinstance(schema, dict) and "type" in schema)
+    return typed and (payload is None or isinstance(payload, dict))
+
+
+def _key_of(key: bytes | None) -> Mapping[str, Any] | None:
+    document: Any = orjson.loads(key) if key is not None else None
+    if _is_wrapped(document):
+        document = document["payload"]
+    if document is not None and not isinstance(document, dict):
+        raise _Refused("its key is no JSON object")
+    return document
+
+
+def _needed(names: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    if not names:
+        raise _Refused("it has no key, and so no row that it changes")
+    return names
+
+
+def _readable_key(shape: Shape) -> Callable[[Mapping[str, Any]], bytes]:
+    return lambda names: orjson.dumps(shape.readable(names))
+
+
+def _document_key(names: Mapping[str, Any]) -> bytes:
+    return orjson.dumps({ID: id_text(names)})
+
+
+def _by_offset(epoch: int, offset: int) -> Position:
+    return Position(epoch, (offset + 1) << 3, 1)
+
+
+def _table_of(source: Mapping[str, Any]) -> TableName:
+    """The table by its schema, or by its database where that is all there is."""
+    return TableName(str(source.get("schema") or source["db"]), str(source.get("table") or source["collection"]))
+
+
+def _flat_table(topic: str, payload: Mapping[str, Any]) -> TableName:
+    """By the fields that the transformation was told to add, else by the topic's name."""
+    *_, schema, table = ("", "", *topic.split("."))
+    named = payload.get("__source_schema") or payload.get("__schema") or payload.get("__db")
+    return TableName(str(named or schema), str(payload.get("__source_table") or payload.get("__table") or table))
+
+
+def _is_flat_field(name: str) -> bool:
+    return name in _FLAT_FIELDS or name.startswith("__source_")

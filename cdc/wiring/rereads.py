@@ -1,0 +1,31 @@
+"""``cdc snapshot TABLE``, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING
+
+from cdc.clock import SYSTEM_CLOCK, Clock
+from cdc.rereads.ports import Ports
+from cdc.rereads.run import Rereads
+from cdc.wiring import open_schemas, open_source, open_state, require_broker
+
+if TYPE_CHECKING:
+    from cdc.rereads.ports import Source
+    from cdc.settings import Settings
+
+
+def open_rereads(settings: Settings, clock: Clock = SYSTEM_CLOCK) -> Rereads:
+    """Requests of the pipeline that the settings describe. LogError, at once, when no broker takes a connection."""
+    require_broker(settings)
+
+    @contextmanager
+    def source() -> Iterator[Source]:
+        from snapshot.asked import AskedSource
+
+        with closing(open_source(settings, application_name="cdc snapshot")) as session:
+            yield AskedSource(session)
+
+    ports = Ports(state=open_state(settings), source=source, shape=lambda table: open_schemas(settings).latest(table))
+    return Rereads(ports, clock)

@@ -1,0 +1,56 @@
+"""The settings file with its sinks, which the kinds of stores check: :mod:`cdc.settings` knows none of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cdc.settings import SECTIONS, Settings, load, parse
+from cdc.settings_faults import Known, config_error
+from cdc.sink_settings import SinkSettings, UnreadSink, read_sinks
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cdc.reference import SinkSection
+
+
+def load_settings(path: Path, environment: dict[str, str] | None = None) -> Settings:
+    """Read and check a settings file, ``environment`` laid over it: this process's own unless given.
+
+    ConfigError says what is wrong where, with a "did you mean".
+    """
+    from sinks.kinds import InstalledKinds
+
+    return load(path, environment, InstalledKinds())
+
+
+def parse_settings(document: dict[str, Any]) -> Settings:
+    """Check settings that are a document already. ConfigError as :func:`load_settings`."""
+    from sinks.kinds import InstalledKinds
+
+    return parse(document, kinds=InstalledKinds())
+
+
+def read_section(name: str, sink: SinkSettings) -> SinkSettings:
+    """A sink's section, checked by its kind unless it was. ConfigError as :func:`load_settings`."""
+    from sinks.kinds import InstalledKinds
+
+    if not isinstance(sink, UnreadSink):
+        return sink
+    kinds, document = InstalledKinds(), {"sinks": {name: sink.model_dump(exclude_unset=True)}}
+    read, faults = read_sinks(document, kinds)
+    if faults:
+        raise config_error(faults, "the settings", Known(SECTIONS, document, kinds), {})
+    return read[name]
+
+
+def sink_sections() -> list[SinkSection]:
+    """The sections of the kinds that come with this package, for the example file and the manual's table."""
+    from cdc.reference import SinkSection
+    from sinks.kinds import kinds_of_ours
+
+    shown = [(kind, *kind.example) for kind in kinds_of_ours() if kind.example is not None]
+    return [
+        SinkSection(f"sinks.{name}", kind.settings, {"kind": kind.name, **values}, optional=not kind.shown)
+        for kind, name, values in shown
+    ]

@@ -1,0 +1,43 @@
+"""Options that connector and sinks have to agree on: with another value records would be written that nobody reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from cdc.errors import ConfigError
+from cdc.settings import DebeziumSettings, Settings
+
+JSON_CONVERTER = "org.apache.kafka.connect.json.JsonConverter"
+_LISTS = ("table.include.list", "table.exclude.list", "collection.include.list", "collection.exclude.list")
+
+
+def refuse_unreadable(settings: Settings, debezium: DebeziumSettings) -> None:
+    """ConfigError for the first option of ``[debezium.options]`` whose records the sinks could not read or find."""
+    for option, why, hint in _faults(settings, debezium):
+        raise ConfigError(f"[debezium.options] {option}: {why}", hint=hint)
+    if not debezium.schemas and debezium.database != "postgres":
+        raise ConfigError(
+            f"[debezium] schemas = false needs types from a catalog, and a {debezium.database} source is not asked",
+            hint="leave schemas out: each value then carries its own types",
+        )
+
+
+def _faults(settings: Settings, debezium: DebeziumSettings) -> Iterator[tuple[str, str, str]]:
+    """option, why, what to do."""
+    agreed = {
+        "topic.prefix": (settings.name, "name in the settings is the prefix of all topics"),
+        "topic.delimiter": (".", "leave it out"),
+        "key.converter": (JSON_CONVERTER, "leave it out: sinks read JSON alone"),
+        "value.converter": (JSON_CONVERTER, "leave it out: sinks read JSON alone"),
+    }
+    for option, value in debezium.options.items():
+        if option in agreed and value != agreed[option][0]:
+            yield option, f"sinks know {agreed[option][0]} alone, not {value}", agreed[option][1]
+        if option in _LISTS:
+            yield option, "sinks would look for other tables", "[source] tables and exclude say which are captured"
+
+
+def joined_transforms(config: Mapping[str, str], options: Mapping[str, str]) -> dict[str, str]:
+    """``transforms`` of the options, and behind them the generated ones, which move renamed tables."""
+    ours, theirs = config.get("transforms", ""), options.get("transforms", "")
+    return {"transforms": f"{theirs},{ours}"} if ours and theirs else {}

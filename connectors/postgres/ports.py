@@ -1,0 +1,113 @@
+"""What an assembler works with: what it asks, what it is told at its start, and what it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from cdc.aside import CannotFollow
+from cdc.ports import Record
+from cdc.position import Position
+from cdc.schema import TableSchema
+from cdc.topic import TableName
+from connectors.postgres.encoder import TableEncoder
+from connectors.postgres.held import Reselect
+from connectors.postgres.messages import Relation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    """What every record says of where it comes from."""
+
+    name: str
+    database: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Memory, in bytes: records held back, wide rows remembered, rows to be netted before they are spilled, records of
+    tables that wait before they are spilled; and how many bytes of these there may be in all."""
+
+    held_bytes: int = 8 << 20
+    recent_bytes: int = 8 << 20
+    netted_bytes: int = 32 << 20
+    waiting_memory_bytes: int = 16 << 20
+    waiting_bytes: int = 1 << 30
+    spill_folder: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """A transaction of which every record was returned. ``xid``: 64 bit; ``rows``: its row messages."""
+
+    xid: int
+    commit_lsn: int
+    end_lsn: int
+    committed_us: int
+    rows: int
+
+
+class SchemaSource(Protocol):
+    """Knows tables by their announcements."""
+
+    def schema(self, relation: Relation) -> TableSchema | None:
+        """The table's shape with its version, known to every reader before this returns; None: not captured, or set
+        aside. CannotFollow for a table that has to be set aside."""
+
+
+class Asides(Protocol):
+    """Keeps which tables are set aside."""
+
+    def set_aside(self, table: TableName, why: CannotFollow, since_lsn: int, xid: int) -> None:
+        """Durably note that the log lacks the table's changes of commits from ``since_lsn`` on, unless that is noted
+        already. ``xid``: the newest transaction of the stream. Raises ``why`` for a table that is never set aside."""
+
+
+class Never:
+    """Sets no table aside."""
+
+    def set_aside(self, table: TableName, why: CannotFollow, since_lsn: int, xid: int) -> None:
+        raise why
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assembled:
+    """What one feed made: its records, in order, and the transactions that are complete with them. The lists are the
+    caller's."""
+
+    records: list[Record]
+    commits: list[Committed]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    """What an assembler asks, and where it passes on what one answer cannot carry.
+
+    ``lanes`` gives a topic's first lane and how many there are; ``partition`` is (key, count) -> partition;
+    ``overflow`` receives records before :meth:`Assembler.feed` returns, where one feed makes too many for memory: they
+    come before those that it returns; ``encoder`` makes a shape's encoder, or finds one that was made before; ``tell``
+    is called when a table begins to wait (true) and when it follows again; ``asides`` keeps which tables are set aside.
+    """
+
+    schemas: SchemaSource
+    lanes: Callable[[str], tuple[int, int]]
+    partition: Callable[[bytes, int], int]
+    reselect: Reselect
+    overflow: Callable[[list[Record]], object]
+    encoder: Callable[[TableSchema], TableEncoder] | None = None
+    tell: Callable[[TableName, bool], None] = lambda table, waits: None
+    asides: Asides = field(default_factory=Never)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Where an assembler begins. ``near_xid``: any 64-bit transaction id of now. In the log already are transactions
+    with ``commit_lsn < after_lsn``, and in each lane the records up to its position in ``seen``. ``renumbered``: what
+    is in ``seen`` was counted in another way, see :data:`cdc.position.NUMBERING`."""
+
+    near_xid: int = 0
+    after_lsn: int = 0
+    seen: Mapping[int, Position] = field(default_factory=dict)
+    renumbered: bool = False

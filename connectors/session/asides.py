@@ -1,0 +1,312 @@
+"""Which tables are set aside, in the state topic and in this session; and how they are followed again.
+
+The capture loop sets a table aside and follows it again. The looks say when its cause is gone, the later snapshots when
+it was read again. So everything here may be called by any thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Protocol
+
+from cdc.aside import AsideState, CannotFollow, Cause, TableState, aside_key, asides_of, left_out
+from cdc.clock import Clock
+from cdc.crash import crash_point, declare
+from cdc.ports import CompactedTopic
+from cdc.position import Position
+from cdc.state import RequestState, RereadState, find_all
+from cdc.topic import TableName
+
+log = logging.getLogger(__name__)
+
+declare("aside_decided", "aside_noted", "aside_resumed", "aside_over")
+
+_LEAST_S, _MOST_S = 3.0, 300.0
+"""How long a table stays aside that could not be followed again just now, at least and at most."""
+_NOTED_S = 2.0
+"""A table that waits for longer is named in the state topic."""
+
+
+class Assembles(Protocol):
+    """What makes the records of tables."""
+
+    def announce_again(self, table: str, oid: int) -> None: ...
+    def waiting(self) -> Mapping[TableName, int]: ...
+    @property
+    def oldest_waiting(self) -> int | None: ...
+
+
+class SetAside:
+    """Implements :class:`connectors.postgres.ports.Asides`.
+
+    ``held``: the state topic's records. ``histories``: tables that are never set aside. ``accept``: called with a table
+    and whether another key of it is to be taken.
+    """
+
+    def __init__(
+        self,
+        state: CompactedTopic,
+        held: Mapping[bytes, bytes],
+        *,
+        epoch: int,
+        clock: Clock,
+        histories: Collection[str] = (),
+        accept: Callable[[str, bool], None] = lambda table, accepted: None,
+    ) -> None:
+        self._state = state
+        self._epoch = epoch
+        self._clock = clock
+        self._histories = frozenset(histories)
+        self._accept = accept
+        self._lock = threading.RLock()
+        found = {table: one for table, one in asides_of(held).items() if one.epoch == epoch and one.due}
+        self._stale = [table for table in _tables_of(held) if table not in found]
+        self._documents: Mapping[str, AsideState] = found
+        self._left_out = left_out(held, epoch)
+        self._remedied: dict[str, int] = {}
+        self._followed: set[tuple[str, int]] = set()
+        self._asked: dict[str, int] = {}
+        self._tried: dict[str, int] = {}
+        self._attempts: dict[str, tuple[int, float]] = {}
+        for table, one in found.items():
+            accept(table, one.new_key)
+
+    @property
+    def documents(self) -> Mapping[str, AsideState]:
+        """Table -> what is noted of it now. The mapping is never changed: ask again for what is noted later."""
+        return self._documents
+
+    def of(self, table: str) -> AsideState | None:
+        """What is noted of a table as of this call; None for one that is followed as the others are."""
+        return self._documents.get(table)
+
+    def seen(
+        self,
+        found: Mapping[int, Position],
+        after_lsn: int,
+        topic: Callable[[str], str | None],
+        lanes: Callable[[str], tuple[int, int]],
+    ) -> dict[int, Position]:
+        """Lane -> the position up to which a start at ``after_lsn`` leaves records out.
+
+        ``found``: what stands in the log; beyond it goes what was dropped of a table and is read again. ``topic``: a
+        table's; ``lanes``: a topic's first lane and how many.
+        """
+        seen = dict(found)
+        for table, until in self._left_out.items():
+            name = topic(table)
+            if name is not None and until.commit_lsn >= after_lsn:
+                first, count = lanes(name)
+                seen |= {lane: max(until, seen.get(lane, until)) for lane in range(first, first + count)}
+        return seen
+
+    def clear(self) -> None:
+        """Remove what an earlier session noted and is so no more. Raises LogError."""
+        with self._lock:
+            stale, self._stale = self._stale, []
+            if stale:
+                self._state.write([(aside_key(table), None) for table in stale])
+
+    def set_aside(self, table: TableName, why: CannotFollow, since_lsn: int, xid: int) -> None:
+        """See :class:`connectors.postgres.ports.Asides`. Raises LogError too: then nothing was dropped."""
+        name = str(table)
+        with self._lock:
+            known = self._documents.get(name)
+            if known is not None and known.state is TableState.ASIDE:
+                return
+            if name in self._histories:
+                raise why
+            lacking = known is not None and known.due
+            crash_point("aside_decided")
+            self._note(
+                AsideState(
+                    table=name,
+                    epoch=self._epoch,
+                    state=TableState.ASIDE,
+                    cause=why.cause,
+                    detail=f"{why.message}; {why.hint}" if why.hint else why.message,
+                    since_lsn=min(known.since_lsn, since_lsn) if known is not None and lacking else since_lsn,
+                    since_ms=known.since_ms if known is not None else self._now_ms(),
+                    xid=xid,
+                )
+            )
+            self._remedied.pop(name, None)
+            self._accept(name, False)
+        crash_point("aside_noted")
+        log.warning("table_aside", extra={"table": name, "cause": why.cause.value, "why": why.message})
+
+    def note_waiting(self, table: str, since_lsn: int) -> None:
+        """Name a table that has waited for a while. Nothing depends on it."""
+        with self._lock:
+            if table not in self._documents:
+                self._note(
+                    AsideState(
+                        table=table,
+                        epoch=self._epoch,
+                        state=TableState.WAITING,
+                        cause=Cause.LOCKED,
+                        detail="its rows cannot be read: it is locked, or a standby does not answer",
+                        since_lsn=since_lsn,
+                        since_ms=self._now_ms(),
+                    )
+                )
+
+    def waits_no_more(self, table: str) -> None:
+        with self._lock:
+            known = self._documents.get(table)
+            if known is not None and not known.due:
+                self._remove(table)
+
+    def hindrance(self, request: RequestState) -> str:
+        """Why the table of a request must not be read now; empty where it may be. One by hand for a table that is set
+        aside takes its key or its name as they are now."""
+        known = self._documents.get(request.table)
+        if known is None or known.state is TableState.READING:
+            return ""
+        if known.state is TableState.ASIDE and request.whole and request.by_hand:
+            with self._lock:
+                if request.serial > self._tried.get(request.table, 0):
+                    self._asked[request.table] = request.serial
+        return known.sentence()
+
+    def asked(self, table: str) -> bool:
+        """Whether an operator asked for the table since it was last tried to be followed."""
+        return table in self._asked
+
+    def pending(self) -> list[AsideState]:
+        """Those whose cause may be gone by now."""
+        now_s = self._clock.monotonic()
+        return [
+            one
+            for table, one in self._documents.items()
+            if one.state is TableState.ASIDE
+            and table not in self._remedied
+            and (table in self._asked or now_s >= self._attempts.get(table, (0, 0.0))[1])
+        ]
+
+    def remedy(self, table: str, oid: int) -> None:
+        """The cause is gone: the loop follows the table at its next turn. ``oid``: the relation that has its name."""
+        with self._lock:
+            self._remedied[table] = oid
+
+    def remedied(self) -> list[tuple[str, int]]:
+        """Tables that the loop is to follow again, each with its relation."""
+        if not self._remedied:
+            return []
+        with self._lock:
+            return sorted(self._remedied.items())
+
+    def followed(self, table: str, oid: int) -> bool:
+        """Whether the table was followed again as this relation, whatever name that had before."""
+        return (table, oid) in self._followed
+
+    def resume(self, table: str, from_lsn: int, oid: int = 0) -> None:
+        """The table's changes are to be in the log from ``from_lsn`` on: ask for it to be read again behind that.
+        ``oid``: the relation that it is.
+
+        Both documents are with the brokers when this returns. Raises LogError.
+        """
+        with self._lock:
+            self._remedied.pop(table, None)
+            known = self._documents.get(table)
+            if known is None or known.state is not TableState.ASIDE:
+                return
+            serial = self._asked.pop(table, 0)
+            self._tried[table] = max(serial, self._tried.get(table, 0))
+            count = self._attempts.get(table, (0, 0.0))[0]
+            again_s = self._clock.monotonic() + min(_LEAST_S * 2**count, _MOST_S)
+            self._attempts[table] = count + 1, again_s
+            self._accept(table, bool(serial))
+            request = RequestState(
+                id=f"snapshot:{table}",
+                table=table,
+                after_lsn=from_lsn,
+                reason=f"{table} was set aside",
+                serial=self._clock.now_ns(),
+            )
+            reading = replace(known, state=TableState.READING, from_lsn=from_lsn, new_key=bool(serial))
+            self._note(reading, (request.key(), request.to_json()))
+            self._followed.add((table, oid))
+        crash_point("aside_resumed")
+        log.info("table_reading", extra={"table": table, "from_lsn": from_lsn})
+
+    def read(self, state: RereadState) -> None:
+        """A reading is over. Once one brought what the log lacks, the table is followed as the others are."""
+        with self._lock:
+            known = self._documents.get(state.table)
+            if known is None or known.state is not TableState.READING:
+                return
+            if known.read_again(state):
+                self._remove(state.table)
+                self._attempts.pop(state.table, None)
+                self._accept(state.table, False)
+            elif state.state == "failed" and state.id == f"snapshot:{state.table}":
+                detail = f"it could not be read again: {state.detail}"
+                self._note(replace(known, state=TableState.ASIDE, cause=Cause.NOT_READABLE, detail=detail))
+                return
+            else:
+                return
+        crash_point("aside_over")
+        log.info("table_follows", extra={"table": state.table})
+
+    def _note(self, document: AsideState, *before: tuple[bytes, bytes]) -> None:
+        self._state.write([*before, (document.key(), document.to_json())])
+        self._documents = {**self._documents, document.table: document}
+
+    def _remove(self, table: str) -> None:
+        self._state.write([(aside_key(table), None)])
+        self._documents = {name: one for name, one in self._documents.items() if name != table}
+
+    def _now_ms(self) -> int:
+        return self._clock.now_ns() // 1_000_000
+
+
+class Rounds:
+    """The loop's part, one session's: follows what may be followed again, names what waits. ``topic``: a table's."""
+
+    def __init__(self, asides: SetAside, assembler: Assembles, topic: Callable[[str], str | None]) -> None:
+        self._asides = asides
+        self._assembler = assembler
+        self._topic = topic
+        self._waiting_s: dict[str, float] = {}
+
+    def turn(self, reached: int | None, now_s: float) -> None:
+        """Once a turn of the loop. ``reached``: lsn below which everything has been streamed, None inside a
+        transaction. Raises LogError."""
+        if self._waiting_s or self._assembler.oldest_waiting is not None:
+            self._note_waiting(now_s)
+        if reached is None:
+            return
+        for table, oid in self._asides.remedied():
+            self._asides.resume(table, reached, oid)
+            self._assembler.announce_again(table, oid)
+
+    @property
+    def documents(self) -> Mapping[str, AsideState]:
+        """Table -> what is noted of it, of those that are not followed as the others are."""
+        return self._asides.documents
+
+    @property
+    def lacking(self) -> Mapping[str, str]:
+        """Topics of tables of which the log lacks changes, each with what is to be said of the table."""
+        documents = self._asides.documents
+        found = ((self._topic(table), one) for table, one in documents.items() if one.due) if documents else ()
+        return {topic: one.sentence() for topic, one in found if topic is not None}
+
+    def _note_waiting(self, now_s: float) -> None:
+        waiting = {str(table) for table in self._assembler.waiting()}
+        for table in self._waiting_s.keys() - waiting:
+            del self._waiting_s[table]
+            self._asides.waits_no_more(table)
+        for table in waiting:
+            since_s = self._waiting_s.setdefault(table, now_s)
+            oldest = self._assembler.oldest_waiting
+            if now_s - since_s > _NOTED_S and oldest is not None:
+                self._asides.note_waiting(table, oldest)
+
+
+def _tables_of(held: Mapping[bytes, bytes]) -> list[str]:
+    return [one.table for one in find_all(held, AsideState)]

@@ -1,0 +1,137 @@
+"""Postgres and Kafka as snapshots use them: :mod:`snapshot.ports`. Plain data, because worker processes open their own
+sessions and producers from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cdc.checks.facts import PublicationFacts, ServerFacts, SlotFacts
+from cdc.ports import CompactedTopic
+from cdc.schema import TableSchema
+from cdc.settings import Settings
+from cdc.state import SlotState, TopicsState
+from cdc.topic import schema_topic, state_topic
+from cdc.visibility import Visibility
+from connectors.kafka import compacted
+from connectors.kafka.admin import TopicAdmin, raise_first, state_problems
+from connectors.kafka.bulk import BulkLog
+from connectors.kafka.feed import CompactedFeed
+from connectors.kafka.oversized import Oversized
+from connectors.kafka.schemas import SchemaRegistry
+from connectors.postgres.barrier import barrier
+from connectors.postgres.catalog import resolve_tables, table_schema
+from connectors.postgres.facts import read_publication, read_server, read_slot
+from connectors.postgres.failover import require_not_promoted
+from connectors.postgres.session import connect, describe, writer_lock
+from connectors.postgres.slot import require_same_server, require_usable
+from connectors.session.captured import CapturedTopics
+from snapshot.ports import Captured, RowLog, Session
+
+_WORKER_MEMORY_BYTES = 32 * 1024**2
+"""Records in flight of one worker."""
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotEdges:
+    """:class:`snapshot.ports.Edges` on Postgres and Kafka."""
+
+    settings: Settings
+
+    @property
+    def source(self) -> SnapshotSource:
+        return SnapshotSource(self.settings)
+
+    @property
+    def log(self) -> SnapshotLog:
+        return SnapshotLog(self.settings)
+
+    @property
+    def lock(self) -> tuple[int, int]:
+        return writer_lock(self.settings.name)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotSource:
+    """:class:`snapshot.ports.Source` on Postgres."""
+
+    settings: Settings
+
+    def session(self, application_name: str, *, replication: bool = False, lock_timeout_s: float = 0) -> Session:
+        return connect(
+            self.settings.source,
+            application_name=application_name,
+            replication=replication,
+            options={"lock_timeout": str(int(lock_timeout_s * 1000))},
+        )
+
+    def tables(self, session: Session) -> Sequence[Captured]:
+        return resolve_tables(session, self.settings)
+
+    def shape(self, session: Session, table: Captured) -> TableSchema:
+        return table_schema(
+            session,
+            table.oid,
+            topic=table.topic,
+            encoding=self.settings.log.encoding,
+            publication=self.settings.publication,
+        )
+
+    def require(self, session: Session, known: SlotState, position: int) -> None:
+        server, slot = read_server(session), read_slot(session, known.slot)
+        require_not_promoted(server, known, slot)
+        require_same_server(server, known, describe(self.settings.source))
+        require_usable(slot, known, position)
+
+    def facts(self, session: Session) -> tuple[ServerFacts, SlotFacts | None, PublicationFacts | None]:
+        return (
+            read_server(session),
+            read_slot(session, self.settings.slot),
+            read_publication(session, self.settings.publication),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotLog:
+    """:class:`snapshot.ports.Log` on Kafka."""
+
+    settings: Settings
+
+    def state(self) -> CompactedTopic:
+        return compacted.CompactedTopic(self.settings.log, state_topic(self.settings.name))
+
+    def shapes(self) -> SchemaRegistry:
+        return SchemaRegistry(compacted.CompactedTopic(self.settings.log, schema_topic(self.settings.name)))
+
+    def rows(self) -> RowLog:
+        log = self.settings.log
+        oversized = None
+        if "dead-letter" in (log.oversized, *log.oversized_tables.values()):
+            topics = TopicsState.find(self.state().read())
+            oversized = Oversized.of(self.settings, topics.tables if topics is not None else {})
+        return BulkLog(log, memory_limit=_WORKER_MEMORY_BYTES, oversized=oversized)
+
+    def check(self, topics: TopicsState) -> None:
+        admin = TopicAdmin(self.settings.log)
+        raise_first(state_problems(topics, admin.describe(topics.topics), admin.cluster_id()))
+
+
+class LaterSource(SnapshotSource):
+    """:class:`snapshot.ports.LaterSource` on Postgres."""
+
+    def barrier(self, session: Session) -> Visibility:
+        return barrier(session)
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureEdges:
+    """:class:`snapshot.ports.LaterEdges` inside a capture session."""
+
+    settings: Settings
+    source: LaterSource
+    state: CompactedTopic
+    shapes: SchemaRegistry
+    topics: CapturedTopics
+
+    def feed(self) -> CompactedFeed:
+        return CompactedFeed(self.settings.log, state_topic(self.settings.name))

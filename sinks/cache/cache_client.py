@@ -1,0 +1,231 @@
+"""Redis, Valkey or a cluster of them, as the cache needs it: scripts over many keys, and a walk over all of them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib.resources import files
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import redis
+from redis.backoff import NoBackoff
+from redis.cluster import RedisCluster
+from redis.crc import key_slot
+from redis.retry import Retry
+
+from cdc.clock import Clock
+from cdc.crash import crash_point, declare
+from cdc.errors import SinkError
+from sinks.cache.cache_probe import URLS
+from sinks.facts import bad_url, place
+from sinks.patience import Patience, brief, log, login_refused, unreachable
+from sinks.port import StoreAway
+
+declare("cache_trip_sent")
+
+_TIMEOUT_S = 30.0
+_SCAN_COUNT = 1000
+_PASSING = (
+    redis.ConnectionError,
+    redis.TimeoutError,
+    redis.exceptions.BusyLoadingError,
+    redis.exceptions.TryAgainError,
+    redis.exceptions.ClusterDownError,
+    redis.exceptions.ReadOnlyError,
+    redis.exceptions.OutOfMemoryError,
+)
+"""AuthenticationError is a ConnectionError too; it is told apart before."""
+
+
+class Call(NamedTuple):
+    """One script over some keys."""
+
+    keys: Sequence[bytes]
+    arguments: Sequence[bytes | str]
+
+
+class CacheClient:
+    """One connection to a server, or one to each node of a cluster. One thread at a time."""
+
+    def __init__(self, url: str, password: str | None, clock: Clock) -> None:
+        self._url = url
+        self._password = password
+        self.store = f"Redis at {place(url, URLS)}"
+        self._patience = Patience(store=self.store, passing=_PASSING, explain=self._explained, clock=clock)
+        self._scripts = {name: _script(name) for name in ("write", "read", "sweep", "discard", "expire")}
+        try:
+            self._single: Any = redis.Redis.from_url(url, **self._options())
+        except ValueError:
+            raise bad_url("an option in it has a value that does not fit", URLS) from None
+        self._cluster: Any = None
+        self._patience.call(self._connect)
+
+    @property
+    def clustered(self) -> bool:
+        return self._cluster is not None
+
+    def run(self, script: str, trips: Callable[[], Iterable[Sequence[Call]]]) -> Iterator[list[Any]]:
+        """The answers to a script run over lots of keys: a list for each trip to the server, in order.
+
+        A trip is under way while the next is made, so ``trips`` is asked for them one by one; and from the
+        beginning, when the connection broke. In a cluster each lot's keys must share a slot; see :meth:`lots`.
+        """
+        return iter(self._patience.call(lambda: list(self._run(script, trips())), again=self._again))
+
+    def lots(self, keys: Sequence[bytes], most: int) -> list[Sequence[int]]:
+        """Numbers of keys that may go into one call together, at most ``most`` each."""
+        if self._cluster is None:
+            return [range(start, min(start + most, len(keys))) for start in range(0, len(keys), most)]
+        slots = [key_slot(key) for key in keys]
+        lots: list[Sequence[int]] = []
+        for _, same in groupby(sorted(range(len(keys)), key=slots.__getitem__), key=slots.__getitem__):
+            numbers = list(same)
+            lots.extend(numbers[start : start + most] for start in range(0, len(numbers), most))
+        return lots
+
+    def scan(self, pattern: str) -> Iterator[list[bytes]]:
+        """Every key that meets a glob pattern, some at a time; a key may come more than once."""
+        for node in self._nodes():
+            cursor = 0
+            while True:
+                cursor, keys = self._patience.call(lambda: self._scan(node, cursor, pattern))  # noqa: B023 - called at once
+                if keys:
+                    yield keys
+                if cursor == 0:
+                    break
+
+    def fields(self, key: str) -> dict[bytes, bytes]:
+        """A hash, whole; empty for a key that holds something else."""
+        return self._patience.call(lambda: self._fields(key))
+
+    def _fields(self, key: str) -> dict[bytes, bytes]:
+        try:
+            return dict(self._any.hgetall(key))
+        except redis.ResponseError as error:
+            if _is_of_another_type(error):
+                return {}
+            raise
+
+    def set_field(self, key: str, field: str, text: bytes) -> None:
+        """One field of a hash; it does not expire. What is none gives way to it: the key is ours."""
+        self._patience.call(lambda: self._set_field(key, field, text))
+
+    def _set_field(self, key: str, field: str, text: bytes) -> None:
+        try:
+            self._any.hset(key, field, text)
+        except redis.ResponseError as error:
+            if not _is_of_another_type(error):
+                raise
+            log.warning("strange_key_replaced", extra={"store": self.store, "key": key})
+            self._any.unlink(key)
+            self._any.hset(key, field, text)
+
+    def remove(self, keys: Sequence[bytes]) -> None:
+        """Remove keys, whatever they hold."""
+        for lot in self.lots(keys, _SCAN_COUNT):
+            self._patience.call(lambda: self._any.unlink(*[keys[n] for n in lot]))  # noqa: B023 - called at once
+
+    def remove_fields(self, key: str, fields: Sequence[bytes]) -> None:
+        """Remove fields of a hash."""
+        if fields:
+            self._patience.call(lambda: self._any.hdel(key, *fields))
+
+    def close(self) -> None:
+        with contextlib.suppress(Exception):
+            self._single.close()
+        if self._cluster is not None:
+            with contextlib.suppress(Exception):
+                self._cluster.close()
+
+    @property
+    def _any(self) -> Any:
+        return self._cluster if self._cluster is not None else self._single
+
+    def _options(self) -> dict[str, Any]:
+        return {
+            "socket_timeout": _TIMEOUT_S,
+            "socket_connect_timeout": _TIMEOUT_S / 3,
+            "retry": Retry(NoBackoff(), 0),
+            **({"password": self._password} if self._password is not None else {}),
+        }
+
+    def _connect(self) -> None:
+        try:
+            clustered = bool(self._single.info("cluster").get("cluster_enabled"))
+        except redis.AuthenticationError as error:
+            raise login_refused(self.store, str(error)) from None
+        if clustered:
+            self._cluster = RedisCluster.from_url(self._url, **self._options())
+        self._warn_of_eviction()
+
+    def _warn_of_eviction(self) -> None:
+        """An evicted key forgets its pos, and with it the delete it may have been the memory of (hazard H66)."""
+        memory = self._single.info("memory")
+        policy = str(memory.get("maxmemory_policy", ""))
+        if int(memory.get("maxmemory", 0)) and policy != "noeviction":
+            log.warning("cache_may_evict", extra={"store": self.store, "maxmemory_policy": policy})
+
+    def _nodes(self) -> list[Any]:
+        if self._cluster is None:
+            return [self._single]
+        return [self._cluster.get_redis_connection(node) for node in self._cluster.get_primaries()]
+
+    def _scan(self, node: Any, cursor: int, pattern: str) -> tuple[int, list[bytes]]:
+        found: tuple[int, list[bytes]] = node.scan(cursor, match=pattern, count=_SCAN_COUNT)
+        return found
+
+    def _run(self, script: str, trips: Iterable[Sequence[Call]]) -> Iterator[list[Any]]:
+        if self._cluster is not None:
+            for calls in trips:
+                # Of the scripting commands a cluster's pipeline takes EVAL alone; it follows moved slots by itself.
+                pipe = self._cluster.pipeline(transaction=False)
+                for call in calls:
+                    pipe.execute_command("EVAL", self._scripts[script], len(call.keys), *call.keys, *call.arguments)
+                yield list(pipe.execute())
+            return
+        connection = self._single.connection_pool.get_connection()
+        try:
+            # Loaded each time: the server may have been restarted, or its scripts flushed.
+            connection.send_command("SCRIPT", "LOAD", self._scripts[script])
+            sha = connection.read_response()
+            yield from _ahead(connection, sha, trips)
+        except BaseException:
+            connection.disconnect()
+            raise
+        finally:
+            self._single.connection_pool.release(connection)
+
+    def _again(self) -> None:
+        self._single.connection_pool.disconnect()
+
+    def _explained(self, error: Exception) -> SinkError:
+        if isinstance(error, redis.AuthenticationError | redis.exceptions.NoPermissionError):
+            return login_refused(self.store, str(error))
+        if isinstance(error, redis.exceptions.OutOfMemoryError):
+            return StoreAway(f"{self.store} is full: {brief(str(error))}", hint="raise its maxmemory")
+        if isinstance(error, redis.ConnectionError | redis.TimeoutError | OSError):
+            return unreachable(self.store, str(error))
+        return StoreAway(f"{self.store} answers with an error: {brief(str(error))}")
+
+
+def _is_of_another_type(error: redis.ResponseError) -> bool:
+    return str(error).startswith("WRONGTYPE")
+
+
+def _ahead(connection: Any, sha: bytes, trips: Iterable[Sequence[Call]]) -> Iterator[list[Any]]:
+    """Send each trip before the answers to the one before it are read."""
+    waiting = 0
+    for calls in trips:
+        commands = [("EVALSHA", sha, len(call.keys), *call.keys, *call.arguments) for call in calls]
+        connection.send_packed_command(connection.pack_commands(commands))
+        crash_point("cache_trip_sent")
+        if waiting:
+            yield [connection.read_response() for _ in range(waiting)]
+        waiting = len(calls)
+    if waiting:
+        yield [connection.read_response() for _ in range(waiting)]
+
+
+def _script(name: str) -> str:
+    return (files("sinks.cache") / f"{name}.lua").read_text(encoding="utf-8")

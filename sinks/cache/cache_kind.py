@@ -1,0 +1,53 @@
+"""The cache as a kind of sink."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from cdc.checks.facts import StoreFacts
+from cdc.checks.finding import Finding, ok, warn
+from cdc.setting_types import SecretRef, Url
+from cdc.sink_settings import SinkSettings
+from sinks.kinds import Rebuilds, SinkKind
+
+
+class RedisSinkSettings(SinkSettings):
+    """A cache in Redis or Valkey."""
+
+    kind: Literal["redis"] = Field("redis", description="Redis or Valkey")
+    url: Url = Field(description="redis://host:port/db or rediss://")
+    password: SecretRef | None = Field(None, description="env:NAME or file:PATH")
+
+    schemes_in_the_clear: ClassVar[Mapping[str, str]] = {"redis": "rediss"}
+
+    @property
+    def place(self) -> str:
+        return self.url.rstrip("/")
+
+
+def check_eviction(name: str, facts: StoreFacts) -> Iterator[Finding]:
+    """An evicted key loses its position too, so that an older event could bring an old value back (H66)."""
+    policy, limit = facts.notes.get("maxmemory_policy", "noeviction"), facts.notes.get("maxmemory", "0")
+    if policy != "noeviction" and limit != "0":
+        message = f"{facts.product} evicts keys when it is full (maxmemory-policy {policy}), positions among them"
+        yield warn(name, "eviction", message, "config set maxmemory-policy noeviction   (and in its file)")
+    else:
+        yield ok(name, "eviction", f"{facts.product} evicts nothing by itself")
+
+
+KIND = SinkKind(
+    name="redis",
+    settings=RedisSinkSettings,
+    opener="sinks.cache.cache_store:open_cache",
+    probe="sinks.cache.cache_probe:probe_cache",
+    facts=check_eviction,
+    parallel=True,
+    generations=Rebuilds(opener="sinks.cache.cache_generations:open_generations"),
+    manual="sinks/README.md",
+    oldest={"redis": 5, "valkey": 7},
+    meant_by=("valkey",),
+    example=("cache", {"url": "redis://127.0.0.1:6379/0"}),
+)

@@ -1,0 +1,237 @@
+"""The cache: a hash per row in Redis or Valkey, ``row`` as JSON of plain values beside its ``pos``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+
+import orjson
+import pyarrow as pa
+
+from cdc.clock import Clock
+from cdc.schema import TableSchema
+from sinks.cache.cache_client import CacheClient, Call
+from sinks.generations import FIRST, Place
+from sinks.names import cache_table
+from sinks.notes import NotedWatermarks
+from sinks.plan import TableBatch
+from sinks.port import Applied, OpenSink, Refused, StoredRow, rows_at_once, stored_batch
+from sinks.registry import SinkSpec
+from sinks.store import StoreSink
+
+_KEYS_PER_SCRIPT = 500
+_FIRST_ROWS, _SCAN_ROWS = 64, 4_096
+"""How many rows a scan reads first, and at most: those before them say how large they are."""
+_CALLS_PER_TRIP = 16
+_BYTES_PER_SCRIPT = 512 * 1024
+_BYTES_PER_TRIP = 8 * 1024**2
+_GLOB = re.compile(r"([*?\[\]\\])")
+
+
+def open_cache(spec: SinkSpec, clock: Clock) -> OpenSink:
+    """Connect. SinkError when the server does not answer or refuses the login."""
+    client = CacheClient(spec.text("url"), spec.secrets.get("password"), clock)
+    place = CachePlace(client, spec)
+    tables = _CacheTables(client, place, spec.replay_window_s)
+    sink = StoreSink(tables, place.notes, _CacheSession(client), shared=spec.follows, moved=place.look)
+    reader = _CacheReader(client, place)
+    return OpenSink(
+        sink=sink,
+        watermarks=NotedWatermarks(place.notes),
+        reader=reader,
+        current=place.current,
+        discards=_CacheDiscards(client, place),
+    )
+
+
+class CachePlace(Place):
+    """Where the keys of a generation are: those of the first one below the prefix itself."""
+
+    def __init__(self, client: CacheClient, spec: SinkSpec) -> None:
+        super().__init__(CacheNotes(client, lambda: spec.prefix), spec.options.get("generation"), shared=spec.follows)
+        self._base = spec.prefix
+        self.notes = CacheNotes(client, lambda: self.prefix)
+
+    @property
+    def prefix(self) -> str:
+        return generation_prefix(self._base, self.number)
+
+
+def generation_prefix(prefix: str, number: int) -> str:
+    """What all keys of a generation begin with."""
+    return prefix if number == FIRST else f"{prefix}@{number}"
+
+
+def cache_prefix(prefix: str, schema: TableSchema) -> str:
+    """What all keys of a table begin with."""
+    return f"{prefix}:{cache_table(schema.table)}:"
+
+
+class _CacheTables:
+    def __init__(self, client: CacheClient, place: CachePlace, replay_window_s: float) -> None:
+        self._client = client
+        self._place = place
+        self._remember_ms = str(max(1, int(replay_window_s * 1000)))
+
+    def prepare(self, schema: TableSchema, *, older: bool) -> bool:
+        """A hash needs no preparation, and its JSON carries any shape."""
+        return False
+
+    def write(self, batch: TableBatch) -> Applied:
+        done = Applied()
+        for piece in batch.pieces(_BYTES_PER_TRIP):
+            done += self._write(piece)
+        return done
+
+    def _write(self, batch: TableBatch) -> Applied:
+        converted = batch.converted(batch.plain.row, orjson.dumps)
+        prefix = cache_prefix(self._place.prefix, batch.schema).encode()
+        keys = [prefix + key.encode() for key in converted.batch.keys]
+        done = Applied(refused=converted.refused)
+        trips = list(self._trips(keys, converted.rows))
+        answers = self._client.run(
+            "write",
+            lambda: ([self._call(lot, keys, converted.batch.pos, converted.rows) for lot in trip] for trip in trips),
+        )
+        for trip, answered in zip(trips, answers, strict=True):
+            for lot, (written, deleted, stale, *strange) in zip(trip, answered, strict=True):
+                refused = self._refused(converted.batch, [lot[number - 1] for number in strange])
+                done += Applied(applied=written, deleted=deleted, stale=stale, refused=refused)
+        return done
+
+    def stored(self, schema: TableSchema, keys: Sequence[str]) -> Mapping[str, StoredRow]:
+        prefix = cache_prefix(self._place.prefix, schema).encode()
+        full = [prefix + key.encode() for key in keys]
+        return {keys[number]: row for number, row in _read(self._client, full, keys)}
+
+    def remove_below(self, schema: TableSchema, floor: str) -> None:
+        for keys in self._client.scan(key_pattern(cache_prefix(self._place.prefix, schema))):
+            calls = [Call([keys[n] for n in lot], [floor]) for lot in self._client.lots(keys, _KEYS_PER_SCRIPT)]
+            self._client.run("sweep", partial(iter, [calls]))
+
+    def _call(
+        self, lot: Sequence[int], keys: Sequence[bytes], pos: Sequence[str], rows: Sequence[bytes | None]
+    ) -> Call:
+        arguments: list[bytes | str] = [self._remember_ms]
+        for number in lot:
+            arguments.append(pos[number])
+            arguments.append(rows[number] or b"")
+        return Call([keys[number] for number in lot], arguments)
+
+    def _trips(self, keys: Sequence[bytes], rows: Sequence[bytes | None]) -> Iterator[list[Sequence[int]]]:
+        """Lots of keys that go to the server together: many, but not too many bytes."""
+        trip: list[Sequence[int]] = []
+        size = 0
+        size_in_all = sum(len(row) for row in rows if row is not None)
+        # A script holds the server up while it runs: keep it short when rows are long.
+        most = min(_KEYS_PER_SCRIPT, 1 + _BYTES_PER_SCRIPT * len(rows) // max(1, size_in_all))
+        for lot in self._client.lots(keys, most):
+            lot_bytes = sum(len(rows[number] or b"") for number in lot)
+            if trip and (len(trip) == _CALLS_PER_TRIP or size + lot_bytes > _BYTES_PER_TRIP):
+                yield trip
+                trip, size = [], 0
+            trip.append(lot)
+            size += lot_bytes
+        if trip:
+            yield trip
+
+    def _refused(self, batch: TableBatch, strange: Sequence[int]) -> tuple[Refused, ...]:
+        return batch.refused(dict.fromkeys(strange, "the cache holds something else under this key"))
+
+
+class CacheNotes:
+    """The hash ``<prefix>:_watermark``."""
+
+    def __init__(self, client: CacheClient, prefix: Callable[[], str]) -> None:
+        self._client = client
+        self._prefix = prefix
+
+    @property
+    def _key(self) -> str:
+        return f"{self._prefix()}:_watermark"
+
+    def read(self) -> Mapping[str, bytes]:
+        return {name.decode(errors="replace"): text for name, text in self._client.fields(self._key).items()}
+
+    def write(self, name: str, text: bytes) -> None:
+        self._client.set_field(self._key, name, text)
+
+
+class _CacheSession:
+    def __init__(self, client: CacheClient) -> None:
+        self._client = client
+
+    def show(self) -> None:
+        """What the server answered to shows already."""
+
+    def close(self) -> None:
+        self._client.close()
+
+
+class _CacheReader:
+    def __init__(self, client: CacheClient, place: CachePlace) -> None:
+        self._client = client
+        self._place = place
+
+    def scan(self, schema: TableSchema) -> Iterator[pa.RecordBatch]:
+        prefix = cache_prefix(self._place.prefix, schema)
+        skip = len(prefix.encode())
+        most = _FIRST_ROWS
+        for every in self._client.scan(key_pattern(prefix)):
+            ahead = [key for key in every if _is_text(key)]
+            while ahead:
+                full, ahead = ahead[:most], ahead[most:]
+                keys = [key[skip:].decode() for key in full]
+                found = [row for _, row in _read(self._client, full, keys)]
+                if found:
+                    batch = stored_batch(found)
+                    yield batch
+                    most = min(4 * most, rows_at_once(batch.nbytes / len(found), _SCAN_ROWS))
+
+    def get(self, schema: TableSchema, key: str) -> StoredRow | None:
+        full = (cache_prefix(self._place.prefix, schema) + key).encode()
+        return next((row for _, row in _read(self._client, [full], [key])), None)
+
+    def close(self) -> None:
+        """The sink closes what both use."""
+
+
+class _CacheDiscards:
+    def __init__(self, client: CacheClient, place: CachePlace) -> None:
+        self._client = client
+        self._place = place
+
+    def remove(self, schema: TableSchema, versions: Mapping[str, str]) -> None:
+        prefix = cache_prefix(self._place.prefix, schema)
+        keys, pos = [(prefix + key).encode() for key in versions], list(versions.values())
+        for lot in self._client.lots(keys, _KEYS_PER_SCRIPT):
+            call = Call([keys[number] for number in lot], [pos[number] for number in lot])
+            self._client.run("discard", partial(iter, [[call]]))
+
+
+def _read(client: CacheClient, full: Sequence[bytes], keys: Sequence[str]) -> Iterator[tuple[int, StoredRow]]:
+    """What is held under some keys, by number; keys that hold nothing are left out."""
+    lots = client.lots(full, _KEYS_PER_SCRIPT)
+    trips = [lots[start : start + _CALLS_PER_TRIP] for start in range(0, len(lots), _CALLS_PER_TRIP)]
+    answers = client.run("read", lambda: ([Call([full[n] for n in lot], []) for lot in trip] for trip in trips))
+    for trip, answered in zip(trips, answers, strict=True):
+        for lot, answer in zip(trip, answered, strict=True):
+            for place, number in enumerate(lot):
+                pos, row = answer[2 * place], answer[2 * place + 1]
+                if pos is not None:
+                    yield number, StoredRow(key=keys[number], pos=pos.decode(errors="replace"), row=row)
+
+
+def _is_text(key: bytes) -> bool:
+    """Whether a key can be one of ours; another under our prefix is read by nobody who looks for a row."""
+    try:
+        key.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def key_pattern(prefix: str) -> str:
+    """The glob pattern of all keys that begin with a prefix."""
+    return _GLOB.sub(r"\\\1", prefix) + "*"

@@ -1,0 +1,1 @@
+"""The warehouse as Delta tables."""

@@ -1,0 +1,85 @@
+"""Generations of a Delta warehouse: filled in a folder below its root, then put in the place of the tables' rows."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import deltalake
+
+from cdc.clock import Clock
+from cdc.errors import SinkError
+from cdc.progress import Watermark
+from cdc.schema import TableSchema
+from sinks.delta.delta_kind import generation_folder
+from sinks.delta.delta_store import VERSIONS, DeltaNotes, table_path
+from sinks.delta.delta_table import Delta, Storage
+from sinks.generations import GENERATION, Generations, lower, number_in_use
+from sinks.notes import WATERMARK, NotedWatermarks
+from sinks.registry import SinkSpec
+
+_OF_A_PLACE = (GENERATION, VERSIONS)
+"""Notes that speak of the place where they stand, and not of what it holds."""
+
+
+def open_generations(spec: SinkSpec, clock: Clock) -> Generations:
+    """Nothing is connected to before it is used."""
+    return _DeltaGenerations(spec, clock)
+
+
+class _DeltaGenerations:
+    def __init__(self, spec: SinkSpec, clock: Clock) -> None:
+        self._spec = spec
+        self._clock = clock
+        self._base = Storage.of(spec)
+        self._notes = DeltaNotes(self._base, clock)
+
+    def in_use(self) -> int:
+        return number_in_use(self._notes)
+
+    def keep(self, number: int, shapes: Sequence[TableSchema]) -> None:
+        place = self._place(number)
+        # The notes first: what they claim must not be more than the tables hold.
+        kept = {name: text for name, text in self._notes.read().items() if name not in _OF_A_PLACE}
+        DeltaNotes(place, self._clock).write_all(kept)
+        self._copy_tables(self._base, place, shapes)
+
+    def switch(self, number: int, shapes: Sequence[TableSchema]) -> None:
+        place = self._place(number)
+        notes = {name: text for name, text in DeltaNotes(place, self._clock).read().items() if name not in _OF_A_PLACE}
+        if WATERMARK not in notes:
+            raise SinkError(f"there is no generation {number} of {self._base.root}", hint="cdc rebuild makes one")
+        goal = Watermark.from_json(notes[WATERMARK])
+        # While the tables change one by one no more is claimed than is true of the old and of the new ones. The sink
+        # that runs sees the generation change, twice, and goes on from what stands here then.
+        before = lower(goal, NotedWatermarks(self._notes).read())
+        self._notes.write_all({**notes, WATERMARK: before.to_json(), GENERATION: b"-%d" % number})
+        self._copy_tables(place, self._base, shapes)
+        self._notes.write_all({WATERMARK: goal.to_json(), GENERATION: b"%d" % number})
+
+    def discard(self, number: int, shapes: Sequence[TableSchema]) -> None:
+        place = self._place(number)
+        if place.local:
+            shutil.rmtree(place.root, ignore_errors=True)
+            return
+        for path in {"_watermark", *(table_path(shape) for shape in shapes)}:
+            table = Delta(place, path, self._clock)
+            if table.exists():
+                opened = deltalake.DeltaTable(table.path, storage_options=dict(place.options) or None)
+                opened.delete()
+                opened.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _place(self, number: int) -> Storage:
+        return Storage.of(generation_folder(self._spec, number))
+
+    def _copy_tables(self, source: Storage, target: Storage, shapes: Sequence[TableSchema]) -> None:
+        for path in sorted({table_path(shape) for shape in shapes}):
+            held = Delta(source, path, self._clock)
+            if held.exists():
+                if target.local:
+                    Path(target.root, path).mkdir(parents=True, exist_ok=True)
+                Delta(target, path, self._clock).take(held)

@@ -1,0 +1,319 @@
+"""The warehouse as Delta tables, written by delta-rs without a JVM: one table per captured table, merged by key."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from cdc.clock import Clock
+from cdc.progress import Watermark
+from cdc.schema import TableSchema
+from cdc.sql import quote_literal
+from cdc.stored import reading
+from cdc.wire import format as wire
+from sinks.delta.delta_table import Delta, Removed, Storage, Unfit
+from sinks.generations import Place
+from sinks.names import folder
+from sinks.notes import WATERMARK, KeptColumns, NotedWatermarks
+from sinks.plan import TableBatch
+from sinks.port import Applied, CannotCarry, OpenSink, PlaceMissing, Refused, StoreAway, StoredRow, rows_at_once
+from sinks.registry import SinkSpec
+from sinks.store import StoreSink
+from sinks.warehouse.warehouse_columns import (
+    DELETED,
+    DELETED_AT,
+    EXACT,
+    KEY,
+    POS,
+    TIMESTAMPTZ,
+    WarehouseColumn,
+    removed,
+    retypes,
+    warehouse_columns,
+)
+from sinks.warehouse.warehouse_rows import EXACT_TYPE, WarehouseRows
+
+VERSIONS = "versions"
+_MERGE_ROWS = 250_000
+_SCAN_ROWS = 16_384
+_READ_ROWS = 2_000
+_UNPACKED = 3
+"""About how much larger a row is than what it takes in its file."""
+_LOOKUP = 1_000
+_OWN_FIELDS: list[tuple[str, pa.DataType]] = [
+    (KEY, pa.string()),
+    (POS, pa.string()),
+    (DELETED, pa.bool_()),
+    (DELETED_AT, TIMESTAMPTZ),
+    (EXACT, EXACT_TYPE),
+]
+
+
+def open_delta(spec: SinkSpec, clock: Clock) -> OpenSink:
+    """Open a warehouse; the folder is made when the first table is."""
+    storage = Storage.of(spec)
+    notes = DeltaNotes(storage, clock)
+    tables = _DeltaTables(storage, notes, spec.replay_window_s, clock)
+    sink = StoreSink(tables, notes, _DeltaSession(), shared=spec.parallel)
+    place = Place(notes, None, shared=False)
+    reader = _DeltaReader(storage, clock)
+    return OpenSink(
+        sink=sink,
+        watermarks=_DeltaWatermarks(notes, tables),
+        reader=reader,
+        current=place.current,
+        discards=tables,
+    )
+
+
+def table_path(schema: TableSchema) -> str:
+    """A table's folder below the warehouse's root."""
+    return f"{folder(schema.table.schema)}/{folder(schema.table.table)}"
+
+
+class _DeltaTables:
+    def __init__(self, storage: Storage, notes: DeltaNotes, replay_window_s: float, clock: Clock) -> None:
+        self._storage = storage
+        self._notes = notes
+        self._kept = KeptColumns(notes)
+        self._noted: dict[str, int] | None = None
+        self._clock = clock
+        self._remember_us = int(replay_window_s * 1e6)
+        self._tables: dict[str, Delta] = {}
+        self._purged: dict[str, float] = {}
+        self._every_s = min(3600.0, replay_window_s)
+
+    def prepare(self, schema: TableSchema, *, older: bool) -> bool:
+        with _faults(schema):
+            made = self._prepare(schema, older=older)
+        if not older:
+            self._kept.keep(schema)
+        return made
+
+    def _prepare(self, schema: TableSchema, *, older: bool) -> bool:
+        table = self._table(schema)
+        wanted = warehouse_columns(schema)
+        if not table.exists():
+            table.create(pa.schema([*((c.name, c.type) for c in wanted), *_OWN_FIELDS]))
+            return True
+        lost_rows = self._is_older_copy(schema)
+        if lost_rows:
+            # What it lacks is in the log, what it has too much may not be: it is filled from nothing.
+            table.empty()
+        held = table.types()
+        lost = removed(held, wanted, () if lost_rows else self._kept.of(schema.table))
+        if lost:
+            raise CannotCarry.because(schema.table, lost)
+        retyped = {} if older else retypes(schema.table, held, wanted)
+        table.add_columns([(c.name, c.type) for c in wanted if c.name not in held])
+        table.retype(retyped)
+        return lost_rows
+
+    def _is_older_copy(self, schema: TableSchema) -> bool:
+        """Whether the table is older than the one that was noted with the last watermark: by its version, or because
+        somebody restored an older one since (hazard H84)."""
+        if self._noted is None:
+            self._noted = noted_versions(self._notes)
+        # Once: what it is from here on is known by itself.
+        noted, table = self._noted.pop(table_path(schema), -1), self._table(schema)
+        return table.version < noted or (noted >= 0 and table.restored_since(noted))
+
+    def versions(self) -> dict[str, int]:
+        """Path -> version of the tables that were used."""
+        return {path: table.version for path, table in self._tables.items() if table.version >= 0}
+
+    def check(self) -> None:
+        """PlaceMissing when a table that was used is gone, or an older copy of it is in its place."""
+        for table in self._tables.values():
+            if table.local:
+                table.check()
+
+    def write(self, batch: TableBatch) -> Applied:
+        with _faults(batch.schema):
+            return self._write(batch)
+
+    def _write(self, batch: TableBatch) -> Applied:
+        table = self._table(batch.schema)
+        types = table.types()
+        wanted = warehouse_columns(batch.schema)
+        lost = removed(types, wanted, [column.source.name for column in wanted])
+        if lost:
+            raise CannotCarry.because(batch.schema.table, lost)
+        columns = [WarehouseColumn(source=c.source, name=c.name, type=types[c.name]) for c in wanted]
+        rows = WarehouseRows(batch.schema, columns)
+        done = Applied()
+        pieces = rows.tables(batch, self._clock.now_ns() // 1000)
+        for tables, kept, refused in _lots(pieces):
+            done += Applied(refused=refused)
+            if kept:
+                done += self._merge(table, tables, kept)
+        self._maintain(batch.schema, table)
+        return done
+
+    def _merge(self, table: Delta, rows: pa.Table, deletes: Sequence[bool]) -> Applied:
+        """Put rows in; the newer of each key stays."""
+        written = table.put(rows, KEY, POS)
+        stale = len(deletes) - written
+        # Which of the stale ones were deletes is not told: they are taken off the deletes first.
+        deleted = max(0, sum(deletes) - stale)
+        return Applied(applied=written - deleted, deleted=deleted, stale=stale)
+
+    def stored(self, schema: TableSchema, keys: Sequence[str]) -> Mapping[str, StoredRow]:
+        with _faults(schema):
+            table = self._table(schema)
+            table.check()
+            return _look_up(table, schema, keys)
+
+    def remove_below(self, schema: TableSchema, floor: str) -> None:
+        with _faults(schema):
+            table = self._table(schema)
+            table.check()
+            table.delete(f"{POS} < '{floor}'")
+
+    def remove(self, schema: TableSchema, versions: Mapping[str, str]) -> None:
+        """:meth:`sinks.port.Discards.remove`."""
+        some = list(versions.items())
+        with _faults(schema):
+            for start in range(0, len(some), _LOOKUP):
+                self._table(schema).delete(
+                    " or ".join(_is_version(key, pos) for key, pos in some[start : start + _LOOKUP])
+                )
+
+    def _maintain(self, schema: TableSchema, table: Delta) -> None:
+        now = self._clock.monotonic()
+        if now - self._purged.setdefault(table.path, now) >= self._every_s:
+            self._purged[table.path] = now
+            before = datetime.fromtimestamp((self._clock.now_ns() // 1000 - self._remember_us) / 1e6, UTC)
+            table.delete(f"{DELETED} and {DELETED_AT} < '{before:%Y-%m-%dT%H:%M:%S.%fZ}'")
+        table.tidy()
+
+    def _table(self, schema: TableSchema) -> Delta:
+        path = table_path(schema)
+        if path not in self._tables:
+            self._tables[path] = Delta(self._storage, path, self._clock)
+        return self._tables[path]
+
+
+def _lots(
+    pieces: Iterator[tuple[pa.Table, TableBatch, tuple[Refused, ...]]],
+) -> Iterator[tuple[pa.Table, list[bool], tuple[Refused, ...]]]:
+    """Pieces joined to what one merge takes: columns, which rows are deletes, what was refused."""
+    while lot := list(itertools.islice(pieces, _MERGE_ROWS // _SCAN_ROWS)):
+        rows = pa.concat_tables([table for table, _, _ in lot])
+        deletes: list[Any] = rows[DELETED].to_pylist()
+        yield rows, deletes, tuple(itertools.chain.from_iterable(refused for _, _, refused in lot))
+
+
+class _DeltaSession:
+    def show(self) -> None:
+        """A commit shows at once."""
+
+    def close(self) -> None:
+        """Nothing is open between commits."""
+
+
+class DeltaNotes:
+    """The Delta table ``<root>/_watermark``: a name and a JSON text each."""
+
+    def __init__(self, storage: Storage, clock: Clock) -> None:
+        self._table = Delta(storage, "_watermark", clock, versions_kept="1 minutes")
+
+    def read(self) -> Mapping[str, bytes]:
+        if not self._table.refresh():
+            return {}
+        # The file itself, also at a version that was read before: a folder that was put back has such versions, too.
+        rows = self._table.dataset().to_table(["name", "text"]).to_pylist()
+        return {row["name"]: row["text"].encode() for row in rows}
+
+    def write(self, name: str, text: bytes) -> None:
+        self.write_all({name: text})
+
+    def write_all(self, some: Mapping[str, bytes]) -> None:
+        """:meth:`write` for several, in one commit."""
+        notes = {**self.read(), **some}
+        columns = [list(notes), [note.decode() for note in notes.values()]]
+        self._table.replace(pa.table(dict(zip(("name", "text"), columns, strict=True))))
+        self._table.tidy()
+
+
+class _DeltaWatermarks(NotedWatermarks):
+    """The watermark with the version of each table that it speaks of, in one commit (hazard H100)."""
+
+    def __init__(self, notes: DeltaNotes, tables: _DeltaTables) -> None:
+        super().__init__(notes)
+        self._own = notes
+        self._tables = tables
+
+    def read(self) -> Watermark | None:
+        """PlaceMissing when a table that was used is not what it was."""
+        self._tables.check()
+        return super().read()
+
+    def write(self, watermark: Watermark) -> None:
+        versions = {**noted_versions(self._own), **self._tables.versions()}
+        self._own.write_all({WATERMARK: watermark.to_json(), VERSIONS: orjson.dumps(versions)})
+
+
+def noted_versions(notes: DeltaNotes) -> dict[str, int]:
+    """Path -> version of each table, as noted with the watermark."""
+    text = notes.read().get(VERSIONS, b"{}")
+    with reading("what the warehouse has noted of its tables' versions"):
+        return {str(path): int(version) for path, version in orjson.loads(text).items()}
+
+
+@contextmanager
+def _faults(schema: TableSchema) -> Iterator[None]:
+    """What is wrong with a Delta table, as the fault of a captured one."""
+    try:
+        yield
+    except Removed as error:
+        raise PlaceMissing.of(schema.table, "its Delta table") from error
+    except Unfit as error:
+        raise CannotCarry.because(schema.table, error.why) from None
+    except OSError as error:
+        why = f"a file of the Delta table of {schema.table} went away while it was read: {type(error).__name__}"
+        raise StoreAway(why, hint="was it vacuumed meanwhile? Read it again") from None
+
+
+class _DeltaReader:
+    def __init__(self, storage: Storage, clock: Clock) -> None:
+        self._storage = storage
+        self._clock = clock
+
+    def scan(self, schema: TableSchema) -> Iterator[pa.RecordBatch]:
+        table = Delta(self._storage, table_path(schema), self._clock)
+        if not table.exists():
+            return
+        rows = WarehouseRows(schema, warehouse_columns(schema))
+        with _faults(schema):
+            most = rows_at_once(_UNPACKED * table.row_bytes(), _READ_ROWS)
+            for batch in table.dataset().to_batches(batch_size=most, batch_readahead=2, fragment_readahead=1):
+                if batch.num_rows:
+                    yield rows.stored(batch)
+
+    def get(self, schema: TableSchema, key: str) -> StoredRow | None:
+        table = Delta(self._storage, table_path(schema), self._clock)
+        return _look_up(table, schema, [key]).get(key) if table.exists() else None
+
+    def close(self) -> None:
+        """Nothing is open between scans."""
+
+
+def _is_version(key: str, pos: str) -> str:
+    return f"(coalesce({KEY}, '') = {quote_literal(key)} and coalesce({POS}, '') = {quote_literal(pos)})"
+
+
+def _look_up(table: Delta, schema: TableSchema, keys: Sequence[str]) -> dict[str, StoredRow]:
+    rows = WarehouseRows(schema, warehouse_columns(schema))
+    found: dict[str, StoredRow] = {}
+    for start in range(0, len(keys), _LOOKUP):
+        wanted = ", ".join(quote_literal(key) for key in keys[start : start + _LOOKUP])
+        for row in rows.stored(table.where(f"{KEY} in ({wanted})")).to_pylist():
+            found[row["key"]] = StoredRow(key=row["key"], pos=row[wire.POS], row=row["row"])
+    return found

@@ -1,0 +1,349 @@
+"""One Delta table through delta-rs: kept open, put in order by the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import deltalake
+import pyarrow as pa
+import pyarrow.dataset as ds
+from deltalake.exceptions import CommitFailedError, DeltaError
+
+from cdc.clock import Clock
+from cdc.crash import crash_point, declare
+from cdc.errors import Exit, Retry, SinkError
+from sinks.patience import Patience, brief
+from sinks.port import PlaceMissing, StoreAway
+from sinks.registry import SinkSpec
+from sinks.warehouse.warehouse_rows import recast
+
+declare("delta_table_made", "delta_columns_added", "delta_merged", "delta_note_written")
+
+T = TypeVar("T")
+
+# A commit lists the log's files (12 ms at 500 of them, 50 at 3,000) and reads those since the last checkpoint (0.04 ms
+# each): so the log is short and its checkpoints are near. Readers that have begun need the data files alone.
+_CONFIGURATION: dict[str, str | None] = {
+    "delta.checkpointInterval": "20",
+    "delta.deletedFileRetentionDuration": "interval 1 hours",
+}
+_RESTORE = "RESTORE"
+"""What a commit says that puts an older version in place; the table's own version goes up by it."""
+_TIDY_EVERY_S = 60.0
+_SMALL_FILES = 16
+"""With so many more files than needed, they are joined."""
+_SMALL_BYTES, _FILE_BYTES = 1024**2, 64 * 1024**2
+"""To what size: at once, because a merge opens every file (20 ms of CPU for one, 90 for 75), and by the clock."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Storage:
+    """Where the warehouse is. ``options`` may hold secrets."""
+
+    root: str
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, spec: SinkSpec) -> Storage:
+        """From a spec's ``path`` and everything that begins with ``storage.``."""
+        given = {**spec.options, **spec.secrets}
+        options = {n.removeprefix("storage."): str(v) for n, v in given.items() if n.startswith("storage.")}
+        return cls(root=spec.text("path").rstrip("/"), options=options)
+
+    @property
+    def local(self) -> bool:
+        return "://" not in self.root
+
+
+class Removed(PlaceMissing):
+    """A table that is not there any more, or of which an older state was put in its place."""
+
+
+class Unfit(SinkError):
+    """A table that takes no rows of ours, however often. ``why``: a clause without values."""
+
+    exit = Exit.CONFIG
+    retry = Retry.NEVER
+
+    def __init__(self, message: str, *, hint: str = "", why: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.why = why
+
+
+_UNFIT = (
+    ("failed validation", "a constraint of the table refuses its rows"),
+    ("Schema error", "a column was removed from the table, or has another type"),
+    ("SchemaMismatch", "its columns are others than they were"),
+    ("Failed to fetch metadata for file", "a file of the table is missing"),
+    ("Kernel error: Json error", "the table's log cannot be read"),
+    ("DeltaProtocolError", "the table's protocol is none that is known here"),
+)
+"""What delta-rs says of a table that will not mend by itself; it has one class of errors for nearly all."""
+
+
+class Delta:
+    """A table below the warehouse's root. One writer at a time. ``versions_kept``: how long one can be gone back to,
+    for a table that is made."""
+
+    def __init__(self, storage: Storage, path: str, clock: Clock, versions_kept: str = "10 minutes") -> None:
+        self._configuration = {**_CONFIGURATION, "delta.logRetentionDuration": f"interval {versions_kept}"}
+        self.path = f"{storage.root}/{path}"
+        self._storage = storage
+        self._clock = clock
+        self._options = dict(storage.options) or None
+        self._opened: deltalake.DeltaTable | None = None
+        self._seen = -1
+        self._tidied = clock.monotonic()
+        self._unjoined = 0
+        store = f"the Delta table {self.path}"
+        passing = (CommitFailedError, OSError, DeltaError)
+        self._patience = Patience(store=store, passing=passing, explain=self._explained, clock=clock, attempts=6)
+
+    def exists(self) -> bool:
+        """Whether there is such a table; opens it."""
+        if self._opened is not None:
+            return True
+        return self._patience.call(self._open)
+
+    @property
+    def version(self) -> int:
+        """The table's version as it was last seen here; -1 for one that was never opened."""
+        if self._opened is not None:
+            self._seen = max(self._seen, self._opened.version())
+        return self._seen
+
+    def check(self) -> None:
+        """Removed when the table is not what was last seen here: gone, or an older state of it (hazards H84, H100)."""
+        seen = self.version
+        if seen < 0 or (self.local and self._committed(seen) and not self._committed(seen + 1)):
+            return
+        self._reopen()
+        self._patience.call(lambda: self._table)
+
+    def _committed(self, version: int) -> bool:
+        return Path(self.path, "_delta_log", f"{version:020}.json").exists()
+
+    def restored_since(self, version: int) -> bool:
+        """Whether somebody put the table back to an older state by a commit after that version, as RESTORE does."""
+        return self._patience.call(lambda: _restored_since(self._table, version))
+
+    @property
+    def local(self) -> bool:
+        """Whether :meth:`check` costs a look at a file, and not a listing."""
+        return self._storage.local
+
+    def empty(self) -> None:
+        """Delete all rows."""
+        self._patience.call(self._delete_all, again=self._reopen)
+
+    def _delete_all(self) -> None:
+        self._table.delete()
+
+    def refresh(self) -> bool:
+        """See what others wrote; False when there is no such table."""
+        if not self.exists():
+            return False
+        self._patience.call(self._updated)
+        return True
+
+    def create(self, schema: pa.Schema) -> None:
+        def make() -> deltalake.DeltaTable:
+            if self._storage.local:
+                Path(self.path).mkdir(parents=True, exist_ok=True)
+            return deltalake.DeltaTable.create(
+                self.path, schema, mode="ignore", configuration=self._configuration, storage_options=self._options
+            )
+
+        self._opened = self._patience.call(make)
+        crash_point("delta_table_made")
+
+    def types(self) -> dict[str, Any]:
+        """Column -> type."""
+        schema: Any = pa.schema
+        return {f.name: f.type for f in schema(self._table.schema().to_arrow())}
+
+    def add_columns(self, columns: Sequence[tuple[str, pa.DataType]]) -> None:
+        """Add columns, null in every row that is there."""
+        if columns:
+            fields = deltalake.Schema.from_arrow(pa.schema(columns)).fields
+            self._patience.call(lambda: self._table.alter.add_columns(fields), again=self._reopen)
+            crash_point("delta_columns_added")
+
+    def retype(self, types: Mapping[str, pa.DataType]) -> None:
+        """Write the table anew with wider columns; what they held stays."""
+        if not types:
+            return
+        held = self.types()
+        schema = pa.schema([(name, types.get(name, kind)) for name, kind in held.items()])
+
+        def rewrite() -> None:
+            old = self.dataset()
+            batches = (_cast(batch, schema) for batch in old.to_batches(batch_size=16_384))
+            reader = pa.RecordBatchReader.from_batches(schema, batches)
+            deltalake.write_deltalake(self._table, reader, mode="overwrite", schema_mode="overwrite")
+
+        self._patience.call(rewrite, again=self._reopen)
+        self._reopen()
+
+    def put(self, rows: pa.Table, key: str, order: str) -> int:
+        """Insert rows, replace those with the same key that are not newer; returns how many were written."""
+        whole = self._whole(rows)
+
+        def put() -> int:
+            table = self._table
+            # A handle of a table that was removed would write a log with a hole.
+            self.check()
+            if not table.file_uris():
+                deltalake.write_deltalake(table, whole, mode="append")
+                return whole.num_rows
+            merge = table.merge(whole, f"t.{key} = s.{key}", source_alias="s", target_alias="t", streamed_exec=False)
+            done: dict[str, Any] = (
+                merge.when_matched_update_all(f"t.{order} is null or s.{order} >= t.{order}")
+                .when_not_matched_insert_all()
+                .execute()
+            )
+            return int(done["num_target_rows_inserted"]) + int(done["num_target_rows_updated"])
+
+        written = self._patience.call(put, again=self._reopen)
+        crash_point("delta_merged")
+        self._unjoined += 1
+        if self._unjoined > _SMALL_FILES:
+            self._unjoined = 0
+            self._patience.call(lambda: self._join(_SMALL_BYTES), again=self._reopen)
+        return written
+
+    def replace(self, rows: pa.Table) -> None:
+        """Put rows in the place of all there are; makes the table if need be."""
+
+        def write() -> None:
+            if not self.exists():
+                self.create(rows.schema)
+            deltalake.write_deltalake(self._table, rows, mode="overwrite")
+
+        self._patience.call(write, again=self._reopen)
+        crash_point("delta_note_written")
+
+    def take(self, other: Delta) -> None:
+        """Put the rows and columns of another table in the place of all there are, in one commit."""
+
+        def write() -> None:
+            held = other.dataset()
+            if not self.exists():
+                self.create(held.schema)
+            reader = pa.RecordBatchReader.from_batches(held.schema, held.to_batches(batch_size=16_384))
+            deltalake.write_deltalake(self._table, reader, mode="overwrite", schema_mode="overwrite")
+
+        self._patience.call(write, again=self._reopen)
+        self._reopen()
+
+    def delete(self, predicate: str) -> None:
+        """Delete the rows that meet an SQL predicate."""
+        self._patience.call(lambda: self._table.delete(predicate), again=self._reopen)
+
+    def dataset(self) -> ds.Dataset:
+        """The table as it is, for reading."""
+        return self._patience.call(self._dataset, again=self._reopen)
+
+    def row_bytes(self) -> float:
+        """About how many bytes a row has on the disk; 0 where nothing says so."""
+        return self._patience.call(self._row_bytes, again=self._reopen)
+
+    def _row_bytes(self) -> float:
+        files: Any = pa.table(self._table.get_add_actions(flatten=True))
+        rows = (
+            sum(count or 0 for count in files["num_records"].to_pylist()) if "num_records" in files.column_names else 0
+        )
+        return sum(files["size_bytes"].to_pylist()) / rows if rows else 0.0
+
+    def where(self, predicate: str) -> pa.Table:
+        """The rows that meet an SQL predicate, in the types of :meth:`dataset`.
+
+        Not by a filter on the dataset: after a merge, the files' statistics there are of a type (string_view)
+        that no filter on text can be compared with (delta-rs 1.6, Arrow 26).
+        """
+        # Opened anew for another try: somebody else's VACUUM removes the files that a handle was opened with.
+        return self._patience.call(lambda: self._where(predicate), again=self._reopen)
+
+    def tidy(self) -> None:
+        """Now and then: join small files, drop files that no reader needs any more."""
+        now = self._clock.monotonic()
+        if now - self._tidied < _TIDY_EVERY_S:
+            return
+        self._tidied = now
+        self._patience.call(self._tidy, again=self._reopen)
+
+    def _updated(self) -> None:
+        self._table.update_incremental()
+
+    def _dataset(self) -> ds.Dataset:
+        return self._table.to_pyarrow_dataset()
+
+    def _where(self, predicate: str) -> pa.Table:
+        query = deltalake.QueryBuilder().register("t", self._table)
+        found: pa.Table = pa.table(query.execute(f"select * from t where {predicate}"))
+        return found.cast(self._dataset().schema)
+
+    def _tidy(self) -> None:
+        table = self._table
+        if len(table.file_uris()) > _SMALL_FILES:
+            self._join(_FILE_BYTES)
+        # By the table's own delta.deletedFileRetentionDuration. Full: a checkpoint forgets files that are due, and what
+        # a killed writer left was never in the log.
+        table.vacuum(dry_run=False, full=True)
+
+    def _join(self, file_bytes: int) -> None:
+        """Join the files that are smaller than that."""
+        self._table.optimize.compact(target_size=file_bytes)
+
+    @property
+    def _table(self) -> deltalake.DeltaTable:
+        if self._opened is None and not self._open():
+            raise Removed(f"there is no Delta table {self.path}", hint="the sink makes it anew and fills it")
+        if self._opened is None:  # pragma: no cover - opened just above
+            raise StoreAway(f"the Delta table {self.path} cannot be opened")
+        return self._opened
+
+    def _open(self) -> bool:
+        if not deltalake.DeltaTable.is_deltatable(self.path, self._options):
+            return False
+        opened = deltalake.DeltaTable(self.path, storage_options=self._options)
+        if opened.version() < self._seen:
+            raise Removed(f"an older copy of the Delta table {self.path} was put in its place")
+        if self._seen >= 0 and _restored_since(opened, self._seen):
+            raise Removed(f"an older version of the Delta table {self.path} was restored")
+        self._opened = opened
+        return True
+
+    def _reopen(self) -> None:
+        self._seen = self.version
+        self._opened = None
+
+    def _whole(self, rows: pa.Table) -> pa.Table:
+        """All columns of the table in its order, null where the rows' shape lacks one."""
+        types = self.types()
+        present = set(rows.schema.names)
+        arrays = [rows[n] if n in present else pa.nulls(rows.num_rows, kind) for n, kind in types.items()]
+        return pa.Table.from_arrays(arrays, schema=pa.schema(list(types.items())))
+
+    def _explained(self, error: Exception) -> SinkError:
+        text = f"{type(error).__name__}: {error}"
+        why = next((why for words, why in _UNFIT if words in text), None)
+        if why is not None:
+            return Unfit(f"the Delta table {self.path} cannot be used: {why}", why=why)
+        return StoreAway(
+            f"the Delta table {self.path} cannot be written or read: {brief(str(error))}",
+            hint="check the sink's path, its storage_options and storage_secrets, and the room that is left there",
+        )
+
+
+def _restored_since(table: deltalake.DeltaTable, version: int) -> bool:
+    newer = table.version() - version
+    return newer > 0 and any(commit.get("operation") == _RESTORE for commit in table.history(newer))
+
+
+def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    arrays: list[Any] = [recast(batch.column(field.name), field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

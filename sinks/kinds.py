@@ -1,0 +1,201 @@
+"""The kinds of stores that there are: ours, and those that installed packages bring by the entry point group
+``headrace.sinks``.
+
+A kind is one object. Everything that is particular to a store is in it or named by it, and its own folder holds it.
+This module loads no client and no Arrow: it is read whenever a settings file is.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Any
+
+from cdc.checks.facts import StoreFacts
+from cdc.checks.finding import Finding
+from cdc.checks.stores import check_product
+from cdc.clock import SYSTEM_CLOCK, Clock
+from cdc.errors import ConfigError
+from cdc.foreign import quoted
+from cdc.sink_settings import SinkSettings
+from sinks.registry import Option, SinkSpec, attribute
+
+if TYPE_CHECKING:
+    from sinks.generations import Generations
+
+GROUP = "headrace.sinks"
+_OURS = ("sinks.cache.cache_kind", "sinks.search.search_kind", "sinks.delta.delta_kind", "sinks.sql.sql_kind")
+"""The one registration of our own kinds: modules with a ``KIND`` each."""
+
+
+def generation_option(spec: SinkSpec, number: int) -> SinkSpec:
+    """A generation's place, for stores that keep each one apart and are told which by the option ``generation``."""
+    return replace(spec, options={**spec.options, "generation": number})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rebuilds:
+    """How a kind keeps generations, for ``cdc rebuild``.
+
+    ``opener``: ``module:attribute`` of a callable of a spec and a clock that returns Generations. ``beside``: the spec
+    of a generation that is filled while another one is in use. ``apart``: each generation stays where it was built.
+    """
+
+    opener: str
+    beside: Callable[[SinkSpec, int], SinkSpec] = generation_option
+    apart: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkKind:
+    """A kind of store.
+
+    ``name``: ``kind`` in the settings. ``settings``: the model of its section. ``opener``: ``module:attribute`` of a
+    callable of a SinkSpec and a Clock that returns an OpenSink; an executor imports it by this name. ``probe``: the
+    same of a callable of a SinkSpec that returns StoreFacts within some seconds, for ``cdc check``. ``facts``:
+    findings of these facts, as a function of the sink's name and the facts. ``parallel``: several processes may write
+    to the store at once. ``generations``: None where the store cannot be rebuilt beside itself. ``manual``: where the
+    kind is described; a file or an address. ``oldest``: by product in lower case, the major version that the sink
+    needs. ``meant_by``: names of other products that mean this kind. ``fills_lost_tables``: whether ``cdc verify
+    --repair`` may fill a table of which the store holds nothing. ``example``: the section that ``cdc config example``
+    shows, its name and its settings; ``shown``: not as a comment.
+    """
+
+    name: str
+    settings: type[SinkSettings]
+    opener: str
+    probe: str
+    manual: str
+    facts: Callable[[str, StoreFacts], Iterable[Finding]] = lambda _name, _facts: ()
+    parallel: bool = False
+    generations: Rebuilds | None = None
+    oldest: Mapping[str, int] = field(default_factory=dict)
+    meant_by: tuple[str, ...] = ()
+    fills_lost_tables: bool = True
+    example: tuple[str, Mapping[str, Any]] | None = None
+    shown: bool = True
+
+    def findings(self, sink: str, spec: SinkSpec) -> Iterator[Finding]:
+        """What ``cdc check`` finds of a store. SinkError or ConfigError when it cannot be asked."""
+        facts: StoreFacts = attribute(self.probe, self.name)(spec)
+        return self.judged(sink, facts)
+
+    def judged(self, sink: str, facts: StoreFacts) -> Iterator[Finding]:
+        """The findings of a store that answered: pure."""
+        yield check_product(sink, facts, self.oldest)
+        yield from self.facts(sink, facts)
+
+
+def kind_named(name: str) -> SinkKind:
+    """The kind of that name. ConfigError when there is none, or its package is broken."""
+    found = find_kind(name)
+    if found is None:
+        close = difflib.get_close_matches(name, names(), n=1)
+        hint = f"did you mean {close[0]}?" if close else f"the kinds are {', '.join(names())}"
+        raise ConfigError(f"there is no kind of sink called {name}", hint=hint)
+    return found
+
+
+def find_kind(name: str) -> SinkKind | None:
+    """The kind of that name, or None. Ours come first. ConfigError when the package that brings it is broken."""
+    if name in _ours():
+        return _ours()[name]
+    brought = [point for point in entry_points(group=GROUP) if point.name == name]
+    if len({point.value for point in brought}) > 1:
+        packages = " and ".join(sorted(_package(point) for point in brought))
+        raise ConfigError(f"two packages bring a kind of sink called {name}: {packages}", hint="uninstall one of them")
+    return _loaded(brought[0]) if brought else None
+
+
+def names() -> list[str]:
+    """Every kind, ours first."""
+    return list(dict.fromkeys([*_ours(), *sorted(point.name for point in entry_points(group=GROUP))]))
+
+
+def kinds_of_ours() -> list[SinkKind]:
+    """The kinds that come with this package."""
+    return list(_ours().values())
+
+
+@cache
+def _ours() -> Mapping[str, SinkKind]:
+    kinds: list[SinkKind] = [import_module(module).KIND for module in _OURS]
+    return {kind.name: kind for kind in kinds}
+
+
+def _loaded(point: EntryPoint) -> SinkKind:
+    said = f"the package {_package(point)} brings a kind of sink called {point.name}, and it cannot be used"
+    try:
+        kind = point.load()
+    except Exception as error:
+        # Whatever somebody else's module raises when it is imported.
+        raise ConfigError(
+            f"{said}: {type(error).__name__}: {quoted(error)}", hint="install that package again"
+        ) from error
+    if not isinstance(kind, SinkKind):
+        raise ConfigError(f"{said}: {point.value} is no SinkKind", hint="see Another store in sinks/README.md")
+    if kind.name != point.name:
+        raise ConfigError(f"{said}: the kind calls itself {kind.name}", hint="entry point and kind have one name")
+    return kind
+
+
+def _package(point: EntryPoint) -> str:
+    return point.dist.name if point.dist is not None else point.module
+
+
+class InstalledKinds:
+    """:class:`cdc.sink_settings.Kinds` of what is installed."""
+
+    def names(self) -> Sequence[str]:
+        return names()
+
+    def model(self, kind: str) -> type[SinkSettings] | None:
+        found = find_kind(kind)
+        return found.settings if found is not None else None
+
+    def meant(self, name: str) -> str | None:
+        return next((kind.name for kind in kinds_of_ours() if name.lower() in kind.meant_by), None)
+
+    def manual(self, kind: str) -> str:
+        # Ours are in the example that the usual hint names.
+        found = None if kind in _ours() else find_kind(kind)
+        return found.manual if found is not None else ""
+
+
+def spec_for(
+    kind: str,
+    *,
+    prefix: str,
+    options: Mapping[str, Option],
+    secrets: Mapping[str, str] | None = None,
+    parallel: bool = False,
+) -> SinkSpec:
+    """A store without a settings file. ConfigError when there is no such kind."""
+    opener = kind_named(kind).opener
+    return SinkSpec(kind=kind, opener=opener, prefix=prefix, options=options, secrets=secrets or {}, parallel=parallel)
+
+
+def rebuilds_of(kind: str) -> Rebuilds:
+    """How a kind keeps generations. ConfigError when it keeps none."""
+    rebuilds = kind_named(kind).generations
+    if rebuilds is None:
+        raise ConfigError(
+            f"a sink of kind {kind} cannot be rebuilt beside itself",
+            hint="remove what the store holds: the sink fills it again from the log",
+        )
+    return rebuilds
+
+
+def beside(spec: SinkSpec, number: int) -> SinkSpec:
+    """The place of a generation, for a sink that fills it while another one is in use."""
+    return rebuilds_of(spec.kind).beside(spec, number)
+
+
+def open_generations(spec: SinkSpec, clock: Clock = SYSTEM_CLOCK) -> Generations:
+    """Connect to a store's generations. SinkError when it cannot be reached."""
+    opened: Generations = attribute(rebuilds_of(spec.kind).opener, spec.kind)(spec, clock)
+    return opened

@@ -1,0 +1,193 @@
+"""OpenSearch or Elasticsearch over one client: JSON in and out as text, so that numbers stay as they were written."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import opensearchpy
+import orjson
+from opensearchpy import exceptions
+
+from cdc.clock import Clock
+from cdc.errors import Exit, Retry, SinkError
+from sinks.facts import place
+from sinks.members import loads_exact
+from sinks.patience import Patience, brief, login_refused, unreachable
+from sinks.port import PlaceMissing, StoreAway
+from sinks.search.search_probe import URLS
+
+IN_FLIGHT = 3
+_TIMEOUT_S = 120.0
+_SCROLL = "5m"
+_ITEMS = "errors,items.*.status,items.*.error.type,items.*.error.reason"
+_BUSY = frozenset((429, 502, 503, 504))
+_UNAVAILABLE = 503
+"""With a block: of the whole cluster, which has no leader or is starting."""
+_REFUSED = frozenset((400, 413))
+BLOCK = "cluster_block_exception"
+
+
+class _Busy(Exception):
+    """The server answers that it cannot, for now."""
+
+
+class _Verbatim:
+    """The client's serializer: text passes as it is."""
+
+    mimetype = "application/json"
+
+    def loads(self, text: str) -> str:
+        return text
+
+    def dumps(self, data: Any) -> Any:
+        return data
+
+
+class SearchClient:
+    """Requests to one cluster. :meth:`bulk` may be called from several threads at once, the rest from one."""
+
+    def __init__(self, url: str, user: str | None, password: str | None, ca_certs: str | None, clock: Clock) -> None:
+        self.store = f"the search server at {place(url, URLS)}"
+        passing = (exceptions.ConnectionError, _Busy)
+        self._patience = Patience(store=self.store, passing=passing, explain=self._explained, clock=clock)
+        self._client: Any = opensearchpy.OpenSearch(
+            hosts=[url],
+            http_auth=(user, password or "") if user else None,
+            ca_certs=ca_certs,
+            timeout=_TIMEOUT_S,
+            max_retries=0,
+            retry_on_timeout=False,
+            maxsize=IN_FLIGHT,
+            serializer=_Verbatim(),
+        )
+        info = self.call("GET", "/")
+        self.is_opensearch = info.get("version", {}).get("distribution") == "opensearch"
+
+    @property
+    def patience(self) -> Patience:
+        return self._patience
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        params: Mapping[str, Any] | None = None,
+        absent: Any = None,
+    ) -> Any:
+        """One request and its answer, read exactly. ``absent``: returned for 404, unless None.
+
+        StoreAway when the server stays away; :class:`Gone`, :class:`Blocked` and :class:`Conflict` for what it does
+        not do with an index, however often it is asked.
+        """
+        text = self._patience.call(
+            lambda: self._perform(method, path, None if body is None else orjson.dumps(body), params, absent)
+        )
+        return absent if text is None else loads_exact(text.encode("utf-8", "surrogatepass")) if text else {}
+
+    def bulk(self, body: bytes) -> list[dict[str, Any]]:
+        """A bulk body's items in order: ``status`` and, where it failed, ``error``. Conflict when it takes none."""
+        params = {
+            "filter_path": "errors,items.*.status,items.*.error.type,items.*.error.reason",
+            "require_alias": "true",
+        }
+        text = self._patience.call(lambda: self._perform("POST", "/_bulk", body, params, None))
+        return [item for entry in orjson.loads(text)["items"] for item in entry.values()]
+
+    def scroll(self, path: str, body: Mapping[str, Any], size: int) -> Iterator[list[dict[str, Any]]]:
+        """Every hit of a search, ``size`` at a time, as of its beginning; nothing where the index is absent."""
+        query = {**body, "size": size, "sort": ["_doc"]}
+        page = self.call("POST", f"{path}/_search", query, params={"scroll": _SCROLL}, absent={})
+        if not page:
+            return
+        try:
+            while page["hits"]["hits"]:
+                yield page["hits"]["hits"]
+                page = self.call("POST", "/_search/scroll", {"scroll": _SCROLL, "scroll_id": page["_scroll_id"]})
+        finally:
+            with contextlib.suppress(SinkError):
+                self.call("DELETE", "/_search/scroll", {"scroll_id": page["_scroll_id"]}, absent={})
+
+    def close(self) -> None:
+        with contextlib.suppress(Exception):
+            self._client.close()
+
+    def _perform(
+        self, method: str, path: str, body: bytes | None, params: Mapping[str, Any] | None, absent: Any
+    ) -> Any:
+        ndjson = {"content-type": "application/x-ndjson"} if path == "/_bulk" else None
+        try:
+            return self._client.transport.perform_request(method, path, params=params, body=body, headers=ndjson)
+        except exceptions.NotFoundError as error:
+            if absent is None:
+                raise Gone(self._described(error), hint="the sink makes a missing index anew and fills it") from None
+            return None
+        except exceptions.ConnectionError:
+            raise
+        except exceptions.TransportError as error:
+            if error.status_code != _UNAVAILABLE and _error_type(error) == BLOCK:
+                raise Blocked(self._described(error), hint="look at its disk, and at index.blocks.*") from None
+            if error.status_code in _BUSY:
+                raise _Busy(f"HTTP {error.status_code}") from None
+            if error.status_code in _REFUSED:
+                raise Conflict(self._described(error), kind=_error_type(error), reason=_reason(error)) from None
+            raise
+
+    def _described(self, error: exceptions.TransportError) -> str:
+        """What the server says, briefly: its error's type, never a document's content."""
+        return f"{self.store} answers HTTP {error.status_code}: {_error_type(error)}"
+
+    def _explained(self, error: Exception) -> SinkError:
+        if isinstance(error, exceptions.AuthenticationException | exceptions.AuthorizationException):
+            return login_refused(self.store, f"HTTP {error.status_code}")
+        if isinstance(error, exceptions.SSLError):
+            hint = "set ca_certs to its authority"
+            return StoreAway(f"the certificate of {self.store} is not trusted", hint=hint)
+        if isinstance(error, exceptions.ConnectionError):
+            return unreachable(self.store, brief(str(error.info or error.error)))
+        if isinstance(error, exceptions.TransportError):
+            return StoreAway(self._described(error))
+        if isinstance(error, _Busy):
+            return unreachable(self.store, str(error))
+        return StoreAway(f"{self.store} cannot be used: {type(error).__name__}")
+
+
+class Conflict(SinkError):
+    """What was asked for does not fit what is there, as a mapping that would change a field's type, or a bulk body
+    with an item that cannot be read. ``kind``: the server's name for that; ``reason``: its words, which may quote a
+    body's values."""
+
+    exit = Exit.CONFIG
+    retry = Retry.NEVER
+
+    def __init__(self, message: str, *, hint: str = "", kind: str = "", reason: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.kind = kind
+        self.reason = reason
+
+
+class Blocked(StoreAway):
+    """An index that may not be written: by its settings, or because a disk is full."""
+
+
+class Gone(PlaceMissing):
+    """An index that is not there."""
+
+
+def _reason(error: exceptions.TransportError) -> str:
+    try:
+        return brief(str(orjson.loads(str(error.error))["error"]["reason"]))
+    except (ValueError, KeyError, TypeError):
+        return ""
+
+
+def _error_type(error: exceptions.TransportError) -> str:
+    text = str(error.error)
+    try:
+        document = orjson.loads(text)
+        return str(document["error"]["type"])
+    except (ValueError, KeyError, TypeError):
+        return brief(text)

@@ -1,0 +1,197 @@
+"""The indexes of a search store: their places, notes and mappings, and what the server does not do with one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import quote
+
+import orjson
+
+from cdc.crash import crash_point, declare
+from cdc.schema import TableSchema
+from sinks.generations import FIRST, Place
+from sinks.names import index_alias, index_prefix
+from sinks.port import CannotCarry, PlaceMissing
+from sinks.registry import SinkSpec
+from sinks.search.search_client import Blocked, Conflict, Gone, SearchClient
+from sinks.search.search_documents import Documents
+from sinks.search.search_mapping import LIVE, changes, index_settings, mapping
+
+declare("search_index_made")
+
+
+class SearchPlace(Place):
+    """Which generation's indexes are written and read."""
+
+    def __init__(self, client: SearchClient, spec: SinkSpec) -> None:
+        base = SearchNotes(client, lambda: notes_index(spec.prefix, FIRST))
+        given = spec.options.get("generation")
+        super().__init__(base, given, shared=spec.follows)
+        self.notes = SearchNotes(client, lambda: notes_index(spec.prefix, self.number))
+        self._by_alias = given is None
+
+    @property
+    def generation(self) -> int | None:
+        """None: that of the index which the alias names."""
+        return None if self._by_alias and self.number == FIRST else self.number
+
+
+def notes_index(prefix: str, number: int) -> str:
+    """The index of a generation's watermark and floors."""
+    base = f"{index_prefix(prefix)}-_watermark"
+    return base if number == FIRST else f"{base}-{number}"
+
+
+class Indexes:
+    """Which index holds a table, and how its documents are made."""
+
+    def __init__(self, client: SearchClient, spec: SinkSpec, place: SearchPlace) -> None:
+        self._client = client
+        self._place = place
+        self._prefix = spec.prefix
+        self._shards = int(spec.number("shards", 1))
+        self._replicas = int(spec.number("replicas", 0))
+        self._mapping = str(spec.options.get("json_mapping") or "flat_object")
+        self._found: dict[str, str] = {}
+
+    def look(self) -> bool:
+        """Whether another generation is in use since; the indexes are looked up anew then."""
+        moved = self._place.look()
+        if moved:
+            self._found.clear()
+        return moved
+
+    @property
+    def json_type(self) -> str:
+        """What json is mapped as on this server."""
+        return "flattened" if self._mapping == "flat_object" and not self._client.is_opensearch else self._mapping
+
+    def documents(self, schema: TableSchema) -> Documents:
+        return Documents(schema, as_text=self._mapping == "text")
+
+    def existing(self, schema: TableSchema) -> str | None:
+        """The index of a table, if there is one."""
+        alias = index_alias(self._prefix, schema.table)
+        if alias not in self._found:
+            if self._place.generation is not None:
+                name = f"{alias}-{self._place.generation}"
+                there = [name] if self._client.call("GET", f"/{path(name)}", absent={}) else []
+            else:
+                there = list(self._client.call("GET", f"/_alias/{path(alias)}", absent={}))
+            if len(there) > 1:
+                raise CannotCarry.because(schema.table, f"the alias {alias} names several indexes")
+            if not there:
+                return None
+            self._found[alias] = there[0]
+        return self._found[alias]
+
+    def prepare(self, schema: TableSchema, *, older: bool) -> bool:
+        """Make the index, or add the fields it lacks. True when it is new."""
+        index = self.existing(schema)
+        if index is not None:
+            self._add_fields(index, schema, older=older)
+            return False
+        alias = index_alias(self._prefix, schema.table)
+        name = f"{alias}-{self._place.number}"
+        aliases: dict[str, Any] = {write_alias(name): {}}
+        if not self._client.call("GET", f"/_alias/{path(alias)}", absent={}):
+            aliases[alias] = {"filter": LIVE}
+        body = {
+            "settings": {"index": index_settings(schema, self._shards, self._replicas)},
+            "mappings": mapping(schema, self.json_type),
+            "aliases": aliases,
+        }
+        try:
+            self._client.call("PUT", f"/{path(name)}", body)
+        except Conflict as conflict:
+            if "resource_already_exists" not in conflict.kind:
+                raise
+            # Another process of this sink was faster; or somebody took the alias away.
+            self._client.call("PUT", f"/{path(name)}/_alias/{path(alias)}", {"filter": LIVE})
+            self._add_fields(name, schema, older=older)
+            return False
+        crash_point("search_index_made")
+        return True
+
+    def _add_fields(self, index: str, schema: TableSchema, *, older: bool) -> None:
+        """Fields of another shape. CannotCarry where the newest one indexes otherwise: what is indexed stays so."""
+        [held] = self._client.call("GET", f"/{path(index)}", absent={}).values() or [None]
+        if held is None:
+            self._found.clear()
+            raise PlaceMissing.of(schema.table, f"its index {index}")
+        blocks = held["settings"]["index"].get("blocks", {})
+        closed = [name for name, is_set in blocks.items() if name != "read" and is_set == "true"]
+        if closed:
+            raise CannotCarry.because(schema.table, f"its index takes no writes: index.blocks.{closed[0]} is set")
+        if write_alias(index) not in held["aliases"]:
+            self._client.call("PUT", f"/{path(index)}/_alias/{path(write_alias(index))}")
+        new = changes(schema, self.json_type, held["mappings"].get("properties", {}), older=older)
+        if new:
+            self._client.call("PUT", f"/{path(index)}/_mapping", {"properties": new})
+
+
+def write_alias(index: str) -> str:
+    """The alias that a sink writes through: an index that was deleted is missed, not made anew by the server."""
+    return f"{index}.write"
+
+
+class SearchNotes:
+    """The index ``<prefix>-_watermark``: one document for the watermark, one for the floors."""
+
+    def __init__(self, client: SearchClient, index: Callable[[], str]) -> None:
+        self._client = client
+        self._name = index
+        self._made: set[str] = set()
+
+    @property
+    def _index(self) -> str:
+        return self._name()
+
+    def read(self) -> Mapping[str, bytes]:
+        found: dict[str, bytes] = {}
+        answer = self._client.call("POST", f"/{path(self._index)}/_mget", {"ids": ["watermark", "floors"]}, absent={})
+        for document in answer.get("docs", ()):
+            if document.get("found"):
+                found.update({name: orjson.dumps(note) for name, note in document["_source"].items()})
+        return found
+
+    def write(self, name: str, text: bytes) -> None:
+        if self._index not in self._made:
+            self._make()
+        identity = "watermark" if name == "watermark" else "floors"
+        body = {"doc": {name: orjson.Fragment(text)}, "doc_as_upsert": True}
+        if identity == "watermark":
+            self._client.call("PUT", f"/{path(self._index)}/_doc/{identity}", {name: orjson.Fragment(text)})
+        else:
+            self._client.call("POST", f"/{path(self._index)}/_update/{identity}", body)
+
+    def _make(self) -> None:
+        body = {"mappings": {"enabled": False}, "settings": {"index": {"number_of_shards": 1, "number_of_replicas": 0}}}
+        try:
+            self._client.call("PUT", f"/{path(self._index)}", body)
+        except Conflict as conflict:
+            if "resource_already_exists" not in conflict.kind:
+                raise
+        self._made.add(self._index)
+
+
+@contextmanager
+def faults(schema: TableSchema) -> Iterator[None]:
+    """What the server does not do with an index, as the fault of a table."""
+    try:
+        yield
+    except Gone:
+        raise PlaceMissing.of(schema.table, "its index") from None
+    except Blocked:
+        raise CannotCarry.because(
+            schema.table, "its index takes no writes: it is closed, blocked or its disk full"
+        ) from None
+    except Conflict as conflict:
+        why = conflict.reason or conflict.kind
+        raise CannotCarry.because(schema.table, f"its index cannot become what the table is: {why}") from None
+
+
+def path(name: str) -> str:
+    return quote(name, safe="")

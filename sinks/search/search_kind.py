@@ -1,0 +1,58 @@
+"""The search index as a kind of sink."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from pydantic import Field
+
+from cdc.checks.facts import StoreFacts
+from cdc.checks.finding import Finding, fail, ok
+from cdc.setting_types import SecretRef, Url
+from cdc.sink_settings import SinkSettings
+from sinks.kinds import Rebuilds, SinkKind
+
+
+class OpenSearchSinkSettings(SinkSettings):
+    """A search index in OpenSearch or Elasticsearch."""
+
+    kind: Literal["opensearch"] = Field("opensearch", description="OpenSearch or Elasticsearch")
+    url: Url = Field(description="http(s)://host:port")
+    user: str | None = Field(None, description="user of basic authentication")
+    password: SecretRef | None = Field(None, description="env:NAME or file:PATH")
+    ca_certs: str | None = Field(None, description="file of the certificate authority")
+    shards: int = Field(1, ge=1, description="primary shards of each new index")
+    replicas: int = Field(0, ge=0, description="copies of each shard")
+    json_mapping: Literal["flat_object", "object", "text"] = Field(
+        "flat_object", description="how json and jsonb are indexed"
+    )
+
+    @property
+    def place(self) -> str:
+        return self.url.rstrip("/")
+
+
+def check_health(name: str, facts: StoreFacts) -> Iterator[Finding]:
+    """A red cluster lacks shards, and refuses what belongs to them."""
+    health = facts.notes.get("health", "")
+    if health == "red":
+        message = f"{facts.product}'s cluster health is red: some primary shards are not there"
+        yield fail(name, "health", message, "GET _cluster/allocation/explain says why")
+    else:
+        yield ok(name, "health", f"{facts.product}'s cluster health is {health or 'unknown'}")
+
+
+KIND = SinkKind(
+    name="opensearch",
+    settings=OpenSearchSinkSettings,
+    opener="sinks.search.search_store:open_search",
+    probe="sinks.search.search_probe:probe_search",
+    facts=check_health,
+    parallel=True,
+    generations=Rebuilds(opener="sinks.search.search_generations:open_generations"),
+    manual="sinks/README.md",
+    oldest={"opensearch": 2, "elasticsearch": 7},
+    meant_by=("elasticsearch", "elastic"),
+    example=("search", {"url": "http://127.0.0.1:9200"}),
+)

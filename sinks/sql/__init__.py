@@ -1,0 +1,1 @@
+"""The warehouse in a SQL database."""

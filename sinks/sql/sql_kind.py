@@ -1,0 +1,49 @@
+"""The SQL warehouse as a kind of sink."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+from pydantic import Field
+
+from cdc.setting_types import SecretRef, Url
+from cdc.sink_settings import SinkSettings
+from sinks.kinds import Rebuilds, SinkKind
+from sinks.registry import SinkSpec
+
+
+class SqlSinkSettings(SinkSettings):
+    """A warehouse in any database SQLAlchemy speaks."""
+
+    kind: Literal["sql"] = Field("sql", description="tables of a database")
+    url: Url = Field(description="SQLAlchemy url without a password")
+    password: SecretRef | None = Field(None, description="env:NAME or file:PATH")
+    db_schema: str | None = Field(
+        None,
+        description="schema for the tables; the source's schema in the table name unless set",
+        examples=["replica"],
+    )
+
+    @property
+    def place(self) -> str:
+        return self.url.rstrip("/")
+
+
+def generation_tables(spec: SinkSpec, number: int) -> SinkSpec:
+    """The warehouse of a generation that is filled: tables beside, told apart by the ending of their names."""
+    options = {**spec.options, "table_suffix": f"__{number}"}
+    return replace(spec, prefix=f"{spec.prefix}@{number}", options=options)
+
+
+KIND = SinkKind(
+    name="sql",
+    settings=SqlSinkSettings,
+    opener="sinks.sql.sql_store:open_sql",
+    probe="sinks.sql.sql_probe:probe_sql",
+    generations=Rebuilds(opener="sinks.sql.sql_generations:open_generations", beside=generation_tables, apart=False),
+    manual="sinks/README.md",
+    meant_by=("postgres",),
+    example=("reports", {"url": "postgresql+psycopg://cdc@127.0.0.1:5432/reports"}),
+    shown=False,
+)

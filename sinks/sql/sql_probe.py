@@ -1,0 +1,38 @@
+"""Asks a database who it is, for ``cdc check``."""
+
+from __future__ import annotations
+
+import sqlalchemy
+
+from cdc.checks.facts import StoreFacts
+from cdc.errors import ConfigError
+from cdc.foreign import quoted
+from sinks.facts import login, unreached
+from sinks.registry import SinkSpec
+from sinks.sql.sql_client import connect_args
+
+
+def probe_sql(spec: SinkSpec) -> StoreFacts:
+    """A database that SQLAlchemy speaks."""
+    url, password = spec.text("url"), spec.secrets.get("password")
+    try:
+        parsed = sqlalchemy.make_url(url)
+        parsed = parsed.set(password=password) if password is not None else parsed
+        engine = sqlalchemy.create_engine(parsed, connect_args=connect_args(parsed))
+    except (sqlalchemy.exc.ArgumentError, ImportError, ValueError) as error:
+        raise ConfigError(
+            f"SQLAlchemy cannot use the url: {quoted(str(error))}", hint='write url = "postgresql+psycopg://..."'
+        ) from None
+    where = parsed.render_as_string(hide_password=True)
+    try:
+        with engine.connect() as connection:
+            connection.execute(sqlalchemy.text("select 1"))
+            version = ".".join(str(part) for part in connection.dialect.server_version_info or ())
+    except sqlalchemy.exc.SQLAlchemyError as error:
+        reason = quoted(str(error.orig if isinstance(error, sqlalchemy.exc.DBAPIError) else error))
+        if "password" in reason or "denied" in reason:
+            raise login(where, reason) from None
+        raise unreached("the database", where, reason, "url") from None
+    finally:
+        engine.dispose()
+    return StoreFacts(product=engine.dialect.name, version=version)

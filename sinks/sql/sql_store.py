@@ -1,0 +1,337 @@
+"""The warehouse in any database that SQLAlchemy speaks: staged rows, put in where newer, with the watermark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import sqlalchemy as sa
+from sqlalchemy import exc
+
+from cdc.clock import Clock
+from cdc.schema import TableSchema
+from cdc.wire import format as wire
+from sinks.generations import Place
+from sinks.notes import WATERMARK, KeptColumns, NotedWatermarks
+from sinks.plan import TableBatch
+from sinks.port import Applied, CannotCarry, OpenSink, PlaceMissing, StoredRow, rows_at_once
+from sinks.registry import SinkSpec
+from sinks.sql.sql_client import Rejected, SqlClient
+from sinks.sql.sql_faults import Fault, fault_of, kind_of
+from sinks.sql.sql_tables import SqlTables
+from sinks.sql.sql_write import Put, for_sql, writer
+from sinks.store import StoreSink
+from sinks.warehouse.warehouse_columns import DELETED, DELETED_AT, EXACT, KEY, POS, WarehouseColumn
+from sinks.warehouse.warehouse_rows import EXACT_TYPE, WarehouseRows
+
+_FIRST_ROWS, _SCAN_ROWS = 64, 8_192
+"""How many rows a scan reads first, and at most: those before them say how large they are."""
+_LOOKUP = 500
+Shape = tuple[list[WarehouseColumn], sa.Table]
+_PROBES = 8
+
+
+def open_sql(spec: SinkSpec, clock: Clock) -> OpenSink:
+    """Connect. SinkError when the database does not answer or refuses the login."""
+    client = SqlClient(spec.text("url"), spec.secrets.get("password"), clock)
+    tables = SqlTables(client.engine, spec.optional("db_schema"), spec.optional("table_suffix") or "")
+    notes = SqlNotes(client, spec.prefix, spec.optional("db_schema"))
+    store = _SqlStore(client, tables, KeptColumns(notes), clock, generic=bool(spec.options.get("generic")))
+    session = _SqlSession(client, store, spec.replay_window_s, clock)
+    # A floor may be rolled back with the rows that came with it: its note is read again, not remembered.
+    sink = StoreSink(store, notes, session, shared=True)
+    reader = _SqlReader(client, tables)
+    place = Place(notes, None, shared=False)
+    watermarks = NotedWatermarks(notes)
+    return OpenSink(
+        sink=sink, watermarks=watermarks, reader=reader, transactional=True, current=place.current, discards=store
+    )
+
+
+class _SqlStore:
+    def __init__(self, client: SqlClient, tables: SqlTables, kept: KeptColumns, clock: Clock, *, generic: bool) -> None:
+        self._client = client
+        self._kept = kept
+        self._tables = tables
+        self._clock = clock
+        self._put = writer(tables, client.engine.dialect.driver, generic=generic)
+        self._shapes: dict[tuple[str, int], Shape] = {}
+
+    @property
+    def tables(self) -> Mapping[str, sa.Table]:
+        """The tables that were written to, by name."""
+        return {table.fullname: table for _, table in self._shapes.values()}
+
+    def prepare(self, schema: TableSchema, *, older: bool) -> bool:
+        self._shapes.clear()
+
+        kept = self._kept.of(schema.table)
+
+        def prepare(connection: sa.Connection) -> bool | CannotCarry:
+            try:
+                return self._tables.prepare(connection, schema, kept, older=older)
+            except CannotCarry as refusal:
+                # Not raised here: the client would give up the connection, and what it had not committed.
+                return refusal
+
+        with _faults(schema):
+            made = self._client.write(prepare)
+            self._client.commit()
+        if isinstance(made, CannotCarry):
+            raise made
+        if not older:
+            self._kept.keep(schema)
+            self._client.commit()
+        return made
+
+    def write(self, batch: TableBatch) -> Applied:
+        with _faults(batch.schema):
+            return self._write(batch)
+
+    def _write(self, batch: TableBatch) -> Applied:
+        columns, table = self._shape(batch.schema)
+        done = Applied()
+        now_us = self._clock.now_ns() // 1000
+        made = WarehouseRows(batch.schema, columns, finite=self._tables.dialect != "postgresql")
+        for rows, kept, refused in made.tables(batch, now_us):
+            done += Applied(refused=refused)
+            if len(kept):
+                done += self._insert(table, for_sql(rows, table), kept)
+        return done
+
+    def _shape(self, schema: TableSchema) -> Shape:
+        shape = (schema.topic, schema.version)
+        if shape not in self._shapes:
+            self._shapes[shape] = self._client.read(lambda connection: _shape(self._tables, connection, schema))
+        return self._shapes[shape]
+
+    def _try(self, table: sa.Table, rows: pa.Table) -> int | str:
+        return self._client.write(lambda connection: _in_savepoint(connection, self._put, table, rows))
+
+    def _probe(self, schema: TableSchema, table: sa.Table, rows: pa.Table) -> None:
+        """Try some rows of a batch that was refused. CannotCarry when none is taken: the fault is the table's."""
+        step = rows.num_rows // _PROBES
+        for number in range(_PROBES):
+            answer = self._try(table, rows.slice(number * step, 1))
+            if not isinstance(answer, str):
+                return
+        raise CannotCarry.because(schema.table, f"the database takes none of its rows: {answer}")
+
+    def _insert(self, table: sa.Table, rows: pa.Table, batch: TableBatch, *, whole: bool = True) -> Applied:
+        """Put rows in; where the database refuses them, halve until it is one row that is refused."""
+        written = self._try(table, rows)
+        if isinstance(written, str):
+            if len(batch) == 1:
+                return Applied(refused=batch.refused({0: written}))
+            if whole and len(batch) >= 2 * _PROBES:
+                self._probe(batch.schema, table, rows)
+            half = len(batch) // 2
+            first = self._insert(table, rows.slice(0, half), batch.piece(0, half), whole=False)
+            return first + self._insert(table, rows.slice(half), batch.piece(half, len(batch)), whole=False)
+        stale = len(batch) - written
+        # Which of the stale ones were deletes is not told: they are taken off the deletes first.
+        deleted = max(0, batch.rows.count(None) - stale)
+        return Applied(applied=written - deleted, deleted=deleted, stale=stale)
+
+    def stored(self, schema: TableSchema, keys: Sequence[str]) -> Mapping[str, StoredRow]:
+        with _faults(schema):
+            return _look_up(self._client, self._tables, schema, keys)
+
+    def remove_below(self, schema: TableSchema, floor: str) -> None:
+        def remove(connection: sa.Connection) -> None:
+            table = self._tables.table(schema, self._tables.columns(schema))
+            connection.execute(sa.delete(table).where(table.c[POS] < floor))
+
+        with _faults(schema):
+            self._client.write(remove)
+
+    def remove(self, schema: TableSchema, versions: Mapping[str, str]) -> None:
+        """:meth:`sinks.port.Discards.remove`."""
+
+        def remove(connection: sa.Connection) -> None:
+            table = self._tables.table(schema, self._tables.columns(schema))
+            for key, pos in versions.items():
+                at = sa.func.coalesce(table.c[POS], "") == pos
+                connection.execute(sa.delete(table).where(sa.func.coalesce(table.c[KEY], "") == key, at))
+
+        with _faults(schema):
+            self._client.write(remove)
+            self._client.commit()
+
+
+class _SqlSession:
+    """Commits, and forgets deletes that are old enough."""
+
+    def __init__(self, client: SqlClient, store: _SqlStore, replay_window_s: float, clock: Clock) -> None:
+        self._client = client
+        self._store = store
+        self._clock = clock
+        self._remember_us = int(replay_window_s * 1e6)
+        self._every_s = min(3600.0, replay_window_s)
+        self._purged = clock.monotonic()
+
+    def show(self) -> None:
+        self._client.commit()
+        if self._clock.monotonic() - self._purged < self._every_s:
+            return
+        self._purged = self._clock.monotonic()
+        before = self._clock.now_ns() // 1000 - self._remember_us
+        self._client.write(lambda connection: _forget(connection, self._store.tables.values(), before))
+        self._client.commit()
+
+    def close(self) -> None:
+        self._client.close()
+
+
+class SqlNotes:
+    """The table ``_cdc_watermark``: a name (with the sink's prefix) and a JSON text each."""
+
+    def __init__(self, client: SqlClient, prefix: str, db_schema: str | None) -> None:
+        self._client = client
+        self._prefix = f"{prefix}:"
+        name = sa.String(300).with_variant(sa.Text(), "postgresql")
+        columns = [sa.Column("name", name, primary_key=True), sa.Column("value", sa.Text(), nullable=False)]
+        self._table = sa.Table("_cdc_watermark", sa.MetaData(schema=db_schema), *columns)
+
+    def read(self) -> Mapping[str, bytes]:
+        return self._client.read(self.held)
+
+    def write(self, name: str, text: bytes) -> None:
+        self._client.write(lambda connection: self.put(connection, name, text))
+        if name == WATERMARK:
+            # With it commits what was applied: the offsets stand with their data.
+            self._client.commit()
+
+    def held(self, connection: sa.Connection) -> dict[str, bytes]:
+        """:meth:`read`, in a transaction that is open."""
+        # Asked each time: a table that was made goes too when the transaction is rolled back.
+        if not sa.inspect(connection).has_table(self._table.name, schema=self._table.schema):
+            return {}
+        mine = self._table.c.name.startswith(self._prefix, autoescape=True)
+        rows = connection.execute(sa.select(self._table).where(mine))
+        return {row.name.removeprefix(self._prefix): row.value.encode() for row in rows}
+
+    def put(self, connection: sa.Connection, note: str, text: bytes) -> None:
+        """:meth:`write`, in a transaction that is open."""
+        name = f"{self._prefix}{note}"
+        if not sa.inspect(connection).has_table(self._table.name, schema=self._table.schema):
+            if self._table.schema is not None and connection.dialect.name == "postgresql":
+                connection.execute(sa.schema.CreateSchema(self._table.schema, if_not_exists=True))
+            self._table.create(connection, checkfirst=True)
+        changed = connection.execute(
+            sa.update(self._table).where(self._table.c.name == name).values(value=text.decode())
+        )
+        if changed.rowcount == 0:
+            connection.execute(sa.insert(self._table).values(name=name, value=text.decode()))
+
+    def remove(self, connection: sa.Connection, note: str) -> None:
+        """Remove a note, in a transaction that is open."""
+        connection.execute(sa.delete(self._table).where(self._table.c.name == f"{self._prefix}{note}"))
+
+
+class _SqlReader:
+    def __init__(self, client: SqlClient, tables: SqlTables) -> None:
+        self._client = client
+        self._tables = tables
+
+    def scan(self, schema: TableSchema) -> Iterator[pa.RecordBatch]:
+        with _faults(schema), self._client.reading(), self._client.engine.connect() as connection:
+            # On a connection of its own: it may take long, and the sink may write meanwhile.
+            held = self._tables.held(connection, schema)
+            if held is None:
+                return
+            columns, table = _held_shape(self._tables, schema, held)
+            rows = WarehouseRows(schema, columns)
+            chosen = _chosen(table, columns)
+            result, most = connection.execution_options(stream_results=True).execute(chosen), _FIRST_ROWS
+            while part := result.fetchmany(most):
+                batch = rows.stored(_arrow(columns, [tuple(row) for row in part]))
+                yield batch
+                most = min(4 * most, rows_at_once(batch.nbytes / len(part), _SCAN_ROWS))
+
+    def get(self, schema: TableSchema, key: str) -> StoredRow | None:
+        with _faults(schema):
+            there = self._client.read(lambda connection: self._tables.held(connection, schema)) is not None
+            return _look_up(self._client, self._tables, schema, [key]).get(key) if there else None
+
+    def close(self) -> None:
+        """The sink closes what both use."""
+
+
+def _in_savepoint(connection: sa.Connection, put: Put, table: sa.Table, rows: pa.Table) -> int | str:
+    """How many rows were written, or why the database refuses some of them: then none was."""
+    try:
+        with connection.begin_nested():
+            return put(connection, table, rows)
+    except exc.StatementError as error:
+        if fault_of(error) is not Fault.RECORD:
+            raise
+        return f"the database refuses it: {kind_of(error)}"
+
+
+@contextmanager
+def _faults(schema: TableSchema) -> Iterator[None]:
+    """What the database rejects, as the fault of a table."""
+    try:
+        yield
+    except Rejected as error:
+        if error.fault is Fault.MISSING:
+            raise PlaceMissing.of(schema.table, "its table") from None
+        raise CannotCarry.because(schema.table, f"the database does not take its rows: {error.kind}") from None
+
+
+def _shape(tables: SqlTables, connection: sa.Connection, schema: TableSchema) -> tuple[list[WarehouseColumn], sa.Table]:
+    """A shape's columns, typed as the table holds them, and the table with the columns of other shapes."""
+    held = tables.held(connection, schema)
+    columns = tables.columns(schema, held)
+    return columns, tables.table(schema, columns, held)
+
+
+def _held_shape(tables: SqlTables, schema: TableSchema, held: Mapping[str, pa.DataType]) -> Shape:
+    """For reading: the columns that the table has, of those of a shape."""
+    columns = [column for column in tables.columns(schema, held) if column.name in held]
+    return columns, tables.table(schema, columns, held)
+
+
+def _chosen(table: sa.Table, columns: Sequence[WarehouseColumn]) -> sa.Select[Any]:
+    return sa.select(*[table.c[name] for name in (*(c.name for c in columns), KEY, POS, DELETED, EXACT)])
+
+
+def _arrow(columns: Sequence[WarehouseColumn], rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
+    """Rows of a result as columns."""
+    kinds = [*(c.type for c in columns), pa.string(), pa.string(), pa.bool_()]
+    array: Any = pa.array
+    turned = list(zip(*rows, strict=True))
+    arrays = [array(list(values), kind) for values, kind in zip(turned[:-1], kinds, strict=True)]
+    exact = [None if text is None else list(orjson.loads(text).items()) for text in turned[-1]]
+    names = [*(c.name for c in columns), KEY, POS, DELETED, EXACT]
+    return pa.RecordBatch.from_arrays([*arrays, array(exact, EXACT_TYPE)], names=names)
+
+
+def _look_up(client: SqlClient, tables: SqlTables, schema: TableSchema, keys: Sequence[str]) -> dict[str, StoredRow]:
+    def look(connection: sa.Connection) -> dict[str, StoredRow]:
+        columns, table = _held_shape(tables, schema, tables.held(connection, schema) or {})
+        rows = WarehouseRows(schema, columns)
+        found: dict[str, StoredRow] = {}
+        for start in range(0, len(keys), _LOOKUP):
+            wanted = _chosen(table, columns).where(table.c[KEY].in_(keys[start : start + _LOOKUP]))
+            part = [tuple(row) for row in connection.execute(wanted)]
+            if part:
+                for row in rows.stored(_arrow(columns, part)).to_pylist():
+                    found[row["key"]] = StoredRow(key=row["key"], pos=row[wire.POS], row=row["row"])
+        return found
+
+    return client.read(look)
+
+
+def _forget(connection: sa.Connection, tables: Iterable[sa.Table], before_us: int) -> None:
+    """Forget deletes that were written before a moment."""
+    moment = datetime.fromtimestamp(before_us / 1e6, UTC)
+    for table in tables:
+        column = table.c[DELETED_AT]
+        limit: Any = f"{moment:%Y-%m-%d %H:%M:%S.%f}Z" if isinstance(column.type, sa.Text) else moment
+        connection.execute(sa.delete(table).where(table.c[DELETED], column < limit))

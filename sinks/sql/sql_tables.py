@@ -1,0 +1,232 @@
+"""Tables of a SQL warehouse: types by dialect, made and evolved through SQLAlchemy."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import sqlalchemy as sa
+from sqlalchemy.dialects import mysql, postgresql
+
+from cdc.errors import ConfigError
+from cdc.schema import TableSchema
+from cdc.sql import load
+from cdc.topic import TableName
+from sinks.port import CannotCarry
+from sinks.warehouse.warehouse_columns import (
+    DELETED,
+    DELETED_AT,
+    EXACT,
+    KEY,
+    OWN,
+    POS,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    WarehouseColumn,
+    removed,
+    retypes,
+    warehouse_columns,
+)
+
+_KEY_CHARACTERS = 700
+"""MySQL's longest key, in characters of four bytes."""
+
+
+class SqlTables:
+    """Where each captured table is kept, and with which types."""
+
+    def __init__(self, engine: sa.Engine, db_schema: str | None, suffix: str = "") -> None:
+        self._engine = engine
+        self._suffix = suffix
+        self._db_schema = db_schema
+        self._places: dict[str, TableName] = {}
+
+    @property
+    def dialect(self) -> str:
+        return self._engine.dialect.name
+
+    def name(self, table: TableName) -> str:
+        """A table's name: its own in a schema given by the settings, else ``schema_table``.
+
+        ConfigError when two captured tables would share one.
+        """
+        whole = table.table if self._db_schema is not None else f"{table.schema}_{table.table}"
+        name = self._short(whole + self._suffix)
+        if self._places.setdefault(name, table) != table:
+            raise ConfigError(
+                f"{table} and {self._places[name]} would share the table {name} of the warehouse",
+                hint="give one of them a sink of its own with another db_schema",
+            )
+        return name
+
+    def columns(self, schema: TableSchema, held: Mapping[str, pa.DataType] | None = None) -> list[WarehouseColumn]:
+        """A shape's columns with the types this dialect has for them, or those that the table ``held`` has."""
+        columns = []
+        for column in warehouse_columns(schema):
+            name = self._short(column.name)
+            kind = (held or {}).get(name, self._type(column.type))
+            columns.append(WarehouseColumn(source=column.source, name=name, type=kind))
+        return columns
+
+    def table(
+        self,
+        schema: TableSchema,
+        columns: Sequence[WarehouseColumn],
+        held: Mapping[str, pa.DataType] | None = None,
+    ) -> sa.Table:
+        """The table as SQLAlchemy has it, without asking the database; with ``held`` also columns of other shapes."""
+        own = [
+            sa.Column(KEY, self._key_type(), primary_key=True),
+            sa.Column(POS, sa.String(32).with_variant(sa.String(32, collation="C"), "postgresql"), nullable=False),
+            sa.Column(DELETED, sa.Boolean(), nullable=False),
+            sa.Column(DELETED_AT, self.sql_type(self._type(TIMESTAMPTZ))),
+            sa.Column(EXACT, sa.Text()),
+        ]
+        types = {c.name: c.type for c in columns}
+        types.update({n: kind for n, kind in (held or {}).items() if n not in types and n not in OWN})
+        typed: list[sa.Column[Any]] = [sa.Column(name, self.sql_type(kind)) for name, kind in types.items()]
+        return sa.Table(self.name(schema.table), sa.MetaData(schema=self._db_schema), *typed, *own)
+
+    def held(self, connection: sa.Connection, schema: TableSchema) -> dict[str, pa.DataType] | None:
+        """Column -> type, of the table as it is in the database, less those that it computes itself; None when there
+        is none."""
+        inspector = sa.inspect(connection)
+        name = self.name(schema.table)
+        if not inspector.has_table(name, schema=self._db_schema):
+            return None
+        found = inspector.get_columns(name, schema=self._db_schema)
+        return {column["name"]: self._type(arrow_of(column["type"])) for column in found if "computed" not in column}
+
+    def prepare(self, connection: sa.Connection, schema: TableSchema, kept: Collection[str], *, older: bool) -> bool:
+        """Make the table, or add and, unless the shape is an older one, widen its columns. True when it is new.
+
+        ``kept``: columns of the source that it is known to have had. CannotCarry when it cannot take the shape.
+        """
+        held = self.held(connection, schema)
+        if held is None:
+            if self._db_schema is not None and self.dialect == "postgresql":
+                connection.execute(sa.schema.CreateSchema(self._db_schema, if_not_exists=True))
+            self.table(schema, self.columns(schema)).create(connection, checkfirst=True)
+            return True
+        wanted = self.columns(schema)
+        unfit = self.unfit(connection, schema) or removed(held, wanted, kept)
+        if unfit:
+            raise CannotCarry.because(schema.table, unfit)
+        retyped = {} if older else retypes(schema.table, held, wanted, may=self.dialect == "postgresql")
+        table = self.table(schema, wanted)
+        for column in wanted:
+            if column.name not in held:
+                self._alter(connection, "add_column", table, column.name, column.type)
+        for name, kind in retyped.items():
+            self._alter(connection, "retype_postgresql", table, name, kind)
+        return False
+
+    def unfit(self, connection: sa.Connection, schema: TableSchema) -> str:
+        """Why no row of ours can be put into the table as somebody has altered it; empty where it can."""
+        found = {
+            one["name"]: one for one in sa.inspect(connection).get_columns(self.name(schema.table), self._db_schema)
+        }
+        ours = {column.name for column in self.columns(schema)}
+        for name, column in found.items():
+            if column["nullable"] or name in (KEY, POS, DELETED):
+                continue
+            if name in ours or name in OWN:
+                return f"column {name} may not be null in the store, and a deleted row is kept there without its values"
+            fills_itself = column.get("default") is not None or "computed" in column or "identity" in column
+            if not fills_itself and column.get("autoincrement") is not True:
+                return f"column {name}, which is none of the source's, may not be null in the store and has no default"
+        return ""
+
+    def _alter(self, connection: sa.Connection, block: str, table: sa.Table, column: str, kind: pa.DataType) -> None:
+        quoted = self.quoted(column)
+        kind_text = self.sql_type(kind).compile(self._engine.dialect)
+        as_text = pa.types.is_string(kind)
+        statement = load("sinks.sql", "tables.sql")[block].format(
+            table=self._engine.dialect.identifier_preparer.format_table(table),
+            column=quoted,
+            type=kind_text,
+            # A list that becomes text becomes JSON, as all lists that are text are.
+            expression=f"case when {quoted} is not null then to_jsonb({quoted}) #>> '{{}}' end" if as_text else quoted,
+        )
+        connection.exec_driver_sql(statement)
+
+    def quoted(self, name: str) -> str:
+        return self._engine.dialect.identifier_preparer.quote_identifier(name)
+
+    def sql_type(self, kind: pa.DataType) -> sa.types.TypeEngine[Any]:
+        """The SQL type of a column."""
+        if pa.types.is_list(kind):
+            element: Any = kind
+            return postgresql.ARRAY(self.sql_type(element.value_type))
+        if pa.types.is_decimal(kind):
+            decimal: Any = kind
+            return sa.Numeric(decimal.precision, decimal.scale)
+        return _SQL.get(kind, sa.Text())
+
+    def _key_type(self) -> sa.types.TypeEngine[Any]:
+        bounded = mysql.VARCHAR(_KEY_CHARACTERS, charset="utf8mb4", collation="utf8mb4_bin")
+        return sa.Text().with_variant(bounded, "mysql", "mariadb").with_variant(sa.Text(collation="C"), "postgresql")
+
+    def _type(self, kind: pa.DataType) -> pa.DataType:
+        """A type that this dialect has and that holds the same; text where there is none."""
+        if pa.types.is_list(kind) and self.dialect != "postgresql":
+            return pa.string()
+        if self.dialect == "sqlite":
+            kind = _SQLITE_WHOLE.get(kind, kind)
+        inexact = pa.types.is_decimal(kind) or pa.types.is_timestamp(kind) or pa.types.is_date(kind)
+        return pa.string() if inexact and self.dialect == "sqlite" else kind
+
+    def _short(self, name: str) -> str:
+        """A name as long as the database takes."""
+        most = self._engine.dialect.max_identifier_length
+        raw = name.encode()
+        if len(raw) <= most:
+            return name
+        return f"{raw[: most - 17].decode(errors='ignore')}_{hashlib.sha256(raw).hexdigest()[:16]}"
+
+
+def arrow_of(kind: sa.types.TypeEngine[Any]) -> pa.DataType:
+    """The type of a column that is there, as Arrow has it; text for any other."""
+    if isinstance(kind, sa.ARRAY | postgresql.ARRAY):
+        return pa.list_(arrow_of(kind.item_type))
+    if isinstance(kind, sa.DateTime | postgresql.TIMESTAMP):
+        return TIMESTAMPTZ if kind.timezone else TIMESTAMP
+    if isinstance(kind, sa.Float):
+        return pa.float32() if isinstance(kind, sa.REAL) else pa.float64()
+    if isinstance(kind, sa.Numeric):
+        return pa.decimal128(kind.precision or 38, kind.scale or 0)
+    for cls, arrow in _ARROW:
+        if isinstance(kind, cls):
+            return arrow
+    return pa.string()
+
+
+_SQLITE_WHOLE: dict[pa.DataType, pa.DataType] = {
+    pa.int16(): pa.int64(),
+    pa.int32(): pa.int64(),
+    pa.float32(): pa.float64(),
+}
+"""SQLite has one size of integers and one of floats: a column that grows stays as it is."""
+_TIMESTAMPTZ_SQL = sa.DateTime(timezone=True).with_variant(mysql.DATETIME(fsp=6), "mysql", "mariadb")
+_SQL: dict[pa.DataType, sa.types.TypeEngine[Any]] = {
+    pa.bool_(): sa.Boolean(),
+    pa.int16(): sa.SmallInteger(),
+    pa.int32(): sa.Integer(),
+    pa.int64(): sa.BigInteger(),
+    pa.float32(): sa.REAL(),
+    pa.float64(): sa.Double(),
+    pa.binary(): sa.LargeBinary(),
+    pa.date32(): sa.Date(),
+    TIMESTAMP: sa.DateTime().with_variant(mysql.DATETIME(fsp=6), "mysql", "mariadb"),
+    TIMESTAMPTZ: _TIMESTAMPTZ_SQL,
+}
+_ARROW: tuple[tuple[type[sa.types.TypeEngine[Any]], pa.DataType], ...] = (
+    (sa.Boolean, pa.bool_()),
+    (sa.SmallInteger, pa.int16()),
+    (sa.BigInteger, pa.int64()),
+    (sa.Integer, pa.int32()),
+    (sa.LargeBinary, pa.binary()),
+    (sa.Date, pa.date32()),
+)

@@ -1,0 +1,1 @@
+"""What the warehouses share: columns and rows."""

@@ -1,0 +1,205 @@
+"""The manual of the wire: its table of types, its rules, its schemas and its consumers."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from cdc.comparison.rules import RULES
+from cdc.jvm.jars import class_path
+from cdc.settings import LogSettings
+from cdc.wire.format import HEADERS, KEY_HEADERS, OWN_SOURCE, SWEEP_KEY, TRUNCATE_KEY, UNAVAILABLE
+from cdc.wire.types import FAMILIES
+from connectors.kafka.admin import TopicAdmin
+from connectors.kafka.compacted import read_range
+from tests.conftest import RunCdc, Spawn
+from tests.integration.cli.pipeline import Pipeline
+from tests.json_schema import faults
+from tests.waiting import wait_until
+
+ROOT = Path(__file__).parents[2]
+MANUAL = ROOT / "cdc" / "wire" / "README.md"
+PLACE = "cdc/wire/README.md"
+
+
+def manual() -> str:
+    return MANUAL.read_text(encoding="utf-8")
+
+
+def marked(name: str) -> re.Pattern[str]:
+    return re.compile(rf"(<!-- {name} -->\n)(.*?)(<!-- /{name} -->)", re.DOTALL)
+
+
+def code(name: str) -> str:
+    """A program of the manual."""
+    found = marked(name).search(manual())
+    assert found is not None
+    return found[2].partition("\n")[2].rpartition("```")[0]
+
+
+def types_table() -> str:
+    lines = [
+        "| Postgres | `readable` | `debezium`, where it differs | example: readable, debezium | warehouse | search |"
+    ]
+    lines.append("| --- | --- | --- | --- | --- | --- |")
+    for family in FAMILIES:
+        shown = dict.fromkeys((f"`{family.example.readable}`", f"`{family.example.debezium}`"))
+        cells = [
+            " ".join(family.names), family.form, family.debezium, ", ".join(shown), family.warehouse, family.search,
+        ]  # fmt: skip
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def schema(of: str) -> Any:
+    return json.loads((files("cdc.wire") / f"{of}.schema.json").read_text(encoding="utf-8"))
+
+
+def test_the_table_of_types_is_that_of_the_code(rewrite: bool) -> None:
+    if rewrite:
+        text = marked("types").sub(lambda found: found[1] + types_table() + found[3], manual())
+        MANUAL.write_text(text, encoding="utf-8")
+    found = marked("types").search(manual())
+    assert found is not None
+    assert found[2] == types_table(), "run pytest tests/docs --rewrite"
+
+
+def test_every_rule_of_the_comparison_has_its_reason() -> None:
+    rows = re.findall(r"^\| (D\d+) \| (.+) \| (.+) \| (D\d+|-) \|$", manual(), re.MULTILINE)
+    assert [rule for rule, *_ in rows] == [f"D{number}" for number in range(1, 26)]
+    assert {used for *_, used in rows} - {"-"} == {rule.name for rule in RULES}
+    assert all(used in (rule, "-") for rule, _, _, used in rows)
+
+
+def test_every_name_of_a_record_is_in_the_manual() -> None:
+    names = (*HEADERS, *KEY_HEADERS, *OWN_SOURCE, UNAVAILABLE)
+    assert [name for name in names if f"`{name}`" not in manual()] == []
+    assert [name for name in (TRUNCATE_KEY, SWEEP_KEY) if f'"{name}"' not in manual()] == []
+
+
+def test_who_refers_to_the_wire_manual_says_where_it_is(run_cdc: RunCdc) -> None:
+    helped = " ".join(run_cdc("connect", "compare", "--help").stdout.split())
+    texts = [
+        run_cdc("config", "example").stdout.replace("\n#", " "),
+        helped,
+        (ROOT / "cdc" / "README.md").read_text(encoding="utf-8"),
+    ]
+    assert [PLACE in " ".join(text.split()) for text in texts] == [True] * 3
+    assert "(cdc/wire/README.md)" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert (files("cdc.wire") / "README.md").is_file()
+
+
+def test_golden_records_of_debezium_fit_the_schema() -> None:
+    """What Debezium wrote, with the fields of ours that it lacks (D15)."""
+    count = 0
+    ours = dict.fromkeys(OWN_SOURCE, 1)
+    for path in sorted((ROOT / "tests" / "golden" / "cases").glob("sh_*/expected.jsonl")):
+        for line in path.read_text(encoding="utf-8").rstrip("\n").split("\n"):
+            record = orjson.loads(re.sub(rb'"<(?:ts|lsn|tx)[^"]*>"', b"1", line.encode()))
+            value = record["value"]
+            if not isinstance(record["key"], dict) or (value is not None and "after" not in value):
+                continue  # without a key, and of other topics
+            if None in record["key"].values() or (value is not None and value["transaction"] is not None):
+                continue  # a nullable key (D10), and members of Debezium's transaction topic (D25)
+            if value is not None:
+                value["source"] |= ours
+            assert faults(schema("key"), record["key"]) == [], line
+            assert faults(schema("value"), value) == [], line
+            count += 1
+    assert count > 200
+
+
+@pytest.mark.parametrize(
+    ("of", "value"),
+    [
+        ("key", []),
+        ("key", {"id": None}),
+        ("key", {SWEEP_KEY: "t", "id": 1}),
+        ("value", {"before": None, "after": {}, "op": "c"}),
+        ("value", {}),
+    ],
+)
+def test_what_is_no_record_fits_no_schema(of: str, value: Any) -> None:
+    assert faults(schema(of), value) != []
+
+
+@pytest.mark.slow
+def test_the_consumers_print_the_rows_of_a_real_topic(
+    database: str, kafka: str, topic_prefix: str, tmp_path: Path, run_cdc: RunCdc, spawn: Spawn
+) -> None:
+    pipeline = Pipeline(
+        tmp_path,
+        run_cdc,
+        {
+            "name": topic_prefix,
+            "source": {"dsn": database, "tables": ["public.orders"]},
+            "log": {"bootstrap_servers": kafka, "partitions": 3},
+            "capture": {"http_address": ""},
+        },
+    )
+    pipeline.sql(
+        "create table orders (id int primary key, status text, total numeric(8,2), placed timestamptz)",
+        "insert into orders values (1, 'gone by the truncate', 1, now())",
+    )
+    pipeline.good("init")
+    pipeline.good("snapshot")
+    run = spawn("cdc", "--config", pipeline.config, "run")
+    pipeline.sql(
+        "truncate orders",
+        "insert into orders select n, 'open', n, '2026-11-20 10:00+00' from generate_series(2, 6) n",
+        "update orders set status = 'paid' where id = 2",
+        "update orders set id = 7 where id = 3",
+        "delete from orders where id = 4",
+    )
+    topic = f"{topic_prefix}.public.orders"
+    settings = LogSettings(bootstrap_servers=kafka)
+
+    def ops() -> list[str]:
+        return sorted(dict(record.headers() or ())["op"].decode() for record in records(settings, topic))
+
+    wait_until(lambda: ops().count("d") == 4 and ops().count("c") == 6, 60, "every change in the topic")
+    for record in records(settings, topic):
+        assert faults(schema("key"), orjson.loads(record.key())) == []
+        assert faults(schema("value"), orjson.loads(record.value() or b"null")) == [], record.value()
+    (tmp_path / "consumer.py").write_text(code("python"), encoding="utf-8")
+    (tmp_path / "Reader.java").write_text(code("java"), encoding="utf-8")
+    programs: list[list[str | Path]] = [[sys.executable, tmp_path / "consumer.py"]]
+    compiler = java_with_compiler()
+    if compiler is not None:
+        programs.append([compiler, "-cp", f"{class_path('kafka')}/*", tmp_path / "Reader.java"])
+    printed = [
+        subprocess.run([*map(str, argv), kafka, topic], capture_output=True, text=True, check=True, timeout=120).stdout
+        for argv in programs
+    ]
+    wanted = [(2, "paid", 2), (5, "open", 5), (6, "open", 6), (7, "open", 3)]
+    placed = "2026-11-20T10:00:00.000000Z"
+    lines = [
+        f'{{"id":{key}}} {{"id":{key},"status":"{status}","total":"{total}.00","placed":"{placed}"}}\n'
+        for key, status, total in wanted
+    ]
+    assert printed == ["".join(lines)] * len(programs)
+    assert run.terminate() == 0
+
+
+def java_with_compiler() -> str | None:
+    """A ``java`` that runs a source file."""
+    found = shutil.which("java")
+    if found is None:
+        return None
+    modules = subprocess.run([found, "--list-modules"], capture_output=True, text=True, check=False, timeout=60)
+    return found if re.search(r"^jdk[.]compiler\b", modules.stdout, re.MULTILINE) else None
+
+
+def records(settings: LogSettings, topic: str) -> list[Any]:
+    """Every record that a topic holds."""
+    facts = TopicAdmin(settings).describe([topic])[topic]
+    return [record for partition in range(facts.partitions) for record in read_range(settings, topic, partition)]

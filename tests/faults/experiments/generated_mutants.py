@@ -1,0 +1,79 @@
+"""Every small change of the modules that decide what is kept, made by rule: nine in ten are noticed in each room."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tests.faults.generated.rooms import ROOMS, ROOT, Room, listed
+from tests.faults.lab import Found, Lab
+
+ENOUGH_SEEDS = len(ROOMS)
+"""Before a release: each room."""
+ALSO = tuple(
+    sorted(
+        ".".join(file.relative_to(ROOT).with_suffix("").parts) for room in ROOMS.values() for file in room.files
+    )
+)  # fmt: skip
+"""What is changed. The tests that notice it are not among these: they are run as they are."""
+WANTED = 0.9
+"""Changes that are noticed, of those that can be."""
+
+
+def run(lab: Lab) -> None:
+    """The seed's room, in turn: its modules' changes, and the tests that reach them."""
+    too_few = []
+    for seed in lab.seeds():
+        name = sorted(ROOMS)[seed % len(ROOMS)]
+        shown, share = tried(lab, ROOMS[name])
+        lab.note(name, shown)
+        lab.say(f"  {name}: {shown}")
+        if share < WANTED:
+            too_few.append(name)
+    if too_few:
+        raise Found(f"fewer than {WANTED:.0%} of the changes are noticed in {', '.join(too_few)}")
+
+
+def tried(lab: Lab, room: Room) -> tuple[str, float]:
+    """What came of the room's changes, as a sentence and a share; survivors that are not listed are said."""
+    known = list(listed())
+    verdicts: Counter[str] = Counter()
+    for one in _judged(room):
+        verdict = "killed" if one["verdict"] in ("killed", "timeout") else "survived"
+        if verdict == "survived" and any(entry.meets(one["file"], one["name"]) for entry in known):
+            verdict = "listed"
+        if verdict == "survived":
+            lab.say(f"    {one['file']}:{one['line']} {one['name']} ({one['verdict']})")
+        verdicts[verdict] += 1
+    lab.count(**verdicts)
+    can_be = verdicts["killed"] + verdicts["survived"]
+    if not can_be:
+        raise Found("no change could be made")
+    share = verdicts["killed"] / can_be
+    shown = f"{verdicts['killed']} of {can_be} noticed ({share:.1%}), {verdicts['listed']} that make no difference"
+    return shown, share
+
+
+def _judged(room: Room) -> Iterator[Mapping[str, Any]]:
+    """A line for each change, from a process that has imported everything (:mod:`tests.faults.generated.judge`)."""
+    files = [str(file.relative_to(ROOT)) for file in room.files]
+    command = [sys.executable, "-m", "tests.faults.generated.judge", *files, "--", *room.test_files]
+    done = set()
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        for line in process.stdout:
+            said = json.loads(line)
+            if "done" in said:
+                done.add(said["done"])
+            elif "verdict" in said:
+                yield said
+    if done != set(files):
+        raise Found(f"the changes of {', '.join(sorted(set(files) - done))} could not be tried")

@@ -1,0 +1,1 @@
+"""Mutants made by rule, of the modules that decide what is kept."""

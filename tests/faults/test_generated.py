@@ -1,0 +1,105 @@
+"""The maker of mutants, tried: each kind of change, where it lies, and what notices it."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from tests.faults.generated.changes import Change, changes
+from tests.faults.generated.judge import _swapped
+from tests.faults.generated.rooms import ROOMS, ROOT, Listed, listed
+
+
+def made(code: str) -> dict[str, str]:
+    """Name of each change -> the code with it."""
+    tree = ast.parse(code)
+    found = {change.name: ast.unparse(tree) for change in changes(tree)}
+    assert ast.unparse(tree) == ast.unparse(ast.parse(code)), "the tree is as before"
+    return found
+
+
+@pytest.mark.parametrize(
+    ("code", "becomes"),
+    [
+        ("x = a < b", {"x = a <= b", "x = a >= b"}),
+        ("x = a == b", {"x = a != b"}),
+        ("x = a is None", {"x = a is not None"}),
+        ("x = a in b", {"x = a not in b"}),
+        ("x = a and b", {"x = a or b", "x = b", "x = a"}),
+        ("x = not a", {"x = a"}),
+        ("x = 7", {"x = 8", "x = 6"}),
+        ("x = True", {"x = False"}),
+        ("x = 'op'", {"x = 'op~'"}),
+        ("x = 'words for people'", set()),
+        ("x = a + b", {"x = a - b"}),
+        ("x += y", {"x -= y", "pass"}),
+        ("f(a, b)", {"f(b, a)", "pass"}),
+        ("f(a, a)", {"pass"}),
+        ("x = min(a, b)", {"x = max(a, b)"}),
+        ("x = a if b else c", {"x = c if b else a"}),
+        ("if f():\n    g()", {"if not f():\n    g()", "if f():\n    pass"}),
+        ("raise ValueError('a', 7)", {"pass"}),
+        ("log.info('read', extra={'n': 1})", set()),
+        ("assert a < b", set()),
+        ("x: int = 7", {"x: int = 8", "x: int = 6"}),
+        ("del x[a]", {"pass"}),
+        ("x = [a for a in b if c]", {"x = [a for a in b]"}),
+    ],
+)
+def test_each_kind_of_change(code: str, becomes: set[str]) -> None:
+    assert set(made(code).values()) == becomes
+
+
+def test_a_change_is_named_by_its_place_and_not_by_its_line() -> None:
+    code = "class A:\n    def f(self):\n        self.x = 1\n        return 1\n"
+    names = list(made(code))
+    assert names == list(made(f"\n\n{code}"))
+    assert "A.f: self.x = 1 -> pass" in names
+    assert len(names) == len(set(names))
+    assert "A.f: 1 -> 2 #1" in names
+
+
+def test_a_generator_stays_one() -> None:
+    assert "if False:\n        yield 1" in made("def f():\n    yield 1")["f: yield 1 -> if False: yield 1"]
+
+
+def test_code_is_swapped_in_the_functions_that_have_it() -> None:
+    code = "def f(a):\n    return a < 3\n"
+    tree = ast.parse(code)
+    sound = compile(tree, "f.py", "exec", dont_inherit=True)
+    space: dict[str, object] = {}
+    exec(sound, space)
+    function = space["f"]
+    assert callable(function)
+    change: Change
+    for change in changes(tree):
+        if change.after == "a <= 3":
+            broken = compile(tree, "f.py", "exec", dont_inherit=True)
+            swapped = _swapped(sound, broken, {("f", 1): [function]})  # type: ignore[list-item]
+            assert swapped is not None
+            (new,) = swapped.values()
+    assert function(3) is False
+    function.__code__ = new  # type: ignore[attr-defined]
+    assert function(3) is True
+
+
+def test_each_room_is_there_with_its_tests() -> None:
+    for name, room in ROOMS.items():
+        assert all(file.is_relative_to(ROOT) for file in room.files), name
+        assert room.test_files, name
+
+
+def test_what_is_listed_is_still_a_change_of_its_module() -> None:
+    files = [file for room in ROOMS.values() for file in room.files]
+    every = {str(f.relative_to(ROOT)): [c.name for c in changes(ast.parse(f.read_bytes()))] for f in files}
+    for entry in listed():
+        assert len(entry.why) > 10, entry
+        assert any(entry.meets(file, name) for file, names in every.items() for name in names), entry
+
+
+def test_a_star_stands_for_anything() -> None:
+    entry = Listed("cdc/position.py", "A.f: * -> 2", "a reason")
+    assert entry.meets("cdc/position.py", "A.f: 1 -> 2")
+    assert not entry.meets("cdc/position.py", "A.f: 1 -> 3")
+    assert not entry.meets("cdc/lsn.py", "A.f: 1 -> 2")

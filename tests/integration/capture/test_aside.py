@@ -1,0 +1,174 @@
+"""A table that cannot be followed is set aside alone, and read again when its cause is gone (H119, H120, H121)."""
+
+from __future__ import annotations
+
+import pytest
+
+from cdc.aside import AsideState, Cause, TableState, asides_of
+from cdc.crash import CRASH_EXIT
+from cdc.errors import Exit
+from cdc.state import FormState, find_all
+from tests.integration.capture.later import ask, over, same
+from tests.integration.capture.pipeline import Pipeline, refused
+from tests.integration.capture.test_waiting import TABLES, locked
+from tests.waiting import wait_until
+
+MANY = "insert into t select n, repeat('y', 1000), 0 from generate_series(10, 2000) n"
+PLAIN = "create table t (id int primary key, v text not null)"
+FREE = "create table free (id int primary key)"
+
+
+def aside(pipeline: Pipeline, table: str = "public.t") -> AsideState | None:
+    return asides_of(pipeline.state()).get(table)
+
+
+def is_aside(pipeline: Pipeline, cause: Cause, table: str = "public.t") -> None:
+    """Wait until the table is set aside for this cause."""
+
+    def found() -> bool:
+        state = aside(pipeline, table)
+        return state is not None and (state.state, state.cause) == (TableState.ASIDE, cause)
+
+    wait_until(found, 40, lambda: aside(pipeline, table))
+
+
+def follows(pipeline: Pipeline, table: str = "t") -> None:
+    """Wait until the table is followed as the others are, and the log gives its rows."""
+    wait_until(lambda: aside(pipeline, f"public.{table}") is None, 60, lambda: aside(pipeline, f"public.{table}"))
+    pipeline.settle()
+    same(pipeline, table)
+
+
+def test_h119_past_the_bound_a_table_is_set_aside_and_read_again(pipeline: Pipeline) -> None:
+    pipeline.document["capture"]["waiting_limit"] = "200kB"
+    pipeline.prepare_with_rows(*TABLES)
+    with pipeline.capturing() as capturing:
+        pipeline.settle()
+        with locked(pipeline, MANY, "delete from t where id = 2"):
+            is_aside(pipeline, Cause.LOCKED)
+            pipeline.execute("insert into free values (1)")
+            pipeline.settle()
+            assert pipeline.count("free") == 1, "progress passes what was dropped"
+        # Another start, with the table still aside.
+        assert capturing.figures.reconnects == 0
+    assert pipeline.count("t") == 3, "the rows of the snapshot"
+    pipeline.execute("delete from t where id between 100 and 1900", "update t set doc = 'z' where id = 3")
+    with pipeline.capturing():
+        follows(pipeline)
+        pipeline.execute("insert into t values (5000, 'later', 1)")
+        pipeline.settle()
+    same(pipeline)
+    pipeline.assert_ordered("t")
+
+
+@pytest.mark.parametrize("point", ["aside_decided", "aside_noted", "aside_resumed", "aside_over"])
+def test_h119_killed_around_the_document_nothing_is_lost(pipeline: Pipeline, point: str) -> None:
+    pipeline.document["capture"]["waiting_limit"] = "200kB"
+    pipeline.prepare_with_rows(*TABLES)
+    run = pipeline.stream(CDC_CRASH_AT=point)
+    with locked(pipeline, MANY):
+        pipeline.execute("insert into free values (1)")
+        if point in ("aside_decided", "aside_noted"):
+            assert run.wait(60) == CRASH_EXIT
+        else:
+            is_aside(pipeline, Cause.LOCKED)
+    assert run.wait(60) == CRASH_EXIT
+    with pipeline.capturing():
+        pipeline.settle()
+        follows(pipeline)
+        follows(pipeline, "free")
+
+
+def test_h120_a_key_that_changes_stops_its_table_alone(pipeline: Pipeline) -> None:
+    pipeline.prepare(PLAIN, FREE)
+    with pipeline.capturing() as capturing:
+        pipeline.execute("insert into t values (1, 'a'), (2, 'b')")
+        pipeline.settle()
+        pipeline.execute(
+            "alter table t drop constraint t_pkey, add primary key (id, v)",
+            "insert into t values (2, 'c')",
+            "delete from t where id = 1",
+            "insert into free values (1)",
+        )
+        is_aside(pipeline, Cause.CHANGED)
+        pipeline.settle()
+        assert pipeline.shorts("free") == ['c {"id":1}']
+        assert sorted(pipeline.shorts("t")) == ['c {"id":1}', 'c {"id":2}']
+        # An operator takes the new key, for this table alone.
+        ask(pipeline, by_hand=True)
+        follows(pipeline)
+        pipeline.execute("update t set v = 'd' where v = 'c'")
+        pipeline.settle()
+        same(pipeline)
+        assert capturing.figures.reconnects == 0
+
+
+def test_h120_a_key_that_is_given_back_is_followed_by_itself(pipeline: Pipeline) -> None:
+    pipeline.prepare(PLAIN)
+    with pipeline.capturing():
+        pipeline.execute("insert into t values (1, 'a')", "alter table t drop constraint t_pkey, add primary key (v)")
+        pipeline.execute("insert into t values (2, 'b')")
+        is_aside(pipeline, Cause.CHANGED)
+        pipeline.execute("alter table t drop constraint t_pkey, add primary key (id)", "delete from t where id = 1")
+        follows(pipeline)
+
+
+def test_h120_a_history_is_never_set_aside(pipeline: Pipeline) -> None:
+    pipeline.document["capture"]["histories"] = ["public.t"]
+    pipeline.prepare(PLAIN)
+    run = pipeline.stream()
+    pipeline.execute("alter table t drop constraint t_pkey, add primary key (v)", "insert into t values (2, 'b')")
+    refused(run, Exit.CONFIG, "the key of public.t was (id integer)", "cdc snapshot public.t")
+    assert aside(pipeline) is None
+
+
+def test_h120_a_table_that_is_renamed_or_unpublished_waits_alone(pipeline: Pipeline) -> None:
+    publication = pipeline.settings.publication
+    pipeline.prepare(PLAIN, FREE, "create table u (id int primary key)")
+    with pipeline.capturing():
+        pipeline.execute("insert into t values (1, 'a'), (2, 'b')", "insert into u values (1)")
+        pipeline.settle()
+        pipeline.execute(
+            "alter table t rename to elsewhere",
+            "insert into elsewhere values (3, 'c')",
+            f"alter publication {publication} drop table u",
+            "insert into u values (2)",
+            "insert into free values (1)",
+        )
+        is_aside(pipeline, Cause.NOT_FOLLOWED)
+        is_aside(pipeline, Cause.NOT_FOLLOWED, "public.u")
+        pipeline.settle()
+        pipeline.execute(
+            "delete from elsewhere where id = 1",
+            "alter table elsewhere rename to t",
+            f"alter publication {publication} add table u",
+        )
+        follows(pipeline)
+        follows(pipeline, "u")
+        follows(pipeline, "free")
+
+
+def test_h121_other_tables_are_read_again_while_one_waits(pipeline: Pipeline) -> None:
+    pipeline.document["snapshot"] = {"watch": "1s"}
+    pipeline.prepare_with_rows(*TABLES, "insert into free select generate_series(1, 1000)")
+    with pipeline.capturing() as capturing:
+        pipeline.settle()
+        # Before that a table may have come into the publication a moment ago, and who has the lock is waited for (H73).
+        wait_until(lambda: len(find_all(pipeline.state(), FormState)) == 2, 30)
+        with locked(pipeline):
+            wait_until(lambda: bool(capturing.figures.waiting()), 30)
+            # Beyond what the progress record says, which t holds back.
+            pipeline.execute("insert into free values (1001)", "delete from free where id = 3")
+            of_t = ask(pipeline, "public.t")
+            assert over(pipeline, ask(pipeline, "public.free")).state == "done"
+            assert capturing.figures.waiting()
+            wait_until(lambda: aside(pipeline) is not None, 20)
+            state = aside(pipeline)
+            assert state is not None
+            assert state.state is TableState.WAITING
+        assert over(pipeline, of_t).state == "done"
+        wait_until(lambda: aside(pipeline) is None, 20)
+        pipeline.settle()
+    for table in ("t", "free"):
+        same(pipeline, table)
+        pipeline.assert_ordered(table)

@@ -1,0 +1,183 @@
+"""Snapshots taken anew on the real Connect: what was deleted meanwhile leaves every store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from psycopg import sql
+
+from connectors.kafka.admin import TopicAdmin
+from tests.conftest import RunCdc, Spawn, Spawned, Stack
+from tests.integration.debezium.conftest import Pipeline
+from tests.integration.debezium.following import restless, source_rows
+from tests.integration.debezium.test_stores import SINK_S, cached
+from tests.waiting import wait_until
+
+
+@pytest.fixture
+def stores(redis_url: str, opensearch: str, index_prefix: str, warehouse: Path) -> dict[str, dict[str, str]]:
+    """Sections of three stores of one's own."""
+    return {
+        "sinks__cache": {"kind": "redis", "url": redis_url},
+        "sinks__search": {"kind": "opensearch", "url": opensearch, "prefix": index_prefix},
+        "sinks__warehouse": {"kind": "delta", "path": str(warehouse)},
+    }
+
+
+def spark_section(folder: Path) -> dict[str, Any]:
+    return {"master": "local[1]", "checkpoint": str(folder / "checkpoints"), "http_address": ""}
+
+
+def holds(sink: Spawned, url: str, name: str, table: str, ids: set[int]) -> None:
+    """Wait until the cache holds these rows of a table, and no other."""
+
+    def equal() -> bool:
+        assert sink.process.poll() is None, sink.stderr
+        assert {row["id"] for row in cached(url, name, table).values()} == ids
+        return True
+
+    wait_until(equal, SINK_S, lambda: sink.stderr[-3000:])
+
+
+@pytest.mark.slow
+def test_h123_rows_deleted_before_a_reset_leave_the_stores(
+    pipeline: Pipeline, stores: dict[str, dict[str, str]], run_cdc: RunCdc, spawn: Spawn, tmp_path: Path
+) -> None:
+    """As the manual's cure for a lost slot has it: the slot is dropped, and no event tells of what went meanwhile."""
+    pipeline.run(
+        "insert into a select i, 's' || i, i from generate_series(1, 60) i",
+        "insert into b select i, 'x' from generate_series(1, 5) i",
+    )
+    settings = pipeline.toml(tmp_path, **stores, spark=spark_section(tmp_path))
+    name, url = pipeline.settings().name, stores["sinks__cache"]["url"]
+    assert run_cdc("--config", settings, "connect", "deploy").returncode == 0
+    sink = spawn("cdc", "--config", settings, "sink")
+    holds(sink, url, name, "public.a", set(range(1, 61)))
+
+    connector = pipeline.connector()
+    connector.stop()
+    pipeline.run("delete from a where id <= 31", "delete from b", "insert into a values (99, 'late', 1)")
+    slot = connector.wanted()["slot.name"]
+    wait_until(lambda: drop_slot(pipeline, slot), 30, "the slot is free")
+    assert run_cdc("--config", settings, "connect", "offsets", "--reset", "--yes").returncode == 0
+    assert run_cdc("--config", settings, "connect", "resume").returncode == 0
+    holds(sink, url, name, "public.a", {*range(32, 61), 99})
+    holds(sink, url, name, "public.b", set())
+
+    verified = run_cdc("--config", settings, "verify", "--timeout", "150", "--json", timeout_s=2 * SINK_S)
+    assert verified.returncode == 0, verified.stdout + verified.stderr + sink.stderr[-3000:]
+    assert orjson.loads(verified.stdout)["differences"] == 0
+    assert sink.terminate() == 0
+
+
+def drop_slot(pipeline: Pipeline, slot: str) -> bool:
+    """Whether no slot of the name is left: it stays taken for a moment after its connector."""
+    statement = (
+        "select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name = {} and not active"
+    )
+    pipeline.session.execute(sql.SQL(statement).format(sql.Literal(slot)))
+    left = pipeline.session.execute("select 1 from pg_replication_slots where slot_name = %s", [slot]).fetchone()
+    return left is None
+
+
+def cache_alone(pipeline: Pipeline, url: str, folder: Path) -> Path:
+    return pipeline.toml(folder, sinks__cache={"kind": "redis", "url": url}, spark=spark_section(folder))
+
+
+@pytest.mark.slow
+def test_h123_a_worker_killed_in_its_first_snapshot_leaves_no_phantoms(
+    pipeline: Pipeline, stack: Stack, redis_url: str, run_cdc: RunCdc, spawn: Spawn, tmp_path: Path
+) -> None:
+    pipeline.run("insert into a select i, 's' || i, i from generate_series(1, 20000) i")
+    # Some thousand rows a second, so that there is a middle.
+    pipeline.document["debezium"]["options"] |= {"max.batch.size": "50", "max.queue.size": "100"}
+    settings = cache_alone(pipeline, redis_url, tmp_path)
+    name = pipeline.settings().name
+    assert run_cdc("--config", settings, "connect", "deploy").returncode == 0
+    sink = spawn("cdc", "--config", settings, "sink")
+    topic = f"{name}.public.a"
+    log = TopicAdmin(pipeline.settings().log)
+    wait_until(lambda: sum(log.end_offsets({topic: 2})[topic].values()) > 2000, 60, "the snapshot has begun")
+
+    stack.stop_part("connect", kill=True)
+    pipeline.run("delete from a where id % 2 = 0")
+    # The slot that saw the deletes is lost, too: no event tells of them.
+    slot = pipeline.connector().wanted()["slot.name"]
+    wait_until(lambda: drop_slot(pipeline, slot), 30, "the slot is free")
+    stack.start_part("connect")
+    holds(sink, redis_url, name, "public.a", set(range(1, 20000, 2)))
+    assert "snapshot_again" in sink.stderr
+    assert sink.terminate() == 0
+
+
+@pytest.mark.slow
+def test_h124_a_worker_killed_under_load_raises_no_alarm(
+    pipeline: Pipeline, stack: Stack, database: str, redis_url: str, run_cdc: RunCdc, spawn: Spawn, tmp_path: Path
+) -> None:
+    settings = cache_alone(pipeline, redis_url, tmp_path)
+    name = pipeline.settings().name
+    assert run_cdc("--config", settings, "connect", "deploy").returncode == 0
+    sink = spawn("cdc", "--config", settings, "sink")
+    with restless(database):
+        for _ in range(3):
+            seen = len(pipeline.records("public.a"))
+            pipeline.arrived("public.a", seen + 200, 60)
+            stack.stop_part("connect", kill=True)
+            stack.start_part("connect")
+        seen = len(pipeline.records("public.a"))
+        pipeline.arrived("public.a", seen + 200, 60)
+
+    def equal() -> bool:
+        assert sink.process.poll() is None, sink.stderr[-3000:]
+        held = {row["id"]: row for row in cached(redis_url, name, "public.a").values()}
+        assert {key: row["v"] for key, row in held.items()} == {
+            key: row["v"] for key, row in source_rows(pipeline).items()
+        }
+        return True
+
+    wait_until(equal, SINK_S, lambda: sink.stderr[-3000:])
+    assert "positions_fell" not in sink.stderr
+    assert "snapshot_again" not in sink.stderr
+    assert sink.terminate() == 0
+
+
+@pytest.mark.slow
+def test_h125_no_unchanged_value_reaches_a_store_as_null(
+    pipeline: Pipeline, redis_url: str, run_cdc: RunCdc, spawn: Spawn, tmp_path: Path
+) -> None:
+    """Values out of line that an update leaves alone: a placeholder that is known, or a record that waits."""
+    pipeline.run(
+        "alter table a add column u uuid[], add column bits varbit, add column days date[], add column w path",
+        *(f"alter table a alter {name} set storage external" for name in ("u", "bits", "days", "w")),
+        "insert into a (id, v, u) select 1, 'x', array_agg(gen_random_uuid()) from generate_series(1, 500)",
+        "insert into a (id, v, bits) values (2, 'x', repeat('10', 20000)::varbit)",
+        "insert into a (id, v, days) select 3, 'x', array_agg(date '2020-01-01' + i) from generate_series(1, 5000) i",
+        "insert into a (id, v, w) values (4, 'x', ('[' || repeat('(1,2),', 1000) || '(3,4)]')::path)",
+        "insert into a (id, v) values (5, 'x')",
+    )
+    settings = cache_alone(pipeline, redis_url, tmp_path)
+    name = pipeline.settings().name
+    assert run_cdc("--config", settings, "connect", "deploy").returncode == 0
+    sink = spawn("cdc", "--config", settings, "sink")
+    holds(sink, redis_url, name, "public.a", {1, 2, 3, 4, 5})
+    before = cached(redis_url, name, "public.a")
+    pipeline.run("update a set v = 'y'")
+
+    def all_told() -> bool:
+        """Each row shows its change, or waits in the dead letters with the reason."""
+        assert sink.process.poll() is None, sink.stderr[-3000:]
+        held = cached(redis_url, name, "public.a")
+        letters = run_cdc("--config", settings, "dead", "list").stdout
+        assert held["1"]["v"] == held["5"]["v"] == "y"
+        assert all(held[key]["v"] == "y" or f'{{"id":{key}}}' in letters for key in "234"), letters
+        return True
+
+    wait_until(all_told, SINK_S, lambda: sink.stderr[-3000:])
+    held = cached(redis_url, name, "public.a")
+    for key, column in (("1", "u"), ("2", "bits"), ("3", "days"), ("4", "w")):
+        assert before[key][column] is not None
+        assert held[key][column] == before[key][column], column
+    assert sink.terminate() == 0

@@ -1,0 +1,64 @@
+"""JSON Schema, as much of it as our schemas use; a keyword that is not known here is refused, not passed over."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "object": (dict,),
+    "array": (list,),
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "null": (type(None),),
+}
+_WORDS = """
+$schema $defs $ref title description type required properties additionalProperties enum const pattern minimum oneOf
+"""
+_KNOWN = frozenset(_WORDS.split())
+
+
+def faults(schema: Any, value: Any, root: Mapping[str, Any] | None = None, at: str = "$") -> list[str]:
+    """What of ``value`` the schema refuses, each with its place; empty when it is valid."""
+    if isinstance(schema, bool):
+        return [] if schema else [f"{at} must not be there"]
+    assert schema.keys() <= _KNOWN, f"unknown keywords: {sorted(schema.keys() - _KNOWN)}"
+    return list(_faults(schema, value, schema if root is None else root, at))
+
+
+def _faults(schema: Mapping[str, Any], value: Any, root: Mapping[str, Any], at: str) -> Iterator[str]:
+    if "$ref" in schema:
+        yield from faults(root["$defs"][schema["$ref"].removeprefix("#/$defs/")], value, root, at)
+    if "oneOf" in schema:
+        found = [faults(one, value, root, at) for one in schema["oneOf"]]
+        if [not one for one in found].count(True) != 1:
+            yield f"{at} fits {sum(not one for one in found)} of the alternatives: {min(found, key=len)}"
+    if "type" in schema and not _is(value, schema["type"]):
+        yield f"{at} is no {schema['type']}"
+    if "enum" in schema and value not in schema["enum"]:
+        yield f"{at} is none of {schema['enum']}"
+    if "const" in schema and value != schema["const"]:
+        yield f"{at} is not {schema['const']}"
+    if "pattern" in schema and isinstance(value, str) and re.search(schema["pattern"], value) is None:
+        yield f"{at} does not match {schema['pattern']}"
+    if "minimum" in schema and isinstance(value, int | float) and value < schema["minimum"]:
+        yield f"{at} is below {schema['minimum']}"
+    if isinstance(value, dict):
+        yield from _members(schema, value, root, at)
+
+
+def _members(schema: Mapping[str, Any], value: Mapping[str, Any], root: Mapping[str, Any], at: str) -> Iterator[str]:
+    yield from (f"{at}.{name} is missing" for name in schema.get("required", ()) if name not in value)
+    known = schema.get("properties", {})
+    for name, member in value.items():
+        yield from faults(known.get(name, schema.get("additionalProperties", True)), member, root, f"{at}.{name}")
+
+
+def _is(value: Any, wanted: str | list[str]) -> bool:
+    names = [wanted] if isinstance(wanted, str) else wanted
+    if isinstance(value, bool):
+        return "boolean" in names
+    return any(isinstance(value, _TYPES[name]) for name in names)

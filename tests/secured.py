@@ -1,0 +1,128 @@
+"""A broker that checks rights: logins by SASL/PLAIN, ACLs by KRaft's own authorizer."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # re-exported without saying so
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from cdc.jvm.jars import class_path
+from cdc.stack.kafka import KafkaPart
+from cdc.stack.part import Place
+from cdc.stack.ports import free_ports
+from tests.waiting import wait_until
+
+ADMIN = "admin"
+_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+OPERATIONS = {
+    "Read": AclOperation.READ,
+    "Write": AclOperation.WRITE,
+    "Create": AclOperation.CREATE,
+    "Delete": AclOperation.DELETE,
+    "Describe": AclOperation.DESCRIBE,
+    "DescribeConfigs": AclOperation.DESCRIBE_CONFIGS,
+}
+
+
+def password(user: str) -> str:
+    return f"{user}-secret"
+
+
+def login(user: str) -> dict[str, str]:
+    """A client's settings, its password among them."""
+    return {
+        "security.protocol": "sasl_plaintext",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": user,
+        "sasl.password": password(user),
+    }
+
+
+class SecuredKafka(KafkaPart):
+    """:class:`KafkaPart` for these users, none of whom has a right; ``admin`` has all."""
+
+    def __init__(self, folder: Path, users: Iterable[str]) -> None:
+        place = Place(folder=folder / "kafka", log=folder / "kafka.log", ports=free_ports())
+        super().__init__(place, class_path("kafka"))
+        self._users = (ADMIN, *users)
+
+    def _properties(self) -> str:
+        users = " ".join(f'user_{user}="{password(user)}"' for user in self._users)
+        more = {
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,BROKER:SASL_PLAINTEXT",
+            "sasl.enabled.mechanisms": "PLAIN",
+            "sasl.mechanism.inter.broker.protocol": "PLAIN",
+            "listener.name.broker.plain.sasl.jaas.config": (
+                f'{_MODULE} username="{ADMIN}" password="{password(ADMIN)}" {users};'
+            ),
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            # The controller's own line has no login.
+            "super.users": f"User:{ADMIN};User:ANONYMOUS",
+        }
+        return super()._properties() + "".join(f"{name}={value}\n" for name, value in more.items())
+
+    def admin(self) -> AdminClient:
+        settings: dict[str, Any] = {"bootstrap.servers": self._address, "log_level": 0, **login(ADMIN)}
+        return AdminClient(settings)
+
+    def ready(self) -> bool:
+        try:
+            return len(self.admin().list_topics(timeout=1).brokers) > 0
+        except KafkaException:
+            return False
+
+    @property
+    def address(self) -> str:
+        return self._address
+
+    def grant(self, user: str, kind: ResourceType, name: str, rights: Iterable[str]) -> None:
+        """Give rights on one topic or group; they count when this returns."""
+        made = [binding(user, kind, name, right) for right in rights]
+        client = self.admin()  # kept until it has answered
+        for future in client.create_acls(made).values():
+            future.result(30)
+
+    def revoke(self, user: str, kind: ResourceType, name: str, right: str) -> None:
+        given = binding(user, kind, name, right)
+        wanted = AclBindingFilter(
+            given.restype, given.name, given.resource_pattern_type, given.principal, given.host, given.operation,
+            given.permission_type,
+        )  # fmt: skip
+        client = self.admin()
+        for future in client.delete_acls([wanted]).values():
+            future.result(30)
+
+
+def binding(user: str, kind: ResourceType, name: str, right: str) -> AclBinding:
+    literal, allow = ResourcePatternType.LITERAL, AclPermissionType.ALLOW
+    return AclBinding(kind, name, literal, f"User:{user}", "*", OPERATIONS[right], allow)
+
+
+@contextmanager
+def secured_kafka(folder: Path, users: Iterable[str]) -> Iterator[SecuredKafka]:
+    """Started, and ended with the body."""
+    broker = SecuredKafka(folder, users)
+    command = broker.prepare()
+    argv = command.account.tethered(command.argv, death_signal=command.death_signal, parent=os.getpid())
+    with broker.place.log.open("ab") as log:
+        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/")
+    try:
+        wait_until(broker.ready, 60, describe=lambda: broker.place.log.read_text()[-2000:])
+        yield broker
+    finally:
+        process.kill()
+        process.wait(30)

@@ -1,0 +1,165 @@
+"""Waiting for a store on doubles: epochs, a log that is away, another generation, what waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import pytest
+
+from cdc.clock import ManualClock
+from cdc.dead import DeadLetter, Why
+from cdc.epochs import EpochsState, epoch_of
+from cdc.errors import Difference, LogError, SinkError, TopicError
+from cdc.freshness.run import Ports, Waits
+from cdc.progress import Hold, Watermark
+from cdc.state import SlotState
+
+
+@dataclass
+class Store:
+    held: Watermark | None = None
+    used: bool = True
+    closed: bool = False
+    away: bool = False
+
+    @property
+    def watermarks(self) -> Store:
+        return self
+
+    def read(self) -> Watermark | None:
+        if self.away:
+            raise SinkError("the store is away")
+        return self.held
+
+    def current(self) -> bool:
+        return self.used
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@dataclass
+class World:
+    """A store that shows one LSN, in a pipeline of epoch 2."""
+
+    stores: list[Store] = field(default_factory=lambda: [Store(Watermark(epoch=2, lsn=50))])
+    epoch: int | None = 2
+    log: Exception | None = None
+    letters: list[DeadLetter] = field(default_factory=list)
+    asked: int = 0
+    nudged: int = 0
+    brief: bool = False
+
+    def waits(self) -> Waits:
+        ports = Ports(
+            open=self._open, briefly=self._briefly, epoch=self._epoch, letters=self._letters, nudge=self._nudge
+        )
+        return Waits(ports, ManualClock())
+
+    def _open(self, sink: str) -> Store:
+        return next(store for store in self.stores if store.used and not store.closed)
+
+    @contextmanager
+    def _briefly(self) -> Iterator[None]:
+        self.brief = True
+        yield
+        self.brief = False
+
+    def _epoch(self) -> int | None:
+        self.asked += 1
+        if self.log is not None:
+            raise self.log
+        return self.epoch
+
+    def _letters(self) -> list[DeadLetter]:
+        if self.log is not None:
+            raise self.log
+        return self.letters
+
+    def _nudge(self) -> None:
+        self.nudged += 1
+
+
+def test_it_returns_what_the_store_shows_and_asks_for_the_epoch_once() -> None:
+    world = World()
+    with world.waits() as waits:
+        assert waits.wait("cache", 50) == Watermark(epoch=2, lsn=50)
+        assert waits.wait("cache", 40).lsn == 50
+        assert (waits.unsure, world.asked, world.nudged) == ("", 1, 0)
+    assert world.stores[0].closed
+
+
+def test_h88_a_store_of_an_older_epoch_shows_nothing_of_the_token() -> None:
+    world = World(epoch=3)
+    with pytest.raises(Difference, match="cache stands at 0/32"):
+        world.waits().wait("cache", 5, timeout_s=3)
+    assert world.nudged == 1
+
+
+def test_h109_while_the_log_is_away_the_store_s_own_word_is_taken() -> None:
+    world = World(log=LogError("Kafka is away"))
+    waits = world.waits()
+    assert waits.wait("cache", 50).lsn == 50
+    assert waits.unsure == "the pipeline's epoch is not known, cache is in epoch 2: Kafka is away"
+    with pytest.raises(LogError, match="Kafka is away"):
+        waits.wait("cache", 51)
+    world.stores[0].held = None
+    with pytest.raises(LogError, match="Kafka is away"):
+        waits.wait("cache", 1)
+    world.log, world.stores[0].held = None, Watermark(epoch=2, lsn=60)
+    assert waits.wait("cache", 60).lsn == 60
+    assert waits.unsure == ""
+
+
+def test_another_generation_is_opened_once_readers_see_it() -> None:
+    world = World(stores=[Store(Watermark(epoch=2, lsn=50)), Store(Watermark(epoch=2, lsn=70))])
+    waits = world.waits()
+    assert waits.wait("cache", 50).lsn == 50
+    world.stores[0].used = False
+    assert waits.wait("cache", 50).lsn == 70
+
+
+def test_a_store_that_does_not_answer_says_so() -> None:
+    world = World(stores=[Store(away=True)])
+    with pytest.raises(SinkError, match="away"):
+        world.waits().wait("cache", 1)
+
+
+def letter(sink: str, key: bytes) -> DeadLetter:
+    return DeadLetter(
+        sink=sink, why=Why.REFUSED, topic="t", partition=0, offset=1, reason="no", key=key, value=b"{}", headers=()
+    )
+
+
+def test_what_the_watermark_does_not_speak_of_is_told() -> None:
+    world = World(letters=[letter("cache", b'{"id":1}'), letter("search", b'{"id":2}')])
+    hold = Hold(table="public.a", reason="its columns changed", since_ms=0)
+    world.stores[0].held = Watermark(epoch=2, lsn=50, held={"t": hold})
+    waits = world.waits()
+    assert list(waits.waiting("cache")) == [
+        hold.sentence("cache"),
+        'cache holds back t {"id":1}: cdc dead list says why',
+    ]
+    world.log = LogError("Kafka is away")
+    assert list(waits.waiting("cache"))[1:] == ["not known whether cache holds back a key: Kafka is away"]
+    world.log = TopicError("no topic")
+    assert list(waits.waiting("cache"))[1:] == []
+
+
+def test_the_epoch_is_the_slot_s_or_what_was_noted_of_a_connector() -> None:
+    slot = SlotState(
+        epoch=4,
+        system_identifier="7",
+        timeline=1,
+        database="shop",
+        database_oid=5,
+        slot="s",
+        publication="p",
+        consistent_point=0,
+    )
+    epochs = EpochsState(latest=3)
+    held = {slot.key(): slot.to_json(), epochs.key(): epochs.to_json()}
+    assert (epoch_of(held, "postgres"), epoch_of(held, "debezium")) == (4, 3)
+    assert (epoch_of({}, "postgres"), epoch_of({}, "debezium")) == (None, 1)

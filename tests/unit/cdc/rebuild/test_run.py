@@ -1,0 +1,174 @@
+"""A rebuild on doubles of its ports: killed at each step and run again, stopped, and taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from cdc.errors import SinkError, UsageError
+from cdc.progress import Watermark
+from cdc.rebuild.letters import apart
+from cdc.rebuild.rules import RebuildState, Step, find_rebuild, level, share
+from tests.killing import Killed, Steps, every_kill
+from tests.unit.cdc.rebuild.world import SINK, TOPIC, World
+
+KINDS = pytest.mark.parametrize("separate", [True, False], ids=["separate", "replaced"])
+
+
+def fed(separate: bool) -> World:
+    """A store that its sink has fed: it has lost row ``a``, and ``b`` waits."""
+    world = World(separate=separate)
+    world.put("abcdefc")
+    world.feed()
+    del world.tables.rows[b"a"]
+    return world
+
+
+def state(world: World) -> RebuildState:
+    found = find_rebuild(world.state.read(), SINK)
+    assert found is not None
+    return found
+
+
+def whole(world: World) -> None:
+    """The state in which every rebuild has to end, wherever it was killed."""
+    assert state(world).step == Step.DONE
+    world.put("fg")
+    world.feed()
+    assert world.tables.rows == world.wanted()
+    assert world.letters.waiting(SINK) == [b"e"]
+    assert world.letters.waiting(apart(state(world))) == []
+    kept = {state(world).previous} | ({world.used} if world.separate else set())
+    assert set(world.places) == kept
+
+
+def run(separate: bool) -> Callable[[Steps], object]:
+    def rebuild(steps: Steps) -> object:
+        world = fed(separate)
+        world.steps = steps
+        return world.run()
+
+    return rebuild
+
+
+@KINDS
+def test_a_rebuild_killed_at_any_step_is_run_again(separate: bool) -> None:
+    count = 0
+    for steps in every_kill(run(separate)):
+        world = fed(separate)
+        damaged = dict(world.tables.rows)
+        world.steps = steps
+        with pytest.raises(Killed):
+            world.run()
+        assert world.tables.rows in (damaged, world.wanted()), "readers see all of one generation"
+        noted = find_rebuild(world.state.read(), SINK)
+        world.steps = Steps()
+        world.put("hc")
+        world.feed()
+        world.run()
+        assert state(world).generation == (3 if noted is not None and noted.step == Step.DONE else 2)
+        whole(world)
+        count += 1
+    assert count > 30
+
+
+@KINDS
+def test_a_rollback_killed_at_any_step_is_run_again(separate: bool) -> None:
+    def rolled_back(steps: Steps) -> World:
+        world = fed(separate)
+        world.run()
+        world.steps = steps
+        world.rebuild().roll_back()
+        return world
+
+    for steps in every_kill(rolled_back):
+        world = fed(separate)
+        old = dict(world.tables.rows)
+        world.run()
+        world.steps = steps
+        with pytest.raises(Killed):
+            world.rebuild().roll_back()
+        assert world.tables.rows in (old, world.wanted())
+        world.steps = Steps()
+        if state(world).step == Step.DONE:
+            world.rebuild().roll_back()
+        assert world.tables.rows == old
+        assert state(world).step == Step.ROLLED_BACK
+        world.run()
+        assert state(world).generation == 3
+        whole(world)
+
+
+@KINDS
+def test_what_waits_for_the_old_generation_is_tried_on_the_new_one(separate: bool) -> None:
+    world = fed(separate)
+    assert world.letters.waiting(SINK) == [b"b"]
+    done = world.run()
+    assert (done.generation, done.previous) == (2, 1)
+    whole(world)
+    assert b"b" in world.tables.rows
+
+
+@KINDS
+def test_a_second_rebuild_removes_what_the_first_one_kept(separate: bool) -> None:
+    world = fed(separate)
+    world.run()
+    done = world.run()
+    assert (done.generation, done.previous) == (3, 2)
+    whole(world)
+
+
+def test_one_that_is_stopped_says_that_it_is_not_whole_and_goes_on() -> None:
+    world = fed(separate=True)
+    world.stops = True
+    with pytest.raises(SinkError, match="generation 2 is not whole yet"):
+        world.run()
+    assert world.used == 1
+    world.stops = False
+    world.run()
+    whole(world)
+
+
+def test_there_is_nothing_to_go_back_behind_before_a_rebuild_nor_twice() -> None:
+    world = fed(separate=True)
+    with pytest.raises(UsageError, match="no rebuild of cache"):
+        world.rebuild().roll_back()
+    world.run()
+    world.rebuild().roll_back()
+    with pytest.raises(UsageError, match="no rebuild of cache"):
+        world.rebuild().roll_back()
+
+
+def test_the_share_of_the_log_that_was_read_is_told() -> None:
+    world = fed(separate=True)
+    world.run()
+    shares = [share for words, share in world.told if words == "generation 2 of cache"]
+    assert shares == [0.0, 3 / 7, 6 / 7, 1.0]
+
+
+def mark(epoch: int, lsn: int, **offsets: int) -> Watermark:
+    return Watermark(epoch=epoch, lsn=lsn, offsets={topic: {0: offset} for topic, offset in offsets.items()})
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "is_level"),
+    [
+        (None, None, False),
+        (mark(1, 9, a=7), None, True),
+        (mark(1, 9, a=6), None, False),
+        (mark(1, 9, a=5), mark(1, 9, a=5), True),
+        (mark(1, 8, a=5), mark(1, 9, a=5), False),
+        (mark(2, 8, a=5), mark(1, 9, a=5), True),
+        (mark(1, 9, a=4), mark(1, 9, a=5), False),
+        (mark(1, 9, a=5), mark(1, 9, a=5, gone=3), True),
+    ],
+)
+def test_a_generation_is_level_when_it_shows_all_that_the_old_one_does(
+    new: Watermark | None, old: Watermark | None, is_level: bool
+) -> None:
+    assert level(new, old, {"a": {0: 7}}) is is_level
+
+
+def test_an_empty_log_is_read() -> None:
+    assert share(None, {TOPIC: {0: 0}}) == 1.0

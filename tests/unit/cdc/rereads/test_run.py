@@ -1,0 +1,195 @@
+"""Requests on doubles: whole tables joined, rows by condition or key, wishes, the first rows, all or none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from cdc.clock import ManualClock
+from cdc.condition import Condition
+from cdc.errors import ConfigError, SourceError, UsageError
+from cdc.rereads.ports import Ports
+from cdc.rereads.run import Rereads, Wanted
+from cdc.schema import Column, Identity, TableSchema
+from cdc.state import RequestState, RereadState, SnapshotState, TopicsState, WishState, find_all, requests_of, wished
+from cdc.testing import MemoryCompactedTopic
+from cdc.topic import TableName
+from tests.killing import Killed, Steps, every_kill
+
+TABLES = ("public.a", "public.b", "other.b")
+SNAPSHOT = SnapshotState(epoch=1, state="complete", consistent_point=10, last_cut_lsn=500)
+
+
+def shape(table: TableName) -> TableSchema:
+    columns = [
+        Column(name=name, attnum=n, type="int8", type_oid=20, kind="int8", nullable=False, key_position=n)
+        for n, name in enumerate(("id", "part"), 1)
+    ]
+    return TableSchema(
+        table=table,
+        topic=f"shop.{table}",
+        version=1,
+        oid=1,
+        encoding="readable",
+        identity=Identity.DEFAULT,
+        columns=tuple(columns),
+    )
+
+
+class World:
+    """A pipeline of three tables, its first snapshot complete."""
+
+    def __init__(self, steps: Steps | None = None, snapshot: SnapshotState | None = SNAPSHOT) -> None:
+        self.steps = steps or Steps()
+        self.clock = ManualClock()
+        self.away = self.refuses = False
+        self.known = True
+        topics = TopicsState(cluster_id="c", tables={table: f"shop.{table}" for table in TABLES})
+        made = [one for one in (topics, snapshot) if one is not None]
+        self.state = MemoryCompactedTopic({one.key(): one.to_json() for one in made})
+
+    def insert_lsn(self) -> int:
+        return 700
+
+    def check(self, table: TableName, wanted: Condition) -> None:
+        if self.refuses:
+            raise ConfigError(f"that is no condition on {table}")
+
+    @contextmanager
+    def source(self) -> Iterator[World]:
+        if self.away:
+            raise SourceError("Postgres is away")
+        yield self
+
+    def rereads(self) -> Rereads:
+        ports = Ports(
+            state=self.steps.over("state", self.state),
+            source=self.source,
+            shape=lambda table: shape(table) if self.known else None,
+        )
+        return Rereads(ports, self.clock)
+
+    def asked(self) -> list[RequestState]:
+        return requests_of(self.state.read())
+
+    def note(self, **members: object) -> None:
+        told: dict[str, object] = {"id": "snapshot:public.a", "table": "public.a", "serial": 1, "epoch": 1, **members}
+        noted = RereadState(**told)  # type: ignore[arg-type]
+        self.state.write([(noted.key(), noted.to_json())])
+
+
+def test_h97_a_whole_table_is_asked_for_once() -> None:
+    world = World()
+    (first,) = world.rereads().ask(["a"], Wanted())
+    assert (first.id, first.table, first.after_lsn) == ("snapshot:public.a", "public.a", 700)
+    world.clock.advance(1)
+    again = world.rereads().ask(["public.a", "other.b"], Wanted())
+    assert {one.id: one.serial for one in again}["snapshot:public.a"] == first.serial
+    assert sorted(one.table for one in world.asked()) == ["other.b", "public.a"]
+
+
+def test_rows_are_asked_for_by_condition_and_by_key_each_time_anew() -> None:
+    world = World()
+    for _ in range(2):
+        world.rereads().ask(["a"], Wanted(where="id > 3"))
+        world.rereads().ask(["a"], Wanted(keys=["1:2", "a%3Ab:2"]))
+        world.clock.advance(1)
+    asked = world.asked()
+    assert len(asked) == 4
+    assert [one.where for one in asked if one.where] == ['"id" > 3'] * 2
+    assert [one.keys for one in asked if one.keys] == [[["1", "2"], ["a:b", "2"]]] * 2
+
+
+@pytest.mark.parametrize(
+    ("tables", "wanted", "words"),
+    [
+        (["a", "never"], Wanted(), "never is no captured table"),
+        (["b"], Wanted(), "b is more than one captured table"),
+        (["a"], Wanted(where="secret = 1"), "no captured column secret"),
+        (["a"], Wanted(where="id ="), "no condition on public.a"),
+        (["a"], Wanted(keys=["1"]), "has 2 columns, one of --keys has 1"),
+    ],
+)
+def test_what_cannot_be_carried_out_is_not_asked_for(tables: list[str], wanted: Wanted, words: str) -> None:
+    world = World()
+    with pytest.raises((UsageError, ConfigError), match=words):
+        world.rereads().ask(tables, wanted)
+    assert world.asked() == []
+
+
+def test_nothing_is_written_where_the_source_refuses_or_is_away() -> None:
+    world = World()
+    world.refuses = True
+    with pytest.raises(ConfigError, match="no condition"):
+        world.rereads().ask(["a"], Wanted(where="id = 1"))
+    world.away = True
+    with pytest.raises(SourceError, match="away"):
+        world.rereads().ask(["a"], Wanted())
+    world.away = world.refuses = world.known = False
+    with pytest.raises(ConfigError, match="the shape of "):
+        world.rereads().ask(["a"], Wanted(where="id = 1"))
+    assert world.asked() == []
+
+
+def test_before_the_first_snapshot_no_table_is_read_again() -> None:
+    with pytest.raises(UsageError, match="the first snapshot takes every table"):
+        World(snapshot=None).rereads().ask(["a"], Wanted())
+
+
+def test_a_wish_counts_for_the_request_that_was_seen() -> None:
+    world = World()
+    with pytest.raises(UsageError, match="no table is being read again"):
+        world.rereads().wish([], "paused")
+    world.rereads().ask(["public.a", "public.b"], Wanted())
+    assert world.rereads().wish(["a"], "paused") == ["public.a: paused"]
+    (wish,) = find_all(world.state.read(), WishState)
+    seen = {one.table: wished(one, wish if one.id == wish.id else None).state for one in world.asked()}
+    assert seen == {"public.a": "paused", "public.b": "asked"}
+    assert len(world.rereads().wish([], "cancelled")) == 2
+
+
+def test_a_request_is_followed_by_its_serial() -> None:
+    world = World()
+    (asked,) = world.rereads().ask(["a"], Wanted())
+    assert world.rereads().look([asked]) == [None]
+    world.note(serial=asked.serial - 1)
+    assert world.rereads().look([asked]) == [None]
+    world.note(serial=asked.serial + 1, state="running")
+    (found,) = world.rereads().look([asked])
+    assert found is not None
+    assert found.state == "running"
+
+
+def test_first_rows_are_asked_for_once() -> None:
+    world = World(snapshot=None)
+    world.note(state="done", first=True)
+    world.rereads().ask_first()
+    world.clock.advance(1)
+    before = world.asked()
+    world.rereads().ask_first()
+    assert world.asked() == before
+    assert sorted(one.table for one in before) == ["other.b", "public.b"]
+
+
+@pytest.mark.parametrize("change", [{"state": "running"}, {"rows": 7}])
+def test_first_rows_are_not_asked_for_beside_a_snapshot_that_reads_them(change: dict[str, object]) -> None:
+    members: dict[str, object] = {"epoch": 1, "state": "complete", "consistent_point": 0, "last_cut_lsn": 0, **change}
+    with pytest.raises(UsageError, match="has begun with its rows"):
+        World(snapshot=SnapshotState(**members)).rereads().ask_first()  # type: ignore[arg-type]
+
+
+def test_a_call_killed_at_any_step_is_run_again() -> None:
+    def run(world: World) -> None:
+        world.rereads().ask(["public.a", "public.b"], Wanted())
+        world.rereads().wish([], "paused")
+
+    for steps in every_kill(lambda steps: run(World(steps))):
+        world = World(steps)
+        with pytest.raises(Killed):
+            run(world)
+        world.steps = Steps()
+        run(world)
+        assert sorted(one.table for one in world.asked()) == ["public.a", "public.b"]
+        assert {one.state for one in find_all(world.state.read(), WishState)} == {"paused"}

@@ -1,0 +1,278 @@
+"""How far everything is, and which limits are passed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from io import StringIO
+from typing import Any
+
+import orjson
+import pytest
+from rich.console import Console
+
+from cdc.cli.status import view
+from cdc.errors import Exit, LogError, SinkError, SourceError
+from cdc.found import Unknown
+from cdc.progress import Hold, Mark, Watermark
+from cdc.settings import LimitSettings
+from cdc.state import RequestState, RereadState, SnapshotState
+from cdc.status.rules import (
+    ConnectorFacts,
+    SinkFacts,
+    SourceFacts,
+    Status,
+    StatusFacts,
+    lag_seconds,
+    rereads_of,
+    status_of,
+)
+from tests.unit.cdc.checks.test_postgres import KNOWN, SERVER, SLOT
+
+NOW_MS = 1_000_000
+HEAD = 100_000_000
+SNAPSHOT = SnapshotState(epoch=1, state="complete", consistent_point=10, last_cut_lsn=500, tables=["a"], rows=1234)
+SOURCE = SourceFacts(
+    address="127.0.0.1:5432/shop",
+    server=replace(SERVER, wal_lsn=HEAD),
+    slot=replace(SLOT, active_pid=7, retained_bytes=16 * 1024**2),
+)
+FACTS = StatusFacts(
+    name="shop",
+    slot_name="cdc_shop",
+    now_ms=NOW_MS,
+    source=SOURCE,
+    slot=KNOWN,
+    snapshot=SNAPSHOT,
+    marks=[Mark(1, 400, NOW_MS - 9000), Mark(1, HEAD - 50, NOW_MS - 200)],
+    sinks=[SinkFacts(name="cache", kind="redis", watermark=Watermark(epoch=1, lsn=HEAD - 50))],
+)
+LIMITS = LimitSettings()
+HOLD = Hold(table="public.a", reason="public.a: column n is text in the store, and integer in the source now")
+HOLDING = Watermark(epoch=1, lsn=HEAD - 50, held={"shop.public.a": HOLD})
+
+
+def sink(**change: Any) -> StatusFacts:
+    return replace(FACTS, sinks=[replace(FACTS.sinks[0], **change)])
+
+
+def test_all_is_well() -> None:
+    shown = status_of(FACTS, LIMITS)
+    assert shown.passed == ()
+    assert (shown.lag_bytes, shown.lag_s) == (50, 0.0)
+    assert [(s.state, s.lag_bytes, s.lag_s) for s in shown.sinks] == [("consistent", 50, 0.0)]
+
+
+@pytest.mark.parametrize(
+    ("facts", "state"),
+    [
+        (sink(watermark=None), "empty"),
+        (sink(watermark=Watermark(epoch=1, lsn=0)), "filling"),
+        (sink(watermark=Watermark(epoch=1, lsn=500)), "bootstrapping"),
+        (sink(watermark=Watermark(epoch=1, lsn=501)), "consistent"),
+        (replace(FACTS, snapshot=replace(SNAPSHOT, state="running")), "bootstrapping"),
+        (sink(watermark=Unknown(SinkError("no answer"))), "unreachable"),
+        (sink(watermark=HOLDING), "holding"),
+    ],
+)
+def test_h20_each_state_of_a_store(facts: StatusFacts, state: str) -> None:
+    assert [s.state for s in status_of(facts, LIMITS).sinks] == [state]
+
+
+def test_a_store_is_as_old_as_the_first_thing_it_does_not_show() -> None:
+    facts = sink(watermark=Watermark(epoch=1, lsn=400))
+    assert status_of(facts, LIMITS).sinks[0].lag_s == 0.2
+    assert lag_seconds(FACTS.marks, (1, 399), NOW_MS) == 9.0
+    assert lag_seconds(FACTS.marks, (2, 0), NOW_MS) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        (replace(FACTS, marks=[Mark(1, HEAD - 300 * 1024**2, NOW_MS - 1)]), "the log is 300.0 MB behind"),
+        (sink(watermark=Watermark(epoch=1, lsn=1)), "cache is 61.0 s behind; the limit is 60.0 s"),
+        (sink(parked=1), "cache: 1 key is parked in the dead letters"),
+        (sink(parked=3), "cache: 3 keys are parked in the dead letters"),
+        (
+            sink(watermark=HOLDING),
+            "cache holds public.a: column n is text in the store, and integer in the source now; its changes wait in "
+            "the log: cdc rebuild cache",
+        ),
+        (sink(watermark=Unknown(SinkError("cannot reach Redis"))), "cache: cannot reach Redis"),
+        (replace(FACTS, source=Unknown(SourceError("cannot connect"))), "cannot connect"),
+        (sink(watermark=None), "cache is empty, and the log is not"),
+        (replace(FACTS, source=replace(SOURCE, slot=None)), "the slot cdc_shop is gone"),
+        (replace(FACTS, source=replace(SOURCE, slot=SLOT)), "nobody reads the slot cdc_shop"),
+        (
+            replace(FACTS, source=replace(SOURCE, slot=replace(SLOT, wal_status="unreserved"))),
+            "the slot cdc_shop is unreserved",
+        ),
+    ],
+)
+def test_each_limit_and_fault_is_a_sentence(facts: StatusFacts, said: str) -> None:
+    facts = replace(facts, marks=[Mark(1, 400, NOW_MS - 61_000), *facts.marks[-1:]])
+    assert any(words.startswith(said) for words in status_of(facts, LIMITS).passed)
+
+
+def test_the_page_fits_80_columns() -> None:
+    worst = replace(
+        FACTS,
+        sinks=[
+            SinkFacts(
+                name="warehouse-of-reports", kind="delta", watermark=Watermark(epoch=1, lsn=HEAD - 50), parked=999
+            ),
+            SinkFacts(name="cache", kind="redis", watermark=Unknown(SinkError("cannot reach it"))),
+        ],
+        source=replace(SOURCE, server=replace(SERVER, wal_lsn=0xFFFFFFFF_FFFFFFFF)),
+    )
+    text = StringIO()
+    Console(file=text, width=80).print(view(status_of(worst, LIMITS)))
+    lines = text.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any("warehouse-of-reports" in line and "999" in line for line in lines)
+
+
+def test_json_has_it_all() -> None:
+    shown = orjson.loads(orjson.dumps(status_of(FACTS, LIMITS).document()))
+    assert shown["slot"]["active_pid"] == 7
+    assert shown["sinks"]["cache"] == {
+        "kind": "redis",
+        "state": "consistent",
+        "lsn": "0/5F5E0CE",
+        "lag_bytes": 50,
+        "lag_seconds": 0.0,
+        "lag_records": None,
+        "parked": 0,
+        "held": {},
+        "error": None,
+    }
+
+
+def test_tables_that_are_read_again_are_shown_until_it_is_over() -> None:
+    asked = RequestState(id="a", table="public.a", after_lsn=0, reason="public.a was rewritten", serial=2)
+    first = RequestState(id="b", table="public.b", after_lsn=0, reason="came", serial=3, first=True)
+    old = RereadState(id="a", table="public.a", serial=1, epoch=1, state="done", rows=9)
+    under_way = RereadState(id="b", table="public.b", serial=3, epoch=1, state="running", rows=5, share=0.5)
+    failed = RereadState(id="c", table="public.c", serial=4, epoch=1, state="failed", detail="no right")
+    held = {one.key(): one.to_json() for one in (asked, first, old, under_way, failed)}
+    found = rereads_of(held)
+    assert [(one.table, one.state, one.rows) for one in found] == [
+        ("public.a", "waiting", 0),
+        ("public.b", "running", 5),
+        ("public.c", "failed", 0),
+    ]
+    assert [one.first for one in found] == [False, True, False]
+
+
+def test_h109_without_the_log_nothing_is_judged_by_it() -> None:
+    silent = Unknown(LogError("cannot reach Kafka", hint="start it"))
+    facts = replace(
+        FACTS, slot=silent, snapshot=silent, marks=[], log=silent, sinks=[replace(FACTS.sinks[0], parked=None)]
+    )
+    shown = status_of(facts, LIMITS)
+    assert (shown.snapshot, shown.log_lsn, shown.lag_bytes, shown.lag_s) == ("unknown", None, None, None)
+    assert [(s.state, s.lag_s, s.parked) for s in shown.sinks] == [("unjudged", None, None)]
+    assert shown.passed == ("cannot reach Kafka",)
+    assert shown.exit is Exit.UNAVAILABLE
+    lines = page(shown)
+    assert "log       not known, it was not read" in lines
+    assert "snapshot  not known" in lines
+
+
+def test_h109_a_slot_that_was_not_seen_is_not_none() -> None:
+    lines = page(status_of(replace(FACTS, source=Unknown(SourceError("no answer"))), LIMITS))
+    assert "slot      cdc_shop: not known, Postgres does not answer" in lines
+    assert "slot      cdc_shop: none" in page(status_of(replace(FACTS, source=replace(SOURCE, slot=None)), LIMITS))
+
+
+def test_h109_a_filling_store_has_no_distance_in_wal() -> None:
+    """Its LSN is 0, and the distance from there was the absolute LSN."""
+    (filling,) = status_of(sink(watermark=Watermark(epoch=1, lsn=0)), LIMITS).sinks
+    assert (filling.lag_bytes, filling.lag_s) == (None, None)
+    (former,) = status_of(
+        replace(sink(watermark=Watermark(epoch=1, lsn=7)), slot=replace(KNOWN, epoch=2)), LIMITS
+    ).sinks
+    assert former.lag_bytes is None
+
+
+def test_h109_a_log_of_a_former_epoch_is_measured_from_the_slot() -> None:
+    begun = replace(FACTS, slot=replace(KNOWN, epoch=2, consistent_point=HEAD - 7))
+    assert status_of(begun, LIMITS).lag_bytes == 7
+
+
+def test_an_empty_store_is_a_fault_once_there_are_rows() -> None:
+    assert status_of(sink(watermark=None), LIMITS).exit is Exit.DIFFERENCE
+    assert status_of(replace(sink(watermark=None), snapshot=None), LIMITS).passed == ()
+
+
+def page(shown: Status) -> list[str]:
+    text = StringIO()
+    Console(file=text, width=80).print(view(shown))
+    return [line.rstrip() for line in text.getvalue().splitlines()]
+
+
+CONNECTOR = ConnectorFacts(
+    name="shop",
+    database="mariadb",
+    address="db:3306",
+    state="RUNNING",
+    snapshot="complete",
+    position="GTID 0-1-9, binlog.000003:77",
+)
+ENDS = {"shop.crm.a": {0: 10, 1: 5}}
+
+
+def other_source(offsets: dict[int, int], **change: Any) -> StatusFacts:
+    held = Watermark(epoch=1, lsn=0, offsets={"shop.crm.a": offsets})
+    facts = replace(FACTS, source=None, slot=None, snapshot=None, marks=[], connector=CONNECTOR, ends=ENDS)
+    return replace(facts, **{"sinks": [SinkFacts(name="cache", kind="redis", watermark=held)], **change})
+
+
+@pytest.mark.parametrize(
+    ("facts", "state", "records"),
+    [
+        (other_source({0: 10, 1: 5}), "level", 0),
+        (other_source({0: 10}), "behind", 5),
+        (other_source({0: 12, 1: 5}), "level", 0),
+        (other_source({}, log=Unknown(LogError("away"))), "unjudged", 15),
+    ],
+)
+def test_h130_a_source_without_lsns_is_not_asked(facts: StatusFacts, state: str, records: int) -> None:
+    shown = status_of(facts, LIMITS)
+    assert [(s.state, s.lag_records, s.lag_bytes) for s in shown.sinks] == [(state, records, None)]
+    words = "".join(printed(shown).split())
+    assert "mariadbatdb:3306,whichisnotasked" in words
+    assert "connectorshop,RUNNING,atGTID0-1-9,binlog.000003:77" in words
+    assert "Postgres" not in words
+    assert "slot" not in words
+    assert (shown.passed == ()) == (state != "unjudged")
+    assert shown.snapshot == "complete"
+
+
+@pytest.mark.parametrize(
+    ("connector", "said", "exit"),
+    [
+        (replace(CONNECTOR, state="STOPPED"), "the connector shop is stopped", Exit.DIFFERENCE),
+        (replace(CONNECTOR, fault="no slot"), "the connector shop failed: no slot", Exit.DIFFERENCE),
+        (Unknown(SourceError("Kafka Connect cannot be reached")), "Kafka Connect cannot be reached", Exit.UNAVAILABLE),
+    ],
+)
+def test_h130_a_connector_that_does_not_run_is_said(connector: Any, said: str, exit: Exit) -> None:
+    shown = status_of(other_source({0: 10, 1: 5}, connector=connector), LIMITS)
+    assert shown.passed[0].startswith(said)
+    assert shown.exit is exit
+
+
+def test_h130_a_connector_on_postgres_says_how_far_the_log_is() -> None:
+    connector = replace(CONNECTOR, database="postgres", position="0/1", lsn=HEAD - 70)
+    facts = replace(FACTS, slot=None, snapshot=None, marks=[], connector=connector)
+    shown = status_of(facts, LIMITS)
+    assert (shown.log_lsn, shown.lag_bytes, shown.snapshot) == (HEAD - 70, 70, "complete")
+    assert [s.state for s in shown.sinks] == ["consistent"]
+    reading = replace(facts, connector=replace(connector, snapshot="running", lsn=None))
+    assert [s.state for s in status_of(reading, LIMITS).sinks] == ["bootstrapping"]
+
+
+def printed(shown: Status) -> str:
+    out = StringIO()
+    Console(file=out, width=80).print(view(shown))
+    return out.getvalue()

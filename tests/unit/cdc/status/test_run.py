@@ -1,0 +1,218 @@
+"""What is read when parts do not answer: each is Unknown by itself, and hides no other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import pytest
+
+from cdc.checks.facts import PublicationFacts
+from cdc.clock import ManualClock
+from cdc.dead import DeadLetter, Why
+from cdc.errors import CdcError, LogError, SinkError, SourceError, TopicError
+from cdc.found import Unknown
+from cdc.progress import Mark, Offsets, Watermark
+from cdc.state import SlotState, SnapshotState, TopicsState
+from cdc.status.ports import Ports
+from cdc.status.rules import ConnectorFacts, SourceFacts, StatusFacts
+from cdc.status.run import Look, Plan
+from cdc.topic import TableName
+from tests.unit.cdc.checks.test_postgres import KNOWN, SERVER, SLOT
+
+TOPICS = TopicsState(
+    cluster_id="c",
+    topics={"shop.public.a": {"id": "x", "partitions": 1}},
+    tables={"public.a": "shop.public.a", "public.left_out": "shop.public.left_out"},
+)
+SNAPSHOT = SnapshotState(epoch=1, state="complete", consistent_point=10, last_cut_lsn=500)
+
+
+@dataclass
+class World:
+    """A pipeline with two sinks; ``away``: by part, the error that it answers with."""
+
+    away: dict[str, CdcError] = field(default_factory=dict)
+    postgres: bool = True
+    closed: list[str] = field(default_factory=list)
+    opened: list[str] = field(default_factory=list)
+    used: bool = True
+    held: dict[bytes, bytes] = field(
+        default_factory=lambda: {one.key(): one.to_json() for one in (KNOWN, SNAPSHOT, TOPICS)}
+    )
+
+    def ask(self, part: str) -> None:
+        if part in self.away:
+            raise self.away[part]
+
+    def state(self) -> Mapping[bytes, bytes]:
+        self.ask("log")
+        return self.held
+
+    def marks(self) -> Sequence[Mark]:
+        return [Mark(1, 400, 9)]
+
+    def letters(self) -> list[DeadLetter]:
+        self.ask("letters")
+        return [
+            DeadLetter(
+                sink="cache", why=Why.REFUSED, topic="t", partition=0, offset=1, reason="no", key=b"k", value=b""
+            )
+        ]
+
+    def ends(self, topics: Sequence[str]) -> Offsets:
+        self.ask("ends")
+        return {topic: {0: 7} for topic in topics}
+
+    def facts(self) -> SourceFacts:
+        self.ask("source")
+        return SourceFacts(address="here", server=SERVER, slot=SLOT)
+
+    def publication(self) -> PublicationFacts | None:
+        self.ask("publication")
+        tables = frozenset((TableName("public", "a"),))
+        return PublicationFacts(
+            publication="cdc_shop", operations=frozenset(("insert",)), tables=tables, via_root=False
+        )
+
+    def relations(self, tables: Sequence[str], oids: Sequence[int]) -> Mapping[int, TableName]:
+        return {oid: TableName(*table.split(".")) for oid, table in enumerate(tables)}
+
+    def close(self) -> None:
+        self.closed.append("source")
+
+    def connector(self) -> ConnectorFacts:
+        self.ask("connector")
+        return ConnectorFacts(
+            name="c", database="mysql", address="a", state="RUNNING", fault="", snapshot="", position="", lsn=None
+        )
+
+    def open_store(self, sink: str) -> Store:
+        self.ask(sink)
+        self.opened.append(sink)
+        return Store(self, sink)
+
+    @contextmanager
+    def briefly(self) -> Iterator[None]:
+        yield
+
+    def look(self) -> Look:
+        plan = Plan(
+            name="shop",
+            slot="cdc_shop",
+            sinks={"cache": "redis", "search": "opensearch"},
+            takes=lambda table: table != "public.left_out",
+        )
+        ports = Ports(
+            log=self,
+            source=self if self.postgres else None,
+            connector=None if self.postgres else self.connector,
+            open_store=self.open_store,
+            briefly=self.briefly,
+        )
+        return Look(plan, ports, ManualClock())
+
+    def read(self) -> StatusFacts:
+        with self.look() as look:
+            return look.read()
+
+
+@dataclass
+class Store:
+    world: World
+    name: str
+
+    @property
+    def watermarks(self) -> Store:
+        return self
+
+    def read(self) -> Watermark | None:
+        self.world.ask(self.name)
+        return Watermark(epoch=1, lsn=300)
+
+    def current(self) -> bool:
+        return self.world.used
+
+    def close(self) -> None:
+        self.world.closed.append(self.name)
+
+
+def test_everything_that_answers_is_read_and_closed() -> None:
+    world = World()
+    facts = world.read()
+    assert (facts.slot, facts.snapshot, facts.marks) == (KNOWN, SNAPSHOT, [Mark(1, 400, 9)])
+    assert [(s.name, s.kind, s.watermark, s.parked) for s in facts.sinks] == [
+        ("cache", "redis", Watermark(epoch=1, lsn=300), 1),
+        ("search", "opensearch", Watermark(epoch=1, lsn=300), 0),
+    ]
+    assert list(facts.not_followed) == ["public.a"]
+    assert (facts.log, facts.connector, facts.ends) == (None, None, {})
+    assert sorted(world.closed) == ["cache", "search", "source"]
+
+
+def test_h109_a_log_that_is_away_hides_no_other_part() -> None:
+    away = LogError("Kafka is away")
+    facts = World(away={"log": away}).read()
+    assert facts.log == facts.slot == facts.snapshot == Unknown(away)
+    assert (facts.marks, facts.not_followed) == ((), {})
+    assert [(s.watermark, s.parked) for s in facts.sinks] == [(Watermark(epoch=1, lsn=300), None)] * 2
+    assert isinstance(facts.source, SourceFacts)
+
+
+@pytest.mark.parametrize("part", ["source", "publication"])
+def test_h109_a_source_that_is_away_hides_no_other_part(part: str) -> None:
+    away = SourceError("Postgres is away")
+    facts = World(away={part: away}).read()
+    assert facts.source == Unknown(away)
+    assert facts.not_followed == {}
+    assert facts.slot == KNOWN
+
+
+def test_h109_a_store_that_is_away_hides_no_other_store() -> None:
+    away = SinkError("Redis is away")
+    facts = World(away={"cache": away}).read()
+    assert [s.watermark for s in facts.sinks] == [Unknown(away), Watermark(epoch=1, lsn=300)]
+
+
+def test_a_pipeline_without_dead_letters_has_no_parked_key() -> None:
+    facts = World(away={"letters": TopicError("no such topic")}).read()
+    assert [s.parked for s in facts.sinks] == [0, 0]
+
+
+def test_h113_a_document_that_cannot_be_read_is_a_fault_of_the_log_alone() -> None:
+    world = World()
+    world.held[KNOWN.key()] = b"{"
+    facts = world.read()
+    assert isinstance(facts.log, Unknown)
+    assert isinstance(facts.source, SourceFacts)
+
+
+def test_before_the_slot_is_noted_no_table_counts_as_left_behind() -> None:
+    world = World()
+    del world.held[KNOWN.key()]
+    assert SlotState.find(world.held) is None
+    assert world.read().not_followed == {}
+
+
+def test_another_database_is_judged_by_its_connector_and_the_topics_ends() -> None:
+    facts = World(postgres=False).read()
+    assert facts.source is None
+    assert isinstance(facts.connector, ConnectorFacts)
+    assert facts.ends == {"shop.public.a": {0: 7}, "shop.public.left_out": {0: 7}}
+    away = LogError("Kafka Connect is away")
+    assert World(postgres=False, away={"connector": away}).read().connector == Unknown(away)
+    silent = World(postgres=False, away={"ends": away}).read()
+    assert (silent.log, silent.ends) == (Unknown(away), {})
+
+
+def test_stores_are_kept_until_another_generation_is_in_use() -> None:
+    world = World()
+    with world.look() as look:
+        look.read()
+        look.read()
+        assert sorted(world.opened) == ["cache", "search"]
+        world.used = False
+        look.read()
+        assert len(world.opened) == 4
+    assert len(world.closed) == 5

@@ -1,0 +1,92 @@
+"""A table that is set aside is named by everything that a person or a program asks (H119)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import orjson
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from cdc.aside import AsideState, Cause, TableState
+from cdc.cli.verify import conclude
+from cdc.clock import ManualClock
+from cdc.errors import Difference, NewerError
+from cdc.freshness.rules import require_whole
+from cdc.metrics import CaptureCollector, CaptureFigures, Health
+from cdc.progress import Progress, Watermark
+from cdc.settings import LimitSettings
+from cdc.status.rules import status_of
+from cdc.stored import read_members
+from cdc.verification.result import Report
+from tests.unit.cdc.status.test_rules import FACTS, page
+
+ASIDE = AsideState(
+    table="public.t",
+    epoch=1,
+    state=TableState.ASIDE,
+    cause=Cause.LOCKED,
+    detail="it is locked",
+    since_lsn=0x1000,
+    since_ms=0,
+)
+WAITING = replace(ASIDE, table="public.w", state=TableState.WAITING)
+SAID = {"shop.public.t": ASIDE.sentence()}
+
+
+def test_h119_status_names_each_table_and_ends_with_1() -> None:
+    shown = status_of(replace(FACTS, asides={"public.t": ASIDE, "public.w": WAITING}, tables=5), LimitSettings())
+    assert shown.exit == 1
+    assert ASIDE.sentence() in shown.passed
+    assert WAITING.sentence() in shown.passed
+    found = shown.document()["tables"]
+    assert found["following"] == 3
+    assert found["others"]["public.t"] == {
+        "state": "aside", "cause": "locked", "detail": "it is locked", "since_lsn": "0/1000", "since_ms": 0,
+    }  # fmt: skip
+    assert any("aside" in line and "public.t, since 0/1000" in line for line in page(shown))
+    both = status_of(replace(FACTS, asides={"public.t": ASIDE}, not_followed={"public.t": "renamed"}), LimitSettings())
+    assert list(both.passed) == ["renamed"], "one sentence is enough"
+
+
+def test_h119_readiness_falls_when_it_lasts_and_the_metric_says_the_cause() -> None:
+    clock = ManualClock()
+    state = replace(ASIDE, since_ms=clock.now_ns() // 1_000_000)
+    figures = CaptureFigures(phase="streaming", waiting_ready_s=60.0)
+    figures.asides = lambda: {"public.t": state, "public.w": WAITING}
+    health = Health(figures, clock)
+    clock.advance(59)
+    assert health.ready()[0]
+    clock.advance(2)
+    assert health.ready() == (False, state.sentence())
+    registry = CollectorRegistry()
+    registry.register(CaptureCollector(figures, clock))
+    text = generate_latest(registry).decode()
+    assert 'cdc_table_state{cause="locked",state="aside",table="public.t"} 1.0' in text
+    assert 'cdc_table_state{cause="locked",state="waiting",table="public.w"} 1.0' in text
+
+
+def test_h119_a_store_that_lacks_changes_of_a_table_is_not_fresh() -> None:
+    held = Watermark.from_json(Watermark(epoch=1, lsn=0x2000, aside=SAID).to_json())
+    assert held.aside == SAID
+    require_whole("cache", replace(held, aside={}))
+    with pytest.raises(Difference, match=r"cache shows all tables up to 0/2000 but these: public\.t is set aside"):
+        require_whole("cache", held)
+
+
+def test_h119_verify_does_not_end_well_where_a_table_was_not_compared() -> None:
+    conclude(Report(verdicts=[], fence=1, looks=1))
+    report = Report(verdicts=[], fence=1, looks=1, not_compared={"public.t": ASIDE.sentence()})
+    assert report.document()["not_compared"] == {"public.t": ASIDE.sentence()}
+    with pytest.raises(Difference, match=r"not compared: public\.t"):
+        conclude(report)
+
+
+def test_h119_h113_an_older_reader_does_not_take_the_progress_for_whole() -> None:
+    whole = Progress(epoch=1, lsn=8, offsets={})
+    lacking = replace(whole, aside=SAID)
+    assert Progress.from_json(lacking.to_json()) == lacking
+    assert Progress.from_json(whole.to_json()) == whole
+    assert orjson.loads(whole.to_json())["format"] == 1
+    with pytest.raises(NewerError):
+        read_members(lacking.to_json(), "a record of the progress topic", 1)

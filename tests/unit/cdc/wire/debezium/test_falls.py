@@ -1,0 +1,159 @@
+"""An order that begins anew is noticed; records that are sent again are not taken for one (H124).
+
+The model is a connector under MySQL: transactions with GTIDs at growing places of a binlog, a stored offset some way
+behind, and kills of the worker, after which all since that offset is sent again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cdc.epochs import EpochsState
+from cdc.wire.debezium.falls import BOUND_MS
+from cdc.wire.debezium.read import Change, PartitionReader
+
+TOPIC = "d.s.t"
+Source = dict[str, Any]
+
+
+class Transaction(NamedTuple):
+    server: str
+    number: int
+    file: int
+    pos: int
+    key: int
+
+    def source(self, connector: str) -> Source:
+        named = {"connector": connector, "db": "s", "table": "t", "snapshot": "false"}
+        gtid = f"{self.server}:{self.number}" if connector == "mysql" else f"0-{self.server}-{self.number}"
+        return named | {"gtid": gtid, "file": f"bin.{self.file:06d}", "pos": self.pos, "row": 0, "server_id": 1}
+
+
+def value(source: Source, op: str = "u") -> bytes:
+    return orjson.dumps({"before": None, "after": {"id": 1, "v": 1}, "op": op, "source": source})
+
+
+def faults(sources: Iterator[tuple[Source, int]], reader: PartitionReader | None = None) -> list[str]:
+    """What a reader says of records, in their order; with the topic's time of each."""
+    reader = reader or PartitionReader(TOPIC, 0)
+    found = []
+    for offset, (source, time_ms) in enumerate(sources):
+        assert isinstance(reader.read(offset, b'{"id":1}', value(source), time_ms=time_ms), Change)
+        found.append(reader.fell)
+    return [fault for fault in found if fault]
+
+
+def binlog(sizes: list[int], server: str = "a1", file: int = 7, number: int = 100) -> list[Transaction]:
+    """Transactions one behind another; a new file now and then."""
+    made, pos = [], 4
+    for step, size in enumerate(sizes):
+        if size == 0:
+            file, pos = file + 1, 4
+        made.append(Transaction(server, number + step, file, pos, step % 3))
+        pos += 100 + size
+    return made
+
+
+def told(log: list[Transaction], kills: list[tuple[int, int]]) -> list[Transaction]:
+    """As a worker writes it that is killed: at so many records, with an offset stored so many before."""
+    written: list[Transaction] = []
+    at = 0
+    for run, behind in kills:
+        written += log[at : at + run]
+        at = max(0, min(len(log), at + run) - behind)
+    return written + log[at:]
+
+
+@pytest.mark.parametrize("connector", ["mysql", "mariadb"])
+@given(
+    st.lists(st.integers(0, 50), min_size=1, max_size=40),
+    st.lists(st.tuples(st.integers(0, 12), st.integers(0, 30)), max_size=4),
+    st.integers(1, 3),
+)
+@settings(max_examples=150)
+def test_h124_records_sent_again_raise_no_alarm(
+    connector: str, sizes: list[int], kills: list[tuple[int, int]], partitions: int
+) -> None:
+    written = told(binlog(sizes), kills)
+    for partition in range(partitions):
+        mine = [one for one in written if one.key % partitions == partition]
+        assert faults((one.source(connector), 1000 * number) for number, one in enumerate(mine)) == []
+
+
+@pytest.mark.parametrize("connector", ["mysql", "mariadb"])
+@given(
+    st.lists(st.integers(0, 50), min_size=1, max_size=20),
+    st.lists(st.integers(0, 50), min_size=1, max_size=20),
+    st.integers(1, 6),
+    st.booleans(),
+)
+@settings(max_examples=150)
+def test_h124_a_failover_to_lower_positions_is_noticed_at_once(
+    connector: str, before: list[int], after: list[int], file: int, promoted: bool
+) -> None:
+    """``promoted``: the other server writes under its own name. Else it still relays what the first one wrote."""
+    first = binlog(before)
+    second = binlog(after, "b2" if promoted else "a1", file=0, number=first[-1].number + 1)
+    sources = [one.source(connector) for one in first] + [
+        one._replace(file=file % 2).source(connector) for one in second
+    ]
+    (fault, *_) = faults((source, number) for number, source in enumerate(sources))
+    assert ("another server" in fault) == promoted
+
+
+def test_h124_a_higher_binlog_of_another_server_is_no_fall() -> None:
+    log = [*binlog([1, 2, 3]), *binlog([1, 2, 3], "b2", file=9)]
+    assert faults((one.source("mysql"), 0) for one in log) == []
+
+
+def test_h124_a_fall_that_does_not_climb_back_is_noticed_in_time() -> None:
+    """Oracle names no server. As after a database that was restored from an older copy."""
+
+    def sources(step_ms: int) -> Iterator[tuple[Source, int]]:
+        for number, scn in enumerate([50, 60, 70, 20, 21, 22, 23]):
+            named = {"connector": "oracle", "schema": "s", "table": "t", "snapshot": "false"}
+            yield named | {"scn": str(scn), "commit_scn": str(scn)}, number * step_ms
+
+    assert faults(sources(1000)) == []
+    (fault, *_) = faults(sources(BOUND_MS // 2))
+    assert "after 5 minutes" in fault
+
+
+@pytest.mark.parametrize(("snapshot_lsn", "fell"), [(500, True), (900, False)])
+def test_h124_a_first_snapshot_below_streamed_changes_is_noticed(snapshot_lsn: int, fell: bool) -> None:
+    named = {"connector": "oracle", "schema": "s", "table": "t"}
+    streamed = named | {"snapshot": "false", "commit_scn": "800", "scn": "799"}
+    again = named | {"snapshot": "first", "scn": str(snapshot_lsn)}
+    assert bool(faults(iter([(streamed, 0), (again, 1)]))) == fell
+
+
+def test_h124_what_ended_an_epoch_is_no_alarm_in_the_next() -> None:
+    log = [*binlog([1, 2, 3]), *binlog([1, 2, 3], "b2", file=1)]
+    epochs = EpochsState().begin({TOPIC: {0: len(log)}})
+    reader = PartitionReader(TOPIC, 0, epochs=epochs)
+    assert faults(((one.source("mysql"), 0) for one in log), reader) == []
+    assert EpochsState().fallen("it fell").begin({}).fell == ""
+
+
+def test_h124_a_reader_that_looked_back_notices_the_first_record() -> None:
+    first, second = binlog([1, 2, 3]), binlog([1], "b2", file=1)
+    reader = PartitionReader(TOPIC, 0)
+    for offset, one in enumerate(first):
+        reader.look_back(offset, b'{"id":1}', value(one.source("mysql")))
+    reader.read(9, b'{"id":1}', value(second[0].source("mysql")))
+    assert "another server" in reader.fell
+
+
+def test_h126_a_flat_tombstone_first_after_a_start_is_a_delete() -> None:
+    """Its form is known by the records before it alone."""
+    reader = PartitionReader(TOPIC, 0)
+    reader.look_back(3, b'{"id":1}', orjson.dumps({"id": 1, "v": "a"}))
+    found = reader.read(4, b'{"id":1}', None)
+    assert isinstance(found, Change)
+    assert (found.op, found.value) == ("d", None)

@@ -1,0 +1,161 @@
+"""MongoDB's documented records as changes: documents, patches, deletes, and their order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from cdc.epochs import EpochsState
+from cdc.position import Position
+from cdc.wire.debezium.mongodb import UNBROKEN_FROM, id_text
+from cdc.wire.debezium.read import Change, PartitionReader, Settled, Unreadable
+from cdc.wire.format import UNAVAILABLE
+from cdc.wire.row import row_reader
+from tests.unit.cdc.wire.debezium.mongodb import ANNE, ANNE_MARIE, CREATED, CUSTOMERS, ID, RENAMED, TOPIC, envelope, key
+
+SCHEMAED_KEY = orjson.dumps(
+    {
+        "schema": {"type": "struct", "fields": [{"field": "id", "type": "string", "optional": False}]},
+        "payload": {"id": f'{{"$oid": "{ID}"}}'},
+    }
+)
+
+
+def read(value: bytes | None, offset: int = 0, *, kept: bool = False) -> Change:
+    found = PartitionReader(TOPIC, 0).read(offset, key(), value, kept=kept)
+    assert isinstance(found, Change)
+    return found
+
+
+def row(change: Change) -> Any:
+    """As a sink cuts it out of the value."""
+    return orjson.loads(row_reader([c.name for c in CUSTOMERS.columns])(change.value or b""))
+
+
+@pytest.mark.parametrize("bytes_of_key", [SCHEMAED_KEY, key()])
+def test_a_document_is_a_row_of_its_id_and_itself(bytes_of_key: bytes) -> None:
+    found = PartitionReader(TOPIC, 0).read(0, bytes_of_key, envelope("c", after=CREATED))
+    assert isinstance(found, Change)
+    assert found.key == orjson.dumps({"id": ID})
+    assert row(found) == {"id": ID, "document": CREATED}
+    assert found.schema == CUSTOMERS
+    assert [(c.name, c.kind, c.key_position) for c in CUSTOMERS.columns] == [
+        ("id", "text", 1),
+        ("document", "jsonb", None),
+    ]
+    assert str(CUSTOMERS.table) == "inventory.customers"
+
+
+def test_the_embedded_schema_makes_no_difference() -> None:
+    plain = envelope("u", after=ANNE_MARIE, patch=RENAMED)
+    schema = orjson.dumps({"type": "struct", "fields": [{"field": name} for name in ("after", "op", "source")]})
+    assert read(b'{"schema":%b,"payload":%b}' % (schema, plain)) == read(plain)
+
+
+def test_an_update_with_its_document_is_that_document_whatever_else_it_tells() -> None:
+    """``change_streams_update_full_with_pre_image``: the manual's update, all three members."""
+    assert row(read(envelope("u", before=ANNE, after=ANNE_MARIE, patch=RENAMED)))["document"] == ANNE_MARIE
+
+
+def test_a_replace_has_a_document_and_no_patch() -> None:
+    assert row(read(envelope("u", after=ANNE)))["document"] == ANNE
+
+
+def test_a_patch_beside_the_document_before_it_is_a_document() -> None:
+    """``change_streams_with_pre_image``: the record is enough, whatever the store holds or compaction dropped."""
+    found = read(envelope("u", before=ANNE, patch=RENAMED))
+    assert orjson.loads(row(found)["document"]) == orjson.loads(ANNE_MARIE)
+    assert UNBROKEN_FROM not in orjson.loads(found.value or b"")
+
+
+def test_a_patch_alone_is_left_to_the_sink() -> None:
+    found = read(envelope("u", patch=RENAMED), kept=True)
+    assert row(found) == {"id": ID, "document": UNAVAILABLE}
+    assert orjson.loads(found.value or b"")["updateDescription"] == RENAMED
+    assert UNBROKEN_FROM not in orjson.loads(found.value or b"")
+
+
+def test_a_patch_that_the_cleaner_may_have_come_near_says_from_where_on_nothing_is_missing() -> None:
+    reader = PartitionReader(TOPIC, 0, epochs=EpochsState())
+    told = []
+    for offset, kept in [(3, False), (4, False), (5, True), (9, False), (10, False), (9, False)]:
+        found = reader.read(offset, key(), envelope("u", patch=RENAMED), kept=kept)
+        assert isinstance(found, Change)
+        told.append(orjson.loads(found.value or b"").get(UNBROKEN_FROM))
+    first, later = (Position(1, (offset + 1) << 3, 1).text() for offset in (3, 9))
+    assert told == [first, first, None, later, later, later]
+
+
+@pytest.mark.parametrize(
+    "description",
+    [
+        None,
+        {"updatedFields": "[1]"},
+        {"updatedFields": "{"},
+        {"truncatedArrays": [{"field": "a"}]},
+        {"truncatedArrays": 1},
+        {"truncatedArrays": [{"field": "a", "size": -1}]},
+    ],
+)
+def test_an_update_that_holds_neither_a_document_nor_a_patch_is_told(description: Any) -> None:
+    found = PartitionReader(TOPIC, 0).read(0, key(), envelope("u", patch=description))
+    assert isinstance(found, Unreadable)
+
+
+def test_a_delete_and_its_tombstone() -> None:
+    reader = PartitionReader(TOPIC, 0)
+    deleted = reader.read(1, key(), envelope("d", before=ANNE))
+    assert isinstance(deleted, Change)
+    assert (deleted.op, deleted.value, deleted.key) == ("d", None, orjson.dumps({"id": ID}))
+    assert isinstance(reader.read(2, key(), None), Settled)
+
+
+def test_a_tombstone_whose_delete_was_compacted_away_deletes_where_it_stands() -> None:
+    reader = PartitionReader(TOPIC, 0)
+    before = reader.read(1, key('"other"'), envelope("c", after=ANNE))
+    gone = reader.read(7, key(), None)
+    assert isinstance(before, Change)
+    assert isinstance(gone, Change)
+    assert (gone.op, gone.key) == ("d", orjson.dumps({"id": ID}))
+    assert before.pos < gone.pos
+
+
+def test_the_order_is_the_partitions_where_the_clock_of_the_source_block_says_otherwise() -> None:
+    """Since Debezium 3.4 ``ts_ms`` is the wall clock: cluster times (100, 7), (101, 1), then (101, 2) by a server
+    whose clock is three seconds behind, then two changes of one transaction, which have one cluster time."""
+    told = [(100_999, 7), (100_999, 1), (98_000, 2), (98_100, 3), (98_100, 3)]
+    reader = PartitionReader(TOPIC, 0)
+    changes = [
+        reader.read(offset, key(), envelope("u", after=ANNE, wall_ms=wall, increment=increment))
+        for offset, (wall, increment) in enumerate(told)
+    ]
+    positions = [change.pos for change in changes if isinstance(change, Change)]
+    assert positions == sorted(set(positions))
+    assert len(positions) == len(told)
+
+
+def test_rows_of_a_snapshot_lie_below_the_changes_behind_them() -> None:
+    reader = PartitionReader(TOPIC, 0)
+    snapshot = reader.read(0, key(), envelope("r", after=ANNE, snapshot="true", increment=31))
+    change = reader.read(1, key(), envelope("u", after=ANNE_MARIE, wall_ms=1, increment=1))
+    again = reader.read(2, key(), envelope("r", after=ANNE, snapshot="incremental", increment=-1))
+    assert isinstance(snapshot, Change)
+    assert isinstance(change, Change)
+    assert isinstance(again, Change)
+    assert snapshot.pos < change.pos < again.pos
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ('{"$oid":"596e275826f08b2730779e1f"}', ID),
+        ('"abc"', "abc"),
+        ("1004", "1004"),
+        ('{"$numberLong":"9007199254740993"}', "9007199254740993"),
+        ('{"$binary": "a37RZHFCp8T", "$type": "04"}', '{"$binary": "a37RZHFCp8T", "$type": "04"}'),
+    ],
+)
+def test_ids_of_any_type(key: str, text: str) -> None:
+    assert id_text({"id": key}) == text

@@ -1,0 +1,39 @@
+"""Records about a whole table."""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+
+from cdc.position import Position
+from cdc.wire.floors import Floor, read_floor, sweep_key, sweep_value, truncate_key
+
+FLOOR = Position(1, 0x1000, 0).text()
+POS = Position(1, 0x2000, 7).text()
+
+
+def test_a_truncate_is_its_own_floor() -> None:
+    assert read_floor(truncate_key("public.orders"), None, POS) == Floor(POS, 1)
+
+
+def test_a_sweep_mark_says_its_floor_and_its_partitions() -> None:
+    value = sweep_value(b'{"before":null,"op":"t"}', FLOOR, 4)
+    assert orjson.loads(value) == {"before": None, "op": "t", "sweep": {"floor": FLOOR, "partitions": 4}}
+    assert read_floor(sweep_key("public.orders"), value, POS) == Floor(FLOOR, 4)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (b"[]", None),
+        (b'{"id":1}', None),
+        (sweep_key("t"), None),
+        (sweep_key("t"), b'{"sweep":{}}'),
+        (sweep_key("t"), b'{"sweep":{"floor":"xyz","partitions":1}}'),
+        (sweep_key("t"), b'{"sweep":{"floor":"00","partitions":1}}'),
+        (sweep_key("t"), sweep_value(b"{}", FLOOR, 0)),
+    ],
+)
+def test_what_is_no_floor_is_refused(key: bytes, value: bytes | None) -> None:
+    with pytest.raises(ValueError, match=r"floor|sweep"):
+        read_floor(key, value, POS)

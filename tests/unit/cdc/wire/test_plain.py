@@ -1,0 +1,168 @@
+"""Plain values: the same from either encoding; keys that tell rows apart."""
+
+from __future__ import annotations
+
+import base64
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from fractions import Fraction
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdc.wire.plain import PlainTable, iso_date, plain_row, store_key, unscaled_text
+from tests.contract.topics import column, numeric, shape
+
+NUMBERS = shape(
+    column("id", "int4", key=1),
+    numeric("n", 30, 6),
+    numeric("big", 8, -2),
+    column("free", "numeric"),
+    column("m", "money"),
+    column("d", "date"),
+    column("t", "time"),
+    column("t3", "time", typmod=3),
+    column("ts", "timestamp"),
+    column("ts3", "timestamp", typmod=3),
+    column("iv", "interval"),
+    column("ad", "date", array=True),
+    numeric("an", 30, 2, array=True),
+    encoding="debezium",
+)
+
+
+def unscaled(number: int) -> str:
+    return base64.b64encode(number.to_bytes(number.bit_length() // 8 + 1, "big", signed=True)).decode()
+
+
+@given(st.integers(-(10**40), 10**40), st.integers(-5, 40))
+def test_h32_a_base64_decimal_keeps_every_digit(number: int, scale: int) -> None:
+    text = unscaled_text(unscaled(number), scale)
+    assert Fraction(text) == Fraction(number) / Fraction(10) ** scale
+    assert len(text.partition(".")[2]) == max(0, scale)
+
+
+def test_a_decimal_longer_than_python_prints() -> None:
+    number = 10**20_000 + 1
+    assert unscaled_text(unscaled(number), 0) == "1" + "0" * 19_999 + "1"
+
+
+@pytest.mark.parametrize("scale", [-131_073, 131_073])
+def test_h94_a_scale_that_no_decimal_has_is_refused_before_its_digits_are_made(scale: int) -> None:
+    with pytest.raises(ValueError, match="scale"):
+        unscaled_text(unscaled(1), scale)
+    with pytest.raises(ValueError, match="column n"):
+        plain_row({"n": {"scale": scale, "value": "AQ=="}}, shape(column("n", "numeric"), encoding="debezium"))
+
+
+@pytest.mark.parametrize("digits", [4_214, 4_215, 40_000, 131_072])
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_decimals_of_any_length_keep_every_digit(digits: int, sign: str) -> None:
+    text = sign + ("1234567890" * (digits // 10 + 1))[:digits]
+    number = int(Decimal(text))
+    length = number.bit_length() // 8 + 1
+    assert unscaled_text(base64.b64encode(number.to_bytes(length, signed=True)).decode(), 0) == text
+
+
+@given(st.dates(), st.times())
+def test_dates_and_times_of_numbers_are_those_of_the_calendar(day: date, clock: time) -> None:
+    moment = datetime.combine(day, clock)
+    micros = (moment - datetime(1970, 1, 1)) // timedelta(microseconds=1)
+    row = plain_row({"id": 1, "d": (day - date(1970, 1, 1)).days, "ts": micros, "ts3": micros // 1000}, NUMBERS)
+    assert row["d"] == f"{day.isoformat()}Z"
+    assert datetime.fromisoformat(row["ts"].removesuffix("Z")) == moment
+    millis = moment.replace(microsecond=moment.microsecond // 1000 * 1000)
+    assert datetime.fromisoformat(row["ts3"].removesuffix("Z")) == millis
+
+
+def test_h31_what_calendars_lack_has_words_and_years() -> None:
+    row = {
+        "d": 2146033979,
+        "ts": -9223372036854775808,
+        "ts3": 9223372036825200000,
+        "t": 86_400_000_000,
+        "t3": 86_400_000,
+        "iv": -1_500_000,
+        "ad": [-735160, None, -2147472691],
+    }
+    assert plain_row(row, NUMBERS) == {
+        "d": "infinity",
+        "ts": "-infinity",
+        "ts3": "infinity",
+        "t": "24:00:00Z",
+        "t3": "24:00:00Z",
+        "iv": "PT-1.5S",
+        "ad": ["-0043-03-15Z", None, "-infinity"],
+    }
+    assert iso_date(2932897) == "+10000-01-01"
+
+
+def test_decimals_of_every_scale() -> None:
+    row = {
+        "n": "AYr3",
+        "big": "bg==",
+        "free": {"scale": 4, "value": "AYr3"},
+        "m": unscaled(-123411),
+        "an": ["bg==", None],
+    }
+    assert plain_row(row, NUMBERS) == {
+        "n": "0.101111",
+        "big": "11000",
+        "free": "10.1111",
+        "m": "-1234.11",
+        "an": ["1.10", None],
+    }
+
+
+def test_h32_json_is_nested_by_its_own_text() -> None:
+    table = shape(column("id", "int4", key=1), column("j", "jsonb"), column("aj", "json", array=True))
+    plain = PlainTable(table)
+    row = plain.row(b'{"id":1,"j":"{\\"a\\": 1e400, \\"b\\": 12345678901234567890123}","aj":["[1.10]",null,"null"]}')
+    assert row == b'{"id":1,"j":{"a": 1e400, "b": 12345678901234567890123},"aj":[[1.10],null,null]}'
+    assert PlainTable(table, nested=False).as_it_is
+
+
+@pytest.mark.parametrize("row", [b"", b"[]", b"5", b'{"j":"{"}', b'{"j":5}', b'{"j":"NaN"}', b'{"aj":"x"}', b"\xff"])
+def test_h67_a_row_that_does_not_fit_is_a_value_error(row: bytes) -> None:
+    table = shape(column("id", "int4", key=1), column("j", "jsonb"), column("aj", "json", array=True))
+    with pytest.raises(ValueError, match=r".") as refused:
+        PlainTable(table).row(row)
+    assert "{" not in str(refused.value) or isinstance(refused.value, orjson.JSONDecodeError)
+
+
+KEYED = shape(column("a", "text", key=2), column("b", "int8", key=1))
+
+
+def test_a_keys_columns_stand_in_key_order_and_escaped() -> None:
+    assert store_key(KEYED, b'{"b":-5,"a":"50%:x"}') == "-5:50%25%3Ax"
+
+
+keys = st.tuples(st.text(), st.integers(-(2**63), 2**63 - 1))
+
+
+@given(keys, keys)
+def test_h90_different_keys_have_different_texts(one: tuple[str, int], other: tuple[str, int]) -> None:
+    texts = {store_key(KEYED, orjson.dumps({"a": a, "b": b})) for a, b in (one, other)}
+    assert len(texts) == len({one, other})
+
+
+def test_a_key_is_the_same_from_either_encoding() -> None:
+    columns = (
+        column("d", "date", key=1),
+        numeric("n", 10, 2),
+        column("f", "float8", key=2),
+        column("b", "bool", key=3),
+    )
+    readable, debezium = shape(*columns), shape(*columns, encoding="debezium")
+    assert store_key(readable, b'{"d":"2016-11-04Z","f":1.0E10,"b":true}') == "2016-11-04Z:10000000000.0:true"
+    assert store_key(debezium, b'{"d":17109,"f":1e10,"b":true}') == "2016-11-04Z:10000000000.0:true"
+
+
+@pytest.mark.parametrize("key", [b"{}", b"[1]", b'{"id":null}', b'{"id":"1"}', b"not json", b'{"id":1.5}'])
+def test_h67_a_key_that_does_not_fit_is_a_value_error(key: bytes) -> None:
+    table = PlainTable(shape(column("id", "int8", key=1)))
+    for read in (table.key, lambda k: table.keys([b'{"id":1}', k])):
+        with pytest.raises(ValueError, match=r"."):
+            read(key)

@@ -1,0 +1,142 @@
+"""A type is one row: every part that treats types differently has each kind of the table, and no kind of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date, datetime
+from decimal import Decimal
+
+import orjson
+import pyarrow as pa
+import pytest
+
+from cdc.schema import Column, Encoding, Identity, TableSchema
+from cdc.topic import TableName
+from cdc.wire.canonical import CanonicalTable
+from cdc.wire.debezium.types import _KINDS as READ_FROM_DEBEZIUM
+from cdc.wire.plain import PlainTable
+from cdc.wire.types import BY_KIND, CATALOG_KINDS, ENUM, EXTENSION_KINDS, FAMILIES, OTHER, Canonical, Family, Plain
+from cdc.wire.unavailable import may_be_unavailable
+from connectors.postgres.held import placeholder
+from connectors.postgres.kinds import Type, resolve
+from connectors.postgres.values import _READABLE, _SAME, codec
+from sinks.search.search_mapping import field_mapping
+from sinks.warehouse.warehouse_columns import arrow_type, typed
+
+_JSON: dict[Plain, tuple[type, ...]] = {
+    Plain.BOOLEAN: (bool,),
+    Plain.INTEGER: (int,),
+    Plain.FLOAT: (int, float, str),
+    Plain.TEXT: (str, bool),
+    Plain.NESTED: (dict, list),
+    Plain.OBJECT: (dict,),
+    Plain.VECTOR: (list,),
+}
+
+
+def column(kind: str, *, array: bool = False) -> Column:
+    typmod = BY_KIND[kind].example.typmod
+    return Column(name="a", attnum=1, type=kind, type_oid=0, kind=kind, array=array, typmod=typmod)
+
+
+def table(kind: str, encoding: Encoding) -> TableSchema:
+    return TableSchema(
+        table=TableName("public", "t"),
+        topic="shop.public.t",
+        version=1,
+        oid=1,
+        encoding=encoding,
+        identity=Identity.DEFAULT,
+        columns=(column(kind),),
+    )
+
+
+def plain(family: Family, encoding: Encoding) -> bytes:
+    wire = family.example.readable if encoding == "readable" else family.example.debezium
+    return PlainTable(table(family.names[0], encoding)).row(b'{"a":%b}' % wire.encode())
+
+
+def resolved(kind: str) -> str:
+    extension = kind if kind in EXTENSION_KINDS else None
+    schema = "public" if extension or kind in (ENUM, OTHER) else "pg_catalog"
+    found = Type(
+        oid=7, name=kind, schema=schema, kind="e" if kind == ENUM else "b", base=0, typmod=-1, element=0,
+        extension=extension,
+    )  # fmt: skip
+    return resolve(7, -1, {7: found}).kind
+
+
+def canonical(kind: str) -> object:
+    row = plain(BY_KIND[kind], "readable")
+    return CanonicalTable(table(kind, "readable")).row(row) == CanonicalTable(table(kind, "debezium")).row(
+        plain(BY_KIND[kind], "debezium")
+    )
+
+
+CONSUMERS: dict[str, Callable[[str], object]] = {
+    "catalog (connectors/postgres/kinds)": lambda kind: resolved(kind) == kind,
+    "encoder, readable (connectors/postgres/values)": lambda kind: codec(column(kind), "readable").fast.pattern,
+    "encoder, debezium (connectors/postgres/values)": lambda kind: codec(column(kind), "debezium").fast.pattern,
+    "an array's encoder (connectors/postgres/shapes)": lambda kind: codec(column(kind, array=True), "readable").encode,
+    "unchanged values (cdc/wire/unavailable)": lambda kind: may_be_unavailable(column(kind)) != BY_KIND[kind].fixed,
+    "placeholder (connectors/postgres/held)": lambda kind: orjson.loads(placeholder(column(kind))),
+    "search (sinks/search/search_mapping)": lambda kind: field_mapping(column(kind), "object")["type"],
+    "warehouse (sinks/warehouse/warehouse_columns)": lambda kind: isinstance(arrow_type(column(kind)), pa.DataType),
+}
+
+
+@pytest.mark.parametrize("consumer", CONSUMERS)
+def test_each_part_knows_every_kind(consumer: str) -> None:
+    assert [kind for kind in BY_KIND if not CONSUMERS[consumer](kind)] == []
+
+
+def test_a_kind_stands_in_one_row() -> None:
+    names = [name for family in FAMILIES for name in family.names]
+    assert len(names) == len(set(names)) > 50
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.names[0])
+def test_the_example_is_what_is_written(family: Family) -> None:
+    text = family.example.text.encode()
+    assert codec(column(family.names[0]), "readable").encode(text).decode() == family.example.readable
+    assert codec(column(family.names[0]), "debezium").encode(text).decode() == family.example.debezium
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.names[0])
+def test_the_plain_value_is_as_the_row_says(family: Family) -> None:
+    value = orjson.loads(plain(family, "readable"))["a"]
+    assert isinstance(value, _JSON[family.plain])
+    if family.names[0] != "interval":  # Debezium's microseconds know no months
+        assert plain(family, "debezium") == plain(family, "readable")
+        assert canonical(family.names[0])
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.names[0])
+def test_the_warehouse_takes_the_plain_value(family: Family) -> None:
+    kind = arrow_type(column(family.names[0]))
+    array, outside = typed([orjson.loads(plain(family, "readable"))["a"]], kind)
+    assert (array.null_count, outside) == (0, {})
+    if family.names[0] not in ("numeric", "bit", "vector"):  # which depend on the column, as their words say
+        assert {str(arrow_type(column(name))) for name in family.names} == {family.warehouse}
+
+
+@pytest.mark.parametrize(
+    ("kind", "type_"),
+    [("bool", bool), ("int4", int), ("float8", float), ("money", Decimal), ("bytea", bytes), ("date", date),
+     ("timestamp", datetime), ("text", str), ("uuid", str), ("vector", list)],
+)  # fmt: skip
+def test_a_typed_column_holds_a_typed_value(kind: str, type_: type) -> None:
+    value = orjson.loads(plain(BY_KIND[kind], "readable"))["a"]
+    array, _ = typed([value], arrow_type(column(kind)))
+    assert type(array[0].as_py()) is type_
+
+
+def test_encoders_are_for_kinds_of_the_table() -> None:
+    """No list of a part has a kind that the table lacks."""
+    for written in (_SAME, _READABLE):
+        assert set(written) <= CATALOG_KINDS | EXTENSION_KINDS
+    assert set(BY_KIND) >= READ_FROM_DEBEZIUM
+
+
+def test_every_rule_of_comparing_is_used() -> None:
+    assert {family.canonical for family in FAMILIES} == set(Canonical)

@@ -1,0 +1,222 @@
+"""Deploy, connector, signals and sinks mean the same tables and topics by the same settings."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdc.errors import ConfigError, UsageError
+from cdc.settings import Settings, parse
+from connectors.connect.orders import require_captured, require_running, require_snapshots
+from connectors.connect.topics import named_tables, topics_of_patterns
+from connectors.debezium.config import connector_config
+from connectors.debezium.status import ConnectorStatus, TaskStatus
+from connectors.debezium.tables import captures, newly_taken, table_of, topic_of, usual_topic
+
+DATABASES = ("postgres", "mysql", "mariadb", "mongodb", "oracle", "sqlserver")
+
+
+def settings(
+    tables: list[str], exclude: list[str] | None = None, topics: dict[str, str] | None = None, **debezium: Any
+) -> Settings:
+    mongodb = debezium.get("database") == "mongodb"
+    dsn = "mongodb://cdc@h/?replicaSet=r" if mongodb else "host=h user=cdc dbname=app"
+    return parse(
+        {
+            "name": "shop",
+            "source": {
+                "kind": "debezium",
+                "dsn": dsn,
+                "tables": tables,
+                "exclude": exclude or [],
+                "topics": topics or {},
+            },
+            "log": {"bootstrap_servers": "127.0.0.1:9092"},
+            "debezium": {"database": "mariadb", "database_password": "${env:PASSWORD}", **debezium},
+        }
+    )
+
+
+def debezium_includes(config: dict[str, str], table: str) -> bool:
+    """By the generated list, as Debezium matches it; Java's (?-i) at the start is what Python does anyway."""
+    listed = config.get("table.include.list") or config["collection.include.list"]
+    return any(re.fullmatch(one.removeprefix("(?-i)"), table, re.DOTALL) is not None for one in listed.split(","))
+
+
+def debezium_writes_to(config: dict[str, str], usual: str) -> str:
+    """The usual topic after the generated routers."""
+    for name in filter(None, config.get("transforms", "").split(",")):
+        if re.fullmatch(config[f"transforms.{name}.regex"], usual) is not None:
+            usual = config[f"transforms.{name}.replacement"]
+    return usual
+
+
+@pytest.mark.parametrize("database", DATABASES)
+@pytest.mark.parametrize(
+    ("tables", "exclude", "topics"),
+    [
+        (["crm.a"], [], {}),
+        (["crm.a", "crm.b"], [], {"crm.b": "shop.moved"}),
+        (["crm.*"], [], {}),
+        (["crm.*"], ["crm.b"], {}),
+        (["crm.*"], ["crm.b*"], {}),
+        (["crm.*"], [], {"crm.a": "shop.moved"}),
+        (["crm.*"], [], {"crm.a": "elsewhere"}),
+        (["crm.*", "crm.a"], [], {"crm.a": "shop.moved"}),
+        (["crm.*"], ["crm.a"], {"crm.a": "shop.moved"}),
+        (["crm.b*", "hr.*"], ["hr.a"], {}),
+        (["crm.a b"], [], {}),
+        (["crm.*"], ["crm.a b"], {}),
+        (["crm.a *"], [], {}),
+        (["crm.*"], [], {"crm.a b": "shop.moved"}),
+        (['"crm"."b*"'], [], {}),
+        (["crm.*"], ['"crm"."a b"'], {'"crm"."b1"': "shop.moved"}),
+    ],
+)
+def test_h129_what_is_captured_has_a_topic_that_sinks_know(
+    database: str, tables: list[str], exclude: list[str], topics: dict[str, str]
+) -> None:
+    known = settings(tables, exclude, topics, database=database)
+    config = connector_config(known)
+    named = {str(table): topic for table, topic in named_tables(known).items()}
+    for table in ("crm.a", "crm.b", "crm.b1", "crm.b*", "crm.a b", "hr.a", "hr.b", "other.a"):
+        assert debezium_includes(config, table) == captures(known, table), table
+        topic = debezium_writes_to(config, usual_topic(known, table))
+        assert topic_of(known, table) == topic
+        if captures(known, table):
+            assert table_of(known, topic) in (table, table.replace(" ", "_").replace("*", "_")), table
+        if table in named:
+            assert named[table] == topic
+    if database != "postgres":
+        left = [t for t in ("crm.a", "crm.b", "hr.a", "other.a") if not captures(known, t)]
+        assert topics_of_patterns(known, [usual_topic(known, t) for t in left]) == {}
+    assert topics_of_patterns(known, ["shop.other.a", "shop.state", "shop.signals", "shopping.crm.a"]) == {}
+
+
+_PART = st.text(alphabet='ab _.-*"é', min_size=1, max_size=4).filter(lambda text: text.strip("."))
+
+
+@given(st.lists(_PART, min_size=1, max_size=3), st.lists(_PART, max_size=2), _PART)
+def test_h129_every_name_is_included_as_it_is_captured(tables: list[str], exclude: list[str], name: str) -> None:
+    known = settings([f"crm.{text}" for text in tables], [f"crm.{text}" for text in exclude])
+    table = f"crm.{name}"
+    assert debezium_includes(connector_config(known), table) == captures(known, table)
+    # Where Kafka takes a name in another form only, that form may be the name of a table that stays out.
+    if captures(known, table) and captures(known, f"crm.{re.sub('[^a-zA-Z0-9._-]', '_', name)}"):
+        assert table_of(known, topic_of(known, table)) is not None
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "new"),
+    [
+        ((["crm.a"], []), (["crm.a"], []), []),
+        ((["crm.a"], []), (["crm.a", "crm.b"], []), ["crm.b"]),
+        ((["crm.*"], []), (["crm.*", "crm.b"], []), []),
+        ((["crm.*"], ["crm.b"]), (["crm.*", "crm.b"], ["crm.c"]), ["crm.*", "crm.b"]),
+        ((["crm.a"], []), (["crm.*"], []), ["crm.*"]),
+        ((["crm.*"], ["crm.b"]), (["crm.*"], ["crm.b", "crm.c"]), []),
+        ((["crm.*"], ["crm.b"]), (["crm.*"], []), ["crm.*"]),
+        ((["crm.a", "crm.b"], []), (["crm.a"], ["crm.b"]), []),
+    ],
+)
+@pytest.mark.parametrize("database", DATABASES)
+def test_h129_what_joins_a_connector_that_runs_is_known(
+    database: str, before: tuple[list[str], list[str]], now: tuple[list[str], list[str]], new: list[str]
+) -> None:
+    running = connector_config(settings(*before, database=database))
+    assert newly_taken(settings(*now, database=database), running) == new
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("topic.prefix", "another"),
+        ("topic.delimiter", "_"),
+        ("unavailable.value.placeholder", "none"),
+        ("key.converter", "io.confluent.connect.avro.AvroConverter"),
+        ("value.converter", "io.debezium.converters.CloudEventsConverter"),
+        ("table.include.list", "crm.b"),
+        ("collection.exclude.list", "crm.b"),
+    ],
+)
+def test_h129_options_that_sinks_cannot_follow_are_refused(option: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(option)):
+        connector_config(settings(["crm.a"], options={option: value}))
+
+
+def test_h129_options_that_say_what_is_agreed_pass() -> None:
+    options = {"topic.prefix": "shop", "topic.delimiter": ".", "value.converter.schemas.enable": "true"}
+    assert connector_config(settings(["crm.a"], options=options))["topic.prefix"] == "shop"
+
+
+@pytest.mark.parametrize("database", [name for name in DATABASES if name != "postgres"])
+def test_h129_without_embedded_schemas_only_postgres_has_types(database: str) -> None:
+    with pytest.raises(ConfigError, match="schemas = false"):
+        connector_config(settings(["crm.a"], database=database, schemas=False))
+    assert connector_config(settings(["crm.a"], database="postgres", schemas=False))
+
+
+def test_h129_own_transforms_do_not_undo_a_renamed_topic() -> None:
+    config = connector_config(settings(["crm.a"], topics={"crm.a": "shop.moved"}, options={"transforms": "mask"}))
+    assert config["transforms"] == "mask,topic1"
+
+
+def test_h129_a_signal_table_is_no_table_of_the_stores() -> None:
+    known = settings(["crm.*"], signal_table="crm.signals")
+    assert not captures(known, "crm.signals")
+    assert topics_of_patterns(known, ["shop.crm.signals", "shop.crm.a"]) == {"shop.crm.a": "crm.a"}
+    assert captures(settings(["crm.signals"], signal_table="crm.signals"), "crm.signals")
+
+
+def test_h129_postgres_tables_are_those_that_deploy_noted() -> None:
+    # A first snapshot also writes a partition's rows into a topic of the partition's own name.
+    known = settings(["public.*"], database="postgres")
+    assert topics_of_patterns(known, ["shop.public.orders_2024"]) == {}
+
+
+def test_h128_a_table_that_is_not_captured_is_refused() -> None:
+    known = settings(["crm.*"], ["crm.b"])
+    require_captured(known, ["crm.a"])
+    for table in ("crm.b", "hr.a"):
+        with pytest.raises(UsageError, match="not among the captured tables"):
+            require_captured(known, ["crm.a", table])
+
+
+@pytest.mark.parametrize("database", DATABASES)
+@pytest.mark.parametrize("table", [None, "crm.signals"])
+def test_h128_a_snapshot_that_nobody_would_take_is_refused(database: str, table: str | None) -> None:
+    signals = f"APP.{table}" if table is not None and database == "oracle" else table
+    known = settings(["crm.a"], database=database, signal_table=signals)
+    config = connector_config(known)
+    require_snapshots(known, config, "blocking")
+    if table is not None or database in ("postgres", "mysql", "mariadb"):
+        require_snapshots(known, config, "incremental")
+    else:
+        with pytest.raises(ConfigError, match="without a signal table"):
+            require_snapshots(known, config, "incremental")
+    without = {name: value for name, value in config.items() if name not in ("read.only", "signal.data.collection")}
+    with pytest.raises(ConfigError, match="without a signal table"):
+        require_snapshots(known, without, "incremental")
+
+
+@pytest.mark.parametrize(
+    ("state", "task", "words"),
+    [
+        ("STOPPED", None, "is stopped and takes no signals"),
+        ("PAUSED", "PAUSED", "is paused and takes no signals"),
+        ("RUNNING", "FAILED", "has failed and takes no signals"),
+        ("RUNNING", "RUNNING", None),
+    ],
+)
+def test_h128_a_signal_to_nobody_is_refused(state: str, task: str | None, words: str | None) -> None:
+    tasks = () if task is None else (TaskStatus(task=0, state=task, worker="w", trace="x" * (task == "FAILED")),)
+    status = ConnectorStatus(name="shop", state=state, worker="w", tasks=tasks)
+    if words is None:
+        require_running(status)
+        return
+    with pytest.raises(ConfigError, match=words):
+        require_running(status)

@@ -1,0 +1,269 @@
+"""The queue of a table that waits: what it counts, whom it tells, what it asks for, and what stands on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from cdc.aside import CannotFollow
+from cdc.errors import SourceError
+from cdc.ports import Record
+from cdc.position import Position
+from cdc.schema import Column, TableSchema
+from cdc.topic import TableName
+from connectors.postgres.encoder import TableEncoder, compile_table
+from connectors.postgres.held import HELD_ROWS, LATER, Entry, Held, Pending, Selected, Wanted, placeholder, size_of
+from connectors.postgres.messages import UNCHANGED
+from connectors.postgres.waiting import Bounds, WaitingTables
+from tests.unit.connectors.postgres import written as w
+
+SCHEMA = w.table(w.column("id", "int4", 0), w.column("doc", "text"))
+OTHER = w.table(*SCHEMA.columns, name="others", oid=20000)
+PORTION = 1000
+ROW_BYTES = 400
+
+
+@dataclass
+class Source:
+    """Answers with ``value`` for each row, or with LATER while ``locked``."""
+
+    locked: bool = True
+    value: bytes = b"v"
+    asked: list[tuple[list[bytes], bool]] = field(default_factory=list)
+
+    def rows(self, wanted: Sequence[Wanted], xids: Collection[int], *, brief: bool = False) -> Sequence[Selected]:
+        self.asked.append(([one.key[0] for one in wanted], brief))
+        return [LATER if self.locked else (self.value,) for _ in wanted]
+
+
+@dataclass
+class Kept:
+    """Waiting tables, what they told and what they emitted."""
+
+    source: Source = field(default_factory=Source)
+    memory_bytes: int = 1 << 20
+    limit_bytes: int = 1 << 20
+    folder: str | None = None
+    told: list[tuple[TableName, bool]] = field(default_factory=list)
+    refused: list[CannotFollow] = field(default_factory=list)
+    out: list[Record] = field(default_factory=list)
+    tables: WaitingTables = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.tables = WaitingTables(
+            self.source, Bounds(self.memory_bytes, self.limit_bytes, self.folder), self._tell, self.refused.append
+        )
+
+    def _tell(self, table: TableName, waits: bool) -> None:
+        self.told.append((table, waits))
+
+    def begin(self, *entries: Pending) -> None:
+        for entry in entries:
+            self.tables.begin(entry, entry)
+
+    def resume(self) -> list[bytes]:
+        """The keys of what came."""
+        before = len(self.out)
+        self.tables.resume(self.out.append)
+        return [record[1] for record in self.out[before:]]
+
+
+def encoder(schema: TableSchema = SCHEMA) -> TableEncoder:
+    return compile_table(schema, name="shop", database="app")
+
+
+ORDERS, OTHERS = encoder(), encoder(OTHER)
+
+
+def pending(number: int, *, lsn: int = 800, of: TableEncoder = ORDERS, lane: int = 0) -> Pending:
+    return Pending(
+        lane=lane, lanes=range(lane, lane + 1), xid=7, key=b"%d" % number, headers=headers(lsn), encoder=of,
+        before=b"null", values=[b"%d" % number, UNCHANGED], tail=b"}",
+    )  # fmt: skip
+
+
+def record(number: int, *, lsn: int = 800, value: bytes | None = b"v", lane: int = 0) -> Record:
+    return lane, b"%d" % number, value, headers(lsn)
+
+
+def headers(lsn: int) -> list[tuple[str, bytes]]:
+    return [("pos", Position(1, lsn, 1).text().encode()), ("op", b"u")]
+
+
+def test_who_listens_is_told_of_each_beginning_and_end_once() -> None:
+    kept = Kept()
+    kept.begin(pending(1), pending(2), pending(3, of=OTHERS, lane=1))
+    assert kept.told == [(SCHEMA.table, True), (OTHER.table, True)]
+    assert kept.resume() == []
+    kept.source.locked = False
+    assert kept.resume() == [b"1", b"2", b"3"]
+    assert kept.told[2:] == [(SCHEMA.table, False), (OTHER.table, False)]
+    assert not kept.tables
+
+
+def test_the_oldest_of_all_tables_is_reported() -> None:
+    kept = Kept()
+    assert Kept().tables.oldest is None
+    kept.begin(pending(1, lsn=900), pending(2, of=OTHERS, lane=1, lsn=800))
+    kept.tables.add(record(3, lsn=1000))
+    assert kept.tables.oldest == 800
+    assert kept.tables.counts() == {SCHEMA.table: 2, OTHER.table: 1}
+
+
+def test_a_table_is_waited_for_no_longer_than_milliseconds() -> None:
+    kept = Kept()
+    kept.begin(pending(1))
+    kept.resume()
+    assert [brief for _, brief in kept.source.asked] == [True]
+
+
+def test_at_the_limit_all_is_kept_and_above_it_the_largest_is_set_aside() -> None:
+    first, second = pending(1), record(2)
+    kept = Kept(limit_bytes=size_of(first) + size_of(second) + size_of(pending(3)))
+    kept.begin(first, pending(3, of=OTHERS, lane=1))
+    kept.tables.add(second)
+    assert not kept.refused
+    kept.source.locked = False
+    kept.resume()
+    kept.source.locked = True
+    kept.begin(first, pending(3, of=OTHERS, lane=1))
+    kept.tables.add(second)
+    assert not kept.refused, "what went is counted no more"
+    kept.tables.add(record(4, lane=1, value=b""))
+    assert [one.tables for one in kept.refused] == [(SCHEMA.table,)]
+
+
+@pytest.mark.parametrize(("room", "spilled"), [(0, False), (-1, True)])
+def test_memory_takes_what_fits_to_the_byte(tmp_path: Path, room: int, spilled: bool) -> None:
+    entries = [pending(1), pending(2)]
+    missing = tmp_path / "none"
+    kept = Kept(memory_bytes=sum(map(size_of, entries)) + room, folder=str(missing))
+    kept.begin(entries[0])
+    if spilled:
+        with pytest.raises(SourceError, match="which waits, cannot be kept in"):
+            kept.begin(entries[1])
+    else:
+        kept.begin(entries[1])
+        assert sum(kept.tables.counts().values()) == 2
+
+
+def test_one_that_is_larger_than_memory_is_kept_in_it() -> None:
+    kept = Kept(memory_bytes=1, folder="/none")
+    kept.begin(pending(1))
+    kept.source.locked = False
+    assert kept.resume() == [b"1"]
+
+
+def test_behind_what_is_on_disk_everything_goes_there(tmp_path: Path) -> None:
+    large = record(2, value=b"x" * 1000)
+    kept = Kept(memory_bytes=size_of(pending(1)) + ROW_BYTES + 50, folder=str(tmp_path))
+    kept.begin(pending(1))
+    for entry in (large, record(3), record(4), record(5)):
+        kept.tables.add(entry)
+    kept.source.locked = False
+    came: list[list[bytes]] = []
+    while kept.tables:
+        came.append(kept.resume())
+    assert [key for part in came for key in part] == [b"1", b"2", b"3", b"4", b"5"]
+    # Of the files no more is read at once than memory takes: one that is too large alone, then two small ones.
+    assert came == [[b"1"], [b"2"], [b"3", b"4", b"5"]]
+
+
+def test_a_question_has_so_many_rows_and_is_the_same_until_it_is_answered() -> None:
+    kept = Kept()
+    kept.begin(*(pending(n) for n in range(HELD_ROWS + 1)))
+    kept.resume()
+    kept.begin(pending(999))
+    kept.resume()
+    kept.source.locked = False
+    assert len(kept.resume()) == HELD_ROWS
+    assert kept.resume() == [b"%d" % HELD_ROWS, b"999"]
+    assert [len(keys) for keys, _ in kept.source.asked] == [HELD_ROWS, HELD_ROWS, HELD_ROWS, 2]
+
+
+def test_a_question_is_not_made_longer_by_what_came_since() -> None:
+    kept = Kept()
+    kept.begin(pending(1))
+    kept.resume()
+    kept.begin(pending(2))
+    kept.resume()
+    assert [keys for keys, _ in kept.source.asked] == [[b"1"], [b"1"]]
+
+
+def test_one_turn_emits_so_many_records_of_a_table() -> None:
+    kept = Kept()
+    kept.begin(pending(0))
+    for number in range(1, PORTION + 1):
+        kept.tables.add(record(number))
+    kept.source.locked = False
+    assert len(kept.resume()) == PORTION
+    assert kept.resume() == [b"%d" % PORTION]
+
+
+@pytest.mark.parametrize(
+    ("entry", "size_bytes"),
+    [
+        (record(1, value=b"four"), 1 + 4 + ROW_BYTES),
+        (record(1, value=None), 1 + ROW_BYTES),
+        (pending(1), 1 + 4 + 1 + ROW_BYTES),
+    ],
+)
+def test_what_an_entry_costs(entry: Entry, size_bytes: int) -> None:
+    assert size_of(entry) == size_bytes
+
+
+def held(source: Source, *entries: Pending) -> tuple[Held, list[Record]]:
+    queue = Held(source)
+    out: list[Record] = []
+    for entry in entries:
+        queue.wait(entry)
+    return queue, out
+
+
+def never(entry: Entry, example: Pending) -> None:
+    raise AssertionError(entry)
+
+
+def test_what_is_held_is_counted_until_it_is_released() -> None:
+    queue, out = held(Source(locked=False), pending(1))
+    queue.follow(record(2))
+    assert queue.size_bytes == size_of(pending(1)) + size_of(record(2))
+    queue.release(out.append, never)
+    assert [found[1] for found in out] == [b"1", b"2"]
+    assert queue.size_bytes == 0
+    assert not queue
+
+
+def test_a_row_is_looked_up_with_patience_while_the_stream_waits_for_it() -> None:
+    source = Source(locked=False)
+    queue, out = held(source, pending(1))
+    queue.release(out.append, never)
+    assert source.asked == [([b"1"], False)]
+
+
+@pytest.mark.parametrize(("value_bytes", "rows"), [(8 << 20, 1), (32 << 20, 1), (4 << 20, 2)])
+def test_after_wide_values_fewer_rows_are_looked_up(value_bytes: int, rows: int) -> None:
+    queue, out = held(Source(locked=False, value=b"x" * value_bytes), pending(1))
+    queue.release(out.append, never)
+    for number in range(rows):
+        assert not queue.full
+        queue.wait(pending(number))
+    assert queue.full
+
+
+@pytest.mark.parametrize(
+    ("kind", "array", "written"),
+    [
+        ("int2", True, b"[95,"),
+        ("int4", True, b"[95,"),
+        ("int8", True, b"[95,"),
+        ("int4", False, b'"__debezium'),
+        ("text", True, b'["__debezium'),
+    ],
+)
+def test_a_placeholder_of_numbers_stands_in_arrays_alone(kind: str, array: bool, written: bytes) -> None:
+    column = Column(name="a", attnum=1, type=kind, type_oid=1, kind=kind, array=array)
+    assert placeholder(column).startswith(written)
