@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import itertools
+import logging
 import os
 import random
 import secrets
@@ -31,6 +32,7 @@ from hypothesis import settings as hypothesis_settings
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
+from cdc.logs import OURS
 from cdc.stack.account import ANYBODY
 from cdc.stack.local import Connections
 from cdc.stack.ports import free_ports
@@ -41,6 +43,7 @@ from tests.order import folders, in_turn
 from tests.processes import ProcessStack
 from tests.waiting import wait_until
 
+_LEVELS = {name: logging.getLogger(name).level for name in (*OURS, "headrace.sinks", "connectors.kafka.clients")}
 pytest_runtest_protocol = limits.pytest_runtest_protocol
 _MARKED_FOLDERS = ("unit", "contract", "golden", "integration", "e2e", "faults", "packaging", "docs")
 # How long an example takes says how busy the machine is.
@@ -93,6 +96,14 @@ def frozen() -> None:
     it each time."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def levels() -> None:
+    """A command that ran in this process, for an earlier test or a fixture, left levels that hide a test's warnings."""
+    for name, level in _LEVELS.items():
+        if logging.getLogger(name).level != level:
+            logging.getLogger(name).setLevel(level)
 
 
 @pytest.fixture(scope="session")
