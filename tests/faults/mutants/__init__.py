@@ -1,0 +1,24 @@
+"""Rules broken on purpose: each is a change of the source that a test has to notice. A file per room of the product."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.faults.mutants import cdc, debezium, kafka, postgres, session, sinks, snapshot, spark, wire
+from tests.faults.mutants.mutant import Mutant
+
+__all__ = ["MUTANTS", "ROOT", "Mutant"]
+
+ROOT = Path(__file__).parents[3]
+
+MUTANTS: tuple[Mutant, ...] = (
+    *cdc.MUTANTS,
+    *wire.MUTANTS,
+    *session.MUTANTS,
+    *postgres.MUTANTS,
+    *kafka.MUTANTS,
+    *debezium.MUTANTS,
+    *snapshot.MUTANTS,
+    *sinks.MUTANTS,
+    *spark.MUTANTS,
+)

@@ -1,0 +1,220 @@
+"""Rules of ``cdc``: the loop, the features and what they note."""
+
+from __future__ import annotations
+
+from tests.faults.mutants.mutant import Mutant
+
+_SCHEDULES = "tests/faults/test_schedules.py"
+_SPARK = "tests/unit/spark"
+_HANDOVER = "tests/unit/cdc/handover"
+_COMPARISON = "tests/unit/cdc/comparison"
+_REBUILD = "tests/unit/cdc/rebuild"
+
+MUTANTS = (
+    Mutant(
+        "leave what a killed comparison made", "cdc/comparison/run.py",
+        "        self.clean()\n        with ExitStack()", "        with ExitStack()", _COMPARISON,
+    ),
+    Mutant(
+        "remove topics of others whose names begin alike", "cdc/comparison/sides.py",
+        'topic.startswith(tuple(f"{head}." for head in heads))', "topic.startswith(heads)", _COMPARISON,
+    ),
+    Mutant(
+        "keep a generation again that is in use no more", "cdc/rebuild/run.py",
+        "        if run.step == Step.KEEPING:\n", "        if run.step:\n", _REBUILD,
+    ),
+    Mutant(
+        "switch before the switch is noted", "cdc/rebuild/run.py",
+        "return self._note(run.at(Step.SWITCHING))", "return run.at(Step.SWITCHING)", _REBUILD,
+    ),
+    Mutant(
+        "remove the generation in use with those that were kept", "cdc/rebuild/run.py",
+        "in_use = {generations.in_use()} if self._separate else set()", "in_use: set[int] = set()", _REBUILD,
+    ),
+    Mutant(
+        "let the new generation's letters wait for nobody", "cdc/rebuild/letters.py",
+        "return [*fresh, *(", "return [*(", _REBUILD,
+    ),
+    Mutant(
+        "believe a watermark in a generation that has read less", "cdc/rebuild/rules.py",
+        "return read and (", "return (", _REBUILD,
+    ),
+    Mutant(
+        "hand over without what was written above the slot", "cdc/handover/run.py",
+        "offsets=ends, ahead=ahead)", "offsets=ends, ahead={})", _HANDOVER,
+    ),
+    Mutant(
+        "start Debezium before its place is noted", "cdc/handover/run.py",
+        'known = self._note(replace(known, step="placed"))', 'known = replace(known, step="placed")', _HANDOVER,
+    ),
+    Mutant(
+        "believe the first look at topics that still grow", "cdc/handover/run.py",
+        "            if now == ends:\n", "            if now:\n", _HANDOVER,
+    ),
+    Mutant(
+        "hand a slot over that stands beyond the log", "cdc/handover/run.py",
+        "        require_within(slot, lsn)\n", "", _HANDOVER,
+    ),
+    Mutant(
+        "carry an order out again that changed nothing", "cdc/orders.py",
+        "if letter.why in (Why.RELEASED, Why.HELD):", "if letter.why is Why.RELEASED:",
+        "tests/unit/cdc/test_orders.py",
+    ),
+    Mutant(
+        "leave an order about nothing unanswered", "cdc/orders.py",
+        'answers.append(_answer(queue.order, Why.HELD, "nothing waits under this key any more", identity))', "pass",
+        "tests/unit/cdc/test_orders.py",
+    ),
+    Mutant(
+        "acknowledge what no progress record says", "cdc/capture.py",
+        "session.stream.acknowledge(advance.position)", "session.stream.acknowledge(advance.held + 8)", _SCHEDULES,
+    ),
+    Mutant(
+        "take a progress record for held when it is written", "cdc/advance.py",
+        "self._writing = (group, self.held)", "self._writing, self.position = (group, self.held), self.held",
+        _SCHEDULES,
+    ),
+    Mutant(
+        "let a keepalive pass what the broker owes", "cdc/advance.py",
+        "        self._reach(wal_end, group)", "        self.held = max(self.held, wal_end)", _SCHEDULES,
+    ),
+    Mutant(
+        "believe a keepalive inside a transaction", "cdc/capture.py",
+        "if wal_end is not None and not session.assembler.in_transaction:", "if wal_end is not None:", _SCHEDULES,
+    ),
+    Mutant(
+        "do not say which partitions are ahead", "cdc/capture.py",
+        "ahead=session.log.ahead(lsn)", "ahead={}", _SCHEDULES,
+    ),
+    Mutant(
+        "let progress pass a record that waits", "cdc/advance.py",
+        "self.held = max(self.held, min(self._stored, self._floor))", "self.held = self._stored", _SCHEDULES,
+    ),
+    Mutant(
+        "take what waited for stored once it was handed over", "cdc/advance.py",
+        "self._floors.append((group, found))", "self._floor = found", _SCHEDULES,
+    ),
+    Mutant(
+        "leave out of the progress record what it does not speak of", "cdc/capture.py",
+        "ahead=session.log.ahead(lsn), aside=aside", "ahead=session.log.ahead(lsn)",
+        "tests/unit/connectors/session/test_asides.py",
+    ),
+    Mutant(
+        "write what was dropped of a table behind its reading", "cdc/aside.py",
+        "            found[one.table] = max(until, found.get(one.table, until))\n", "            pass\n",
+        "tests/unit/connectors/session/test_asides.py",
+    ),
+    Mutant(
+        "take a reading from before for the one that is due", "cdc/aside.py",
+        "floor_lsn >= self.from_lsn & ~COMMIT_ALIGNMENT", "True", "tests/unit/connectors/session/test_asides.py",
+    ),
+    Mutant(
+        "hold windows of all tables back with one that waits", "cdc/windows.py",
+        "max(moment.position, moment.stored) if moment.waiting else moment.position", "moment.position",
+        "tests/unit/cdc/test_windows_waiting.py",
+    ),
+    Mutant(
+        "write a window's rows before what waits of its table", "cdc/windows.py",
+        "if window.overrun or window.lane in moment.waiting:", "if window.overrun:",
+        "tests/unit/cdc/test_windows_waiting.py",
+    ),
+    Mutant(
+        "grant a window above what waits of its table", "cdc/windows.py",
+        "window.overrun = window.lane in moment.waiting", "pass", "tests/unit/cdc/test_windows_waiting.py",
+    ),
+    Mutant(
+        "try each place of each star", "cdc/topic.py",
+        "(?>.*?{part})", ".*{part}", "tests/unit/connectors/postgres/test_selection.py",
+    ),
+    Mutant(
+        "repair at the fence", "cdc/verification/repair.py",
+        "settled = certain_cut(source, clock).settled", "settled = certain_cut(source, clock).fence",
+        "tests/unit/cdc/verification/test_repair.py",
+    ),
+    Mutant(
+        "call a position of the future undecided", "cdc/verification/compare.py",
+        "if ceiling is not None and pos is not None and pos > ceiling:", "if ceiling == pos and pos is None:",
+        "tests/unit/cdc/verification/test_rounds.py",
+    ),
+    Mutant(
+        "bury a letter at every replay", "cdc/dead.py",
+        " for letter in letters if not self._holds(letter)}", " for letter in letters}", _SPARK,
+    ),
+    Mutant(
+        "write an older window's row behind a newer one's", "cdc/windows.py",
+        "                    self._outdate(window, records)\n", "", "tests/unit/cdc/test_windows_beside.py",
+    ),
+    Mutant(
+        "let a wish count for a newer request", "cdc/state.py",
+        "if wish is None or wish.serial != request.serial:", "if wish is None:", "tests/unit/snapshot/test_heard.py",
+    ),
+    Mutant(
+        "take any column for a captured one", "cdc/rereads/rules.py",
+        "    if unknown:", "    if False:", "tests/unit/snapshot/test_condition.py",
+    ),
+    Mutant(
+        "let a condition end behind its first part", "cdc/condition.py",
+        "    parser.end()\n", "", "tests/unit/cdc/test_condition.py",
+    ),
+    Mutant(
+        "keep what is streamed from the gate", "cdc/capture.py",
+        "session.windows.gate.streamed(commit.xid for commit in commits)", "pass",
+        "tests/integration/capture/test_later_gate.py -k read_before",
+    ),
+    Mutant(
+        "try again at once whenever a session opened", "cdc/capture.py",
+        "capture is not None and capture.progressed", "capture is not None", "tests/unit/cdc/test_capture.py",
+    ),
+    Mutant(
+        "let a foreign position count as ours", "cdc/stale.py",
+        "pos[:8] == self._epoch_text and ", "", "tests/unit/cdc/test_stale.py",
+    ),
+    Mutant(
+        "read a document of a newer format", "cdc/stored.py",
+        "if found > newest:", "if False:", "tests/unit/cdc/test_stored.py",
+    ),
+    Mutant(
+        "take a member for what another version meant by it", "cdc/stored.py",
+        "return value if isinstance(value, kind) else _wrong(name)", "return value", "tests/unit/cdc/test_stored.py",
+    ),
+    Mutant(
+        "take a slot for a stranger's when its owner was not read", "cdc/checks/postgres.py",
+        "    if isinstance(known, Unknown):\n        yield _slot_of_somebody(slot, settings)\n        return\n",
+        "    if isinstance(known, Unknown):\n        known = None\n",
+        "tests/unit/cdc/checks/test_postgres.py",
+    ),
+    Mutant(
+        "drop any slot of the pipeline's name", "cdc/checks/ownership.py",
+        "return Owner.UNKNOWN", "return Owner.OURS", "tests/unit/cdc/checks/test_postgres.py -k whose",
+    ),
+    Mutant(
+        "hide a secret inside other words", "cdc/foreign.py",
+        'r"(?<!\\w)" if word[0].isalnum() else ""', '""', "tests/unit/cdc/test_foreign.py",
+    ),
+    Mutant(
+        "take the first @ of a URL for the end of its password", "cdc/foreign.py",
+        'behind.rpartition("@")', 'behind.partition("@")', "tests/unit/cdc/test_foreign.py",
+    ),
+    Mutant(
+        "show slot figures that nobody has looked at", "cdc/metrics.py",
+        "return value if known else math.nan", "return value", "tests/unit/cdc/test_metrics.py",
+    ),
+    Mutant(
+        "log in to another database as to Postgres", "cdc/wiring/__init__.py",
+        "    require_postgres(settings, application_name)\n", "",
+        "tests/unit/connectors/debezium/test_config.py -k h130",
+    ),
+    Mutant(
+        "leave a sink's section unread whose kind there is not", "cdc/sink_settings.py",
+        "faults.append(unknown_kind(name, kind))", "pass", "tests/unit/cdc/test_inputs.py",
+    ),
+    Mutant(
+        "show a section that nobody checked", "cdc/sink_settings.py",
+        'yield "kind", self.kind', "yield from super().__repr_args__()", "tests/unit/sinks/test_kinds.py",
+    ),
+    Mutant(
+        "check a sink's settings when the sink is opened only", "cdc/wiring/settings.py",
+        "return load(path, environment, InstalledKinds())", "return load(path, environment)",
+        "tests/unit/cdc/test_inputs.py",
+    ),
+)  # fmt: skip

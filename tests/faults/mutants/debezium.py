@@ -1,0 +1,54 @@
+"""Rules of ``connectors/debezium`` and ``connectors/connect``."""
+
+from __future__ import annotations
+
+from tests.faults.mutants.mutant import Mutant
+
+MUTANTS = (
+    Mutant(
+        "believe the offsets of the epoch before", "connectors/debezium/progress.py",
+        "lsn = None if epochs.unsettled else self._shown(list(self._ask()))", "lsn = self._shown(list(self._ask()))",
+        "tests/unit/connectors/debezium/test_progress.py",
+    ),
+    Mutant(
+        "let a login in a connector's URL pass", "connectors/debezium/secrecy.py",
+        "if _has_login(rest) or", "if", "tests/unit/connectors/debezium/test_secrecy.py",
+    ),
+    Mutant(
+        "let a reference beside a secret excuse it", "connectors/debezium/secrecy.py",
+        "return bool(rest.strip())\n", "return rest == value\n", "tests/unit/connectors/debezium/test_secrecy.py",
+    ),
+    Mutant(
+        "leave the schema history without TLS and login", "connectors/debezium/kafka.py",
+        "        yield from _HISTORY_CLIENTS\n", "        yield from ()\n",
+        "tests/unit/connectors/debezium/test_secrecy.py",
+    ),
+    Mutant(
+        "take a connector that exists for a rebalance", "connectors/debezium/client.py",
+        'words.endswith("already exists")', "False", "tests/unit/connectors/debezium/test_client.py",
+    ),
+    Mutant(
+        "leave SQL Server's database out of a renamed topic", "connectors/debezium/config.py",
+        "quoted(usual_topic(settings, spelled(table)))", 'quoted(f"{settings.name}.{table}")',
+        "tests/unit/connectors/debezium/test_tables.py",
+    ),
+    Mutant(
+        "take the topics of excluded tables", "connectors/debezium/tables.py",
+        "return not _meets(source.exclude, table) and _meets", "return _meets",
+        "tests/unit/connectors/debezium/test_tables.py",
+    ),
+    Mutant(
+        "send a snapshot's signal to a connector that passes it over", "connectors/connect/orders.py",
+        'if kind == "blocking" or running.get', 'if kind or running.get',
+        "tests/unit/connectors/debezium/test_tables.py",
+    ),
+    Mutant(
+        "keep the schemas of captured tables alone", "connectors/debezium/history.py",
+        'store.only.captured.tables.ddl": "false"', 'store.only.captured.tables.ddl": "true"',
+        "tests/unit/connectors/debezium/test_config.py",
+    ),
+    Mutant(
+        "deploy records that sinks cannot read", "connectors/debezium/config.py",
+        "    refuse_unreadable(settings, debezium)\n", "", "tests/unit/connectors/debezium/test_tables.py",
+    ),
+)  # fmt: skip

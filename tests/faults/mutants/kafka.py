@@ -1,0 +1,53 @@
+"""Rules of ``connectors/kafka``."""
+
+from __future__ import annotations
+
+from tests.faults.mutants.mutant import Mutant
+
+_SCHEDULES = "tests/faults/test_schedules.py"
+
+MUTANTS = (
+    Mutant(
+        "give a record up after a while", "connectors/kafka/clients.py",
+        '"message.timeout.ms": 0,', '"message.timeout.ms": 300_000,', "tests/unit/connectors/kafka/test_clients.py",
+    ),
+    Mutant(
+        "let a closed log's records arrive", "connectors/kafka/log.py",
+        "        self._producer.purge()\n", "", "tests/unit/connectors/kafka/test_log.py",
+    ),
+    Mutant(
+        "send on behind a lane's first record", "connectors/kafka/log.py",
+        "            self._hand_over(behind)\n        self.settle()", "            self._hand_over(behind)",
+        "tests/unit/connectors/kafka/test_log.py",
+    ),
+    Mutant(
+        "send on behind a large record", "connectors/kafka/log.py",
+        'partial(self._large_delivered, lane, key))\n                self.settle()',
+        "partial(self._large_delivered, lane, key))", "tests/unit/connectors/kafka/test_log.py",
+    ),
+    Mutant(
+        "look at no tail", "connectors/kafka/tail.py",
+        "return {**ahead, **look(tails)}", "return {**ahead}", _SCHEDULES,
+    ),
+    Mutant(
+        "forget which partitions are ahead of the progress", "connectors/kafka/tail.py",
+        "return {**ahead, **look(tails)}", "return look(tails)", _SCHEDULES,
+    ),
+    Mutant(
+        "forget after a restart which partitions are ahead", "connectors/kafka/log.py",
+        "self._newest[lane] = position.text().encode()", "pass", _SCHEDULES,
+    ),
+    Mutant(
+        "take one partition's report for all", "connectors/kafka/log.py",
+        "group.left -= 1", "group.left = 0", _SCHEDULES,
+    ),
+    Mutant(
+        "do not compare offsets", "connectors/kafka/log.py",
+        "if offset != expected - 1:", "if offset > expected:", "tests/unit/connectors/kafka",
+    ),
+    Mutant(
+        "say nothing of a failed record", "connectors/kafka/log.py",
+        "            self._fail(refusal(error, topic, None, self._settings))\n            return\n",
+        "            return\n", _SCHEDULES,
+    ),
+)  # fmt: skip

@@ -1,0 +1,188 @@
+"""Rules of ``connectors/postgres``."""
+
+from __future__ import annotations
+
+from tests.faults.mutants.mutant import Mutant
+
+_SCHEDULES = "tests/faults/test_schedules.py"
+_ASSEMBLE = "tests/unit/connectors/postgres"
+
+MUTANTS = (
+    Mutant(
+        "add silence up over what was heard", "connectors/postgres/stream.py",
+        "            batch = self._take()\n        self._silent_s = 0.0", "            batch = self._take()",
+        "tests/integration/session/test_silence.py",
+    ),
+    Mutant(
+        "take the record's LSN for the commit's", "connectors/postgres/assemble.py",
+        '(POS, pos % seq)', '(POS, pos[:8] + b"%016x" % lsn + pos[24:] % seq)', _SCHEDULES,
+    ),
+    Mutant(
+        "end a transaction one record further", "connectors/postgres/assemble.py",
+        "end_lsn=commit.end_lsn,", "end_lsn=commit.end_lsn + 8,", _SCHEDULES,
+    ),
+    Mutant(
+        "skip the transaction that begins where the progress ends", "connectors/postgres/seen.py",
+        "return commit_lsn < self._after_lsn", "return commit_lsn <= self._after_lsn", _SCHEDULES,
+    ),
+    Mutant(
+        "send the last record of a tail again", "connectors/postgres/seen.py",
+        "pos <= self._lanes.get", "pos < self._lanes.get", _SCHEDULES,
+    ),
+    Mutant(
+        "settle nothing at COMMIT", "connectors/postgres/routes.py",
+        "self.netted = self.schema.deferrable_key", "self.netted = False", _SCHEDULES,
+    ),
+    Mutant(
+        "count no row that went", "connectors/postgres/netting.py",
+        "self._count(table, key, row, lsn, -1)", "pass", _SCHEDULES,
+    ),
+    Mutant(
+        "keep netted rows over a truncation", "connectors/postgres/changes.py",
+        "        self._netting.forget(table.schema.oid)\n", "", _SCHEDULES,
+    ),
+    Mutant(
+        "do not look where netting is unclear", "connectors/postgres/netting.py",
+        "unclear=len(came) > 1 or len(went) > 1", "unclear=False", _ASSEMBLE,
+    ),
+    Mutant(
+        "truncate one partition only", "connectors/postgres/changes.py",
+        "range(table.lane, table.lane + table.lane_count)", "range(table.lane, table.lane + 1)", _ASSEMBLE,
+    ),
+    Mutant(
+        "write no tombstone", "connectors/postgres/assemble.py",
+        "if route.deletes:", "if False:", _ASSEMBLE,
+    ),
+    Mutant(
+        "leave the old key of a moved row", "connectors/postgres/changes.py",
+        "        self._remove(table, lsn, seq, old_key, old, [(NEW_KEY, new_key)])\n", "", _SCHEDULES,
+    ),
+    Mutant(
+        "count no number for a table that is not captured", "connectors/postgres/assemble.py",
+        "seq = self._tx.take(numbers(message))", "seq = self._tx.take(numbers(message) if table else 0)", _ASSEMBLE,
+    ),
+    Mutant(
+        "set a table aside before that is noted", "connectors/postgres/assemble.py",
+        "            self._asides.set_aside(table, why, self._tx.lsn if oldest is None else oldest, self._tx.xid)\n"
+        "            for one in known:\n                self._leave(one)\n",
+        "            for one in known:\n                self._leave(one)\n"
+        "            self._asides.set_aside(table, why, self._tx.lsn if oldest is None else oldest, self._tx.xid)\n",
+        _ASSEMBLE,
+    ),
+    Mutant(
+        "say that a table lacks changes from the last transaction on", "connectors/postgres/assemble.py",
+        "self._tx.lsn if oldest is None else oldest", "self._tx.lsn", _ASSEMBLE,
+    ),
+    Mutant(
+        "let what is on its way of a table that is set aside through", "connectors/postgres/waiting.py",
+        "        self.left.update(lanes)\n", "", _ASSEMBLE,
+    ),
+    Mutant(
+        "drop what comes of a table that is followed again", "connectors/postgres/assemble.py",
+        "        self._outlet.arrived()\n        relation = ", "        relation = ", _ASSEMBLE,
+    ),
+    Mutant(
+        "keep files of waiting records that were read out", "connectors/postgres/spilled.py",
+        "            self._segments.popleft().close()\n        elif", "            pass\n        elif",
+        "tests/unit/connectors/postgres/test_spilled.py",
+    ),
+    Mutant(
+        "let a record overtake those of its table that wait", "connectors/postgres/outlet.py",
+        "return self._sorted if self._waiting else", "return", _SCHEDULES,
+    ),
+    Mutant(
+        "count an update with an old row as one record", "connectors/postgres/messages.py",
+        "return 1 if change.key is None and change.old is None else 3", "return 1", _ASSEMBLE,
+    ),
+    Mutant(
+        "let what one table leaves to settle move another's positions", "connectors/postgres/changes.py",
+        "self._settled.get(table.lane, 0)", "sum(self._settled.values())", _ASSEMBLE,
+    ),
+    Mutant(
+        "trust what was netted under another numbering", "connectors/postgres/assemble.py",
+        "if self._renumbered and table.netted:", "if False:", _ASSEMBLE,
+    ),
+    Mutant(
+        "write an unchanged value as null", "connectors/postgres/held.py",
+        "known = selected[i] if", "known = None if", _SCHEDULES,
+    ),
+    Mutant(
+        "let records overtake one that waits for its values", "connectors/postgres/outlet.py",
+        "            self._held.wait(pending)\n            self.emit = self._next()\n",
+        "            self._held.wait(pending)\n", _SCHEDULES,
+    ),
+    Mutant(
+        "remember a wide row beyond its transaction", "connectors/postgres/changes.py",
+        "        self._recent.clear()\n", "", _ASSEMBLE,
+    ),
+    Mutant(
+        "read a value past the end of its message", "connectors/postgres/pgoutput.py",
+        "            if stop > end:\n", "            if False:\n", "tests/unit/connectors/postgres/test_pgoutput.py",
+    ),
+    Mutant(
+        "leave bytes of a message over", "connectors/postgres/pgoutput.py",
+        "    reader.end()\n", "", "tests/unit/connectors/postgres/test_pgoutput.py",
+    ),
+    Mutant(
+        "match text that nulls may follow", "connectors/postgres/compiled.py",
+        'walked=tier == "loose" and form.anything', "walked=False", "tests/unit/connectors/postgres/test_row_steps.py",
+    ),
+    Mutant(
+        "match a text key that nulls follow", "connectors/postgres/compiled.py",
+        "if whole or not any(", "if whole or any(", "tests/unit/connectors/postgres/test_row_steps.py",
+    ),
+    Mutant(
+        "take a row that was cut short for a whole one", "connectors/postgres/reading.py",
+        "if at != len(frame): break", "pass", "tests/unit/connectors/postgres/test_encoder.py",
+    ),
+    Mutant(
+        "believe a value's length", "connectors/postgres/reading.py",
+        "        if sized:\n", "        if not sized:\n", "tests/unit/connectors/postgres tests/faults/test_rows.py",
+    ),
+    Mutant(
+        "tell the server what was received", "connectors/postgres/frames.py",
+        "flushed=self.position", "flushed=written", "tests/unit/connectors/postgres/test_frames.py",
+    ),
+    Mutant(
+        "settle for what commits while a cut waits", "connectors/postgres/cut.py",
+        '            settled = self._number("insert_lsn")\n            certain = self._wait_for_visibility()\n',
+        '            certain = self._wait_for_visibility()\n            settled = self._number("insert_lsn")\n',
+        "tests/integration/catalog/test_cut.py",
+    ),
+    Mutant(
+        "let a slot be ahead of the log", "connectors/postgres/slot.py",
+        "slot.confirmed_flush_lsn > position:", "slot.confirmed_flush_lsn > position + 2**63:",
+        "tests/integration/capture/test_refusals.py -k h81",
+    ),
+    Mutant(
+        "re-select what is not visible yet", "connectors/postgres/reselect.py",
+        "if not all(seen.sees(xid) for xid in xids):", "if False:", "tests/integration/catalog/test_reselect.py",
+    ),
+    Mutant(
+        "take a refused key for gone before its commit is visible", "connectors/postgres/reselect.py",
+        "return all(", "return True or all(", "tests/integration/catalog/test_reselect.py",
+    ),
+    Mutant(
+        "let row security hide rows", "connectors/postgres/session.py",
+        '"row_security": "off"', '"row_security": "on"', "tests/integration/snapshot/test_refusals.py -k h27",
+    ),
+    Mutant(
+        "let the role's timeouts end a session", "connectors/postgres/session.py",
+        '        "idle_in_transaction_session_timeout": "0",\n', "",
+        "tests/integration/snapshot/test_refusals.py -k h92",
+    ),
+    Mutant(
+        "go on with a promoted standby that misses what the log holds", "connectors/postgres/failover.py",
+        "lsn > self.switch_lsn", "lsn > self.switch_lsn + 2**32", "tests/unit/connectors/postgres/test_failover.py",
+    ),
+    Mutant(
+        "list partitions by a function that locks them", "connectors/postgres/queries.sql",
+        "join pg_inherits i on i.inhparent = t.oid and not i.inhdetachpending",
+        "join lateral (select relid as inhrelid from pg_partition_tree(t.oid) where level = 1) i on true",
+        "tests/integration/catalog/test_looks.py -k h95",
+    ),
+    Mutant(
+        "let two captures in", "connectors/postgres/slot.py",
+        "return bool(row and row[0])", "return True", "tests/integration/capture/test_refusals.py -k h14",
+    ),
+)  # fmt: skip

@@ -1,0 +1,32 @@
+"""Rules of what joins the source with the log: ``connectors/session`` and its neighbours."""
+
+from __future__ import annotations
+
+from tests.faults.mutants.mutant import Mutant
+
+MUTANTS = (
+    Mutant(
+        "take what was noted when the session began for what is", "connectors/session/opening.py",
+        "aside=tables.asides.of,", "aside=tables.asides.documents.get,",
+        "tests/integration/capture/test_aside.py",
+    ),
+    Mutant(
+        "set a history aside", "connectors/session/asides.py",
+        "            if name in self._histories:\n                raise why\n", "",
+        "tests/unit/connectors/session/test_asides.py",
+    ),
+    Mutant(
+        "read a table that is set aside", "connectors/session/asides.py",
+        "        return known.sentence()\n\n    def asked", "        return \"\"\n\n    def asked",
+        "tests/unit/connectors/session/test_asides.py",
+    ),
+    Mutant(
+        "read the catalog before the DDL is visible", "connectors/session/relations.py",
+        "            self._visible(str(table))", "            pass", "tests/integration/capture/test_looks.py -k h97",
+    ),
+    Mutant(
+        "take a captured relation's new name for its own", "connectors/session/relations.py",
+        "if not former or table in former or self._taken(table, oid):", "if True:",
+        "tests/integration/capture/test_looks.py -k swap",
+    ),
+)  # fmt: skip

@@ -1,0 +1,115 @@
+"""Rules of ``sinks``."""
+
+from __future__ import annotations
+
+from tests.faults.mutants.mutant import Mutant
+
+_CONTRACT = "tests/contract"
+_MEMORY = f"{_CONTRACT} -k memory"
+_REDIS = f"{_CONTRACT} -k redis"
+
+MUTANTS = (
+    Mutant(
+        "copy a batch's rows though all of them count", "sinks/plan.py",
+        "_groups(where(winners, rows))", "_groups(winners.filter(rows))", "tests/unit/sinks/test_plan.py",
+    ),
+    Mutant(
+        "read all stored rows that fill a batch at once", "sinks/fill.py",
+        "            if left < PORTION_BYTES // 4:", "            if left is None:", "tests/unit/sinks/test_fill.py",
+    ),
+    Mutant(
+        "ask for many stored rows whatever their size", "sinks/fill.py",
+        "max(1, min(most, left // max(1, row_bytes)))", "most", "tests/unit/sinks/test_fill.py",
+    ),
+    Mutant(
+        "give a store all its rows in one piece", "sinks/plan.py",
+        "if size >= most_bytes:", "if size < 0:", "tests/unit/sinks/test_plan.py",
+    ),
+    Mutant(
+        "apply an older row (store in memory)", "sinks/memory.py",
+        "held.pos > pos", "held.pos > pos > held.pos", _MEMORY,
+    ),
+    Mutant(
+        "apply an older row (cache)", "sinks/cache/write.lua",
+        "elseif held and held > pos then", "elseif held and held > pos and false then", _REDIS,
+    ),
+    Mutant(
+        "ignore a row of the same position", "sinks/memory.py",
+        "held.pos > pos", "held.pos >= pos", _MEMORY,
+    ),
+    Mutant(
+        "forget a delete at once", "sinks/memory.py",
+        "memory.forget_ns[table, key] = until", "del rows[key]", _MEMORY,
+    ),
+    Mutant(
+        "forget a delete at once (cache)", "sinks/cache/write.lua",
+        "redis.call('PEXPIRE', key, ARGV[1])", "redis.call('DEL', key)", _REDIS,
+    ),
+    Mutant(
+        "let a row expire with the delete before it", "sinks/cache/write.lua",
+        "      redis.call('PERSIST', key)\n", "", "tests/integration/sinks/test_cache.py",
+    ),
+    Mutant(
+        "ignore the floor", "sinks/plan.py",
+        "return where(rows, pc.greater_equal(rows[POS], floor)) if floor else rows", "return rows", _MEMORY,
+    ),
+    Mutant(
+        "keep the floor in mind only", "sinks/notes.py",
+        "                self._notes.write(name, after.to_json())\n", "", _MEMORY,
+    ),
+    Mutant(
+        "sweep at the first partition's mark", "sinks/notes.py",
+        "return len(told) >= sweeps[floor][0]", "return bool(told)", _MEMORY,
+    ),
+    Mutant(
+        "sweep what stands at the floor (cache)", "sinks/cache/sweep.lua",
+        "held < ARGV[1]", "held <= ARGV[1]", f"{_CONTRACT}/test_boundaries.py -k redis",
+    ),
+    Mutant(
+        "sweep what stands at the floor (Delta)", "sinks/delta/delta_store.py",
+        "f\"{POS} < '{floor}'\"", "f\"{POS} <= '{floor}'\"", f"{_CONTRACT}/test_boundaries.py -k delta",
+    ),
+    Mutant(
+        "sweep what stands at the floor (SQL)", "sinks/sql/sql_store.py",
+        "where(table.c[POS] < floor)", "where(table.c[POS] <= floor)", f"{_CONTRACT}/test_boundaries.py -k sqlite",
+    ),
+    Mutant(
+        "sweep before the floor is noted", "sinks/store.py",
+        "        for table, floor in self._floors.tell(marks).items():\n",
+        "        for mark in marks:\n            self._prepare_for(shapes[mark.table], schemas)\n"
+        "            self._store.remove_below(shapes[mark.table], mark.floor)\n"
+        "        for table, floor in self._floors.tell(marks).items():\n",
+        f"{_CONTRACT}/test_boundaries.py -k memory",
+    ),
+    Mutant(
+        "take a busy search server for one that refuses", "sinks/search/search_bulk.py",
+        "_BUSY = frozenset((429, 500,", "_BUSY = frozenset((500,", "tests/unit/sinks/search/test_search_bulk.py",
+    ),
+    Mutant(
+        "take a position over epoch 127", "sinks/newest.py",
+        "(digits[:, 6] <= _SEVEN)", "(digits[:, 6] <= 255)", f"{_CONTRACT}/test_refusals.py -k memory",
+    ),
+    Mutant(
+        "take away whatever stands under a key", "sinks/memory.py",
+        "if key in rows and rows[key].pos == pos:", "if key in rows:",
+        f"{_CONTRACT}/test_foreign.py -k memory",
+    ),
+    Mutant(
+        "keep a value that may have become NULL", "sinks/unavailable.py",
+        "if either and (stored is None or set(either.values()) != {b\"null\"}):", "if False:",
+        f"{_CONTRACT}/test_unavailable.py -k memory",
+    ),
+    Mutant(
+        "take the last offset for the newest", "sinks/newest.py",
+        'words = _characters(rows[POS]).view(">u8")', 'words = _characters(rows[POS]).view(">u8") * 0',
+        "tests/unit/sinks/test_newest.py",
+    ),
+    Mutant(
+        "count a mark for its own sweep alone", "sinks/notes.py",
+        "if other >= floor", "if other == floor", "tests/unit/sinks/test_rows.py",
+    ),
+    Mutant(
+        "take one of two packages that bring a kind of one name", "sinks/kinds.py",
+        "for point in brought}) > 1:", "for point in brought}) > 2:", "tests/unit/sinks/test_kinds.py",
+    ),
+)  # fmt: skip

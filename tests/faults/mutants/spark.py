@@ -1,0 +1,82 @@
+"""Rules of ``spark``."""
+
+from __future__ import annotations
+
+from tests.faults.mutants.mutant import Mutant
+
+_SPARK = "tests/unit/spark"
+
+MUTANTS = (
+    Mutant(
+        "end the application for a table that a store does not take", "spark/holds.py",
+        "        if newest is None or newest.topic in self.now:\n", "        if True:\n",
+        "tests/unit/spark/test_holds.py",
+    ),
+    Mutant(
+        "sweep a table that no progress names", "spark/watermark.py",
+        "known = [topic for topic in some if self._history.names(topic)]", "known = list(some)",
+        "tests/unit/spark/test_sweeps.py",
+    ),
+    Mutant(
+        "sweep below an epoch that no reading began", "spark/watermark.py",
+        "if mark is not None and mark.reread}", "if mark is not None}", "tests/unit/spark/test_sweeps.py",
+    ),
+    Mutant(
+        "show an epoch without its sweep", "spark/store.py", "        self._sweep(at)\n", "",
+        "tests/unit/spark/test_sweeps.py",
+    ),
+    Mutant(
+        "forget that positions fell", "spark/debezium.py",
+        "        if epochs.fell:\n            raise _fallen(epochs.fell)\n", "",
+        "tests/unit/spark/test_debezium.py",
+    ),
+    Mutant(
+        "begin in the middle without a look back", "spark/debezium.py",
+        "        self._look_back(listed, epochs)\n", "        self._look_back(listed, epochs, ())\n",
+        "tests/unit/spark/test_debezium.py",
+    ),
+    Mutant(
+        "take a snapshot on request for one cut short", "spark/debezium.py",
+        "if any(reader.over >= pos.epoch for reader in self._readers.values()):", "if False:",
+        "tests/unit/spark/test_debezium.py",
+    ),
+    Mutant(
+        "go on where a new epoch began before", "spark/store.py", "        self._go_back()\n", "",
+        "tests/unit/spark/test_sweeps.py",
+    ),
+    Mutant(
+        "write the watermark before the data", "spark/store.py",
+        "        return self.conclude(self._holding(lambda: act(",
+        "        self._commit(at)\n        return self.conclude(self._holding(lambda: act(", _SPARK,
+    ),
+    Mutant(
+        "write the watermark before the letters", "spark/store.py",
+        '        letters = self._parked.fresh(replace(letter, sink=self.name) for letter in outcome.letters)\n',
+        "        self._commit(at)\n"
+        '        letters = self._parked.fresh(replace(letter, sink=self.name) for letter in outcome.letters)\n', _SPARK,
+    ),
+    Mutant(
+        "claim the LSN of a record not yet passed", "spark/history.py",
+        "passed = passed if first is None else min(passed, first)", "continue", _SPARK,
+    ),
+    Mutant(
+        "claim an LSN across a hole", "spark/watermark.py",
+        "sound = self._ends.without_holes(at, topics.ids, topics.compaction_lag_s)", "sound = True", _SPARK,
+    ),
+    Mutant(
+        "believe a store that was restored", "spark/place.py",
+        "    found = opened.watermarks.read()\n", "    found = held\n", _SPARK,
+    ),
+    Mutant(
+        "claim a partition that nobody has begun to read", "spark/batch.py",
+        "for p, end in parts.items() if end >= 0}", "for p, end in parts.items()}", f"{_SPARK}/test_batch.py",
+    ),
+    Mutant(
+        "show a lag by ends of the log that are long gone", "spark/metrics.py",
+        "if figures.begun and self.log.known(now_s) else", "if figures.begun else", f"{_SPARK}/test_metrics.py",
+    ),
+    Mutant(
+        "leave the package of a store's opener out of the archive", "spark/package.py",
+        "return tuple(sorted(named - set(PACKAGES)))", "return ()", "tests/unit/spark/test_small.py",
+    ),
+)  # fmt: skip

@@ -1,0 +1,54 @@
+"""Rules of the record, ``cdc/wire``."""
+
+from __future__ import annotations
+
+from tests.faults.mutants.mutant import Mutant
+
+_SPARK = "tests/unit/spark"
+
+MUTANTS = (
+    Mutant(
+        "make the digits of any scale", "cdc/wire/plain.py",
+        "_MOST_DIGITS = 131_072", "_MOST_DIGITS = 1 << 99", "tests/unit/cdc/wire/test_plain.py -k h94",
+    ),
+    Mutant(
+        "take a failover for records sent again", "cdc/wire/debezium/falls.py",
+        "            if origin.number > known:\n", "            if False:\n",
+        "tests/unit/cdc/wire/debezium/test_falls.py",
+    ),
+    Mutant(
+        "take an unknown server for one sent again", "cdc/wire/debezium/falls.py",
+        "            if known is None:\n", "            if False:\n", "tests/unit/cdc/wire/debezium/test_falls.py",
+    ),
+    Mutant(
+        "wait for ever for positions to climb back", "cdc/wire/debezium/falls.py",
+        "elif time_ms - self._fall.at_ms > BOUND_MS:", "elif False:", "tests/unit/cdc/wire/debezium/test_falls.py",
+    ),
+    Mutant(
+        "take Debezium's NULL for a value", "cdc/wire/debezium/read.py",
+        "unsaid = {} if self._reselected else _unsaid(shape, payload)", "unsaid: dict[str, Any] = {}",
+        "tests/unit/cdc/wire/debezium/test_unsaid.py",
+    ),
+    Mutant(
+        "take a flat delete for a row", "cdc/wire/debezium/read.py",
+        'if str(payload.get("__deleted")).lower() == "true" or op == "d":', 'if op == "d":',
+        "tests/unit/cdc/wire/debezium/test_read.py",
+    ),
+    Mutant(
+        "let a slice of a batch take one record more", "cdc/wire/records.py",
+        "fitting = bisect_right(sums, left)", "fitting = min(len(sums), bisect_right(sums, left) + 1)",
+        f"{_SPARK}/test_batch.py",
+    ),
+    Mutant(
+        "take a sweep mark's own place for its floor", "cdc/wire/floors.py",
+        "return Floor(floor, partitions)", "return Floor(pos, partitions)", "tests/unit/cdc/wire/test_floors.py",
+    ),
+    Mutant(
+        "compare a double in single precision", "cdc/wire/types.py",
+        "canonical=Canonical.DOUBLE", "canonical=Canonical.SINGLE", "tests/unit/cdc/wire/test_types.py",
+    ),
+    Mutant(
+        "let a warehouse hold a date as text", "cdc/wire/types.py",
+        'warehouse="date32[day]"', 'warehouse="string"', "tests/unit/cdc/wire/test_types.py",
+    ),
+)  # fmt: skip
