@@ -13,7 +13,7 @@ from cdc.comparison.run import Trial
 from cdc.errors import ConfigError, Difference, UsageError
 from cdc.lsn import Lsn
 from cdc.wiring.comparison import open_comparison
-from cdc.wiring.debezium import connect_warnings, fault_advice, open_connector
+from cdc.wiring.debezium import open_connector, warnings_of_connect
 from cdc.wiring.handover import open_handover
 
 _READS = {
@@ -138,7 +138,7 @@ def status(context: typer.Context, as_json: Json = False) -> None:
         for entry in found.offsets:
             typer.echo(f"  offset {orjson.dumps(entry['offset']).decode()}")
     if not found.runs:
-        raise Difference(f"the connector {found.name} is {_state(found)}", hint=_next_step(found, connector.database))
+        raise Difference(f"the connector {found.name} is {_state(found)}", hint=_next_step(connector, found))
     if reads is not None and not reads.good:
         raise Difference(
             f"the connector {found.name} says RUNNING and reads nothing: {_READS[reads]}",
@@ -272,7 +272,7 @@ def compare(
 
 def _connector(context: typer.Context) -> Any:
     settings = context.obj.settings()
-    for warning in connect_warnings(settings):
+    for warning in warnings_of_connect(settings):
         _say(context, f"warning: {warning}")
     return open_connector(settings)
 
@@ -319,7 +319,7 @@ def _state(status: Any) -> str:
     return f"running with {len(status.failed)} failed tasks" if status.failed else str(status.state).lower()
 
 
-def _next_step(status: Any, database: str) -> str:
+def _next_step(connector: Any, status: Any) -> str:
     if status.failed or status.state == "FAILED":
-        return fault_advice(status.fault, database)
+        return str(connector.remedy(status.fault))
     return "cdc connect resume"

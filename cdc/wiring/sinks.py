@@ -13,7 +13,7 @@ from cdc.progress import Offsets
 from cdc.state import TopicsState
 from cdc.topic import TableName, dead_topic, progress_topic
 from cdc.wiring import open_schemas, open_state, require_broker
-from cdc.wiring.debezium import may_hold_debezium, read_epochs, reading_debezium, with_patterns
+from cdc.wiring.debezium import reading_debezium
 from cdc.wiring.stores import kind_of, sink_settings, spec_of, tables_of
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ class SinkLog:
         self._kept: TopicAdmin | None = None
 
     def topics(self, sink: str) -> Topics:
+        from connectors.connect.topics import with_patterns
+        from connectors.debezium.config import may_hold_debezium
         from connectors.kafka.admin import raise_first, state_problems
         from spark.ports import Topics
 
@@ -72,6 +74,8 @@ class SinkLog:
     def begun_behind(self, epoch: int) -> Offsets:
         if self._settings.source.kind != "debezium":
             return {}
+        from connectors.connect.epochs import read_epochs
+
         return read_epochs(self._settings).behind(epoch)
 
     def schemas(self) -> list[TableSchema]:
@@ -103,6 +107,7 @@ def run_sinks(settings: Settings, names: Sequence[str], *, until_caught_up: bool
 def build_sinks(settings: Settings, names: Sequence[str] = ()) -> SinkApplication:
     """The application for these sinks, all by default. ConfigError when Spark is not installed; LogError, at once, when
     no broker takes a connection."""
+    from connectors.debezium.config import may_hold_debezium
     from connectors.kafka.clients import client_config, fetching_config
     from connectors.kafka.feed import DeadLetterFeed, ProgressTopic
     from connectors.kafka.letters import DeadLetterTopic

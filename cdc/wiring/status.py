@@ -9,11 +9,12 @@ from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.status.ports import Ports
 from cdc.status.run import Look, Plan
 from cdc.wiring import is_postgres
-from cdc.wiring.debezium import connector_facts
+from cdc.wiring.debezium import open_connector
 from cdc.wiring.stores import open_store
 
 if TYPE_CHECKING:
     from cdc.settings import Settings
+    from cdc.status.rules import ConnectorFacts
 
 
 def open_status(settings: Settings, clock: Clock = SYSTEM_CLOCK) -> Look:
@@ -31,8 +32,12 @@ def open_status(settings: Settings, clock: Clock = SYSTEM_CLOCK) -> Look:
     ports = Ports(
         log=StatusLog(settings),
         source=StatusSource(settings) if is_postgres(settings) else None,
-        connector=partial(connector_facts, settings) if settings.source.kind == "debezium" else None,
+        connector=partial(_connector_facts, settings) if settings.source.kind == "debezium" else None,
         open_store=lambda sink: open_store(sink, settings),
         briefly=looking,
     )
     return Look(plan, ports, clock)
+
+
+def _connector_facts(settings: Settings) -> ConnectorFacts:
+    return open_connector(settings).facts()

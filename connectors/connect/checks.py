@@ -12,7 +12,6 @@ from cdc.settings import Settings
 from connectors.connect.connector import Connector
 from connectors.debezium.client import MissingConnector, unencrypted
 from connectors.debezium.config import debezium_settings
-from connectors.debezium.faults import advice
 from connectors.debezium.mongodb import patch_cautions
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.reach import require_broker
@@ -30,6 +29,13 @@ def check_connect(settings: Settings) -> list[Finding]:
     # Nothing of it captures now: what is wrong there stops a handover alone.
     found = [replace(one, level=Level.WARN) if one.level is Level.FAIL else one for one in _findings(settings)]
     return [warn(PART, "section", _UNUSED, "take the section out, unless a handover is planned or was done"), *found]
+
+
+def connect_warnings(settings: Settings) -> list[str]:
+    """What to be wary of before a word is said to Kafka Connect."""
+    warning = unencrypted(settings.debezium.url) if settings.debezium is not None else None
+    cautions = [f"{message} (instead: {fix})" for message, fix in patch_cautions(settings)]
+    return [*([warning] if warning is not None else []), *cautions]
 
 
 def _findings(settings: Settings) -> Iterator[Finding]:
@@ -98,7 +104,7 @@ def _running(connector: Connector) -> Iterator[Finding]:
             PART,
             "connector",
             f"{connector.name} failed: {status.fault}",
-            advice(status.fault, connector.database),
+            connector.remedy(status.fault),
             exit=Exit.UNAVAILABLE,
         )
     else:

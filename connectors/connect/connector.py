@@ -7,13 +7,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from confluent_kafka import Producer
-from psycopg import sql
-
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import ConfigError, UsageError
 from cdc.settings import Settings
-from cdc.sql import load
+from cdc.status.rules import ConnectorFacts
 from cdc.topic import state_topic
 from cdc.topic_specs import TopicSpec
 from cdc.turn import require_turn
@@ -21,6 +18,7 @@ from connectors.connect.epochs import next_epoch, settle_epoch
 from connectors.connect.lag import read_lag
 from connectors.connect.orders import require_captured, require_running, require_snapshots
 from connectors.connect.published import Published, makes_publication, publish
+from connectors.connect.signalling import send
 from connectors.connect.streaming import Streaming, watch
 from connectors.connect.topics import prepare_topics
 from connectors.debezium import signals
@@ -35,14 +33,13 @@ from connectors.debezium.config import (
     signal_topic,
 )
 from connectors.debezium.faults import advice
+from connectors.debezium.progress import shown_lsn, shown_position, snapshot_state
 from connectors.debezium.regex import spelled
 from connectors.debezium.signals import Signal
 from connectors.debezium.status import FAILED, PAUSED, STOPPED, ConnectorStatus, parse_status
 from connectors.debezium.tables import newly_taken
 from connectors.kafka.admin import TopicAdmin
-from connectors.kafka.clients import client_config
-from connectors.kafka.compacted import CompactedTopic, log_error
-from connectors.postgres.session import connect
+from connectors.kafka.compacted import CompactedTopic
 
 _POLL_S = 0.2
 _STEADY_POLLS = 5
@@ -91,6 +88,24 @@ class Connector:
     def condition(self) -> ConnectorStatus:
         """State and tasks alone: nothing but Kafka Connect is asked."""
         return parse_status(self.client.status(self.name))
+
+    def facts(self) -> ConnectorFacts:
+        """What Kafka Connect says of it, for the pipeline's status. ConnectError where it does not answer."""
+        status, stored = self.condition(), self.offsets()
+        return ConnectorFacts(
+            name=self.name,
+            database=self.database,
+            address=self.address,
+            state=status.state if status.runs or status.fault or status.state != "RUNNING" else "STARTING",
+            fault=status.fault,
+            snapshot=snapshot_state(stored),
+            position=shown_position(stored),
+            lsn=shown_lsn(stored) if self.database == "postgres" else None,
+        )
+
+    def remedy(self, fault: str) -> str:
+        """What helps against a task's failure."""
+        return advice(fault, self.database)
 
     def wanted(self) -> ConnectorConfig:
         """The configuration as the settings want it."""
@@ -319,32 +334,8 @@ class Connector:
 
     def _send(self, signal: Signal) -> str:
         require_running(parse_status(self.client.status(self.name)))
-        if self._debezium.signal_table is not None and self._debezium.database == "postgres":
-            self._insert(signal, self._debezium.signal_table)
-        else:
-            self._produce(signal)
+        send(signal, self._settings)
         return signal.identifier
-
-    def _produce(self, signal: Signal) -> None:
-        failures: list[Any] = []
-        options = {"acks": "all", "message.timeout.ms": 20_000}
-        producer = Producer(client_config(self._settings.log, **options))
-        producer.produce(
-            signal_topic(self._settings),
-            key=self._settings.name.encode(),
-            value=signal.record(),
-            partition=0,
-            on_delivery=lambda error, _message: failures.append(error) if error is not None else None,
-        )
-        if producer.flush(25):
-            raise ConnectError("the signal was not taken by Kafka in time", hint="check [log] bootstrap_servers")
-        if failures:
-            raise log_error(failures[0], "sending the signal", self._settings.log)
-
-    def _insert(self, signal: Signal, table: str) -> None:
-        statement = sql.SQL(load("connectors.connect")["send_signal"]).format(table=sql.Identifier(*table.split(".")))
-        with connect(self._settings.source) as session:
-            session.execute(statement, signal.row())
 
     def _fault(self) -> str:
         try:
@@ -370,7 +361,7 @@ class Connector:
     def _failed(self, status: ConnectorStatus) -> ConnectError:
         return ConnectError(
             f"the connector {self.name} failed: {status.fault}",
-            hint=advice(status.fault, self.database),
+            hint=self.remedy(status.fault),
         )
 
     def _until(self, reached: Callable[[ConnectorStatus], bool], verb: str) -> ConnectorStatus:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from cdc.epochs import EpochsState
 from cdc.progress import Offsets
@@ -11,9 +12,13 @@ from cdc.settings import Settings
 from cdc.state import TopicsState
 from cdc.topic import state_topic
 from cdc.topic_specs import pipeline_topic_specs
+from connectors.debezium.progress import is_first_snapshot
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import CompactedTopic
 from connectors.kafka.times import offsets_at
+
+Place = tuple[str, int, int, int]
+"""A record's topic, partition and offset, and the topic's time of it in milliseconds."""
 
 
 def next_epoch(settings: Settings) -> int:
@@ -61,6 +66,37 @@ def begin_again(settings: Settings, topic: str, partition: int, offset: int, tim
         return epochs.begin(starts).settled().snapshot_at(topic, partition, offset)
 
     _change(settings, begin)
+
+
+def read_epochs(settings: Settings) -> EpochsState:
+    """Where the positions of Debezium's records start over; the first epoch alone unless it was noted otherwise."""
+    return EpochsState.find(CompactedTopic(settings.log, state_topic(settings.name)).read()) or EpochsState()
+
+
+class NotedEpochs:
+    """:class:`spark.debezium.Epochs` in ``<name>.state``. Any thread.
+
+    ``stored``: the connector's stored offsets, as Kafka Connect gives them.
+    """
+
+    def __init__(self, settings: Settings, stored: Callable[[], Iterable[Mapping[str, Any]]]) -> None:
+        self._settings = settings
+        self._stored = stored
+
+    def read(self) -> EpochsState:
+        return read_epochs(self._settings)
+
+    def fell(self, why: str) -> None:
+        note_fall(self._settings, why)
+
+    def snapshot_at(self, place: Place) -> None:
+        note_first(self._settings, *place[:3])
+
+    def snapshot_again(self, place: Place) -> None:
+        begin_again(self._settings, *place)
+
+    def reading(self) -> bool:
+        return self._settings.debezium is not None and is_first_snapshot(self._stored())
 
 
 def _change(settings: Settings, change: Callable[[EpochsState, dict[bytes, bytes]], EpochsState]) -> EpochsState:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from cdc.errors import ConfigError
+from cdc.progress import Offsets
 from cdc.settings import Settings
 from cdc.state import TopicsState
 from cdc.topic import TableName, collisions, state_topic
@@ -38,6 +39,38 @@ def topics_of_patterns(settings: Settings, topics: Iterable[str]) -> dict[str, s
         return {}
     found = {topic: tables.table_of(settings, topic) for topic in topics}
     return {topic: table for topic, table in found.items() if table is not None}
+
+
+def with_patterns(settings: Settings, state: TopicsState, admin: TopicAdmin) -> TopicsState:
+    """The topics that Debezium made for tables of a pattern, too: nobody has noted those."""
+    if settings.source.kind != "debezium":
+        return state
+    made = topics_of_patterns(settings, admin.names())
+    new = {topic: table for topic, table in made.items() if topic not in state.topics}
+    facts = admin.describe(new)
+    tables = {table: topic for topic, table in new.items() if topic in facts}
+    found = topics_state(facts, tables, state.cluster_id, state.encoding)
+    return replace(state, topics={**found.topics, **state.topics}, tables={**found.tables, **state.tables})
+
+
+def noted_ends(settings: Settings) -> Offsets:
+    """Where the topics of the pipeline's tables end now, those of patterns too; empty before any topic is noted."""
+    admin = TopicAdmin(settings.log)
+    noted = _noted(settings)
+    state = with_patterns(settings, noted, admin) if noted is not None else None
+    tables = set(state.tables.values()) if state is not None else set()
+    topics = state.topics if state is not None else {}
+    return admin.end_offsets({topic: topics[topic]["partitions"] for topic in sorted(tables & topics.keys())})
+
+
+def compaction_lag_s(settings: Settings) -> float:
+    """How many seconds old a record is at least before the cleaner may take it, by the topics themselves; 0 where none
+    is known. Asked for MongoDB alone: no other connector writes patches."""
+    if settings.debezium is None or settings.debezium.database != "mongodb":
+        return 0.0
+    state = _noted(settings)
+    facts = TopicAdmin(settings.log).describe(sorted(set(state.tables.values()))) if state is not None else {}
+    return min((int(found.config.get("min.compaction.lag.ms", 0)) / 1000 for found in facts.values()), default=0.0)
 
 
 def _taken(settings: Settings, meant: Mapping[TableName, str]) -> Iterator[str]:
@@ -74,3 +107,7 @@ def prepare_topics(settings: Settings, met: Iterable[TableName] = ()) -> list[st
     if noted != known:
         state.write([(noted.key(), noted.to_json())])
     return made
+
+
+def _noted(settings: Settings) -> TopicsState | None:
+    return TopicsState.find(CompactedTopic(settings.log, state_topic(settings.name)).read())

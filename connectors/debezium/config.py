@@ -22,6 +22,7 @@ from connectors.debezium.tables import usual_topic
 
 ConnectorConfig = dict[str, str]
 
+_RESELECT = "io.debezium.processors.reselect.ReselectColumnsPostProcessor"
 _PLACEHOLDER = "unavailable.value.placeholder"
 
 _DATABASES: Mapping[str, Callable[[Settings, DebeziumSettings], ConnectorConfig]] = MappingProxyType(
@@ -172,3 +173,16 @@ def _producer(settings: Settings) -> ConnectorConfig:
 
 def _password_option(debezium: DebeziumSettings) -> str:
     return "mongodb.password" if debezium.database == "mongodb" else "database.password"
+
+
+def reselects(settings: Settings) -> bool:
+    """Whether the connector has Debezium's post-processor that asks the database for NULLs again."""
+    options = settings.debezium.options if settings.debezium is not None else {}
+    made = [name.rpartition(".")[0] for name, value in options.items() if value == _RESELECT]
+    return any(options.get(f"{name}.reselect.null.values", "true") == "true" for name in made)
+
+
+def may_hold_debezium(settings: Settings) -> bool:
+    """Whether the topics may hold records of Debezium's: it writes them, or a handover is or was possible."""
+    own = settings.debezium is not None and settings.debezium.database == "postgres"
+    return own or settings.source.kind == "debezium"

@@ -92,6 +92,34 @@ class SchemaRegistry:
             self._latest[schema.table] = schema
 
 
+class EmbeddedShapes:
+    """The registry for shapes that come with records: each found or written. Any thread."""
+
+    def __init__(self, registry: SchemaRegistry) -> None:
+        self._registry = registry
+        self._lock = threading.Lock()
+
+    def version(self, topic: str, shape: TableSchema | None) -> int:
+        """The version that this shape is known by, written if it is new; of None the topic's newest, 0 for none.
+
+        A shape that was known before keeps its number: a rebuild reads old records again.
+        """
+        with self._lock:
+            known = self._find(topic, shape)
+            if known is None:
+                self._registry.refresh()
+                known = self._find(topic, shape)
+            if known is None and shape is not None:
+                known = self._registry.register(shape, new_key=True)
+        return known.version if known is not None else 0
+
+    def _find(self, topic: str, shape: TableSchema | None) -> TableSchema | None:
+        versions = [known for known in reversed(self._registry.versions()) if known.topic == topic]
+        if shape is None:
+            return versions[0] if versions else None
+        return next((known for known in versions if known.same_shape(shape)), None)
+
+
 def _key_text(schema: TableSchema) -> str:
     """``(id bigint, region text)``; empty parentheses for no key."""
     return f"({', '.join(f'{column.name} {column.type}' for column in schema.key)})"

@@ -13,7 +13,7 @@ import psycopg
 
 from cdc.position import Position
 from cdc.wire.debezium.read import Change, PartitionReader
-from cdc.wiring.debezium import read_epochs
+from connectors.connect.epochs import read_epochs
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import read_range
 from tests.integration.debezium.conftest import Pipeline

@@ -14,10 +14,11 @@ from cdc.errors import ConfigError, Exit
 from cdc.topic import TableName
 from cdc.wire.debezium.read import Change, PartitionReader
 from cdc.wiring import open_schemas
-from cdc.wiring.debezium import Shapes, check_connect
+from connectors.connect.checks import check_connect
 from connectors.debezium.client import ConnectError, MissingConnector
 from connectors.debezium.status import FAILED, ConnectorStatus
 from connectors.kafka.compacted import read_range
+from connectors.kafka.schemas import EmbeddedShapes
 from sinks.batch import Event, events_of
 from sinks.memory import MemoryStore
 from tests.conftest import Stack
@@ -205,7 +206,7 @@ def test_h91_without_embedded_schemas_the_schema_topic_has_the_types(pipeline: P
     pipeline.run("insert into b values (1, 'one'), (2, 'two')", "update b set v = 'x' where id = 1")
     name = pipeline.settings().name
     pipeline.arrived("public.b", 3)
-    shapes = Shapes(pipeline.settings())
+    shapes = EmbeddedShapes(open_schemas(pipeline.settings()))
     topic = f"{name}.public.b"
     assert shapes.version(topic, None) == 1
     store = MemoryStore()

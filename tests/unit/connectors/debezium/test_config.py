@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from cdc.errors import ConfigError, Exit
 from cdc.settings import Settings, parse
 from cdc.wiring import open_source
-from cdc.wiring.debezium import connect_warnings
 from cdc.wiring.freshness import Freshness
+from connectors.connect.checks import connect_warnings
 from connectors.connect.connector import Connector
 from connectors.debezium.address import described_address
-from connectors.debezium.config import changed_options, connector_config
+from connectors.debezium.config import changed_options, connector_config, may_hold_debezium, reselects
 from connectors.debezium.mongodb import patch_cautions
 from connectors.debezium.regex import table_list
 from connectors.debezium.secrecy import masked
@@ -322,3 +322,27 @@ def test_h130_no_other_database_is_logged_in_to_as_postgres(database: str) -> No
         open_source(other, application_name="cdc verify")
     with Freshness(other) as freshness, pytest.raises(ConfigError, match="cdc wait asks Postgres"):
         freshness.wait("cache", 1)
+
+
+RESELECT = "io.debezium.processors.reselect.ReselectColumnsPostProcessor"
+
+
+@pytest.mark.parametrize(
+    ("options", "asks"),
+    [
+        ({}, False),
+        ({"r.type": "com.example.Other"}, False),
+        ({"r.type": RESELECT}, True),
+        ({"r.type": RESELECT, "r.reselect.null.values": "false"}, False),
+    ],
+)
+def test_the_connector_is_known_to_ask_for_nulls_again_by_its_options(options: dict[str, str], asks: bool) -> None:
+    assert reselects(settings({"options": options})) is asks
+
+
+def test_topics_hold_debeziums_records_where_it_writes_or_a_handover_is_possible() -> None:
+    writes = settings()
+    native = writes.model_copy(update={"source": writes.source.model_copy(update={"kind": "postgres"})})
+    assert may_hold_debezium(writes)
+    assert may_hold_debezium(native)
+    assert not may_hold_debezium(native.model_copy(update={"debezium": None}))

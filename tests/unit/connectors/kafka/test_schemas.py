@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cdc.schema import TableSchema
 from cdc.testing import MemoryCompactedTopic
-from connectors.kafka.schemas import SchemaRegistry
+from connectors.kafka.schemas import EmbeddedShapes, SchemaRegistry
 from tests.unit.connectors.postgres import written as w
 
 
@@ -24,3 +24,20 @@ def test_many_shapes_are_one_write_and_only_what_is_new_is_written() -> None:
     assert topic.writes == 2
     assert len(topic.read()) == 4
     assert SchemaRegistry(topic).versions() == registry.versions()
+
+
+def test_a_shape_that_comes_with_records_keeps_the_number_it_was_first_known_by() -> None:
+    topic = MemoryCompactedTopic()
+    shapes = EmbeddedShapes(SchemaRegistry(topic))
+    old, new = shape("a"), shape("a", "v")
+    assert shapes.version(old.topic, None) == 0
+    assert [shapes.version(old.topic, one) for one in (old, new, old, new)] == [1, 2, 1, 2]
+    assert shapes.version(old.topic, None) == 2
+    assert topic.writes == 2
+
+
+def test_a_shape_that_another_reader_wrote_is_read_before_it_is_written_again() -> None:
+    topic = MemoryCompactedTopic()
+    mine, other = EmbeddedShapes(SchemaRegistry(topic)), EmbeddedShapes(SchemaRegistry(topic))
+    assert other.version("shop.public.a", shape("a")) == mine.version("shop.public.a", shape("a")) == 1
+    assert topic.writes == 1
