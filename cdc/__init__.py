@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from cdc.wire.events import Change
     from cdc.wiring.changes import open_changes
     from cdc.wiring.freshness import Freshness
-    from cdc.wiring.settings import load_settings, parse_settings
-    from cdc.wiring.stores import open_store
+    from sinks.sections import load_settings, parse_settings
+    from sinks.stores import open_store
 
 __all__ = [
     "CdcError",
@@ -52,10 +52,10 @@ _MODULES = {
     "Position": "cdc.position",
     "Settings": "cdc.settings",
     "TableName": "cdc.topic",
-    "load_settings": "cdc.wiring.settings",
+    "load_settings": "sinks.sections",
     "open_changes": "cdc.wiring.changes",
-    "open_store": "cdc.wiring.stores",
-    "parse_settings": "cdc.wiring.settings",
+    "open_store": "sinks.stores",
+    "parse_settings": "sinks.sections",
 }
 """Loaded when first asked for: `import cdc` alone costs nothing, and `cdc --help` is quick."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Protocol
 
 from cdc.stored import FIRST, require_format
 from cdc.wire.format import OP, TRUNCATE_OP
@@ -98,6 +99,25 @@ class DeadLetter:
             value=value,
             headers=tuple(headers[own:]),
         )
+
+
+class DeadLetters(Protocol):
+    """``<name>.dead``. LogError when the broker does not answer."""
+
+    def read(self) -> Iterable[DeadLetter]:
+        """Every letter, in order, as far as the topic's end at the call."""
+
+    def write(self, letters: Iterable[DeadLetter]) -> None:
+        """Append and return when the broker holds them all; LogError otherwise."""
+
+
+class LetterFeed(Protocol):
+    """``<name>.dead``, followed from its end at the opening."""
+
+    def poll(self, timeout_s: float) -> list[DeadLetter]:
+        """Letters, orders and answers since the last call, in order; waits for the first at most so long."""
+
+    def close(self) -> None: ...
 
 
 _OWN = ("sink", "why", "topic", "partition", "offset", "reason")

@@ -281,3 +281,19 @@ SECTIONS: Mapping[str, type[BaseModel]] = {
     "debezium": DebeziumSettings,
 }
 """The sections by name, but the sinks' own."""
+
+
+def is_postgres(settings: Settings) -> bool:
+    """Whether the source is a Postgres, whoever captures it."""
+    return settings.source.kind == "postgres" or settings.debezium is None or settings.debezium.database == "postgres"
+
+
+def require_postgres(settings: Settings, command: str) -> None:
+    """ConfigError where a command needs LSNs or rows of Postgres, and Debezium reads another database."""
+    if not is_postgres(settings):
+        assert settings.debezium is not None
+        database = settings.debezium.database
+        raise ConfigError(
+            f"{command} asks Postgres, and this pipeline's source is {database}, which cannot be asked",
+            hint="cdc connect status shows how far the connector is, cdc status how many records a store is behind",
+        )

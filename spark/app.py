@@ -13,6 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from cdc.clock import SYSTEM_CLOCK, Clock
+from cdc.dead import DeadLetters, LetterFeed
 from cdc.errors import CdcError
 from sinks.port import OpenSink
 from sinks.registry import SinkSpec
@@ -20,7 +21,7 @@ from spark.batch import Translate
 from spark.checkpoint import open_folder
 from spark.fanout import FanOut
 from spark.metrics import Metrics
-from spark.ports import DeadLetters, LetterFeed, LogFacts, ProgressFeed
+from spark.ports import LogFacts, ProgressFeed
 from spark.query import Engine, Query
 from spark.session import (
     LOG_FILE,

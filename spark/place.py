@@ -6,12 +6,13 @@ import math
 from dataclasses import dataclass
 
 from cdc.clock import SYSTEM_CLOCK, Clock
+from cdc.dead import DeadLetters
 from cdc.errors import ActiveError, CdcError, Exit, Retry, TopicError
 from cdc.progress import Offsets, Watermark
 from sinks.port import OpenSink
 from spark.metrics import Metrics
 from spark.patience import GRACE_S, PATIENCE_S
-from spark.ports import DeadLetters, LogFacts, Topics
+from spark.ports import LogFacts, Topics
 from spark.watermark import LogView, covers
 
 

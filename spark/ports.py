@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from cdc.dead import DeadLetter
 from cdc.progress import Offsets, Progress
 from cdc.schema import TableSchema
 
@@ -53,24 +52,5 @@ class ProgressFeed(Protocol):
 
     def poll(self, timeout_s: float) -> list[Progress]:
         """Records since the last call, in order; waits for the first at most so long. LogError when it fails."""
-
-    def close(self) -> None: ...
-
-
-class DeadLetters(Protocol):
-    """``<name>.dead``."""
-
-    def read(self) -> Iterable[DeadLetter]:
-        """Every letter, in order, as far as the topic's end at the call."""
-
-    def write(self, letters: Iterable[DeadLetter]) -> None:
-        """Append and return when the broker holds them all; LogError otherwise."""
-
-
-class LetterFeed(Protocol):
-    """``<name>.dead``, followed from its end at the opening."""
-
-    def poll(self, timeout_s: float) -> list[DeadLetter]:
-        """Letters, orders and answers since the last call, in order; waits for the first at most so long."""
 
     def close(self) -> None: ...

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cdc.clock import SYSTEM_CLOCK
-from cdc.dead import DeadLetter
+from cdc.dead import DeadLetter, DeadLetters
 from cdc.rebuild.letters import apart
 from cdc.rebuild.ports import Standing
 from cdc.rebuild.rules import RebuildState
@@ -17,7 +17,6 @@ from sinks.port import OpenSink
 from sinks.registry import open_sink
 from spark.app import SinkApplication
 from spark.app import run as feed
-from spark.ports import DeadLetters
 from spark.stop import Stop
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ class _Level(Stop):
 
 
 class LettersApart:
-    """:class:`spark.ports.DeadLetters` of a generation that is not in use: under a name of its own."""
+    """:class:`cdc.dead.DeadLetters` of a generation that is not in use: under a name of its own."""
 
     def __init__(self, dead: DeadLetters, run: RebuildState) -> None:
         self._dead = dead

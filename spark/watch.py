@@ -7,9 +7,10 @@ import threading
 from collections.abc import Sequence
 
 from cdc.clock import SYSTEM_CLOCK, Clock
+from cdc.dead import LetterFeed
 from cdc.errors import CdcError, Retry
 from spark.metrics import LogFigures
-from spark.ports import LetterFeed, LogFacts, ProgressFeed, Topics
+from spark.ports import LogFacts, ProgressFeed, Topics
 from spark.store import Store
 from spark.watermark import LogView, Seen
 

@@ -22,9 +22,9 @@ from cdc.cli.loading import ending_at_once
 from cdc.cli.refusal import report
 from cdc.errors import Exit, UsageError
 from cdc.settings import Settings
+from cdc.siblings import check_packages
 from cdc.version import __version__
-from cdc.wiring import check_packages
-from cdc.wiring.settings import load_settings
+from sinks.sections import load_settings
 
 
 class Entry(NamedTuple):

@@ -6,7 +6,7 @@ import typer
 
 from cdc.reference import example as example_text
 from cdc.settings import DebeziumSettings
-from cdc.wiring.settings import sink_sections
+from sinks.sections import sink_sections
 
 config = typer.Typer(name="config", help="Print an example settings file, or check one.", no_args_is_help=True)
 

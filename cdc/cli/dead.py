@@ -15,8 +15,8 @@ from cdc.errors import Difference, SinkError, UsageError
 from cdc.settings import Settings
 from cdc.topic import TableName, table_topic
 from cdc.wire.plain import escape_key
-from cdc.wiring.dead import give_orders, read_letters, shown_now
-from cdc.wiring.stores import sink_settings
+from cdc.wiring.dead import open_letters
+from sinks.stores import sink_settings
 
 dead = typer.Typer(name="dead", help="What a store refused: look at it, try it again, forget it.", no_args_is_help=True)
 
@@ -28,7 +28,7 @@ def list_letters(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
 ) -> None:
     """List the letters that wait: the record that was refused and, behind it, the later ones of its key."""
-    letters = [one for one in waiting(read_letters(context.obj.settings())) if sink in (None, one.sink)]
+    letters = [one for one in waiting(open_letters(context.obj.settings()).read()) if sink in (None, one.sink)]
     if as_json:
         for letter in letters:
             typer.echo(orjson.dumps(document(letter)).decode())
@@ -48,7 +48,7 @@ def show_letter(
     record: Annotated[str, typer.Argument(help="TOPIC/PARTITION/OFFSET, as cdc dead list prints it.")],
 ) -> None:
     """Print one letter whole, its value too, as JSON."""
-    found = [one for one in read_letters(context.obj.settings()) if (one.sink, address(one)) == (sink, record)]
+    found = [one for one in open_letters(context.obj.settings()).read() if (one.sink, address(one)) == (sink, record)]
     if not found:
         raise UsageError(f"{sink} has no dead letter {record}", hint="cdc dead list prints them all")
     whole = document(found[-1]) | {"value": shown(found[-1].value), "headers": _headers(found[-1])}
@@ -102,9 +102,10 @@ def _ask(context: typer.Context, letters: list[DeadLetter], why: Why, timeout_s:
     if not letters:
         context.obj.console.print("no dead letters", highlight=False)
         return []
+    opened = open_letters(settings)
     silent = held = 0
     dropped: list[DeadLetter] = []
-    for letter, answer in give_orders(settings, letters, why, timeout_s=timeout_s):
+    for letter, answer in opened.order(letters, why, timeout_s=timeout_s):
         silent += answer is None
         held += answer is not None and answer.why is Why.HELD
         if answer is not None:
@@ -112,7 +113,7 @@ def _ask(context: typer.Context, letters: list[DeadLetter], why: Why, timeout_s:
             typer.echo(f"{letter.sink}  {letter.topic} {shown(letter.key)}  {state}{answer.reason}")
             if why is Why.DROP and answer.why is Why.RELEASED:
                 dropped.append(letter)
-    words = list(shown_now(settings, dropped))
+    words = list(opened.shown(dropped))
     if silent:
         for sentence in words:
             typer.echo(sentence)
@@ -134,7 +135,7 @@ def _chosen(settings: Settings, sink: str | None, table: str | None, key: str | 
     topic = settings.source.topics.get(table, table_topic(settings.name, TableName(*_parts(table)))) if table else None
     letters = [
         one
-        for one in waiting(read_letters(settings))
+        for one in waiting(open_letters(settings).read())
         if (one.sink == CAPTURE or one.sink in settings.sinks)
         and sink in (None, one.sink)
         and topic in (None, one.topic)

@@ -8,7 +8,7 @@ import typer
 
 from cdc.checks.ownership import Owner
 from cdc.errors import UsageError
-from cdc.wiring.pipeline import drop_pipeline, slot_owner
+from cdc.wiring.pipeline import open_drop
 
 
 def drop(
@@ -23,9 +23,9 @@ def drop(
     """
     invocation = context.obj
     settings = invocation.settings()
-    console = invocation.console
+    console, ending = invocation.console, open_drop(settings)
     if not yes:
-        owner = slot_owner(settings)
+        owner = ending.owner()
         if owner is not None and owner is not Owner.OURS:
             console.print(f"Beware: {owner.value}.", style="bold red", highlight=False, soft_wrap=True)
         console.print(
@@ -37,5 +37,5 @@ def drop(
         typed = typer.prompt("Type the slot's name to go on", default="", show_default=False, err=True)
         if typed.strip() != settings.slot:
             raise UsageError("that is not the slot's name: nothing was dropped", hint=f"the slot is {settings.slot}")
-    for line in drop_pipeline(settings, topics=topics, sure=not yes):
+    for line in ending.run(topics=topics, sure=not yes):
         console.print(line, highlight=False, soft_wrap=True, markup=False)

@@ -16,7 +16,7 @@ from cdc.errors import Difference, UsageError
 from cdc.lsn import Lsn
 from cdc.topic import TableName
 from cdc.verification.result import Kind, Report, Verdict
-from cdc.wiring.dead import left_out
+from cdc.wiring.dead import left_out_of
 from cdc.wiring.freshness import Freshness
 from cdc.wiring.verification import open_verification
 
@@ -60,7 +60,7 @@ def verify(
         for one in repaired:
             typer.echo(_mended(one))
         show(report, Console())
-    for words in left_out(settings):
+    for words in left_out_of(settings):
         context.obj.console.print(words, style="yellow", highlight=False, soft_wrap=True, markup=False)
     with Freshness(settings) as freshness:
         for name in chosen:

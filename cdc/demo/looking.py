@@ -22,7 +22,7 @@ from cdc.stack.postgres import install_folder
 from cdc.topic import TableName
 from cdc.wire.events import text
 from cdc.wiring import open_schemas
-from cdc.wiring.stores import open_store
+from sinks.stores import open_store
 
 ORDERS = TableName("public", "orders")
 

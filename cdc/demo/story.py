@@ -28,8 +28,8 @@ from cdc.stack.ports import DEFAULT_PORTS, free_ports
 from cdc.stack.start import start_watched
 from cdc.status.rules import Status, age, size, status_of
 from cdc.status.run import Look
-from cdc.wiring.settings import load_settings
 from cdc.wiring.status import open_status
+from sinks.sections import load_settings
 
 PARTS = ("postgres", "kafka", "redis", "opensearch")
 WATCH_S = 1.0

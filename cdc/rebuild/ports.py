@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from cdc.dead import DeadLetter
+from cdc.dead import DeadLetters
 from cdc.ports import CompactedTopic
 from cdc.progress import Offsets, Watermark
 from cdc.rebuild.rules import RebuildState
@@ -49,16 +49,6 @@ class Filling(Protocol):
         """
 
 
-class Letters(Protocol):
-    """The pipeline's dead letters. LogError when the broker does not answer."""
-
-    def read(self) -> Iterable[DeadLetter]:
-        """Every letter, in order, as far as the topic's end at the call."""
-
-    def write(self, letters: Iterable[DeadLetter]) -> None:
-        """Append and return when the broker holds them all."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ports:
     """Everything that a rebuild uses.
@@ -68,6 +58,6 @@ class Ports:
 
     generations: Generations
     filling: Filling
-    letters: Letters
+    letters: DeadLetters
     state: CompactedTopic
     shapes: Callable[[], Sequence[TableSchema]]

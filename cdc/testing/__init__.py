@@ -6,6 +6,7 @@ They keep the promises of the real parts: one contract suite runs over both.
 from __future__ import annotations
 
 from cdc.clock import ManualClock
+from cdc.testing.letters import MemoryDeadLetters, MemoryLetterFeed
 from cdc.testing.log import MemoryBroker, MemoryStreamLog, MemoryTopics, StoredRecord
 from cdc.testing.records import MemoryReading, MemoryRecords
 from cdc.testing.stream import MemoryStream
@@ -15,6 +16,8 @@ __all__ = [
     "ManualClock",
     "MemoryBroker",
     "MemoryCompactedTopic",
+    "MemoryDeadLetters",
+    "MemoryLetterFeed",
     "MemoryReading",
     "MemoryRecords",
     "MemoryStream",

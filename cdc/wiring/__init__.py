@@ -6,11 +6,9 @@ settings and returns a thing ready to use; none keeps anything.
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cdc.errors import ConfigError
+from cdc.settings import require_postgres
 from cdc.topic import progress_topic, schema_topic, state_topic
 
 if TYPE_CHECKING:
@@ -20,42 +18,6 @@ if TYPE_CHECKING:
     from connectors.kafka.compacted import CompactedTopic
     from connectors.kafka.schemas import SchemaRegistry
     from connectors.postgres.session import Connection
-
-SIBLINGS = ("connectors", "snapshot", "sinks", "spark")
-
-
-def check_packages(home: Path | None = None) -> None:
-    """ConfigError when a folder of the user's hides one of the packages that live beside ``cdc``.
-
-    The five packages are flat, so somebody's own ``connectors/`` earlier on the path would be taken for ours.
-    """
-    home = home or Path(__file__).resolve().parent.parent.parent
-    for name in SIBLINGS:
-        spec = find_spec(name)
-        if spec is None or spec.origin is None:
-            raise ConfigError(f"headrace's package {name} is not installed beside cdc", hint="install headrace again")
-        found = Path(spec.origin).resolve().parent
-        if found.parent != home:
-            raise ConfigError(
-                f"another package called {name}, in {found}, hides headrace's own",
-                hint="start cdc from another folder, or take that one off PYTHONPATH",
-            )
-
-
-def is_postgres(settings: Settings) -> bool:
-    """Whether the source is a Postgres, whoever captures it."""
-    return settings.source.kind == "postgres" or settings.debezium is None or settings.debezium.database == "postgres"
-
-
-def require_postgres(settings: Settings, command: str) -> None:
-    """ConfigError where a command needs LSNs or rows of Postgres, and Debezium reads another database."""
-    if not is_postgres(settings):
-        assert settings.debezium is not None
-        database = settings.debezium.database
-        raise ConfigError(
-            f"{command} asks Postgres, and this pipeline's source is {database}, which cannot be asked",
-            hint="cdc connect status shows how far the connector is, cdc status how many records a store is behind",
-        )
 
 
 def open_source(settings: Settings, *, application_name: str = "cdc", autocommit: bool = True) -> Connection:

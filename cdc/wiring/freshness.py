@@ -14,9 +14,10 @@ from cdc.clock import SYSTEM_CLOCK
 from cdc.epochs import epoch_of
 from cdc.errors import CdcError
 from cdc.freshness.run import Ports, Waits
+from cdc.settings import require_postgres
 from cdc.topic import dead_topic
-from cdc.wiring import open_source, open_state, require_broker, require_postgres
-from cdc.wiring.stores import open_store
+from cdc.wiring import open_source, open_state, require_broker
+from sinks.stores import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -1,95 +1,23 @@
-"""What ``cdc check`` asks the servers through."""
+"""What ``cdc check`` asks the servers through, put together."""
 
 from __future__ import annotations
 
-from contextlib import closing
-from dataclasses import replace
-from typing import TYPE_CHECKING, Self
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from cdc.checks.facts import LogFacts, SourceFacts, TopicFault, TopicRights
-from cdc.checks.secrecy import remote_brokers
-from cdc.errors import TopicError
-from cdc.settings import Settings
-from cdc.state import SlotState, TopicsState
-from cdc.topic import state_topic
-from cdc.wiring import open_source, open_state, require_broker
-from cdc.wiring.stores import kind_of, spec_of
+from sinks.stores import kind_of, spec_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from cdc.checks.finding import Finding
-    from connectors.kafka.admin import TopicAdmin
-
-
-class ServerProbes:
-    """:class:`cdc.checks.preflight.Probes` on the real servers; connections open when first asked for."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._admin: TopicAdmin | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._admin = None
-
-    def state(self) -> tuple[TopicsState | None, SlotState | None]:
-        self._topics()
-        try:
-            held = open_state(self._settings).read()
-        except TopicError:
-            return None, None
-        return TopicsState.find(held), SlotState.find(held)
-
-    def source(self) -> SourceFacts:
-        from connectors.postgres.facts import read_source
-        from connectors.postgres.publication import refused_publication
-
-        with closing(open_source(self._settings)) as connection:
-            found = read_source(connection, self._settings)
-            refused = refused_publication(connection, found, self._settings.publication)
-            return replace(found, unpublishable=refused)
-
-    def log(self, topics: list[str], known: TopicsState | None) -> LogFacts:
-        from cdc.topic_specs import pipeline_topic_specs, table_topic_spec
-        from connectors.kafka.admin import spec_problems, state_problems
-
-        log, admin = self._settings.log, self._topics()
-        specs = [*(table_topic_spec(log, t) for t in topics), *pipeline_topic_specs(log, self._settings.name)]
-        facts = admin.describe([spec.topic for spec in specs] + list(known.topics if known is not None else ()))
-        cluster_id = admin.cluster_id()
-        problems = state_problems(known, facts, cluster_id) if known is not None else []
-        problems += [p for spec in specs if spec.topic in facts for p in spec_problems(spec, facts[spec.topic])]
-        return LogFacts(
-            cluster_id=cluster_id,
-            present=tuple(sorted(facts)),
-            missing=tuple(spec.topic for spec in specs if spec.topic not in facts),
-            faults=tuple(TopicFault(p.message, p.hint, p.fatal) for p in problems),
-            rights=self._rights(admin),
-        )
-
-    def _rights(self, admin: TopicAdmin) -> TopicRights | None:
-        """Of the state topic; a broker on this machine alone need not check any."""
-        rights = admin.rights(state_topic(self._settings.name))
-        return rights if rights.checked or remote_brokers(self._settings) else None
-
-    def store(self, sink: str) -> Iterable[Finding]:
-        return kind_of(sink, self._settings).findings(sink, spec_of(sink, self._settings))
-
-    def _topics(self) -> TopicAdmin:
-        """The administration client, after one answer: a silent cluster is found out here, once."""
-        from connectors.kafka.admin import TopicAdmin
-
-        if self._admin is None:
-            require_broker(self._settings)
-            admin = TopicAdmin(self._settings.log)
-            admin.cluster_id()
-            self._admin = admin
-        return self._admin
+    from cdc.settings import Settings
+    from connectors.probes import ServerProbes
 
 
 def open_probes(settings: Settings) -> ServerProbes:
-    """What ``cdc check`` asks the servers through."""
-    return ServerProbes(settings)
+    """Connections open when they are first asked for."""
+    from connectors.probes import ServerProbes
+
+    def store(sink: str) -> Iterable[Finding]:
+        return kind_of(sink, settings).findings(sink, spec_of(sink, settings))
+
+    return ServerProbes(settings, store)

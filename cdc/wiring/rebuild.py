@@ -11,8 +11,8 @@ from cdc.rebuild.run import Rebuild
 from cdc.settings import Settings
 from cdc.topic import dead_topic
 from cdc.wiring import open_schemas, open_state, require_broker
-from cdc.wiring.sinks import SinkLog, build_sinks
-from cdc.wiring.stores import sink_settings, spec_of
+from cdc.wiring.sinks import build_sinks, open_sink_log
+from sinks.stores import sink_settings, spec_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,6 +55,6 @@ def _application(settings: Settings, sink: str) -> SinkApplication:
 
 def _shapes(settings: Settings, sink: str) -> list[TableSchema]:
     """Every version of the shapes of a sink's tables, older ones first."""
-    topics = SinkLog(settings).topics(sink).ids
+    topics = open_sink_log(settings).topics(sink).ids
     versions = [shape for shape in open_schemas(settings).versions() if shape.topic in topics]
     return sorted(versions, key=lambda shape: (shape.topic, shape.version))

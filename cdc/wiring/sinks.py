@@ -7,87 +7,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cdc.errors import ConfigError, TopicError
+from cdc.errors import ConfigError
 from cdc.javaclient import java_options
-from cdc.progress import Offsets
-from cdc.state import TopicsState
-from cdc.topic import TableName, dead_topic, progress_topic
-from cdc.wiring import open_schemas, open_state, require_broker
+from cdc.topic import dead_topic, progress_topic
+from cdc.wiring import require_broker
 from cdc.wiring.debezium import reading_debezium
-from cdc.wiring.stores import kind_of, sink_settings, spec_of, tables_of
+from sinks.stores import kind_of, sink_settings, spec_of
 
 if TYPE_CHECKING:
-    from cdc.schema import TableSchema
     from cdc.settings import Settings
-    from connectors.kafka.admin import TopicAdmin
+    from connectors.sink_log import SinkLog
     from spark.app import SinkApplication
-    from spark.ports import Topics
     from spark.session import SessionSpec
-
-
-_DAY_MS = 86_400_000
-"""Kafka's own delete.retention.ms."""
-
-
-class SinkLog:
-    """:class:`spark.ports.LogFacts` of one pipeline; one client, kept. Any thread, one at a time per method."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._kept: TopicAdmin | None = None
-
-    def topics(self, sink: str) -> Topics:
-        from connectors.connect.topics import with_patterns
-        from connectors.debezium.config import may_hold_debezium
-        from connectors.kafka.admin import raise_first, state_problems
-        from spark.ports import Topics
-
-        state = TopicsState.find(open_state(self._settings).read())
-        if state is None:
-            maker = "cdc connect deploy" if self._settings.source.kind == "debezium" else "cdc init"
-            raise TopicError("the pipeline has no topics yet", hint=f"{maker} makes them")
-        state = with_patterns(self._settings, state, self._admin())
-        captured = set(state.tables.values())
-        known = {shape.table: shape.topic for shape in self.schemas() if shape.topic in captured}
-        if may_hold_debezium(self._settings):
-            # Their shapes come with their records: a table may have none yet.
-            known |= {TableName(*table.rsplit(".", 1)): topic for table, topic in state.tables.items()}
-        wanted = {known[table] for table in tables_of(sink, self._settings, list(known))}
-        if not wanted:
-            raise ConfigError(f"[sinks.{sink}] tables: none of the captured tables is among them")
-        facts = self._admin().describe(wanted)
-        own = TopicsState(
-            cluster_id=state.cluster_id, topics={topic: state.topics[topic] for topic in sorted(wanted)}, tables={}
-        )
-        raise_first(state_problems(own, facts, self._admin().cluster_id()))
-        lag_ms = min(int(facts[topic].config.get("min.compaction.lag.ms", 0)) for topic in wanted)
-        return Topics(
-            ids={topic: facts[topic].topic_id for topic in sorted(wanted)},
-            partitions={topic: state.topics[topic]["partitions"] for topic in sorted(wanted)},
-            compaction_lag_s=lag_ms / 1000,
-            retention_s=min(int(facts[topic].config.get("delete.retention.ms", _DAY_MS)) for topic in wanted) / 1000,
-        )
-
-    def ends(self, topics: Topics) -> Offsets:
-        return self._admin().end_offsets(topics.partitions)
-
-    def begun_behind(self, epoch: int) -> Offsets:
-        if self._settings.source.kind != "debezium":
-            return {}
-        from connectors.connect.epochs import read_epochs
-
-        return read_epochs(self._settings).behind(epoch)
-
-    def schemas(self) -> list[TableSchema]:
-        return open_schemas(self._settings).versions()
-
-    def _admin(self) -> TopicAdmin:
-        from connectors.kafka.admin import TopicAdmin
-
-        if self._kept is None:
-            require_broker(self._settings)
-            self._kept = TopicAdmin(self._settings.log)
-        return self._kept
 
 
 def run_sinks(settings: Settings, names: Sequence[str], *, until_caught_up: bool) -> None:
@@ -135,7 +66,7 @@ def build_sinks(settings: Settings, names: Sequence[str] = ()) -> SinkApplicatio
         session=session,
         specs=specs,
         connect=open_sink,
-        facts=SinkLog(settings),
+        facts=open_sink_log(settings),
         dead=DeadLetterTopic(settings.log, dead_topic(settings.name)),
         open_feed=partial(ProgressTopic, settings.log, progress_topic(settings.name)),
         open_letters=partial(DeadLetterFeed, settings.log, dead_topic(settings.name)),
@@ -153,6 +84,13 @@ def build_sinks(settings: Settings, names: Sequence[str] = ()) -> SinkApplicatio
         package=None if session.local else partial(build_zip, session.log_folder, openers_of(specs.values())),
     )
     return reading_debezium(application, settings) if may_hold_debezium(settings) else application
+
+
+def open_sink_log(settings: Settings) -> SinkLog:
+    """The log as the queries ask about it. Nothing is opened before the first question."""
+    from connectors.sink_log import SinkLog
+
+    return SinkLog(settings, lambda sink: sink_settings(sink, settings).tables)
 
 
 def session_of(settings: Settings) -> SessionSpec:

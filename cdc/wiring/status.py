@@ -6,11 +6,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from cdc.clock import SYSTEM_CLOCK, Clock
+from cdc.settings import is_postgres
 from cdc.status.ports import Ports
 from cdc.status.run import Look, Plan
-from cdc.wiring import is_postgres
 from cdc.wiring.debezium import open_connector
-from cdc.wiring.stores import open_store
+from sinks.stores import open_store
 
 if TYPE_CHECKING:
     from cdc.settings import Settings

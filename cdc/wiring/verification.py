@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from cdc.aside import asides_of
 from cdc.clock import SYSTEM_CLOCK
-from cdc.settings import Settings
+from cdc.settings import Settings, require_postgres
 from cdc.verification.known import Known, known_of
-from cdc.wiring import open_state, require_broker, require_postgres
-from cdc.wiring.stores import kind_of, open_store, sink_settings, tables_of
+from cdc.wiring import open_state, require_broker
+from sinks.stores import kind_of, open_store, sink_settings
 
 if TYPE_CHECKING:
     from cdc.topic import TableName
@@ -52,13 +52,14 @@ def open_verification(
 
 def _verified(name: str, store: OpenSink, settings: Settings, tables: Sequence[TableName]) -> VerifiedStore:
     from cdc.verification.ports import VerifiedStore
+    from connectors.postgres.selection import kept
     from sinks.mend import Mending
 
     return VerifiedStore(
         reader=store.reader,
         watermarks=store.watermarks,
         target=Mending(store),
-        tables=tables_of(name, settings, tables),
+        tables=kept(tables, sink_settings(name, settings).tables),
         fills_lost_tables=kind_of(name, settings).fills_lost_tables,
     )
 

@@ -109,3 +109,9 @@ def _meets_nothing(pattern: Pattern, relations: Sequence[Relation], barred: Sequ
     close = difflib.get_close_matches(pattern.text, [str(r.table) for r in relations], n=1)
     hint = f'did you mean "{close[0]}"?' if close else "check schema, name and database; names are case-sensitive"
     return ConfigError(f"the table {pattern.text} does not exist", hint=hint)
+
+
+def kept(tables: Sequence[TableName], patterns: Sequence[str]) -> list[TableName]:
+    """Those of the tables that one of the patterns takes, as a sink's ``tables`` name them; all of them without any."""
+    taking = [Pattern.parse(text) for text in patterns]
+    return [table for table in tables if not taking or any(pattern.takes(table) for pattern in taking)]

@@ -21,7 +21,7 @@ from typing import Any
 import orjson
 import requests
 
-from cdc.wiring.stores import open_store
+from sinks.stores import open_store
 from tests.bench.setting import RUNS, Bench, spread
 from tests.integration.spark.handmade import HandMadeLog
 

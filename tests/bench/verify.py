@@ -22,11 +22,11 @@ from cdc.schema import TableSchema
 from cdc.settings import Settings, parse
 from cdc.verification.rounds import verify
 from cdc.wiring import open_source
-from cdc.wiring.stores import open_store
 from connectors.postgres.catalog import resolve_tables, table_schema
 from connectors.postgres.encoder import compile_table
 from connectors.verified import open_cut
 from sinks.batch import Event, events_of
+from sinks.stores import open_store
 from tests.contract.topics import Shapes
 
 if TYPE_CHECKING:

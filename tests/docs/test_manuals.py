@@ -13,7 +13,7 @@ import typer
 from cdc.cli.app import COMMANDS
 from cdc.errors import Exit
 from cdc.reference import table
-from cdc.wiring.settings import sink_sections
+from sinks.sections import sink_sections
 from tests.docs.events import events
 
 ROOT = Path(__file__).parents[2]

@@ -23,9 +23,9 @@ from cdc.settings import Settings, load
 from cdc.stack.postgres import install_folder
 from cdc.topic import TableName
 from cdc.wiring import open_schemas
-from cdc.wiring.stores import open_store
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.follow import follow
+from sinks.stores import open_store
 from tests.conftest import RunCdc, Spawn, Spawned
 from tests.integration.cli.pipeline import Pipeline, assert_refused
 from tests.waiting import wait_until

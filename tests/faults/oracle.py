@@ -20,13 +20,13 @@ from cdc.topic import TableName, partition_of, progress_topic
 from cdc.verification.result import Kind
 from cdc.verification.rounds import StoreReader, verify
 from cdc.wiring import open_schemas, open_state
-from cdc.wiring.stores import open_store
 from cdc.wiring.verification import read_known
 from connectors.kafka.compacted import read_range
 from connectors.verified import open_cut, verified_tables
 from sinks.batch import Event, events_of
 from sinks.memory import MemoryStore
 from sinks.schemas import SchemaBook
+from sinks.stores import open_store
 from tests.faults.follower import headers_of
 from tests.faults.lab import Found, Lab
 from tests.faults.workload import ABORTED

@@ -6,6 +6,7 @@ from tests.faults.mutants.mutant import Mutant
 
 _SCHEDULES = "tests/faults/test_schedules.py"
 _SPARK = "tests/unit/spark"
+_DROP = "tests/unit/cdc/drop"
 _HANDOVER = "tests/unit/cdc/handover"
 _COMPARISON = "tests/unit/cdc/comparison"
 _REBUILD = "tests/unit/cdc/rebuild"
@@ -213,8 +214,29 @@ MUTANTS = (
         'yield "kind", self.kind', "yield from super().__repr_args__()", "tests/unit/sinks/test_kinds.py",
     ),
     Mutant(
-        "check a sink's settings when the sink is opened only", "cdc/wiring/settings.py",
+        "check a sink's settings when the sink is opened only", "sinks/sections.py",
         "return load(path, environment, InstalledKinds())", "return load(path, environment)",
         "tests/unit/cdc/test_inputs.py",
+    ),
+    Mutant(
+        "delete the state topic with those that it names", "cdc/drop/rules.py",
+        "else set()) - {own}), [own]", "else set()) | {own}), []", _DROP,
+    ),
+    Mutant(
+        "drop a slot that nobody was asked about", "cdc/drop/run.py",
+        "                self._require_own(source)\n", "                pass\n", _DROP,
+    ),
+    Mutant(
+        "keep the publication's end though the slot stayed", "cdc/drop/run.py",
+        "            with source.transaction():\n                published = source.drop_publication()\n",
+        "            with source.transaction():\n                published = source.drop_publication()\n"
+        "            with source.transaction():\n", _DROP,
+    ),
+    Mutant(
+        "listen for answers once the orders are written", "cdc/letters/run.py",
+        "        with closing(self._ports.follow()) as feed:\n"
+        "            self._ports.letters.write(order(letter, why, one) for one, letter in unanswered.items())\n",
+        "        self._ports.letters.write(order(letter, why, one) for one, letter in unanswered.items())\n"
+        "        with closing(self._ports.follow()) as feed:\n", "tests/unit/cdc/letters",
     ),
 )  # fmt: skip

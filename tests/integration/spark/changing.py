@@ -19,10 +19,10 @@ from cdc.topic import TableName
 from cdc.verification.result import Verdict
 from cdc.verification.rounds import verify
 from cdc.wiring.status import open_status
-from cdc.wiring.stores import open_store
 from cdc.wiring.verification import read_known
 from connectors.verified import open_cut, verified_tables
 from sinks.port import OpenSink
+from sinks.stores import open_store
 from tests.contract.conftest import postgres_url
 from tests.integration.capture.pipeline import Pipeline
 from tests.integration.spark.conftest import RunningSinks

@@ -18,8 +18,8 @@ from cdc.jvm.jars import class_path
 from cdc.jvm.java import java_home
 from cdc.settings import Settings
 from cdc.wiring.sinks import build_sinks
-from cdc.wiring.stores import open_store
 from sinks.port import OpenSink
+from sinks.stores import open_store
 from spark.app import SinkApplication, run
 from spark.session import SessionSpec, end_session, start_session
 from spark.stop import Stop

@@ -18,9 +18,9 @@ from cdc.rebuild.rules import RebuildState, Step
 from cdc.settings import Settings
 from cdc.topic import dead_topic
 from cdc.wiring.rebuild import open_rebuild
-from cdc.wiring.stores import open_store
 from connectors.kafka.letters import DeadLetterTopic
 from sinks.port import OpenSink
+from sinks.stores import open_store
 from tests.conftest import RunCdc, Spawn
 from tests.integration.spark.conftest import Sinks
 from tests.integration.spark.handmade import HandMadeLog

@@ -14,7 +14,7 @@ from cdc import foreign
 from cdc.cli.refusal import report
 from cdc.errors import ConfigError, SourceError
 from cdc.foreign import hide, quoted, remember, without_urls
-from cdc.wiring.settings import parse_settings as parse
+from sinks.sections import parse_settings as parse
 
 
 @pytest.fixture(autouse=True)

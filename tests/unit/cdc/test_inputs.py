@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cdc.errors import ConfigError, Exit
-from cdc.wiring.settings import load_settings as load
+from sinks.sections import load_settings as load
 
 GOOD = """
 name = "shop"

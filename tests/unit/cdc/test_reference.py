@@ -9,8 +9,8 @@ import pytest
 
 from cdc.reference import SECTIONS, Row, duration_text, example, rows, size_text, table
 from cdc.settings import Settings
-from cdc.wiring.settings import parse_settings as parse
-from cdc.wiring.settings import sink_sections
+from sinks.sections import parse_settings as parse
+from sinks.sections import sink_sections
 
 SINKS = sink_sections()
 

@@ -10,7 +10,7 @@ from cdc.environment import overlay
 from cdc.errors import ConfigError, Exit
 from cdc.setting_types import Secret
 from cdc.settings import Settings, load
-from cdc.wiring.settings import parse_settings as parse
+from sinks.sections import parse_settings as parse
 
 
 def document(**more: Any) -> dict[str, Any]:

@@ -10,9 +10,10 @@ import pytest
 
 from cdc.errors import UsageError
 from cdc.settings import parse
+from cdc.siblings import check_packages
 from cdc.topic import TableName
-from cdc.wiring import check_packages
-from cdc.wiring.stores import spec_of, tables_of
+from connectors.postgres.selection import kept
+from sinks.stores import sink_settings, spec_of
 
 SETTINGS = parse(
     {
@@ -61,8 +62,8 @@ def test_a_sink_is_plain_data_with_its_secrets_apart(monkeypatch: pytest.MonkeyP
 
 def test_a_sink_keeps_the_tables_it_names() -> None:
     orders, customers = TableName("public", "orders"), TableName("public", "customers")
-    assert tables_of("cache", SETTINGS, [orders, customers]) == [orders]
-    assert tables_of("warehouse", SETTINGS, [orders, customers]) == [orders, customers]
+    assert kept([orders, customers], sink_settings("cache", SETTINGS).tables) == [orders]
+    assert kept([orders, customers], sink_settings("warehouse", SETTINGS).tables) == [orders, customers]
 
 
 def test_an_unknown_sink_is_refused_with_the_likely_one() -> None:

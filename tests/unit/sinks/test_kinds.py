@@ -9,9 +9,9 @@ import pytest
 
 from cdc.errors import ConfigError
 from cdc.settings import parse
-from cdc.wiring.settings import parse_settings
-from cdc.wiring.stores import spec_of
 from sinks.kinds import InstalledKinds, beside, find_kind, kind_named, kinds_of_ours, names, spec_for
+from sinks.sections import parse_settings
+from sinks.stores import spec_of
 
 
 def document(**sink: Any) -> dict[str, Any]:

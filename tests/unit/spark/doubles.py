@@ -60,7 +60,7 @@ class MemoryFacts:
 
 @dataclass
 class MemoryDead:
-    """:class:`spark.ports.DeadLetters`; ``failures`` are raised before anything is taken, behind ``look``."""
+    """:class:`cdc.dead.DeadLetters`; ``failures`` are raised before anything is taken, behind ``look``."""
 
     letters: list[DeadLetter] = field(default_factory=list)
     failures: list[Exception] = field(default_factory=list)

@@ -16,8 +16,8 @@ from cdc.checks.secrecy import check_settings
 from cdc.errors import ConfigError, Exit, LogError, SinkError, SourceError
 from cdc.settings import Settings
 from cdc.state import SlotState, TopicsState
-from cdc.wiring.settings import parse_settings
 from sinks.kinds import kind_named
+from sinks.sections import parse_settings
 from tests.unit.cdc.checks.test_postgres import FACTS
 
 HEALTHY_LOG = LogFacts(cluster_id="c", present=("shop.state",), missing=("shop.public.orders",))

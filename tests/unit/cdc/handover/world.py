@@ -34,7 +34,7 @@ SHAPE = TableSchema(
     identity=Identity.DEFAULT,
     columns=(Column(name="k", attnum=1, type="int8", type_oid=20, kind="int8", nullable=False, key_position=1),),
 )
-_SERVER = ServerFacts(
+SERVER = ServerFacts(
     version=170000,
     version_text="17.0",
     database="shop",
@@ -54,7 +54,7 @@ _SERVER = ServerFacts(
     max_slot_wal_keep_bytes=None,
     synchronous_standby_names="",
 )
-_SLOT = SlotFacts(
+SLOT = SlotFacts(
     slot=PLAN.slot,
     plugin="pgoutput",
     database="shop",
@@ -85,7 +85,7 @@ class World:
         """Where each transaction ends, marks of a handover too."""
         self.rows: list[int] = []
         """Ends of the transactions that have a row."""
-        self.slot: SlotFacts | None = _SLOT
+        self.slot: SlotFacts | None = SLOT
         self.writer: Session | None = None
         self.truncates = False
         self.shapes = [SHAPE]
@@ -152,7 +152,7 @@ class Source:
         self._world = world
 
     def facts(self) -> tuple[ServerFacts, SlotFacts | None]:
-        return _SERVER, self._world.slot
+        return SERVER, self._world.slot
 
     def writer(self) -> Session | None:
         return self._world.writer

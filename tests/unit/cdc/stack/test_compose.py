@@ -14,8 +14,8 @@ from cdc.stack.pipeline import settings_text
 from cdc.stack.ports import DEFAULT_PORTS
 from cdc.stack.postgres import SETTINGS as POSTGRES_SETTINGS
 from cdc.stack.redis import DATABASES
-from cdc.wiring.settings import load_settings as load
 from connectors.debezium.config import connector_config
+from sinks.sections import load_settings as load
 
 COMPOSE = Path(__file__).parents[4] / "compose"
 _PORT = re.compile(r"127\.0\.0\.1:\$\{CDC_([A-Z]+)_PORT:-(\d+)\}:(\d+)")

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+from cdc.reference import SinkSection
 from cdc.settings import SECTIONS, Settings, load, parse
 from cdc.settings_faults import Known, config_error
 from cdc.sink_settings import SinkSettings, UnreadSink, read_sinks
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from cdc.reference import SinkSection
+from sinks.kinds import InstalledKinds, kinds_of_ours
 
 
 def load_settings(path: Path, environment: dict[str, str] | None = None) -> Settings:
@@ -19,22 +17,16 @@ def load_settings(path: Path, environment: dict[str, str] | None = None) -> Sett
 
     ConfigError says what is wrong where, with a "did you mean".
     """
-    from sinks.kinds import InstalledKinds
-
     return load(path, environment, InstalledKinds())
 
 
 def parse_settings(document: dict[str, Any]) -> Settings:
     """Check settings that are a document already. ConfigError as :func:`load_settings`."""
-    from sinks.kinds import InstalledKinds
-
     return parse(document, kinds=InstalledKinds())
 
 
 def read_section(name: str, sink: SinkSettings) -> SinkSettings:
     """A sink's section, checked by its kind unless it was. ConfigError as :func:`load_settings`."""
-    from sinks.kinds import InstalledKinds
-
     if not isinstance(sink, UnreadSink):
         return sink
     kinds, document = InstalledKinds(), {"sinks": {name: sink.model_dump(exclude_unset=True)}}
@@ -46,9 +38,6 @@ def read_section(name: str, sink: SinkSettings) -> SinkSettings:
 
 def sink_sections() -> list[SinkSection]:
     """The sections of the kinds that come with this package, for the example file and the manual's table."""
-    from cdc.reference import SinkSection
-    from sinks.kinds import kinds_of_ours
-
     shown = [(kind, *kind.example) for kind in kinds_of_ours() if kind.example is not None]
     return [
         SinkSection(f"sinks.{name}", kind.settings, {"kind": kind.name, **values}, optional=not kind.shown)

@@ -1,0 +1,54 @@
+"""What a drop asks of the world."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from cdc.checks.facts import ServerFacts, SlotFacts
+from cdc.ports import CompactedTopic
+
+
+class Source(Protocol):
+    """A session with the Postgres server, for one pipeline. SourceError when it does not answer."""
+
+    def server(self) -> ServerFacts:
+        """The server and our role on it."""
+
+    def slot(self) -> SlotFacts | None:
+        """The pipeline's slot; None where the server has none."""
+
+    def transaction(self) -> AbstractContextManager[object]:
+        """What is dropped within is dropped when it ends, and the publication only then. An error undoes its end."""
+
+    def drop_publication(self) -> bool:
+        """False when there is none. ConfigError when it is not ours to drop."""
+
+    def drop_slot(self) -> bool:
+        """False when there is none. ActiveError when something reads it. The server drops it at once."""
+
+
+class Topics(Protocol):
+    """The log's topics. LogError when no broker answers."""
+
+    def names(self) -> Sequence[str]:
+        """Every topic of the cluster."""
+
+    def delete(self, topics: Iterable[str]) -> None:
+        """Delete these; one that does not exist is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    """Everything that a drop uses.
+
+    ``reach`` raises LogError, at once, when no broker takes a connection. ``source`` opens a session. ``state``: the
+    pipeline's topic; TopicError when it does not exist. ``topics`` opens the administration of the log.
+    """
+
+    reach: Callable[[], None]
+    source: Callable[[], AbstractContextManager[Source]]
+    state: CompactedTopic
+    topics: Callable[[], Topics]

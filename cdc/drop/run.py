@@ -1,0 +1,90 @@
+"""The drop of one pipeline, over its ports. It may be killed at any step and run again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from cdc.checks.ownership import Owner
+from cdc.drop.ports import Ports, Source
+from cdc.drop.rules import owner_by, require_own, stateless, topics_of
+from cdc.errors import TopicError
+from cdc.found import look
+from cdc.topic import state_topic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The pipeline. ``by_debezium``: a connector captures, so the slot is one that it made."""
+
+    name: str
+    slot: str
+    publication: str
+    by_debezium: bool = False
+
+
+class Drop:
+    """Drops one pipeline. SourceError when Postgres does not answer."""
+
+    def __init__(self, plan: Plan, ports: Ports) -> None:
+        self._plan = plan
+        self._ports = ports
+
+    def owner(self) -> Owner | None:
+        """Whose the slot of the pipeline's name is; None where the server has none."""
+        with self._ports.source() as source:
+            return self._owner(source)
+
+    def run(self, *, topics: bool, sure: bool = False) -> Iterator[str]:
+        """Drop slot and publication (and ``topics``), a sentence at a time; of slot and publication both or none.
+
+        ActiveError while something reads the slot. SlotError when the state does not name the slot as the pipeline's
+        own or cannot be read, unless ``sure``: somebody has typed its name, knowing that. LogError, before anything is
+        dropped, when topics are to go and no broker takes a connection.
+        """
+        if topics:
+            self._ports.reach()
+        with self._ports.source() as source:
+            slot = source.slot()
+            if slot is not None and slot.active_pid is None and not sure:
+                self._require_own(source)
+            # A slot in use and a right that is missing both undo the publication's end: nothing is half done.
+            with source.transaction():
+                published = source.drop_publication()
+                dropped = slot is not None and source.drop_slot()
+        yield f"slot {self._plan.slot}: {_outcome(dropped)}"
+        yield f"publication {self._plan.publication}: {_outcome(published)}"
+        if topics:
+            yield self._drop_topics()
+
+    def _owner(self, source: Source) -> Owner | None:
+        slot = source.slot()
+        if slot is None:
+            return None
+        return owner_by(look(self._state), slot, source.server(), by_debezium=self._plan.by_debezium)
+
+    def _require_own(self, source: Source) -> None:
+        owner = self._owner(source)
+        if owner is not None:
+            require_own(self._plan.slot, owner)
+
+    def _state(self) -> Mapping[bytes, bytes]:
+        self._ports.reach()
+        try:
+            return self._ports.state.read()
+        except TopicError:
+            return {}
+
+    def _drop_topics(self) -> str:
+        own, topics = state_topic(self._plan.name), self._ports.topics()
+        try:
+            others, last = topics_of(self._ports.state.read(), own)
+        except TopicError:
+            return stateless(self._plan.name, own, topics.names())
+        topics.delete(others)
+        topics.delete(last)
+        return f"topics: {len(others) + len(last)} deleted"
+
+
+def _outcome(dropped: bool) -> str:
+    return "dropped" if dropped else "was not there"

@@ -1,0 +1,84 @@
+"""What ``cdc check`` asks Postgres and Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from dataclasses import replace
+from typing import Self
+
+from cdc.checks.facts import LogFacts, SourceFacts, TopicFault, TopicRights
+from cdc.checks.finding import Finding
+from cdc.checks.secrecy import remote_brokers
+from cdc.errors import TopicError
+from cdc.settings import Settings
+from cdc.state import SlotState, TopicsState
+from cdc.topic import state_topic
+from cdc.topic_specs import pipeline_topic_specs, table_topic_spec
+from connectors.kafka.admin import TopicAdmin, spec_problems, state_problems
+from connectors.kafka.compacted import CompactedTopic
+from connectors.kafka.reach import require_broker
+from connectors.postgres.facts import read_source
+from connectors.postgres.publication import refused_publication
+from connectors.postgres.session import connect
+
+
+class ServerProbes:
+    """:class:`cdc.checks.preflight.Probes` on the real servers; connections open when first asked for."""
+
+    def __init__(self, settings: Settings, store: Callable[[str], Iterable[Finding]]) -> None:
+        self._settings = settings
+        self.store = store
+        self._admin: TopicAdmin | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._admin = None
+
+    def state(self) -> tuple[TopicsState | None, SlotState | None]:
+        self._topics()
+        try:
+            held = CompactedTopic(self._settings.log, state_topic(self._settings.name)).read()
+        except TopicError:
+            return None, None
+        return TopicsState.find(held), SlotState.find(held)
+
+    def source(self) -> SourceFacts:
+
+        with closing(connect(self._settings.source, application_name="cdc", autocommit=True)) as connection:
+            found = read_source(connection, self._settings)
+            refused = refused_publication(connection, found, self._settings.publication)
+            return replace(found, unpublishable=refused)
+
+    def log(self, topics: list[str], known: TopicsState | None) -> LogFacts:
+
+        log, admin = self._settings.log, self._topics()
+        specs = [*(table_topic_spec(log, t) for t in topics), *pipeline_topic_specs(log, self._settings.name)]
+        facts = admin.describe([spec.topic for spec in specs] + list(known.topics if known is not None else ()))
+        cluster_id = admin.cluster_id()
+        problems = state_problems(known, facts, cluster_id) if known is not None else []
+        problems += [p for spec in specs if spec.topic in facts for p in spec_problems(spec, facts[spec.topic])]
+        return LogFacts(
+            cluster_id=cluster_id,
+            present=tuple(sorted(facts)),
+            missing=tuple(spec.topic for spec in specs if spec.topic not in facts),
+            faults=tuple(TopicFault(p.message, p.hint, p.fatal) for p in problems),
+            rights=self._rights(admin),
+        )
+
+    def _rights(self, admin: TopicAdmin) -> TopicRights | None:
+        """Of the state topic; a broker on this machine alone need not check any."""
+        rights = admin.rights(state_topic(self._settings.name))
+        return rights if rights.checked or remote_brokers(self._settings) else None
+
+    def _topics(self) -> TopicAdmin:
+        """The administration client, after one answer: a silent cluster is found out here, once."""
+
+        if self._admin is None:
+            require_broker(self._settings.log)
+            admin = TopicAdmin(self._settings.log)
+            admin.cluster_id()
+            self._admin = admin
+        return self._admin

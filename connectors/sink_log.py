@@ -1,0 +1,86 @@
+"""The log as the queries ask about it: a sink's topics as they are now, their ends, and the shapes of their records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from cdc.errors import ConfigError, TopicError
+from cdc.progress import Offsets
+from cdc.schema import TableSchema
+from cdc.settings import Settings
+from cdc.state import TopicsState
+from cdc.topic import TableName, schema_topic, state_topic
+from connectors.connect.epochs import read_epochs
+from connectors.connect.topics import with_patterns
+from connectors.debezium.config import may_hold_debezium
+from connectors.kafka.admin import TopicAdmin, raise_first, state_problems
+from connectors.kafka.compacted import CompactedTopic
+from connectors.kafka.reach import require_broker
+from connectors.kafka.schemas import SchemaRegistry
+from connectors.postgres.selection import kept
+from spark.ports import Topics
+
+_DAY_MS = 86_400_000
+"""Kafka's own delete.retention.ms."""
+
+
+class SinkLog:
+    """:class:`spark.ports.LogFacts` of one pipeline; one client, kept. Any thread, one at a time per method."""
+
+    def __init__(self, settings: Settings, patterns: Callable[[str], Sequence[str]]) -> None:
+        self._settings = settings
+        self._patterns = patterns
+        self._kept: TopicAdmin | None = None
+
+    def topics(self, sink: str) -> Topics:
+        state = TopicsState.find(CompactedTopic(self._settings.log, state_topic(self._settings.name)).read())
+        if state is None:
+            maker = "cdc connect deploy" if self._settings.source.kind == "debezium" else "cdc init"
+            raise TopicError("the pipeline has no topics yet", hint=f"{maker} makes them")
+        state = with_patterns(self._settings, state, self._admin())
+        known = known_topics(state, self.schemas(), embedded=may_hold_debezium(self._settings))
+        wanted = {known[table] for table in kept(list(known), self._patterns(sink))}
+        if not wanted:
+            raise ConfigError(f"[sinks.{sink}] tables: none of the captured tables is among them")
+        facts = self._admin().describe(wanted)
+        own = TopicsState(
+            cluster_id=state.cluster_id, topics={topic: state.topics[topic] for topic in sorted(wanted)}, tables={}
+        )
+        raise_first(state_problems(own, facts, self._admin().cluster_id()))
+        lag_ms = min(int(facts[topic].config.get("min.compaction.lag.ms", 0)) for topic in wanted)
+        return Topics(
+            ids={topic: facts[topic].topic_id for topic in sorted(wanted)},
+            partitions={topic: state.topics[topic]["partitions"] for topic in sorted(wanted)},
+            compaction_lag_s=lag_ms / 1000,
+            retention_s=min(int(facts[topic].config.get("delete.retention.ms", _DAY_MS)) for topic in wanted) / 1000,
+        )
+
+    def ends(self, topics: Topics) -> Offsets:
+        return self._admin().end_offsets(topics.partitions)
+
+    def begun_behind(self, epoch: int) -> Offsets:
+        if self._settings.source.kind != "debezium":
+            return {}
+        return read_epochs(self._settings).behind(epoch)
+
+    def schemas(self) -> list[TableSchema]:
+        return SchemaRegistry(CompactedTopic(self._settings.log, schema_topic(self._settings.name))).versions()
+
+    def _admin(self) -> TopicAdmin:
+        if self._kept is None:
+            require_broker(self._settings.log)
+            self._kept = TopicAdmin(self._settings.log)
+        return self._kept
+
+
+def known_topics(state: TopicsState, shapes: Iterable[TableSchema], *, embedded: bool) -> dict[TableName, str]:
+    """Table -> topic, of the captured tables whose records a sink can read.
+
+    ``shapes``: as the schema topic has them. ``embedded``: shapes may come with the records, so a table may have none
+    yet.
+    """
+    captured = set(state.tables.values())
+    known = {shape.table: shape.topic for shape in shapes if shape.topic in captured}
+    if embedded:
+        known |= {TableName(*table.rsplit(".", 1)): topic for table, topic in state.tables.items()}
+    return known

@@ -1,0 +1,133 @@
+"""A source and a log in memory. A killed drop leaves them as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from cdc.checks.facts import ServerFacts, SlotFacts
+from cdc.drop.ports import Ports
+from cdc.drop.run import Drop, Plan
+from cdc.errors import ActiveError, LogError, TopicError
+from cdc.state import SlotState, TopicsState
+from cdc.testing import MemoryCompactedTopic
+from tests.killing import Steps
+from tests.unit.cdc.handover.world import SERVER, SLOT
+
+PLAN = Plan(name="shop", slot="cdc_shop", publication="cdc_shop")
+STATE = "shop.state"
+OWN = frozenset({STATE, "shop.public.t", "shop.dead"})
+
+
+class World:
+    """A pipeline with a slot, a publication and three topics, beside a topic of somebody else."""
+
+    def __init__(self) -> None:
+        self.steps = Steps()
+        self.slot: SlotFacts | None = SLOT
+        self.published = True
+        self.topics = {*OWN, "other.state"}
+        self.away = False
+        """Whether the brokers are."""
+        noted = TopicsState(cluster_id="c", topics={name: {"id": name, "partitions": 1} for name in OWN}, tables={})
+        self.state = MemoryCompactedTopic({noted.key(): noted.to_json(), **slot_made()})
+
+    def drop(self, plan: Plan = PLAN) -> Drop:
+        over = self.steps.over
+
+        @contextmanager
+        def source() -> Iterator[Any]:
+            yield over("source", Source(self))
+
+        ports = Ports(
+            reach=self.reach,
+            source=source,
+            state=over("state", State(self)),
+            topics=lambda: over("topics", Topics(self)),
+        )
+        return Drop(plan, ports)
+
+    def reach(self) -> None:
+        if self.away:
+            raise LogError("no broker takes a connection")
+
+
+def slot_made(name: str = PLAN.slot) -> dict[bytes, bytes]:
+    """The record by which ``cdc snapshot`` notes the slot that it made."""
+    made = SlotState(
+        slot=name,
+        publication=PLAN.publication,
+        consistent_point=1,
+        system_identifier=SERVER.system_identifier,
+        timeline=SERVER.timeline,
+        database=SERVER.database,
+        database_oid=SERVER.database_oid,
+        epoch=1,
+    )
+    return {made.key(): made.to_json()}
+
+
+class Source:
+    """As Postgres does it: a slot goes at once, a publication when its transaction ends."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._unpublished = False
+
+    def server(self) -> ServerFacts:
+        return SERVER
+
+    def slot(self) -> SlotFacts | None:
+        return self._world.slot
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        yield
+        self._world.published = self._world.published and not self._unpublished
+
+    def drop_publication(self) -> bool:
+        self._unpublished = True
+        return self._world.published
+
+    def drop_slot(self) -> bool:
+        if self._world.slot is not None and self._world.slot.active_pid is not None:
+            raise ActiveError("another reader is running")
+        there, self._world.slot = self._world.slot is not None, None
+        return there
+
+
+class State:
+    """The state topic, which goes with the others."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def read(self) -> Mapping[bytes, bytes]:
+        if STATE not in self._world.topics:
+            raise TopicError(f"there is no topic {STATE}")
+        return self._world.state.read()
+
+    def write(self, records: Iterable[tuple[bytes, bytes | None]]) -> None:
+        raise AssertionError("a drop notes nothing")
+
+
+class Topics:
+    """Topics of one call go one by one; a kill in between leaves the rest, and the state topic may be the first."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def names(self) -> list[str]:
+        return sorted(self._world.topics)
+
+    def delete(self, topics: Iterable[str]) -> None:
+        for topic in sorted(topics, key=lambda one: (one != STATE, one)):
+            self._world.topics.discard(topic)
+            self._world.steps.reach(f"deleted {topic}")
+
+
+def read_by(pid: int) -> SlotFacts:
+    """The slot while a process reads it."""
+    return replace(SLOT, active_pid=pid)
