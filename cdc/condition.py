@@ -3,7 +3,8 @@
 A condition travels through ``<name>.state``, where others may write too. So it is never evaluated as text: it is
 parsed here, by the command that asks and again by the capture that reads, and what does not parse is refused. The
 parts are columns, operators of a closed list and literals; there are no functions, casts, arithmetic or subqueries,
-so a condition cannot change anything and cannot wait. ``snapshot/condition.py`` makes a statement's part of it.
+so a condition cannot change anything and cannot wait. ``snapshot/later/condition_sql.py`` makes a part of a
+statement of it.
 
     condition := all {"or" all}
     all       := one {"and" one}

@@ -1,4 +1,4 @@
-"""Postgres and Kafka as snapshots use them: :mod:`snapshot.ports`. Plain data, because worker processes open their own
+"""Postgres and Kafka as snapshots use them: :mod:`snapshot.edges`. Plain data, because worker processes open their own
 sessions and producers from it."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from connectors.postgres.failover import require_not_promoted
 from connectors.postgres.session import connect, describe, writer_lock
 from connectors.postgres.slot import require_same_server, require_usable
 from connectors.session.captured import CapturedTopics
-from snapshot.ports import Captured, RowLog, Session
+from snapshot.edges import Captured, RowLog, Session
 
 _WORKER_MEMORY_BYTES = 32 * 1024**2
 """Records in flight of one worker."""
@@ -34,7 +34,7 @@ _WORKER_MEMORY_BYTES = 32 * 1024**2
 
 @dataclass(frozen=True, slots=True)
 class SnapshotEdges:
-    """:class:`snapshot.ports.Edges` on Postgres and Kafka."""
+    """:class:`snapshot.edges.Edges` on Postgres and Kafka."""
 
     settings: Settings
 
@@ -53,7 +53,7 @@ class SnapshotEdges:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotSource:
-    """:class:`snapshot.ports.Source` on Postgres."""
+    """:class:`snapshot.edges.Source` on Postgres."""
 
     settings: Settings
 
@@ -93,7 +93,7 @@ class SnapshotSource:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotLog:
-    """:class:`snapshot.ports.Log` on Kafka."""
+    """:class:`snapshot.edges.Log` on Kafka."""
 
     settings: Settings
 
@@ -117,7 +117,7 @@ class SnapshotLog:
 
 
 class LaterSource(SnapshotSource):
-    """:class:`snapshot.ports.LaterSource` on Postgres."""
+    """:class:`snapshot.edges.LaterSource` on Postgres."""
 
     def barrier(self, session: Session) -> Visibility:
         return barrier(session)
@@ -125,7 +125,7 @@ class LaterSource(SnapshotSource):
 
 @dataclass(frozen=True, slots=True)
 class CaptureEdges:
-    """:class:`snapshot.ports.LaterEdges` inside a capture session."""
+    """:class:`snapshot.edges.LaterEdges` inside a capture session."""
 
     settings: Settings
     source: LaterSource

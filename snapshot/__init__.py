@@ -1,1 +1,1 @@
-"""The first snapshot: rows that were there before the slot, tied to its consistent point."""
+"""Rows that are in the tables: one engine reads them. ``first`` and ``later`` schedule what it reads, and when."""

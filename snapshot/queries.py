@@ -10,7 +10,7 @@ from psycopg.rows import namedtuple_row
 from cdc.foreign import hide
 from cdc.sql import load
 from cdc.topic import TableName
-from snapshot.ports import Session
+from snapshot.edges import Session
 
 
 def text(name: str) -> bytes:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from connectors.kafka.schemas import SchemaRegistry
     from connectors.session.captured import CapturedTopics
     from connectors.session.opening import Opening
-    from snapshot.later import LaterSnapshots
+    from snapshot.later.request_scheduler import LaterSnapshots
 
 __all__ = ["Stopped", "open_capture"]
 
@@ -35,7 +35,7 @@ def open_capture(
 
     def later(windows: Windows, topics: CapturedTopics, shapes: SchemaRegistry, epoch: int) -> LaterSnapshots:
         from connectors.snapshots import CaptureEdges, LaterSource
-        from snapshot.later import LaterSnapshots
+        from snapshot.later.request_scheduler import LaterSnapshots
 
         state = open_state(settings, waiting=windows.require_open)
         edges = CaptureEdges(settings, LaterSource(settings), state, shapes, topics)

@@ -22,7 +22,7 @@ def open_rereads(settings: Settings, clock: Clock = SYSTEM_CLOCK) -> Rereads:
 
     @contextmanager
     def source() -> Iterator[Source]:
-        from snapshot.asked import AskedSource
+        from snapshot.later.request_source import AskedSource
 
         with closing(open_source(settings, application_name="cdc snapshot")) as session:
             yield AskedSource(session)

@@ -8,9 +8,9 @@ from cdc.wiring import require_broker
 
 if TYPE_CHECKING:
     from cdc.settings import Settings
-    from snapshot.ports import Reporter
-    from snapshot.run import FirstSnapshot
-    from snapshot.summary import Summary as SnapshotSummary
+    from snapshot.edges import Reporter
+    from snapshot.first.first_snapshot import FirstSnapshot
+    from snapshot.first.summary import Summary as SnapshotSummary
 
 __all__ = ["SnapshotSummary", "build_snapshot"]
 
@@ -19,7 +19,7 @@ def build_snapshot(settings: Settings, reporter: Reporter, *, workers: int | Non
     """One run of the first snapshot; ``workers`` over the settings'. LogError, at once, when no broker takes a
     connection."""
     from connectors.snapshots import SnapshotEdges
-    from snapshot.run import FirstSnapshot
+    from snapshot.first.first_snapshot import FirstSnapshot
 
     require_broker(settings)
     return FirstSnapshot(SnapshotEdges(settings), reporter, workers=workers)

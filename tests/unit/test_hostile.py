@@ -25,7 +25,7 @@ from connectors.debezium.progress import (
     snapshot_state,
 )
 from connectors.debezium.status import parse_status
-from snapshot.heard import Heard
+from snapshot.later.state_view import Heard
 from tests.unit.connectors.debezium.rest_server import Script, rest_server
 
 SECRET = "value of a row"

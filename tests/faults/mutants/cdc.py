@@ -147,11 +147,12 @@ MUTANTS = (
     ),
     Mutant(
         "let a wish count for a newer request", "cdc/state.py",
-        "if wish is None or wish.serial != request.serial:", "if wish is None:", "tests/unit/snapshot/test_heard.py",
+        "if wish is None or wish.serial != request.serial:", "if wish is None:",
+        "tests/unit/snapshot/later/test_state_view.py",
     ),
     Mutant(
         "take any column for a captured one", "cdc/rereads/rules.py",
-        "    if unknown:", "    if False:", "tests/unit/snapshot/test_condition.py",
+        "    if unknown:", "    if False:", "tests/unit/snapshot/later/test_condition_sql.py",
     ),
     Mutant(
         "let a condition end behind its first part", "cdc/condition.py",

@@ -6,44 +6,46 @@ from tests.faults.mutants.mutant import Mutant
 
 MUTANTS = (
     Mutant(
-        "forget how the first snapshot found the publication", "snapshot/watch.py",
-        "        entries=plan.entries,\n", "", "tests/unit/snapshot/test_watch.py",
+        "forget how the first snapshot found the publication", "snapshot/later/watch_rules.py",
+        "        entries=plan.entries,\n", "", "tests/unit/snapshot/later/test_watch_rules.py",
     ),
     Mutant(
-        "read a chunk whose file moved", "snapshot/chunk.py",
+        "read a chunk whose file moved", "snapshot/first/chunk_read.py",
         "if not form.cut_filenode == form.filenode == task.chunk.filenode:", "if False:",
         "tests/integration/snapshot/test_chunk.py -k h71",
     ),
     Mutant(
-        "take every new file for the same rows", "snapshot/watch.py",
-        "not (now.born and before.born == now.born)", "not now.born", "tests/unit/snapshot/test_watch.py",
+        "take every new file for the same rows", "snapshot/later/watch_rules.py",
+        "not (now.born and before.born == now.born)", "not now.born", "tests/unit/snapshot/later/test_watch_rules.py",
     ),
     Mutant(
-        "let the first request have every reader", "snapshot/jobs.py",
-        "key=lambda job: (job.out, job.turn)", "key=lambda job: 0", "tests/unit/snapshot/test_jobs.py",
+        "let the first request have every reader", "snapshot/later/table_reading.py",
+        "key=lambda job: (job.out, job.turn)", "key=lambda job: 0", "tests/unit/snapshot/later/test_table_reading.py",
     ),
     Mutant(
-        "try what fails for ever", "snapshot/jobs.py",
-        "return self.failures <= MOST_FAILURES", "return self.failures <= 10**9", "tests/unit/snapshot/test_jobs.py",
+        "try what fails for ever", "snapshot/later/table_reading.py",
+        "return self.failures <= MOST_FAILURES", "return self.failures <= 10**9",
+        "tests/unit/snapshot/later/test_table_reading.py",
     ),
     Mutant(
-        "read a partition that was detached", "snapshot/window.py",
+        "read a partition that was detached", "snapshot/later/window_read.py",
         "    if not form[3]:", "    if False:", "tests/integration/capture/test_later_faults.py -k h86",
     ),
     Mutant(
-        "put a condition's text into a statement as it is", "snapshot/condition.py",
-        "return sql.Literal(text)", "return sql.SQL(\"'\" + text + \"'\")", "tests/unit/snapshot/test_condition.py",
+        "put a condition's text into a statement as it is", "snapshot/later/condition_sql.py",
+        "return sql.Literal(text)", "return sql.SQL(\"'\" + text + \"'\")",
+        "tests/unit/snapshot/later/test_condition_sql.py",
     ),
     Mutant(
-        "compare what is published, not the entries that publish it", "snapshot/watch.py",
-        "before.entries != now.entries", "False", "tests/unit/snapshot/test_watch.py",
+        "compare what is published, not the entries that publish it", "snapshot/later/watch_rules.py",
+        "before.entries != now.entries", "False", "tests/unit/snapshot/later/test_watch_rules.py",
     ),
     Mutant(
-        "take a partition that was attached again for one that stayed", "snapshot/watch.py",
-        "now.links.get(oid, born) != born", "False", "tests/unit/snapshot/test_watch.py",
+        "take a partition that was attached again for one that stayed", "snapshot/later/watch_rules.py",
+        "now.links.get(oid, born) != born", "False", "tests/unit/snapshot/later/test_watch_rules.py",
     ),
     Mutant(
-        "take a new attribute of a composite for a new label", "snapshot/watch.py",
-        """kind[:1] == "c" and kind in known""", "False", "tests/unit/snapshot/test_watch.py",
+        "take a new attribute of a composite for a new label", "snapshot/later/watch_rules.py",
+        """kind[:1] == "c" and kind in known""", "False", "tests/unit/snapshot/later/test_watch_rules.py",
     ),
 )  # fmt: skip

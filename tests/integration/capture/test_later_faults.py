@@ -20,11 +20,11 @@ from cdc.wiring import open_state
 from connectors.postgres.catalog import table_schema
 from connectors.postgres.encoder import compile_table
 from connectors.postgres.session import connect
-from snapshot.chunk import Changed
-from snapshot.parts import Part
-from snapshot.plan import LeafLook
+from snapshot.first.chunk_read import Changed
+from snapshot.forms import LeafLook
+from snapshot.later.chunk_queue import Part
+from snapshot.later.window_read import ReadTask, read
 from snapshot.queries import rows
-from snapshot.window import ReadTask, read
 from tests.integration.capture.later import ask, over, reread, same
 from tests.integration.capture.pipeline import Capturing, Pipeline
 from tests.waiting import wait_until

@@ -23,9 +23,9 @@ from cdc.wiring.pipeline import prepare_pipeline
 from cdc.wiring.status import open_status
 from connectors.kafka.admin import TopicAdmin
 from connectors.snapshots import CaptureEdges, LaterSource
-from snapshot.jobs import Job
-from snapshot.parts import Part
-from snapshot.readers import Readers
+from snapshot.later.chunk_queue import Part
+from snapshot.later.reader_pool import Readers
+from snapshot.later.table_reading import Job
 from tests.integration.capture.later import same
 from tests.integration.capture.pipeline import Pipeline, refused
 from tests.integration.capture.test_later_gate import stalled

@@ -20,7 +20,7 @@ from connectors.postgres.messages import Relation, RelationColumn
 from connectors.postgres.publication import ensure_publication
 from connectors.postgres.session import Connection, connect
 from connectors.snapshots import SnapshotSource
-from snapshot.look import sizes
+from snapshot.inspection import sizes
 
 SCHEMA = """
 create schema s;

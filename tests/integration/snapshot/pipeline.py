@@ -25,8 +25,8 @@ from connectors.postgres.encoder import TableEncoder, compile_table
 from connectors.postgres.messages import UNCHANGED, Delete, Insert, Relation, Truncate, Tuple, Update
 from connectors.postgres.pgoutput import decode
 from connectors.snapshots import SnapshotEdges
-from snapshot.chunk import copy_out
-from snapshot.summary import Summary
+from snapshot.first.chunk_read import copy_out
+from snapshot.first.summary import Summary
 from tests.settings_file import write_settings
 
 Session = psycopg.Connection[Any]

@@ -16,9 +16,9 @@ from cdc.state import ChunkState
 from cdc.topic import TableName
 from cdc.wiring import open_source
 from connectors.postgres.catalog import table_schema
-from snapshot.chunk import Blocked, Changed, ChunkTask, CutLost, copy_out, read_chunk
-from snapshot.export import open_cut
-from snapshot.ports import Session
+from snapshot.edges import Session
+from snapshot.first.chunk_read import Blocked, Changed, ChunkTask, CutLost, copy_out, read_chunk
+from snapshot.first.export import open_cut
 from tests.integration.snapshot.pipeline import Pipeline
 from tests.waiting import wait_until
 

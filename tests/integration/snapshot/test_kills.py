@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import snapshot.run
+import snapshot.first.first_snapshot
 from cdc.clock import SYSTEM_CLOCK
 from cdc.crash import CRASH_EXIT, POINTS
 from cdc.errors import Exit
@@ -21,7 +21,7 @@ from tests.integration.snapshot.pipeline import Pipeline
 from tests.integration.snapshot.writers import SCHEMA, TABLES, writing
 from tests.waiting import wait_until
 
-assert snapshot.run is not None  # its import declares the points
+assert snapshot.first.first_snapshot is not None  # its import declares the points
 
 IN_PARENT = (
     "snapshot_planned",

@@ -34,8 +34,8 @@ OURS = {
     "cdc/rereads/rules.py",  # a condition's own words
     "cdc/settings.py",  # tomllib names a line and a column
     "connectors/kafka/reach.py",  # the system's words on an address
-    "snapshot/condition.py",  # a condition's own words
-    "snapshot/planner.py",  # a table's name
+    "snapshot/later/condition_sql.py",  # a condition's own words
+    "snapshot/later/planner.py",  # a table's name
 }  # fmt: skip
 
 

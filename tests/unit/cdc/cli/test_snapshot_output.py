@@ -9,7 +9,7 @@ from rich.console import Console
 from cdc.cli.snapshot import Bars, Lines, progress_on, show
 from cdc.clock import ManualClock
 from cdc.lsn import Lsn
-from snapshot.summary import Summary, TableSummary
+from snapshot.first.summary import Summary, TableSummary
 
 
 @dataclass(frozen=True)

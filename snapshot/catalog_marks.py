@@ -1,0 +1,32 @@
+"""What the catalog keeps of changes that no event tells of, also of those that were taken back (H96, H98, H139)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from cdc.checks.facts import Sent
+from snapshot.edges import Captured, Session
+from snapshot.forms import CatalogMarks
+from snapshot.later.window_read import text
+
+
+def catalog_marks(session: Session, captured: Sequence[Captured], sent: Mapping[str, Sent]) -> dict[int, CatalogMarks]:
+    """By oid. ``sent``: how the publication sends the tables that it sends. Takes no lock of a table."""
+    oids = [table.oid for table in captured]
+    types: dict[int, dict[str, int]] = defaultdict(dict)
+    for oid, member, xid in session.execute(text("types"), {"oids": oids}).fetchall():
+        types[oid][member] = xid
+    links: dict[int, dict[str, int]] = defaultdict(dict)
+    for root, oid, xid in session.execute(text("links"), {"oids": oids}).fetchall():
+        links[root][str(oid)] = xid
+    marks = {}
+    for table in captured:
+        how = sent.get(str(table.table))
+        marks[table.oid] = CatalogMarks(
+            publication=how.sends if how is not None else "",
+            entries=how.born if how is not None else "",
+            types=types[table.oid],
+            links=links[table.oid],
+        )
+    return marks

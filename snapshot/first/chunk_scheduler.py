@@ -1,0 +1,266 @@
+"""The work itself: chunks to workers, results to the ledger, a new cut whenever the old one will not do."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Mapping
+
+from cdc.clock import Clock
+from cdc.crash import crash_point, declare
+from cdc.errors import CdcError, Exit, SourceError
+from cdc.position import SNAPSHOT_SEQ, Position
+from cdc.state import ChunkState, TopicsState
+from snapshot.edges import Edges, Reporter, Session, Shapes
+from snapshot.first.chunk_read import ChunkTask
+from snapshot.first.chunk_worker import Failed, Progress, Read, Unread
+from snapshot.first.export import Holder, open_cut
+from snapshot.first.ledger import Ledger
+from snapshot.first.summary import Tally
+from snapshot.first.worker_pool import Crew, Died, chunk_id
+from snapshot.forms import Sizing
+from snapshot.inspection import Looked, Seen, look
+from snapshot.queries import one
+
+declare("cut_recorded", "chunk_reported", "chunk_recorded")
+
+_HEAR_S = 0.25
+_LOOK_AT_SLOT_S = 5.0
+_TRIES = 10
+"""How often one chunk or table may be taken up again before the run ends with an error."""
+_DEATHS = 5
+"""How many workers may die before the run ends with an error."""
+
+
+class Reading:
+    """Copies what the ledger has left. ``seen``: the captured tables as last looked at."""
+
+    def __init__(
+        self,
+        edges: Edges,
+        session: Session,
+        ledger: Ledger,
+        topics: TopicsState,
+        *,
+        sizing: Sizing,
+        reporter: Reporter,
+        clock: Clock,
+    ) -> None:
+        self._edges = edges
+        self._session = session
+        self._ledger = ledger
+        self._topics = topics
+        self.sizing = sizing
+        self._reporter = reporter
+        self._clock = clock
+        self._shapes: Shapes = edges.log.shapes()
+        self.seen: dict[str, Seen] = {}
+        self.holder: Holder | None = None
+        self._queue: deque[ChunkState] = deque()
+        self._tally = Tally(ledger.manifest, {})
+        self._tries: Counter[str] = Counter()
+        self._deaths = 0
+        self._begun: set[str] = set()
+        self._lossy: set[str] = set()
+        self._slot_look_s = clock.monotonic()
+
+    def look(self) -> Looked:
+        """Look at the tables anew: at all that are captured, or, once there is a slot, at those it was made with."""
+        head = self._ledger.manifest.head
+        looked = look(self._edges, self._session, self._shapes, topics=self._topics, only=head.tables if head else None)
+        self.seen = looked.seen
+        return looked
+
+    def look_back(self) -> Looked:
+        """Look at the tables at the end: whether one could still be read does not matter any more."""
+        head = self._ledger.manifest.head
+        return look(self._edges, self._session, self._shapes, topics=None, only=head.tables if head else None)
+
+    def insert_lsn(self) -> int:
+        """Where the server's log ends now."""
+        return int(one(self._session, "insert_lsn")[0])
+
+    def work(self, crew: Crew) -> None:
+        """Until every chunk is done. Needs workers that were started; they end with it."""
+        if self.holder is None:
+            self._recut()
+        self._fill()
+        while self._queue or crew.size:
+            if self._queue and not self._cut().alive:
+                self._reporter.say("the session that held the cut is gone: the rest is read in a new cut")
+                self._recut()
+                self._fill(crew)
+            self._hand_out(crew)
+            self._hear(crew)
+            self._mind_slot()
+
+    def again(self) -> bool:
+        """Plan tables anew that changed since they were read, for another round; False when none did."""
+        if not self._ledger.changed(self.look_back()):
+            return False
+        self._recut(read_too=True)
+        return True
+
+    def close(self) -> None:
+        """Let the cut go."""
+        if self.holder is not None:
+            self.holder.close()
+
+    def _cut(self) -> Holder:
+        if self.holder is None:
+            raise ValueError("there is no cut")
+        return self.holder
+
+    def _recut(self, *, read_too: bool = False) -> None:
+        """A new cut for all that is left, after a new look at the tables; ``read_too``: for read ones that changed."""
+        self.close()
+        looked = self.look()
+        self.holder = open_cut(self._edges.source)
+        for sentence in self._ledger.cut(self.holder.cut.lsn, looked, self.sizing, read_too=read_too):
+            self._reporter.say(sentence)
+        crash_point("cut_recorded")
+
+    def _fill(self, crew: Crew | None = None) -> None:
+        """Queue what is left and is not with a worker."""
+        out = crew.out() if crew else set()
+        manifest = self._ledger.manifest
+        self._queue = deque(chunk for chunk in manifest.left() if chunk_id(chunk) not in out)
+        self._tally = Tally(manifest, {table: seen.look for table, seen in self.seen.items()})
+        self._begun |= {table for table in manifest.tables() if any(c.rows for c in manifest.chunks(table))}
+        self._reporter.plan({table: self.seen[table].look for table in manifest.tables() if table in self.seen})
+
+    def _hand_out(self, crew: Crew) -> None:
+        ready = crew.ready()
+        for member in ready:
+            if not self._queue:
+                break
+            chunk = self._queue.popleft()
+            task = self._task(chunk)
+            if task is None:
+                self._unread(Unread(chunk=chunk, why="changed", detail="it is not among its partitions now"), crew)
+            else:
+                crew.give(member, task)
+        if not self._queue and len(crew.ready()) == crew.size:
+            # Whatever is still out is held back for its marker.
+            crew.finish()
+
+    def _task(self, chunk: ChunkState) -> ChunkTask | None:
+        """What a worker is told of a chunk; None when its leaf was not there at the last look."""
+        manifest = self._ledger.manifest
+        seen, state = self.seen[chunk.table], manifest.table(chunk.table)
+        assert state is not None and manifest.slot is not None
+        leaf = next((leaf for leaf in seen.look.leaves if str(leaf.table) == chunk.leaf), None)
+        if leaf is None:
+            return None
+        return ChunkTask(
+            chunk=chunk,
+            leaf=leaf.table,
+            leaf_oid=leaf.oid,
+            schema=seen.schema,
+            partition_count=self._topics.topics[seen.look.topic]["partitions"],
+            condition=seen.condition,
+            cut=self._cut().cut,
+            position=Position(manifest.slot.epoch, manifest.slot.consistent_point, SNAPSHOT_SEQ),
+            first_of_table=chunk.table not in self._begun,
+            first_of_all=not self._begun,
+        )
+
+    def _hear(self, crew: Crew) -> None:
+        settled: list[ChunkState] = []
+        for report in crew.hear(_HEAR_S):
+            match report:
+                case Progress():
+                    self._tally.reading(report.chunk, report.rows)
+                    self._show(report.chunk.table)
+                case Read():
+                    settled += report.settled
+                    self._say_lost(report.lost)
+                case Unread():
+                    self._unread(report, crew)
+                case Died():
+                    self._died(report, crew)
+                case Failed():
+                    self._record(settled)
+                    raise _failure(report)
+        # Those who are free get their next chunk before the records are written.
+        self._hand_out(crew)
+        self._record(settled)
+
+    def _say_lost(self, lost: Mapping[str, int]) -> None:
+        for column in sorted(lost.keys() - self._lossy):
+            self._reporter.say(f"{column} holds numbers that the encoding cannot express: they are null in the topic")
+        self._lossy |= lost.keys()
+
+    def _record(self, settled: list[ChunkState]) -> None:
+        if not settled:
+            return
+        crash_point("chunk_reported")
+        self._ledger.finish(settled)
+        crash_point("chunk_recorded")
+        for chunk in settled:
+            self._tally.done(chunk)
+            self._show(chunk.table)
+
+    def _show(self, table: str) -> None:
+        self._reporter.progress(table, self._tally.rows(table), self._tally.share(table))
+
+    def _unread(self, report: Unread, crew: Crew) -> None:
+        chunk = report.chunk
+        self._tally.dropped(chunk)
+        state = self._ledger.manifest.table(chunk.table)
+        if state is None or state.generation != chunk.generation:
+            return  # planned anew meanwhile
+        place = chunk.table if report.why == "changed" else chunk.key().decode()
+        self._tries[place] += 1
+        if self._tries[place] > _TRIES:
+            raise SourceError(
+                f"{chunk.leaf} could not be read in {_TRIES} tries: {report.detail}",
+                hint="see what holds or rewrites the table, then run cdc snapshot again: it goes on where it was",
+            )
+        match report.why:
+            case "changed":
+                self._reporter.say(f"{chunk.leaf} changed under the snapshot: {report.detail}")
+                self._recut()
+                self._fill(crew)
+                return
+            case "blocked":
+                self._reporter.say(f"{chunk.leaf} is locked: its chunk {chunk.number} is tried again later")
+            case "session lost":
+                self._reporter.say(f"a worker lost its session: chunk {chunk.number} of {chunk.leaf} is read again")
+        self._queue.append(chunk)
+
+    def _died(self, report: Died, crew: Crew) -> None:
+        self._deaths += 1
+        if self._deaths > _DEATHS:
+            raise SourceError(
+                f"{_DEATHS} workers ended by themselves, the last one with exit code {report.exit_code}",
+                hint="-9 is the kernel's answer to too little memory: use fewer --workers",
+            )
+        self._reporter.say(f"a worker ended by itself (exit code {report.exit_code}): another one takes its place")
+        for chunk in report.chunks:
+            self._tally.dropped(chunk)
+            state = self._ledger.manifest.table(chunk.table)
+            if state is not None and state.generation == chunk.generation:
+                self._queue.appendleft(chunk)
+        crew.start()
+
+    def _mind_slot(self) -> None:
+        """Now and then: is the slot still good, and the session that holds the lock alive."""
+        now = self._clock.monotonic()
+        if now - self._slot_look_s < _LOOK_AT_SLOT_S:
+            return
+        self._slot_look_s = now
+        made = self._ledger.manifest.slot
+        assert made is not None
+        self._edges.source.require(self._session, made, made.consistent_point)
+        _, found, _ = self._edges.source.facts(self._session)
+        if found is not None and found.wal_status == "unreserved":
+            self._reporter.say(
+                f"the server may give up the slot {made.slot} at its next checkpoint: raise max_slot_wal_keep_size now"
+            )
+
+
+def _failure(report: Failed) -> Exception:
+    if report.trace and report.error.exit == Exit.BUG:
+        return RuntimeError(report.trace)
+    error: CdcError = report.error
+    return error

@@ -1,0 +1,218 @@
+"""A worker: a process with its own session and producer that reads one chunk after the other.
+
+It never outlives the process that started it: an orphan could write a row behind a streamed event (H76). Three
+things see to that: the kernel kills it with the server it was forked from, and that one with whoever started it
+(:mod:`snapshot.first.fork_server`); a watch on a pipe ends it where there is no such kernel; and its session holds the
+writers' lock, which capture needs for itself, until all it produced is acknowledged.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import traceback
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+
+import psycopg
+
+from cdc.clock import SYSTEM_CLOCK, Clock
+from cdc.crash import crash_point, declare
+from cdc.errors import ActiveError, CdcError, SourceError
+from cdc.state import ChunkState
+from snapshot.edges import Edges, Session
+from snapshot.first.chunk_read import Blocked, Changed, ChunkTask, CutLost, read_chunk
+from snapshot.first.row_writer import RowWriter
+from snapshot.queries import first_line, one
+
+declare("chunk_first_block", "chunk_produced", "chunk_flushed", "chunk_committed")
+
+FLUSH_S = 300.0
+_TELL_S = 0.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """The worker is ready for tasks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Rows read of the chunk so far."""
+
+    chunk: ChunkState
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """A task ended well. ``settled``: chunks that the brokers hold whole, usually the task's own.
+
+    ``lost``: values by ``table.column`` that the encoding cannot express.
+    """
+
+    settled: tuple[ChunkState, ...]
+    lost: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unread:
+    """A chunk has to be read again. ``why``: ``changed``, ``cut lost``, ``blocked`` or ``session lost``."""
+
+    chunk: ChunkState
+    why: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """The worker cannot go on and ends. ``trace``: only where it is a fault of ours."""
+
+    error: CdcError
+    trace: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finish:
+    """No more tasks: write what is held back, and end."""
+
+
+Order = ChunkTask | Finish
+Report = Begun | Progress | Read | Unread | Failed
+
+
+def main(edges: Edges, exact: bool, pipe: Connection, life: Connection) -> None:
+    """The process. ``pipe``: orders in, reports out. ``life``: ends when whoever started it does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    _die_with_the_fork_server()
+    threading.Thread(target=_watch, args=(life,), daemon=True).start()
+    try:
+        with Worker(edges, pipe, exact=exact) as worker:
+            worker.work()
+    except (EOFError, BrokenPipeError):
+        os._exit(1)  # the parent is gone: nothing may be sent any more
+    except CdcError as error:
+        _give_up(pipe, Failed(error=error))
+    except Exception as fault:
+        _give_up(pipe, Failed(error=CdcError(f"a worker failed: {first_line(fault)}"), trace=traceback.format_exc()))
+
+
+def _give_up(pipe: Connection, failure: Failed) -> None:
+    with suppress(OSError):
+        pipe.send(failure)
+
+
+def _die_with_the_fork_server() -> None:
+    from snapshot.first import fork_server  # noqa: PLC0415 - it is the server's, and here already where that has imported it
+
+    fork_server.die_with_parent()
+    if fork_server.PID not in (os.getpid(), os.getppid()):
+        os._exit(1)  # it ended before the kernel was asked
+
+
+def _watch(life: Connection) -> None:
+    with suppress(EOFError, OSError):
+        life.recv_bytes()
+    os._exit(1)
+
+
+class Worker:
+    """Takes orders from a pipe until there are no more. ``exact``: see :class:`RowWriter`."""
+
+    def __init__(self, edges: Edges, pipe: Connection, *, exact: bool, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._edges = edges
+        self._pipe = pipe
+        self._clock = clock
+        self._session: Session | None = None
+        session = self._open()
+        self._writer = RowWriter(
+            edges.log.rows(), name=edges.settings.name, database=session.info.dbname, clock=clock, exact=exact
+        )
+        self._told_s = 0.0
+
+    def work(self) -> None:
+        """Until :class:`Finish`. CdcError when it cannot go on; EOFError when the parent is gone."""
+        self._pipe.send(Begun())
+        while isinstance(order := self._pipe.recv(), ChunkTask):
+            self._pipe.send(self._try(order))
+        self._writer.finish()
+        self._writer.log.flush(FLUSH_S)
+        self._pipe.send(self._settled())
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self._writer.log.abort()  # the lock is about to go: nothing more may be sent
+        self._close()
+
+    def _try(self, task: ChunkTask) -> Read | Unread:
+        try:
+            return self._read(task)
+        except Changed as change:
+            return self._unread(task, "changed", change)
+        except CutLost as lost:
+            return self._unread(task, "cut lost", lost)
+        except Blocked as blocked:
+            return self._unread(task, "blocked", blocked)
+        except psycopg.Error as error:
+            if self._session is None or not self._session.closed:
+                raise SourceError(f"{task.chunk.leaf} cannot be read: {first_line(error)}") from None
+            # The lock went with the session: what is queued must not be sent, the chunk is read again.
+            self._writer.log.abort()
+            self._writer.log = self._edges.log.rows()
+            return self._unread(task, "session lost", error)
+
+    def _read(self, task: ChunkTask) -> Read:
+        session = self._open()
+        self._writer.open(task)
+        for lines in read_chunk(session, task):
+            self._writer.write(lines)
+            self._tell(task)
+            crash_point("chunk_first_block")
+        crash_point("chunk_produced")
+        self._writer.log.flush(FLUSH_S)
+        crash_point("chunk_flushed")
+        session.execute(b"commit")
+        self._writer.close()
+        crash_point("chunk_committed")
+        return self._settled()
+
+    def _settled(self) -> Read:
+        return Read(settled=tuple(self._writer.settled()), lost=dict(self._writer.lost()))
+
+    def _unread(self, task: ChunkTask, why: str, detail: Exception) -> Unread:
+        self._writer.drop()
+        with suppress(psycopg.Error):
+            if self._session is not None:
+                self._session.rollback()
+        return Unread(chunk=task.chunk, why=why, detail=first_line(detail))
+
+    def _tell(self, task: ChunkTask) -> None:
+        now = self._clock.monotonic()
+        if now - self._told_s >= _TELL_S:
+            self._told_s = now
+            self._pipe.send(Progress(chunk=task.chunk, rows=self._writer.row_count))
+
+    def _open(self) -> Session:
+        if self._session is not None and not self._session.closed:
+            return self._session
+        settings = self._edges.settings
+        self._session = self._edges.source.session(
+            "cdc snapshot worker", lock_timeout_s=settings.snapshot.lock_timeout.total_seconds()
+        )
+        kind, number = self._edges.lock
+        shared = one(self._session, "share_lock", **{"class": kind, "number": number})
+        if not shared[0]:
+            raise ActiveError(
+                "another session writes the topics already", hint="stop cdc run; cdc status names who is active"
+            )
+        return self._session
+
+    def _close(self) -> None:
+        if self._session is not None:
+            self._session.close()

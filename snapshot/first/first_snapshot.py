@@ -1,0 +1,205 @@
+"""The first snapshot from its first check to its last record, and from wherever an earlier run was killed."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, closing
+from dataclasses import replace
+
+import psycopg
+
+from cdc.clock import SYSTEM_CLOCK, Clock
+from cdc.crash import crash_point, declare
+from cdc.epochs import FIRST_EPOCH
+from cdc.errors import CdcError, SourceError
+from cdc.state import SlotIntent, SlotState, TopicsState
+from snapshot.edges import Edges, Reporter, Session
+from snapshot.first import preconditions
+from snapshot.first.chunk_scheduler import Reading
+from snapshot.first.export import end_making, hold_export, keep_on_standbys, keep_slot, make_slot
+from snapshot.first.ledger import Ledger
+from snapshot.first.summary import Summary, summarise
+from snapshot.first.sweep import sweep
+from snapshot.first.worker_pool import Crew
+from snapshot.first.writers_lock import claim
+from snapshot.forms import Sizing
+from snapshot.queries import first_line
+
+declare("snapshot_planned", "slot_noted", "slot_recorded", "chunks_all_recorded", "snapshot_completed")
+
+_AGAIN = "run cdc snapshot again: it goes on where it was"
+_ROUNDS = 3
+"""How often tables that changed after they were read are read again; what changes then is only asked for."""
+
+
+class FirstSnapshot:
+    """One run of ``cdc snapshot``. ``workers``: processes, ``[snapshot] workers`` unless given.
+
+    Killed at any moment, the next run goes on: finished chunks stay, the slot too, and what is left is read at the
+    same position in a new cut.
+    """
+
+    def __init__(
+        self, edges: Edges, reporter: Reporter, *, workers: int | None = None, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self._edges = edges
+        self._reporter = reporter
+        self._clock = clock
+        self._workers = workers or edges.settings.snapshot.workers
+        self._started_s = clock.monotonic()
+        self._ledger = Ledger(edges.log.state())
+
+    def run(self, *, rows: bool = True) -> Summary:
+        """Make the slot and copy the rows; ``rows=False`` makes the slot and calls that the whole snapshot.
+
+        Raises ConfigError, TopicError, SlotError, IdentityError, ActiveError, SourceError, LogError, PoisonError,
+        or UsageError for ``rows=False`` after a snapshot with rows has begun.
+        """
+        with closing(self._edges.source.session("cdc snapshot")) as session, ExitStack() as exits:
+            try:
+                return self._run(session, exits, rows=rows)
+            except psycopg.Error as error:
+                raise SourceError(f"the session with Postgres broke off: {first_line(error)}", hint=_AGAIN) from None
+            except SourceError as error:
+                error.hint = error.hint or _AGAIN
+                raise
+            except KeyboardInterrupt:
+                if self._ledger.manifest.slot is not None:
+                    self._reporter.say("stopped; cdc snapshot goes on where it was")
+                raise
+
+    def _run(self, session: Session, exits: ExitStack, *, rows: bool) -> Summary:
+        topics = preconditions.topics(self._ledger.read(), self._edges.settings)
+        self._edges.log.check(topics)
+        preconditions.server(self._edges, session)
+        claim(session, self._edges.lock, self._clock)
+        # Read under the lock: from here on it changes by our hand only.
+        manifest = self._ledger.read()
+        preconditions.epoch(manifest, rows=rows)
+        preconditions.slot(self._edges, session, manifest, rows=rows)
+        if manifest.complete:
+            return self._summary(already_complete=True)
+        reading = Reading(
+            self._edges,
+            session,
+            self._ledger,
+            topics,
+            sizing=Sizing(
+                workers=self._workers,
+                most_bytes=self._edges.settings.snapshot.chunk_bytes,
+                server_version=session.info.server_version,
+            ),
+            reporter=self._reporter,
+            clock=self._clock,
+        )
+        exits.callback(reading.close)
+        if not rows:
+            self._begin(session, reading, rows=False)
+            return self._summary()
+        self._copy(session, reading)
+        for _ in range(_ROUNDS):
+            if not reading.again():
+                break
+            self._copy(session, reading)
+        crash_point("chunks_all_recorded")
+        self._sweep(topics)
+        self._ledger.complete(reading.insert_lsn(), reading.look_back())
+        crash_point("snapshot_completed")
+        return self._summary()
+
+    def _sweep(self, topics: TopicsState) -> None:
+        """In a later epoch stores hold rows from before, some of which may be gone: see :mod:`snapshot.first.sweep`."""
+        slot = self._ledger.manifest.slot
+        if slot is None or slot.epoch == FIRST_EPOCH:
+            return
+        edges, log = self._edges, self._edges.log
+        sweep(
+            log.rows(),
+            log.shapes(),
+            self._ledger.manifest,
+            slot,
+            topics.topics,
+            name=edges.settings.name,
+            clock=self._clock,
+        )
+
+    def _copy(self, session: Session, reading: Reading) -> None:
+        """Read what is left; at the very first make the slot, while the workers start."""
+        manifest = self._ledger.manifest
+        if manifest.slot is not None and not manifest.left():
+            return
+        with Crew(self._edges, exact=self._workers == 1) as crew:
+            for _ in range(self._workers):
+                crew.start()
+            if manifest.slot is None:
+                self._begin(session, reading, rows=True)
+            reading.work(crew)
+
+    def _begin(self, session: Session, reading: Reading, *, rows: bool) -> None:
+        """Plan, then make the slot, then note it: a crash in between leaves an intent, and the slot is made again."""
+        settings = self._edges.settings
+        if end_making(session, settings.slot, self._clock):
+            self._reporter.say(f"an earlier run left the slot {settings.slot} half made: it is removed and made again")
+        preconditions.no_slot(self._edges, session, self._ledger.manifest, self._reporter)
+        server, _, _ = self._edges.source.facts(session)
+        intent = SlotIntent(
+            epoch=self._ledger.manifest.epochs.latest,
+            system_identifier=server.system_identifier,
+            database=server.database,
+            slot=settings.slot,
+        )
+        looked = reading.look()
+        self._ledger.plan(intent, looked if rows else None, reading.sizing)
+        crash_point("snapshot_planned")
+        try:
+            made, walsender = make_slot(
+                self._edges.source,
+                session,
+                settings.slot,
+                export=rows,
+                lock_timeout_s=settings.snapshot.lock_timeout.total_seconds(),
+                say=self._reporter.say,
+            )
+        except CdcError:
+            self._ledger.withdraw()
+            raise
+        try:
+            self._ledger.began(replace(intent, consistent_point=made.consistent_point))
+            crash_point("slot_noted")
+            keep_slot(session, settings.slot)
+            if settings.source.failover:
+                keep_on_standbys(self._edges.source, settings.slot)
+        except BaseException:
+            walsender.close()
+            raise
+        state = SlotState(
+            epoch=self._ledger.manifest.epochs.latest,
+            system_identifier=server.system_identifier,
+            timeline=server.timeline,
+            database=server.database,
+            database_oid=server.database_oid,
+            slot=settings.slot,
+            publication=settings.publication,
+            consistent_point=made.consistent_point,
+        )
+        try:
+            self._ledger.open(state, looked.seen, rows=rows)
+        except BaseException:
+            walsender.close()
+            raise
+        crash_point("slot_recorded")
+        self._reporter.say(f"the slot {settings.slot} begins at {made.consistent_point}")
+        if not rows:
+            walsender.close()
+            return
+        try:
+            reading.holder = hold_export(self._edges.source, made, walsender)
+        except psycopg.Error:
+            walsender.close()  # died between two statements: a new cut does as well
+
+    def _summary(self, *, already_complete: bool = False) -> Summary:
+        return summarise(
+            self._ledger.manifest,
+            elapsed_s=self._clock.monotonic() - self._started_s,
+            already_complete=already_complete,
+            requests=self._ledger.requests,
+        )

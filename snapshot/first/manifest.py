@@ -1,0 +1,230 @@
+"""What of the first snapshot is done and what is left, as ``<name>.state`` holds it: pure.
+
+Every change returns the records that make it last; they count once the topic holds them, in their order: a crash
+between two leaves a beginning of them, and every beginning is a state to go on from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, replace
+
+from cdc.epochs import EpochsState
+from cdc.state import (
+    ChunkState,
+    Document,
+    RequestState,
+    SlotIntent,
+    SlotState,
+    SnapshotState,
+    SnapshotTableState,
+    TopicsState,
+    what_of,
+)
+from cdc.topic import TableName
+from snapshot.forms import BlockRange, LeafLook, TableLook
+
+Records = list[tuple[bytes, bytes | None]]
+
+RUNNING = "running"
+COMPLETE = "complete"
+PLANNED = "planned"
+DONE = "done"
+
+
+def as_records(*documents: Document) -> Records:
+    """Documents as records of the state topic."""
+    return [(document.key(), document.to_json()) for document in documents]
+
+
+class Manifest:
+    """The snapshot's memory. ``topics``, ``intent``, ``slot``, ``head``: None while they have not been written."""
+
+    def __init__(self, records: Mapping[bytes, bytes] | None = None) -> None:
+        held = records or {}
+        self.topics = TopicsState.find(held)
+        self.epochs = EpochsState.find(held) or EpochsState()
+        self.intent = SlotIntent.find(held)
+        self.slot = SlotState.find(held)
+        self.head = SnapshotState.find(held)
+        self._order = self.head.tables if self.head else []
+        self._tables: dict[str, SnapshotTableState] = {}
+        self._chunks: dict[str, dict[int, ChunkState]] = {}
+        for key, value in held.items():
+            what = what_of(key)
+            if what == SnapshotTableState.WHAT:
+                self._keep_table(SnapshotTableState.from_json(value))
+            elif what == ChunkState.WHAT:
+                self._keep_chunk(ChunkState.from_json(value))
+
+    @property
+    def complete(self) -> bool:
+        return self.head is not None and self.head.state == COMPLETE
+
+    def tables(self) -> list[str]:
+        """The tables that have a whole plan, gone ones included, in the head's order where there is one."""
+        order = {table: place for place, table in enumerate(self._order)}
+        whole = [table for table in self._tables if self._whole(table)]
+        return sorted(whole, key=lambda table: (order.get(table, len(order)), table))
+
+    def table(self, table: str) -> SnapshotTableState | None:
+        """The plan of a table; None when it has none, or when writing it was cut short."""
+        return self._tables[table] if self._whole(table) else None
+
+    def form(self, table: str) -> TableLook | None:
+        """A table as it was when it was planned; sizes unknown. None as for :meth:`table`."""
+        found = self.table(table)
+        if found is None:
+            return None
+        leaves = tuple(
+            LeafLook(
+                oid=leaf["oid"],
+                table=TableName(leaf["schema"], leaf["name"]),
+                filenode=leaf["filenode"],
+                heap_blocks=0,
+                size_bytes=0,
+            )
+            for leaf in found.leaves
+        )
+        name = TableName(found.schema, found.name)
+        return TableLook(table=name, topic=found.topic, oid=found.oid, version=found.version, leaves=leaves)
+
+    def chunks(self, table: str) -> list[ChunkState]:
+        """The chunks of a table's present plan, by number; none while the plan is not whole."""
+        return self._present(table) if self._whole(table) else []
+
+    def chunk(self, table: str, number: int) -> ChunkState:
+        return self._chunks[table][number]
+
+    def left(self) -> list[ChunkState]:
+        """The chunks that are not done, in the order in which they are to be read."""
+        return [
+            chunk
+            for table in self.tables()
+            if not self._tables[table].gone
+            for chunk in self.chunks(table)
+            if chunk.state != DONE
+        ]
+
+    def plan(self, look: TableLook, ranges: Iterable[BlockRange]) -> Records:
+        """Cut a table anew: every chunk of the generation before is void."""
+        table = str(look.table)
+        former = self._tables.get(table)
+        stale = set(self._chunks.get(table, {}).values())
+        generation = max([former.generation if former else 0, *(c.generation for c in stale)]) + 1
+        chunks = [
+            ChunkState(
+                table=table,
+                leaf=str(cut.leaf.table),
+                number=number,
+                filenode=cut.leaf.filenode,
+                low=cut.low,
+                high=cut.high,
+                generation=generation,
+            )
+            for number, cut in enumerate(ranges, start=1)
+        ]
+        state = SnapshotTableState(
+            table=table,
+            schema=look.table.schema,
+            name=look.table.table,
+            topic=look.topic,
+            oid=look.oid,
+            version=look.version,
+            generation=generation,
+            chunks=len(chunks),
+            leaves=[
+                {"oid": leaf.oid, "schema": leaf.table.schema, "name": leaf.table.table, "filenode": leaf.filenode}
+                for leaf in look.leaves
+            ],
+            **({} if look.marks is None else asdict(look.marks)),
+        )
+        written = {chunk.key() for chunk in chunks}
+        removed: Records = [(chunk.key(), None) for chunk in sorted(stale, key=_number) if chunk.key() not in written]
+        self._chunks[table] = {chunk.number: chunk for chunk in chunks}
+        self._tables[table] = state
+        return [*as_records(*chunks, state), *removed]
+
+    def give_up(self, table: str) -> Records:
+        """Note that a table is gone from the source: nothing is left of it to read."""
+        state = replace(self._tables[table], gone=True)
+        self._tables[table] = state
+        return as_records(state)
+
+    def finish(self, read: ChunkState) -> Records:
+        """Note that every record of a chunk is held by the brokers; nothing if its plan was replaced meanwhile."""
+        present = self._chunks.get(read.table, {}).get(read.number)
+        if present is None or present.generation != read.generation or present.state == DONE:
+            return []
+        done = replace(read, state=DONE)
+        self._chunks[read.table][read.number] = done
+        return as_records(done)
+
+    def begin(self, intent: SlotIntent) -> Records:
+        """Note that the slot is about to be made."""
+        self.intent = intent
+        return as_records(intent)
+
+    def withdraw(self) -> Records:
+        """Note that no slot came of the intent: one of its name that appears now is somebody else's."""
+        intent, self.intent = self.intent, None
+        return [(intent.key(), None)] if intent is not None else []
+
+    def open(self, slot: SlotState, tables: Iterable[str], *, state: str = RUNNING) -> Records:
+        """Note that the slot is there, with it the position of every row, and the order of reading."""
+        self.slot = slot
+        self._order = list(tables)
+        return [*as_records(slot), *self.cut(slot.consistent_point, state=state)]
+
+    def cut(self, lsn: int, *, state: str = RUNNING) -> Records:
+        """Note a cut: until the stream has passed ``lsn``, the stores are still being filled."""
+        slot = self._slot()
+        last = max(lsn, slot.consistent_point, self.head.last_cut_lsn if self.head else 0)
+        self.head = SnapshotState(
+            epoch=slot.epoch,
+            state=state,
+            consistent_point=slot.consistent_point,
+            last_cut_lsn=last,
+            tables=self._order or sorted(self._tables),
+            **self._sums(),
+        )
+        return as_records(self.head)
+
+    def close(self) -> Records:
+        """Note that every chunk is done: capture may stream. ValueError while one is not."""
+        if self.left():
+            raise ValueError(f"{len(self.left())} chunks are left")
+        return self.cut(0, state=COMPLETE)
+
+    def _slot(self) -> SlotState:
+        if self.slot is None:
+            raise ValueError("there is no slot yet")
+        return self.slot
+
+    def _sums(self) -> dict[str, int]:
+        done = [chunk for table in self.tables() for chunk in self.chunks(table) if chunk.state == DONE]
+        return {"rows": sum(c.rows for c in done), "size_bytes": sum(c.size_bytes for c in done)}
+
+    def _present(self, table: str) -> list[ChunkState]:
+        generation = self._tables[table].generation
+        return sorted((c for c in self._chunks.get(table, {}).values() if c.generation == generation), key=_number)
+
+    def _whole(self, table: str) -> bool:
+        return table in self._tables and len(self._present(table)) == self._tables[table].chunks
+
+    def _keep_table(self, state: SnapshotTableState) -> None:
+        self._tables[state.table] = state
+
+    def _keep_chunk(self, chunk: ChunkState) -> None:
+        self._chunks.setdefault(chunk.table, {})[chunk.number] = chunk
+
+
+def request(table: str, reason: str, after_lsn: int) -> RequestState:
+    """Ask for a table to be read again once the stream has passed ``after_lsn``; asking twice is asking once."""
+    return RequestState(
+        id=f"snapshot:{table}", table=table, after_lsn=after_lsn, reason=f"{table} {reason}", serial=after_lsn
+    )
+
+
+def _number(chunk: ChunkState) -> int:
+    return chunk.number

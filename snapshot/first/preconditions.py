@@ -1,0 +1,99 @@
+"""What has to be so before a snapshot begins or goes on; each refusal says what helps."""
+
+from __future__ import annotations
+
+from cdc.checks.facts import ServerFacts, SlotFacts
+from cdc.checks.postgres import FAILOVER_VERSION
+from cdc.epochs import FIRST_EPOCH, require_begun
+from cdc.errors import ConfigError, SlotError, UsageError
+from cdc.settings import Settings
+from cdc.sql import quote_literal
+from cdc.state import SlotIntent, TopicsState
+from snapshot.edges import Edges, Reporter, Session
+from snapshot.first.export import remove_slot
+from snapshot.first.manifest import Manifest
+
+MAX_LSN = (1 << 64) - 1
+
+
+def topics(manifest: Manifest, settings: Settings) -> TopicsState:
+    """The topics that ``cdc init`` made. ConfigError when it did not, or made them for another encoding."""
+    found = manifest.topics
+    if found is None:
+        raise ConfigError(f"the topics of {settings.name} have not been made", hint="cdc init makes them")
+    if found.encoding != settings.log.encoding:
+        raise ConfigError(
+            f'the topics were made for [log] encoding = "{found.encoding}", the settings say "{settings.log.encoding}"',
+            hint=f'set it back to "{found.encoding}": one topic holds one encoding',
+        )
+    return found
+
+
+def epoch(manifest: Manifest, *, rows: bool) -> None:
+    """ConfigError when a new epoch's beginning was cut short; UsageError when it would begin without its rows."""
+    require_begun(manifest.epochs, manifest.slot)
+    if not rows and manifest.epochs.latest > FIRST_EPOCH and not manifest.complete:
+        raise UsageError(
+            f"epoch {manifest.epochs.latest} cannot begin without its rows: nothing else tells what changed in the gap",
+            hint="cdc snapshot, without --none",
+        )
+
+
+def server(edges: Edges, session: Session) -> None:
+    """A primary with logical decoding on, and the publication there: a slot made before it never works (H52)."""
+    facts, _, publication = edges.source.facts(session)
+    if facts.in_recovery:
+        raise ConfigError("the source is a read-only standby", hint="point [source] dsn at its primary")
+    if facts.wal_level != "logical":
+        raise ConfigError(
+            f"wal_level is {facts.wal_level}, which keeps no logical changes",
+            hint="alter system set wal_level = 'logical';   then restart the server",
+        )
+    if edges.settings.source.failover and facts.version < FAILOVER_VERSION:
+        raise ConfigError(
+            f"[source] failover = true needs PostgreSQL 17 or later, this is {facts.version_text}",
+            hint="set it to false, or upgrade the server",
+        )
+    if publication is None:
+        raise ConfigError(
+            f"there is no publication {edges.settings.publication}, and it has to be there before the slot",
+            hint="cdc init makes it",
+        )
+
+
+def slot(edges: Edges, session: Session, manifest: Manifest, *, rows: bool) -> None:
+    """The slot of an earlier run is there, unmoved; or none is, if there was no such run."""
+    if manifest.slot is None:
+        return
+    # Nobody reads from it before the snapshot is complete; afterwards it is capture that knows where it has to be.
+    position = MAX_LSN if manifest.complete else manifest.slot.consistent_point
+    edges.source.require(session, manifest.slot, position)
+    if not rows and not manifest.complete:
+        raise UsageError(
+            "the snapshot has begun already, so its rows cannot be left out any more",
+            hint="cdc snapshot goes on with it; to begin anew: cdc drop --topics, cdc init, cdc snapshot --none",
+        )
+
+
+def no_slot(edges: Edges, session: Session, manifest: Manifest, reporter: Reporter) -> None:
+    """No slot of the wanted name is there; one that a killed run left is removed (H24), and no other."""
+    here, found, _ = edges.source.facts(session)
+    if found is None:
+        return
+    if not _ours(manifest.intent, found, here):
+        raise SlotError(
+            f"a slot {found.slot} is there already, and this pipeline did not make it",
+            hint=f"drop it if nobody needs it: select pg_drop_replication_slot({quote_literal(found.slot)});"
+            '   or name another one: [source] slot = "..."',
+        )
+    reporter.say(f"an earlier run left the slot {found.slot} before it was noted: it is removed and made again")
+    remove_slot(session, found.slot)
+
+
+def _ours(intent: SlotIntent | None, found: SlotFacts, here: ServerFacts) -> bool:
+    """Whether a slot is the one that an earlier run made: it stands where that one began, in the same place."""
+    if intent is None or not intent.consistent_point:
+        return False
+    made = (intent.slot, intent.system_identifier, intent.database, intent.consistent_point)
+    stands = (found.slot, here.system_identifier, found.database, found.confirmed_flush_lsn)
+    return made == stands and found.plugin == "pgoutput"

@@ -1,0 +1,193 @@
+"""From a chunk's lines to records: every row ``op=r`` at the slot's consistent point.
+
+With one worker the markers ``first``, ``last`` and their like are exact (D24). Whether a row is the last of its
+table shows only when the next one comes, so the newest row is held back, across chunks, until it is known.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from itertools import chain
+
+from cdc.clock import Clock
+from cdc.schema import TableSchema
+from cdc.state import ChunkState
+from cdc.wire.format import READ_OP
+from connectors.postgres.encoder import TableEncoder, compile_table, record_headers
+from snapshot.edges import RowLog
+from snapshot.first.chunk_read import ChunkTask
+
+
+def marker(*, first_of_all: bool, first_of_table: bool, last_of_table: bool, last_of_all: bool) -> str:
+    """``source.snapshot`` of a row; where several hold, in Debezium's order.
+
+    >>> marker(first_of_all=True, first_of_table=True, last_of_table=True, last_of_all=False)
+    'last_in_data_collection'
+    """
+    if last_of_all:
+        return "last"
+    if last_of_table:
+        return "last_in_data_collection"
+    if first_of_all:
+        return "first"
+    return "first_in_data_collection" if first_of_table else "true"
+
+
+@dataclass(slots=True)
+class _Chunk:
+    """A chunk on its way: what was written of it."""
+
+    task: ChunkTask
+    encoder: TableEncoder
+    headers: list[tuple[str, bytes]]
+    started_ns: int
+    finished_ns: int = 0
+    rows: int = 0
+    size_bytes: int = 0
+
+    def state(self) -> ChunkState:
+        return replace(
+            self.task.chunk,
+            rows=self.rows,
+            size_bytes=self.size_bytes,
+            started_ns=self.started_ns,
+            finished_ns=self.finished_ns,
+        )
+
+
+@dataclass(slots=True)
+class _Held:
+    """A row whose marker is not known yet."""
+
+    chunk: _Chunk
+    line: bytes
+    first_of_all: bool
+    first_of_table: bool
+
+
+class RowWriter:
+    """Writes the rows of chunks, one chunk after the other.
+
+    ``name``: the pipeline's; ``database``: the source's. ``exact``: hold the newest row back for its marker; only
+    for a single worker. What :meth:`settled` returns is
+    held by the brokers once the log has been flushed *before* that call.
+    """
+
+    def __init__(self, log: RowLog, *, name: str, database: str, clock: Clock, exact: bool) -> None:
+        self.log = log
+        self._name = name
+        self._database = database
+        self._clock = clock
+        self._exact = exact
+        self._chunk: _Chunk | None = None
+        self._held: _Held | None = None
+        self._closed: list[_Chunk] = []
+        self._begun: set[str] = set()
+        self._compiled: dict[TableSchema, TableEncoder] = {}
+
+    @property
+    def row_count(self) -> int:
+        """Rows of the open chunk that were taken, one held back included."""
+        if self._chunk is None:
+            return 0
+        return self._chunk.rows + (self._held is not None and self._held.chunk is self._chunk)
+
+    def open(self, task: ChunkTask) -> None:
+        """Begin a chunk."""
+        encoder = self._compiled.get(task.schema)
+        if encoder is None:
+            encoder = compile_table(task.schema, name=self._name, database=self._database)
+            self._compiled[task.schema] = encoder
+        headers = record_headers(task.position, READ_OP, task.schema.version)
+        self._chunk = _Chunk(task, encoder, headers, self._clock.now_ns())
+
+    def write(self, lines: list[bytes]) -> None:
+        """Hand the open chunk's next lines, in COPY's text format, to the log."""
+        chunk = self._open_chunk()
+        middle = self._hold(chunk, lines) if self._exact else lines
+        if middle:
+            self._send(chunk, middle, "true")
+
+    def close(self) -> None:
+        """End the open chunk."""
+        chunk = self._open_chunk()
+        chunk.finished_ns = self._clock.now_ns()
+        self._closed.append(chunk)
+        self._chunk = None
+
+    def drop(self) -> None:
+        """Forget the open chunk, if there is one: it will be read again."""
+        if self._held is not None and self._held.chunk is self._chunk:
+            self._held = None
+        self._chunk = None
+
+    def finish(self) -> None:
+        """There are no more rows: write the one held back."""
+        if self._held is not None:
+            self._release(last_of_table=True, last_of_all=True)
+
+    def settled(self) -> list[ChunkState]:
+        """The closed chunks of which nothing is held back, each once."""
+        holding = self._held.chunk if self._held else None
+        done = [chunk.state() for chunk in self._closed if chunk is not holding]
+        self._closed = [chunk for chunk in self._closed if chunk is holding]
+        return done
+
+    def lost(self) -> Counter[str]:
+        """Values that the encoding cannot express, by ``table.column``, since the last call (D4)."""
+        found: Counter[str] = Counter()
+        for schema, encoder in self._compiled.items():
+            found.update({f"{schema.table}.{column}": count for column, count in encoder.lost.items()})
+            encoder.lost.clear()
+        return found
+
+    def _open_chunk(self) -> _Chunk:
+        if self._chunk is None:
+            raise ValueError("no chunk is open")
+        return self._chunk
+
+    def _hold(self, chunk: _Chunk, lines: list[bytes]) -> list[bytes]:
+        """Settle the markers at both ends of a block; the lines between them are what comes back."""
+        table = chunk.task.chunk.table
+        if self._held is not None:
+            self._release(last_of_table=self._held.chunk.task.chunk.table != table, last_of_all=False)
+        first_of_all = chunk.task.first_of_all and not self._begun
+        first_of_table = chunk.task.first_of_table and table not in self._begun
+        self._begun.add(table)
+        alone = len(lines) == 1
+        self._held = _Held(chunk, lines[-1], first_of_all and alone, first_of_table and alone)
+        if alone or not first_of_table:
+            return lines[:-1]
+        first = marker(first_of_all=first_of_all, first_of_table=first_of_table, last_of_table=False, last_of_all=False)
+        self._send(chunk, lines[:1], first)
+        return lines[1:-1]
+
+    def _release(self, *, last_of_table: bool, last_of_all: bool) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            named = marker(
+                first_of_all=held.first_of_all,
+                first_of_table=held.first_of_table,
+                last_of_table=last_of_table,
+                last_of_all=last_of_all,
+            )
+            self._send(held.chunk, [held.line], named)
+
+    def _send(self, chunk: _Chunk, lines: list[bytes], named: str) -> None:
+        task = chunk.task
+        envelope = chunk.encoder.snapshot_envelope(
+            marker=named,
+            lsn=task.position.commit_lsn,
+            tx_id=task.cut.tx_id,
+            epoch=task.position.epoch,
+            commit_lsn=task.position.commit_lsn,
+            tx_seq=task.position.tx_seq,
+            source_ts_us=task.cut.taken_us,
+            now_ns=self._clock.now_ns(),
+        )
+        prefix, suffix = envelope.prefix, envelope.suffix
+        records = [(key, prefix + row + suffix) for key, row in map(chunk.encoder.snapshot_line, lines)]
+        self.log.rows(task.schema.topic, task.partition_count, records, chunk.headers)
+        chunk.rows += len(records)
+        chunk.size_bytes += sum(map(len, chain.from_iterable(records)))

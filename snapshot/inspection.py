@@ -1,0 +1,152 @@
+"""What the catalog says now of the tables to be read: one look before every cut."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import psycopg
+
+from cdc.checks.facts import PublicationFacts, Sent
+from cdc.errors import ConfigError, SourceError
+from cdc.schema import TableSchema
+from cdc.state import TopicsState
+from cdc.topic import TableName
+from snapshot.catalog_marks import catalog_marks
+from snapshot.edges import Captured, LookEdges, Session, Shapes
+from snapshot.forms import LeafLook, TableLook, largest_first
+from snapshot.queries import first_line, rows, text
+
+FILTERS_SINCE = 150_000
+"""server_version_num from which a publication may have row filters."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """A table now: its look, its registered shape, and the publication's row filter as SQL, if it has one."""
+
+    look: TableLook
+    schema: TableSchema
+    condition: str | None
+
+
+class Locked(SourceError):
+    """Not now: somebody has a table locked."""
+
+
+class Looked(NamedTuple):
+    """``seen``: by table, in the order of reading. ``late``: captured tables that were not looked at."""
+
+    seen: dict[str, Seen]
+    late: list[str]
+
+
+def look(
+    edges: LookEdges, session: Session, shapes: Shapes, *, topics: TopicsState | None, only: Collection[str] | None
+) -> Looked:
+    """Look at the captured tables, or at those of them that ``only`` names; shapes that are new are registered.
+
+    ConfigError when one cannot be captured, is not in the publication, or has no topic; without ``topics`` none
+    of this is asked.
+    """
+    found = edges.source.tables(session)
+    captured = [table for table in found if only is None or str(table.table) in only]
+    late = sorted(str(table.table) for table in found if table not in captured)
+    sent: Mapping[str, Sent] = {}
+    if topics is not None:
+        publication = _published(edges, session)
+        sent = {str(table): how for table, how in publication.sent.items()}
+        _refuse(captured, publication.tables, topics, edges.settings.publication)
+    try:
+        marks = catalog_marks(session, captured, sent) if topics is not None else {}
+        conditions = _conditions(edges, session, captured)
+        leaves = _leaves(session, [leaf.oid for table in captured for leaf in table.leaves])
+        seen = {}
+        for table in captured:
+            schema = shapes.register(edges.source.shape(session, table))
+            now = TableLook(
+                table=table.table,
+                topic=table.topic,
+                oid=table.oid,
+                version=schema.version,
+                leaves=tuple(leaves[leaf.oid] for leaf in table.leaves),
+                marks=marks.get(table.oid),
+            )
+            seen[str(table.table)] = Seen(look=now, schema=schema, condition=conditions.get(table.oid))
+    except KeyError:
+        raise SourceError("a table went away while it was looked at", hint="run cdc snapshot again") from None
+    except psycopg.errors.LockNotAvailable:
+        raise Locked(
+            f"of {', '.join(str(table.table) for table in captured)} one is locked: its row filter cannot be read",
+            hint="run cdc snapshot again when the lock is gone",
+        ) from None
+    except psycopg.Error as error:
+        raise SourceError(f"the catalog cannot be read: {first_line(error)}") from None
+    order = largest_first([one.look for one in seen.values()])
+    return Looked({str(one.table): seen[str(one.table)] for one in order}, late)
+
+
+def _published(edges: LookEdges, session: Session) -> PublicationFacts:
+    _, _, publication = edges.source.facts(session)
+    if publication is None:
+        # Decoding a change older than the publication fails for ever, so it has to be there first (H52).
+        raise ConfigError(f"there is no publication {edges.settings.publication}", hint="cdc init makes it")
+    return publication
+
+
+def _refuse(
+    captured: Sequence[Captured], published: frozenset[TableName], topics: TopicsState, publication: str
+) -> None:
+    for table in captured:
+        for problem in table.problems:
+            raise ConfigError(problem.message, hint=problem.hint)
+        if table.table not in published:
+            raise ConfigError(f"{table.table} is not in the publication {publication}", hint="cdc init adds it")
+        if topics.tables.get(str(table.table)) != table.topic or table.topic not in topics.topics:
+            raise ConfigError(f"the topic {table.topic} of {table.table} has not been made", hint="cdc init makes it")
+
+
+def _conditions(edges: LookEdges, session: Session, captured: Sequence[Captured]) -> Mapping[int, str]:
+    """Row filters as SQL, by table. Printing one takes the table's lock, as reading its rows will."""
+    if session.info.server_version < FILTERS_SINCE:
+        return {}
+    oids = [table.oid for table in captured]
+    found = rows(session, "row_filters", publication=edges.settings.publication, oids=oids)
+    return {row.oid: row.condition for row in found}
+
+
+def _leaves(session: Session, oids: list[int]) -> dict[int, LeafLook]:
+    found = rows(session, "leaves", oids=oids)
+    now = sizes(session, oids)
+    return {
+        row.oid: LeafLook(
+            oid=row.oid,
+            table=TableName(row.schema, row.name),
+            filenode=row.filenode,
+            heap_blocks=now[row.oid].heap_blocks if row.oid in now else row.heap_blocks,
+            size_bytes=now[row.oid].size_bytes if row.oid in now else row.size_bytes,
+            row_estimate=row.row_estimate,
+            by_range=row.by_range,
+        )
+        for row in found
+        if row.filenode is not None
+    }
+
+
+class Size(NamedTuple):
+    """What a table takes on disk now."""
+
+    heap_blocks: int
+    size_bytes: int
+
+
+def sizes(session: Session, oids: Sequence[int]) -> dict[int, Size]:
+    """The sizes now, by oid; of none where one of the tables is locked. Does not wait for whoever has it (H95)."""
+    try:
+        with session.transaction():
+            session.execute(text("size_lock_timeout"))
+            found = rows(session, "sizes", oids=list(oids))
+    except psycopg.errors.LockNotAvailable:
+        return {}
+    return {row.oid: Size(row.heap_blocks, row.size_bytes) for row in found if row.heap_blocks is not None}

@@ -1,0 +1,218 @@
+"""The catalog watch: looks now and then, and asks for what no event tells of to be read again (H85, H86)."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from cdc.checks.facts import Sent
+from cdc.clock import Clock
+from cdc.errors import ConfigError
+from cdc.state import FormState, RequestState, SnapshotTableState, find_all, requests_of
+from cdc.topic import TableName
+from cdc.visibility import Gate, Visibility
+from snapshot.catalog_marks import catalog_marks
+from snapshot.edges import Captured, LaterEdges, Session
+from snapshot.inspection import sizes
+from snapshot.later.watch_rules import Need, form_of_plan, need
+from snapshot.later.window_read import text
+from snapshot.queries import rows
+
+log = logging.getLogger(__name__)
+
+Records = list[tuple[bytes, bytes | None]]
+_SEE_S = 1.0
+
+
+class Watching:
+    """One session's watch. Nothing it finds is lost with it: what was seen last stands in the state topic."""
+
+    def __init__(self, edges: LaterEdges, session: Session, gate: Gate, clock: Clock) -> None:
+        self._edges = edges
+        self._session = session
+        self._gate = gate
+        self._clock = clock
+        self._every_s = edges.settings.snapshot.watch.total_seconds()
+        # At rest it says what the publication sends when a request needs to know, and asks for nothing by itself.
+        self._resting = not self._every_s
+        self._look_s = 0.0
+        self._see_s = 0.0
+        self._fingerprint = ""
+        self._sent: Mapping[str, Sent] = {}
+        self._truncates = False
+        self._barriers: dict[str, frozenset[int]] = {}
+        self._told: set[str] = set()
+
+    def published(self, table: str) -> bool:
+        """Whether the publication sends the table, as last looked."""
+        return table in self._sent
+
+    def barrier(self, table: str) -> frozenset[int]:
+        """Transactions that may hold changes of the table from before it came into the publication (H73)."""
+        return self._barriers.get(table, frozenset())
+
+    def look(self, held: Mapping[bytes, bytes], *, now: bool = False) -> Records:
+        """Look if it is time, or ``now``; what is to be written to the state topic.
+
+        ``held``: the state topic's records.
+        """
+        now_s = self._clock.monotonic()
+        if now_s >= self._see_s:
+            self._see_s = now_s + _SEE_S
+            row = self._session.execute(text("see")).fetchone()
+            assert row is not None
+            self._gate.saw(Visibility.parse(row[0]))
+        if not now and (self._resting or now_s < self._look_s):
+            return []
+        self._look_s = now_s + self._every_s
+        publication = self._edges.settings.publication
+        row = self._session.execute(text("fingerprint"), {"publication": publication}).fetchone()
+        assert row is not None
+        if row[0] == self._fingerprint:
+            return []
+        found = self._compare(held)
+        # Only now: what was not compared to its end has to be compared again.
+        self._fingerprint = row[0]
+        return found
+
+    def _compare(self, held: Mapping[bytes, bytes]) -> Records:
+        try:
+            captured = list(self._edges.source.tables(self._session))
+        except ConfigError as error:
+            self._tell("tables_missing", error.message)
+            return []
+        self._read_publication()
+        self._add(captured)
+        known = [table for table in captured if self._edges.topics.topic(table.table) is not None]
+        if self._resting:
+            for table in known:
+                self._bar(str(table.table))
+            return []
+        forms = {form.table: form for form in find_all(held, FormState)}
+        plans = {plan.table: plan for plan in find_all(held, SnapshotTableState)}
+        records: Records = []
+        for now in self._forms(known):
+            before = forms.get(now.table) or self._left_by(plans.get(now.table))
+            if before is None and now.publication:
+                # Whether it was published for long is not known.
+                self._bar(now.table)
+            found = need(before, now, self._empty(before, now)) if before is not None else None
+            if found is not None:
+                if found.unsent:
+                    self._bar(now.table)
+                if found.republished and not self._edges.settings.snapshot.reread_republished:
+                    why = f"{now.table} {found.reason}; [snapshot] reread_republished leaves it as it is"
+                    log.warning("reread_declined", extra={"table": now.table, "why": why})
+                else:
+                    records += self._ask(now.table, found, held)
+            if now != forms.get(now.table):
+                records.append((now.key(), now.to_json()))
+        return records
+
+    def _read_publication(self) -> None:
+        found = self._edges.source.facts(self._session)[2]
+        self._sent = {str(table): sent for table, sent in found.sent.items()} if found is not None else {}
+        # Whether the stream tells of a TRUNCATE.
+        self._truncates = found is not None and "truncate" in found.operations
+
+    def _add(self, captured: Sequence[Captured]) -> None:
+        """Tables that the settings take and the publication sends, and that have no topic yet."""
+        topics = self._edges.topics
+        new = [table for table in captured if topics.topic(table.table) is None]
+        if new:
+            topics.refresh()
+        for table in new:
+            if topics.topic(table.table) is not None:
+                continue
+            if str(table.table) not in self._sent:
+                self._tell("table_not_published", f"{table.table} is to be captured: cdc init adds it")
+                continue
+            try:
+                topics.add(table, "came after the slot")
+            except ConfigError as error:
+                self._tell("table_not_captured", error.message)
+
+    def _bar(self, table: str) -> None:
+        self._barriers[table] = self._edges.source.barrier(self._session).running
+
+    def _left_by(self, plan: SnapshotTableState | None) -> FormState | None:
+        """The table as the first snapshot left it."""
+        if plan is None or plan.gone:
+            return None
+        try:
+            shape = self._edges.shapes.get(TableName(plan.schema, plan.name), plan.version)
+        except KeyError:
+            return None
+        sent = self._sent.get(plan.table)
+        return form_of_plan(plan, shape, sent.sends if sent is not None else "")
+
+    def _empty(self, before: FormState, now: FormState) -> list[int]:
+        """Which of the leaves that are new hold nothing. One that is locked, so that its size is not known, may."""
+        known = {leaf[0] for leaf in before.leaves}
+        new = [leaf[0] for leaf in now.leaves if leaf[0] not in known]
+        return [oid for oid, size in sizes(self._session, new).items() if not size.heap_blocks] if new else []
+
+    def _forms(self, captured: Sequence[Captured]) -> list[FormState]:
+        """Each table as it is now."""
+        oids = [table.oid for table in captured]
+        columns: dict[int, list[list[Any]]] = defaultdict(list)
+        born: dict[int, dict[str, int]] = defaultdict(dict)
+        filenodes: dict[int, int] = {}
+        for row in self._session.execute(text("columns"), {"oids": oids}).fetchall():
+            columns[row[0]].append([row[1], row[2], row[3], row[4], row[5]])
+            born[row[0]][str(row[1])] = row[6]
+            filenodes[row[0]] = row[7]
+        marks = catalog_marks(self._session, captured, self._sent)
+        leaves = {
+            row.oid: row for row in rows(self._session, "leaves", oids=[x.oid for t in captured for x in t.leaves])
+        }
+        found = []
+        for table in captured:
+            own = [leaves[leaf.oid] for leaf in table.leaves if leaf.oid in leaves]
+            # The columns tell of the file only if they were read with it.
+            files = [(leaf.oid, leaf.filenode) for leaf in own]
+            sent = self._sent.get(str(table.table))
+            # A table that is listed by itself cannot be made unlogged for a while. Any other can.
+            listed = sent is not None and sent.listed
+            same = self._truncates and listed and files == [(table.oid, filenodes.get(table.oid))]
+            form = FormState(
+                table=str(table.table),
+                oid=table.oid,
+                columns=columns[table.oid],
+                leaves=[[leaf.oid, leaf.schema, leaf.name, leaf.filenode] for leaf in own],
+                born=born[table.oid] if same else {},
+                **asdict(marks[table.oid]),
+            )
+            found.append(form)
+        return found
+
+    def _ask(self, table: str, found: Need, held: Mapping[bytes, bytes]) -> Records:
+        name = f"snapshot:{table}" + ("" if found.leaves is None else ":partitions")
+        asked = [request for request in requests_of(held) if request.id == name]
+        if found.added and asked:
+            return []
+        leaves = found.leaves
+        if leaves is not None and asked and asked[0].leaves is not None:
+            leaves = tuple(sorted({*leaves, *asked[0].leaves}))
+        row = self._session.execute(text("insert_lsn")).fetchone()
+        assert row is not None
+        request = RequestState(
+            id=name,
+            table=table,
+            after_lsn=int(row[0]),
+            reason=f"{table} {found.reason}",
+            state="paused" if asked and asked[0].state == "paused" else "asked",
+            serial=self._clock.now_ns(),
+            leaves=None if leaves is None else list(leaves),
+            first=found.added or any(one.first for one in asked),
+        )
+        log.info("reread_asked", extra={"table": table, "why": found.reason})
+        return [(request.key(), request.to_json())]
+
+    def _tell(self, event: str, why: str) -> None:
+        if why not in self._told:
+            self._told.add(why)
+            log.warning(event, extra={"why": why})

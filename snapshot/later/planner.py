@@ -1,0 +1,140 @@
+"""When a request may be read, and in which parts: what it waits for, and its table as it is now."""
+
+from __future__ import annotations
+
+import logging
+from typing import Protocol
+
+import psycopg
+
+from cdc.clock import Clock
+from cdc.errors import ConfigError, SourceError
+from cdc.windows import Windows
+from connectors.postgres.encoder import compile_table
+from snapshot.edges import LaterEdges, Session
+from snapshot.inspection import Locked, Seen, look
+from snapshot.later.catalog_watch import Watching
+from snapshot.later.chunk_queue import TooLarge
+from snapshot.later.reader_pool import nudge
+from snapshot.later.table_reading import Job
+from snapshot.later.window_read import sqlstate
+
+log = logging.getLogger(__name__)
+
+_AGAIN_S = 1.0
+_ASK_S = 1.0
+_NUDGE_S = 1.0
+
+
+class Look(Protocol):
+    """Looks at the catalog, and notes what is found."""
+
+    def __call__(self, watching: Watching, *, now: bool) -> None: ...
+
+
+class NotNow(Exception):
+    """The table cannot be planned yet; the argument says why."""
+
+
+class Planner:
+    """One session's."""
+
+    def __init__(self, edges: LaterEdges, windows: Windows, clock: Clock, look: Look) -> None:
+        self._edges = edges
+        self._windows = windows
+        self._clock = clock
+        self._look = look
+        self._settings = edges.settings.snapshot
+        self._ask_s = self._nudge_s = 0.0
+        self._retained_bytes: int | None = None
+
+    def why_wait(self, session: Session, job: Job, watching: Watching) -> str:
+        """What a request waits for, empty for nothing: then it is planned. ConfigError when it can never be read."""
+        try:
+            self._require_followed(job)
+            self._require_passed(session, job)
+            self._require_little_wal(session)
+            if job.parts is None:
+                self._plan(session, job, watching)
+        except NotNow as why:
+            return str(why)
+        except psycopg.Error as error:
+            if session.closed:
+                raise
+            return f"the catalog cannot be read now: Postgres answers {sqlstate(error)}"
+        return ""
+
+    def _require_followed(self, job: Job) -> None:
+        """Rows of a table that is set aside would be read without what the stream says of them meanwhile."""
+        if why := self._edges.topics.hindrance(job.request):
+            raise NotNow(why)
+
+    def _require_passed(self, session: Session, job: Job) -> None:
+        if self._windows.reached <= max(job.after_lsn, self._windows.after_lsn):
+            self._nudge(session)
+            raise NotNow("the stream has not come to the request yet")
+
+    def _require_little_wal(self, session: Session) -> None:
+        retained = self._retained(session)
+        if retained is not None and retained > self._settings.max_retained_wal:
+            raise NotNow(f"the slot keeps {retained:,} bytes of WAL, more than [snapshot] max_retained_wal")
+
+    def _plan(self, session: Session, job: Job, watching: Watching) -> None:
+        if job.out:
+            raise NotNow("parts of an earlier plan are on their way")
+        self._look(watching, now=True)
+        self._require_topic(job)
+        seen = self._seen(session, job)
+        if not watching.published(job.request.table):
+            raise NotNow(f"{job.request.table} is not in the publication: cdc init adds it")
+        encoder = compile_table(seen.schema, name=self._edges.settings.name, database=session.info.dbname)
+        version = session.info.server_version
+        try:
+            job.plan(seen, encoder, window_bytes=self._settings.window_bytes, server_version=version)
+        except TooLarge as leaf:
+            raise ConfigError(
+                f"{leaf} cannot be read in parts with rights on columns alone", hint="grant select on it"
+            ) from None
+        job.awaited = watching.barrier(job.request.table)
+        log.info("reread_begins", extra={"table": job.request.table, "why": job.request.reason})
+
+    def _require_topic(self, job: Job) -> None:
+        topics = self._edges.topics
+        if topics.topic(job.table) is None:
+            topics.refresh()
+        if topics.topic(job.table) is None:
+            raise NotNow(f"{job.request.table} is not captured: list it in [source] tables, then cdc init")
+
+    def _seen(self, session: Session, job: Job) -> Seen:
+        table = job.request.table
+        try:
+            looked = look(self._edges, session, self._edges.shapes, topics=None, only=[table])
+        except Locked as error:
+            job.not_before_s = self._clock.monotonic() + _AGAIN_S
+            raise NotNow(error.message) from None
+        except ConfigError as error:
+            # Of another table, perhaps: it passes when the settings and the source fit again.
+            raise NotNow(error.message) from None
+        except SourceError as error:
+            if session.closed:
+                raise
+            raise NotNow(error.message) from None
+        seen = looked.seen.get(table)
+        if seen is None:
+            raise ConfigError(f"{table} is gone, or the settings leave it out")
+        return seen
+
+    def _retained(self, session: Session) -> int | None:
+        now_s = self._clock.monotonic()
+        if now_s >= self._ask_s:
+            self._ask_s = now_s + _ASK_S
+            slot = self._edges.source.facts(session)[1]
+            self._retained_bytes = slot.retained_bytes if slot is not None else None
+        return self._retained_bytes
+
+    def _nudge(self, session: Session) -> None:
+        """An idle server writes nothing that the stream could pass: write something, now and then."""
+        now_s = self._clock.monotonic()
+        if now_s >= self._nudge_s:
+            self._nudge_s = now_s + _NUDGE_S
+            nudge(session)

@@ -1,0 +1,175 @@
+"""The readers of later snapshots: threads, each with a session of its own, that see one part after the other in."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+
+import psycopg
+
+from cdc.clock import Clock
+from cdc.position import Position
+from cdc.windows import Closed, Overrun, Windows, Written
+from snapshot.edges import LaterEdges, Session
+from snapshot.later.chunk_queue import Part
+from snapshot.later.table_reading import Job
+from snapshot.later.window_read import ReadTask, TooWide, Unseen, divisible, read, sweep_rows, text, window_rows
+
+log = logging.getLogger(__name__)
+
+_UNSEEN_S = 0.05
+_NUDGE_S = 0.25
+_AGAIN_S = 0.2
+_END_S = 5.0
+
+
+def cut_off(session: Session) -> None:
+    """Shut the connection's socket, so that whoever waits at it is told; from any thread."""
+    with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(session.fileno())) as line:
+        line.shutdown(socket.SHUT_RDWR)
+
+
+class GivenUp(Exception):
+    """A part was not read; ``smaller``: it is too large for one window."""
+
+    def __init__(self, why: str, *, smaller: bool = False) -> None:
+        super().__init__(why)
+        self.smaller = smaller
+
+
+class Readers:
+    """``[snapshot] windows`` threads. Sessions are opened when they are needed first."""
+
+    def __init__(self, edges: LaterEdges, windows: Windows, clock: Clock) -> None:
+        self._edges = edges
+        self._windows = windows
+        self._clock = clock
+        self._sessions = threading.local()
+        self._opened: list[Session] = []
+        self._given: list[Future[tuple[Written, Position]]] = []
+        self._pool = ThreadPoolExecutor(edges.settings.snapshot.windows, thread_name_prefix="cdc-window")
+
+    def submit(self, job: Job, part: Part | None) -> Future[tuple[Written, Position]]:
+        """Read a part; without one write the mark that ends a reading."""
+        given = self._pool.submit(self.sweep, job) if part is None else self._pool.submit(self.read, job, part)
+        self._given = [*(one for one in self._given if not one.done()), given]
+        return given
+
+    def cancel(self) -> None:
+        """Break off what is being read."""
+        for session in list(self._opened):
+            with suppress(psycopg.Error):
+                session.cancel_safe(timeout=2)
+
+    def close(self) -> None:
+        """End the threads and their sessions, within seconds whatever they wait for (H115).
+
+        A statement may begin behind one cancellation, so they are repeated; a server that does not hear them is cut
+        off. A thread that is left would keep the process alive.
+        """
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        until_s = self._clock.monotonic() + _END_S
+        while wait(self._given, timeout=_AGAIN_S).not_done:
+            if self._clock.monotonic() > until_s:
+                log.warning("readers_cut_off", extra={"sessions": len(self._opened)})
+                for session in self._opened:
+                    cut_off(session)
+                wait(self._given, timeout=_END_S)
+                return
+            self.cancel()
+        for session in self._opened:
+            session.close()
+
+    def read(self, job: Job, part: Part) -> tuple[Written, Position]:
+        """Read one part and see it into the log. GivenUp, Blocked, Changed or ConfigError when it is not to be."""
+        seen, encoder = job.seen, job.encoder
+        if seen is None or encoder is None:
+            raise GivenUp("the plan is void")
+        task = ReadTask(
+            part=part,
+            schema=seen.schema,
+            partitioned=job.partitioned,
+            condition=seen.condition,
+            wanted=job.wanted,
+            most_bytes=self._most_bytes(job),
+        )
+        window = self._windows.ask(seen.look.topic)
+        position = self._windows.granted(window)
+        try:
+            gate, awaited = self._windows.gate, window.awaited | job.awaited
+            while True:
+                if self._windows.closed:
+                    raise Closed
+                if window.overrun:
+                    raise GivenUp("too many changes meanwhile", smaller=divisible(part))
+                try:
+                    found = read(self._session(), task, encoder, lambda sees: gate.passes(awaited, sees))
+                    break
+                except Unseen:
+                    self._clock.sleep(_UNSEEN_S)
+            gate.saw(found.seen)
+            self._await_kept(found.insert_lsn)
+        except TooWide:
+            self._windows.give_up(window)
+            raise GivenUp("too wide", smaller=True) from None
+        except BaseException:
+            self._windows.give_up(window)
+            raise
+        self._windows.offer(window, *window_rows(found, encoder, position, self._clock.now_ns()))
+        outcome = self._windows.outcome(window)
+        if isinstance(outcome, Overrun):
+            raise GivenUp("too many changes meanwhile", smaller=divisible(part))
+        return outcome, position
+
+    def _most_bytes(self, job: Job) -> int | None:
+        """How large a record may be, if a larger one would stop capture."""
+        settings = self._edges.settings.log
+        policy = settings.oversized_tables.get(job.request.table, settings.oversized)
+        return settings.max_message_bytes if policy == "stop" else None
+
+    def sweep(self, job: Job) -> tuple[Written, Position]:
+        encoder = job.encoder
+        assert encoder is not None
+        assert job.seen is not None
+        window = self._windows.ask(job.seen.look.topic)
+        position = self._windows.granted(window)
+        rows = sweep_rows(encoder, position, job.state.floor, window.lane_count, self._clock.now_ns())
+        self._windows.offer(window, rows)
+        outcome = self._windows.outcome(window)
+        # A mark is no row: however much the stream changes meanwhile, it is written; but a full window is given up.
+        return (outcome, position) if isinstance(outcome, Written) else self.sweep(job)
+
+    def _await_kept(self, lsn: int) -> None:
+        """What was read is on the server's disk: a commit that is not may be undone by a crash (H88). With a failover
+        slot the standbys have it too: what they lack is undone when one takes over (H55)."""
+        session, slot = self._session(), self._edges.settings.slot
+        since_s = self._clock.monotonic()
+        while not self._windows.closed:
+            row = session.execute(text("kept_lsn"), {"slot": slot}).fetchone()
+            assert row is not None
+            if int(row[0]) >= lsn:
+                return
+            if self._clock.monotonic() - since_s > _NUDGE_S:
+                since_s = self._clock.monotonic()
+                nudge(session)
+            self._clock.sleep(0.01)
+
+    def _session(self) -> Session:
+        session: Session | None = getattr(self._sessions, "one", None)
+        if session is None or session.closed:
+            limit_s = self._edges.settings.snapshot.lock_timeout.total_seconds()
+            session = self._edges.source.session("cdc capture window", lock_timeout_s=min(limit_s, 5))
+            self._sessions.one = session
+            self._opened.append(session)
+        return session
+
+
+def nudge(session: Session) -> None:
+    """Commit something that is no change: the server's log is flushed, and the stream passes it."""
+    with session.transaction():
+        session.execute(b"set local synchronous_commit = local")
+        session.execute(text("nudge"))

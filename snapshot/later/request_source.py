@@ -1,0 +1,20 @@
+"""The source as requests ask it: :class:`cdc.rereads.ports.Source` on a session with Postgres."""
+
+from __future__ import annotations
+
+from cdc.condition import Condition
+from cdc.topic import TableName
+from snapshot.edges import Session
+from snapshot.later.window_read import check_condition, text
+
+
+class AskedSource:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def insert_lsn(self) -> int:
+        row = self._session.execute(text("insert_lsn")).fetchone()
+        return int(row[0]) if row is not None else 0
+
+    def check(self, table: TableName, wanted: Condition) -> None:
+        check_condition(self._session, table, wanted)

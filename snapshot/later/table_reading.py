@@ -1,0 +1,188 @@
+"""A request that is being carried out: what is planned, what is out, and what the state topic says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from cdc.condition import Condition
+from cdc.position import CHUNK_SEQ, Position
+from cdc.rereads.rules import condition_on
+from cdc.state import RequestState, RereadState
+from cdc.topic import TableName
+from connectors.postgres.encoder import TableEncoder
+from snapshot.forms import LeafLook, form_change
+from snapshot.forms import TableLook as Look
+from snapshot.inspection import Seen
+from snapshot.later.chunk_queue import Part, Parts
+
+MOST_FAILURES = 5
+"""In a row; then the request has failed, and says why."""
+MOST_WAIT_S = 30.0
+WAITING, RUNNING, PAUSED, DONE, FAILED, CANCELLED = "waiting", "running", "paused", "done", "failed", "cancelled"
+
+
+@dataclass(slots=True)
+class Job:
+    """``plan``: None until the table was looked at, and again when it changed. ``out``: parts with a reader.
+
+    ``wanted``: the request's condition, parsed. ``ready``: it waits for nothing but a reader. ``turn``: when it was
+    last given one. ``failures``: in a row, without anything read in between.
+    """
+
+    request: RequestState
+    state: RereadState
+    encoder: TableEncoder | None = None
+    seen: Seen | None = None
+    partitioned: bool = False
+    parts: Parts | None = None
+    wanted: Condition | None = None
+    awaited: frozenset[int] = frozenset()
+    after_lsn: int = 0
+    out: int = 0
+    not_before_s: float = 0.0
+    sweeping: bool = False
+    ready: bool = False
+    turn: int = 0
+    failures: int = 0
+
+    def plan(self, seen: Seen, encoder: TableEncoder, *, window_bytes: int, server_version: int) -> None:
+        """Cut the table into parts; those that an earlier session finished are not read again, if it is as it was.
+
+        Raises TooLarge; ConfigError when the request's condition is none.
+        """
+        where = self.request.where
+        self.wanted = condition_on(where, seen.schema) if where is not None else None
+        state = self.state
+        kept = bool(state.leaves) and form_change(_planned(state, seen.look), seen.look) is None
+        done = {leaf["oid"]: leaf["next"] for leaf in state.leaves} if kept else None
+        if not kept:
+            self.state = replace(state, floor="", rows=0, left_out=0, share=0.0)
+        leaves = seen.look.leaves
+        if self.request.leaves is not None:
+            leaves = tuple(leaf for leaf in leaves if str(leaf.table) in self.request.leaves)
+        self.parts = Parts(
+            leaves,
+            keys=self.request.keys,
+            window_bytes=window_bytes,
+            server_version=server_version,
+            done=done,
+            whole=self.request.whole,
+        )
+        self.seen, self.encoder = seen, encoder
+        self.partitioned = all(leaf.oid != seen.look.oid for leaf in seen.look.leaves)
+        self.note(RUNNING)
+        self.state = replace(self.state, oid=seen.look.oid, version=seen.look.version, leaves=self.parts.progress())
+
+    def forget(self, after_lsn: int) -> None:
+        """The table is not what was planned: all of it again, once the stream has passed ``after_lsn``."""
+        self.parts = self.seen = self.encoder = None
+        self.after_lsn = after_lsn
+        self.state = replace(self.state, leaves=[], floor="")
+
+    def written(self, position: Position) -> None:
+        """Rows were written there; the lowest of their positions is the floor of all."""
+        text = position._replace(tx_seq=CHUNK_SEQ).text()
+        if not self.state.floor or text < self.state.floor:
+            self.state = replace(self.state, floor=text)
+
+    def done(self, part: Part, rows: int, left_out: int) -> None:
+        """The brokers hold a part."""
+        assert self.parts is not None
+        self.failures = 0
+        self.parts.done(part)
+        self.state = replace(
+            self.state,
+            rows=self.state.rows + rows,
+            left_out=self.state.left_out + left_out,
+            leaves=self.parts.progress(),
+            share=self.parts.share,
+        )
+
+    def note(self, state: str, detail: str = "") -> None:
+        self.state = replace(self.state, state=state, detail=detail)
+
+    def failed(self, now_s: float) -> bool:
+        """Note a failure; False when there were so many in a row that it is not tried again."""
+        self.failures += 1
+        self.not_before_s = now_s + min(2.0 ** (self.failures - 1), MOST_WAIT_S)
+        return self.failures <= MOST_FAILURES
+
+    @property
+    def small(self) -> bool:
+        """Whether all it reads is a few keys."""
+        return self.request.keys is not None
+
+    @property
+    def table(self) -> TableName:
+        schema, _, name = self.request.table.partition(".")
+        return self.seen.look.table if self.seen is not None else TableName(schema, name)
+
+
+def next_job(jobs: Iterable[Job]) -> Job | None:
+    """Which request is to have the next free reader: the one with the fewest, and of these the one that has waited
+    longest. So a small request goes between the parts of a large one."""
+    return min((job for job in jobs if job.ready), key=lambda job: (job.out, job.turn), default=None)
+
+
+def _planned(state: RereadState, now: Look) -> Look:
+    """The table as an earlier session planned it; only what tells whether it is the same is compared."""
+    leaves: Sequence[LeafLook] = tuple(
+        LeafLook(
+            oid=leaf["oid"],
+            table=TableName(leaf["schema"], leaf["name"]),
+            filenode=leaf["filenode"],
+            heap_blocks=leaf["blocks"],
+            size_bytes=0,
+        )
+        for leaf in state.leaves
+    )
+    return Look(table=now.table, topic=now.topic, oid=state.oid, version=state.version, leaves=tuple(leaves))
+
+
+def fresh(request: RequestState, epoch: int, now_ns: int) -> RereadState:
+    """The state of a request that nobody has begun."""
+    return RereadState(
+        id=request.id,
+        table=request.table,
+        serial=request.serial,
+        epoch=epoch,
+        first=request.first,
+        started_ns=now_ns,
+    )
+
+
+_KEPT_NS = {FAILED: 86_400 * 10**9}
+_KEPT_OTHERWISE_NS = 3_600 * 10**9
+
+
+def forgettable(states: Iterable[RereadState], now_ns: int) -> list[RereadState]:
+    """Of conditions and keys that were read, and are over for an hour (a day where they failed): nobody asks any more.
+
+    A table's own stays: there is one of each, and it tells that its first rows were read. Partitions that failed to be
+    read stay too, because the stores lack them.
+    """
+    return [
+        state
+        for state in states
+        if state.over
+        and state.id != f"snapshot:{state.table}"
+        and not (state.state == FAILED and state.id == f"snapshot:{state.table}:partitions")
+        and now_ns - state.finished_ns > _KEPT_NS.get(state.state, _KEPT_OTHERWISE_NS)
+    ]
+
+
+@dataclass(slots=True)
+class Pace:
+    """No more than so many rows a second over time; 0: no limit."""
+
+    rows_per_s: int
+    _free_s: float = 0.0
+
+    def took(self, rows: int, now_s: float) -> None:
+        if self.rows_per_s:
+            self._free_s = max(self._free_s, now_s) + rows / self.rows_per_s
+
+    def wait_s(self, now_s: float) -> float:
+        """How long until more may be read."""
+        return max(0.0, self._free_s - now_s)

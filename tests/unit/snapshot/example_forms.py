@@ -1,0 +1,24 @@
+"""Tables as a look at the catalog would find them."""
+
+from __future__ import annotations
+
+from cdc.topic import TableName
+from snapshot.forms import LeafLook, TableLook
+
+BLOCK = 8192
+
+
+def leaf(oid: int, blocks: int, *, toast_bytes: int = 0, filenode: int | None = None) -> LeafLook:
+    return LeafLook(
+        oid=oid,
+        table=TableName("public", f"leaf{oid}"),
+        filenode=filenode or oid,
+        heap_blocks=blocks,
+        size_bytes=blocks * BLOCK + toast_bytes,
+    )
+
+
+def look(*leaves: LeafLook, name: str = "orders", oid: int = 1, version: int = 1) -> TableLook:
+    return TableLook(
+        table=TableName("public", name), topic=f"shop.public.{name}", oid=oid, version=version, leaves=leaves
+    )

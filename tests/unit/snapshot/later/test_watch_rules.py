@@ -1,0 +1,161 @@
+"""What the catalog watch makes of two looks at one table."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from cdc.schema import Column, Identity, TableSchema
+from cdc.state import FormState, SnapshotTableState
+from cdc.topic import TableName
+from snapshot.later.watch_rules import Need, form_of_plan, need
+
+BEFORE = FormState(
+    table="public.t",
+    oid=10,
+    columns=[[1, "id", 23, -1, False], [2, "at", 1114, 3, False]],
+    leaves=[[10, "public", "t", 100]],
+    publication="*",
+)
+
+
+def leaf(oid: int, filenode: int = 0) -> list[object]:
+    return [oid, "public", f"p{oid}", filenode or oid]
+
+
+def test_nothing_is_asked_for_what_events_tell_or_nobody_publishes() -> None:
+    assert need(BEFORE, BEFORE) is None
+    plain = replace(BEFORE, columns=[*BEFORE.columns, [3, "new", 23, -1, False]])
+    assert need(BEFORE, plain) is None
+    assert need(BEFORE, replace(BEFORE, columns=BEFORE.columns[:1])) is None
+    assert need(BEFORE, replace(BEFORE, oid=11, publication="")) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"leaves": [[10, "public", "t", 101]]}, "was rewritten or truncated"),
+        ({"oid": 11}, "was dropped and made anew"),
+        ({"publication": "1 2"}, "is published with other columns or rows"),
+        ({"columns": [[1, "id", 23, -1, False], [2, "at", 1114, 6, False]]}, "has another type of the column at"),
+        ({"columns": [[1, "id", 20, -1, False], [2, "at", 1114, 3, False]]}, "has another type of the column id"),
+        ({"columns": [[1, "id", 23, -1, False], [3, "at", 1114, 3, False]]}, "has another column at than before"),
+        ({"columns": [[1, "id", 23, -1, False], [2, "then", 1114, 3, False]]}, "has its column at renamed to then"),
+        (
+            {"columns": [*BEFORE.columns, [3, "n", 23, -1, True]]},
+            "has a new column n, which older rows have a value for",
+        ),
+    ],
+)
+def test_h85_h37_what_no_event_tells_is_asked_for(change: dict[str, object], reason: str) -> None:
+    found = need(BEFORE, replace(BEFORE, **change))  # type: ignore[arg-type]
+    assert found == Need(reason, unsent="oid" in change or "publication" in change)
+
+
+def test_h85_a_new_file_under_columns_that_nobody_changed_holds_the_same_rows() -> None:
+    known = replace(BEFORE, born={"1": 700, "2": 701})
+    moved = replace(known, leaves=[[10, "public", "t", 101]])
+    rewritten = Need("was rewritten or truncated")
+    assert need(known, moved) is None
+    assert need(known, replace(moved, born={"1": 700, "2": 702})) == rewritten
+    assert need(known, replace(moved, born={"1": 700})) == rewritten
+    assert need(known, replace(moved, born={})) == rewritten, "of a partition, or not read with the file"
+    assert need(BEFORE, moved) == rewritten, "not known from before"
+    assert need(BEFORE, replace(BEFORE, leaves=moved.leaves)) == rewritten
+
+
+def test_h86_partitions_come_and_go() -> None:
+    before = replace(BEFORE, leaves=[leaf(11), leaf(12)])
+    assert need(before, replace(before, leaves=[leaf(11)])) == Need("lost a partition with its rows")
+    grown = replace(before, leaves=[leaf(11), leaf(12), leaf(13), leaf(14)])
+    assert need(before, grown, [14]) == Need("got a partition that has rows", leaves=("public.p13",))
+    assert need(before, grown, [13, 14]) is None
+    assert need(before, replace(before, leaves=[leaf(11, 99), leaf(12)])) == Need("was rewritten or truncated")
+
+
+def test_h73_a_table_that_came_into_the_publication_needs_its_barrier() -> None:
+    assert need(replace(BEFORE, publication=""), BEFORE) == Need("came into the publication", added=True, unsent=True)
+
+
+def test_the_first_snapshots_plan_tells_what_the_table_was() -> None:
+    columns = (Column(name="id", attnum=1, type="integer", type_oid=23, kind="int4", key_position=0),)
+    shape = TableSchema(
+        table=TableName("public", "t"),
+        topic="s.public.t",
+        version=1,
+        oid=10,
+        encoding="readable",
+        identity=Identity.DEFAULT,
+        deferrable_key=False,
+        columns=columns,
+    )
+    plan = SnapshotTableState(
+        table="public.t",
+        schema="public",
+        name="t",
+        topic="s.public.t",
+        oid=10,
+        version=1,
+        generation=1,
+        chunks=1,
+        leaves=[{"oid": 10, "schema": "public", "name": "t", "filenode": 100}],
+    )
+    left = form_of_plan(plan, shape, "*")
+    assert need(left, replace(BEFORE, columns=[[1, "id", 23, -1, False]])) is None
+    rewritten = replace(BEFORE, columns=[[1, "id", 23, -1, False]], leaves=[[10, "public", "t", 101]])
+    assert need(left, rewritten) == Need("was rewritten or truncated")
+    marked = replace(plan, publication="*", entries="7/800", types={"e5.glad": 900}, links={"11": 901})
+    seen = form_of_plan(marked, shape, "* {filter}")
+    now = replace(seen, columns=[[1, "id", 23, -1, False]])
+    assert need(seen, now) is None
+    assert need(seen, replace(now, publication="* {filter}")) == Need(
+        "is published with other columns or rows", unsent=True
+    )
+    assert need(seen, replace(now, entries="7/950")) == Need(
+        "may have been unpublished for a while", republished=True, unsent=True
+    )
+    assert need(seen, replace(now, types={"e5.glad": 950})) == Need("has values of an enum that was altered")
+    assert need(seen, replace(now, links={"11": 950})) == Need("had a partition detached for a while", unsent=True)
+
+
+def test_h96_a_publication_changed_and_changed_back_leaves_other_entries() -> None:
+    before = replace(BEFORE, entries="7/800 9/801")
+    assert need(before, before) is None
+    again = need(before, replace(before, entries="7/800 9/950"))
+    assert again == Need("may have been unpublished for a while", republished=True, unsent=True)
+    assert need(BEFORE, before) is None, "nothing is known of the entries from before"
+    filtered = replace(before, publication="* {filter}", entries="7/800 9/950")
+    assert need(before, filtered) == Need("is published with other columns or rows", unsent=True)
+
+
+def test_h139_a_partition_that_was_attached_again_is_noticed() -> None:
+    before = replace(BEFORE, leaves=[leaf(11), leaf(12)], links={"11": 700, "12": 701})
+    assert need(before, before) is None
+    again = replace(before, links={"11": 700, "12": 950})
+    assert need(before, again) == Need("had a partition detached for a while", unsent=True)
+    gone = replace(before, leaves=[leaf(11)], links={"11": 700})
+    assert need(before, gone) == Need("lost a partition with its rows")
+    assert need(gone, before, [12]) is None, "a new one that is empty"
+    assert need(replace(before, links={}), before) is None, "nothing is known of them from before"
+
+
+@pytest.mark.parametrize(
+    ("types", "kind"),
+    [
+        ({"e50.51": 710, "c60.1": 701, "d70.0": 702}, "an enum"),
+        ({"e50.51": 700, "c60.1": 711, "d70.0": 702}, "a composite type"),
+        ({"e50.51": 700, "c60.1": 701, "c60.2": 711, "d70.0": 702}, "a composite type"),
+        ({"e50.51": 700, "c60.1": 701, "d70.0": 712}, "a domain"),
+    ],
+)
+def test_h98_a_type_that_was_altered_makes_its_tables_be_read(types: dict[str, int], kind: str) -> None:
+    before = replace(BEFORE, types={"e50.51": 700, "c60.1": 701, "d70.0": 702})
+    assert need(before, replace(before, types=types)) == Need(f"has values of {kind} that was altered")
+
+
+def test_h98_a_new_label_or_a_type_that_is_new_to_the_table_changes_no_row() -> None:
+    before = replace(BEFORE, types={"e50.51": 700})
+    assert need(before, replace(before, types={"e50.51": 700, "e50.52": 710, "c60.1": 711})) is None
+    assert need(before, replace(before, types={})) is None
+    assert need(BEFORE, before) is None
