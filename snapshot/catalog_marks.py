@@ -8,17 +8,19 @@ from collections.abc import Mapping, Sequence
 from cdc.checks.facts import Sent
 from snapshot.edges import Captured, Session
 from snapshot.forms import CatalogMarks
-from snapshot.later.window_read import text
+from snapshot.queries import Queries
+
+_SQL = Queries(__package__)
 
 
 def catalog_marks(session: Session, captured: Sequence[Captured], sent: Mapping[str, Sent]) -> dict[int, CatalogMarks]:
     """By oid. ``sent``: how the publication sends the tables that it sends. Takes no lock of a table."""
     oids = [table.oid for table in captured]
     types: dict[int, dict[str, int]] = defaultdict(dict)
-    for oid, member, xid in session.execute(text("types"), {"oids": oids}).fetchall():
+    for oid, member, xid in session.execute(_SQL.text("types"), {"oids": oids}).fetchall():
         types[oid][member] = xid
     links: dict[int, dict[str, int]] = defaultdict(dict)
-    for root, oid, xid in session.execute(text("links"), {"oids": oids}).fetchall():
+    for root, oid, xid in session.execute(_SQL.text("links"), {"oids": oids}).fetchall():
         links[root][str(oid)] = xid
     marks = {}
     for table in captured:

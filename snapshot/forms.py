@@ -1,22 +1,13 @@
-"""How tables are cut into chunks: pure.
-
-A chunk is a range of heap blocks of one leaf, read by ``ctid``. The last one of a leaf has no end, so rows that
-went behind the planned size before the cut are read too.
-"""
+"""Tables as the catalog has them: pure. What tells whether a table is still the one that was planned."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from cdc.schema import TableSchema
 from cdc.topic import TableName
-
-RANGES_SINCE = 140_000
-"""server_version_num from which a range of ctids is read without the rest of the table."""
-_LEAST_BYTES = 4 * 1024**2
-_ROUNDS = 8
-"""Chunks per worker at least, so that all end at about the same time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,58 +61,19 @@ class TableLook:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sizing:
-    """What decides how large a chunk is. ``most_bytes``: ``[snapshot] chunk_bytes``."""
+class Seen:
+    """A table now: its look, its registered shape, and the publication's row filter as SQL, if it has one."""
 
-    workers: int
-    most_bytes: int
-    server_version: int
-
-    def chunk_bytes(self, total_bytes: int) -> int:
-        """``most_bytes``, or less where few chunks would leave workers idle at the end."""
-        return max(min(self.most_bytes, total_bytes // (self.workers * _ROUNDS)), min(self.most_bytes, _LEAST_BYTES))
+    look: TableLook
+    schema: TableSchema
+    condition: str | None
 
 
-class BlockRange(NamedTuple):
-    """Blocks ``low`` up to but not including ``high``; None: to the end, wherever that is."""
+class Looked(NamedTuple):
+    """``seen``: by table, in the order of reading. ``late``: captured tables that were not looked at."""
 
-    leaf: LeafLook
-    low: int
-    high: int | None
-
-
-def block_ranges(look: TableLook, *, chunk_bytes: int, server_version: int) -> Iterator[BlockRange]:
-    """The chunks of a table, leaf by leaf; at least one per leaf.
-
-    A chunk holds about ``chunk_bytes`` of heap and TOAST. Where ranges cannot be had, or would each read the whole
-    leaf (before PostgreSQL 14), a leaf is one chunk.
-    """
-    for leaf in look.leaves:
-        step = leaf.heap_blocks
-        if leaf.by_range and server_version >= RANGES_SINCE:
-            step = blocks_per_chunk(leaf.heap_blocks, leaf.size_bytes, chunk_bytes)
-        starts = range(0, leaf.heap_blocks, step) if leaf.heap_blocks else range(1)
-        for low in starts:
-            last = low + step >= leaf.heap_blocks
-            yield BlockRange(leaf, low, None if last else low + step)
-
-
-def blocks_per_chunk(heap_blocks: int, size_bytes: int, chunk_bytes: int) -> int:
-    """How many heap blocks go with ``chunk_bytes``, the TOASTed values they point to counted in.
-
-    >>> blocks_per_chunk(1000, 8_192_000, 819_200)
-    100
-    >>> blocks_per_chunk(10, 1_000_000_000, 1_000_000)
-    1
-    """
-    if not size_bytes:
-        return max(heap_blocks, 1)
-    return max(heap_blocks * chunk_bytes // size_bytes, 1)
-
-
-def block_count(heap_blocks: int, low: int, high: int | None) -> int:
-    """How much of a leaf a range is, in blocks; an open-ended one counts one block at least."""
-    return max((heap_blocks if high is None else high) - low, 1)
+    seen: dict[str, Seen]
+    late: list[str]
 
 
 def form_change(planned: TableLook, now: TableLook) -> str | None:

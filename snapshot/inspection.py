@@ -3,43 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psycopg
 
 from cdc.checks.facts import PublicationFacts, Sent
 from cdc.errors import ConfigError, SourceError
-from cdc.schema import TableSchema
 from cdc.state import TopicsState
 from cdc.topic import TableName
 from snapshot.catalog_marks import catalog_marks
 from snapshot.edges import Captured, LookEdges, Session, Shapes
-from snapshot.forms import LeafLook, TableLook, largest_first
-from snapshot.queries import first_line, rows, text
+from snapshot.forms import LeafLook, Looked, Seen, TableLook, largest_first
+from snapshot.queries import Queries, first_line
 
+_SQL = Queries(__package__)
 FILTERS_SINCE = 150_000
 """server_version_num from which a publication may have row filters."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """A table now: its look, its registered shape, and the publication's row filter as SQL, if it has one."""
-
-    look: TableLook
-    schema: TableSchema
-    condition: str | None
-
-
 class Locked(SourceError):
     """Not now: somebody has a table locked."""
-
-
-class Looked(NamedTuple):
-    """``seen``: by table, in the order of reading. ``late``: captured tables that were not looked at."""
-
-    seen: dict[str, Seen]
-    late: list[str]
 
 
 def look(
@@ -112,12 +95,12 @@ def _conditions(edges: LookEdges, session: Session, captured: Sequence[Captured]
     if session.info.server_version < FILTERS_SINCE:
         return {}
     oids = [table.oid for table in captured]
-    found = rows(session, "row_filters", publication=edges.settings.publication, oids=oids)
+    found = _SQL.rows(session, "row_filters", publication=edges.settings.publication, oids=oids)
     return {row.oid: row.condition for row in found}
 
 
 def _leaves(session: Session, oids: list[int]) -> dict[int, LeafLook]:
-    found = rows(session, "leaves", oids=oids)
+    found = leaf_rows(session, oids)
     now = sizes(session, oids)
     return {
         row.oid: LeafLook(
@@ -134,6 +117,14 @@ def _leaves(session: Session, oids: list[int]) -> dict[int, LeafLook]:
     }
 
 
+def leaf_rows(session: Session, oids: Sequence[int]) -> list[Any]:
+    """The catalog's rows of these leaves: ``oid``, ``schema``, ``name``, ``filenode``, ``heap_blocks`` and sizes.
+
+    A table that goes away meanwhile has no row, or no file.
+    """
+    return _SQL.rows(session, "leaves", oids=list(oids))
+
+
 class Size(NamedTuple):
     """What a table takes on disk now."""
 
@@ -145,8 +136,8 @@ def sizes(session: Session, oids: Sequence[int]) -> dict[int, Size]:
     """The sizes now, by oid; of none where one of the tables is locked. Does not wait for whoever has it (H95)."""
     try:
         with session.transaction():
-            session.execute(text("size_lock_timeout"))
-            found = rows(session, "sizes", oids=list(oids))
+            session.execute(_SQL.text("size_lock_timeout"))
+            found = _SQL.rows(session, "sizes", oids=list(oids))
     except psycopg.errors.LockNotAvailable:
         return {}
     return {row.oid: Size(row.heap_blocks, row.size_bytes) for row in found if row.heap_blocks is not None}

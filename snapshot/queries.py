@@ -1,9 +1,11 @@
-"""The named statements of ``queries.sql``, and how they are run."""
+"""A package's named statements, the ``queries.sql`` beside its modules, and how they are run."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+import psycopg
 from psycopg import sql
 from psycopg.rows import namedtuple_row
 
@@ -12,26 +14,31 @@ from cdc.sql import load
 from cdc.topic import TableName
 from snapshot.edges import Session
 
-
-def text(name: str) -> bytes:
-    """A statement without placeholders of its own, or with psycopg's."""
-    return load("snapshot")[name].encode()
+_WORDS = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
-def composed(name: str, **parts: sql.Composable) -> sql.Composed:
-    """A statement with its ``{parts}`` filled in."""
-    return sql.SQL(load("snapshot")[name]).format(**parts)
+class Queries:
+    """The statements of one package: ``Queries(__package__)``. Every method raises KeyError for an unknown name."""
 
+    def __init__(self, package: str) -> None:
+        self._package = package
 
-def rows(session: Session, name: str, **arguments: Any) -> list[Any]:
-    """The answer's rows, as named tuples."""
-    with session.cursor(row_factory=namedtuple_row) as cursor:
-        return cursor.execute(text(name), arguments or None).fetchall()
+    def text(self, name: str) -> bytes:
+        """A statement without placeholders of its own, or with psycopg's."""
+        return load(self._package)[name].encode()
 
+    def composed(self, name: str, **parts: sql.Composable) -> sql.Composed:
+        """A statement with its ``{parts}`` filled in."""
+        return sql.SQL(load(self._package)[name]).format(**parts)
 
-def one(session: Session, name: str, **arguments: Any) -> Any:
-    """The only row of a statement that always has one."""
-    return rows(session, name, **arguments)[0]
+    def rows(self, session: Session, name: str, **arguments: Any) -> list[Any]:
+        """The rows of the answer, as named tuples."""
+        with session.cursor(row_factory=namedtuple_row) as cursor:
+            return cursor.execute(self.text(name), arguments or None).fetchall()
+
+    def one(self, session: Session, name: str, **arguments: Any) -> Any:
+        """The only row of a statement that always has one."""
+        return self.rows(session, name, **arguments)[0]
 
 
 def table(name: TableName) -> sql.Identifier:
@@ -42,3 +49,12 @@ def first_line(error: BaseException) -> str:
     """What went wrong, without the context lines."""
     said = str(error).strip()
     return hide(said.splitlines()[0]) if said else type(error).__name__
+
+
+def sqlstate(error: psycopg.Error) -> str:
+    """What went wrong by code and name. An error's own words may hold a row's values.
+
+    >>> sqlstate(psycopg.errors.InvalidTextRepresentation("invalid input syntax for type integer: \\"secret\\""))
+    '22P02 (invalid text representation)'
+    """
+    return f"{error.sqlstate or 'without a code'} ({_WORDS.sub(' ', type(error).__name__).lower()})"

@@ -1,11 +1,42 @@
--- What the snapshot asks of the source. Every name is written out: sessions have search_path=pg_catalog.
--- Those in upper case are replication commands: known so only, and not behind a comment.
+-- What both snapshots ask of the source. Every name is written out: sessions have search_path=pg_catalog.
 
--- name: create_slot
-CREATE_REPLICATION_SLOT {slot} TEMPORARY LOGICAL pgoutput EXPORT_SNAPSHOT
+-- name: begin_read
+begin isolation level repeatable read read only
 
--- name: create_slot_alone
-CREATE_REPLICATION_SLOT {slot} TEMPORARY LOGICAL pgoutput NOEXPORT_SNAPSHOT
+-- name: lock_table
+-- With its partitions.
+lock table {table} in access share mode
+
+-- name: lock_leaf
+lock table only {table} in access share mode
+
+-- name: leaf_form
+-- "seen": as the transaction's snapshot shows the catalog; the others: as it is under the lock, whatever that shows.
+-- "belongs": it is the captured table, or one of its partitions.
+select c.relfilenode::int8 as seen_filenode, pg_relation_filenode(c.oid)::int8 as filenode,
+       to_regclass(%(table)s)::oid::int8 as oid,
+       c.oid = %(root)s::int8::oid or exists (
+           select from pg_partition_ancestors(c.oid) a where a.relid = %(root)s::int8::oid) as belongs
+from pg_class c
+where c.oid = %(oid)s::int8::oid
+
+-- name: columns_seen
+-- As the transaction's snapshot shows them. "shown_oid": the type that the description of a result has to name; it
+-- names the type below a domain, and which that is we do not follow.
+select a.attname::text as name, a.attnum::int4 as attnum, a.atttypid::int8 as type_oid,
+       case when t.typtype = 'd' then null else a.atttypid::int8 end as shown_oid
+from pg_attribute a
+join pg_type t on t.oid = a.atttypid
+where a.attrelid = %(oid)s::int8::oid and a.attnum > 0 and not a.attisdropped
+
+-- name: columns_now
+select {columns} from only {table} limit 0
+
+-- name: copy_blocks
+copy (select {columns} from only {table} where {rows}) to stdout
+
+-- name: insert_lsn
+select (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::int8
 
 -- name: leaves
 -- File and size of the tables that hold rows, the size as of the last VACUUM or ANALYZE: the catalog needs no lock
@@ -40,99 +71,46 @@ join pg_class c on c.oid = r.prrelid
 where p.pubname = %(publication)s and c.oid = any (%(oids)s::int8[]::oid[]) and r.prqual is not null
   and not exists (select from pg_publication_namespace s where s.pnpubid = p.oid and s.pnnspid = c.relnamespace)
 
--- name: begin_chunk
-begin isolation level repeatable read read only
+-- name: links
+-- What makes a partition one of its table, on every level, with the transaction that attached it (H139).
+with recursive tree (root, oid, born) as (
+    select c.oid, c.oid, null::xid from pg_class c where c.oid = any (%(oids)s::int8[]::oid[]) and c.relkind = 'p'
+    union
+    select t.root, i.inhrelid, i.xmin
+    from tree t
+    join pg_inherits i on i.inhparent = t.oid and not i.inhdetachpending
+)
+select t.root::int8 as root, t.oid::int8 as oid, t.born::text::int8 as born from tree t where t.oid <> t.root
 
--- name: lock_leaf
-lock table only {leaf} in access share mode
-
--- name: import_snapshot
-set transaction snapshot {snapshot}
-
--- name: leaf_form
--- "cut": as the imported snapshot sees the catalog; "now": as it is under the lock, whatever the snapshot sees.
-select c.relfilenode::int8 as cut_filenode, pg_relation_filenode(c.oid)::int8 as filenode,
-       to_regclass(%(leaf)s)::oid::int8 as oid
-from pg_class c
-where c.oid = %(oid)s::int8::oid
-
--- name: columns_in_cut
--- Domains are reported by the type they stand on, which the description of a result names too.
-select a.attname::text as name, a.attnum::int4 as attnum,
-       case when t.typtype = 'd' then null else a.atttypid::int8 end as type_oid
-from pg_attribute a
-join pg_type t on t.oid = a.atttypid
-where a.attrelid = %(oid)s::int8::oid and a.attnum > 0 and not a.attisdropped
-
--- name: columns_now
-select {columns} from only {leaf} limit 0
-
--- name: copy_all
-copy (select {columns} from only {leaf} where {condition}) to stdout
-
--- name: copy_range
-copy (select {columns} from only {leaf} where ctid >= {low}::tid and ctid < {high}::tid and {condition}) to stdout
-
--- name: copy_rest
-copy (select {columns} from only {leaf} where ctid >= {low}::tid and {condition}) to stdout
-
--- name: keep_slot
-select pg_copy_logical_replication_slot(%(making)s, %(slot)s, false)
-
--- name: keep_on_standbys
-ALTER_REPLICATION_SLOT {slot} (FAILOVER true)
-
--- name: drop_slot
-select pg_drop_replication_slot(%(slot)s)
-
--- name: slot_holder
-select s.active_pid, coalesce(a.application_name, '') as application
-from pg_replication_slots s
-left join pg_stat_activity a on a.pid = s.active_pid
-where s.slot_name = %(slot)s
-
--- name: end_session
-select pg_terminate_backend(%(pid)s)
-
--- name: blockers
--- Whom a session waits for. Prepared transactions have no pid: pg_blocking_pids says 0 for them.
-select b.pid, coalesce(nullif(a.application_name, ''), 'no application_name') as name, coalesce(a.usename, '')::text as role,
-       coalesce(extract(epoch from clock_timestamp() - a.xact_start), 0)::float8 as age_s
-from unnest(pg_blocking_pids(%(pid)s)) b (pid)
-left join pg_stat_activity a on a.pid = b.pid
-group by 1, 2, 3, 4
-order by 4 desc
-
--- name: prepared
-select p.gid, p.owner::text as role, extract(epoch from clock_timestamp() - p.prepared)::float8 as age_s
-from pg_prepared_xacts p
-order by p.prepared
-
--- name: export_cut
--- The LSN is read after the snapshot was taken: every commit that the cut sees lies below it.
-select pg_export_snapshot() as snapshot, (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::int8 as lsn
-
--- name: cut_time
-select pg_snapshot_xmax(pg_current_snapshot())::text::int8 as xmax,
-       (extract(epoch from transaction_timestamp()) * 1000000)::int8 as taken_us
-
--- name: insert_lsn
-select (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::int8
-
--- name: take_lock
-select pg_try_advisory_lock(%(class)s, %(number)s)
-
--- name: share_lock
-select pg_try_advisory_lock_shared(%(class)s, %(number)s)
-
--- name: give_lock_back
-select pg_advisory_unlock(%(class)s, %(number)s)
-
--- name: lock_holders
-select a.pid, coalesce(nullif(a.application_name, ''), 'no application_name') as name
-from pg_locks l
-join pg_stat_activity a on a.pid = l.pid
-where l.locktype = 'advisory' and l.granted and l.classid = %(class)s::int8::oid and l.objid = (%(number)s::int8 & 4294967295)::oid
-  and l.objsubid = 2 and l.database = (select d.oid from pg_database d where d.datname = current_database())
-  and l.pid <> pg_backend_pid()
-order by a.pid
+-- name: types
+-- What the text of a table's values hangs on beside its columns: an enum's labels ("e"), a composite's attributes
+-- ("c") and a domain ("d"), however deep in arrays, ranges and one another, each with the transaction that wrote it.
+with recursive used (relation, type) as (
+    select a.attrelid, a.atttypid
+    from pg_attribute a
+    where a.attrelid = any (%(oids)s::int8[]::oid[]) and a.attnum > 0 and not a.attisdropped and a.atttypid >= 16384
+    union
+    select u.relation, x.type
+    from used u
+    join pg_type t on t.oid = u.type
+    cross join lateral (
+        select t.typelem
+        union all
+        select t.typbasetype
+        union all
+        select r.rngsubtype from pg_range r where t.oid in (r.rngtypid, r.rngmultitypid)
+        union all
+        select a.atttypid from pg_attribute a where a.attrelid = t.typrelid and a.attnum > 0 and not a.attisdropped
+    ) x (type)
+    where x.type >= 16384
+)
+select u.relation::int8 as oid, 'e' || e.enumtypid || '.' || e.oid as member, e.xmin::text::int8 as born
+from used u join pg_enum e on e.enumtypid = u.type
+union all
+select u.relation::int8, 'c' || t.oid || '.' || a.attnum, a.xmin::text::int8
+from used u join pg_type t on t.oid = u.type join pg_attribute a on a.attrelid = t.typrelid
+where a.attnum > 0
+union all
+select u.relation::int8, 'd' || t.oid || '.0', t.xmin::text::int8
+from used u join pg_type t on t.oid = u.type
+where t.typtype = 'd'

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from cdc.errors import DecodeError
-from cdc.position import Position
 from cdc.schema import TableSchema
 from cdc.wire.envelope import Envelope, Stamp, escaped, record_headers
 from cdc.wire.format import NEW_ROW, NO_OLD_ROW, READ_OP
@@ -125,19 +124,6 @@ class TableEncoder:
         tail = self.envelope.tail(stamp, op.encode(), b"%d" % lsn, b"%d" % tx_seq)
         # The tail is made for templates, where a percent sign stands doubled.
         return SnapshotEnvelope(prefix=NO_OLD_ROW + NEW_ROW, suffix=tail % ())
-
-    def chunk_tail(self, position: Position, op: str, now_ns: int) -> bytes:
-        """What follows the rows in a record of a later chunk that is no row: a delete, or a mark."""
-        stamp = Stamp(
-            epoch=position.epoch,
-            commit_lsn=position.commit_lsn,
-            committed_us=now_ns // 1000,
-            now_ns=now_ns,
-            xid=None,
-            snapshot=b"incremental",
-        )
-        lsn, seq = b"%d" % position.commit_lsn, b"%d" % position.tx_seq
-        return self.envelope.tail(stamp, op.encode(), lsn, seq) % ()
 
     def _member(self, index: int, text: bytes | None) -> bytes:
         return self._labels[index] + self.value(index, text)

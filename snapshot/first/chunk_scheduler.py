@@ -15,11 +15,12 @@ from snapshot.first.chunk_read import ChunkTask
 from snapshot.first.chunk_worker import Failed, Progress, Read, Unread
 from snapshot.first.export import Holder, open_cut
 from snapshot.first.ledger import Ledger
+from snapshot.first.sizing import Sizing
 from snapshot.first.summary import Tally
 from snapshot.first.worker_pool import Crew, Died, chunk_id
-from snapshot.forms import Sizing
-from snapshot.inspection import Looked, Seen, look
-from snapshot.queries import one
+from snapshot.forms import Looked, Seen
+from snapshot.inspection import look
+from snapshot.read_transaction import insert_lsn
 
 declare("cut_recorded", "chunk_reported", "chunk_recorded")
 
@@ -77,7 +78,7 @@ class Reading:
 
     def insert_lsn(self) -> int:
         """Where the server's log ends now."""
-        return int(one(self._session, "insert_lsn")[0])
+        return insert_lsn(self._session)
 
     def work(self, crew: Crew) -> None:
         """Until every chunk is done. Needs workers that were started; they end with it."""

@@ -24,12 +24,14 @@ from cdc.crash import crash_point, declare
 from cdc.errors import ActiveError, CdcError, SourceError
 from cdc.state import ChunkState
 from snapshot.edges import Edges, Session
-from snapshot.first.chunk_read import Blocked, Changed, ChunkTask, CutLost, read_chunk
+from snapshot.first.chunk_read import ChunkTask, CutLost, read_chunk
 from snapshot.first.row_writer import RowWriter
-from snapshot.queries import first_line, one
+from snapshot.queries import Queries, first_line
+from snapshot.read_transaction import Blocked, Changed
 
 declare("chunk_first_block", "chunk_produced", "chunk_flushed", "chunk_committed")
 
+_SQL = Queries(__package__)
 FLUSH_S = 300.0
 _TELL_S = 0.25
 
@@ -206,7 +208,7 @@ class Worker:
             "cdc snapshot worker", lock_timeout_s=settings.snapshot.lock_timeout.total_seconds()
         )
         kind, number = self._edges.lock
-        shared = one(self._session, "share_lock", **{"class": kind, "number": number})
+        shared = _SQL.one(self._session, "share_lock", **{"class": kind, "number": number})
         if not shared[0]:
             raise ActiveError(
                 "another session writes the topics already", hint="stop cdc run; cdc status names who is active"

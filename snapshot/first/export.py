@@ -19,10 +19,12 @@ from cdc.errors import ConfigError, SlotError, SourceError
 from cdc.lsn import Lsn
 from cdc.readable import readable
 from snapshot.edges import Session, Source
-from snapshot.queries import composed, first_line, one, rows, text
+from snapshot.queries import Queries, first_line
+from snapshot.read_transaction import begin
 
 declare("slot_made", "cut_exported")
 
+_SQL = Queries(__package__)
 _ASK_S = 1.0
 """How often a wait is looked at."""
 _MAKER = "cdc snapshot slot"
@@ -102,7 +104,7 @@ def make_slot(
     """
     walsender = source.session(_MAKER, replication=True, lock_timeout_s=lock_timeout_s)
     try:
-        query = composed("create_slot" if export else "create_slot_alone", slot=sql.Identifier(making(slot)))
+        query = _SQL.composed("create_slot" if export else "create_slot_alone", slot=sql.Identifier(making(slot)))
         waiting = _Waiting(session, walsender.info.backend_pid, lock_timeout_s, say)
         try:
             row = _run(walsender, query.as_bytes(walsender), waiting.look)
@@ -121,7 +123,7 @@ def make_slot(
 def keep_slot(session: Session, slot: str) -> None:
     """Give the slot just made its lasting name, at the same place. Raises as :func:`make_slot`."""
     try:
-        session.execute(text("keep_slot"), {"making": making(slot), "slot": slot})
+        session.execute(_SQL.text("keep_slot"), {"making": making(slot), "slot": slot})
     except psycopg.Error as error:
         raise _slot_refusal(error, slot, None) from None
     crash_point("slot_made")
@@ -131,7 +133,7 @@ def keep_on_standbys(source: Source, slot: str) -> None:
     """Let standbys keep the slot: neither a temporary one nor a copy is ever made so. ConfigError when refused."""
     with source.session(_MAKER, replication=True) as walsender:
         try:
-            walsender.execute(composed("keep_on_standbys", slot=sql.Identifier(slot)))
+            walsender.execute(_SQL.composed("keep_on_standbys", slot=sql.Identifier(slot)))
         except psycopg.Error as error:
             raise ConfigError(
                 f"the slot {slot} cannot be kept on standbys: {first_line(error)}",
@@ -144,9 +146,9 @@ def hold_export(source: Source, made: MadeSlot, walsender: Session) -> Holder:
     if made.snapshot is None:
         raise ValueError("the slot was made without a snapshot")
     with source.session("cdc snapshot") as looking:
-        looking.execute(text("begin_chunk"))
-        looking.execute(composed("import_snapshot", snapshot=sql.Literal(made.snapshot)))
-        seen = one(looking, "cut_time")
+        begin(looking)
+        looking.execute(_SQL.composed("import_snapshot", snapshot=sql.Literal(made.snapshot)))
+        seen = _SQL.one(looking, "cut_time")
         looking.rollback()
     cut = Cut(snapshot=made.snapshot, lsn=made.consistent_point, tx_id=seen.xmax, taken_us=seen.taken_us)
     return Holder(walsender, cut)
@@ -156,9 +158,9 @@ def open_cut(source: Source) -> Holder:
     """A new cut, at the same position as the first: the stream from the slot replays what lies between (H19, H20)."""
     session = source.session("cdc snapshot cut")
     try:
-        session.execute(text("begin_chunk"))
-        exported = one(session, "export_cut")
-        seen = one(session, "cut_time")
+        begin(session)
+        exported = _SQL.one(session, "export_cut")
+        seen = _SQL.one(session, "cut_time")
     except psycopg.Error as error:
         session.close()
         raise SourceError(f"Postgres gives no snapshot: {first_line(error)}") from None
@@ -169,7 +171,7 @@ def open_cut(source: Source) -> Holder:
 def remove_slot(session: Session, slot: str) -> None:
     """Drop a slot of ours that no row was read under. SlotError when it is in use, or cannot be dropped."""
     try:
-        session.execute(text("drop_slot"), {"slot": slot})
+        session.execute(_SQL.text("drop_slot"), {"slot": slot})
     except psycopg.errors.UndefinedObject:
         return
     except psycopg.Error as error:
@@ -186,7 +188,7 @@ def end_making(session: Session, slot: str, clock: Clock) -> bool:
     """
     deadline, holder = clock.monotonic() + _END_S, None
     while clock.monotonic() < deadline:
-        found = next(iter(rows(session, "slot_holder", slot=making(slot))), None)
+        found = next(iter(_SQL.rows(session, "slot_holder", slot=making(slot))), None)
         if found is None:
             return holder is not None
         holder = found
@@ -197,7 +199,7 @@ def end_making(session: Session, slot: str, clock: Clock) -> bool:
                 hint='end that session if nobody needs it; or name another slot: [source] slot = "..."',
             )
         try:
-            session.execute(text("end_session"), {"pid": holder.active_pid})
+            session.execute(_SQL.text("end_session"), {"pid": holder.active_pid})
         except psycopg.errors.InsufficientPrivilege as error:
             raise SlotError(
                 f"the half-made slot {making(slot)} cannot be removed: {first_line(error)}",
@@ -232,11 +234,11 @@ class _Waiting:
 
 def describe_blockers(session: Session, pid: int) -> Iterator[str]:
     """Whom a session waits for, in words a person can act on."""
-    for row in rows(session, "blockers", pid=pid):
+    for row in _SQL.rows(session, "blockers", pid=pid):
         if row.pid:
             yield f"pid {row.pid} ({row.name}, {row.role}, open for {row.age_s:.0f} s)"
         else:
-            for prepared in rows(session, "prepared"):
+            for prepared in _SQL.rows(session, "prepared"):
                 yield f'prepared transaction "{prepared.gid}" ({prepared.role}, open for {prepared.age_s:.0f} s)'
 
 

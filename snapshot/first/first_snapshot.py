@@ -17,11 +17,11 @@ from snapshot.first import preconditions
 from snapshot.first.chunk_scheduler import Reading
 from snapshot.first.export import end_making, hold_export, keep_on_standbys, keep_slot, make_slot
 from snapshot.first.ledger import Ledger
+from snapshot.first.sizing import Sizing
 from snapshot.first.summary import Summary, summarise
 from snapshot.first.sweep import sweep
 from snapshot.first.worker_pool import Crew
 from snapshot.first.writers_lock import claim
-from snapshot.forms import Sizing
 from snapshot.queries import first_line
 
 declare("snapshot_planned", "slot_noted", "slot_recorded", "chunks_all_recorded", "snapshot_completed")

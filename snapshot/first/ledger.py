@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 
 from cdc.ports import CompactedTopic
 from cdc.state import ChunkState, SlotIntent, SlotState
+from snapshot.chunks import table_chunks
 from snapshot.first.manifest import COMPLETE, RUNNING, Manifest, Records, as_records, request
-from snapshot.forms import Sizing, block_ranges, form_change
-from snapshot.inspection import Looked, Seen
+from snapshot.first.sizing import Sizing
+from snapshot.forms import Looked, Seen, form_change
 
 
 class Ledger:
@@ -99,7 +100,7 @@ class Ledger:
 
     def _cut_table(self, seen: Seen, sizing: Sizing, everything: Mapping[str, Seen]) -> Records:
         chunk_bytes = sizing.chunk_bytes(sum(one.look.size_bytes for one in everything.values()))
-        ranges = block_ranges(seen.look, chunk_bytes=chunk_bytes, server_version=sizing.server_version)
+        ranges = table_chunks(seen.look, chunk_bytes=chunk_bytes, server_version=sizing.server_version)
         return self.manifest.plan(seen.look, ranges)
 
     def _ask(self, table: str, reason: str, lsn: int) -> Records:

@@ -22,7 +22,8 @@ from cdc.state import (
     what_of,
 )
 from cdc.topic import TableName
-from snapshot.forms import BlockRange, LeafLook, TableLook
+from snapshot.chunks import Chunk
+from snapshot.forms import LeafLook, TableLook
 
 Records = list[tuple[bytes, bytes | None]]
 
@@ -106,7 +107,7 @@ class Manifest:
             if chunk.state != DONE
         ]
 
-    def plan(self, look: TableLook, ranges: Iterable[BlockRange]) -> Records:
+    def plan(self, look: TableLook, ranges: Iterable[Chunk]) -> Records:
         """Cut a table anew: every chunk of the generation before is void."""
         table = str(look.table)
         former = self._tables.get(table)
@@ -123,6 +124,7 @@ class Manifest:
                 generation=generation,
             )
             for number, cut in enumerate(ranges, start=1)
+            if cut.leaf is not None
         ]
         state = SnapshotTableState(
             table=table,

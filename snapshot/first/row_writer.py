@@ -17,6 +17,7 @@ from cdc.wire.format import READ_OP
 from connectors.postgres.encoder import TableEncoder, compile_table, record_headers
 from snapshot.edges import RowLog
 from snapshot.first.chunk_read import ChunkTask
+from snapshot.row_records import envelope
 
 
 def marker(*, first_of_all: bool, first_of_table: bool, last_of_table: bool, last_of_all: bool) -> str:
@@ -176,17 +177,15 @@ class RowWriter:
 
     def _send(self, chunk: _Chunk, lines: list[bytes], named: str) -> None:
         task = chunk.task
-        envelope = chunk.encoder.snapshot_envelope(
+        around = envelope(
+            chunk.encoder,
+            task.position,
             marker=named,
-            lsn=task.position.commit_lsn,
-            tx_id=task.cut.tx_id,
-            epoch=task.position.epoch,
-            commit_lsn=task.position.commit_lsn,
-            tx_seq=task.position.tx_seq,
-            source_ts_us=task.cut.taken_us,
             now_ns=self._clock.now_ns(),
+            source_us=task.cut.taken_us,
+            tx_id=task.cut.tx_id,
         )
-        prefix, suffix = envelope.prefix, envelope.suffix
+        prefix, suffix = around.prefix, around.suffix
         records = [(key, prefix + row + suffix) for key, row in map(chunk.encoder.snapshot_line, lines)]
         self.log.rows(task.schema.topic, task.partition_count, records, chunk.headers)
         chunk.rows += len(records)

@@ -8,8 +8,9 @@ from typing import Any
 
 from cdc.lsn import Lsn
 from cdc.state import ChunkState
+from snapshot.chunks import block_count
 from snapshot.first.manifest import DONE, Manifest
-from snapshot.forms import TableLook, block_count
+from snapshot.forms import TableLook
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

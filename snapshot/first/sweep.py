@@ -12,14 +12,12 @@ from typing import Any
 from cdc.clock import Clock
 from cdc.crash import crash_point, declare
 from cdc.position import Position
-from cdc.schema import TableSchema
 from cdc.state import SlotState
-from cdc.wire.floors import sweep_key, sweep_value
-from cdc.wire.format import TRUNCATE_OP
-from connectors.postgres.encoder import compile_table, record_headers
+from connectors.postgres.encoder import compile_table
 from snapshot.edges import RowLog, Shapes
 from snapshot.first.chunk_worker import FLUSH_S
 from snapshot.first.manifest import Manifest
+from snapshot.row_records import sweep_mark
 
 declare("sweep_marked")
 
@@ -45,26 +43,9 @@ def sweep(
             continue
         schema = shapes.get(form.table, form.version)
         partitions = topics[form.topic]["partitions"]
-        value = mark(schema, floor, partitions, name=name, database=slot.database, now_ns=clock.now_ns())
-        headers = record_headers(floor, TRUNCATE_OP, schema.version)
+        encoder = compile_table(schema, name=name, database=slot.database)
+        mark = sweep_mark(encoder, floor, floor.text(), partitions, marker="true", now_ns=clock.now_ns())
         for partition in range(partitions):
-            log.produce(form.topic, partition, sweep_key(table), value, headers)
+            log.produce(form.topic, partition, mark.key, mark.value, mark.headers)
     log.flush(FLUSH_S)
     crash_point("sweep_marked")
-
-
-def mark(schema: TableSchema, floor: Position, partitions: int, *, name: str, database: str, now_ns: int) -> bytes:
-    """The value of a sweep mark: a ``t`` event that names its floor, and how many partitions have one."""
-    encoder = compile_table(schema, name=name, database=database)
-    envelope = encoder.snapshot_envelope(
-        marker="true",
-        lsn=floor.commit_lsn,
-        tx_id=None,
-        epoch=floor.epoch,
-        commit_lsn=floor.commit_lsn,
-        source_ts_us=now_ns // 1000,
-        now_ns=now_ns,
-        op=TRUNCATE_OP,
-    )
-    event = envelope.prefix + b"null" + envelope.suffix
-    return sweep_value(event, floor.text(), partitions)

@@ -9,8 +9,9 @@ from __future__ import annotations
 from cdc.clock import Clock
 from cdc.errors import ActiveError
 from snapshot.edges import Session
-from snapshot.queries import one, rows
+from snapshot.queries import Queries
 
+_SQL = Queries(__package__)
 PATIENCE_S = 5.0
 """How long the rest of a killed run may take to go."""
 _PAUSE_S = 0.1
@@ -20,14 +21,14 @@ def claim(session: Session, lock: tuple[int, int], clock: Clock, patience_s: flo
     """Take the lock for this session and leave it shared. ActiveError names who holds it past ``patience_s``."""
     arguments = {"class": lock[0], "number": lock[1]}
     deadline = clock.monotonic() + patience_s
-    while not one(session, "take_lock", **arguments)[0]:
+    while not _SQL.one(session, "take_lock", **arguments)[0]:
         if clock.monotonic() >= deadline:
-            holders = [f"{row.name}, pid {row.pid}" for row in rows(session, "lock_holders", **arguments)]
+            holders = [f"{row.name}, pid {row.pid}" for row in _SQL.rows(session, "lock_holders", **arguments)]
             raise ActiveError(
                 f"the pipeline's topics are being written by another session ({'; '.join(holders) or 'now gone'})",
                 hint="one cdc snapshot or cdc run at a time: stop the other one, or wait for it",
             )
         clock.sleep(_PAUSE_S)
     # The same session may hold both, so there is no moment without the lock.
-    one(session, "share_lock", **arguments)
-    one(session, "give_lock_back", **arguments)
+    _SQL.one(session, "share_lock", **arguments)
+    _SQL.one(session, "give_lock_back", **arguments)

@@ -13,17 +13,19 @@ from cdc.clock import Clock
 from cdc.errors import ConfigError
 from cdc.state import FormState, RequestState, SnapshotTableState, find_all, requests_of
 from cdc.topic import TableName
-from cdc.visibility import Gate, Visibility
+from cdc.visibility import Gate
 from snapshot.catalog_marks import catalog_marks
 from snapshot.edges import Captured, LaterEdges, Session
-from snapshot.inspection import sizes
+from snapshot.inspection import leaf_rows, sizes
 from snapshot.later.watch_rules import Need, form_of_plan, need
-from snapshot.later.window_read import text
-from snapshot.queries import rows
+from snapshot.later.window_read import visible_now
+from snapshot.queries import Queries
+from snapshot.read_transaction import insert_lsn
 
 log = logging.getLogger(__name__)
 
 Records = list[tuple[bytes, bytes | None]]
+_SQL = Queries(__package__)
 _SEE_S = 1.0
 
 
@@ -62,15 +64,12 @@ class Watching:
         now_s = self._clock.monotonic()
         if now_s >= self._see_s:
             self._see_s = now_s + _SEE_S
-            row = self._session.execute(text("see")).fetchone()
-            assert row is not None
-            self._gate.saw(Visibility.parse(row[0]))
+            self._gate.saw(visible_now(self._session))
         if not now and (self._resting or now_s < self._look_s):
             return []
         self._look_s = now_s + self._every_s
         publication = self._edges.settings.publication
-        row = self._session.execute(text("fingerprint"), {"publication": publication}).fetchone()
-        assert row is not None
+        row = _SQL.one(self._session, "fingerprint", publication=publication)
         if row[0] == self._fingerprint:
             return []
         found = self._compare(held)
@@ -161,13 +160,13 @@ class Watching:
         columns: dict[int, list[list[Any]]] = defaultdict(list)
         born: dict[int, dict[str, int]] = defaultdict(dict)
         filenodes: dict[int, int] = {}
-        for row in self._session.execute(text("columns"), {"oids": oids}).fetchall():
+        for row in self._session.execute(_SQL.text("columns"), {"oids": oids}).fetchall():
             columns[row[0]].append([row[1], row[2], row[3], row[4], row[5]])
             born[row[0]][str(row[1])] = row[6]
             filenodes[row[0]] = row[7]
         marks = catalog_marks(self._session, captured, self._sent)
         leaves = {
-            row.oid: row for row in rows(self._session, "leaves", oids=[x.oid for t in captured for x in t.leaves])
+            row.oid: row for row in leaf_rows(self._session, [leaf.oid for table in captured for leaf in table.leaves])
         }
         found = []
         for table in captured:
@@ -197,12 +196,10 @@ class Watching:
         leaves = found.leaves
         if leaves is not None and asked and asked[0].leaves is not None:
             leaves = tuple(sorted({*leaves, *asked[0].leaves}))
-        row = self._session.execute(text("insert_lsn")).fetchone()
-        assert row is not None
         request = RequestState(
             id=name,
             table=table,
-            after_lsn=int(row[0]),
+            after_lsn=insert_lsn(self._session),
             reason=f"{table} {found.reason}",
             state="paused" if asked and asked[0].state == "paused" else "asked",
             serial=self._clock.now_ns(),

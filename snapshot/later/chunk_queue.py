@@ -6,37 +6,23 @@ out in order and come back in any order; what is noted is the block below which 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from snapshot.forms import RANGES_SINCE, LeafLook, blocks_per_chunk
+from snapshot.chunks import Chunk, blocks_at_once, leaf_chunks
+from snapshot.forms import LeafLook
 
 KEYS_PER_PART = 1000
 UNRANGED_BYTES = 64 * 1024**2
 """A leaf that cannot be read range by range is read whole, up to this size."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """``low`` up to ``high`` (None: to the end) of a leaf; or ``keys`` of the table, and then ``leaf`` is None.
-
-    Without either it is the whole of a table that has no partition, and holds nothing.
-    """
-
-    leaf: LeafLook | None = None
-    low: int = 0
-    high: int | None = None
-    keys: tuple[tuple[str, ...], ...] = ()
-
-
 @dataclass(slots=True)
 class _Leaf:
     look: LeafLook
-    step: int | None
+    chunks: Iterator[Chunk]
     done_below: int = 0
-    given_below: int = 0
-    given_all: bool = False
     done_all: bool = False
 
 
@@ -61,31 +47,24 @@ class Parts:
         done: Mapping[int, int | None] | None = None,
         whole: bool = False,
     ) -> None:
-        self._again: list[Part] = []
-        self._out: set[Part] = set()
+        self._again: list[Chunk] = []
+        self._out: set[Chunk] = set()
         self._finished: dict[int, dict[int, int | None]] = {}
         self._leaves: dict[int, _Leaf] = {}
         if keys is not None:
             every = [tuple(key) for key in keys]
             groups = (every[start : start + KEYS_PER_PART] for start in range(0, len(every), KEYS_PER_PART))
-            self._again = [Part(keys=tuple(group)) for group in groups]
+            self._again = [Chunk(keys=tuple(group)) for group in groups]
             return
         if not leaves and whole:
-            self._again = [Part()]
+            self._again = [Chunk()]
         for look in leaves:
-            if server_version >= RANGES_SINCE and look.by_range:
-                step: int | None = blocks_per_chunk(look.heap_blocks, look.size_bytes, window_bytes)
-            elif look.size_bytes > UNRANGED_BYTES:
+            step = blocks_at_once(look, chunk_bytes=window_bytes, server_version=server_version)
+            if step is None and look.size_bytes > UNRANGED_BYTES:
                 raise TooLarge(str(look.table))
-            else:
-                step = None
-            leaf = _Leaf(look, step)
             reached = (done or {}).get(look.oid, 0)
-            if reached is None:
-                leaf.given_all = leaf.done_all = True
-            else:
-                leaf.done_below = leaf.given_below = reached
-            self._leaves[look.oid] = leaf
+            chunks = leaf_chunks(look, step, reached) if reached is not None else iter(())
+            self._leaves[look.oid] = _Leaf(look, chunks, reached or 0, reached is None)
 
     @property
     def left(self) -> bool:
@@ -104,14 +83,14 @@ class Parts:
         )
         return min(done / total, 0.999) if total else 0.0
 
-    def take(self) -> Part | None:
+    def take(self) -> Chunk | None:
         """The next part to be read; None when all that is left is out."""
         part = self._again.pop(0) if self._again else self._next()
         if part is not None:
             self._out.add(part)
         return part
 
-    def done(self, part: Part) -> None:
+    def done(self, part: Chunk) -> None:
         """The brokers hold a part's rows."""
         self._out.discard(part)
         if part.leaf is None:
@@ -126,10 +105,10 @@ class Parts:
                 break
             leaf.done_below = high
 
-    def again(self, part: Part, *, smaller: bool = False) -> None:
+    def again(self, part: Chunk, *, smaller: bool = False) -> None:
         """A part has to be read once more; ``smaller``: in two halves, where it has any."""
         self._out.discard(part)
-        self._again[:0] = _halves(part) if smaller else [part]
+        self._again[:0] = part.halves() if smaller else [part]
 
     def progress(self) -> list[dict[str, Any]]:
         """By leaf, as the state topic holds it."""
@@ -145,31 +124,5 @@ class Parts:
             for leaf in self._leaves.values()
         ]
 
-    def _next(self) -> Part | None:
-        for leaf in self._leaves.values():
-            if leaf.given_all:
-                continue
-            low = leaf.given_below
-            if leaf.step is None or low + leaf.step >= leaf.look.heap_blocks:
-                leaf.given_all = True
-                return Part(leaf=leaf.look, low=low)
-            leaf.given_below = low + leaf.step
-            return Part(leaf=leaf.look, low=low, high=leaf.given_below)
-        return None
-
-
-def _halves(part: Part) -> list[Part]:
-    if part.keys:
-        middle = len(part.keys) // 2
-        return [Part(keys=part.keys[:middle]), Part(keys=part.keys[middle:])] if middle else [part]
-    assert part.leaf is not None
-    if not part.leaf.by_range:
-        return [part]
-    if part.high is None:
-        # How much lies behind the planned end is not known: one block of it, then the rest.
-        middle = (part.low + max(part.leaf.heap_blocks, part.low + 2)) // 2
-    else:
-        middle = (part.low + part.high) // 2
-    if middle <= part.low:
-        return [part]
-    return [Part(leaf=part.leaf, low=part.low, high=middle), Part(leaf=part.leaf, low=middle, high=part.high)]
+    def _next(self) -> Chunk | None:
+        return next((chunk for leaf in self._leaves.values() for chunk in leaf.chunks), None)

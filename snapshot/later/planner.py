@@ -12,12 +12,13 @@ from cdc.errors import ConfigError, SourceError
 from cdc.windows import Windows
 from connectors.postgres.encoder import compile_table
 from snapshot.edges import LaterEdges, Session
-from snapshot.inspection import Locked, Seen, look
+from snapshot.forms import Seen
+from snapshot.inspection import Locked, look
 from snapshot.later.catalog_watch import Watching
 from snapshot.later.chunk_queue import TooLarge
 from snapshot.later.reader_pool import nudge
 from snapshot.later.table_reading import Job
-from snapshot.later.window_read import sqlstate
+from snapshot.queries import sqlstate
 
 log = logging.getLogger(__name__)
 

@@ -14,13 +14,15 @@ import psycopg
 from cdc.clock import Clock
 from cdc.position import Position
 from cdc.windows import Closed, Overrun, Windows, Written
+from snapshot.chunks import Chunk
 from snapshot.edges import LaterEdges, Session
-from snapshot.later.chunk_queue import Part
 from snapshot.later.table_reading import Job
-from snapshot.later.window_read import ReadTask, TooWide, Unseen, divisible, read, sweep_rows, text, window_rows
+from snapshot.later.window_read import ReadTask, TooWide, Unseen, read, sweep_rows, window_rows
+from snapshot.queries import Queries
 
 log = logging.getLogger(__name__)
 
+_SQL = Queries(__package__)
 _UNSEEN_S = 0.05
 _NUDGE_S = 0.25
 _AGAIN_S = 0.2
@@ -53,7 +55,7 @@ class Readers:
         self._given: list[Future[tuple[Written, Position]]] = []
         self._pool = ThreadPoolExecutor(edges.settings.snapshot.windows, thread_name_prefix="cdc-window")
 
-    def submit(self, job: Job, part: Part | None) -> Future[tuple[Written, Position]]:
+    def submit(self, job: Job, part: Chunk | None) -> Future[tuple[Written, Position]]:
         """Read a part; without one write the mark that ends a reading."""
         given = self._pool.submit(self.sweep, job) if part is None else self._pool.submit(self.read, job, part)
         self._given = [*(one for one in self._given if not one.done()), given]
@@ -84,7 +86,7 @@ class Readers:
         for session in self._opened:
             session.close()
 
-    def read(self, job: Job, part: Part) -> tuple[Written, Position]:
+    def read(self, job: Job, part: Chunk) -> tuple[Written, Position]:
         """Read one part and see it into the log. GivenUp, Blocked, Changed or ConfigError when it is not to be."""
         seen, encoder = job.seen, job.encoder
         if seen is None or encoder is None:
@@ -105,7 +107,7 @@ class Readers:
                 if self._windows.closed:
                     raise Closed
                 if window.overrun:
-                    raise GivenUp("too many changes meanwhile", smaller=divisible(part))
+                    raise GivenUp("too many changes meanwhile", smaller=part.divisible)
                 try:
                     found = read(self._session(), task, encoder, lambda sees: gate.passes(awaited, sees))
                     break
@@ -122,7 +124,7 @@ class Readers:
         self._windows.offer(window, *window_rows(found, encoder, position, self._clock.now_ns()))
         outcome = self._windows.outcome(window)
         if isinstance(outcome, Overrun):
-            raise GivenUp("too many changes meanwhile", smaller=divisible(part))
+            raise GivenUp("too many changes meanwhile", smaller=part.divisible)
         return outcome, position
 
     def _most_bytes(self, job: Job) -> int | None:
@@ -149,9 +151,7 @@ class Readers:
         session, slot = self._session(), self._edges.settings.slot
         since_s = self._clock.monotonic()
         while not self._windows.closed:
-            row = session.execute(text("kept_lsn"), {"slot": slot}).fetchone()
-            assert row is not None
-            if int(row[0]) >= lsn:
+            if int(_SQL.one(session, "kept_lsn", slot=slot)[0]) >= lsn:
                 return
             if self._clock.monotonic() - since_s > _NUDGE_S:
                 since_s = self._clock.monotonic()
@@ -172,4 +172,4 @@ def nudge(session: Session) -> None:
     """Commit something that is no change: the server's log is flushed, and the stream passes it."""
     with session.transaction():
         session.execute(b"set local synchronous_commit = local")
-        session.execute(text("nudge"))
+        session.execute(_SQL.text("nudge"))

@@ -25,10 +25,9 @@ from cdc.metrics import Rereads
 from cdc.position import Position
 from cdc.state import RereadState
 from cdc.windows import Closed, Windows, Written
+from snapshot.chunks import Chunk
 from snapshot.edges import LaterEdges, Session
-from snapshot.first.chunk_read import Blocked, Changed
 from snapshot.later.catalog_watch import Watching
-from snapshot.later.chunk_queue import Part
 from snapshot.later.planner import Planner
 from snapshot.later.reader_pool import GivenUp, Readers
 from snapshot.later.state_view import Heard
@@ -45,8 +44,8 @@ from snapshot.later.table_reading import (
     fresh,
     next_job,
 )
-from snapshot.later.window_read import sqlstate, text
-from snapshot.queries import first_line
+from snapshot.queries import first_line, sqlstate
+from snapshot.read_transaction import Blocked, Changed, insert_lsn
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +63,7 @@ class _Result:
     """What came of a part: ``error`` None, and what was written; part None for a sweep mark."""
 
     job: Job
-    part: Part | None
+    part: Chunk | None
     written: tuple[Written, Position] | None
     error: Exception | None
 
@@ -215,7 +214,7 @@ class LaterSnapshots:
     def _free(self) -> bool:
         return sum(job.out for job in self._jobs.values()) < self._settings.windows
 
-    def _give(self, job: Job, part: Part | None) -> None:
+    def _give(self, job: Job, part: Chunk | None) -> None:
         job.out += 1
 
         def done(future: Future[tuple[Written, Position]]) -> None:
@@ -284,7 +283,7 @@ class LaterSnapshots:
             return
         self._unread(session, job, part, error)
 
-    def _unread(self, session: Session, job: Job, part: Part, error: Exception | None) -> None:
+    def _unread(self, session: Session, job: Job, part: Chunk, error: Exception | None) -> None:
         """A part was not read: again, or never, but by this request alone; the stream goes on."""
         match error:
             case GivenUp():
@@ -294,10 +293,8 @@ class LaterSnapshots:
                 self._again(job, part, f"its lock is not to be had: Postgres answers {error}")
                 job.not_before_s = self._clock.monotonic() + _AGAIN_S
             case Changed():
-                row = session.execute(text("insert_lsn")).fetchone()
-                assert row is not None
                 log.info("reread_begins_anew", extra={"table": job.request.table, "why": str(error)})
-                job.forget(int(row[0]))
+                job.forget(insert_lsn(session))
                 self._failed(job, None, f"the table is not what was planned: {error}")
             case SourceError():
                 # No session to be had. The stream's own session finds out whether the server is away.
@@ -313,7 +310,7 @@ class LaterSnapshots:
                 log.error("reread_fault", extra={"table": job.request.table}, exc_info=error)
                 self._finish(job, FAILED, f"a fault of Headrace, which the log has: {type(error).__name__}")
 
-    def _failed(self, job: Job, part: Part | None, why: str) -> None:
+    def _failed(self, job: Job, part: Chunk | None, why: str) -> None:
         """Try it again after a while, or say that it has failed."""
         log.warning("reread_failing", extra={"table": job.request.table, "why": why, "attempt": job.failures + 1})
         if job.failed(self._clock.monotonic()):
@@ -321,7 +318,7 @@ class LaterSnapshots:
         else:
             self._finish(job, FAILED, f"{why}, {job.failures} times in a row")
 
-    def _again(self, job: Job, part: Part | None, why: str) -> None:
+    def _again(self, job: Job, part: Chunk | None, why: str) -> None:
         if part is not None and job.parts is not None:
             job.parts.again(part)
         job.note(WAITING, why)

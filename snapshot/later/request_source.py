@@ -5,7 +5,8 @@ from __future__ import annotations
 from cdc.condition import Condition
 from cdc.topic import TableName
 from snapshot.edges import Session
-from snapshot.later.window_read import check_condition, text
+from snapshot.later.window_read import check_condition
+from snapshot.read_transaction import insert_lsn
 
 
 class AskedSource:
@@ -13,8 +14,7 @@ class AskedSource:
         self._session = session
 
     def insert_lsn(self) -> int:
-        row = self._session.execute(text("insert_lsn")).fetchone()
-        return int(row[0]) if row is not None else 0
+        return insert_lsn(self._session)
 
     def check(self, table: TableName, wanted: Condition) -> None:
         check_condition(self._session, table, wanted)

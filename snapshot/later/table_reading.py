@@ -11,10 +11,10 @@ from cdc.rereads.rules import condition_on
 from cdc.state import RequestState, RereadState
 from cdc.topic import TableName
 from connectors.postgres.encoder import TableEncoder
-from snapshot.forms import LeafLook, form_change
+from snapshot.chunks import Chunk
+from snapshot.forms import LeafLook, Seen, form_change
 from snapshot.forms import TableLook as Look
-from snapshot.inspection import Seen
-from snapshot.later.chunk_queue import Part, Parts
+from snapshot.later.chunk_queue import Parts
 
 MOST_FAILURES = 5
 """In a row; then the request has failed, and says why."""
@@ -86,7 +86,7 @@ class Job:
         if not self.state.floor or text < self.state.floor:
             self.state = replace(self.state, floor=text)
 
-    def done(self, part: Part, rows: int, left_out: int) -> None:
+    def done(self, part: Chunk, rows: int, left_out: int) -> None:
         """The brokers hold a part."""
         assert self.parts is not None
         self.failures = 0

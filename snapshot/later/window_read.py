@@ -1,13 +1,11 @@
-"""One window: a transaction that locks, looks what it sees, and reads its part of a table to the end.
+"""One window's rows: a part of a table, read to its end in a transaction that sees all that was streamed.
 
-The lock comes before the snapshot, and the file that is found is compared with the plan's: a rewrite in between moves
-rows without a change that anybody could see (H71). The transaction ends before anything waits for the stream: an
-ALTER that stands in line for the lock, and a re-select behind it, would wait for each other unseen (H87).
+The transaction ends before anything waits for the stream: an ALTER that stands in line for the lock, and a re-select
+behind it, would wait for each other unseen (H87).
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -19,22 +17,24 @@ from cdc.crash import crash_point, declare
 from cdc.errors import ConfigError
 from cdc.position import Position
 from cdc.schema import TableSchema
-from cdc.sql import load
 from cdc.topic import TableName
 from cdc.visibility import Visibility
 from cdc.windows import Rows
-from cdc.wire.floors import sweep_key, sweep_value
-from cdc.wire.format import DELETE_OP, NO_NEW_ROW, NO_ROWS, OLD_ROW, READ_OP, TRUNCATE_OP
+from cdc.wire.format import DELETE_OP, NO_NEW_ROW, OLD_ROW, READ_OP
 from connectors.postgres.encoder import TableEncoder, record_headers, unescape
+from snapshot.chunks import Chunk
+from snapshot.copy_out import copy_out
 from snapshot.edges import Session
-from snapshot.first.chunk_read import Blocked, Changed, copy_out
-from snapshot.later.chunk_queue import Part
 from snapshot.later.condition_sql import as_sql
-from snapshot.queries import first_line, table
+from snapshot.queries import Queries, first_line, sqlstate, table
+from snapshot.read_transaction import Changed, Target, copy_blocks, insert_lsn, open_read, refusals
+from snapshot.row_records import envelope, sweep_mark
 
 declare("window_locked", "window_seen", "window_read", "window_closed")
 
-_WORDS = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_SQL = Queries(__package__)
+_MARKER = "incremental"
+"""``source.snapshot`` of what a window writes."""
 _AROUND_BYTES = 1024
 """What a record takes around key and row, generously."""
 _LINE_PER_ROW = 4
@@ -57,12 +57,20 @@ class ReadTask:
     ``wanted``: the request's own condition; ``partitioned``: ``schema.table`` has its rows in partitions;
     ``most_bytes``: of a record, where the policy is to stop at a larger one."""
 
-    part: Part
+    part: Chunk
     schema: TableSchema
     partitioned: bool
     condition: str | None = None
     wanted: Condition | None = None
     most_bytes: int | None = None
+
+    @property
+    def target(self) -> Target:
+        """The part's leaf as it was planned; for keys the table as a whole."""
+        leaf, schema = self.part.leaf, self.schema
+        if leaf is not None:
+            return Target(schema=schema, name=leaf.table, oid=leaf.oid, filenode=leaf.filenode)
+        return Target(schema=schema, name=schema.table, oid=schema.oid, partitions=self.partitioned)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,33 +86,21 @@ class ReadRows:
     seen: Visibility
 
 
-def statement(name: str, **parts: sql.Composable) -> sql.Composed:
-    """One of ``later.sql``, its ``{parts}`` filled in."""
-    return sql.SQL(load("snapshot", "later.sql")[name]).format(**parts)
-
-
-def text(name: str) -> bytes:
-    """The same without parts."""
-    return load("snapshot", "later.sql")[name].encode()
+def visible_now(session: Session) -> Visibility:
+    """Which transactions the session's snapshot sees; takes the snapshot where the transaction has none yet."""
+    return Visibility.parse(_SQL.one(session, "see")[0])
 
 
 def read(session: Session, task: ReadTask, encoder: TableEncoder, passes: Callable[[Visibility], bool]) -> ReadRows:
     """Read a part to its end in a transaction of its own, which is over when this returns.
 
-    Raises :class:`Unseen` when the snapshot does not pass, :class:`Changed` when the table is not what was planned,
-    :class:`Blocked` when its lock is not to be had, :class:`TooWide`, ConfigError where Postgres refuses the read.
+    Raises :class:`Unseen` when the snapshot does not pass, :class:`TooWide`, and what
+    :func:`snapshot.read_transaction.refusals` names.
     """
-    session.execute(text("begin_read"))
+    target = task.target
     try:
-        found = _read(session, task, encoder, passes)
-    except psycopg.errors.LockNotAvailable as error:
-        raise Blocked(sqlstate(error)) from None
-    except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn, psycopg.errors.UndefinedObject) as error:
-        raise Changed(sqlstate(error)) from None
-    except psycopg.errors.InsufficientPrivilege as error:
-        raise _refused(task, error) from None
-    except (psycopg.DataError, psycopg.ProgrammingError) as error:
-        raise ConfigError(f"{task.schema.table} cannot be read: Postgres answers {sqlstate(error)}") from None
+        with refusals(target.name):
+            found = _read(session, task, target, encoder, passes)
     finally:
         if not session.closed:
             session.rollback()
@@ -112,64 +108,27 @@ def read(session: Session, task: ReadTask, encoder: TableEncoder, passes: Callab
     return found
 
 
-def _read(session: Session, task: ReadTask, encoder: TableEncoder, passes: Callable[[Visibility], bool]) -> ReadRows:
-    name = task.part.leaf.table if task.part.leaf else task.schema.table
-    whole = task.part.leaf is None and task.partitioned
-    _lock(session, task, name, whole=whole)
-    crash_point("window_locked")
-    row = session.execute(text("see")).fetchone()
-    assert row is not None
-    seen = Visibility.parse(row[0])
-    if not passes(seen):
-        raise Unseen
-    crash_point("window_seen")
-    _check(session, task, name)
-    rows = _rows(session, task, encoder, name)
+def _read(
+    session: Session, task: ReadTask, target: Target, encoder: TableEncoder, passes: Callable[[Visibility], bool]
+) -> ReadRows:
+    taken: list[Visibility] = []
+
+    def take(session: Session) -> None:
+        crash_point("window_locked")
+        taken.append(visible_now(session))
+        if not passes(taken[0]):
+            raise Unseen
+        crash_point("window_seen")
+
+    open_read(session, target, take)
+    rows = _rows(session, task, target, encoder)
     crash_point("window_read")
     gone = _gone(session, task, encoder, {key for key, _ in rows})
-    lsn = session.execute(text("insert_lsn")).fetchone()
-    assert lsn is not None
-    return ReadRows(rows=rows, gone=gone, insert_lsn=int(lsn[0]), seen=seen)
+    return ReadRows(rows=rows, gone=gone, insert_lsn=insert_lsn(session), seen=taken[0])
 
 
-def _lock(session: Session, task: ReadTask, name: TableName, *, whole: bool) -> None:
-    """Lock. A role with rights on columns alone may not: a read of them locks too, though behind the snapshot, and
-    then what is checked behind it tells whether the table was rewritten in between."""
-    try:
-        session.execute(statement("lock_table" if whole else "lock_leaf", table=table(name)))
-    except psycopg.errors.InsufficientPrivilege:
-        session.rollback()
-        session.execute(text("begin_read"))
-        columns = sql.SQL(", ").join(sql.Identifier(column.name) for column in task.schema.columns)
-        session.execute(statement("columns_now", columns=columns, table=table(name)))
-
-
-def _check(session: Session, task: ReadTask, name: TableName) -> None:
-    leaf = task.part.leaf
-    oid = leaf.oid if leaf is not None else task.schema.oid
-    quoted = table(name).as_string(session)
-    arguments = {"oid": oid, "table": quoted, "root": task.schema.oid}
-    form = session.execute(text("leaf_form"), arguments).fetchone()
-    if form is None or form[2] != oid:
-        raise Changed("is another table now")
-    if not form[3]:
-        # Its rows would stand at the floor of the reading that its detaching asks for, or above (H86).
-        raise Changed("is no partition of the table any more")
-    if leaf is not None and not form[0] == form[1] == leaf.filenode:
-        raise Changed("was rewritten or truncated")
-    columns = {row[1]: (row[0], row[2]) for row in _columns_of(session, oid)}
-    for column in task.schema.columns:
-        if columns.get(column.name, (0, 0))[1] != column.type_oid:
-            raise Changed(f"has another column {column.name} now")
-
-
-def _columns_of(session: Session, oid: int) -> list[tuple[int, str, int]]:
-    found = session.execute(text("columns"), {"oids": [oid]}).fetchall()
-    return [(row[1], row[2], row[3]) for row in found]
-
-
-def _rows(session: Session, task: ReadTask, encoder: TableEncoder, name: TableName) -> list[tuple[bytes, bytes]]:
-    query = _copy(task, name, _key_types(session, task)).as_bytes(session)
+def _rows(session: Session, task: ReadTask, target: Target, encoder: TableEncoder) -> list[tuple[bytes, bytes]]:
+    query = _copy(task, target, _key_types(session, task)).as_bytes(session)
     try:
         made = _made(task, encoder, copy_out(session, query))
     except psycopg.Error:
@@ -191,7 +150,7 @@ def _made(task: ReadTask, encoder: TableEncoder, copied: Iterator[list[bytes]]) 
             raise Changed("has a partition now")
         _require_fitting(task, max(map(len, lines), default=0), _LINE_PER_ROW)
         size_bytes += sum(map(len, lines))
-        if size_bytes > MOST_BYTES and divisible(task.part):
+        if size_bytes > MOST_BYTES and task.part.divisible:
             raise TooWide
         made.extend(map(convert, lines))
     return made
@@ -209,34 +168,22 @@ def _require_fitting(task: ReadTask, size_bytes: int, times: int = 1) -> None:
         )
 
 
-def divisible(part: Part) -> bool:
-    """Whether there is a smaller part than this."""
-    if part.leaf is None:
-        return len(part.keys) > 1
-    return part.leaf.by_range and (part.high is None or part.high - part.low > 1)
-
-
-def _copy(task: ReadTask, name: TableName, types: Sequence[str]) -> sql.Composed:
-    columns = sql.SQL(", ").join(sql.Identifier(column.name) for column in task.schema.columns)
-    # The catalog prints the filter as SQL, in parentheses.
-    condition = sql.SQL(task.condition or "true")
+def _copy(task: ReadTask, target: Target, types: Sequence[str]) -> sql.Composed:
     part = task.part
-    if part.leaf is None and part.keys:
-        source = table(name) if task.partitioned else sql.SQL("only {}").format(table(name))
-        key = sql.SQL(", ").join(sql.Identifier(column.name) for column in task.schema.key)
-        return statement("read_keys", columns=columns, table=source, condition=condition, key=key, **_keys(task, types))
-    bounds: list[sql.Composable] = []
-    if part.low:
-        bounds.append(sql.SQL("ctid >= {}::tid").format(sql.Literal(f"({part.low},0)")))
-    if part.high is not None:
-        bounds.append(sql.SQL("ctid < {}::tid").format(sql.Literal(f"({part.high},0)")))
-    return statement(
-        "read_blocks",
-        columns=columns,
-        table=table(name),
-        range=sql.SQL(" and ").join(bounds) if bounds else sql.SQL("true"),
-        condition=condition,
-        wanted=as_sql(task.wanted) if task.wanted is not None else sql.SQL("true"),
+    # The catalog prints the filter as SQL, in parentheses.
+    where: list[sql.Composable] = [sql.SQL(task.condition)] if task.condition else []
+    if task.wanted is not None:
+        where.append(as_sql(task.wanted))
+    if not part.keys:
+        return copy_blocks(target, part.low, part.high, where=where)
+    name = table(target.name)
+    return _SQL.composed(
+        "read_keys",
+        columns=target.columns,
+        table=name if target.partitions else sql.SQL("only {}").format(name),
+        condition=sql.SQL(" and ").join(where) if where else sql.SQL("true"),
+        key=sql.SQL(", ").join(sql.Identifier(column.name) for column in task.schema.key),
+        **_keys(task, types),
     )
 
 
@@ -244,7 +191,7 @@ def _key_types(session: Session, task: ReadTask) -> list[str]:
     """The types of the key's columns as the catalog writes them now; empty for a part that asks for no keys."""
     if not task.part.keys:
         return []
-    types = dict(session.execute(text("key_types"), {"oid": task.schema.oid}).fetchall())
+    types = dict(_SQL.rows(session, "key_types", oid=task.schema.oid))
     try:
         return [types[column.attnum] for column in task.schema.key]
     except KeyError:
@@ -265,7 +212,7 @@ def _gone(session: Session, task: ReadTask, encoder: TableEncoder, there: set[by
         return []
     found = []
     places = encoder.key_columns
-    query = statement("canonical_keys", **_keys(task, _key_types(session, task))).as_bytes(session)
+    query = _SQL.composed("canonical_keys", **_keys(task, _key_types(session, task))).as_bytes(session)
     for lines in copy_out(session, query):
         for line in lines:
             values: list[bytes | None] = [None] * len(task.schema.columns)
@@ -277,65 +224,33 @@ def _gone(session: Session, task: ReadTask, encoder: TableEncoder, there: set[by
     return found
 
 
-def _refused(task: ReadTask, error: psycopg.Error) -> ConfigError:
-    if "row-level security" in str(error) or "row security" in str(error):
-        return ConfigError(
-            f"row security hides rows of {task.schema.table} from this role, so some would be missing",
-            hint="alter role <user> bypassrls;",
-        )
-    return ConfigError(
-        f"{task.schema.table} cannot be read: Postgres answers {sqlstate(error)}",
-        hint="grant select on it to <user>;",
-    )
-
-
-def sqlstate(error: psycopg.Error) -> str:
-    """What went wrong by code and name. An error's own words may hold a row's values.
-
-    >>> sqlstate(psycopg.errors.InvalidTextRepresentation("invalid input syntax for type integer: \"secret\""))
-    '22P02 (invalid text representation)'
-    """
-    return f"{error.sqlstate or 'without a code'} ({_WORDS.sub(' ', type(error).__name__).lower()})"
-
-
 def window_rows(found: ReadRows, encoder: TableEncoder, position: Position, now_ns: int) -> Iterator[Rows]:
     """What a window is to write of what was read: rows as ``r``, and asked keys without a row as deletes."""
-    envelope = encoder.snapshot_envelope(
-        marker="incremental",
-        lsn=position.commit_lsn,
-        tx_id=None,
-        epoch=position.epoch,
-        commit_lsn=position.commit_lsn,
-        tx_seq=position.tx_seq,
-        source_ts_us=now_ns // 1000,
-        now_ns=now_ns,
-    )
+    around = envelope(encoder, position, marker=_MARKER, now_ns=now_ns)
     version = encoder.schema.version
     yield Rows(
         pairs=found.rows,
         headers=record_headers(position, READ_OP, version),
-        prefix=envelope.prefix,
-        suffix=envelope.suffix,
+        prefix=around.prefix,
+        suffix=around.suffix,
     )
     if found.gone:
         headers = record_headers(position, DELETE_OP, version)
-        after = NO_NEW_ROW + encoder.chunk_tail(position, DELETE_OP, now_ns)
+        after = NO_NEW_ROW + envelope(encoder, position, marker=_MARKER, now_ns=now_ns, op=DELETE_OP).suffix
         yield Rows(pairs=found.gone, headers=headers, prefix=OLD_ROW, suffix=after)
         yield Rows(pairs=[(key, None) for key, _ in found.gone], headers=headers)
 
 
 def sweep_rows(encoder: TableEncoder, position: Position, floor: str, partitions: int, now_ns: int) -> Rows:
     """The mark that ends a whole reading: what lies below ``floor`` was not there (H23, H82)."""
-    value = sweep_value(NO_ROWS + encoder.chunk_tail(position, TRUNCATE_OP, now_ns), floor, partitions)
-    key = sweep_key(str(encoder.schema.table))
-    headers = record_headers(position, TRUNCATE_OP, encoder.schema.version)
-    return Rows(pairs=[(key, value)], headers=headers, everywhere=True)
+    mark = sweep_mark(encoder, position, floor, partitions, marker=_MARKER, now_ns=now_ns)
+    return Rows(pairs=[(mark.key, mark.value)], headers=mark.headers, everywhere=True)
 
 
 def check_condition(session: Session, name: TableName, wanted: Condition) -> None:
     """ConfigError unless the columns' types take the condition. No row is read."""
     try:
-        session.execute(statement("check_condition", table=table(name), wanted=as_sql(wanted)))
+        session.execute(_SQL.composed("check_condition", table=table(name), wanted=as_sql(wanted)))
     except psycopg.errors.InsufficientPrivilege as error:
         raise ConfigError(f"{name} cannot be read: Postgres answers {sqlstate(error)}") from None
     except (psycopg.DataError, psycopg.ProgrammingError) as error:

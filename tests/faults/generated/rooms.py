@@ -47,7 +47,9 @@ ROOMS: Mapping[str, Room] = {
     "assembly": Room(("postgres/assemble.py", "postgres/transaction.py", "postgres/cut.py"), (_POSTGRES,)),
     "netting": Room(("postgres/netting.py",), (_POSTGRES,)),
     "waiting": Room(("postgres/waiting.py", "postgres/held.py"), (_POSTGRES,)),
-    "snapshot": Room(("snapshot/forms.py", "snapshot/first/ledger.py", "snapshot/later/chunk_queue.py"), (_SNAPSHOT,)),
+    "snapshot": Room(
+        ("snapshot/forms.py", "snapshot/chunks.py", "first/ledger.py", "later/chunk_queue.py"), (_SNAPSHOT,)
+    ),
     "sinks": Room(
         ("sinks/plan.py", "sinks/fill.py", "sinks/newest.py", "sinks/patches.py"),
         (f"{_UNIT}/sinks", f"{_SPARK}/test_*.py", "tests/contract"),

@@ -10,8 +10,13 @@ MUTANTS = (
         "        entries=plan.entries,\n", "", "tests/unit/snapshot/later/test_watch_rules.py",
     ),
     Mutant(
-        "read a chunk whose file moved", "snapshot/first/chunk_read.py",
-        "if not form.cut_filenode == form.filenode == task.chunk.filenode:", "if False:",
+        "take a column of another type for the planned one", "snapshot/read_transaction.py",
+        "there is None or there.type_oid != column.type_oid", "there is None",
+        "tests/integration/snapshot/test_chunk.py -k h71",
+    ),
+    Mutant(
+        "read a chunk whose file moved", "snapshot/read_transaction.py",
+        "if target.filenode is not None and not form", "if False and not form",
         "tests/integration/snapshot/test_chunk.py -k h71",
     ),
     Mutant(
@@ -28,8 +33,8 @@ MUTANTS = (
         "tests/unit/snapshot/later/test_table_reading.py",
     ),
     Mutant(
-        "read a partition that was detached", "snapshot/later/window_read.py",
-        "    if not form[3]:", "    if False:", "tests/integration/capture/test_later_faults.py -k h86",
+        "read a partition that was detached", "snapshot/read_transaction.py",
+        "    if not form.belongs:", "    if False:", "tests/integration/capture/test_later_faults.py -k h86",
     ),
     Mutant(
         "put a condition's text into a statement as it is", "snapshot/later/condition_sql.py",

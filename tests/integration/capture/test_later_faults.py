@@ -20,11 +20,11 @@ from cdc.wiring import open_state
 from connectors.postgres.catalog import table_schema
 from connectors.postgres.encoder import compile_table
 from connectors.postgres.session import connect
-from snapshot.first.chunk_read import Changed
+from snapshot.chunks import Chunk
 from snapshot.forms import LeafLook
-from snapshot.later.chunk_queue import Part
+from snapshot.inspection import leaf_rows
 from snapshot.later.window_read import ReadTask, read
-from snapshot.queries import rows
+from snapshot.read_transaction import Changed
 from tests.integration.capture.later import ask, over, reread, same
 from tests.integration.capture.pipeline import Capturing, Pipeline
 from tests.waiting import wait_until
@@ -221,7 +221,7 @@ def test_h86_a_partition_that_was_detached_is_read_no_more(pipeline: Pipeline) -
     settings = pipeline.settings
     with closing(connect(settings.source)) as session:
         shape = table_schema(session, oid["parts"], topic="t", encoding="readable")
-        (found,) = rows(session, "leaves", oids=[oid["low"]])
+        (found,) = leaf_rows(session, [oid["low"]])
         leaf = LeafLook(
             oid=found.oid,
             table=TableName("public", "low"),
@@ -229,7 +229,7 @@ def test_h86_a_partition_that_was_detached_is_read_no_more(pipeline: Pipeline) -
             heap_blocks=found.heap_blocks,
             size_bytes=found.size_bytes,
         )
-        task = ReadTask(part=Part(leaf=leaf), schema=shape, partitioned=True)
+        task = ReadTask(part=Chunk(leaf=leaf), schema=shape, partitioned=True)
         encoder = compile_table(shape, name="shop", database="shop")
         assert len(read(session, task, encoder, lambda _: True).rows) == 10
         pipeline.execute("alter table parts detach partition middle")

@@ -23,7 +23,7 @@ from cdc.wiring.pipeline import prepare_pipeline
 from cdc.wiring.status import open_status
 from connectors.kafka.admin import TopicAdmin
 from connectors.snapshots import CaptureEdges, LaterSource
-from snapshot.later.chunk_queue import Part
+from snapshot.chunks import Chunk
 from snapshot.later.reader_pool import Readers
 from snapshot.later.table_reading import Job
 from tests.integration.capture.later import same
@@ -228,7 +228,7 @@ class Deaf(Readers):
     begun = threading.Event()
     stubborn = False
 
-    def read(self, job: Job, part: Part) -> tuple[Written, Position]:
+    def read(self, job: Job, part: Chunk) -> tuple[Written, Position]:
         session = self._session()
         for _ in range(10**6 if self.stubborn else 3):
             with suppress(psycopg.errors.QueryCanceled):

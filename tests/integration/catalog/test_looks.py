@@ -52,13 +52,11 @@ LOOKS = {
     ("connectors.postgres", "slot.sql"): {"try_lock", "holders"},
     ("connectors.postgres", "stream.sql"): {"timeout", "gss_encrypted"},
     ("connectors.postgres", "barrier.sql"): {"take_xid", "see"},
-    ("snapshot", "queries.sql"): {
-        "leaves", "size_lock_timeout", "slot_holder", "blockers", "prepared", "cut_time", "insert_lsn", "take_lock",
-        "share_lock", "give_lock_back", "lock_holders",
+    ("snapshot", "queries.sql"): {"leaves", "size_lock_timeout", "insert_lsn", "links", "types"},
+    ("snapshot.first", "queries.sql"): {
+        "slot_holder", "blockers", "prepared", "cut_time", "take_lock", "share_lock", "give_lock_back", "lock_holders",
     },
-    ("snapshot", "later.sql"): {
-        "see", "insert_lsn", "kept_lsn", "nudge", "fingerprint", "types", "columns", "key_types", "links",
-    },
+    ("snapshot.later", "queries.sql"): {"see", "kept_lsn", "nudge", "fingerprint", "columns", "key_types"},
 }  # fmt: skip
 """Statements that ask about tables, or about nothing that is locked."""
 
@@ -71,14 +69,14 @@ READINGS_AND_CHANGES = {
         "lock_timeout", "create", "create_18", "add", "via_root", "every_operation", "drop",
     },
     ("snapshot", "queries.sql"): {
-        "create_slot", "create_slot_alone", "sizes", "row_filters", "begin_chunk", "lock_leaf", "import_snapshot",
-        "leaf_form", "columns_in_cut", "columns_now", "copy_all", "copy_range", "copy_rest", "keep_slot",
-        "keep_on_standbys", "drop_slot", "end_session", "export_cut",
+        "begin_read", "lock_table", "lock_leaf", "leaf_form", "columns_seen", "columns_now", "copy_blocks", "sizes",
+        "row_filters",
     },
-    ("snapshot", "later.sql"): {
-        "begin_read", "lock_table", "lock_leaf", "leaf_form", "columns_now", "read_blocks", "read_keys",
-        "canonical_keys", "check_condition",
+    ("snapshot.first", "queries.sql"): {
+        "create_slot", "create_slot_alone", "import_snapshot", "keep_slot", "keep_on_standbys", "drop_slot",
+        "end_session", "export_cut",
     },
+    ("snapshot.later", "queries.sql"): {"read_keys", "canonical_keys", "check_condition"},
 }  # fmt: skip
 """Statements that read rows under the table's lock, with a lock timeout, and such as change something."""
 

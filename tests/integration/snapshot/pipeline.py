@@ -25,7 +25,7 @@ from connectors.postgres.encoder import TableEncoder, compile_table
 from connectors.postgres.messages import UNCHANGED, Delete, Insert, Relation, Truncate, Tuple, Update
 from connectors.postgres.pgoutput import decode
 from connectors.snapshots import SnapshotEdges
-from snapshot.first.chunk_read import copy_out
+from snapshot.copy_out import copy_out
 from snapshot.first.summary import Summary
 from tests.settings_file import write_settings
 

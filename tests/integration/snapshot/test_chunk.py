@@ -10,15 +10,17 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from cdc.errors import ConfigError
+from cdc.errors import ConfigError, Exit
 from cdc.position import Position
 from cdc.state import ChunkState
 from cdc.topic import TableName
 from cdc.wiring import open_source
 from connectors.postgres.catalog import table_schema
+from snapshot.copy_out import copy_out
 from snapshot.edges import Session
-from snapshot.first.chunk_read import Blocked, Changed, ChunkTask, CutLost, copy_out, read_chunk
+from snapshot.first.chunk_read import ChunkTask, CutLost, read_chunk
 from snapshot.first.export import open_cut
+from snapshot.read_transaction import Blocked, Changed
 from tests.integration.snapshot.pipeline import Pipeline
 from tests.waiting import wait_until
 
@@ -101,6 +103,40 @@ def test_h71_a_table_that_changed_behind_the_cut_is_not_read(
         pipeline.execute(*statements)
         with pytest.raises(Changed):
             row_count(session, chunk)
+
+
+def test_h71_a_type_that_changed_before_the_cut_is_not_read_as_planned(pipeline: Pipeline, session: Session) -> None:
+    """``varchar`` to ``text`` rewrites nothing, so the file is the planned one."""
+    pipeline.execute("create table v (id int primary key, v varchar)", "insert into v values (1, 'x')")
+    planned = task(pipeline, session, "", "v")
+    pipeline.execute("alter table v alter v type text")
+    with cut(pipeline) as snapshot, pytest.raises(Changed, match="another column v"):
+        row_count(session, replace(planned, cut=replace(planned.cut, snapshot=snapshot)))
+
+
+def test_h86_a_partition_that_was_detached_is_not_read(pipeline: Pipeline, session: Session) -> None:
+    pipeline.execute(
+        "create table p (id int primary key) partition by range (id)",
+        "create table p_1 partition of p for values from (0) to (9)",
+        "insert into p values (1)",
+    )
+    with cut(pipeline) as snapshot:
+        root = pipeline.one("select 'p'::regclass::oid::int8")
+        schema = table_schema(session, root, topic="x", encoding="readable", version=1)
+        chunk = replace(task(pipeline, session, snapshot, "p_1"), schema=schema)
+        assert row_count(session, chunk) == 1
+        pipeline.execute("alter table p detach partition p_1")
+        with pytest.raises(Changed, match="no partition of the table"):
+            row_count(session, chunk)
+
+
+def test_a_row_filter_that_fails_is_refused_without_a_value(pipeline: Pipeline, session: Session) -> None:
+    pipeline.execute(*TABLE)
+    with cut(pipeline) as snapshot:
+        chunk = replace(task(pipeline, session, snapshot), condition="(1 / (a - 5) > 0)")
+        with pytest.raises(ConfigError, match=r"public\.t cannot be read: Postgres answers 22012") as refusal:
+            row_count(session, chunk)
+    assert refusal.value.exit == Exit.CONFIG
 
 
 def test_h71_without_the_check_the_whole_table_would_be_lost(pipeline: Pipeline, session: Session) -> None:

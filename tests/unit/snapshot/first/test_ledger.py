@@ -10,8 +10,8 @@ from cdc.state import RequestState
 from cdc.testing import MemoryCompactedTopic
 from snapshot.first.ledger import Ledger
 from snapshot.first.manifest import Manifest
-from snapshot.forms import Sizing, TableLook
-from snapshot.inspection import Looked, Seen
+from snapshot.first.sizing import Sizing
+from snapshot.forms import Looked, Seen, TableLook
 from tests.unit.snapshot.example_forms import leaf, look
 from tests.unit.snapshot.first.test_manifest import INTENT, SLOT, read
 

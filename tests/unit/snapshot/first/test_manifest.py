@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from cdc.state import ChunkState, SlotIntent, SlotState
 from cdc.testing import MemoryCompactedTopic
+from snapshot.chunks import table_chunks
 from snapshot.first.manifest import COMPLETE, DONE, Manifest, Records
-from snapshot.forms import TableLook, block_ranges, form_change
+from snapshot.forms import TableLook, form_change
 from tests.unit.snapshot.example_forms import leaf, look
 
 SLOT = SlotState(
@@ -29,7 +30,7 @@ INTENT = SlotIntent(epoch=1, system_identifier="7", database="shop", slot="cdc_s
 def plan(manifest: Manifest, table: TableLook, chunks: int) -> Records:
     blocks = sum(part.heap_blocks for part in table.leaves)
     size = max(sum(part.size_bytes for part in table.leaves), 1)
-    ranges = list(block_ranges(table, chunk_bytes=max(size // chunks, size // max(blocks, 1)), server_version=180_000))
+    ranges = list(table_chunks(table, chunk_bytes=max(size // chunks, size // max(blocks, 1)), server_version=180_000))
     assert len(ranges) >= chunks or not blocks
     return manifest.plan(table, ranges)
 

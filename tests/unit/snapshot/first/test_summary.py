@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc.state import ChunkState, SlotState
+from snapshot.chunks import table_chunks
 from snapshot.first.manifest import Manifest
 from snapshot.first.summary import Tally, covered_s, summarise
-from snapshot.forms import block_ranges
 from tests.unit.snapshot.example_forms import BLOCK, leaf, look
 
 SECOND = 1_000_000_000
@@ -39,7 +39,7 @@ def test_time_that_several_workers_share_counts_once(spans: list[tuple[int, int]
 def planned() -> Manifest:
     manifest = Manifest()
     orders = look(leaf(1, 40), name="orders")
-    manifest.plan(orders, block_ranges(orders, chunk_bytes=10 * BLOCK, server_version=180_000))
+    manifest.plan(orders, table_chunks(orders, chunk_bytes=10 * BLOCK, server_version=180_000))
     slot = SlotState(
         epoch=1,
         system_identifier="7",

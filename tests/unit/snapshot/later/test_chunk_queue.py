@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc.topic import TableName
+from snapshot.chunks import Chunk
 from snapshot.forms import LeafLook
-from snapshot.later.chunk_queue import KEYS_PER_PART, UNRANGED_BYTES, Part, Parts, TooLarge
+from snapshot.later.chunk_queue import KEYS_PER_PART, UNRANGED_BYTES, Parts, TooLarge
 
 BLOCK = 8192
 
@@ -23,7 +24,7 @@ def parts(*leaves: LeafLook, window_blocks: int = 4, done: dict[int, int | None]
     return Parts(leaves, window_bytes=window_blocks * BLOCK, server_version=180000, done=done)
 
 
-def covered(read: list[Part], blocks: int) -> bool:
+def covered(read: list[Chunk], blocks: int) -> bool:
     """Whether every block up to far behind the planned end lies in one part or another."""
     ends = [(part.low, blocks + 100 if part.high is None else part.high) for part in read]
     return all(any(low <= block < high for low, high in ends) for block in range(blocks + 100))
@@ -38,8 +39,8 @@ def test_every_block_is_read_whatever_comes_back_when(sizes: list[int], window_b
     """0-5: one of those out is done; 6, 7: again; 8, 9: the process is killed and goes on from what was noted."""
     leaves = [leaf(oid, blocks) for oid, blocks in enumerate(sizes, 1)]
     todo = parts(*leaves, window_blocks=window_blocks)
-    read: dict[int, list[Part]] = {oid: [] for oid in range(1, len(sizes) + 1)}
-    out: list[Part] = []
+    read: dict[int, list[Chunk]] = {oid: [] for oid in range(1, len(sizes) + 1)}
+    out: list[Chunk] = []
     left = list(choices)
     while todo.left:
         part = todo.take()
@@ -79,7 +80,7 @@ def test_keys_are_read_in_handfuls() -> None:
 
 def test_a_leaf_without_ranges_is_read_at_once_or_refused() -> None:
     small = parts(leaf(1, 100, by_range=False))
-    assert small.take() == Part(leaf=leaf(1, 100, by_range=False))
+    assert small.take() == Chunk(leaf=leaf(1, 100, by_range=False))
     with pytest.raises(TooLarge, match=r"public\.t1"):
         parts(leaf(1, 100, by_range=False, size_bytes=UNRANGED_BYTES + 1))
 
@@ -87,7 +88,7 @@ def test_a_leaf_without_ranges_is_read_at_once_or_refused() -> None:
 def test_h86_that_a_whole_table_has_no_partition_is_a_part_of_its_own() -> None:
     todo = Parts([], window_bytes=1, server_version=180000, whole=True)
     only = todo.take()
-    assert (only, todo.take(), todo.left, todo.share) == (Part(), None, True, 0.0)
+    assert (only, todo.take(), todo.left, todo.share) == (Chunk(), None, True, 0.0)
     assert only is not None
     todo.again(only)
     assert todo.take() == only
@@ -105,7 +106,7 @@ def test_the_share_is_whole_only_at_the_end() -> None:
         todo.done(part)
     assert 0.8 < todo.share < 1.0
     last = todo.take()
-    assert last == Part(leaf=leaf(2, 0))
+    assert last == Chunk(leaf=leaf(2, 0))
     assert last is not None
     todo.done(last)
     assert todo.share == 1.0

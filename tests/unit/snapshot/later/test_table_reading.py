@@ -12,8 +12,7 @@ from cdc.schema import Column, Identity, TableSchema
 from cdc.state import RequestState
 from cdc.topic import TableName
 from connectors.postgres.encoder import compile_table
-from snapshot.forms import LeafLook
-from snapshot.inspection import Seen
+from snapshot.forms import LeafLook, Seen
 from snapshot.later.chunk_queue import TooLarge
 from snapshot.later.table_reading import MOST_FAILURES, MOST_WAIT_S, RUNNING, Job, Pace, forgettable, fresh, next_job
 from tests.unit.snapshot.example_forms import BLOCK, leaf, look

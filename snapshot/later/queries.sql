@@ -1,32 +1,7 @@
 -- What later snapshots and the catalog watch ask of the source. Every name is written out: search_path=pg_catalog.
 
--- name: begin_read
-begin isolation level repeatable read read only
-
--- name: lock_table
--- With its partitions.
-lock table {table} in access share mode
-
--- name: lock_leaf
-lock table only {table} in access share mode
-
 -- name: see
 select pg_current_snapshot()::text
-
--- name: leaf_form
--- By the snapshot that was just taken, and as it is under the lock whatever the snapshot sees.
-select c.relfilenode::int8 as seen_filenode, pg_relation_filenode(c.oid)::int8 as filenode,
-       to_regclass(%(table)s)::oid::int8 as oid,
-       c.oid = %(root)s::int8::oid or exists (
-           select from pg_partition_ancestors(c.oid) a where a.relid = %(root)s::int8::oid) as belongs
-from pg_class c
-where c.oid = %(oid)s::int8::oid
-
--- name: columns_now
-select {columns} from only {table} limit 0
-
--- name: read_blocks
-copy (select {columns} from only {table} where {range} and {condition} and {wanted}) to stdout
 
 -- name: read_keys
 copy (select {columns} from {table} where {condition} and ({key}) in (select {typed} from unnest({values}) k ({names}))) to stdout
@@ -42,9 +17,6 @@ select from {table} where {wanted} limit 0
 select a.attnum::int4 as attnum, format_type(a.atttypid, a.atttypmod) as type
 from pg_attribute a
 where a.attrelid = %(oid)s::int8::oid and a.attnum > 0 and not a.attisdropped
-
--- name: insert_lsn
-select (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::int8
 
 -- name: kept_lsn
 -- What lies below it no crash undoes; nor a failover, where the slot is kept on standbys: they have received it.
@@ -97,50 +69,6 @@ from (
     union all
     select concat_ws(',', 'd', t.oid, t.xmin) from pg_type t where t.typtype = 'd' and t.oid >= 16384
 ) x
-
--- name: links
--- What makes a partition one of its table, on every level, with the transaction that attached it (H139).
-with recursive tree (root, oid, born) as (
-    select c.oid, c.oid, null::xid from pg_class c where c.oid = any (%(oids)s::int8[]::oid[]) and c.relkind = 'p'
-    union
-    select t.root, i.inhrelid, i.xmin
-    from tree t
-    join pg_inherits i on i.inhparent = t.oid and not i.inhdetachpending
-)
-select t.root::int8 as root, t.oid::int8 as oid, t.born::text::int8 as born from tree t where t.oid <> t.root
-
--- name: types
--- What the text of a table's values hangs on beside its columns: an enum's labels ("e"), a composite's attributes
--- ("c") and a domain ("d"), however deep in arrays, ranges and one another, each with the transaction that wrote it.
-with recursive used (relation, type) as (
-    select a.attrelid, a.atttypid
-    from pg_attribute a
-    where a.attrelid = any (%(oids)s::int8[]::oid[]) and a.attnum > 0 and not a.attisdropped and a.atttypid >= 16384
-    union
-    select u.relation, x.type
-    from used u
-    join pg_type t on t.oid = u.type
-    cross join lateral (
-        select t.typelem
-        union all
-        select t.typbasetype
-        union all
-        select r.rngsubtype from pg_range r where t.oid in (r.rngtypid, r.rngmultitypid)
-        union all
-        select a.atttypid from pg_attribute a where a.attrelid = t.typrelid and a.attnum > 0 and not a.attisdropped
-    ) x (type)
-    where x.type >= 16384
-)
-select u.relation::int8 as oid, 'e' || e.enumtypid || '.' || e.oid as member, e.xmin::text::int8 as born
-from used u join pg_enum e on e.enumtypid = u.type
-union all
-select u.relation::int8, 'c' || t.oid || '.' || a.attnum, a.xmin::text::int8
-from used u join pg_type t on t.oid = u.type join pg_attribute a on a.attrelid = t.typrelid
-where a.attnum > 0
-union all
-select u.relation::int8, 'd' || t.oid || '.0', t.xmin::text::int8
-from used u join pg_type t on t.oid = u.type
-where t.typtype = 'd'
 
 -- name: columns
 -- "filled": rows from before the column have a value for it, which no event brings (H37). "born": the transaction that

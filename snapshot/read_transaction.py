@@ -1,0 +1,161 @@
+"""How both snapshots read: a transaction that locks, takes its snapshot, and checks that the table is as planned.
+
+The lock comes before the snapshot. What the snapshot shows of the catalog is then compared with the plan and with
+what the lock keeps: a rewrite in between moves rows without a change that anybody could see (H71).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import psycopg
+from psycopg import sql
+
+from cdc.errors import ConfigError
+from cdc.schema import TableSchema
+from cdc.sql import quote_identifier
+from cdc.topic import TableName
+from snapshot.edges import Session
+from snapshot.queries import Queries, sqlstate, table
+
+_SQL = Queries(__package__)
+
+
+class Changed(Exception):
+    """The table is not the one that was planned, or not the one that the snapshot shows; the argument says how."""
+
+
+class Blocked(Exception):
+    """The lock was not to be had in time; the argument is Postgres' SQLSTATE."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What a transaction locks, checks and reads: a leaf, or a table as a whole.
+
+    ``schema``: the registered shape, of the table that the rows belong to. ``name``, ``oid``: of the target.
+    ``filenode``: of its heap as planned; None where no file is planned. ``partitions``: lock those of the target too.
+    """
+
+    schema: TableSchema
+    name: TableName
+    oid: int
+    filenode: int | None = None
+    partitions: bool = False
+
+    @property
+    def columns(self) -> sql.Composed:
+        """The columns of the shape, in its order."""
+        return sql.SQL(", ").join(sql.Identifier(column.name) for column in self.schema.columns)
+
+
+def begin(session: Session) -> None:
+    """Begin a transaction that reads one state of the database from its first statement to its end."""
+    session.execute(_SQL.text("begin_read"))
+
+
+def open_read(session: Session, target: Target, take: Callable[[Session], None]) -> None:
+    """Begin, lock, have ``take`` take the snapshot, and check. The transaction, and with it the lock, stays open.
+
+    A role with rights on columns alone may not lock. Then a read of no row locks, behind the snapshot, and the check
+    tells whether the table was changed in between. Raises :class:`Changed`, what ``take`` raises, and psycopg's
+    errors: see :func:`refusals`.
+    """
+    begin(session)
+    try:
+        lock = "lock_table" if target.partitions else "lock_leaf"
+        session.execute(_SQL.composed(lock, table=table(target.name)))
+    except psycopg.errors.InsufficientPrivilege:
+        session.rollback()
+        begin(session)
+        take(session)
+        session.execute(_columns_now(target))
+    else:
+        take(session)
+    _check_file(session, target)
+    _check_columns(session, target)
+
+
+@contextmanager
+def refusals(name: TableName) -> Iterator[None]:
+    """What Postgres refuses while a table is read, as one sentence without a value of a row.
+
+    Raises :class:`Blocked` where a lock was not to be had in time, :class:`Changed` where the table or a column is
+    gone, ConfigError where the read is not allowed (H27) or a row filter or condition cannot be evaluated.
+    """
+    try:
+        yield
+    except psycopg.errors.LockNotAvailable as error:
+        raise Blocked(sqlstate(error)) from None
+    except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn, psycopg.errors.UndefinedObject) as error:
+        raise Changed(f"Postgres answers {sqlstate(error)}") from None
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise _refused(name, error) from None
+    except (psycopg.DataError, psycopg.ProgrammingError) as error:
+        raise ConfigError(f"{name} cannot be read: Postgres answers {sqlstate(error)}") from None
+
+
+def copy_blocks(target: Target, low: int, high: int | None, *, where: Sequence[sql.Composable] = ()) -> sql.Composed:
+    """The COPY of the target's rows in blocks ``low`` up to but not including ``high`` (None: to the end).
+
+    ``where``: conditions that all have to hold, each in parentheses.
+    """
+    bounds: list[sql.Composable] = []
+    if low:
+        bounds.append(sql.SQL("ctid >= {}::tid").format(sql.Literal(f"({low},0)")))
+    if high is not None:
+        bounds.append(sql.SQL("ctid < {}::tid").format(sql.Literal(f"({high},0)")))
+    rows = sql.SQL(" and ").join([*bounds, *where]) if bounds or where else sql.SQL("true")
+    return _SQL.composed("copy_blocks", columns=target.columns, table=table(target.name), rows=rows)
+
+
+def insert_lsn(session: Session) -> int:
+    """Where the server's log ends now: every commit so far lies below."""
+    return int(_SQL.one(session, "insert_lsn")[0])
+
+
+def _check_file(session: Session, target: Target) -> None:
+    quoted = table(target.name).as_string(session)
+    found = _SQL.rows(session, "leaf_form", oid=target.oid, table=quoted, root=target.schema.oid)
+    if not found or found[0].oid != target.oid:
+        raise Changed("is another table now")
+    form = found[0]
+    if not form.belongs:
+        # Its rows would stand at the floor of the reading that its detaching asks for, or above (H86).
+        raise Changed("is no partition of the table any more")
+    if target.filenode is not None and not form.seen_filenode == form.filenode == target.filenode:
+        files = (target.filenode, form.seen_filenode, form.filenode)
+        raise Changed("was rewritten or truncated: its file was {}, is {} in the snapshot and {} now".format(*files))
+
+
+def _check_columns(session: Session, target: Target) -> None:
+    seen = {row.name: row for row in _SQL.rows(session, "columns_seen", oid=target.oid)}
+    with session.cursor() as cursor:
+        cursor.execute(_columns_now(target))
+        assert cursor.pgresult is not None
+        for place, column in enumerate(target.schema.columns):
+            there = seen.get(column.name)
+            if there is None or there.type_oid != column.type_oid:
+                raise Changed(f"has another column {column.name} now")
+            attnum, shown = cursor.pgresult.ftablecol(place), cursor.pgresult.ftype(place)
+            if there.attnum != attnum or there.shown_oid not in (None, shown):
+                raise Changed(f"has another column {column.name} than the snapshot shows")
+
+
+def _columns_now(target: Target) -> sql.Composed:
+    return _SQL.composed("columns_now", columns=target.columns, table=table(target.name))
+
+
+def _refused(name: TableName, error: psycopg.Error) -> ConfigError:
+    """A read that Postgres does not allow, with what would allow it."""
+    if "row-level security" in str(error) or "row security" in str(error):
+        return ConfigError(
+            f"row security hides rows of {name} from this role, so the snapshot would miss them",
+            hint="alter role <user> bypassrls;   or take the table out of [source] tables",
+        )
+    return ConfigError(
+        f"{name} cannot be read: Postgres answers {sqlstate(error)}",
+        hint=f"grant select on {quote_identifier(name.schema)}.{quote_identifier(name.table)} to <user>;",
+    )

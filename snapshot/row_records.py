@@ -1,0 +1,59 @@
+"""What both snapshots write: rows as ``r`` at one position, and the mark that ends a reading of a whole table: pure."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from cdc.position import Position
+from cdc.wire.floors import sweep_key, sweep_value
+from cdc.wire.format import READ_OP, TRUNCATE_OP
+from connectors.postgres.encoder import SnapshotEnvelope, TableEncoder, record_headers
+
+
+class SweepMark(NamedTuple):
+    """A record that goes to every partition of the table's topic."""
+
+    key: bytes
+    value: bytes
+    headers: list[tuple[str, bytes]]
+
+
+def envelope(
+    encoder: TableEncoder,
+    position: Position,
+    *,
+    marker: str,
+    now_ns: int,
+    source_us: int | None = None,
+    tx_id: int | None = None,
+    op: str = READ_OP,
+) -> SnapshotEnvelope:
+    """What stands around every row of a chunk.
+
+    ``marker``: ``source.snapshot``. ``source_us``: when the rows were seen, in microseconds since 1970; now unless
+    given. ``tx_id``: ``source.txId``.
+    """
+    return encoder.snapshot_envelope(
+        marker=marker,
+        lsn=position.commit_lsn,
+        tx_id=tx_id,
+        epoch=position.epoch,
+        commit_lsn=position.commit_lsn,
+        tx_seq=position.tx_seq,
+        source_ts_us=now_ns // 1000 if source_us is None else source_us,
+        now_ns=now_ns,
+        op=op,
+    )
+
+
+def sweep_mark(
+    encoder: TableEncoder, position: Position, floor: str, partitions: int, *, marker: str, now_ns: int
+) -> SweepMark:
+    """The mark that ends a whole reading: what lies below ``floor`` was not there (H23, H82).
+
+    ``partitions``: how many partitions have the mark. A store sweeps when it has seen all of them.
+    """
+    around = envelope(encoder, position, marker=marker, now_ns=now_ns, op=TRUNCATE_OP)
+    value = sweep_value(around.prefix + b"null" + around.suffix, floor, partitions)
+    headers = record_headers(position, TRUNCATE_OP, encoder.schema.version)
+    return SweepMark(sweep_key(str(encoder.schema.table)), value, headers)

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from snapshot.chunks import block_count, blocks_per_chunk, table_chunks
+from snapshot.forms import TableLook
+from tests.unit.snapshot.example_forms import BLOCK, leaf, look
+
+MB = 1024**2
+
+
+def ranges(table: TableLook, chunk_bytes: int, server_version: int = 180_000) -> list[tuple[int, int, int | None]]:
+    found = table_chunks(table, chunk_bytes=chunk_bytes, server_version=server_version)
+    return [(chunk.leaf.oid, chunk.low, chunk.high) for chunk in found if chunk.leaf is not None]
+
+
+@given(
+    st.lists(st.integers(0, 5000), max_size=4),
+    st.integers(1, 64 * MB),
+    st.integers(0, 10**9),
+)
+def test_ranges_cover_every_block_once_and_the_last_one_has_no_end(
+    sizes: Sequence[int], chunk_bytes: int, toast_bytes: int
+) -> None:
+    table = look(*(leaf(oid, blocks, toast_bytes=toast_bytes) for oid, blocks in enumerate(sizes, start=1)))
+    found = ranges(table, chunk_bytes)
+    for oid, blocks in enumerate(sizes, start=1):
+        mine = [(low, high) for leaf_oid, low, high in found if leaf_oid == oid]
+        assert mine[0][0] == 0
+        assert mine[-1][1] is None
+        assert all(high == low for (_, high), (low, _) in itertools.pairwise(mine))
+        assert all(high is None or low < high for low, high in mine)
+        assert mine[-1][0] < max(blocks, 1)
+
+
+def test_an_empty_table_is_one_chunk_because_rows_may_come_before_the_cut() -> None:
+    assert ranges(look(leaf(1, 0)), MB) == [(1, 0, None)]
+
+
+def test_a_tree_without_partitions_has_no_chunk() -> None:
+    assert ranges(look(), MB) == []
+
+
+def test_toasted_values_make_chunks_smaller() -> None:
+    assert blocks_per_chunk(1000, 1000 * BLOCK, 100 * BLOCK) == 100
+    assert blocks_per_chunk(1000, 10_000 * BLOCK, 100 * BLOCK) == 10
+
+
+def test_before_14_a_leaf_is_one_chunk_because_every_range_would_read_it_whole() -> None:
+    table = look(leaf(1, 5000), leaf(2, 5000))
+    assert ranges(table, MB, server_version=130_020) == [(1, 0, None), (2, 0, None)]
+    assert len(ranges(table, MB, server_version=140_000)) > 2
+
+
+def test_a_role_with_rights_on_columns_alone_reads_a_leaf_at_once() -> None:
+    table = look(replace(leaf(1, 5000), by_range=False), leaf(2, 5000))
+    found = ranges(table, MB)
+    assert found[0] == (1, 0, None)
+    assert len(found) > 3
+
+
+def test_an_open_range_counts_to_the_leafs_end() -> None:
+    assert block_count(100, 40, 60) == 20
+    assert block_count(100, 40, None) == 60
+    assert block_count(0, 0, None) == 1
