@@ -17,7 +17,7 @@ import orjson
 
 from cdc.errors import ConfigError
 from cdc.position import CHUNK_SEQ, Position
-from cdc.state import Document, RereadState, find_all
+from cdc.state import Document, ReadingState, find_all
 from cdc.topic import TableName
 
 COMMIT_ALIGNMENT = 7
@@ -78,7 +78,7 @@ class AsideState(Document):
         """Whether the log lacks changes of it, so that it has to be read again."""
         return self.state is not TableState.WAITING
 
-    def read_again(self, state: RereadState) -> bool:
+    def read_again(self, state: ReadingState) -> bool:
         """Whether a reading of the whole table has brought what the log lacks: one that begins behind it."""
         if state.id != f"snapshot:{self.table}" or state.state != "done" or state.epoch != self.epoch:
             return False
@@ -126,7 +126,7 @@ def left_out(held: Mapping[bytes, bytes], epoch: int) -> dict[str, Position]:
     rows have been read since, or are to be: an older change behind them would be what compaction keeps.
     """
     found: dict[str, Position] = {}
-    for state in find_all(held, RereadState):
+    for state in find_all(held, ReadingState):
         if (state.id, state.state, state.epoch) == (f"snapshot:{state.table}", "done", epoch) and state.floor:
             found[state.table] = Position.parse(state.floor)
     for one in find_all(held, AsideState):
@@ -138,7 +138,7 @@ def left_out(held: Mapping[bytes, bytes], epoch: int) -> dict[str, Position]:
 
 def asides_of(held: Mapping[bytes, bytes]) -> dict[str, AsideState]:
     """Table -> its document, from the state topic's records, of those that are not followed as the others are."""
-    rereads = {state.table: state for state in find_all(held, RereadState) if state.id == f"snapshot:{state.table}"}
+    rereads = {state.table: state for state in find_all(held, ReadingState) if state.id == f"snapshot:{state.table}"}
     found = {one.table: one for one in find_all(held, AsideState)}
     return {
         table: one for table, one in sorted(found.items()) if not (table in rereads and one.read_again(rereads[table]))

@@ -186,7 +186,7 @@ class RequestState(Document):
     """A table to be read again in windows of the stream, once the stream has passed ``after_lsn``.
 
     Written by whoever asks; never by the capture that carries it out, nor by whoever pauses it (see
-    :class:`WishState`). ``id``:
+    :class:`CommandState`). ``id``:
     asking again under one id replaces the request, if its ``serial`` (nanoseconds since 1970) is another. ``reason``:
     a sentence for people. ``state``: how it begins, ``asked``, ``paused`` or ``cancelled``. ``where``: a condition,
     see :mod:`cdc.condition`; ``keys``: each the key columns' text, in key order; ``leaves``: partitions, as
@@ -227,10 +227,10 @@ class RequestState(Document):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WishState(Document):
+class CommandState(Document):
     """That a request be paused, resumed or cancelled: ``state`` as :class:`RequestState` has it.
 
-    A record of its own, because whoever wishes has read the request a moment before, and must not put it in the place
+    A record of its own, because whoever commands has read the request a moment before, and must not put it in the place
     of a newer one of the same id. It counts for the request of this ``serial`` alone.
     """
 
@@ -241,14 +241,14 @@ class WishState(Document):
 
     def __post_init__(self) -> None:
         if self.state not in REQUEST_STATES:
-            raise ValueError(f"a wish has the state {str(self.state)[:30]}")
+            raise ValueError(f"a command has the state {str(self.state)[:30]}")
 
     def key(self) -> bytes:
         return orjson.dumps({"what": self.WHAT, "id": self.id})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RereadState(Document):
+class ReadingState(Document):
     """How far the running capture is with a request; written by it alone, about once a second.
 
     ``state``: ``waiting`` (``detail`` says for what), ``running``, ``paused``, ``done``, ``failed`` (``detail`` says
@@ -328,19 +328,19 @@ def what_of(key: bytes) -> str:
 
 
 def requests_of(held: Mapping[bytes, bytes]) -> list[RequestState]:
-    """Every request among the state topic's records as it is wished for now.
+    """Every request among the state topic's records in the state that a command has given it.
 
     Those that cannot be read are left out, for nobody carries them out.
     """
-    wishes = {wish.id: wish for wish in _readable(held, WishState)}
-    return [wished(request, wishes.get(request.id)) for request in _readable(held, RequestState)]
+    commands = {command.id: command for command in _readable(held, CommandState)}
+    return [with_command(request, commands.get(request.id)) for request in _readable(held, RequestState)]
 
 
-def wished(request: RequestState, wish: WishState | None) -> RequestState:
-    """The request, in the state that a wish of the same serial gives it."""
-    if wish is None or wish.serial != request.serial:
+def with_command(request: RequestState, command: CommandState | None) -> RequestState:
+    """The request, in the state that a command of the same serial gives it."""
+    if command is None or command.serial != request.serial:
         return request
-    return replace(request, state=wish.state)
+    return replace(request, state=command.state)
 
 
 def _readable(held: Mapping[bytes, bytes], kind: type[D]) -> list[D]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from snapshot.forms import LeafLook, TableLook
+from snapshot.forms import LeafForm, TableForm
 
 RANGES_SINCE = 140_000
 """server_version_num from which a range of ctids is read without the rest of the table."""
@@ -23,7 +23,7 @@ class Chunk:
     partition, and holds nothing.
     """
 
-    leaf: LeafLook | None = None
+    leaf: LeafForm | None = None
     low: int = 0
     high: int | None = None
     keys: tuple[tuple[str, ...], ...] = ()
@@ -48,7 +48,7 @@ class Chunk:
         return [Chunk(leaf=self.leaf, low=self.low, high=middle), Chunk(leaf=self.leaf, low=middle, high=self.high)]
 
 
-def blocks_at_once(leaf: LeafLook, *, chunk_bytes: int, server_version: int) -> int | None:
+def blocks_at_once(leaf: LeafForm, *, chunk_bytes: int, server_version: int) -> int | None:
     """How many blocks of a leaf a chunk of about ``chunk_bytes`` takes; None where the leaf is one chunk.
 
     It is one where ranges cannot be had, or would each read the whole leaf (before PostgreSQL 14).
@@ -58,7 +58,7 @@ def blocks_at_once(leaf: LeafLook, *, chunk_bytes: int, server_version: int) -> 
     return blocks_per_chunk(leaf.heap_blocks, leaf.size_bytes, chunk_bytes)
 
 
-def leaf_chunks(leaf: LeafLook, step: int | None, start: int = 0) -> Iterator[Chunk]:
+def leaf_chunks(leaf: LeafForm, step: int | None, start: int = 0) -> Iterator[Chunk]:
     """The chunks of a leaf from block ``start`` on, ``step`` blocks each; at least one."""
     low = start
     while step is not None and low + step < leaf.heap_blocks:
@@ -67,7 +67,7 @@ def leaf_chunks(leaf: LeafLook, step: int | None, start: int = 0) -> Iterator[Ch
     yield Chunk(leaf=leaf, low=low)
 
 
-def table_chunks(form: TableLook, *, chunk_bytes: int, server_version: int) -> Iterator[Chunk]:
+def table_chunks(form: TableForm, *, chunk_bytes: int, server_version: int) -> Iterator[Chunk]:
     """The chunks of a table, leaf by leaf, each of about ``chunk_bytes`` of heap and TOAST; at least one per leaf."""
     for leaf in form.leaves:
         yield from leaf_chunks(leaf, blocks_at_once(leaf, chunk_bytes=chunk_bytes, server_version=server_version))

@@ -14,7 +14,7 @@ from cdc.checks.facts import PublicationFacts, ServerFacts, SlotFacts
 from cdc.ports import CompactedTopic, Headers
 from cdc.schema import TableSchema
 from cdc.settings import Settings
-from cdc.state import RequestState, RereadState, SlotState, TopicsState
+from cdc.state import ReadingState, RequestState, SlotState, TopicsState
 from cdc.topic import TableName
 from cdc.visibility import Visibility
 
@@ -92,7 +92,7 @@ class Topics(Protocol):
     def hindrance(self, request: RequestState) -> str:
         """Why the table of a request must not be read now; empty where it may be."""
 
-    def read(self, state: RereadState) -> None:
+    def read(self, state: ReadingState) -> None:
         """A reading is over."""
 
     def add(self, table: Any, reason: str) -> str:
@@ -150,7 +150,7 @@ class Log(Protocol):
         """TopicError when a topic is gone, made anew, or has another partition count than it was made with."""
 
 
-class LookEdges(Protocol):
+class InspectionEdges(Protocol):
     """What a look at the catalog needs."""
 
     @property

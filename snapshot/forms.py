@@ -11,7 +11,7 @@ from cdc.topic import TableName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeafLook:
+class LeafForm:
     """A table that holds rows, as the catalog has it now.
 
     ``filenode``: of its heap. ``size_bytes``: heap and TOAST. ``row_estimate``: the planner's. ``by_range``: whether
@@ -41,14 +41,14 @@ class CatalogMarks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableLook:
+class TableForm:
     """A captured table as the catalog has it now: where its rows lie, and the registered shape they are written in."""
 
     table: TableName
     topic: str
     oid: int
     version: int
-    leaves: tuple[LeafLook, ...]
+    leaves: tuple[LeafForm, ...]
     marks: CatalogMarks | None = field(default=None, compare=False)
 
     @property
@@ -61,22 +61,22 @@ class TableLook:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """A table now: its look, its registered shape, and the publication's row filter as SQL, if it has one."""
+class InspectedTable:
+    """A table now: its form, its registered shape, and the publication's row filter as SQL, if it has one."""
 
-    look: TableLook
+    form: TableForm
     schema: TableSchema
     condition: str | None
 
 
-class Looked(NamedTuple):
-    """``seen``: by table, in the order of reading. ``late``: captured tables that were not looked at."""
+class Inspection(NamedTuple):
+    """``tables``: by name, in the order of reading. ``late``: captured tables that were not looked at."""
 
-    seen: dict[str, Seen]
+    tables: dict[str, InspectedTable]
     late: list[str]
 
 
-def form_change(planned: TableLook, now: TableLook) -> str | None:
+def form_change(planned: TableForm, now: TableForm) -> str | None:
     """What happened to a table between two looks that no event tells; None when nothing did (H71, H85, H86).
 
     A sentence part that follows the table's name.
@@ -96,6 +96,6 @@ def form_change(planned: TableLook, now: TableLook) -> str | None:
     return None
 
 
-def largest_first(looks: Sequence[TableLook]) -> list[TableLook]:
+def largest_first(forms: Sequence[TableForm]) -> list[TableForm]:
     """The order of reading: big tables first, so that small ones fill the gaps at the end; equal ones by name."""
-    return sorted(looks, key=lambda look: (-look.size_bytes, look.table))
+    return sorted(forms, key=lambda look: (-look.size_bytes, look.table))

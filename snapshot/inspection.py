@@ -12,8 +12,8 @@ from cdc.errors import ConfigError, SourceError
 from cdc.state import TopicsState
 from cdc.topic import TableName
 from snapshot.catalog_marks import catalog_marks
-from snapshot.edges import Captured, LookEdges, Session, Shapes
-from snapshot.forms import LeafLook, Looked, Seen, TableLook, largest_first
+from snapshot.edges import Captured, InspectionEdges, Session, Shapes
+from snapshot.forms import InspectedTable, Inspection, LeafForm, TableForm, largest_first
 from snapshot.queries import Queries, first_line
 
 _SQL = Queries(__package__)
@@ -25,9 +25,14 @@ class Locked(SourceError):
     """Not now: somebody has a table locked."""
 
 
-def look(
-    edges: LookEdges, session: Session, shapes: Shapes, *, topics: TopicsState | None, only: Collection[str] | None
-) -> Looked:
+def inspect(
+    edges: InspectionEdges,
+    session: Session,
+    shapes: Shapes,
+    *,
+    topics: TopicsState | None,
+    only: Collection[str] | None,
+) -> Inspection:
     """Look at the captured tables, or at those of them that ``only`` names; shapes that are new are registered.
 
     ConfigError when one cannot be captured, is not in the publication, or has no topic; without ``topics`` none
@@ -45,10 +50,10 @@ def look(
         marks = catalog_marks(session, captured, sent) if topics is not None else {}
         conditions = _conditions(edges, session, captured)
         leaves = _leaves(session, [leaf.oid for table in captured for leaf in table.leaves])
-        seen = {}
+        inspected = {}
         for table in captured:
             schema = shapes.register(edges.source.shape(session, table))
-            now = TableLook(
+            now = TableForm(
                 table=table.table,
                 topic=table.topic,
                 oid=table.oid,
@@ -56,7 +61,7 @@ def look(
                 leaves=tuple(leaves[leaf.oid] for leaf in table.leaves),
                 marks=marks.get(table.oid),
             )
-            seen[str(table.table)] = Seen(look=now, schema=schema, condition=conditions.get(table.oid))
+            inspected[str(table.table)] = InspectedTable(form=now, schema=schema, condition=conditions.get(table.oid))
     except KeyError:
         raise SourceError("a table went away while it was looked at", hint="run cdc snapshot again") from None
     except psycopg.errors.LockNotAvailable:
@@ -66,11 +71,11 @@ def look(
         ) from None
     except psycopg.Error as error:
         raise SourceError(f"the catalog cannot be read: {first_line(error)}") from None
-    order = largest_first([one.look for one in seen.values()])
-    return Looked({str(one.table): seen[str(one.table)] for one in order}, late)
+    order = largest_first([one.form for one in inspected.values()])
+    return Inspection({str(one.table): inspected[str(one.table)] for one in order}, late)
 
 
-def _published(edges: LookEdges, session: Session) -> PublicationFacts:
+def _published(edges: InspectionEdges, session: Session) -> PublicationFacts:
     _, _, publication = edges.source.facts(session)
     if publication is None:
         # Decoding a change older than the publication fails for ever, so it has to be there first (H52).
@@ -90,7 +95,7 @@ def _refuse(
             raise ConfigError(f"the topic {table.topic} of {table.table} has not been made", hint="cdc init makes it")
 
 
-def _conditions(edges: LookEdges, session: Session, captured: Sequence[Captured]) -> Mapping[int, str]:
+def _conditions(edges: InspectionEdges, session: Session, captured: Sequence[Captured]) -> Mapping[int, str]:
     """Row filters as SQL, by table. Printing one takes the table's lock, as reading its rows will."""
     if session.info.server_version < FILTERS_SINCE:
         return {}
@@ -99,11 +104,11 @@ def _conditions(edges: LookEdges, session: Session, captured: Sequence[Captured]
     return {row.oid: row.condition for row in found}
 
 
-def _leaves(session: Session, oids: list[int]) -> dict[int, LeafLook]:
+def _leaves(session: Session, oids: list[int]) -> dict[int, LeafForm]:
     found = leaf_rows(session, oids)
     now = sizes(session, oids)
     return {
-        row.oid: LeafLook(
+        row.oid: LeafForm(
             oid=row.oid,
             table=TableName(row.schema, row.name),
             filenode=row.filenode,

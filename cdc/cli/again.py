@@ -13,7 +13,7 @@ from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import CdcError, ConfigError, UsageError
 from cdc.rereads.run import Rereads, Wanted
 from cdc.settings import Settings
-from cdc.state import RequestState, RereadState
+from cdc.state import ReadingState, RequestState
 from cdc.wiring.rereads import open_rereads
 
 _LOOK_S = 1.0
@@ -33,11 +33,11 @@ class Again:
         self._said: dict[str, tuple[str, str]] = {}
         self._said_s: dict[str, float] = {}
 
-    def wish(self, wishes: Sequence[str]) -> None:
+    def command(self, commands: Sequence[str]) -> None:
         """Pause, resume or cancel. UsageError for more than one at once."""
-        if len(wishes) > 1:
+        if len(commands) > 1:
             raise UsageError("--pause, --resume and --cancel exclude each other", hint="give one of them")
-        for sentence in open_rereads(self._settings).wish(self._tables, wishes[0]):
+        for sentence in open_rereads(self._settings).command(self._tables, commands[0]):
             self._say(sentence)
 
     def read(self, where: str | None, keys: Sequence[str] | None, *, detach: bool, as_json: bool) -> None:
@@ -61,7 +61,7 @@ class Again:
         if any(one.state == "cancelled" for one in ended):
             raise CdcError("cancelled", hint="what was read of it stays")
 
-    def _follow(self, rereads: Rereads, asked: Sequence[RequestState]) -> list[RereadState]:
+    def _follow(self, rereads: Rereads, asked: Sequence[RequestState]) -> list[ReadingState]:
         try:
             while True:
                 states = rereads.look(asked)
@@ -75,7 +75,7 @@ class Again:
             self._say("it goes on without this command; cdc snapshot --cancel gives it up")
             raise
 
-    def _tell(self, request: RequestState, state: RereadState | None) -> None:
+    def _tell(self, request: RequestState, state: ReadingState | None) -> None:
         now_s = self._clock.monotonic()
         told = ("", "") if state is None else (state.state, state.detail)
         news = told != self._said.get(request.id, ("", ""))
@@ -88,7 +88,7 @@ class Again:
         self._console.print(sentence, soft_wrap=True, highlight=False, markup=False)
 
 
-def progress(state: RereadState | None) -> str:
+def progress(state: ReadingState | None) -> str:
     """How far a request is, in words.
 
     >>> progress(RereadState(id="a", table="t", serial=1, epoch=1, state="running", rows=1200, share=0.4))

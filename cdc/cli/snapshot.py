@@ -53,10 +53,10 @@ def snapshot(  # noqa: PLR0913, PLR0917 - each is an option of the command
     """
     settings = context.obj.settings()
     settings.require_native("cdc snapshot")
-    wishes = [name for name, wanted in (("paused", pause), ("asked", resume), ("cancelled", cancel)) if wanted]
+    commands = [name for name, wanted in (("paused", pause), ("asked", resume), ("cancelled", cancel)) if wanted]
     again = Again(settings, context.obj.console, tables or [])
-    if wishes:
-        again.wish(wishes)
+    if commands:
+        again.command(commands)
         return
     if tables or where is not None or keys:
         again.read(where, keys, detach=detach, as_json=as_json)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from cdc.condition import Condition, NoCondition, columns, parse
 from cdc.errors import ConfigError, UsageError
 from cdc.schema import TableSchema
-from cdc.state import RequestState, RereadState, SnapshotState, TopicsState, WishState, find_all, requests_of
+from cdc.state import CommandState, ReadingState, RequestState, SnapshotState, TopicsState, find_all, requests_of
 from cdc.topic import TableName
 
 
@@ -74,7 +74,7 @@ def first_requests(held: Mapping[bytes, bytes], serial: int) -> list[RequestStat
             "the first snapshot has begun with its rows, so windows cannot take its place",
             hint="cdc snapshot goes on with it",
         )
-    known = {one.table for one in find_all(held, RereadState) if one.first and one.state == "done"}
+    known = {one.table for one in find_all(held, ReadingState) if one.first and one.state == "done"}
     known |= {one.table for one in requests_of(held) if one.first}
     return [
         RequestState(
@@ -90,18 +90,18 @@ def first_requests(held: Mapping[bytes, bytes], serial: int) -> list[RequestStat
     ]
 
 
-def wished(held: Mapping[bytes, bytes], tables: Sequence[str], state: str) -> list[tuple[str, WishState]]:
-    """Table and wish of each request on these tables, of all without any. UsageError when there is none."""
+def commands_for(held: Mapping[bytes, bytes], tables: Sequence[str], state: str) -> list[tuple[str, CommandState]]:
+    """Table and command of each request on these tables, of all without any. UsageError when there is none."""
     names = {str(captured_table(held, name)) for name in tables}
     found = [one for one in requests_of(held) if not names or one.table in names]
     if not found:
         raise UsageError("no table is being read again", hint="cdc status shows what is under way")
-    return [(one.table, WishState(id=one.id, serial=one.serial, state=state)) for one in found]
+    return [(one.table, CommandState(id=one.id, serial=one.serial, state=state)) for one in found]
 
 
-def progress_of(held: Mapping[bytes, bytes], requests: Sequence[RequestState]) -> list[RereadState | None]:
+def progress_of(held: Mapping[bytes, bytes], requests: Sequence[RequestState]) -> list[ReadingState | None]:
     """How far each request is, None where nobody has taken it up."""
-    states = {one.id: one for one in find_all(held, RereadState)}
+    states = {one.id: one for one in find_all(held, ReadingState)}
     # One asked for again meanwhile, by a catalog watch, goes under a newer serial.
     return [
         found if (found := states.get(one.id)) is not None and found.serial >= one.serial else None for one in requests

@@ -11,9 +11,9 @@ from cdc.clock import Clock
 from cdc.condition import show
 from cdc.errors import ConfigError
 from cdc.rereads.ports import Ports, Source
-from cdc.rereads.rules import captured_table, condition_on, first_requests, key_texts, progress_of, wished
+from cdc.rereads.rules import captured_table, commands_for, condition_on, first_requests, key_texts, progress_of
 from cdc.schema import TableSchema
-from cdc.state import RequestState, RereadState, requests_of
+from cdc.state import ReadingState, RequestState, requests_of
 from cdc.topic import TableName
 
 
@@ -62,16 +62,16 @@ class Rereads:
         asked = first_requests(self._ports.state.read(), self._clock.now_ns())
         self._ports.state.write([(one.key(), one.to_json()) for one in asked])
 
-    def wish(self, tables: Sequence[str], state: str) -> list[str]:
-        """Set the wish of every request on these tables (all without any); sentences that say so.
+    def command(self, tables: Sequence[str], state: str) -> list[str]:
+        """Pause, resume or cancel every request on these tables (all without any); sentences that say so.
 
         UsageError when there is none.
         """
-        found = wished(self._ports.state.read(), tables, state)
+        found = commands_for(self._ports.state.read(), tables, state)
         self._ports.state.write([(one.key(), one.to_json()) for _, one in found])
         return [f"{table}: {state}" for table, _ in found]
 
-    def look(self, requests: Sequence[RequestState]) -> list[RereadState | None]:
+    def look(self, requests: Sequence[RequestState]) -> list[ReadingState | None]:
         """How far each request is, None where nobody has taken it up."""
         return progress_of(self._ports.state.read(), requests)
 

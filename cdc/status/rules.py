@@ -14,7 +14,7 @@ from cdc.lsn import Lsn
 from cdc.progress import Hold, Mark, Offsets, Watermark
 from cdc.reference import size_text
 from cdc.settings import LimitSettings
-from cdc.state import RereadState, SlotState, SnapshotState, find_all, requests_of
+from cdc.state import ReadingState, SlotState, SnapshotState, find_all, requests_of
 
 QUIET_BYTES = 64 * 1024
 """WAL that a quiet server writes by itself between two keepalives: no lag in seconds is read out of it."""
@@ -60,7 +60,7 @@ class SinkFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reread:
-    """A table that is read again, or is to be. ``state`` and ``detail`` as in :class:`cdc.state.RereadState`;
+    """A table that is read again, or is to be. ``state`` and ``detail`` as in :class:`cdc.state.ReadingState`;
     ``first``: these are its first rows, so that stores are not whole before."""
 
     table: str
@@ -249,18 +249,18 @@ def _aside_document(one: AsideState) -> dict[str, Any]:
 
 def rereads_of(held: Mapping[bytes, bytes]) -> list[Reread]:
     """What is asked for and not over, and what failed, from the state topic's records; by table."""
-    states = {state.id: state for state in find_all(held, RereadState)}
+    states = {state.id: state for state in find_all(held, ReadingState)}
     found = []
     for request in requests_of(held):
         state = states.pop(request.id, None)
         if state is None or state.serial != request.serial:
-            state = RereadState(id=request.id, table=request.table, serial=request.serial, epoch=0)
+            state = ReadingState(id=request.id, table=request.table, serial=request.serial, epoch=0)
         found.append(_reread(state, request.reason, request.first))
     found += [_reread(state, "", state.first) for state in states.values() if state.state == "failed"]
     return sorted(found, key=lambda one: one.table)
 
 
-def _reread(state: RereadState, reason: str, first: bool) -> Reread:
+def _reread(state: ReadingState, reason: str, first: bool) -> Reread:
     return Reread(
         table=state.table,
         reason=reason,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from connectors.kafka.schemas import SchemaRegistry
     from connectors.session.captured import CapturedTopics
     from connectors.session.opening import Opening
-    from snapshot.later.request_scheduler import LaterSnapshots
+    from snapshot.later.request_scheduler import RequestScheduler
 
 __all__ = ["Stopped", "open_capture"]
 
@@ -33,12 +33,12 @@ def open_capture(
     """What opens capture's sessions, later snapshots included; see :class:`connectors.session.opening.Opening`."""
     from connectors.session.opening import Opening
 
-    def later(windows: Windows, topics: CapturedTopics, shapes: SchemaRegistry, epoch: int) -> LaterSnapshots:
+    def later(windows: Windows, topics: CapturedTopics, shapes: SchemaRegistry, epoch: int) -> RequestScheduler:
         from connectors.snapshots import CaptureEdges, LaterSource
-        from snapshot.later.request_scheduler import LaterSnapshots
+        from snapshot.later.request_scheduler import RequestScheduler
 
         state = open_state(settings, waiting=windows.require_open)
         edges = CaptureEdges(settings, LaterSource(settings), state, shapes, topics)
-        return LaterSnapshots(edges, windows, epoch=epoch, clock=clock)
+        return RequestScheduler(edges, windows, epoch=epoch, clock=clock)
 
     return Opening(settings, figures=figures, stop=stop, clock=clock, later=later, gate=gate)

@@ -22,10 +22,10 @@ def open_rereads(settings: Settings, clock: Clock = SYSTEM_CLOCK) -> Rereads:
 
     @contextmanager
     def source() -> Iterator[Source]:
-        from snapshot.later.request_source import AskedSource
+        from snapshot.later.request_source import RequestSource
 
         with closing(open_source(settings, application_name="cdc snapshot")) as session:
-            yield AskedSource(session)
+            yield RequestSource(session)
 
     ports = Ports(state=open_state(settings), source=source, shape=lambda table: open_schemas(settings).latest(table))
     return Rereads(ports, clock)

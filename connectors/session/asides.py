@@ -17,7 +17,7 @@ from cdc.clock import Clock
 from cdc.crash import crash_point, declare
 from cdc.ports import CompactedTopic
 from cdc.position import Position
-from cdc.state import RequestState, RereadState, find_all
+from cdc.state import ReadingState, RequestState, find_all
 from cdc.topic import TableName
 
 log = logging.getLogger(__name__)
@@ -233,7 +233,7 @@ class SetAside:
         crash_point("aside_resumed")
         log.info("table_reading", extra={"table": table, "from_lsn": from_lsn})
 
-    def read(self, state: RereadState) -> None:
+    def read(self, state: ReadingState) -> None:
         """A reading is over. Once one brought what the log lacks, the table is followed as the others are."""
         with self._lock:
             known = self._documents.get(state.table)

@@ -12,7 +12,7 @@ from cdc.clock import Clock
 from cdc.errors import ConfigError, TopicError
 from cdc.metrics import Rereads
 from cdc.settings import Settings
-from cdc.state import RequestState, RereadState, TopicsState
+from cdc.state import ReadingState, RequestState, TopicsState
 from cdc.topic import TableName, state_topic
 from cdc.topic_specs import table_topic_spec
 from cdc.windows import Windows
@@ -99,7 +99,7 @@ class CapturedTopics:
         """Whether the table was set aside and is followed again as this relation."""
         return self.asides is not None and self.asides.followed(str(table), oid)
 
-    def read(self, state: RereadState) -> None:
+    def read(self, state: ReadingState) -> None:
         """A reading is over."""
         if self.asides is not None:
             self.asides.read(state)

@@ -15,7 +15,7 @@ from cdc.state import ChunkState
 from cdc.topic import TableName
 from snapshot.copy_out import copy_out
 from snapshot.edges import Session
-from snapshot.first.export import Cut
+from snapshot.first.exported_cut import ExportedCut
 from snapshot.queries import Queries, first_line
 from snapshot.read_transaction import Target, copy_blocks, open_read, refusals
 
@@ -47,7 +47,7 @@ class ChunkTask:
     schema: TableSchema
     partition_count: int
     condition: str | None
-    cut: Cut
+    cut: ExportedCut
     position: Position
     first_of_table: bool = False
     first_of_all: bool = False

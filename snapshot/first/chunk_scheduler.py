@@ -12,14 +12,14 @@ from cdc.position import SNAPSHOT_SEQ, Position
 from cdc.state import ChunkState, TopicsState
 from snapshot.edges import Edges, Reporter, Session, Shapes
 from snapshot.first.chunk_read import ChunkTask
-from snapshot.first.chunk_worker import Failed, Progress, Read, Unread
-from snapshot.first.export import Holder, open_cut
+from snapshot.first.chunk_worker import ChunkRead, ChunkUnread, RowsRead, WorkerFailed
+from snapshot.first.exported_cut import CutHolder, open_cut
 from snapshot.first.ledger import Ledger
 from snapshot.first.sizing import Sizing
 from snapshot.first.summary import Tally
-from snapshot.first.worker_pool import Crew, Died, chunk_id
-from snapshot.forms import Looked, Seen
-from snapshot.inspection import look
+from snapshot.first.worker_pool import WorkerDied, WorkerPool, chunk_id
+from snapshot.forms import InspectedTable, Inspection
+from snapshot.inspection import inspect
 from snapshot.read_transaction import insert_lsn
 
 declare("cut_recorded", "chunk_reported", "chunk_recorded")
@@ -32,8 +32,8 @@ _DEATHS = 5
 """How many workers may die before the run ends with an error."""
 
 
-class Reading:
-    """Copies what the ledger has left. ``seen``: the captured tables as last looked at."""
+class ChunkScheduler:
+    """Copies what the ledger has left. ``tables``: the captured tables as last looked at."""
 
     def __init__(
         self,
@@ -54,8 +54,8 @@ class Reading:
         self._reporter = reporter
         self._clock = clock
         self._shapes: Shapes = edges.log.shapes()
-        self.seen: dict[str, Seen] = {}
-        self.holder: Holder | None = None
+        self.tables: dict[str, InspectedTable] = {}
+        self.holder: CutHolder | None = None
         self._queue: deque[ChunkState] = deque()
         self._tally = Tally(ledger.manifest, {})
         self._tries: Counter[str] = Counter()
@@ -64,39 +64,41 @@ class Reading:
         self._lossy: set[str] = set()
         self._slot_look_s = clock.monotonic()
 
-    def look(self) -> Looked:
+    def inspect(self) -> Inspection:
         """Look at the tables anew: at all that are captured, or, once there is a slot, at those it was made with."""
         head = self._ledger.manifest.head
-        looked = look(self._edges, self._session, self._shapes, topics=self._topics, only=head.tables if head else None)
-        self.seen = looked.seen
-        return looked
+        inspection = inspect(
+            self._edges, self._session, self._shapes, topics=self._topics, only=head.tables if head else None
+        )
+        self.tables = inspection.tables
+        return inspection
 
-    def look_back(self) -> Looked:
+    def inspect_at_end(self) -> Inspection:
         """Look at the tables at the end: whether one could still be read does not matter any more."""
         head = self._ledger.manifest.head
-        return look(self._edges, self._session, self._shapes, topics=None, only=head.tables if head else None)
+        return inspect(self._edges, self._session, self._shapes, topics=None, only=head.tables if head else None)
 
     def insert_lsn(self) -> int:
         """Where the server's log ends now."""
         return insert_lsn(self._session)
 
-    def work(self, crew: Crew) -> None:
+    def work(self, pool: WorkerPool) -> None:
         """Until every chunk is done. Needs workers that were started; they end with it."""
         if self.holder is None:
             self._recut()
         self._fill()
-        while self._queue or crew.size:
+        while self._queue or pool.size:
             if self._queue and not self._cut().alive:
                 self._reporter.say("the session that held the cut is gone: the rest is read in a new cut")
                 self._recut()
-                self._fill(crew)
-            self._hand_out(crew)
-            self._hear(crew)
-            self._mind_slot()
+                self._fill(pool)
+            self._hand_out(pool)
+            self._receive(pool)
+            self._check_slot()
 
-    def again(self) -> bool:
+    def replan_changed(self) -> bool:
         """Plan tables anew that changed since they were read, for another round; False when none did."""
-        if not self._ledger.changed(self.look_back()):
+        if not self._ledger.changed(self.inspect_at_end()):
             return False
         self._recut(read_too=True)
         return True
@@ -106,7 +108,7 @@ class Reading:
         if self.holder is not None:
             self.holder.close()
 
-    def _cut(self) -> Holder:
+    def _cut(self) -> CutHolder:
         if self.holder is None:
             raise ValueError("there is no cut")
         return self.holder
@@ -114,76 +116,76 @@ class Reading:
     def _recut(self, *, read_too: bool = False) -> None:
         """A new cut for all that is left, after a new look at the tables; ``read_too``: for read ones that changed."""
         self.close()
-        looked = self.look()
+        inspection = self.inspect()
         self.holder = open_cut(self._edges.source)
-        for sentence in self._ledger.cut(self.holder.cut.lsn, looked, self.sizing, read_too=read_too):
+        for sentence in self._ledger.cut(self.holder.cut.lsn, inspection, self.sizing, read_too=read_too):
             self._reporter.say(sentence)
         crash_point("cut_recorded")
 
-    def _fill(self, crew: Crew | None = None) -> None:
+    def _fill(self, pool: WorkerPool | None = None) -> None:
         """Queue what is left and is not with a worker."""
-        out = crew.out() if crew else set()
+        out = pool.out() if pool else set()
         manifest = self._ledger.manifest
         self._queue = deque(chunk for chunk in manifest.left() if chunk_id(chunk) not in out)
-        self._tally = Tally(manifest, {table: seen.look for table, seen in self.seen.items()})
+        self._tally = Tally(manifest, {table: inspected.form for table, inspected in self.tables.items()})
         self._begun |= {table for table in manifest.tables() if any(c.rows for c in manifest.chunks(table))}
-        self._reporter.plan({table: self.seen[table].look for table in manifest.tables() if table in self.seen})
+        self._reporter.plan({table: self.tables[table].form for table in manifest.tables() if table in self.tables})
 
-    def _hand_out(self, crew: Crew) -> None:
-        ready = crew.ready()
+    def _hand_out(self, pool: WorkerPool) -> None:
+        ready = pool.ready()
         for member in ready:
             if not self._queue:
                 break
             chunk = self._queue.popleft()
             task = self._task(chunk)
             if task is None:
-                self._unread(Unread(chunk=chunk, why="changed", detail="it is not among its partitions now"), crew)
+                self._unread(ChunkUnread(chunk=chunk, why="changed", detail="it is not among its partitions now"), pool)
             else:
-                crew.give(member, task)
-        if not self._queue and len(crew.ready()) == crew.size:
+                pool.give(member, task)
+        if not self._queue and len(pool.ready()) == pool.size:
             # Whatever is still out is held back for its marker.
-            crew.finish()
+            pool.finish()
 
     def _task(self, chunk: ChunkState) -> ChunkTask | None:
         """What a worker is told of a chunk; None when its leaf was not there at the last look."""
         manifest = self._ledger.manifest
-        seen, state = self.seen[chunk.table], manifest.table(chunk.table)
+        inspected, state = self.tables[chunk.table], manifest.table(chunk.table)
         assert state is not None and manifest.slot is not None
-        leaf = next((leaf for leaf in seen.look.leaves if str(leaf.table) == chunk.leaf), None)
+        leaf = next((leaf for leaf in inspected.form.leaves if str(leaf.table) == chunk.leaf), None)
         if leaf is None:
             return None
         return ChunkTask(
             chunk=chunk,
             leaf=leaf.table,
             leaf_oid=leaf.oid,
-            schema=seen.schema,
-            partition_count=self._topics.topics[seen.look.topic]["partitions"],
-            condition=seen.condition,
+            schema=inspected.schema,
+            partition_count=self._topics.topics[inspected.form.topic]["partitions"],
+            condition=inspected.condition,
             cut=self._cut().cut,
             position=Position(manifest.slot.epoch, manifest.slot.consistent_point, SNAPSHOT_SEQ),
             first_of_table=chunk.table not in self._begun,
             first_of_all=not self._begun,
         )
 
-    def _hear(self, crew: Crew) -> None:
+    def _receive(self, pool: WorkerPool) -> None:
         settled: list[ChunkState] = []
-        for report in crew.hear(_HEAR_S):
+        for report in pool.hear(_HEAR_S):
             match report:
-                case Progress():
+                case RowsRead():
                     self._tally.reading(report.chunk, report.rows)
                     self._show(report.chunk.table)
-                case Read():
+                case ChunkRead():
                     settled += report.settled
                     self._say_lost(report.lost)
-                case Unread():
-                    self._unread(report, crew)
-                case Died():
-                    self._died(report, crew)
-                case Failed():
+                case ChunkUnread():
+                    self._unread(report, pool)
+                case WorkerDied():
+                    self._died(report, pool)
+                case WorkerFailed():
                     self._record(settled)
                     raise _failure(report)
         # Those who are free get their next chunk before the records are written.
-        self._hand_out(crew)
+        self._hand_out(pool)
         self._record(settled)
 
     def _say_lost(self, lost: Mapping[str, int]) -> None:
@@ -204,7 +206,7 @@ class Reading:
     def _show(self, table: str) -> None:
         self._reporter.progress(table, self._tally.rows(table), self._tally.share(table))
 
-    def _unread(self, report: Unread, crew: Crew) -> None:
+    def _unread(self, report: ChunkUnread, pool: WorkerPool) -> None:
         chunk = report.chunk
         self._tally.dropped(chunk)
         state = self._ledger.manifest.table(chunk.table)
@@ -221,7 +223,7 @@ class Reading:
             case "changed":
                 self._reporter.say(f"{chunk.leaf} changed under the snapshot: {report.detail}")
                 self._recut()
-                self._fill(crew)
+                self._fill(pool)
                 return
             case "blocked":
                 self._reporter.say(f"{chunk.leaf} is locked: its chunk {chunk.number} is tried again later")
@@ -229,7 +231,7 @@ class Reading:
                 self._reporter.say(f"a worker lost its session: chunk {chunk.number} of {chunk.leaf} is read again")
         self._queue.append(chunk)
 
-    def _died(self, report: Died, crew: Crew) -> None:
+    def _died(self, report: WorkerDied, pool: WorkerPool) -> None:
         self._deaths += 1
         if self._deaths > _DEATHS:
             raise SourceError(
@@ -242,9 +244,9 @@ class Reading:
             state = self._ledger.manifest.table(chunk.table)
             if state is not None and state.generation == chunk.generation:
                 self._queue.appendleft(chunk)
-        crew.start()
+        pool.start()
 
-    def _mind_slot(self) -> None:
+    def _check_slot(self) -> None:
         """Now and then: is the slot still good, and the session that holds the lock alive."""
         now = self._clock.monotonic()
         if now - self._slot_look_s < _LOOK_AT_SLOT_S:
@@ -260,7 +262,7 @@ class Reading:
             )
 
 
-def _failure(report: Failed) -> Exception:
+def _failure(report: WorkerFailed) -> Exception:
     if report.trace and report.error.exit == Exit.BUG:
         return RuntimeError(report.trace)
     error: CdcError = report.error

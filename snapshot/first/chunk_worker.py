@@ -37,12 +37,12 @@ _TELL_S = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Begun:
+class WorkerReady:
     """The worker is ready for tasks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class RowsRead:
     """Rows read of the chunk so far."""
 
     chunk: ChunkState
@@ -50,7 +50,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Read:
+class ChunkRead:
     """A task ended well. ``settled``: chunks that the brokers hold whole, usually the task's own.
 
     ``lost``: values by ``table.column`` that the encoding cannot express.
@@ -61,7 +61,7 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unread:
+class ChunkUnread:
     """A chunk has to be read again. ``why``: ``changed``, ``cut lost``, ``blocked`` or ``session lost``."""
 
     chunk: ChunkState
@@ -70,7 +70,7 @@ class Unread:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failed:
+class WorkerFailed:
     """The worker cannot go on and ends. ``trace``: only where it is a fault of ours."""
 
     error: CdcError
@@ -78,12 +78,12 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finish:
+class NoMoreTasks:
     """No more tasks: write what is held back, and end."""
 
 
-Order = ChunkTask | Finish
-Report = Begun | Progress | Read | Unread | Failed
+WorkerOrder = ChunkTask | NoMoreTasks
+WorkerReport = WorkerReady | RowsRead | ChunkRead | ChunkUnread | WorkerFailed
 
 
 def main(edges: Edges, exact: bool, pipe: Connection, life: Connection) -> None:
@@ -92,17 +92,19 @@ def main(edges: Edges, exact: bool, pipe: Connection, life: Connection) -> None:
     _die_with_the_fork_server()
     threading.Thread(target=_watch, args=(life,), daemon=True).start()
     try:
-        with Worker(edges, pipe, exact=exact) as worker:
+        with ChunkWorker(edges, pipe, exact=exact) as worker:
             worker.work()
     except (EOFError, BrokenPipeError):
         os._exit(1)  # the parent is gone: nothing may be sent any more
     except CdcError as error:
-        _give_up(pipe, Failed(error=error))
+        _give_up(pipe, WorkerFailed(error=error))
     except Exception as fault:
-        _give_up(pipe, Failed(error=CdcError(f"a worker failed: {first_line(fault)}"), trace=traceback.format_exc()))
+        _give_up(
+            pipe, WorkerFailed(error=CdcError(f"a worker failed: {first_line(fault)}"), trace=traceback.format_exc())
+        )
 
 
-def _give_up(pipe: Connection, failure: Failed) -> None:
+def _give_up(pipe: Connection, failure: WorkerFailed) -> None:
     with suppress(OSError):
         pipe.send(failure)
 
@@ -121,7 +123,7 @@ def _watch(life: Connection) -> None:
     os._exit(1)
 
 
-class Worker:
+class ChunkWorker:
     """Takes orders from a pipe until there are no more. ``exact``: see :class:`RowWriter`."""
 
     def __init__(self, edges: Edges, pipe: Connection, *, exact: bool, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -136,15 +138,15 @@ class Worker:
         self._told_s = 0.0
 
     def work(self) -> None:
-        """Until :class:`Finish`. CdcError when it cannot go on; EOFError when the parent is gone."""
-        self._pipe.send(Begun())
+        """Until :class:`NoMoreTasks`. CdcError when it cannot go on; EOFError when the parent is gone."""
+        self._pipe.send(WorkerReady())
         while isinstance(order := self._pipe.recv(), ChunkTask):
             self._pipe.send(self._try(order))
         self._writer.finish()
         self._writer.log.flush(FLUSH_S)
         self._pipe.send(self._settled())
 
-    def __enter__(self) -> Worker:
+    def __enter__(self) -> ChunkWorker:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -152,7 +154,7 @@ class Worker:
             self._writer.log.abort()  # the lock is about to go: nothing more may be sent
         self._close()
 
-    def _try(self, task: ChunkTask) -> Read | Unread:
+    def _try(self, task: ChunkTask) -> ChunkRead | ChunkUnread:
         try:
             return self._read(task)
         except Changed as change:
@@ -169,7 +171,7 @@ class Worker:
             self._writer.log = self._edges.log.rows()
             return self._unread(task, "session lost", error)
 
-    def _read(self, task: ChunkTask) -> Read:
+    def _read(self, task: ChunkTask) -> ChunkRead:
         session = self._open()
         self._writer.open(task)
         for lines in read_chunk(session, task):
@@ -184,21 +186,21 @@ class Worker:
         crash_point("chunk_committed")
         return self._settled()
 
-    def _settled(self) -> Read:
-        return Read(settled=tuple(self._writer.settled()), lost=dict(self._writer.lost()))
+    def _settled(self) -> ChunkRead:
+        return ChunkRead(settled=tuple(self._writer.settled()), lost=dict(self._writer.lost()))
 
-    def _unread(self, task: ChunkTask, why: str, detail: Exception) -> Unread:
+    def _unread(self, task: ChunkTask, why: str, detail: Exception) -> ChunkUnread:
         self._writer.drop()
         with suppress(psycopg.Error):
             if self._session is not None:
                 self._session.rollback()
-        return Unread(chunk=task.chunk, why=why, detail=first_line(detail))
+        return ChunkUnread(chunk=task.chunk, why=why, detail=first_line(detail))
 
     def _tell(self, task: ChunkTask) -> None:
         now = self._clock.monotonic()
         if now - self._told_s >= _TELL_S:
             self._told_s = now
-            self._pipe.send(Progress(chunk=task.chunk, rows=self._writer.row_count))
+            self._pipe.send(RowsRead(chunk=task.chunk, rows=self._writer.row_count))
 
     def _open(self) -> Session:
         if self._session is not None and not self._session.closed:

@@ -14,19 +14,20 @@ from cdc.errors import CdcError, SourceError
 from cdc.state import SlotIntent, SlotState, TopicsState
 from snapshot.edges import Edges, Reporter, Session
 from snapshot.first import preconditions
-from snapshot.first.chunk_scheduler import Reading
-from snapshot.first.export import end_making, hold_export, keep_on_standbys, keep_slot, make_slot
+from snapshot.first.chunk_scheduler import ChunkScheduler
+from snapshot.first.exported_cut import hold_export
 from snapshot.first.ledger import Ledger
 from snapshot.first.sizing import Sizing
+from snapshot.first.slot_creation import end_making, keep_on_standbys, keep_slot, make_slot
 from snapshot.first.summary import Summary, summarise
 from snapshot.first.sweep import sweep
-from snapshot.first.worker_pool import Crew
-from snapshot.first.writers_lock import claim
+from snapshot.first.worker_pool import WorkerPool
+from snapshot.first.writers_lock import take_writers_lock
 from snapshot.queries import first_line
 
 declare("snapshot_planned", "slot_noted", "slot_recorded", "chunks_all_recorded", "snapshot_completed")
 
-_AGAIN = "run cdc snapshot again: it goes on where it was"
+_RUN_AGAIN = "run cdc snapshot again: it goes on where it was"
 _ROUNDS = 3
 """How often tables that changed after they were read are read again; what changes then is only asked for."""
 
@@ -58,9 +59,11 @@ class FirstSnapshot:
             try:
                 return self._run(session, exits, rows=rows)
             except psycopg.Error as error:
-                raise SourceError(f"the session with Postgres broke off: {first_line(error)}", hint=_AGAIN) from None
+                raise SourceError(
+                    f"the session with Postgres broke off: {first_line(error)}", hint=_RUN_AGAIN
+                ) from None
             except SourceError as error:
-                error.hint = error.hint or _AGAIN
+                error.hint = error.hint or _RUN_AGAIN
                 raise
             except KeyboardInterrupt:
                 if self._ledger.manifest.slot is not None:
@@ -71,14 +74,14 @@ class FirstSnapshot:
         topics = preconditions.topics(self._ledger.read(), self._edges.settings)
         self._edges.log.check(topics)
         preconditions.server(self._edges, session)
-        claim(session, self._edges.lock, self._clock)
+        take_writers_lock(session, self._edges.lock, self._clock)
         # Read under the lock: from here on it changes by our hand only.
         manifest = self._ledger.read()
         preconditions.epoch(manifest, rows=rows)
         preconditions.slot(self._edges, session, manifest, rows=rows)
         if manifest.complete:
             return self._summary(already_complete=True)
-        reading = Reading(
+        scheduler = ChunkScheduler(
             self._edges,
             session,
             self._ledger,
@@ -91,18 +94,18 @@ class FirstSnapshot:
             reporter=self._reporter,
             clock=self._clock,
         )
-        exits.callback(reading.close)
+        exits.callback(scheduler.close)
         if not rows:
-            self._begin(session, reading, rows=False)
+            self._begin(session, scheduler, rows=False)
             return self._summary()
-        self._copy(session, reading)
+        self._copy(session, scheduler)
         for _ in range(_ROUNDS):
-            if not reading.again():
+            if not scheduler.replan_changed():
                 break
-            self._copy(session, reading)
+            self._copy(session, scheduler)
         crash_point("chunks_all_recorded")
         self._sweep(topics)
-        self._ledger.complete(reading.insert_lsn(), reading.look_back())
+        self._ledger.complete(scheduler.insert_lsn(), scheduler.inspect_at_end())
         crash_point("snapshot_completed")
         return self._summary()
 
@@ -122,19 +125,19 @@ class FirstSnapshot:
             clock=self._clock,
         )
 
-    def _copy(self, session: Session, reading: Reading) -> None:
+    def _copy(self, session: Session, scheduler: ChunkScheduler) -> None:
         """Read what is left; at the very first make the slot, while the workers start."""
         manifest = self._ledger.manifest
         if manifest.slot is not None and not manifest.left():
             return
-        with Crew(self._edges, exact=self._workers == 1) as crew:
+        with WorkerPool(self._edges, exact=self._workers == 1) as pool:
             for _ in range(self._workers):
-                crew.start()
+                pool.start()
             if manifest.slot is None:
-                self._begin(session, reading, rows=True)
-            reading.work(crew)
+                self._begin(session, scheduler, rows=True)
+            scheduler.work(pool)
 
-    def _begin(self, session: Session, reading: Reading, *, rows: bool) -> None:
+    def _begin(self, session: Session, scheduler: ChunkScheduler, *, rows: bool) -> None:
         """Plan, then make the slot, then note it: a crash in between leaves an intent, and the slot is made again."""
         settings = self._edges.settings
         if end_making(session, settings.slot, self._clock):
@@ -147,8 +150,8 @@ class FirstSnapshot:
             database=server.database,
             slot=settings.slot,
         )
-        looked = reading.look()
-        self._ledger.plan(intent, looked if rows else None, reading.sizing)
+        inspection = scheduler.inspect()
+        self._ledger.plan(intent, inspection if rows else None, scheduler.sizing)
         crash_point("snapshot_planned")
         try:
             made, walsender = make_slot(
@@ -182,7 +185,7 @@ class FirstSnapshot:
             consistent_point=made.consistent_point,
         )
         try:
-            self._ledger.open(state, looked.seen, rows=rows)
+            self._ledger.open(state, inspection.tables, rows=rows)
         except BaseException:
             walsender.close()
             raise
@@ -192,7 +195,7 @@ class FirstSnapshot:
             walsender.close()
             return
         try:
-            reading.holder = hold_export(self._edges.source, made, walsender)
+            scheduler.holder = hold_export(self._edges.source, made, walsender)
         except psycopg.Error:
             walsender.close()  # died between two statements: a new cut does as well
 

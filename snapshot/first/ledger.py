@@ -9,7 +9,7 @@ from cdc.state import ChunkState, SlotIntent, SlotState
 from snapshot.chunks import table_chunks
 from snapshot.first.manifest import COMPLETE, RUNNING, Manifest, Records, as_records, request
 from snapshot.first.sizing import Sizing
-from snapshot.forms import Looked, Seen, form_change
+from snapshot.forms import InspectedTable, Inspection, form_change
 
 
 class Ledger:
@@ -25,12 +25,12 @@ class Ledger:
         self.manifest = Manifest(self._topic.read())
         return self.manifest
 
-    def plan(self, intent: SlotIntent, looked: Looked | None, sizing: Sizing) -> None:
+    def plan(self, intent: SlotIntent, inspection: Inspection | None, sizing: Sizing) -> None:
         """Note the plan (none without rows) and that the slot is about to be made."""
         records = self.manifest.begin(intent)
-        seen = looked.seen if looked else {}
-        for one in seen.values():
-            records += self._cut_table(one, sizing, seen)
+        tables = inspection.tables if inspection else {}
+        for one in tables.values():
+            records += self._cut_table(one, sizing, tables)
         self._write(records)
 
     def began(self, intent: SlotIntent) -> None:
@@ -41,38 +41,38 @@ class Ledger:
         """Note that the slot was refused and is not there."""
         self._write(self.manifest.withdraw())
 
-    def open(self, slot: SlotState, seen: Iterable[str], *, rows: bool) -> None:
+    def open(self, slot: SlotState, tables: Iterable[str], *, rows: bool) -> None:
         """Note the slot; without ``rows`` that is the whole snapshot."""
-        self._write(self.manifest.open(slot, seen, state=RUNNING if rows else COMPLETE))
+        self._write(self.manifest.open(slot, tables, state=RUNNING if rows else COMPLETE))
 
-    def changed(self, looked: Looked) -> list[str]:
+    def changed(self, inspection: Inspection) -> list[str]:
         """Tables that are not as they were planned."""
-        forms = {table: self.manifest.form(table) for table in looked.seen}
-        return [table for table, form in forms.items() if form and form_change(form, looked.seen[table].look)]
+        forms = {table: self.manifest.form(table) for table in inspection.tables}
+        return [table for table, form in forms.items() if form and form_change(form, inspection.tables[table].form)]
 
-    def cut(self, lsn: int, looked: Looked, sizing: Sizing, *, read_too: bool = False) -> list[str]:
+    def cut(self, lsn: int, inspection: Inspection, sizing: Sizing, *, read_too: bool = False) -> list[str]:
         """Note a new cut; tables that changed since they were planned are planned anew. Sentences that say so.
 
         Of the changed ones just those that are not read to their end, unless ``read_too``. What changed without an
         event (a rewrite, other partitions, other columns) also has to be read again once the stream has passed
         ``lsn``: events from before it would overwrite what is read now (H71).
         """
-        seen = looked.seen
-        records = [*self.manifest.cut(lsn), *self._ask_for(looked, lsn)]
+        tables = inspection.tables
+        records = [*self.manifest.cut(lsn), *self._ask_for(inspection, lsn)]
         said = []
         left = {chunk.table for chunk in self.manifest.left()}
         planned = self.manifest.tables()
         for table in planned:
             state = self.manifest.table(table)
-            if table not in seen and state is not None and not state.gone:
+            if table not in tables and state is not None and not state.gone:
                 said.append(f"{table} is not captured any more: what was copied of it stays in its topic")
                 records += self.manifest.give_up(table)
-        for table, now in seen.items():
+        for table, now in tables.items():
             form = self.manifest.form(table)
-            change = form_change(form, now.look) if form is not None else None
+            change = form_change(form, now.form) if form is not None else None
             if form is None or (change is not None and (read_too or table in left)):
                 said.append(f"{table} {change or 'has no whole plan'}: it is read from its beginning")
-                records += self._cut_table(now, sizing, seen)
+                records += self._cut_table(now, sizing, tables)
         self._write(records)
         return said
 
@@ -80,28 +80,30 @@ class Ledger:
         """Note chunks that the brokers hold whole."""
         self._write([record for chunk in chunks for record in self.manifest.finish(chunk)])
 
-    def complete(self, lsn: int, looked: Looked) -> None:
+    def complete(self, lsn: int, inspection: Inspection) -> None:
         """Note that all is done. Tables that changed after they were read have to be read again behind ``lsn``.
 
         ValueError while something is left.
         """
-        self._write([*self._ask_for(looked, lsn), *self.manifest.close()])
+        self._write([*self._ask_for(inspection, lsn), *self.manifest.close()])
 
-    def _ask_for(self, looked: Looked, lsn: int) -> Records:
+    def _ask_for(self, inspection: Inspection, lsn: int) -> Records:
         records: Records = []
-        for table, now in looked.seen.items():
+        for table, now in inspection.tables.items():
             form = self.manifest.form(table)
-            change = form_change(form, now.look) if form is not None else None
+            change = form_change(form, now.form) if form is not None else None
             if change is not None:
                 records += self._ask(table, change, lsn)
-        for table in looked.late:
+        for table in inspection.late:
             records += self._ask(table, "came after the slot", lsn)
         return records
 
-    def _cut_table(self, seen: Seen, sizing: Sizing, everything: Mapping[str, Seen]) -> Records:
-        chunk_bytes = sizing.chunk_bytes(sum(one.look.size_bytes for one in everything.values()))
-        ranges = table_chunks(seen.look, chunk_bytes=chunk_bytes, server_version=sizing.server_version)
-        return self.manifest.plan(seen.look, ranges)
+    def _cut_table(
+        self, inspected: InspectedTable, sizing: Sizing, everything: Mapping[str, InspectedTable]
+    ) -> Records:
+        chunk_bytes = sizing.chunk_bytes(sum(one.form.size_bytes for one in everything.values()))
+        ranges = table_chunks(inspected.form, chunk_bytes=chunk_bytes, server_version=sizing.server_version)
+        return self.manifest.plan(inspected.form, ranges)
 
     def _ask(self, table: str, reason: str, lsn: int) -> Records:
         asked = request(table, reason, lsn)

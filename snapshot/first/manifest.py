@@ -23,7 +23,7 @@ from cdc.state import (
 )
 from cdc.topic import TableName
 from snapshot.chunks import Chunk
-from snapshot.forms import LeafLook, TableLook
+from snapshot.forms import LeafForm, TableForm
 
 Records = list[tuple[bytes, bytes | None]]
 
@@ -72,13 +72,13 @@ class Manifest:
         """The plan of a table; None when it has none, or when writing it was cut short."""
         return self._tables[table] if self._whole(table) else None
 
-    def form(self, table: str) -> TableLook | None:
+    def form(self, table: str) -> TableForm | None:
         """A table as it was when it was planned; sizes unknown. None as for :meth:`table`."""
         found = self.table(table)
         if found is None:
             return None
         leaves = tuple(
-            LeafLook(
+            LeafForm(
                 oid=leaf["oid"],
                 table=TableName(leaf["schema"], leaf["name"]),
                 filenode=leaf["filenode"],
@@ -88,7 +88,7 @@ class Manifest:
             for leaf in found.leaves
         )
         name = TableName(found.schema, found.name)
-        return TableLook(table=name, topic=found.topic, oid=found.oid, version=found.version, leaves=leaves)
+        return TableForm(table=name, topic=found.topic, oid=found.oid, version=found.version, leaves=leaves)
 
     def chunks(self, table: str) -> list[ChunkState]:
         """The chunks of a table's present plan, by number; none while the plan is not whole."""
@@ -107,9 +107,9 @@ class Manifest:
             if chunk.state != DONE
         ]
 
-    def plan(self, look: TableLook, ranges: Iterable[Chunk]) -> Records:
+    def plan(self, form: TableForm, ranges: Iterable[Chunk]) -> Records:
         """Cut a table anew: every chunk of the generation before is void."""
-        table = str(look.table)
+        table = str(form.table)
         former = self._tables.get(table)
         stale = set(self._chunks.get(table, {}).values())
         generation = max([former.generation if former else 0, *(c.generation for c in stale)]) + 1
@@ -128,18 +128,18 @@ class Manifest:
         ]
         state = SnapshotTableState(
             table=table,
-            schema=look.table.schema,
-            name=look.table.table,
-            topic=look.topic,
-            oid=look.oid,
-            version=look.version,
+            schema=form.table.schema,
+            name=form.table.table,
+            topic=form.topic,
+            oid=form.oid,
+            version=form.version,
             generation=generation,
             chunks=len(chunks),
             leaves=[
                 {"oid": leaf.oid, "schema": leaf.table.schema, "name": leaf.table.table, "filenode": leaf.filenode}
-                for leaf in look.leaves
+                for leaf in form.leaves
             ],
-            **({} if look.marks is None else asdict(look.marks)),
+            **({} if form.marks is None else asdict(form.marks)),
         )
         written = {chunk.key() for chunk in chunks}
         removed: Records = [(chunk.key(), None) for chunk in sorted(stale, key=_number) if chunk.key() not in written]

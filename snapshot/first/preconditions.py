@@ -10,8 +10,8 @@ from cdc.settings import Settings
 from cdc.sql import quote_literal
 from cdc.state import SlotIntent, TopicsState
 from snapshot.edges import Edges, Reporter, Session
-from snapshot.first.export import remove_slot
 from snapshot.first.manifest import Manifest
+from snapshot.first.slot_creation import remove_slot
 
 MAX_LSN = (1 << 64) - 1
 

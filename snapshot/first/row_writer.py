@@ -36,7 +36,7 @@ def marker(*, first_of_all: bool, first_of_table: bool, last_of_table: bool, las
 
 
 @dataclass(slots=True)
-class _Chunk:
+class _OpenChunk:
     """A chunk on its way: what was written of it."""
 
     task: ChunkTask
@@ -58,10 +58,10 @@ class _Chunk:
 
 
 @dataclass(slots=True)
-class _Held:
+class _LastRow:
     """A row whose marker is not known yet."""
 
-    chunk: _Chunk
+    chunk: _OpenChunk
     line: bytes
     first_of_all: bool
     first_of_table: bool
@@ -81,9 +81,9 @@ class RowWriter:
         self._database = database
         self._clock = clock
         self._exact = exact
-        self._chunk: _Chunk | None = None
-        self._held: _Held | None = None
-        self._closed: list[_Chunk] = []
+        self._chunk: _OpenChunk | None = None
+        self._last_row: _LastRow | None = None
+        self._closed: list[_OpenChunk] = []
         self._begun: set[str] = set()
         self._compiled: dict[TableSchema, TableEncoder] = {}
 
@@ -92,7 +92,7 @@ class RowWriter:
         """Rows of the open chunk that were taken, one held back included."""
         if self._chunk is None:
             return 0
-        return self._chunk.rows + (self._held is not None and self._held.chunk is self._chunk)
+        return self._chunk.rows + (self._last_row is not None and self._last_row.chunk is self._chunk)
 
     def open(self, task: ChunkTask) -> None:
         """Begin a chunk."""
@@ -101,7 +101,7 @@ class RowWriter:
             encoder = compile_table(task.schema, name=self._name, database=self._database)
             self._compiled[task.schema] = encoder
         headers = record_headers(task.position, READ_OP, task.schema.version)
-        self._chunk = _Chunk(task, encoder, headers, self._clock.now_ns())
+        self._chunk = _OpenChunk(task, encoder, headers, self._clock.now_ns())
 
     def write(self, lines: list[bytes]) -> None:
         """Hand the open chunk's next lines, in COPY's text format, to the log."""
@@ -119,18 +119,18 @@ class RowWriter:
 
     def drop(self) -> None:
         """Forget the open chunk, if there is one: it will be read again."""
-        if self._held is not None and self._held.chunk is self._chunk:
-            self._held = None
+        if self._last_row is not None and self._last_row.chunk is self._chunk:
+            self._last_row = None
         self._chunk = None
 
     def finish(self) -> None:
         """There are no more rows: write the one held back."""
-        if self._held is not None:
+        if self._last_row is not None:
             self._release(last_of_table=True, last_of_all=True)
 
     def settled(self) -> list[ChunkState]:
         """The closed chunks of which nothing is held back, each once."""
-        holding = self._held.chunk if self._held else None
+        holding = self._last_row.chunk if self._last_row else None
         done = [chunk.state() for chunk in self._closed if chunk is not holding]
         self._closed = [chunk for chunk in self._closed if chunk is holding]
         return done
@@ -143,21 +143,21 @@ class RowWriter:
             encoder.lost.clear()
         return found
 
-    def _open_chunk(self) -> _Chunk:
+    def _open_chunk(self) -> _OpenChunk:
         if self._chunk is None:
             raise ValueError("no chunk is open")
         return self._chunk
 
-    def _hold(self, chunk: _Chunk, lines: list[bytes]) -> list[bytes]:
+    def _hold(self, chunk: _OpenChunk, lines: list[bytes]) -> list[bytes]:
         """Settle the markers at both ends of a block; the lines between them are what comes back."""
         table = chunk.task.chunk.table
-        if self._held is not None:
-            self._release(last_of_table=self._held.chunk.task.chunk.table != table, last_of_all=False)
+        if self._last_row is not None:
+            self._release(last_of_table=self._last_row.chunk.task.chunk.table != table, last_of_all=False)
         first_of_all = chunk.task.first_of_all and not self._begun
         first_of_table = chunk.task.first_of_table and table not in self._begun
         self._begun.add(table)
         alone = len(lines) == 1
-        self._held = _Held(chunk, lines[-1], first_of_all and alone, first_of_table and alone)
+        self._last_row = _LastRow(chunk, lines[-1], first_of_all and alone, first_of_table and alone)
         if alone or not first_of_table:
             return lines[:-1]
         first = marker(first_of_all=first_of_all, first_of_table=first_of_table, last_of_table=False, last_of_all=False)
@@ -165,7 +165,7 @@ class RowWriter:
         return lines[1:-1]
 
     def _release(self, *, last_of_table: bool, last_of_all: bool) -> None:
-        held, self._held = self._held, None
+        held, self._last_row = self._last_row, None
         if held is not None:
             named = marker(
                 first_of_all=held.first_of_all,
@@ -175,7 +175,7 @@ class RowWriter:
             )
             self._send(held.chunk, [held.line], named)
 
-    def _send(self, chunk: _Chunk, lines: list[bytes], named: str) -> None:
+    def _send(self, chunk: _OpenChunk, lines: list[bytes], named: str) -> None:
         task = chunk.task
         around = envelope(
             chunk.encoder,

@@ -10,7 +10,7 @@ from cdc.lsn import Lsn
 from cdc.state import ChunkState
 from snapshot.chunks import block_count
 from snapshot.first.manifest import DONE, Manifest
-from snapshot.forms import TableLook
+from snapshot.forms import TableForm
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,14 +109,14 @@ _ALMOST = 0.99
 class Tally:
     """How far each table is, from what the manifest has and what the workers are at."""
 
-    def __init__(self, manifest: Manifest, looks: Mapping[str, TableLook]) -> None:
-        self._blocks = {(t, str(leaf.table)): leaf.heap_blocks for t, look in looks.items() for leaf in look.leaves}
-        self._estimate = {t: look.row_estimate for t, look in looks.items()}
-        self._total = {t: sum(map(self._size, manifest.chunks(t))) for t in looks}
+    def __init__(self, manifest: Manifest, forms: Mapping[str, TableForm]) -> None:
+        self._blocks = {(t, str(leaf.table)): leaf.heap_blocks for t, look in forms.items() for leaf in look.leaves}
+        self._estimate = {t: look.row_estimate for t, look in forms.items()}
+        self._total = {t: sum(map(self._size, manifest.chunks(t))) for t in forms}
         self._done_blocks: dict[str, int] = {}
         self._done_rows: dict[str, int] = {}
         self._under_way: dict[str, dict[int, int]] = {}
-        for table in looks:
+        for table in forms:
             for chunk in manifest.chunks(table):
                 if chunk.state == DONE:
                     self.done(chunk)

@@ -13,7 +13,15 @@ from cdc.state import ChunkState
 from snapshot.edges import Edges
 from snapshot.first import chunk_worker as worker
 from snapshot.first.chunk_read import ChunkTask
-from snapshot.first.chunk_worker import Begun, Failed, Finish, Progress, Read, Report, Unread
+from snapshot.first.chunk_worker import (
+    ChunkRead,
+    ChunkUnread,
+    NoMoreTasks,
+    RowsRead,
+    WorkerFailed,
+    WorkerReady,
+    WorkerReport,
+)
 
 _END_S = 10.0
 
@@ -27,7 +35,7 @@ def chunk_id(chunk: ChunkState) -> ChunkId:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Died:
+class WorkerDied:
     """A worker ended without a word. ``chunks``: what it had been given and had not settled."""
 
     exit_code: int | None
@@ -35,7 +43,7 @@ class Died:
 
 
 @dataclass(slots=True, eq=False)
-class Worker:
+class WorkerProcess:
     """One process. ``ready``: it waits for a task. ``given``: its chunks that are not settled yet."""
 
     process: ForkServerProcess
@@ -46,7 +54,7 @@ class Worker:
     given: dict[ChunkId, ChunkState] = field(default_factory=dict)
 
 
-class Crew:
+class WorkerPool:
     """Starts workers and hands out tasks. A context manager: leaving it ends them all.
 
     Forked from a server that has imported what they need (:mod:`snapshot.first.fork_server`), not from this process:
@@ -61,9 +69,9 @@ class Crew:
         self._context.set_forkserver_preload(
             ["__main__", "snapshot.first.fork_server", worker.__name__, type(edges).__module__]
         )
-        self._workers: list[Worker] = []
+        self._workers: list[WorkerProcess] = []
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> WorkerPool:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -87,7 +95,7 @@ class Crew:
         process.start()
         their_pipe.close()
         their_life.close()
-        self._workers.append(Worker(process, pipe, life))
+        self._workers.append(WorkerProcess(process, pipe, life))
 
     @property
     def size(self) -> int:
@@ -99,7 +107,7 @@ class Crew:
         """Whether any chunk is out."""
         return any(member.given for member in self._workers)
 
-    def ready(self) -> list[Worker]:
+    def ready(self) -> list[WorkerProcess]:
         """Who waits for a task."""
         return [member for member in self._workers if member.ready and not member.ended]
 
@@ -107,7 +115,7 @@ class Crew:
         """The chunks that are with a worker."""
         return {key for member in self._workers for key in member.given}
 
-    def give(self, member: Worker, task: ChunkTask) -> None:
+    def give(self, member: WorkerProcess, task: ChunkTask) -> None:
         """Hand a task to a worker that is ready; one that just died is noticed by :meth:`hear`."""
         member.ready = False
         member.given[chunk_id(task.chunk)] = task.chunk
@@ -119,9 +127,9 @@ class Crew:
         for member in self.ready():
             member.ready = False
             with suppress(OSError):
-                member.pipe.send(Finish())
+                member.pipe.send(NoMoreTasks())
 
-    def hear(self, timeout_s: float) -> Iterator[Progress | Read | Unread | Failed | Died]:
+    def hear(self, timeout_s: float) -> Iterator[RowsRead | ChunkRead | ChunkUnread | WorkerFailed | WorkerDied]:
         """What the workers report within ``timeout_s``; nothing when all are silent."""
         living = [member for member in self._workers if not member.ended]
         if not living:
@@ -131,35 +139,37 @@ class Crew:
             if member.pipe in ready:
                 yield from self._receive(member)
             elif member.process.sentinel in ready:
-                yield from self._bury(member)
+                yield from self._reap(member)
 
-    def _receive(self, member: Worker) -> Iterator[Progress | Read | Unread | Failed | Died]:
+    def _receive(
+        self, member: WorkerProcess
+    ) -> Iterator[RowsRead | ChunkRead | ChunkUnread | WorkerFailed | WorkerDied]:
         with suppress(EOFError, OSError):
             while member.pipe.poll():
-                report: Report = member.pipe.recv()
+                report: WorkerReport = member.pipe.recv()
                 match report:
-                    case Begun():
+                    case WorkerReady():
                         member.ready = True
-                    case Progress():
+                    case RowsRead():
                         yield report
-                    case Read():
+                    case ChunkRead():
                         for chunk in report.settled:
                             member.given.pop(chunk_id(chunk), None)
                         member.ready = True
                         yield report
-                    case Unread():
+                    case ChunkUnread():
                         member.given.pop(chunk_id(report.chunk), None)
                         member.ready = True
                         yield report
-                    case Failed():
+                    case WorkerFailed():
                         yield report
             return
-        yield from self._bury(member)
+        yield from self._reap(member)
 
-    def _bury(self, member: Worker) -> Iterator[Died]:
+    def _reap(self, member: WorkerProcess) -> Iterator[WorkerDied]:
         member.process.join(_END_S)
         member.ended = True
         left = tuple(member.given.values())
         member.given.clear()
         if member.process.exitcode != 0 or left:
-            yield Died(exit_code=member.process.exitcode, chunks=left)
+            yield WorkerDied(exit_code=member.process.exitcode, chunks=left)

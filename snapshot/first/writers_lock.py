@@ -12,15 +12,15 @@ from snapshot.edges import Session
 from snapshot.queries import Queries
 
 _SQL = Queries(__package__)
-PATIENCE_S = 5.0
+TIMEOUT_S = 5.0
 """How long the rest of a killed run may take to go."""
 _PAUSE_S = 0.1
 
 
-def claim(session: Session, lock: tuple[int, int], clock: Clock, patience_s: float = PATIENCE_S) -> None:
-    """Take the lock for this session and leave it shared. ActiveError names who holds it past ``patience_s``."""
+def take_writers_lock(session: Session, lock: tuple[int, int], clock: Clock, timeout_s: float = TIMEOUT_S) -> None:
+    """Take the lock for this session and leave it shared. ActiveError names who holds it past ``timeout_s``."""
     arguments = {"class": lock[0], "number": lock[1]}
-    deadline = clock.monotonic() + patience_s
+    deadline = clock.monotonic() + timeout_s
     while not _SQL.one(session, "take_lock", **arguments)[0]:
         if clock.monotonic() >= deadline:
             holders = [f"{row.name}, pid {row.pid}" for row in _SQL.rows(session, "lock_holders", **arguments)]

@@ -29,7 +29,7 @@ _SQL = Queries(__package__)
 _SEE_S = 1.0
 
 
-class Watching:
+class CatalogWatch:
     """One session's watch. Nothing it finds is lost with it: what was seen last stands in the state topic."""
 
     def __init__(self, edges: LaterEdges, session: Session, gate: Gate, clock: Clock) -> None:

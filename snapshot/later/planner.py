@@ -1,4 +1,4 @@
-"""When a request may be read, and in which parts: what it waits for, and its table as it is now."""
+"""When a request may be read, and in which chunks: what it waits for, and its table as it is now."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from cdc.errors import ConfigError, SourceError
 from cdc.windows import Windows
 from connectors.postgres.encoder import compile_table
 from snapshot.edges import LaterEdges, Session
-from snapshot.forms import Seen
-from snapshot.inspection import Locked, look
-from snapshot.later.catalog_watch import Watching
+from snapshot.forms import InspectedTable
+from snapshot.inspection import Locked, inspect
+from snapshot.later.catalog_watch import CatalogWatch
 from snapshot.later.chunk_queue import TooLarge
 from snapshot.later.reader_pool import nudge
-from snapshot.later.table_reading import Job
+from snapshot.later.table_reading import TableReading
 from snapshot.queries import sqlstate
 
 log = logging.getLogger(__name__)
 
-_AGAIN_S = 1.0
+_RETRY_S = 1.0
 _ASK_S = 1.0
 _NUDGE_S = 1.0
 
 
-class Look(Protocol):
+class LookNow(Protocol):
     """Looks at the catalog, and notes what is found."""
 
-    def __call__(self, watching: Watching, *, now: bool) -> None: ...
+    def __call__(self, watch: CatalogWatch, *, now: bool) -> None: ...
 
 
 class NotNow(Exception):
@@ -40,23 +40,23 @@ class NotNow(Exception):
 class Planner:
     """One session's."""
 
-    def __init__(self, edges: LaterEdges, windows: Windows, clock: Clock, look: Look) -> None:
+    def __init__(self, edges: LaterEdges, windows: Windows, clock: Clock, inspect: LookNow) -> None:
         self._edges = edges
         self._windows = windows
         self._clock = clock
-        self._look = look
+        self._look_now = inspect
         self._settings = edges.settings.snapshot
         self._ask_s = self._nudge_s = 0.0
         self._retained_bytes: int | None = None
 
-    def why_wait(self, session: Session, job: Job, watching: Watching) -> str:
+    def why_wait(self, session: Session, reading: TableReading, watch: CatalogWatch) -> str:
         """What a request waits for, empty for nothing: then it is planned. ConfigError when it can never be read."""
         try:
-            self._require_followed(job)
-            self._require_passed(session, job)
+            self._require_followed(reading)
+            self._require_passed(session, reading)
             self._require_little_wal(session)
-            if job.parts is None:
-                self._plan(session, job, watching)
+            if reading.chunks is None:
+                self._plan(session, reading, watch)
         except NotNow as why:
             return str(why)
         except psycopg.Error as error:
@@ -65,13 +65,13 @@ class Planner:
             return f"the catalog cannot be read now: Postgres answers {sqlstate(error)}"
         return ""
 
-    def _require_followed(self, job: Job) -> None:
+    def _require_followed(self, reading: TableReading) -> None:
         """Rows of a table that is set aside would be read without what the stream says of them meanwhile."""
-        if why := self._edges.topics.hindrance(job.request):
+        if why := self._edges.topics.hindrance(reading.request):
             raise NotNow(why)
 
-    def _require_passed(self, session: Session, job: Job) -> None:
-        if self._windows.reached <= max(job.after_lsn, self._windows.after_lsn):
+    def _require_passed(self, session: Session, reading: TableReading) -> None:
+        if self._windows.reached <= max(reading.after_lsn, self._windows.after_lsn):
             self._nudge(session)
             raise NotNow("the stream has not come to the request yet")
 
@@ -80,38 +80,38 @@ class Planner:
         if retained is not None and retained > self._settings.max_retained_wal:
             raise NotNow(f"the slot keeps {retained:,} bytes of WAL, more than [snapshot] max_retained_wal")
 
-    def _plan(self, session: Session, job: Job, watching: Watching) -> None:
-        if job.out:
-            raise NotNow("parts of an earlier plan are on their way")
-        self._look(watching, now=True)
-        self._require_topic(job)
-        seen = self._seen(session, job)
-        if not watching.published(job.request.table):
-            raise NotNow(f"{job.request.table} is not in the publication: cdc init adds it")
-        encoder = compile_table(seen.schema, name=self._edges.settings.name, database=session.info.dbname)
+    def _plan(self, session: Session, reading: TableReading, watch: CatalogWatch) -> None:
+        if reading.out:
+            raise NotNow("chunks of an earlier plan are on their way")
+        self._look_now(watch, now=True)
+        self._require_topic(reading)
+        inspected = self._inspected(session, reading)
+        if not watch.published(reading.request.table):
+            raise NotNow(f"{reading.request.table} is not in the publication: cdc init adds it")
+        encoder = compile_table(inspected.schema, name=self._edges.settings.name, database=session.info.dbname)
         version = session.info.server_version
         try:
-            job.plan(seen, encoder, window_bytes=self._settings.window_bytes, server_version=version)
+            reading.plan(inspected, encoder, window_bytes=self._settings.window_bytes, server_version=version)
         except TooLarge as leaf:
             raise ConfigError(
-                f"{leaf} cannot be read in parts with rights on columns alone", hint="grant select on it"
+                f"{leaf} cannot be read in chunks with rights on columns alone", hint="grant select on it"
             ) from None
-        job.awaited = watching.barrier(job.request.table)
-        log.info("reread_begins", extra={"table": job.request.table, "why": job.request.reason})
+        reading.awaited = watch.barrier(reading.request.table)
+        log.info("reread_begins", extra={"table": reading.request.table, "why": reading.request.reason})
 
-    def _require_topic(self, job: Job) -> None:
+    def _require_topic(self, reading: TableReading) -> None:
         topics = self._edges.topics
-        if topics.topic(job.table) is None:
+        if topics.topic(reading.table) is None:
             topics.refresh()
-        if topics.topic(job.table) is None:
-            raise NotNow(f"{job.request.table} is not captured: list it in [source] tables, then cdc init")
+        if topics.topic(reading.table) is None:
+            raise NotNow(f"{reading.request.table} is not captured: list it in [source] tables, then cdc init")
 
-    def _seen(self, session: Session, job: Job) -> Seen:
-        table = job.request.table
+    def _inspected(self, session: Session, reading: TableReading) -> InspectedTable:
+        table = reading.request.table
         try:
-            looked = look(self._edges, session, self._edges.shapes, topics=None, only=[table])
+            inspection = inspect(self._edges, session, self._edges.shapes, topics=None, only=[table])
         except Locked as error:
-            job.not_before_s = self._clock.monotonic() + _AGAIN_S
+            reading.not_before_s = self._clock.monotonic() + _RETRY_S
             raise NotNow(error.message) from None
         except ConfigError as error:
             # Of another table, perhaps: it passes when the settings and the source fit again.
@@ -120,10 +120,10 @@ class Planner:
             if session.closed:
                 raise
             raise NotNow(error.message) from None
-        seen = looked.seen.get(table)
-        if seen is None:
+        inspected = inspection.tables.get(table)
+        if inspected is None:
             raise ConfigError(f"{table} is gone, or the settings leave it out")
-        return seen
+        return inspected
 
     def _retained(self, session: Session) -> int | None:
         now_s = self._clock.monotonic()

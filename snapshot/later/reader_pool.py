@@ -1,4 +1,4 @@
-"""The readers of later snapshots: threads, each with a session of its own, that see one part after the other in."""
+"""The readers of later snapshots: threads, each with a session of its own, that see one chunk after the other in."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from cdc.position import Position
 from cdc.windows import Closed, Overrun, Windows, Written
 from snapshot.chunks import Chunk
 from snapshot.edges import LaterEdges, Session
-from snapshot.later.table_reading import Job
-from snapshot.later.window_read import ReadTask, TooWide, Unseen, read, sweep_rows, window_rows
+from snapshot.later.table_reading import TableReading
+from snapshot.later.window_read import TooWide, Unseen, WindowTask, read, sweep_rows, window_rows
 from snapshot.queries import Queries
 
 log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 _SQL = Queries(__package__)
 _UNSEEN_S = 0.05
 _NUDGE_S = 0.25
-_AGAIN_S = 0.2
+_RETRY_S = 0.2
 _END_S = 5.0
 
 
@@ -36,14 +36,14 @@ def cut_off(session: Session) -> None:
 
 
 class GivenUp(Exception):
-    """A part was not read; ``smaller``: it is too large for one window."""
+    """A chunk was not read; ``smaller``: it is too large for one window."""
 
     def __init__(self, why: str, *, smaller: bool = False) -> None:
         super().__init__(why)
         self.smaller = smaller
 
 
-class Readers:
+class ReaderPool:
     """``[snapshot] windows`` threads. Sessions are opened when they are needed first."""
 
     def __init__(self, edges: LaterEdges, windows: Windows, clock: Clock) -> None:
@@ -55,9 +55,11 @@ class Readers:
         self._given: list[Future[tuple[Written, Position]]] = []
         self._pool = ThreadPoolExecutor(edges.settings.snapshot.windows, thread_name_prefix="cdc-window")
 
-    def submit(self, job: Job, part: Chunk | None) -> Future[tuple[Written, Position]]:
-        """Read a part; without one write the mark that ends a reading."""
-        given = self._pool.submit(self.sweep, job) if part is None else self._pool.submit(self.read, job, part)
+    def submit(self, reading: TableReading, chunk: Chunk | None) -> Future[tuple[Written, Position]]:
+        """Read a chunk; without one write the mark that ends a reading."""
+        given = (
+            self._pool.submit(self.sweep, reading) if chunk is None else self._pool.submit(self.read, reading, chunk)
+        )
         self._given = [*(one for one in self._given if not one.done()), given]
         return given
 
@@ -75,7 +77,7 @@ class Readers:
         """
         self._pool.shutdown(wait=False, cancel_futures=True)
         until_s = self._clock.monotonic() + _END_S
-        while wait(self._given, timeout=_AGAIN_S).not_done:
+        while wait(self._given, timeout=_RETRY_S).not_done:
             if self._clock.monotonic() > until_s:
                 log.warning("readers_cut_off", extra={"sessions": len(self._opened)})
                 for session in self._opened:
@@ -86,28 +88,28 @@ class Readers:
         for session in self._opened:
             session.close()
 
-    def read(self, job: Job, part: Chunk) -> tuple[Written, Position]:
-        """Read one part and see it into the log. GivenUp, Blocked, Changed or ConfigError when it is not to be."""
-        seen, encoder = job.seen, job.encoder
-        if seen is None or encoder is None:
+    def read(self, reading: TableReading, chunk: Chunk) -> tuple[Written, Position]:
+        """Read one chunk and see it into the log. GivenUp, Blocked, Changed or ConfigError when it is not to be."""
+        inspected, encoder = reading.inspected, reading.encoder
+        if inspected is None or encoder is None:
             raise GivenUp("the plan is void")
-        task = ReadTask(
-            part=part,
-            schema=seen.schema,
-            partitioned=job.partitioned,
-            condition=seen.condition,
-            wanted=job.wanted,
-            most_bytes=self._most_bytes(job),
+        task = WindowTask(
+            chunk=chunk,
+            schema=inspected.schema,
+            partitioned=reading.partitioned,
+            condition=inspected.condition,
+            wanted=reading.wanted,
+            most_bytes=self._most_bytes(reading),
         )
-        window = self._windows.ask(seen.look.topic)
+        window = self._windows.ask(inspected.form.topic)
         position = self._windows.granted(window)
         try:
-            gate, awaited = self._windows.gate, window.awaited | job.awaited
+            gate, awaited = self._windows.gate, window.awaited | reading.awaited
             while True:
                 if self._windows.closed:
                     raise Closed
                 if window.overrun:
-                    raise GivenUp("too many changes meanwhile", smaller=part.divisible)
+                    raise GivenUp("too many changes meanwhile", smaller=chunk.divisible)
                 try:
                     found = read(self._session(), task, encoder, lambda sees: gate.passes(awaited, sees))
                     break
@@ -124,26 +126,26 @@ class Readers:
         self._windows.offer(window, *window_rows(found, encoder, position, self._clock.now_ns()))
         outcome = self._windows.outcome(window)
         if isinstance(outcome, Overrun):
-            raise GivenUp("too many changes meanwhile", smaller=part.divisible)
+            raise GivenUp("too many changes meanwhile", smaller=chunk.divisible)
         return outcome, position
 
-    def _most_bytes(self, job: Job) -> int | None:
+    def _most_bytes(self, reading: TableReading) -> int | None:
         """How large a record may be, if a larger one would stop capture."""
         settings = self._edges.settings.log
-        policy = settings.oversized_tables.get(job.request.table, settings.oversized)
+        policy = settings.oversized_tables.get(reading.request.table, settings.oversized)
         return settings.max_message_bytes if policy == "stop" else None
 
-    def sweep(self, job: Job) -> tuple[Written, Position]:
-        encoder = job.encoder
+    def sweep(self, reading: TableReading) -> tuple[Written, Position]:
+        encoder = reading.encoder
         assert encoder is not None
-        assert job.seen is not None
-        window = self._windows.ask(job.seen.look.topic)
+        assert reading.inspected is not None
+        window = self._windows.ask(reading.inspected.form.topic)
         position = self._windows.granted(window)
-        rows = sweep_rows(encoder, position, job.state.floor, window.lane_count, self._clock.now_ns())
+        rows = sweep_rows(encoder, position, reading.state.floor, window.lane_count, self._clock.now_ns())
         self._windows.offer(window, rows)
         outcome = self._windows.outcome(window)
         # A mark is no row: however much the stream changes meanwhile, it is written; but a full window is given up.
-        return (outcome, position) if isinstance(outcome, Written) else self.sweep(job)
+        return (outcome, position) if isinstance(outcome, Written) else self.sweep(reading)
 
     def _await_kept(self, lsn: int) -> None:
         """What was read is on the server's disk: a commit that is not may be undone by a crash (H88). With a failover

@@ -9,7 +9,7 @@ from snapshot.later.window_read import check_condition
 from snapshot.read_transaction import insert_lsn
 
 
-class AskedSource:
+class RequestSource:
     def __init__(self, session: Session) -> None:
         self._session = session
 

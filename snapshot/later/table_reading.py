@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from cdc.condition import Condition
 from cdc.position import CHUNK_SEQ, Position
 from cdc.rereads.rules import condition_on
-from cdc.state import RequestState, RereadState
+from cdc.state import ReadingState, RequestState
 from cdc.topic import TableName
 from connectors.postgres.encoder import TableEncoder
 from snapshot.chunks import Chunk
-from snapshot.forms import LeafLook, Seen, form_change
-from snapshot.forms import TableLook as Look
-from snapshot.later.chunk_queue import Parts
+from snapshot.forms import InspectedTable, LeafForm, form_change
+from snapshot.forms import TableForm as Look
+from snapshot.later.chunk_queue import ChunkQueue
 
 MOST_FAILURES = 5
 """In a row; then the request has failed, and says why."""
@@ -23,19 +23,19 @@ WAITING, RUNNING, PAUSED, DONE, FAILED, CANCELLED = "waiting", "running", "pause
 
 
 @dataclass(slots=True)
-class Job:
-    """``plan``: None until the table was looked at, and again when it changed. ``out``: parts with a reader.
+class TableReading:
+    """``plan``: None until the table was looked at, and again when it changed. ``out``: chunks with a reader.
 
     ``wanted``: the request's condition, parsed. ``ready``: it waits for nothing but a reader. ``turn``: when it was
     last given one. ``failures``: in a row, without anything read in between.
     """
 
     request: RequestState
-    state: RereadState
+    state: ReadingState
     encoder: TableEncoder | None = None
-    seen: Seen | None = None
+    inspected: InspectedTable | None = None
     partitioned: bool = False
-    parts: Parts | None = None
+    chunks: ChunkQueue | None = None
     wanted: Condition | None = None
     awaited: frozenset[int] = frozenset()
     after_lsn: int = 0
@@ -46,22 +46,22 @@ class Job:
     turn: int = 0
     failures: int = 0
 
-    def plan(self, seen: Seen, encoder: TableEncoder, *, window_bytes: int, server_version: int) -> None:
-        """Cut the table into parts; those that an earlier session finished are not read again, if it is as it was.
+    def plan(self, inspected: InspectedTable, encoder: TableEncoder, *, window_bytes: int, server_version: int) -> None:
+        """Cut the table into chunks; those that an earlier session finished are not read again, if it is as it was.
 
         Raises TooLarge; ConfigError when the request's condition is none.
         """
         where = self.request.where
-        self.wanted = condition_on(where, seen.schema) if where is not None else None
+        self.wanted = condition_on(where, inspected.schema) if where is not None else None
         state = self.state
-        kept = bool(state.leaves) and form_change(_planned(state, seen.look), seen.look) is None
+        kept = bool(state.leaves) and form_change(_planned(state, inspected.form), inspected.form) is None
         done = {leaf["oid"]: leaf["next"] for leaf in state.leaves} if kept else None
         if not kept:
             self.state = replace(state, floor="", rows=0, left_out=0, share=0.0)
-        leaves = seen.look.leaves
+        leaves = inspected.form.leaves
         if self.request.leaves is not None:
             leaves = tuple(leaf for leaf in leaves if str(leaf.table) in self.request.leaves)
-        self.parts = Parts(
+        self.chunks = ChunkQueue(
             leaves,
             keys=self.request.keys,
             window_bytes=window_bytes,
@@ -69,14 +69,16 @@ class Job:
             done=done,
             whole=self.request.whole,
         )
-        self.seen, self.encoder = seen, encoder
-        self.partitioned = all(leaf.oid != seen.look.oid for leaf in seen.look.leaves)
+        self.inspected, self.encoder = inspected, encoder
+        self.partitioned = all(leaf.oid != inspected.form.oid for leaf in inspected.form.leaves)
         self.note(RUNNING)
-        self.state = replace(self.state, oid=seen.look.oid, version=seen.look.version, leaves=self.parts.progress())
+        self.state = replace(
+            self.state, oid=inspected.form.oid, version=inspected.form.version, leaves=self.chunks.progress()
+        )
 
     def forget(self, after_lsn: int) -> None:
         """The table is not what was planned: all of it again, once the stream has passed ``after_lsn``."""
-        self.parts = self.seen = self.encoder = None
+        self.chunks = self.inspected = self.encoder = None
         self.after_lsn = after_lsn
         self.state = replace(self.state, leaves=[], floor="")
 
@@ -86,17 +88,17 @@ class Job:
         if not self.state.floor or text < self.state.floor:
             self.state = replace(self.state, floor=text)
 
-    def done(self, part: Chunk, rows: int, left_out: int) -> None:
-        """The brokers hold a part."""
-        assert self.parts is not None
+    def done(self, chunk: Chunk, rows: int, left_out: int) -> None:
+        """The brokers hold a chunk."""
+        assert self.chunks is not None
         self.failures = 0
-        self.parts.done(part)
+        self.chunks.done(chunk)
         self.state = replace(
             self.state,
             rows=self.state.rows + rows,
             left_out=self.state.left_out + left_out,
-            leaves=self.parts.progress(),
-            share=self.parts.share,
+            leaves=self.chunks.progress(),
+            share=self.chunks.share,
         )
 
     def note(self, state: str, detail: str = "") -> None:
@@ -116,19 +118,23 @@ class Job:
     @property
     def table(self) -> TableName:
         schema, _, name = self.request.table.partition(".")
-        return self.seen.look.table if self.seen is not None else TableName(schema, name)
+        return self.inspected.form.table if self.inspected is not None else TableName(schema, name)
 
 
-def next_job(jobs: Iterable[Job]) -> Job | None:
+def next_reading(readings: Iterable[TableReading]) -> TableReading | None:
     """Which request is to have the next free reader: the one with the fewest, and of these the one that has waited
-    longest. So a small request goes between the parts of a large one."""
-    return min((job for job in jobs if job.ready), key=lambda job: (job.out, job.turn), default=None)
+    longest. So a small request goes between the chunks of a large one."""
+    return min(
+        (reading for reading in readings if reading.ready),
+        key=lambda reading: (reading.out, reading.turn),
+        default=None,
+    )
 
 
-def _planned(state: RereadState, now: Look) -> Look:
+def _planned(state: ReadingState, now: Look) -> Look:
     """The table as an earlier session planned it; only what tells whether it is the same is compared."""
-    leaves: Sequence[LeafLook] = tuple(
-        LeafLook(
+    leaves: Sequence[LeafForm] = tuple(
+        LeafForm(
             oid=leaf["oid"],
             table=TableName(leaf["schema"], leaf["name"]),
             filenode=leaf["filenode"],
@@ -140,9 +146,9 @@ def _planned(state: RereadState, now: Look) -> Look:
     return Look(table=now.table, topic=now.topic, oid=state.oid, version=state.version, leaves=tuple(leaves))
 
 
-def fresh(request: RequestState, epoch: int, now_ns: int) -> RereadState:
+def fresh(request: RequestState, epoch: int, now_ns: int) -> ReadingState:
     """The state of a request that nobody has begun."""
-    return RereadState(
+    return ReadingState(
         id=request.id,
         table=request.table,
         serial=request.serial,
@@ -156,7 +162,7 @@ _KEPT_NS = {FAILED: 86_400 * 10**9}
 _KEPT_OTHERWISE_NS = 3_600 * 10**9
 
 
-def forgettable(states: Iterable[RereadState], now_ns: int) -> list[RereadState]:
+def forgettable(states: Iterable[ReadingState], now_ns: int) -> list[ReadingState]:
     """Of conditions and keys that were read, and are over for an hour (a day where they failed): nobody asks any more.
 
     A table's own stays: there is one of each, and it tells that its first rows were read. Partitions that failed to be
@@ -173,7 +179,7 @@ def forgettable(states: Iterable[RereadState], now_ns: int) -> list[RereadState]
 
 
 @dataclass(slots=True)
-class Pace:
+class RateLimit:
     """No more than so many rows a second over time; 0: no limit."""
 
     rows_per_s: int

@@ -1,4 +1,4 @@
-"""One window's rows: a part of a table, read to its end in a transaction that sees all that was streamed.
+"""One window's rows: a chunk of a table, read to its end in a transaction that sees all that was streamed.
 
 The transaction ends before anything waits for the stream: an ALTER that stands in line for the lock, and a re-select
 behind it, would wait for each other unseen (H87).
@@ -40,7 +40,7 @@ _AROUND_BYTES = 1024
 _LINE_PER_ROW = 4
 """A line of COPY is at most so many times longer than the row in JSON: a byte of bytea has two characters there."""
 MOST_BYTES = 32 * 1024**2
-"""Of a part's rows in memory; what turns out larger is read in smaller parts, down to one block."""
+"""Of a chunk's rows in memory; what turns out larger is read in smaller chunks, down to one block."""
 
 
 class Unseen(Exception):
@@ -48,16 +48,16 @@ class Unseen(Exception):
 
 
 class TooWide(Exception):
-    """The rows of the part are more than is held in memory."""
+    """The rows of the chunk are more than is held in memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadTask:
-    """A part of a table as it is to be read. ``condition``: the publication's row filter, as the catalog prints it;
+class WindowTask:
+    """A chunk of a table as it is to be read. ``condition``: the publication's row filter, as the catalog prints it;
     ``wanted``: the request's own condition; ``partitioned``: ``schema.table`` has its rows in partitions;
     ``most_bytes``: of a record, where the policy is to stop at a larger one."""
 
-    part: Chunk
+    chunk: Chunk
     schema: TableSchema
     partitioned: bool
     condition: str | None = None
@@ -66,16 +66,16 @@ class ReadTask:
 
     @property
     def target(self) -> Target:
-        """The part's leaf as it was planned; for keys the table as a whole."""
-        leaf, schema = self.part.leaf, self.schema
+        """The chunk's leaf as it was planned; for keys the table as a whole."""
+        leaf, schema = self.chunk.leaf, self.schema
         if leaf is not None:
             return Target(schema=schema, name=leaf.table, oid=leaf.oid, filenode=leaf.filenode)
         return Target(schema=schema, name=schema.table, oid=schema.oid, partitions=self.partitioned)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadRows:
-    """What a part holds: (key, row) as JSON; ``gone``: (key, row of the key alone) of asked keys without a row.
+class WindowRows:
+    """What a chunk holds: (key, row) as JSON; ``gone``: (key, row of the key alone) of asked keys without a row.
 
     ``insert_lsn``: the server's log behind the read; until it is on disk, a row read may vanish in a crash (H88).
     """
@@ -91,8 +91,8 @@ def visible_now(session: Session) -> Visibility:
     return Visibility.parse(_SQL.one(session, "see")[0])
 
 
-def read(session: Session, task: ReadTask, encoder: TableEncoder, passes: Callable[[Visibility], bool]) -> ReadRows:
-    """Read a part to its end in a transaction of its own, which is over when this returns.
+def read(session: Session, task: WindowTask, encoder: TableEncoder, passes: Callable[[Visibility], bool]) -> WindowRows:
+    """Read a chunk to its end in a transaction of its own, which is over when this returns.
 
     Raises :class:`Unseen` when the snapshot does not pass, :class:`TooWide`, and what
     :func:`snapshot.read_transaction.refusals` names.
@@ -109,8 +109,8 @@ def read(session: Session, task: ReadTask, encoder: TableEncoder, passes: Callab
 
 
 def _read(
-    session: Session, task: ReadTask, target: Target, encoder: TableEncoder, passes: Callable[[Visibility], bool]
-) -> ReadRows:
+    session: Session, task: WindowTask, target: Target, encoder: TableEncoder, passes: Callable[[Visibility], bool]
+) -> WindowRows:
     taken: list[Visibility] = []
 
     def take(session: Session) -> None:
@@ -124,10 +124,10 @@ def _read(
     rows = _rows(session, task, target, encoder)
     crash_point("window_read")
     gone = _gone(session, task, encoder, {key for key, _ in rows})
-    return ReadRows(rows=rows, gone=gone, insert_lsn=insert_lsn(session), seen=taken[0])
+    return WindowRows(rows=rows, gone=gone, insert_lsn=insert_lsn(session), seen=taken[0])
 
 
-def _rows(session: Session, task: ReadTask, target: Target, encoder: TableEncoder) -> list[tuple[bytes, bytes]]:
+def _rows(session: Session, task: WindowTask, target: Target, encoder: TableEncoder) -> list[tuple[bytes, bytes]]:
     query = _copy(task, target, _key_types(session, task)).as_bytes(session)
     try:
         made = _made(task, encoder, copy_out(session, query))
@@ -141,22 +141,22 @@ def _rows(session: Session, task: ReadTask, target: Target, encoder: TableEncode
     return made
 
 
-def _made(task: ReadTask, encoder: TableEncoder, copied: Iterator[list[bytes]]) -> list[tuple[bytes, bytes]]:
+def _made(task: WindowTask, encoder: TableEncoder, copied: Iterator[list[bytes]]) -> list[tuple[bytes, bytes]]:
     made: list[tuple[bytes, bytes]] = []
     size_bytes = 0
     convert = encoder.snapshot_line
     for lines in copied:
-        if lines and not (task.part.leaf or task.part.keys):
+        if lines and not (task.chunk.leaf or task.chunk.keys):
             raise Changed("has a partition now")
         _require_fitting(task, max(map(len, lines), default=0), _LINE_PER_ROW)
         size_bytes += sum(map(len, lines))
-        if size_bytes > MOST_BYTES and task.part.divisible:
+        if size_bytes > MOST_BYTES and task.chunk.divisible:
             raise TooWide
         made.extend(map(convert, lines))
     return made
 
 
-def _require_fitting(task: ReadTask, size_bytes: int, times: int = 1) -> None:
+def _require_fitting(task: WindowTask, size_bytes: int, times: int = 1) -> None:
     """ConfigError where the topic does not take a row, so that the reading fails and not the stream (H117).
 
     A line far too large is refused before it is converted, which takes several times its size in memory.
@@ -168,14 +168,14 @@ def _require_fitting(task: ReadTask, size_bytes: int, times: int = 1) -> None:
         )
 
 
-def _copy(task: ReadTask, target: Target, types: Sequence[str]) -> sql.Composed:
-    part = task.part
+def _copy(task: WindowTask, target: Target, types: Sequence[str]) -> sql.Composed:
+    chunk = task.chunk
     # The catalog prints the filter as SQL, in parentheses.
     where: list[sql.Composable] = [sql.SQL(task.condition)] if task.condition else []
     if task.wanted is not None:
         where.append(as_sql(task.wanted))
-    if not part.keys:
-        return copy_blocks(target, part.low, part.high, where=where)
+    if not chunk.keys:
+        return copy_blocks(target, chunk.low, chunk.high, where=where)
     name = table(target.name)
     return _SQL.composed(
         "read_keys",
@@ -187,9 +187,9 @@ def _copy(task: ReadTask, target: Target, types: Sequence[str]) -> sql.Composed:
     )
 
 
-def _key_types(session: Session, task: ReadTask) -> list[str]:
-    """The types of the key's columns as the catalog writes them now; empty for a part that asks for no keys."""
-    if not task.part.keys:
+def _key_types(session: Session, task: WindowTask) -> list[str]:
+    """The types of the key's columns as the catalog writes them now; empty for a chunk that asks for no keys."""
+    if not task.chunk.keys:
         return []
     types = dict(_SQL.rows(session, "key_types", oid=task.schema.oid))
     try:
@@ -198,17 +198,17 @@ def _key_types(session: Session, task: ReadTask) -> list[str]:
         raise Changed("has another key now") from None
 
 
-def _keys(task: ReadTask, types: Sequence[str]) -> dict[str, sql.Composable]:
+def _keys(task: WindowTask, types: Sequence[str]) -> dict[str, sql.Composable]:
     names = [sql.Identifier(f"k{number}") for number in range(len(types))]
     typed = [sql.SQL("{}::{}").format(name, sql.SQL(type_)) for name, type_ in zip(names, types, strict=True)]
-    values = [sql.SQL("{}::text[]").format(sql.Literal([key[n] for key in task.part.keys])) for n in range(len(types))]
+    values = [sql.SQL("{}::text[]").format(sql.Literal([key[n] for key in task.chunk.keys])) for n in range(len(types))]
     comma = sql.SQL(", ")
     return {"typed": comma.join(typed), "values": comma.join(values), "names": comma.join(names)}
 
 
-def _gone(session: Session, task: ReadTask, encoder: TableEncoder, there: set[bytes]) -> list[tuple[bytes, bytes]]:
+def _gone(session: Session, task: WindowTask, encoder: TableEncoder, there: set[bytes]) -> list[tuple[bytes, bytes]]:
     """The asked keys that have no row, in their type's own spelling."""
-    if not task.part.keys:
+    if not task.chunk.keys:
         return []
     found = []
     places = encoder.key_columns
@@ -224,7 +224,7 @@ def _gone(session: Session, task: ReadTask, encoder: TableEncoder, there: set[by
     return found
 
 
-def window_rows(found: ReadRows, encoder: TableEncoder, position: Position, now_ns: int) -> Iterator[Rows]:
+def window_rows(found: WindowRows, encoder: TableEncoder, position: Position, now_ns: int) -> Iterator[Rows]:
     """What a window is to write of what was read: rows as ``r``, and asked keys without a row as deletes."""
     around = envelope(encoder, position, marker=_MARKER, now_ns=now_ns)
     version = encoder.schema.version

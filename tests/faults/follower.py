@@ -39,8 +39,8 @@ def follow_sink(argv: Sequence[str]) -> None:
     config, name = argv
     settings = load(Path(config))
     configure(0)
-    wish = _Wish()
-    Following(build_sinks(settings, [name]), name, settings.log).run(wish)
+    command = _Wish()
+    Following(build_sinks(settings, [name]), name, settings.log).run(command)
 
 
 class _Wish:
@@ -65,24 +65,24 @@ class Following:
         self._watch = LogWatch([self._store], application.facts, application.open_feed(), view)
         self._log = log
 
-    def run(self, wish: _Wish) -> None:
+    def run(self, command: _Wish) -> None:
         """Begin again whenever the store's fault asks for it, as a query would."""
         store = self._store
         starts = store.run(store.begin)
         self._watch.start()
         try:
-            while not wish.stop:
-                self._feed(starts, wish)
+            while not command.stop:
+                self._feed(starts, command)
                 starts = store.run(store.begin)
         finally:
             self._watch.close()
             store.end()
 
-    def _feed(self, starts: Offsets, wish: _Wish) -> None:
+    def _feed(self, starts: Offsets, command: _Wish) -> None:
         at = {topic: {p: max(0, offset) for p, offset in parts.items()} for topic, parts in starts.items()}
         with closing(Consumer(reader_config(self._log))) as consumer:
             consumer.assign([TopicPartition(t, p, _from(o)) for t, parts in starts.items() for p, o in parts.items()])
-            while not wish.stop and self._store.fault is None:
+            while not command.stop and self._store.fault is None:
                 messages = list(_sound(consumer.consume(BATCH, timeout=0.1)))
                 if not messages:
                     continue

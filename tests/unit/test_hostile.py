@@ -25,7 +25,7 @@ from connectors.debezium.progress import (
     snapshot_state,
 )
 from connectors.debezium.status import parse_status
-from snapshot.later.state_view import Heard
+from snapshot.later.state_view import StateView
 from tests.unit.connectors.debezium.rest_server import Script, rest_server
 
 SECRET = "value of a row"
@@ -163,7 +163,7 @@ requests = st.one_of(
     documents("what", "id", "table", "where"),
     shaped(
         format=leaves, id=leaves, table=leaves, where=leaves, keys=documents("id"), serial=leaves, state=leaves,
-        wish=leaves,
+        command=leaves,
     ),
 )  # fmt: skip
 
@@ -172,13 +172,13 @@ requests = st.one_of(
     st.lists(st.tuples(requests | st.just({"what": RequestState.WHAT, "id": "a"}), st.none() | requests), max_size=3)
 )
 def test_h138_any_record_of_the_state_topic(records: list[tuple[Any, Any]]) -> None:
-    heard = Heard()
+    heard = StateView()
     for key, value in records:
         try:
-            heard.hear(dumped(key), None if value is None else dumped(value))
+            heard.apply(dumped(key), None if value is None else dumped(value))
         except CdcError as failure:
             assert_answered(failure)
-    assert isinstance(heard.wished(), list)
+    assert isinstance(heard.requests_now(), list)
 
 
 def dumped(document: Any) -> bytes:

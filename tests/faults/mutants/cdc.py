@@ -146,8 +146,8 @@ MUTANTS = (
         "                    self._outdate(window, records)\n", "", "tests/unit/cdc/test_windows_beside.py",
     ),
     Mutant(
-        "let a wish count for a newer request", "cdc/state.py",
-        "if wish is None or wish.serial != request.serial:", "if wish is None:",
+        "let a command count for a newer request", "cdc/state.py",
+        "if command is None or command.serial != request.serial:", "if command is None:",
         "tests/unit/snapshot/later/test_state_view.py",
     ),
     Mutant(

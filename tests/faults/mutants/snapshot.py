@@ -25,7 +25,8 @@ MUTANTS = (
     ),
     Mutant(
         "let the first request have every reader", "snapshot/later/table_reading.py",
-        "key=lambda job: (job.out, job.turn)", "key=lambda job: 0", "tests/unit/snapshot/later/test_table_reading.py",
+        "key=lambda reading: (reading.out, reading.turn)", "key=lambda reading: 0",
+        "tests/unit/snapshot/later/test_table_reading.py",
     ),
     Mutant(
         "try what fails for ever", "snapshot/later/table_reading.py",

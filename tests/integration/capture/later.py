@@ -6,7 +6,7 @@ from typing import Any
 
 from cdc.clock import SYSTEM_CLOCK
 from cdc.position import Position
-from cdc.state import RequestState, RereadState, find_all
+from cdc.state import ReadingState, RequestState, find_all
 from cdc.wiring import open_state
 from tests.integration.capture.pipeline import Pipeline
 from tests.waiting import wait_until
@@ -21,14 +21,14 @@ def ask(pipeline: Pipeline, table: str = "public.t", *, after_lsn: int = 0, **mo
     return request
 
 
-def reread(pipeline: Pipeline, name: str) -> RereadState | None:
-    return next((state for state in find_all(pipeline.state(), RereadState) if state.id == name), None)
+def reread(pipeline: Pipeline, name: str) -> ReadingState | None:
+    return next((state for state in find_all(pipeline.state(), ReadingState) if state.id == name), None)
 
 
-def over(pipeline: Pipeline, request: RequestState, deadline_s: float = 40) -> RereadState:
+def over(pipeline: Pipeline, request: RequestState, deadline_s: float = 40) -> ReadingState:
     """The request's end."""
 
-    def ended() -> RereadState | None:
+    def ended() -> ReadingState | None:
         found = reread(pipeline, request.id)
         return found if found is not None and found.serial == request.serial and found.over else None
 

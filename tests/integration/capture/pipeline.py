@@ -75,9 +75,9 @@ class Capturing:
 
     def __init__(self, settings: Settings, gate: Callable[[Visibility], Gate] = VisibilityGate) -> None:
         self.figures = CaptureFigures(ticked_s=SYSTEM_CLOCK.monotonic())
-        self.wish = Stop(SYSTEM_CLOCK, settings.capture.drain_timeout.total_seconds())
+        self.command = Stop(SYSTEM_CLOCK, settings.capture.drain_timeout.total_seconds())
         self.error: BaseException | None = None
-        self._opening = open_capture(settings, figures=self.figures, stop=self.wish, clock=SYSTEM_CLOCK, gate=gate)
+        self._opening = open_capture(settings, figures=self.figures, stop=self.command, clock=SYSTEM_CLOCK, gate=gate)
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -89,13 +89,13 @@ class Capturing:
 
     def stop(self) -> None:
         """Let it drain and end."""
-        self.wish.want()
+        self.command.want()
         self._thread.join(60)
         assert not self._thread.is_alive()
 
     def _run(self) -> None:
         try:
-            keep_capturing(self._opening.open, figures=self.figures, stop=self.wish, clock=SYSTEM_CLOCK)
+            keep_capturing(self._opening.open, figures=self.figures, stop=self.command, clock=SYSTEM_CLOCK)
         except BaseException as error:
             self.error = error
 

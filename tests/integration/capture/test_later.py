@@ -12,7 +12,7 @@ import pytest
 from cdc.clock import SYSTEM_CLOCK
 from cdc.metrics import CaptureCollector
 from cdc.position import CHUNK_SEQ, Position
-from cdc.state import FormState, RequestState, RereadState, find_all
+from cdc.state import FormState, ReadingState, RequestState, find_all
 from cdc.wiring import open_state
 from cdc.wiring.pipeline import prepare_pipeline
 from tests.conftest import RunCdc
@@ -168,7 +168,7 @@ def test_h85_h86_what_no_event_tells_is_read_again(pipeline: Pipeline) -> None:
 
 def test_what_is_read_again_shows_in_the_metrics_and_is_forgotten_in_the_end(pipeline: Pipeline) -> None:
     pipeline.prepare("create table t (id int primary key)", "insert into t select generate_series(1, 100)")
-    long_ago = RereadState(
+    long_ago = ReadingState(
         id="snapshot:public.t:keys:1", table="public.t", serial=1, epoch=1, state="done", finished_ns=1
     )
     open_state(pipeline.settings).write([(long_ago.key(), long_ago.to_json())])
@@ -212,7 +212,7 @@ def test_h85_only_a_rewrite_that_changes_values_reads_a_table_again(pipeline: Pi
 
         wait_until(lambda: all(f"public.{name}" in noted() for name in [*moved, *changed]), 20)
         wait_until(lambda: not find_all(pipeline.state(), RequestState), 30)
-        before, read = noted(), {one.id: one.serial for one in find_all(pipeline.state(), RereadState)}
+        before, read = noted(), {one.id: one.serial for one in find_all(pipeline.state(), ReadingState)}
         pipeline.execute(
             "vacuum full vacuumed",
             "cluster clustered using clustered_pkey",
@@ -297,18 +297,18 @@ def test_a_request_waits_while_it_is_paused_and_ends_when_it_is_cancelled(pipeli
         pipeline.settle()
         first = ask(pipeline)
         wait_until(lambda: (found := reread(pipeline, first.id)) and found.rows, 20)
-        wish(pipeline, first, "paused")
+        command(pipeline, first, "paused")
         wait_until(lambda: (found := reread(pipeline, first.id)) and found.state == "paused", 20)
-        wish(pipeline, first, "asked")
+        command(pipeline, first, "asked")
         wait_until(lambda: (found := reread(pipeline, first.id)) and found.state == "running", 20)
-        wish(pipeline, first, "cancelled")
+        command(pipeline, first, "cancelled")
         ended = over(pipeline, first)
     assert ended.state == "cancelled"
     assert 0 < ended.rows < 3000
     assert not [record for record in pipeline.records("t") if record.op == "t"]
 
 
-def wish(pipeline: Pipeline, request: RequestState, state: str) -> None:
+def command(pipeline: Pipeline, request: RequestState, state: str) -> None:
     wanted = replace(request, state=state)
     open_state(pipeline.settings).write([(wanted.key(), wanted.to_json())])
 

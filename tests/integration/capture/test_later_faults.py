@@ -14,16 +14,16 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from cdc.clock import SYSTEM_CLOCK
-from cdc.state import RequestState, WishState
+from cdc.state import CommandState, RequestState
 from cdc.topic import TableName
 from cdc.wiring import open_state
 from connectors.postgres.catalog import table_schema
 from connectors.postgres.encoder import compile_table
 from connectors.postgres.session import connect
 from snapshot.chunks import Chunk
-from snapshot.forms import LeafLook
+from snapshot.forms import LeafForm
 from snapshot.inspection import leaf_rows
-from snapshot.later.window_read import ReadTask, read
+from snapshot.later.window_read import WindowTask, read
 from snapshot.read_transaction import Changed
 from tests.integration.capture.later import ask, over, reread, same
 from tests.integration.capture.pipeline import Capturing, Pipeline
@@ -44,9 +44,9 @@ CHANGES = {
 REFUSED = {"revoked": "42501", "hidden": "row security", "divided": "22012", "calm": ""}
 
 
-def wish(pipeline: Pipeline, request: RequestState, state: str) -> None:
+def command(pipeline: Pipeline, request: RequestState, state: str) -> None:
     """What ``cdc snapshot --pause`` and its like write."""
-    wanted = WishState(id=request.id, serial=request.serial, state=state)
+    wanted = CommandState(id=request.id, serial=request.serial, state=state)
     open_state(pipeline.settings).write([(wanted.key(), wanted.to_json())])
 
 
@@ -171,7 +171,7 @@ def test_h99_pausing_leaves_a_newer_request_of_the_watch(pipeline: Pipeline) -> 
     first = ask(pipeline, state="paused")
     newer = replace(first, serial=SYSTEM_CLOCK.now_ns(), reason="was rewritten", state="asked")
     open_state(pipeline.settings).write([(newer.key(), newer.to_json())])
-    wish(pipeline, first, "cancelled")
+    command(pipeline, first, "cancelled")
     with pipeline.capturing():
         assert over(pipeline, newer).state == "done"
     same(pipeline)
@@ -190,7 +190,7 @@ def test_a_small_request_goes_between_the_parts_of_a_large_one(pipeline: Pipelin
         left = reread(pipeline, large.id)
         assert left is not None
         assert not left.over
-        wish(pipeline, large, "cancelled")
+        command(pipeline, large, "cancelled")
         over(pipeline, large)
 
 
@@ -222,14 +222,14 @@ def test_h86_a_partition_that_was_detached_is_read_no_more(pipeline: Pipeline) -
     with closing(connect(settings.source)) as session:
         shape = table_schema(session, oid["parts"], topic="t", encoding="readable")
         (found,) = leaf_rows(session, [oid["low"]])
-        leaf = LeafLook(
+        leaf = LeafForm(
             oid=found.oid,
             table=TableName("public", "low"),
             filenode=found.filenode,
             heap_blocks=found.heap_blocks,
             size_bytes=found.size_bytes,
         )
-        task = ReadTask(part=Chunk(leaf=leaf), schema=shape, partitioned=True)
+        task = WindowTask(chunk=Chunk(leaf=leaf), schema=shape, partitioned=True)
         encoder = compile_table(shape, name="shop", database="shop")
         assert len(read(session, task, encoder, lambda _: True).rows) == 10
         pipeline.execute("alter table parts detach partition middle")

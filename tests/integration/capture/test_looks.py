@@ -24,8 +24,8 @@ from cdc.wiring.status import open_status
 from connectors.kafka.admin import TopicAdmin
 from connectors.snapshots import CaptureEdges, LaterSource
 from snapshot.chunks import Chunk
-from snapshot.later.reader_pool import Readers
-from snapshot.later.table_reading import Job
+from snapshot.later.reader_pool import ReaderPool
+from snapshot.later.table_reading import TableReading
 from tests.integration.capture.later import same
 from tests.integration.capture.pipeline import Pipeline, refused
 from tests.integration.capture.test_later_gate import stalled
@@ -222,13 +222,13 @@ def test_h96_a_table_that_is_not_followed_makes_capture_unready(pipeline: Pipeli
         wait_until(lambda: "leaves out delete, truncate, update" in health.ready()[1], 20)
 
 
-class Deaf(Readers):
+class Deaf(ReaderPool):
     """Its reader goes on behind the first cancellations, and sleeps for an hour where it is ``stubborn``."""
 
     begun = threading.Event()
     stubborn = False
 
-    def read(self, job: Job, part: Chunk) -> tuple[Written, Position]:
+    def read(self, job: TableReading, chunk: Chunk) -> tuple[Written, Position]:
         session = self._session()
         for _ in range(10**6 if self.stubborn else 3):
             with suppress(psycopg.errors.QueryCanceled):

@@ -18,7 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from cdc.progress import PROGRESS_KEY
-from cdc.state import RequestState, RereadState, find_all
+from cdc.state import ReadingState, RequestState, find_all
 from cdc.topic import progress_topic
 from cdc.wiring.snapshot import build_snapshot
 from connectors.kafka.compacted import read_range
@@ -261,7 +261,7 @@ def test_h76_late_records_that_were_compacted_before_anybody_looked(pipeline: Pi
     assert after_compaction(pipeline, "t") != source_rows(pipeline, "t")
     run = pipeline.stream()
     assert mended(pipeline, run)["tables_to_read"] == 1
-    wait_until(lambda: find_all(pipeline.state(), RereadState) and not find_all(pipeline.state(), RequestState), 60)
+    wait_until(lambda: find_all(pipeline.state(), ReadingState) and not find_all(pipeline.state(), RequestState), 60)
     pipeline.settle()
     # Rows whose deletes are gone stand below the sweep mark's floor, which is for readers to mind.
     rebuilt = Follower(pipeline)

@@ -19,7 +19,7 @@ from connectors.postgres.catalog import table_schema
 from snapshot.copy_out import copy_out
 from snapshot.edges import Session
 from snapshot.first.chunk_read import ChunkTask, CutLost, read_chunk
-from snapshot.first.export import open_cut
+from snapshot.first.exported_cut import open_cut
 from snapshot.read_transaction import Blocked, Changed
 from tests.integration.snapshot.pipeline import Pipeline
 from tests.waiting import wait_until

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from cdc.topic import TableName
-from snapshot.forms import LeafLook, TableLook
+from snapshot.forms import LeafForm, TableForm
 
 BLOCK = 8192
 
 
-def leaf(oid: int, blocks: int, *, toast_bytes: int = 0, filenode: int | None = None) -> LeafLook:
-    return LeafLook(
+def leaf(oid: int, blocks: int, *, toast_bytes: int = 0, filenode: int | None = None) -> LeafForm:
+    return LeafForm(
         oid=oid,
         table=TableName("public", f"leaf{oid}"),
         filenode=filenode or oid,
@@ -18,7 +18,7 @@ def leaf(oid: int, blocks: int, *, toast_bytes: int = 0, filenode: int | None = 
     )
 
 
-def look(*leaves: LeafLook, name: str = "orders", oid: int = 1, version: int = 1) -> TableLook:
-    return TableLook(
+def look(*leaves: LeafForm, name: str = "orders", oid: int = 1, version: int = 1) -> TableForm:
+    return TableForm(
         table=TableName("public", name), topic=f"shop.public.{name}", oid=oid, version=version, leaves=leaves
     )

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snapshot.chunks import block_count, blocks_per_chunk, table_chunks
-from snapshot.forms import TableLook
+from snapshot.forms import TableForm
 from tests.unit.snapshot.example_forms import BLOCK, leaf, look
 
 MB = 1024**2
 
 
-def ranges(table: TableLook, chunk_bytes: int, server_version: int = 180_000) -> list[tuple[int, int, int | None]]:
+def ranges(table: TableForm, chunk_bytes: int, server_version: int = 180_000) -> list[tuple[int, int, int | None]]:
     found = table_chunks(table, chunk_bytes=chunk_bytes, server_version=server_version)
     return [(chunk.leaf.oid, chunk.low, chunk.high) for chunk in found if chunk.leaf is not None]
 

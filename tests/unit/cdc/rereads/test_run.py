@@ -1,4 +1,4 @@
-"""Requests on doubles: whole tables joined, rows by condition or key, wishes, the first rows, all or none."""
+"""Requests on doubles: whole tables joined, rows by condition or key, commands, the first rows, all or none."""
 
 from __future__ import annotations
 
@@ -13,7 +13,16 @@ from cdc.errors import ConfigError, SourceError, UsageError
 from cdc.rereads.ports import Ports
 from cdc.rereads.run import Rereads, Wanted
 from cdc.schema import Column, Identity, TableSchema
-from cdc.state import RequestState, RereadState, SnapshotState, TopicsState, WishState, find_all, requests_of, wished
+from cdc.state import (
+    CommandState,
+    ReadingState,
+    RequestState,
+    SnapshotState,
+    TopicsState,
+    find_all,
+    requests_of,
+    with_command,
+)
 from cdc.testing import MemoryCompactedTopic
 from cdc.topic import TableName
 from tests.killing import Killed, Steps, every_kill
@@ -76,7 +85,7 @@ class World:
 
     def note(self, **members: object) -> None:
         told: dict[str, object] = {"id": "snapshot:public.a", "table": "public.a", "serial": 1, "epoch": 1, **members}
-        noted = RereadState(**told)  # type: ignore[arg-type]
+        noted = ReadingState(**told)  # type: ignore[arg-type]
         self.state.write([(noted.key(), noted.to_json())])
 
 
@@ -141,13 +150,13 @@ def test_before_the_first_snapshot_no_table_is_read_again() -> None:
 def test_a_wish_counts_for_the_request_that_was_seen() -> None:
     world = World()
     with pytest.raises(UsageError, match="no table is being read again"):
-        world.rereads().wish([], "paused")
+        world.rereads().command([], "paused")
     world.rereads().ask(["public.a", "public.b"], Wanted())
-    assert world.rereads().wish(["a"], "paused") == ["public.a: paused"]
-    (wish,) = find_all(world.state.read(), WishState)
-    seen = {one.table: wished(one, wish if one.id == wish.id else None).state for one in world.asked()}
+    assert world.rereads().command(["a"], "paused") == ["public.a: paused"]
+    (command,) = find_all(world.state.read(), CommandState)
+    seen = {one.table: with_command(one, command if one.id == command.id else None).state for one in world.asked()}
     assert seen == {"public.a": "paused", "public.b": "asked"}
-    assert len(world.rereads().wish([], "cancelled")) == 2
+    assert len(world.rereads().command([], "cancelled")) == 2
 
 
 def test_a_request_is_followed_by_its_serial() -> None:
@@ -183,7 +192,7 @@ def test_first_rows_are_not_asked_for_beside_a_snapshot_that_reads_them(change: 
 def test_a_call_killed_at_any_step_is_run_again() -> None:
     def run(world: World) -> None:
         world.rereads().ask(["public.a", "public.b"], Wanted())
-        world.rereads().wish([], "paused")
+        world.rereads().command([], "paused")
 
     for steps in every_kill(lambda steps: run(World(steps))):
         world = World(steps)
@@ -192,4 +201,4 @@ def test_a_call_killed_at_any_step_is_run_again() -> None:
         world.steps = Steps()
         run(world)
         assert sorted(one.table for one in world.asked()) == ["public.a", "public.b"]
-        assert {one.state for one in find_all(world.state.read(), WishState)} == {"paused"}
+        assert {one.state for one in find_all(world.state.read(), CommandState)} == {"paused"}

@@ -15,7 +15,7 @@ from cdc.errors import Exit, LogError, SinkError, SourceError
 from cdc.found import Unknown
 from cdc.progress import Hold, Mark, Watermark
 from cdc.settings import LimitSettings
-from cdc.state import RequestState, RereadState, SnapshotState
+from cdc.state import ReadingState, RequestState, SnapshotState
 from cdc.status.rules import (
     ConnectorFacts,
     SinkFacts,
@@ -150,9 +150,9 @@ def test_json_has_it_all() -> None:
 def test_tables_that_are_read_again_are_shown_until_it_is_over() -> None:
     asked = RequestState(id="a", table="public.a", after_lsn=0, reason="public.a was rewritten", serial=2)
     first = RequestState(id="b", table="public.b", after_lsn=0, reason="came", serial=3, first=True)
-    old = RereadState(id="a", table="public.a", serial=1, epoch=1, state="done", rows=9)
-    under_way = RereadState(id="b", table="public.b", serial=3, epoch=1, state="running", rows=5, share=0.5)
-    failed = RereadState(id="c", table="public.c", serial=4, epoch=1, state="failed", detail="no right")
+    old = ReadingState(id="a", table="public.a", serial=1, epoch=1, state="done", rows=9)
+    under_way = ReadingState(id="b", table="public.b", serial=3, epoch=1, state="running", rows=5, share=0.5)
+    failed = ReadingState(id="c", table="public.c", serial=4, epoch=1, state="failed", detail="no right")
     held = {one.key(): one.to_json() for one in (asked, first, old, under_way, failed)}
     found = rereads_of(held)
     assert [(one.table, one.state, one.rows) for one in found] == [

@@ -17,7 +17,7 @@ from cdc.metrics import CaptureFigures
 from cdc.ports import Batch
 from cdc.position import Position
 from cdc.progress import Progress
-from cdc.state import RequestState, RereadState, requests_of
+from cdc.state import ReadingState, RequestState, requests_of
 from cdc.testing import MemoryCompactedTopic, MemoryStream, MemoryStreamLog
 from cdc.topic import TableName, partition_of
 from connectors.postgres.assemble import Assembler, Limits, Ports
@@ -40,9 +40,9 @@ def noted(state: MemoryCompactedTopic) -> AsideState | None:
     return asides_of(state.read()).get(NAME)
 
 
-def reread(state: str, floor_lsn: int, epoch: int = 1) -> RereadState:
+def reread(state: str, floor_lsn: int, epoch: int = 1) -> ReadingState:
     floor = Position(epoch, floor_lsn, 0xFFFFFFFF).text()
-    return RereadState(id=f"snapshot:{NAME}", table=NAME, serial=1, epoch=epoch, state=state, floor=floor)
+    return ReadingState(id=f"snapshot:{NAME}", table=NAME, serial=1, epoch=epoch, state=state, floor=floor)
 
 
 def by_hand(serial: int, **more: object) -> RequestState:

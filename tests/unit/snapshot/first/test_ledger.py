@@ -11,14 +11,14 @@ from cdc.testing import MemoryCompactedTopic
 from snapshot.first.ledger import Ledger
 from snapshot.first.manifest import Manifest
 from snapshot.first.sizing import Sizing
-from snapshot.forms import Looked, Seen, TableLook
+from snapshot.forms import InspectedTable, Inspection, TableForm
 from tests.unit.snapshot.example_forms import leaf, look
 from tests.unit.snapshot.first.test_manifest import INTENT, SLOT, read
 
 SIZING = Sizing(workers=2, most_bytes=10 * 8192, server_version=180_000)
 
 
-def seen(*looks: TableLook, late: tuple[str, ...] = ()) -> Looked:
+def seen(*looks: TableForm, late: tuple[str, ...] = ()) -> Inspection:
     found = {}
     for one in looks:
         schema = TableSchema(
@@ -30,15 +30,15 @@ def seen(*looks: TableLook, late: tuple[str, ...] = ()) -> Looked:
             identity=Identity.DEFAULT,
             columns=(),
         )
-        found[str(one.table)] = Seen(look=one, schema=schema, condition=None)
-    return Looked(found, list(late))
+        found[str(one.table)] = InspectedTable(form=one, schema=schema, condition=None)
+    return Inspection(found, list(late))
 
 
 ORDERS = look(leaf(1, 40), name="orders", oid=1)
 ITEMS = look(leaf(2, 40), name="items", oid=9)
 
 
-def begun(*looks: TableLook) -> tuple[Ledger, MemoryCompactedTopic]:
+def begun(*looks: TableForm) -> tuple[Ledger, MemoryCompactedTopic]:
     topic = MemoryCompactedTopic()
     ledger = Ledger(topic)
     ledger.plan(INTENT, seen(*looks), SIZING)

@@ -11,7 +11,7 @@ from cdc.state import ChunkState, SlotIntent, SlotState
 from cdc.testing import MemoryCompactedTopic
 from snapshot.chunks import table_chunks
 from snapshot.first.manifest import COMPLETE, DONE, Manifest, Records
-from snapshot.forms import TableLook, form_change
+from snapshot.forms import TableForm, form_change
 from tests.unit.snapshot.example_forms import leaf, look
 
 SLOT = SlotState(
@@ -27,7 +27,7 @@ SLOT = SlotState(
 INTENT = SlotIntent(epoch=1, system_identifier="7", database="shop", slot="cdc_shop")
 
 
-def plan(manifest: Manifest, table: TableLook, chunks: int) -> Records:
+def plan(manifest: Manifest, table: TableForm, chunks: int) -> Records:
     blocks = sum(part.heap_blocks for part in table.leaves)
     size = max(sum(part.size_bytes for part in table.leaves), 1)
     ranges = list(table_chunks(table, chunk_bytes=max(size // chunks, size // max(blocks, 1)), server_version=180_000))
@@ -39,7 +39,7 @@ def read(chunk: ChunkState, rows: int = 10) -> ChunkState:
     return replace(chunk, rows=rows, size_bytes=rows * 100, started_ns=1, finished_ns=2)
 
 
-def begun(*tables: TableLook, chunks: int = 4) -> tuple[Manifest, MemoryCompactedTopic]:
+def begun(*tables: TableForm, chunks: int = 4) -> tuple[Manifest, MemoryCompactedTopic]:
     manifest, topic = Manifest(), MemoryCompactedTopic()
     for table in tables:
         topic.write(plan(manifest, table, chunks))

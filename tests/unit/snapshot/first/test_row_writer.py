@@ -12,10 +12,10 @@ from cdc.schema import Column, Identity, TableSchema
 from cdc.state import ChunkState
 from cdc.topic import TableName
 from snapshot.first.chunk_read import ChunkTask
-from snapshot.first.export import Cut
+from snapshot.first.exported_cut import ExportedCut
 from snapshot.first.row_writer import RowWriter
 
-CUT = Cut(snapshot="00000003-1", lsn=1000, tx_id=742, taken_us=1_700_000_000_000_000)
+CUT = ExportedCut(snapshot="00000003-1", lsn=1000, tx_id=742, taken_us=1_700_000_000_000_000)
 
 
 class MemoryRowLog:

@@ -12,9 +12,18 @@ from cdc.schema import Column, Identity, TableSchema
 from cdc.state import RequestState
 from cdc.topic import TableName
 from connectors.postgres.encoder import compile_table
-from snapshot.forms import LeafLook, Seen
+from snapshot.forms import InspectedTable, LeafForm
 from snapshot.later.chunk_queue import TooLarge
-from snapshot.later.table_reading import MOST_FAILURES, MOST_WAIT_S, RUNNING, Job, Pace, forgettable, fresh, next_job
+from snapshot.later.table_reading import (
+    MOST_FAILURES,
+    MOST_WAIT_S,
+    RUNNING,
+    RateLimit,
+    TableReading,
+    forgettable,
+    fresh,
+    next_reading,
+)
 from tests.unit.snapshot.example_forms import BLOCK, leaf, look
 
 SHAPE = TableSchema(
@@ -29,64 +38,64 @@ SHAPE = TableSchema(
 )
 
 
-def seen(*leaves: LeafLook) -> Seen:
-    return Seen(look=look(*leaves), schema=SHAPE, condition=None)
+def seen(*leaves: LeafForm) -> InspectedTable:
+    return InspectedTable(form=look(*leaves), schema=SHAPE, condition=None)
 
 
-def job(**more: Any) -> Job:
+def reading(**more: Any) -> TableReading:
     request = RequestState(id="r", table="public.orders", after_lsn=0, reason="asked", serial=7, **more)
-    return Job(request, fresh(request, 1, 0))
+    return TableReading(request, fresh(request, 1, 0))
 
 
-def plan(one: Job, *leaves: LeafLook) -> None:
+def plan(one: TableReading, *leaves: LeafForm) -> None:
     encoder = compile_table(SHAPE, name="shop", database="shop")
     one.plan(seen(*leaves), encoder, window_bytes=4 * BLOCK, server_version=180000)
 
 
 def test_what_was_read_in_part_is_forgotten_after_an_hour_and_a_failure_after_a_day() -> None:
     hour_ns = 3600 * 10**9
-    part = replace(job(keys=[["1"]]).state, state="done", finished_ns=1)
-    assert forgettable([part], hour_ns) == []
-    assert forgettable([part], 2 * hour_ns) == [part]
-    failed = replace(part, state="failed")
+    chunk = replace(reading(keys=[["1"]]).state, state="done", finished_ns=1)
+    assert forgettable([chunk], hour_ns) == []
+    assert forgettable([chunk], 2 * hour_ns) == [chunk]
+    failed = replace(chunk, state="failed")
     assert forgettable([failed], 23 * hour_ns) == []
     assert forgettable([failed], 25 * hour_ns) == [failed]
-    own = replace(part, id="snapshot:public.orders")
+    own = replace(chunk, id="snapshot:public.orders")
     lacking = replace(failed, id="snapshot:public.orders:partitions")
-    assert forgettable([own, lacking, replace(part, state="running")], 100 * hour_ns) == []
+    assert forgettable([own, lacking, replace(chunk, state="running")], 100 * hour_ns) == []
 
 
 def test_parts_that_are_held_are_not_read_again_after_a_kill() -> None:
-    first = job()
+    first = reading()
     plan(first, leaf(1, 10))
-    assert first.parts is not None
-    part = first.parts.take()
-    assert part is not None
+    assert first.chunks is not None
+    chunk = first.chunks.take()
+    assert chunk is not None
     first.written(Position(1, 80, CHUNK_SEQ))
     first.written(Position(1, 72, CHUNK_SEQ))
-    first.done(part, 30, 2)
-    second = Job(first.request, first.state)
+    first.done(chunk, 30, 2)
+    second = TableReading(first.request, first.state)
     plan(second, leaf(1, 10))
-    assert second.parts is not None
-    assert second.parts.take() != part
+    assert second.chunks is not None
+    assert second.chunks.take() != chunk
     assert second.state == first.state
     assert (second.state.rows, second.state.left_out, second.state.state) == (30, 2, RUNNING)
     assert second.state.floor == Position(1, 72, CHUNK_SEQ).text()
 
 
 def test_a_table_that_is_another_is_read_from_its_beginning_with_another_floor() -> None:
-    first = job()
+    first = reading()
     plan(first, leaf(1, 10))
-    assert first.parts is not None
-    part = first.parts.take()
-    assert part is not None
+    assert first.chunks is not None
+    chunk = first.chunks.take()
+    assert chunk is not None
     first.written(Position(1, 80, CHUNK_SEQ))
-    first.done(part, 30, 0)
-    second = Job(first.request, first.state)
+    first.done(chunk, 30, 0)
+    second = TableReading(first.request, first.state)
     plan(second, leaf(1, 10, filenode=99))
     assert (second.state.floor, second.state.rows) == ("", 0)
-    assert second.parts is not None
-    again = second.parts.take()
+    assert second.chunks is not None
+    again = second.chunks.take()
     assert again is not None
     assert again.low == 0
     second.forget(500)
@@ -95,25 +104,25 @@ def test_a_table_that_is_another_is_read_from_its_beginning_with_another_floor()
 
 
 def test_only_the_asked_partitions_are_read() -> None:
-    one = job(leaves=["public.leaf3"])
+    one = reading(leaves=["public.leaf3"])
     plan(one, leaf(2, 1), leaf(3, 1))
-    assert one.parts is not None
-    parts = [one.parts.take(), one.parts.take()]
-    assert [part and part.leaf and part.leaf.oid for part in parts] == [3, None]
+    assert one.chunks is not None
+    chunks = [one.chunks.take(), one.chunks.take()]
+    assert [chunk and chunk.leaf and chunk.leaf.oid for chunk in chunks] == [3, None]
     assert one.partitioned
     assert not one.request.whole
 
 
 def test_a_table_too_large_to_be_read_at_once_is_refused() -> None:
-    whole = LeafLook(
+    whole = LeafForm(
         oid=1, table=TableName("public", "orders"), filenode=1, heap_blocks=1, size_bytes=1 << 30, by_range=False
     )
     with pytest.raises(TooLarge):
-        plan(job(), whole)
+        plan(reading(), whole)
 
 
 def test_rows_are_read_at_a_pace() -> None:
-    free, slow = Pace(0), Pace(100)
+    free, slow = RateLimit(0), RateLimit(100)
     free.took(10**6, 0.0)
     assert free.wait_s(0.0) == 0.0
     slow.took(50, 10.0)
@@ -127,13 +136,13 @@ def test_rows_are_read_at_a_pace() -> None:
 
 def test_a_small_request_goes_between_the_parts_of_large_ones() -> None:
     """The next free reader is for the request with the fewest, then for the one that has waited longest."""
-    large, other, small = job(), job(), job(keys=[["1"]])
+    large, other, small = reading(), reading(), reading(keys=[["1"]])
     for one in (large, other):
         one.ready = True
     given = []
     for turn in range(1, 9):
         small.ready = turn == 5
-        chosen = next_job([large, other, small])
+        chosen = next_reading([large, other, small])
         assert chosen is not None
         chosen.turn = turn
         given.append(chosen)
@@ -142,13 +151,13 @@ def test_a_small_request_goes_between_the_parts_of_large_ones() -> None:
     assert not large.small
     assert given[:4] == [large, other, large, other]
     large.out = 1
-    assert next_job([large, other]) is other
+    assert next_reading([large, other]) is other
     large.ready = other.ready = small.ready = False
-    assert next_job([large, other, small]) is None
+    assert next_reading([large, other, small]) is None
 
 
 def test_a_failure_is_tried_again_later_and_later_and_then_no_more() -> None:
-    one = job()
+    one = reading()
     plan(one, leaf(1, 10))
     waits = []
     while one.failed(100.0):
@@ -156,8 +165,8 @@ def test_a_failure_is_tried_again_later_and_later_and_then_no_more() -> None:
     assert waits == [1.0, 2.0, 4.0, 8.0, 16.0]
     assert len(waits) == MOST_FAILURES
     assert one.not_before_s - 100.0 <= MOST_WAIT_S
-    assert one.parts is not None
-    part = one.parts.take()
-    assert part is not None
-    one.done(part, 1, 0)
+    assert one.chunks is not None
+    chunk = one.chunks.take()
+    assert chunk is not None
+    one.done(chunk, 1, 0)
     assert one.failures == 0

@@ -11,12 +11,12 @@ from cdc.rereads.rules import key_texts
 from cdc.visibility import Visibility
 from connectors.postgres.encoder import compile_table
 from sinks.notes import FloorMark
-from snapshot.later.window_read import ReadRows, sweep_rows, window_rows
+from snapshot.later.window_read import WindowRows, sweep_rows, window_rows
 from tests.unit.snapshot.later.test_table_reading import SHAPE
 
 AT = Position(1, 0x1000, CHUNK_SEQ)
 ENCODER = compile_table(SHAPE, name="shop", database="shop 100%")
-FOUND = ReadRows(
+FOUND = WindowRows(
     rows=[(b'{"id":1}', b'{"id":1}')],
     gone=[(b'{"id":2}', b'{"id":2}')],
     insert_lsn=1,

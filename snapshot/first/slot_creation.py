@@ -1,9 +1,4 @@
-"""The cut: a database snapshot that every worker reads from, held open by one session.
-
-The first one is exported by the slot's creation, so that rows and stream meet without gap or overlap (H18). It
-lives as long as the walsender session that made it, and no longer (H19); what is left then is read in a plain
-REPEATABLE READ cut, at the same position, because the stream from the slot repairs the difference.
-"""
+"""The replication slot: made under a temporary name, then kept under its own, removed where a run was killed (H24)."""
 
 from __future__ import annotations
 
@@ -20,9 +15,8 @@ from cdc.lsn import Lsn
 from cdc.readable import readable
 from snapshot.edges import Session, Source
 from snapshot.queries import Queries, first_line
-from snapshot.read_transaction import begin
 
-declare("slot_made", "cut_exported")
+declare("slot_made")
 
 _SQL = Queries(__package__)
 _ASK_S = 1.0
@@ -36,49 +30,11 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
-    """``snapshot``: its id for SET TRANSACTION SNAPSHOT. ``lsn``: every commit it sees lies below.
-
-    ``tx_id``: the first transaction it does not know; ``taken_us``: since 1970.
-    """
-
-    snapshot: str
-    lsn: int
-    tx_id: int
-    taken_us: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MadeSlot:
     """A slot just made. ``snapshot``: the id of the one it exported."""
 
     consistent_point: int
     snapshot: str | None
-
-
-class Holder:
-    """A cut and the session that holds it open."""
-
-    def __init__(self, session: Session, cut: Cut) -> None:
-        self._session = session
-        self.cut = cut
-
-    @property
-    def alive(self) -> bool:
-        """Whether workers can still read from the cut. Sends nothing: the next command would end an export."""
-        pgconn = self._session.pgconn
-        try:
-            while readable(pgconn.socket, 0):
-                pgconn.consume_input()
-                if pgconn.status != pq.ConnStatus.OK:
-                    return False
-                pgconn.is_busy()
-        except (psycopg.Error, OSError, ValueError):
-            return False
-        return pgconn.status == pq.ConnStatus.OK
-
-    def close(self) -> None:
-        self._session.close()
 
 
 def making(slot: str) -> str:
@@ -139,33 +95,6 @@ def keep_on_standbys(source: Source, slot: str) -> None:
                 f"the slot {slot} cannot be kept on standbys: {first_line(error)}",
                 hint="set [source] failover = false, or see the server's log",
             ) from None
-
-
-def hold_export(source: Source, made: MadeSlot, walsender: Session) -> Holder:
-    """The slot's own cut, held by the walsender session that exported it."""
-    if made.snapshot is None:
-        raise ValueError("the slot was made without a snapshot")
-    with source.session("cdc snapshot") as looking:
-        begin(looking)
-        looking.execute(_SQL.composed("import_snapshot", snapshot=sql.Literal(made.snapshot)))
-        seen = _SQL.one(looking, "cut_time")
-        looking.rollback()
-    cut = Cut(snapshot=made.snapshot, lsn=made.consistent_point, tx_id=seen.xmax, taken_us=seen.taken_us)
-    return Holder(walsender, cut)
-
-
-def open_cut(source: Source) -> Holder:
-    """A new cut, at the same position as the first: the stream from the slot replays what lies between (H19, H20)."""
-    session = source.session("cdc snapshot cut")
-    try:
-        begin(session)
-        exported = _SQL.one(session, "export_cut")
-        seen = _SQL.one(session, "cut_time")
-    except psycopg.Error as error:
-        session.close()
-        raise SourceError(f"Postgres gives no snapshot: {first_line(error)}") from None
-    crash_point("cut_exported")
-    return Holder(session, Cut(snapshot=exported.snapshot, lsn=exported.lsn, tx_id=seen.xmax, taken_us=seen.taken_us))
 
 
 def remove_slot(session: Session, slot: str) -> None:
