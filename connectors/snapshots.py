@@ -3,10 +3,12 @@ sessions and producers from it."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cdc.checks.facts import PublicationFacts, ServerFacts, SlotFacts
+from cdc.errors import ConfigError
 from cdc.ports import CompactedTopic
 from cdc.schema import TableSchema
 from cdc.settings import Settings
@@ -27,6 +29,8 @@ from connectors.postgres.session import connect, describe, writer_lock
 from connectors.postgres.slot import require_same_server, require_usable
 from connectors.session.captured import CapturedTopics
 from snapshot.edges import Captured, RowLog, Session
+
+log = logging.getLogger(__name__)
 
 _WORKER_MEMORY_BYTES = 32 * 1024**2
 """Records in flight of one worker."""
@@ -116,8 +120,19 @@ class SnapshotLog:
         raise_first(state_problems(topics, admin.describe(topics.topics), admin.cluster_id()))
 
 
+@dataclass(frozen=True, slots=True)
 class LaterSource(SnapshotSource):
     """:class:`snapshot.edges.LaterSource` on Postgres."""
+
+    _told: set[str] = field(default_factory=set, compare=False)
+
+    def tables(self, session: Session) -> Sequence[Captured]:
+        return resolve_tables(session, self.settings, missing=self._tell)
+
+    def _tell(self, missing: ConfigError) -> None:
+        if missing.message not in self._told:
+            self._told.add(missing.message)
+            log.warning("tables_missing", extra={"why": missing.message})
 
     def barrier(self, session: Session) -> Visibility:
         return barrier(session)

@@ -74,7 +74,7 @@ class Source(Protocol):
 
 
 class LaterSource(Source, Protocol):
-    """The database, as later snapshots need it."""
+    """The database, as later snapshots need it. Its ``tables`` are those that exist; none hides another."""
 
     def barrier(self, session: Session) -> Visibility:
         """What is visible now, with every transaction that is not ended in its list of running ones."""
@@ -88,6 +88,13 @@ class Topics(Protocol):
 
     def refresh(self) -> None:
         """Read what others may have added."""
+
+    @property
+    def new_partitions(self) -> bool:
+        """Whether the stream has brought changes of partitions that were not taken yet."""
+
+    def take_partitions(self) -> Mapping[str, Mapping[str, int]]:
+        """Those since the last call: table -> oid -> the transaction that attached it."""
 
     def hindrance(self, request: RequestState) -> str:
         """Why the table of a request must not be read now; empty where it may be."""

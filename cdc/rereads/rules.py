@@ -22,7 +22,8 @@ def captured_table(held: Mapping[bytes, bytes], name: str) -> TableName:
     known = {table: TableName(*table.split(".", 1)) for table in topics.tables}
     if name in known:
         return known[name]
-    found = [table for table in known.values() if table.table == name]
+    # A schema's name may have a dot in it, and so may a table's: only the whole text is sure (H142).
+    found = [table for text, table in known.items() if text.endswith(f".{name}")]
     if len(found) != 1:
         raise UsageError(
             f"{name} is {'no captured table' if not found else 'more than one captured table'}",

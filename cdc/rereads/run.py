@@ -86,8 +86,9 @@ class Rereads:
             by_hand=True,
         )
         if wanted.where is not None:
-            condition = condition_on(wanted.where, self._shape(table))
-            source.check(table, condition)
+            shape = self._shape(table)
+            condition = condition_on(wanted.where, shape)
+            source.check(shape.table, condition)
             return replace(request, id=f"snapshot:{table}:where:{serial}", where=show(condition))
         if wanted.keys is not None:
             split = [[unquote(part) for part in key.split(":")] for key in wanted.keys]

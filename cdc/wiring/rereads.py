@@ -27,5 +27,7 @@ def open_rereads(settings: Settings, clock: Clock = SYSTEM_CLOCK) -> Rereads:
         with closing(open_source(settings, application_name="cdc snapshot")) as session:
             yield RequestSource(session)
 
-    ports = Ports(state=open_state(settings), source=source, shape=lambda table: open_schemas(settings).latest(table))
+    ports = Ports(
+        state=open_state(settings), source=source, shape=lambda table: open_schemas(settings).named(str(table))
+    )
     return Rereads(ports, clock)

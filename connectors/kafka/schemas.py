@@ -39,6 +39,10 @@ class SchemaRegistry:
     def latest(self, table: TableName) -> TableSchema | None:
         return self._latest.get(table)
 
+    def named(self, table: str) -> TableSchema | None:
+        """The latest of a table of which only ``schema.table`` is known; any name may have a dot in it (H142)."""
+        return next((shape for known, shape in self._latest.items() if str(known) == table), None)
+
     def versions(self) -> list[TableSchema]:
         """Every version of every table, older ones first."""
         return [self._versions[known] for known in sorted(self._versions)]

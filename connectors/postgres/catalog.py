@@ -7,7 +7,7 @@ Three questions: :func:`resolve_tables` (patterns to tables, with every reason t
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -54,19 +54,22 @@ class Survey(NamedTuple):
     left_out: list[LeftOut]
 
 
-def resolve_tables(conn: Connection, settings: Settings) -> list[CapturedTable]:
+def resolve_tables(
+    conn: Connection, settings: Settings, missing: Callable[[ConfigError], None] | None = None
+) -> list[CapturedTable]:
     """The tables that ``[source] tables`` and ``exclude`` name, by schema and name; see :func:`survey`."""
-    return survey(conn, settings).tables
+    return survey(conn, settings, missing).tables
 
 
-def survey(conn: Connection, settings: Settings) -> Survey:
+def survey(conn: Connection, settings: Settings, missing: Callable[[ConfigError], None] | None = None) -> Survey:
     """Look at every table that the settings name.
 
     Partitions of a captured tree are not listed: their changes come under the topmost captured table. Raises
-    ConfigError when a name or pattern meets nothing; everything else is a problem of its table.
+    ConfigError when a name or pattern meets nothing, or calls ``missing`` with it and goes on: a table that is gone
+    hides no other (H143). Everything else is a problem of its table.
     """
     relations = [Relation(**row._asdict()) for row in _rows(conn, "relations")]
-    chosen, left_out = select(relations, settings.source.tables, settings.source.exclude)
+    chosen, left_out = select(relations, settings.source.tables, settings.source.exclude, missing)
     oids = [r.oid for r in chosen]
     leaves: dict[int, list[Leaf]] = defaultdict(list)
     for row in _rows(conn, "leaves", oids=oids):

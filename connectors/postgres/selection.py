@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from cdc.errors import ConfigError
@@ -52,17 +52,23 @@ class Pattern:
         return self.table is None and "*" in self.text
 
     def takes(self, table: TableName) -> bool:
-        if self.table is not None:
-            return table == self.table
-        return self.expression.fullmatch(str(table)) is not None
+        return self.names(str(table)) if self.table is None else table == self.table
+
+    def names(self, text: str) -> bool:
+        """The same of a table of which only ``schema.table`` is known: where a dot parts it, cannot be told (H142)."""
+        return self.expression.fullmatch(text) is not None
 
 
 def select(
-    relations: Sequence[Relation], tables: Iterable[str], exclude: Iterable[str]
+    relations: Sequence[Relation],
+    tables: Iterable[str],
+    exclude: Iterable[str],
+    missing: Callable[[ConfigError], None] | None = None,
 ) -> tuple[list[Relation], list[LeftOut]]:
     """The tables that the patterns mean, and what wildcards left out.
 
-    Partitions whose tree is taken are not listed themselves. ConfigError when an entry meets no table.
+    Partitions whose tree is taken are not listed themselves. ConfigError when an entry meets no table; with ``missing``
+    that is told there, and all others are found.
     """
     barred = [Pattern.parse(text) for text in exclude]
     candidates = [r for r in relations if not any(p.takes(r.table) for p in barred)]
@@ -71,7 +77,10 @@ def select(
     for pattern in (Pattern.parse(text) for text in tables):
         met = [r for r in candidates if pattern.takes(r.table)]
         if not met:
-            raise _meets_nothing(pattern, relations, barred)
+            error = _meets_nothing(pattern, relations, barred)
+            if missing is None:
+                raise error
+            missing(error)
         (wild if pattern.wild else exact).update((r.oid, r) for r in met)
     left_out = [out for r in wild.values() if r.oid not in exact for out in _undelivered(r)]
     unfit = {out.table for out in left_out}
@@ -86,10 +95,8 @@ def takes(table: str, tables: Iterable[str], exclude: Iterable[str]) -> bool:
     >>> takes("public.orders", ["public.*"], ["public.audit"]), takes("public.audit", ["public.*"], ["public.audit"])
     (True, False)
     """
-    schema, _, name = table.partition(".")
-    one = TableName(schema, name)
-    barred = any(Pattern.parse(text).takes(one) for text in exclude)
-    return not barred and any(Pattern.parse(text).takes(one) for text in tables)
+    barred = any(Pattern.parse(text).names(table) for text in exclude)
+    return not barred and any(Pattern.parse(text).names(table) for text in tables)
 
 
 def _undelivered(relation: Relation) -> Iterable[LeftOut]:

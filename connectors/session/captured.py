@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
@@ -46,6 +46,7 @@ class CapturedTopics:
         self._clock = clock
         self._lock = threading.Lock()
         self._topics = topics
+        self._partitions: Mapping[str, Mapping[str, int]] = {}
         self._state = CompactedTopic(settings.log, state_topic(settings.name), waiting=waiting)
 
     @property
@@ -104,12 +105,28 @@ class CapturedTopics:
         if self.asides is not None:
             self.asides.read(state)
 
-    def ask_again(self, table: TableName, reason: str) -> None:
-        """Ask for a table to be read again."""
+    def saw_partitions(self, table: TableName, links: Mapping[str, int]) -> None:
+        """The stream is about to bring changes of partitions: oid -> the transaction that attached it."""
+        with self._lock:
+            self._partitions = {**self._partitions, str(table): {**self._partitions.get(str(table), {}), **links}}
+
+    @property
+    def new_partitions(self) -> bool:
+        """Whether partitions were seen that nobody has taken yet."""
+        return bool(self._partitions)
+
+    def take_partitions(self) -> Mapping[str, Mapping[str, int]]:
+        """Those that were seen since the last call, by table."""
+        with self._lock:
+            taken, self._partitions = self._partitions, {}
+            return taken
+
+    def ask_again(self, table: TableName, reason: str, *, after_lsn: int = 0) -> None:
+        """Ask for a table to be read again, behind ``after_lsn``."""
         asked = RequestState(
             id=f"snapshot:{table}",
             table=str(table),
-            after_lsn=0,
+            after_lsn=after_lsn,
             reason=f"{table} {reason}",
             serial=self._clock.now_ns(),
         )

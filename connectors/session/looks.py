@@ -15,6 +15,7 @@ from dataclasses import replace
 
 import psycopg
 
+from cdc.aside import CannotFollow
 from cdc.checks.facts import ServerFacts, SlotFacts
 from cdc.clock import Clock
 from cdc.errors import CdcError, SlotError, TopicError
@@ -163,7 +164,11 @@ class Looks:
         figures.looked_s = self._clock.monotonic()
         self._judge_progress(server)
         if self.remedies is not None:
-            self.remedies.look(session, faults, figures.flushed_lsn)
+            try:
+                self.remedies.look(session, faults, figures.flushed_lsn)
+            except CannotFollow as why:
+                # A history is not set aside: changes of it are missing, and capture stops (H143).
+                self._fault = why
 
     def _judge_progress(self, server: ServerFacts) -> None:
         """Progress is measured against where the server was: a loop that comes round may well stand still."""

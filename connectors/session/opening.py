@@ -265,6 +265,7 @@ class Opening:
                     tables.registry,
                     visible=lambda table: visible.wait(assembler.xid, table),
                     aside=tables.asides.of,
+                    xid=lambda: assembler.xid,
                 ),
                 lanes=tables.lanes.of,
                 partition=murmur2,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 
 import psycopg
 
@@ -15,10 +16,11 @@ from cdc.schema import Identity, TableSchema
 from cdc.settings import Settings
 from cdc.topic import TableName
 from connectors.kafka.schemas import SchemaRegistry
-from connectors.postgres.catalog import CapturedTable, from_relation, resolve_tables
+from connectors.postgres.catalog import from_relation, resolve_tables
 from connectors.postgres.messages import Relation
 from connectors.postgres.session import Connection, first_line
 from connectors.session.captured import CapturedTopics
+from connectors.session.partitions import Partitions, link_in
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +32,8 @@ class Relations:
 
     A new shape is on ``<name>.schema``, held by the broker, before the first record names it. ``visible``: returns when
     ``connection`` sees the transaction that is being streamed; the argument is the table that waits. What is announced
-    as it was known needs no wait: the catalog may tell less of it than the message does (H97).
+    as it was known needs no wait: the catalog may tell less of it than the message does (H97). ``xid``: that
+    transaction; without it partitions are not looked at.
     """
 
     def __init__(
@@ -42,6 +45,7 @@ class Relations:
         *,
         visible: Callable[[str], None] = lambda _: None,
         aside: Callable[[str], AsideState | None] = lambda _: None,
+        xid: Callable[[], int] | None = None,
     ) -> None:
         self._connection = connection
         self._settings = settings
@@ -50,6 +54,11 @@ class Relations:
         self._visible = visible
         self._aside = aside
         self._passed: set[TableName] = set()
+        self._partitions = (
+            _partitions(connection, topics, visible, xid) if xid is not None and settings.snapshot.watch else None
+        )
+        self._root: tuple[TableName, int] | None = None
+        """The captured table that was announced right before."""
         self._captured: dict[int, set[TableName]] = defaultdict(set)
         for found in self._latest():
             self._captured[found.oid].add(found.table)
@@ -62,9 +71,17 @@ class Relations:
         SourceError when the catalog cannot be asked.
         """
         try:
+            self._look_below(relation)
             return self._schema(relation)
         except psycopg.Error as error:
             raise SourceError(f"Postgres broke off while a table was looked at: {first_line(error)}") from None
+
+    def _look_below(self, relation: Relation) -> None:
+        """A partition is announced right behind the table under whose name its changes come."""
+        root, self._root = self._root, None
+        captured = self._topics.topic(TableName(relation.schema, relation.table)) is not None
+        if root is not None and self._partitions is not None and not captured:
+            self._partitions.came(*root, relation.relation_oid)
 
     def _schema(self, relation: Relation) -> TableSchema | None:
         table = TableName(relation.schema, relation.table)
@@ -109,6 +126,7 @@ class Relations:
             # The watch may not see it: by its next look the first table can have its name back (H96).
             self._topics.ask_again(table, "was dropped and made anew, or another table took its name")
         self._captured[relation.relation_oid].add(table)
+        self._root = table, relation.relation_oid
         return registered
 
     def _require_name(self, table: TableName, oid: int) -> None:
@@ -143,7 +161,8 @@ class Relations:
         self._topics.refresh()
         if self._topics.topic(table) is not None:
             return self._topics.topic(table)
-        tables = self._tables()
+        # Another entry may meet nothing any more, which is no reason to stop, or to overlook this one.
+        tables = resolve_tables(self._connection, self._settings, missing=lambda _: None)
         if any(table == leaf.table for found in tables for leaf in found.leaves if found.partitioned):
             self._passed.add(table)
             return None  # a TRUNCATE of a partitioned table names its partitions, too
@@ -156,15 +175,15 @@ class Relations:
         log.warning("table_not_captured", extra={"table": str(table), "why": "the settings do not name it"})
         return None
 
-    def _tables(self) -> list[CapturedTable]:
-        try:
-            return resolve_tables(self._connection, self._settings)
-        except ConfigError:
-            return []  # another entry meets nothing any more, which is no reason to stop
-
     def _latest(self) -> list[TableSchema]:
         latest = (self._registry.latest(table) for table in self._registry.tables())
         return [shape for shape in latest if shape is not None and self._topics.topic(shape.table) is not None]
+
+
+def _partitions(
+    connection: Connection, topics: CapturedTopics, visible: Callable[[str], None], xid: Callable[[], int]
+) -> Partitions:
+    return Partitions(partial(link_in, connection), topics, visible=visible, xid=xid)
 
 
 def announced_as(relation: Relation, shape: TableSchema) -> bool:

@@ -24,6 +24,7 @@ from connectors.session.asides import SetAside
 log = logging.getLogger(__name__)
 
 _SQL = load("connectors.session", "remedies.sql")
+_FOLLOW = "rename it back, or publish it again: cdc init"
 
 
 class Remedies:
@@ -46,9 +47,8 @@ class Remedies:
         for table in sorted(faults.keys() & before.keys()):
             # A schema's name may have a dot in it; of a table that is new to the log nothing is kept yet.
             name = named.get(table) or TableName(*table.split(".", 1))
-            self._asides.set_aside(
-                name, CannotFollow(faults[table], cause=Cause.NOT_FOLLOWED, tables=[name]), since_lsn, 0
-            )
+            why = CannotFollow(faults[table], hint=_FOLLOW, cause=Cause.NOT_FOLLOWED, tables=[name])
+            self._asides.set_aside(name, why, since_lsn, 0)
         pending = self._asides.pending()
         if pending:
             self._registry.refresh()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from cdc.checks.facts import Sent
@@ -70,7 +70,7 @@ class CatalogWatch:
         self._look_s = now_s + self._every_s
         publication = self._edges.settings.publication
         row = _SQL.one(self._session, "fingerprint", publication=publication)
-        if row[0] == self._fingerprint:
+        if row[0] == self._fingerprint and not self._edges.topics.new_partitions:
             return []
         found = self._compare(held)
         # Only now: what was not compared to its end has to be compared again.
@@ -78,11 +78,7 @@ class CatalogWatch:
         return found
 
     def _compare(self, held: Mapping[bytes, bytes]) -> Records:
-        try:
-            captured = list(self._edges.source.tables(self._session))
-        except ConfigError as error:
-            self._tell("tables_missing", error.message)
-            return []
+        captured = list(self._edges.source.tables(self._session))
         self._read_publication()
         self._add(captured)
         known = [table for table in captured if self._edges.topics.topic(table.table) is not None]
@@ -93,23 +89,30 @@ class CatalogWatch:
         forms = {form.table: form for form in find_all(held, FormState)}
         plans = {plan.table: plan for plan in find_all(held, SnapshotTableState)}
         records: Records = []
+        streamed = self._edges.topics.take_partitions()
         for now in self._forms(known):
             before = forms.get(now.table) or self._left_by(plans.get(now.table))
             if before is None and now.publication:
                 # Whether it was published for long is not known.
                 self._bar(now.table)
-            found = need(before, now, self._empty(before, now)) if before is not None else None
+            found = self._need(before, now, streamed.get(now.table, {})) if before is not None else None
             if found is not None:
                 if found.unsent:
                     self._bar(now.table)
-                if found.republished and not self._edges.settings.snapshot.reread_republished:
-                    why = f"{now.table} {found.reason}; [snapshot] reread_republished leaves it as it is"
-                    log.warning("reread_declined", extra={"table": now.table, "why": why})
-                else:
-                    records += self._ask(now.table, found, held)
+                records += self._ask(now.table, found, held)
             if now != forms.get(now.table):
                 records.append((now.key(), now.to_json()))
         return records
+
+    def _need(self, before: FormState, now: FormState, streamed: Mapping[str, int]) -> Need | None:
+        empty = self._empty(before, now)
+        found = need(before, now, empty, streamed)
+        if found is None or not found.republished or self._edges.settings.snapshot.reread_republished:
+            return found
+        why = f"{now.table} {found.reason}; [snapshot] reread_republished leaves it as it is"
+        log.warning("reread_declined", extra={"table": now.table, "why": why})
+        # Only that is declined: its file and its partitions may be others as well (H144).
+        return need(replace(before, entries=now.entries), now, empty, streamed)
 
     def _read_publication(self) -> None:
         found = self._edges.source.facts(self._session)[2]

@@ -7,12 +7,14 @@ cannot know of is read again.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from cdc.schema import TableSchema
 from cdc.state import FormState, SnapshotTableState
+
+NONE: Mapping[str, int] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +33,17 @@ class Need:
     unsent: bool = False
 
 
-def need(before: FormState, now: FormState, empty: Collection[int] = ()) -> Need | None:
+def need(
+    before: FormState, now: FormState, empty: Collection[int] = (), streamed: Mapping[str, int] = NONE
+) -> Need | None:
     """What a table needs that was ``before`` and is ``now``; None when events tell all there is to tell.
 
-    ``empty``: oids of leaves that hold no row. A rewrite that gives rows other values changes a column's entry in the
-    catalog in the same transaction, also where the type stays what it was. Where none was changed, it was VACUUM FULL,
-    CLUSTER or a TRUNCATE, which the stream tells; but of a partition's alone it does not, so there all are read again.
+    ``empty``: oids of leaves that hold no row. ``streamed``: partitions that brought changes in between, each with the
+    transaction that had attached it; neither look need have seen them (H145).
+
+    A rewrite that gives rows other values changes a column's entry in the catalog in the same transaction, also where
+    the type stays what it was. Where none was changed, it was VACUUM FULL, CLUSTER or a TRUNCATE, which the stream
+    tells; but of a partition's alone it does not, so there all are read again.
     A table that is not published any more needs nothing until it is again.
     """
     if not now.publication:
@@ -47,7 +54,9 @@ def need(before: FormState, now: FormState, empty: Collection[int] = ()) -> Need
         return Need("was dropped and made anew", unsent=True)
     if before.publication != now.publication:
         return Need("is published with other columns or rows", unsent=True)
-    found = _columns(before, now) or _types(before, now) or _links(before, now)
+    found = _columns(before, now) or _types(before, now) or _links(before.links, now) or _links(streamed, now)
+    if found is None and streamed.keys() - now.links.keys():
+        found = Need("had a partition that is gone", unsent=True)
     if found is None and before.entries and before.entries != now.entries:
         return Need("may have been unpublished for a while", republished=True, unsent=True)
     return found or _leaves(before, now, empty)
@@ -69,9 +78,9 @@ def _types(before: FormState, now: FormState) -> Need | None:
 _KINDS = {"e": "an enum", "c": "a composite type", "d": "a domain"}
 
 
-def _links(before: FormState, now: FormState) -> Need | None:
-    """A partition that is there at both looks, and was detached in between: its changes meanwhile were not sent."""
-    if any(now.links.get(oid, born) != born for oid, born in before.links.items()):
+def _links(before: Mapping[str, int], now: FormState) -> Need | None:
+    """A partition that was there ``before`` and is now, and was detached in between: its changes then were not sent."""
+    if any(now.links.get(oid, born) != born for oid, born in before.items()):
         return Need("had a partition detached for a while", unsent=True)
     return None
 

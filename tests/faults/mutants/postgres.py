@@ -182,6 +182,16 @@ MUTANTS = (
         "tests/integration/catalog/test_looks.py -k h95",
     ),
     Mutant(
+        "look for a table by what stands before its first dot", "connectors/postgres/selection.py",
+        "any(Pattern.parse(text).names(table) for text in tables)",
+        "any(Pattern.parse(text).takes(TableName(*table.split('.', 1))) for text in tables)",
+        "tests/unit/connectors/postgres/test_selection.py",
+    ),
+    Mutant(
+        "let a table that is gone hide the others", "connectors/postgres/selection.py",
+        "            missing(error)", "            raise error", "tests/unit/connectors/postgres/test_selection.py",
+    ),
+    Mutant(
         "let two captures in", "connectors/postgres/slot.py",
         "return bool(row and row[0])", "return True", "tests/integration/capture/test_refusals.py -k h14",
     ),

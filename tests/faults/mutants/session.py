@@ -11,6 +11,20 @@ MUTANTS = (
         "tests/integration/capture/test_aside.py",
     ),
     Mutant(
+        "sweep a partition that is gone before its last change", "connectors/session/partitions.py",
+        "after_lsn=found.insert_lsn", "after_lsn=0", "tests/unit/connectors/session/test_partitions.py",
+    ),
+    Mutant(
+        "take a partition that was attached again for the one that brought the change",
+        "connectors/session/partitions.py", "if any(newer)", "if False",
+        "tests/unit/connectors/session/test_partitions.py",
+    ),
+    Mutant(
+        "let a history that is not published go on", "connectors/session/looks.py",
+        "                self._fault = why", "                pass",
+        "tests/integration/capture/test_aside.py -k h143",
+    ),
+    Mutant(
         "set a history aside", "connectors/session/asides.py",
         "            if name in self._histories:\n                raise why\n", "",
         "tests/unit/connectors/session/test_asides.py",

@@ -47,6 +47,16 @@ MUTANTS = (
         "before.entries != now.entries", "False", "tests/unit/snapshot/later/test_watch_rules.py",
     ),
     Mutant(
+        "pass over a partition that no look saw", "snapshot/later/watch_rules.py",
+        "streamed.keys() - now.links.keys()", "not streamed.keys() and False",
+        "tests/unit/snapshot/later/test_watch_rules.py",
+    ),
+    Mutant(
+        "decline what was rewritten with what was republished", "snapshot/later/catalog_watch.py",
+        "return need(replace(before, entries=now.entries), now, empty, streamed)", "return None",
+        "tests/integration/capture/test_watch.py -k h144",
+    ),
+    Mutant(
         "take a partition that was attached again for one that stayed", "snapshot/later/watch_rules.py",
         "now.links.get(oid, born) != born", "False", "tests/unit/snapshot/later/test_watch_rules.py",
     ),

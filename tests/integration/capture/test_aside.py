@@ -122,6 +122,15 @@ def test_h120_a_history_is_never_set_aside(pipeline: Pipeline) -> None:
     assert aside(pipeline) is None
 
 
+def test_h143_a_history_that_is_not_published_stops_capture(pipeline: Pipeline) -> None:
+    pipeline.document["capture"]["histories"] = ["public.t"]
+    pipeline.prepare(PLAIN)
+    run = pipeline.stream()
+    pipeline.execute(f"alter publication {pipeline.settings.publication} drop table t")
+    refused(run, Exit.CONFIG, "public.t is not in the publication")
+    assert aside(pipeline) is None
+
+
 def test_h120_a_table_that_is_renamed_or_unpublished_waits_alone(pipeline: Pipeline) -> None:
     publication = pipeline.settings.publication
     pipeline.prepare(PLAIN, FREE, "create table u (id int primary key)")

@@ -82,7 +82,7 @@ def test_h96_what_changed_between_the_first_snapshot_and_the_first_look_is_seen(
         assert reread(pipeline, "snapshot:public.kept") is None, "its own entry stayed as it was"
 
 
-def test_h96_a_setting_declines_what_a_publication_changed_back_asks_for(pipeline: Pipeline) -> None:
+def test_h96_h144_a_setting_declines_what_a_publication_changed_back_asks_for(pipeline: Pipeline) -> None:
     pipeline.document["snapshot"] = {"watch": "200ms", "reread_republished": False}
     publication = pipeline.settings.publication
     pipeline.prepare("create table t (id int primary key)")
@@ -98,6 +98,12 @@ def test_h96_a_setting_declines_what_a_publication_changed_back_asks_for(pipelin
         wait_until(lambda: find_all(pipeline.state(), FormState)[0].entries != before.entries, 20)
         assert reread(pipeline, "snapshot:public.t") is None
         assert not find_all(pipeline.state(), RequestState)
+        # Declining that declines nothing else.
+        pipeline.execute(
+            f"alter publication {publication} drop table t; alter publication {publication} add table t; "
+            "alter table t alter id type int using id + 1"
+        )
+        assert_same(pipeline, "t")
 
 
 TYPES = (
@@ -170,3 +176,65 @@ def test_h98_a_key_of_a_renamed_label_leaves_no_ghost(typed: Pipeline) -> None:
         typed.execute("insert into keyed values ('new', 3)")
         typed.settle()
         assert_same(typed, "keyed")
+
+
+PARTED = (
+    "create table parted (id int primary key, v text) partition by range (id)",
+    "create table early partition of parted for values from (0) to (100)",
+)
+LATE = "partition of parted for values from (100) to (200)"
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_h145_rows_of_a_partition_that_no_look_saw_go_with_it(pipeline: Pipeline, running: bool) -> None:
+    """It is made, filled and dropped between two looks, or while capture is stopped. No event tells of the drop."""
+    pipeline.document["snapshot"] = {"watch": "1s"}
+    pipeline.prepare(*PARTED)
+    passing = (f"create table late {LATE}", "insert into parted values (150, 'x'), (2, 'y')", "drop table late")
+    with pipeline.capturing() as capturing:
+        pipeline.execute("insert into parted values (1, 'a')")
+        pipeline.settle()
+        watched(pipeline, "parted")
+        if running:
+            pipeline.execute(*passing)
+            assert_same(pipeline, "parted")
+        assert capturing.figures.reconnects == 0
+    if not running:
+        pipeline.execute(*passing)
+        with pipeline.capturing():
+            assert_same(pipeline, "parted")
+
+
+def test_h145_a_partition_that_came_twice_between_two_looks_is_read_with_its_sweep(pipeline: Pipeline) -> None:
+    pipeline.document["snapshot"] = {"watch": "1s"}
+    pipeline.prepare(*PARTED)
+    with pipeline.capturing():
+        pipeline.execute("insert into parted values (1, 'a')")
+        pipeline.settle()
+        watched(pipeline, "parted")
+    pipeline.execute(
+        f"create table late {LATE}",
+        "insert into parted values (150, 'x'), (151, 'y')",
+        "alter table parted detach partition late",
+        "delete from late where id = 150",
+        "alter table parted attach partition late for values from (100) to (200)",
+    )
+    with pipeline.capturing():
+        assert_same(pipeline, "parted")
+
+
+def test_h143_a_table_that_is_gone_hides_no_other_from_the_watch(pipeline: Pipeline) -> None:
+    """Of two listed tables one is dropped: the other is still looked at, and can be read again."""
+    pipeline.document["snapshot"] = {"watch": "1s"}
+    pipeline.document["source"]["tables"] = ["public.gone", "public.kept"]
+    pipeline.prepare(
+        "create type mood as enum ('good', 'bad')",
+        "create table gone (id int primary key)",
+        "create table kept (id int primary key, m mood)",
+    )
+    with pipeline.capturing():
+        pipeline.execute("insert into kept values (1, 'good'), (2, 'bad')")
+        pipeline.settle()
+        watched(pipeline, "gone", "kept")
+        pipeline.execute("drop table gone", "alter type mood rename value 'good' to 'fine'")
+        assert_same(pipeline, "kept")

@@ -99,6 +99,15 @@ def test_h97_a_whole_table_is_asked_for_once() -> None:
     assert sorted(one.table for one in world.asked()) == ["other.b", "public.a"]
 
 
+def test_h142_a_table_of_a_schema_with_a_dot_is_asked_for_by_any_of_its_names() -> None:
+    world = World()
+    topics = TopicsState(cluster_id="c", tables={"my.schema.t": "shop.t", "public.a": "shop.a"})
+    world.state.write([(topics.key(), topics.to_json())])
+    for name in ("t", "my.schema.t"):
+        (asked,) = world.rereads().ask([name], Wanted())
+        assert asked.table == "my.schema.t"
+
+
 def test_rows_are_asked_for_by_condition_and_by_key_each_time_anew() -> None:
     world = World()
     for _ in range(2):

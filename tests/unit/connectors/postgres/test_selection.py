@@ -14,7 +14,7 @@ from cdc.errors import ConfigError
 from cdc.topic import TableName
 from connectors.postgres.kinds import Resolved, Type, missing, resolve
 from connectors.postgres.problems import Leaf, Relation, problems_of, topic_problems
-from connectors.postgres.selection import Pattern, select
+from connectors.postgres.selection import Pattern, select, takes
 from tests.faults.steps import Steps
 
 OIDS = iter(range(20_000, 90_000))
@@ -48,6 +48,27 @@ def hints(found: Relation, leaves: tuple[Leaf, ...] = ()) -> list[str]:
 
 
 # Patterns
+
+
+def test_h142_a_name_with_a_dot_is_found_by_its_text() -> None:
+    quoted = '"my.schema"."t"'
+    assert names(select([relation("t", "my.schema")], [quoted], [])[0]) == ["my.schema.t"]
+    assert takes("my.schema.t", [quoted], [])
+    assert not takes("my.schema.t", ["my.schema.*"], [quoted])
+    assert takes("my.schema.t", ["my.schema.t"], [])
+    assert not takes("my.schema.u", [quoted], [])
+
+
+def test_h143_an_entry_that_meets_nothing_hides_no_other_while_capture_runs() -> None:
+    said: list[str] = []
+    tables = [relation("orders"), relation("items", "shop")]
+    found, _ = select(
+        tables, ["public.gone", "public.orders", "shop.*"], [], missing=lambda error: said.append(error.message)
+    )
+    assert names(found) == ["public.orders", "shop.items"]
+    assert said == ["the table public.gone does not exist"]
+    with pytest.raises(ConfigError, match=r"public\.gone does not exist"):
+        select(tables, ["public.gone", "public.orders"], [])
 
 
 def test_names_and_wildcards() -> None:

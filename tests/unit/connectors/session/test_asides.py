@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -121,6 +122,18 @@ def test_h119_what_was_dropped_is_not_written_behind_its_reading() -> None:
     assert seen({3: later}, 1025) == {3: later}, "progress is behind it"
 
 
+def test_h119_a_reading_at_the_next_place_for_a_commit_counts() -> None:
+    """A keepalive may end anywhere; commits, and so the floors of readings, lie at multiples of eight."""
+    state = MemoryCompactedTopic()
+    asides = set_aside(state)
+    asides.set_aside(SHAPE.table, WHY, 800, 7)
+    asides.resume(NAME, 1005)
+    asides.read(reread("done", 992))
+    assert noted(state) is not None
+    asides.read(reread("done", 1000))
+    assert noted(state) is None
+
+
 def test_h119_a_reading_that_ended_unseen_ends_it_too() -> None:
     state = MemoryCompactedTopic()
     asides = set_aside(state)
@@ -159,10 +172,65 @@ def test_h120_an_operator_who_asks_takes_the_key_as_it_is() -> None:
     assert found is not None
     assert found.new_key
     asides.set_aside(SHAPE.table, WHY, 1100, 9)
+    found = noted(state)
+    assert found is not None
+    assert found.since_lsn == 800, "it was not read in between"
     asides.hindrance(by_hand(5))
     assert not asides.asked(NAME), "one wish is tried once"
     asides.hindrance(by_hand(6))
     assert asides.asked(NAME)
+
+
+def test_h119_the_request_stands_before_the_note_that_counts_on_it() -> None:
+    """A crash between the two records leaves a table that is aside, and not one that nobody reads."""
+    written: list[bytes] = []
+
+    class Ordered(MemoryCompactedTopic):
+        def write(self, records: Iterable[tuple[bytes, bytes | None]]) -> None:
+            found = list(records)
+            written.extend(key for key, _ in found)
+            super().write(found)
+
+    asides = set_aside(Ordered())
+    asides.set_aside(SHAPE.table, WHY, 800, 7)
+    written.clear()
+    asides.resume(NAME, 1000)
+    assert [b'"request"' in key for key in written] == [True, False]
+
+
+def test_h120_what_fails_again_and_again_is_tried_less_and_less_often() -> None:
+    clock = ManualClock()
+    asides = SetAside(MemoryCompactedTopic(), {}, epoch=1, clock=clock)
+    asides.set_aside(SHAPE.table, WHY, 800, 7)
+    waits = []
+    for _ in range(9):
+        asides.resume(NAME, 1000)
+        asides.read(replace(reread("failed", 1008), id=f"snapshot:{NAME}:where:1"))
+        assert asides.pending() == []
+        assert asides.documents[NAME].state is TableState.READING, "another reading's failure is not this one's"
+        asides.read(reread("failed", 1008))
+        began_s = clock.monotonic()
+        while not asides.pending():
+            clock.advance(1)
+        waits.append(clock.monotonic() - began_s)
+    assert waits == [3, 6, 12, 24, 48, 96, 192, 300, 300]
+
+
+def test_h120_another_key_is_taken_only_for_the_reading_that_an_operator_asked_for() -> None:
+    state, taken = MemoryCompactedTopic(), dict[str, bool]()
+    asides = SetAside(state, {}, epoch=1, clock=ManualClock(), accept=taken.__setitem__)
+    asides.set_aside(SHAPE.table, WHY, 800, 7)
+    asides.resume(NAME, 1000)
+    assert taken == {NAME: False}, "nobody asked"
+    asides.set_aside(SHAPE.table, WHY, 1100, 8)
+    asides.hindrance(by_hand(5))
+    asides.resume(NAME, 1200)
+    assert taken == {NAME: True}
+    taken.clear()
+    asides = SetAside(state, state.read(), epoch=1, clock=ManualClock(), accept=taken.__setitem__)
+    assert taken == {NAME: True}, "another session goes on with it"
+    asides.set_aside(SHAPE.table, WHY, 1300, 9)
+    assert taken == {NAME: False}, "the next key is another wish"
 
 
 def test_h119_a_table_that_waits_is_named_and_forgotten() -> None:

@@ -74,6 +74,20 @@ def test_h86_partitions_come_and_go() -> None:
     assert need(before, replace(before, leaves=[leaf(11, 99), leaf(12)])) == Need("was rewritten or truncated")
 
 
+def test_h145_a_partition_that_neither_look_saw_is_known_by_its_changes() -> None:
+    before = replace(BEFORE, leaves=[leaf(11)], links={"11": 700})
+    gone = Need("had a partition that is gone", unsent=True)
+    detached = Need("had a partition detached for a while", unsent=True)
+    assert need(before, before, streamed={"11": 700}) is None
+    assert need(before, before, streamed={"12": 701}) == gone
+    back = replace(before, leaves=[leaf(11), leaf(12)], links={"11": 700, "12": 703})
+    assert need(before, back, streamed={"12": 701}) == detached, "its rows alone would leave what was deleted meanwhile"
+    assert need(before, back, streamed={"12": 703}) == Need("got a partition that has rows", leaves=("public.p12",))
+    again = replace(before, links={"11": 702})
+    assert need(before, again, streamed={"11": 702}) == detached, "it left before it brought the change"
+    assert need(replace(before, entries="1"), replace(before, entries="2"), streamed={"12": 701}) == gone
+
+
 def test_h73_a_table_that_came_into_the_publication_needs_its_barrier() -> None:
     assert need(replace(BEFORE, publication=""), BEFORE) == Need("came into the publication", added=True, unsent=True)
 
