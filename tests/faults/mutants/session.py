@@ -25,6 +25,16 @@ MUTANTS = (
         "tests/integration/capture/test_aside.py -k h143",
     ),
     Mutant(
+        "note that a table is read before it is asked for", "connectors/session/asides.py",
+        "[*before, (document.key(), document.to_json())]", "[(document.key(), document.to_json()), *before]",
+        "tests/unit/connectors/session/test_asides.py",
+    ),
+    Mutant(
+        "take every later key of a table whose new key was taken once", "connectors/session/asides.py",
+        "            self._remedied.pop(name, None)\n            self._accept(name, False)",
+        "            self._remedied.pop(name, None)", "tests/unit/connectors/session/test_asides.py",
+    ),
+    Mutant(
         "set a history aside", "connectors/session/asides.py",
         "            if name in self._histories:\n                raise why\n", "",
         "tests/unit/connectors/session/test_asides.py",

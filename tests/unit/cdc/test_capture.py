@@ -104,6 +104,7 @@ class Setting:
     clock: ManualClock = field(default_factory=ManualClock)
     figures: CaptureFigures = field(default_factory=CaptureFigures)
     at_end: Callable[[], None] | None = None
+    assembler: FakeAssembler = field(default_factory=FakeAssembler)
     opened: int = 0
     closed: list[bool] = field(default_factory=list)
 
@@ -120,7 +121,7 @@ class Setting:
                 raise problem
         return Session(
             stream=self.stream,
-            assembler=FakeAssembler(),
+            assembler=self.assembler,
             log=self.log,
             start=StartingPoint(epoch=1, position=0, topic="s.progress", lane=9),
             look=lambda: (None, None),
@@ -154,6 +155,17 @@ def test_h1_nothing_is_acknowledged_while_the_broker_is_silent() -> None:
         setting.run()
     assert setting.stream.acknowledged == []
     assert setting.figures.stalled_since_s is not None
+
+
+def test_h95_progress_goes_on_as_soon_as_nothing_waits_though_the_source_is_idle() -> None:
+    class Waits(FakeAssembler):
+        def resume(self) -> Sequence[Record]:
+            self.oldest_waiting = None
+            return ()
+
+    setting = Setting(deque([Batch([transaction(80, 1)], None)]), assembler=Waits(oldest_waiting=40))
+    setting.run()
+    assert setting.log.progress()[-1] == 80
 
 
 def test_progress_speaks_of_table_topics_alone() -> None:

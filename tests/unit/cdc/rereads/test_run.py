@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from cdc.aside import AsideState, Cause, TableState
 from cdc.clock import ManualClock
 from cdc.condition import Condition
 from cdc.errors import ConfigError, SourceError, UsageError
@@ -97,6 +98,26 @@ def test_h97_a_whole_table_is_asked_for_once() -> None:
     again = world.rereads().ask(["public.a", "other.b"], Wanted())
     assert {one.id: one.serial for one in again}["snapshot:public.a"] == first.serial
     assert sorted(one.table for one in world.asked()) == ["other.b", "public.a"]
+
+
+def test_h120_a_table_that_is_set_aside_is_asked_for_by_hand_though_it_is_asked_for_already() -> None:
+    """The request that is under way waits for the cause to go; the operator's takes the table as it is."""
+    world = World()
+    (first,) = world.rereads().ask(["public.a"], Wanted())
+    aside = AsideState(
+        table="public.a",
+        epoch=1,
+        state=TableState.ASIDE,
+        cause=Cause.CHANGED,
+        detail="its key is another one",
+        since_lsn=600,
+        since_ms=0,
+    )
+    world.state.write([(aside.key(), aside.to_json())])
+    world.clock.advance(1)
+    (again,) = world.rereads().ask(["public.a"], Wanted())
+    assert again.by_hand
+    assert again.serial > first.serial
 
 
 def test_h142_a_table_of_a_schema_with_a_dot_is_asked_for_by_any_of_its_names() -> None:

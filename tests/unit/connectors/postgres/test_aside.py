@@ -155,6 +155,14 @@ def test_h120_a_right_revoked_while_a_table_waits_sets_it_aside() -> None:
     assert stream.assembler.oldest_waiting is None
 
 
+def test_h119_of_several_transactions_at_once_the_first_is_where_it_lacks_changes() -> None:
+    noted = Noted()
+    stream, _, head = stream_of(noted)
+    head.forbidden.add(STUCK)
+    assert stream.feed([*stream.framed(800, LACKING), *stream.framed(900, LACKING)]) == []
+    assert noted.noted == [(str(SHAPE.table), Cause.NOT_READABLE, 800)]
+
+
 def test_h119_followed_again_at_once_nothing_is_dropped() -> None:
     stream, _, head = stream_of(Noted())
     head.locked.add(STUCK)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.aside import AsideState, CannotFollow, Cause, TableState, asides_of
+from cdc.aside import AsideState, CannotFollow, Cause, TableState, asides_of, left_out
 from cdc.capture import Capture, Session, StartingPoint, Stop
 from cdc.clock import ManualClock
 from cdc.errors import LogError
@@ -112,6 +112,8 @@ def test_h119_what_was_dropped_is_not_written_behind_its_reading() -> None:
     asides.resume(NAME, 1008)
     until, later = Position(1, 1000, 0xFFFFFFFF), Position(1, 1016, 3)
     assert seen({}) == {3: until, 4: until}
+    assert seen({}, 1000) == {3: until, 4: until}, "commits at that place come again"
+    assert not left_out(state.read(), 2), "an epoch begins anew"
     assert seen({1: later, 3: later}) == {1: later, 3: later, 4: until}
     over = reread("done", 1024)
     state.write([(over.key(), over.to_json())])
@@ -214,6 +216,10 @@ def test_h120_what_fails_again_and_again_is_tried_less_and_less_often() -> None:
             clock.advance(1)
         waits.append(clock.monotonic() - began_s)
     assert waits == [3, 6, 12, 24, 48, 96, 192, 300, 300]
+    asides.resume(NAME, 1000)
+    asides.read(reread("done", 1008))
+    asides.set_aside(SHAPE.table, WHY, 1100, 8)
+    assert [one.table for one in asides.pending()] == [NAME], "it was followed: another cause is another matter"
 
 
 def test_h120_another_key_is_taken_only_for_the_reading_that_an_operator_asked_for() -> None:

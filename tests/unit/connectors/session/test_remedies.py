@@ -1,0 +1,53 @@
+"""What the looks beside the stream set aside (H120, H143)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cdc.aside import CannotFollow, Cause, TableState
+from cdc.clock import ManualClock
+from cdc.settings import parse
+from cdc.testing import MemoryCompactedTopic
+from connectors.kafka.schemas import SchemaRegistry
+from connectors.session.asides import SetAside
+from connectors.session.remedies import Remedies
+
+SETTINGS = parse(
+    {
+        "name": "shop",
+        "source": {"dsn": "host=none", "tables": ["public.*"]},
+        "log": {"bootstrap_servers": "none"},
+        "sinks": {},
+    }
+)
+UNASKED: Any = None
+"""No table is set aside before the second look, so nothing is asked of the source."""
+
+
+def remedies(*histories: str) -> tuple[Remedies, SetAside]:
+    asides = SetAside(MemoryCompactedTopic(), {}, epoch=1, clock=ManualClock(), histories=histories)
+    return Remedies(SETTINGS, asides, SchemaRegistry(MemoryCompactedTopic())), asides
+
+
+def test_h120_what_is_not_followed_for_two_looks_is_set_aside() -> None:
+    looks, asides = remedies()
+    looks.look(UNASKED, {"my.schema.t": "it is not published"}, 800)
+    assert not asides.documents, "a publication that is being changed is not one that was"
+    looks.look(UNASKED, {}, 810)
+    looks.look(UNASKED, {"my.schema.t": "it is not published"}, 820)
+    assert not asides.documents
+    looks.look(UNASKED, {"my.schema.t": "it is not published", "public.u": "nor is it"}, 830)
+    (found,) = asides.documents.values()
+    assert (found.table, found.state, found.cause) == ("my.schema.t", TableState.ASIDE, Cause.NOT_FOLLOWED)
+    assert found.since_lsn == 830
+    assert found.detail == "it is not published; rename it back, or publish it again: cdc init"
+
+
+def test_h143_a_history_that_is_not_followed_is_an_error() -> None:
+    looks, asides = remedies("public.t")
+    looks.look(UNASKED, {"public.t": "it is not published"}, 800)
+    with pytest.raises(CannotFollow, match="it is not published"):
+        looks.look(UNASKED, {"public.t": "it is not published"}, 830)
+    assert not asides.documents
