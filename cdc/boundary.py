@@ -42,7 +42,7 @@ def capture_up_to(session: Session, mark: int, clock: Clock, watch: Callable[[in
             advance.commit(boundary, session.log.newest, 0)
             advance.acked(session.log.acked())
             watch(boundary)
-        _until(lambda: _resumed(session, advance) and _held(session, advance, boundary), clock)
+        _until(lambda: _held(session, advance, boundary), clock)
         _write_progress(session, advance, clock)
         _until(lambda: _held(session, advance, boundary) and advance.position >= boundary, clock)
         stream.acknowledge(boundary)
@@ -54,19 +54,21 @@ def capture_up_to(session: Session, mark: int, clock: Clock, watch: Callable[[in
         session.close(works)
 
 
-def _resumed(session: Session, advance: Advance) -> bool:
-    """Whether no table waits any more."""
+def _held(session: Session, advance: Advance, boundary: int) -> bool:
+    """Whether the broker holds everything, what waited too. Each round waits for the broker, so a table that waits is
+    not asked without a pause."""
+    _resume(session, advance)
+    advance.acked(session.log.acked(_ACKED_S))
+    return advance.held >= boundary
+
+
+def _resume(session: Session, advance: Advance) -> None:
+    """Write what waited and can be completed by now."""
     if session.assembler.oldest_waiting is not None:
         records = session.assembler.resume()
         if records:
             session.log.produce(records)
         advance.waits(session.assembler.oldest_waiting, session.log.newest)
-    return session.assembler.oldest_waiting is None
-
-
-def _held(session: Session, advance: Advance, boundary: int) -> bool:
-    advance.acked(session.log.acked(_ACKED_S))
-    return advance.held >= boundary
 
 
 def _write_progress(session: Session, advance: Advance, clock: Clock) -> None:

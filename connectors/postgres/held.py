@@ -142,7 +142,7 @@ def completed(entry: Entry, answers: Answers) -> Sequence[Record]:
 
 
 class Held:
-    """The queue. ``size_bytes`` grows with what waits in it, ``full`` tells that enough rows are to be looked up."""
+    """The queue. ``size_bytes``: of what waits in it, ``full`` tells that enough rows are to be looked up."""
 
     def __init__(self, reselect: Reselect) -> None:
         self._reselect = reselect
@@ -194,6 +194,7 @@ class Held:
         self._queue = [entry for entry in self._queue if lane_of(entry) not in lanes]
         waiting = [entry for entry in self._queue if isinstance(entry, Pending)]
         self._rows = {(id(entry.encoder), entry.key) for entry in waiting}
+        self.size_bytes = sum(map(size_of, self._queue))
 
     def clear(self) -> None:
         """Forget everything; the stream will bring it again."""

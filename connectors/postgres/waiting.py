@@ -134,7 +134,6 @@ class WaitingTables:
         """Drop what is kept of a table, and what comes until :meth:`arrived`: it is set aside."""
         self.left.update(lanes)
         for queue in {id(q): q for lane in lanes if (q := self._by_lane.get(lane)) is not None}.values():
-            queue.drop()
             self._end(queue)
         self._size_bytes = sum(queue.size_bytes for queue in self._queues)
 
@@ -207,12 +206,6 @@ class _Queue:
             self._head_bytes -= size_of(entry)
         if not self._head:
             self._refill()
-
-    def drop(self) -> None:
-        """Forget all of them."""
-        self._head.clear()
-        self._head_bytes = 0
-        self.close()
 
     def close(self) -> None:
         if self._spilled is not None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import os
+import threading
 
 import pytest
 
 from tests.faults.generated.changes import Change, changes
-from tests.faults.generated.judge import _swapped
-from tests.faults.generated.rooms import ROOMS, ROOT, Listed, listed
+from tests.faults.generated.judge import _in_child, _swapped, _work
+from tests.faults.generated.rooms import ROOMS, ROOT, Listed, found, listed
 
 
 def made(code: str) -> dict[str, str]:
@@ -60,6 +62,13 @@ def test_a_change_is_named_by_its_place_and_not_by_its_line() -> None:
     assert "A.f: 1 -> 2 #1" in names
 
 
+def test_each_change_has_a_line_by_which_its_tests_are_found() -> None:
+    tree = ast.parse("def f(b):\n    return [\n        a\n        for a in b if a\n    ]\n")
+    lines = {change.before: change.line for change in changes(tree)}
+    assert lines["for a in b if a"] == 4
+    assert all(lines.values())
+
+
 def test_a_generator_stays_one() -> None:
     assert "if False:\n        yield 1" in made("def f():\n    yield 1")["f: yield 1 -> if False: yield 1"]
 
@@ -84,6 +93,16 @@ def test_code_is_swapped_in_the_functions_that_have_it() -> None:
     assert function(3) is True
 
 
+def test_a_process_that_waits_for_ever_is_given_up_and_one_that_works_is_not() -> None:
+    assert _in_child(lambda: 7) == 7
+    began = _work(os.getpid())
+    while _work(os.getpid()) == began:
+        pass
+    assert began[0] == "R"
+    assert _in_child(threading.Event().wait, stuck_s=0.3) is None
+    assert _in_child(lambda: 1 / 0) is None
+
+
 def test_each_room_is_there_with_its_tests() -> None:
     for name, room in ROOMS.items():
         assert all(file.is_relative_to(ROOT) for file in room.files), name
@@ -91,9 +110,10 @@ def test_each_room_is_there_with_its_tests() -> None:
 
 
 def test_what_is_listed_is_still_a_change_of_its_module() -> None:
-    files = [file for room in ROOMS.values() for file in room.files]
+    entries = list(listed())
+    files = {found(entry.module) for entry in entries}
     every = {str(f.relative_to(ROOT)): [c.name for c in changes(ast.parse(f.read_bytes()))] for f in files}
-    for entry in listed():
+    for entry in entries:
         assert len(entry.why) > 10, entry
         assert any(entry.meets(file, name) for file, names in every.items() for name in names), entry
 

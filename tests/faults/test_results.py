@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,13 +17,15 @@ from tests.faults.results import FOLDER, Figures, NotOfARun, failures_table, loa
 MANUAL = Path(__file__).parent / "README.md"
 
 
-@pytest.mark.parametrize("name", ["results", "mutants", "failures"])
+@pytest.mark.parametrize("name", ["results", "mutants", "generated", "failures"])
 def test_the_manual_quotes_the_results(name: str, rewrite: bool) -> None:
-    quoted = {
+    made: dict[str, Callable[[], str]] = {
         "results": table,
         "mutants": lambda: notes_table("mutants", ("rule broken", "noticed by")),
+        "generated": lambda: notes_table("generated_mutants", ("module", "changes noticed")),
         "failures": failures_table,
-    }[name]()
+    }
+    quoted = made[name]()
     marked = re.compile(rf"(<!-- {name} -->\n)(.*?)(<!-- /{name} -->)", re.DOTALL)
     text = MANUAL.read_text(encoding="utf-8")
     if rewrite:

@@ -1,4 +1,4 @@
-"""Every small change of the modules that decide what is kept, made by rule: nine in ten are noticed in each room."""
+"""Every small change of the modules that decide what is kept, made by rule: nine in ten are noticed in each module."""
 
 from __future__ import annotations
 
@@ -27,36 +27,49 @@ WANTED = 0.9
 
 def run(lab: Lab) -> None:
     """The seed's room, in turn: its modules' changes, and the tests that reach them."""
-    too_few = []
     for seed in lab.seeds():
-        name = sorted(ROOMS)[seed % len(ROOMS)]
-        shown, share = tried(lab, ROOMS[name])
-        lab.note(name, shown)
-        lab.say(f"  {name}: {shown}")
-        if share < WANTED:
-            too_few.append(name)
-    if too_few:
-        raise Found(f"fewer than {WANTED:.0%} of the changes are noticed in {', '.join(too_few)}")
+        too_few = []
+        for module, verdicts in tried(lab, list(ROOMS.values())[seed % len(ROOMS)]).items():
+            lab.note(module, said(verdicts))
+            lab.say(f"  {module}: {said(verdicts)}")
+            if share(verdicts) < WANTED:
+                too_few.append(module)
+        if too_few:
+            raise Found(f"fewer than {WANTED:.0%} of the changes are noticed in {', '.join(too_few)}")
 
 
-def tried(lab: Lab, room: Room) -> tuple[str, float]:
-    """What came of the room's changes, as a sentence and a share; survivors that are not listed are said."""
+Verdicts = Counter[str]
+"""``killed``, ``survived``, and ``listed`` for a survivor that makes no difference."""
+
+
+def tried(lab: Lab, room: Room) -> dict[str, Verdicts]:
+    """Module -> what came of its changes; survivors that are not listed are said."""
     known = list(listed())
-    verdicts: Counter[str] = Counter()
+    found: dict[str, Verdicts] = {str(file.relative_to(ROOT)): Counter() for file in room.files}
     for one in _judged(room):
         verdict = "killed" if one["verdict"] in ("killed", "timeout") else "survived"
         if verdict == "survived" and any(entry.meets(one["file"], one["name"]) for entry in known):
             verdict = "listed"
         if verdict == "survived":
             lab.say(f"    {one['file']}:{one['line']} {one['name']} ({one['verdict']})")
-        verdicts[verdict] += 1
-    lab.count(**verdicts)
+        found[one["file"]][verdict] += 1
+    for verdicts in found.values():
+        lab.count(**verdicts)
+    return found
+
+
+def share(verdicts: Verdicts) -> float:
+    """Changes that were noticed, of those that can be. Found where there was none."""
     can_be = verdicts["killed"] + verdicts["survived"]
     if not can_be:
         raise Found("no change could be made")
-    share = verdicts["killed"] / can_be
-    shown = f"{verdicts['killed']} of {can_be} noticed ({share:.1%}), {verdicts['listed']} that make no difference"
-    return shown, share
+    return verdicts["killed"] / can_be
+
+
+def said(verdicts: Verdicts) -> str:
+    """A module's figures, as the manual's table has them."""
+    can_be = verdicts["killed"] + verdicts["survived"]
+    return f"{verdicts['killed']} of {can_be} ({share(verdicts):.1%}); {verdicts['listed']} make no difference"
 
 
 def _judged(room: Room) -> Iterator[Mapping[str, Any]]:

@@ -86,7 +86,8 @@ class _Named:
         before, after = _shown(slot.node), _shown(new)
         alike = (slot.around.place, before, after)
         self.seen[alike] += 1
-        line = getattr(slot.node, "lineno", 0)
+        # The condition of a comprehension has no line of its own.
+        line = getattr(slot.node, "lineno", 0) or getattr(getattr(slot.node, "target", None), "lineno", 0)
         return Change(slot.around.place, line, before, after, self.seen[alike] - 1, slot.around.function)
 
 

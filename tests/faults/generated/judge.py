@@ -19,6 +19,7 @@ import resource
 import select
 import signal
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,14 +43,18 @@ TEST_FLAGS = [
     "-p", "no:randomly", "-p", "no:cacheprovider", "-q", "-p", "no:xdist", "-s",
     "-W", "ignore::pytest.PytestAssertRewriteWarning",
 ]  # fmt: skip
-_LONGEST_S = 8.0
+_LONGEST_S = 4.0
 """A test that takes longer is left out: it would be run for each change of what it reaches."""
-_ALL_S = 10.0
+_ALL_S = 5.0
 """A change is tried by as many tests as take this long together, the shortest first."""
 _ALL_ANEW_S = 2.0
 """The same where the project is imported anew."""
-_STUCK_S = 60.0
-_WALK_S = 600.0
+_STUCK_S = 10.0
+"""A process that sleeps for so long waits for what does not come. On a busy machine one that only has no processor yet
+goes on: else a change would be called noticed that no test notices."""
+_LIVES = 60
+"""A process that polls is given up after so many times as long."""
+_LOOK_S = 1.0
 _ENDLESS_S = 2.0
 _MORE_BYTES = 2 << 30
 
@@ -109,7 +114,7 @@ class Judge:
     def _walk(self, items: list[pytest.Item]) -> None:
         """Run each test of a file once and see which lines of the modules it reaches."""
         files = frozenset(map(str, self.files))
-        found = _in_child(lambda: [_traced(item, following, files) for item, following in _pairs(items)], _WALK_S)
+        found = _in_child(lambda: [_traced(item, following, files) for item, following in _pairs(items)])
         if found is None:
             self.out({"left_out": str(items[0].path.relative_to(ROOT))})
             return
@@ -148,9 +153,9 @@ class Judge:
         items = [self.items[number] for number in numbers]
         limits = [_ENDLESS_S + 5 * self.reached[number].seconds for number in numbers]
         if swapped is None:
-            failed = _in_child(lambda: _imported_anew(file, broken, items), _STUCK_S, int(sum(limits)) + 20)
+            failed = _in_child(lambda: _imported_anew(file, broken, items), int(sum(limits)) + 20)
         else:
-            failed = _in_child(lambda: _first_failure(items, limits, swapped), _STUCK_S, int(sum(limits)))
+            failed = _in_child(lambda: _first_failure(items, limits, swapped), int(sum(limits)))
         if failed is None:
             return "timeout", ""
         if failed < 0:
@@ -208,10 +213,12 @@ def _traced(item: pytest.Item, following: pytest.Item | None, files: frozenset[s
 
     began = time.process_time()
     sys.settrace(call)
+    threading.settrace(call)
     try:
         passed = _passes(item, following)
     finally:
         sys.settrace(None)
+        threading.settrace(None)
     seconds = time.process_time() - began
     return Reached(passed, seconds, {file: frozenset(found) for file, found in lines.items()})
 
@@ -312,7 +319,7 @@ def _same(sound: CodeType, broken: CodeType) -> bool:
     return sound == broken
 
 
-def _in_child(work: Callable[[], Any], patience_s: float, cpu_s: int | None = None) -> Any:
+def _in_child(work: Callable[[], Any], cpu_s: int | None = None, stuck_s: float = _STUCK_S) -> Any:
     """What ``work`` returns in a fork of this process; None when it takes too long, or its process ends."""
     ours, theirs = os.pipe()
     child = os.fork()
@@ -320,7 +327,7 @@ def _in_child(work: Callable[[], Any], patience_s: float, cpu_s: int | None = No
         _live(work, theirs, cpu_s)
     os.close(theirs)
     try:
-        return _heard(ours, patience_s)
+        return _heard(ours, child, stuck_s)
     finally:
         os.close(ours)
         with contextlib.suppress(ProcessLookupError):
@@ -346,15 +353,24 @@ def _live(work: Callable[[], Any], answer: int, cpu_s: int | None) -> None:
         os._exit(ended)
 
 
-def _heard(pipe: int, patience_s: float) -> Any:
-    data = b""
-    deadline = time.monotonic() + patience_s
-    while select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))[0]:
-        part = os.read(pipe, 1 << 20)
-        if not part:
-            return pickle.loads(data) if data else None
-        data += part
+def _heard(pipe: int, child: int, stuck_s: float) -> Any:
+    data, used = b"", -1
+    began = moved = time.monotonic()
+    while (now := time.monotonic()) < min(moved + stuck_s, began + _LIVES * stuck_s):
+        if select.select([pipe], [], [], min(_LOOK_S, stuck_s))[0]:
+            part = os.read(pipe, 1 << 20)
+            if not part:
+                return pickle.loads(data) if data else None
+            data += part
+        elif (found := _work(child)) != ("S", used):
+            used, moved = found[1], now
     return None
+
+
+def _work(process: int) -> tuple[str, int]:
+    """The state of a process, S for asleep, and the processor time that it has taken, in ticks."""
+    fields = Path(f"/proc/{process}/stat").read_text("ascii").rpartition(") ")[2].split()
+    return fields[0], int(fields[11]) + int(fields[12])
 
 
 def main(argv: Sequence[str]) -> int:

@@ -30,34 +30,120 @@ class Room(NamedTuple):
         return sorted(str(path.relative_to(ROOT)) for pattern in self.tests for path in ROOT.glob(pattern))
 
 
-_CDC = f"{_UNIT}/cdc/test_*.py"
-_WIRE = f"{_UNIT}/cdc/wire/test_*.py"
+_CDC = f"{_UNIT}/cdc"
+_WIRE = f"{_CDC}/wire/test_*.py"
+_DEBEZIUM = f"{_CDC}/wire/debezium/test_*.py"
 _POSTGRES = f"{_UNIT}/connectors/postgres"
+_SESSION = f"{_UNIT}/connectors/session"
 _SNAPSHOT = f"{_UNIT}/snapshot"
+_FIRST = f"{_SNAPSHOT}/first"
+_LATER = f"{_SNAPSHOT}/later"
+_SINKS = f"{_UNIT}/sinks"
 _SPARK = f"{_UNIT}/spark"
+_CONTRACT = "tests/contract"
+
+
+def _of(folder: str, *names: str) -> tuple[str, ...]:
+    """Files of tests: ``test_<name>.py`` in the folder, each name a pattern."""
+    return tuple(f"{folder}/test_{name}.py" for name in names)
+
 
 ROOMS: Mapping[str, Room] = {
-    "position": Room(("position.py", "lsn.py", "cdc/topic.py"), (_CDC,)),
-    "record": Room(("wire/canonical.py", "wire/plain.py", "wire/records.py"), (_CDC, _WIRE, _POSTGRES)),
-    "progress": Room(("cdc/progress.py", "cdc/advance.py", "boundary.py", "cdc/epochs.py"), (_CDC,)),
-    "stored": Room(("cdc/state.py", "cdc/stored.py", "cdc/schema.py"), (_CDC, _SNAPSHOT)),
-    "condition": Room(("cdc/condition.py", "snapshot/later/condition_sql.py"), (_CDC, _SNAPSHOT)),
-    "windows": Room(("cdc/windows.py",), (_CDC,)),
-    "decoder": Room(("postgres/pgoutput.py", "wire/envelope.py"), (_WIRE, _POSTGRES)),
-    "assembly": Room(("postgres/assemble.py", "postgres/transaction.py", "postgres/cut.py"), (_POSTGRES,)),
-    "netting": Room(("postgres/netting.py",), (_POSTGRES,)),
-    "waiting": Room(("postgres/waiting.py", "postgres/held.py"), (_POSTGRES,)),
+    "position": Room(("position.py", "lsn.py", "cdc/topic.py"), _of(_CDC, "position", "topic", "stale", "progress")),
+    "progress": Room(
+        ("cdc/progress.py", "cdc/advance.py", "boundary.py", "cdc/epochs.py"),
+        _of(_CDC, "progress", "advance", "boundary", "epochs", "capture", "stored", "aside", "schema"),
+    ),
+    "aside": Room(
+        ("cdc/aside.py", "cdc/stale.py"),
+        (*_of(_CDC, "aside*", "stale"), *_of(_SESSION, "asides", "mending")),
+    ),
+    "waiting": Room(
+        ("postgres/waiting.py", "postgres/held.py"), _of(_POSTGRES, "waiting*", "held", "aside", "spilled")
+    ),
+    "windows": Room(
+        ("cdc/windows.py", "cdc/visibility.py"),
+        (*_of(_CDC, "windows*"), *_of(_POSTGRES, "reselect"), *_of(_LATER, "window_read")),
+    ),
+    "floors": Room(
+        ("sinks/notes.py", "sinks/store.py", "sinks/members.py"),
+        (
+            *_of(_SINKS, "notes", "rows", "plan"),
+            *_of(_CONTRACT, "boundaries", "floors", "watermarks", "order", "refusals", "filled"),
+        ),
+    ),
+    "sweeps": Room(("spark/sweeps.py", "spark/place.py"), _of(_SPARK, "sweeps", "place", "its_place")),
+    "sinks": Room(
+        ("sinks/plan.py", "sinks/fill.py", "sinks/newest.py", "sinks/patches.py"),
+        (
+            *_of(_SINKS, "plan", "fill", "newest", "rows"), *_of(_SPARK, "patches"),
+            *_of(_CONTRACT, "order", "patches", "filled", "boundaries", "floors"),
+        ),
+    ),
+    "spark": Room(
+        ("spark/watermark.py", "spark/holds.py", "spark/apply.py", "spark/batch.py"),
+        _of(_SPARK, "watermark", "holds", "store", "batch", "parked", "patches", "retry", "place", "its_place"),
+    ),
+    "debezium": Room(
+        ("debezium/order.py", "debezium/read.py", "debezium/falls.py", "debezium/patch.py", "debezium/shape.py"),
+        (_DEBEZIUM, *_of(_SINKS, "debezium"), *_of(_SPARK, "debezium", "patches")),
+    ),
+    "assembly": Room(
+        ("postgres/assemble.py", "postgres/transaction.py", "postgres/cut.py"),
+        _of(_POSTGRES, "assemble*", "transaction", "cut", "held", "netting", "waiting", "aside", "incoming"),
+    ),
+    "decoder": Room(
+        ("postgres/pgoutput.py", "wire/envelope.py"),
+        _of(_POSTGRES, "pgoutput", "encoder", "abridge", "recorded", "assemble"),
+    ),
+    "record": Room(
+        ("wire/canonical.py", "wire/plain.py", "wire/records.py"),
+        (_WIRE, *_of(_POSTGRES, "encoder", "values"), *_of(_SINKS, "rows"), *_of(_SPARK, "batch")),
+    ),
+    "values": Room(
+        ("wire/types.py", "wire/floors.py", "wire/jsontext.py", "wire/row.py", "wire/unavailable.py"),
+        (_WIRE, _DEBEZIUM, *_of(_SINKS, "rows", "plan")),
+    ),
+    "netting": Room(("postgres/netting.py",), _of(_POSTGRES, "netting", "assemble")),
+    "condition": Room(
+        ("cdc/condition.py", "later/condition_sql.py"), (*_of(_CDC, "condition"), *_of(_LATER, "condition_sql"))
+    ),
+    "stored": Room(
+        ("cdc/state.py", "cdc/stored.py", "cdc/schema.py"),
+        (
+            *_of(_CDC, "stored", "schema", "aside", "condition"),
+            *_of(_FIRST, "ledger", "manifest"), *_of(_LATER, "chunk_queue", "watch_rules"),
+        ),
+    ),
+    "dead": Room(
+        ("cdc/dead.py", "cdc/orders.py"),
+        (*_of(_CDC, "orders", "stored"), *_of(_SPARK, "retry", "parked", "patches", "store")),
+    ),
+    "store": Room(("spark/store.py",), _of(_SPARK, "sweeps", "store", "holds", "place", "retry", "worker", "parked")),
+    "verification": Room(
+        ("verification/rounds.py", "verification/compare.py", "verification/repair.py", "verification/result.py"),
+        (*_of(f"{_CDC}/verification", "*"), *_of(_CDC, "aside")),
+    ),
+    "handover": Room(
+        ("handover/rules.py", "handover/keys.py", "rebuild/rules.py", "rebuild/letters.py", "rereads/rules.py"),
+        (*_of(f"{_CDC}/handover", "*"), *_of(f"{_CDC}/rebuild", "*"), *_of(f"{_CDC}/rereads", "*")),
+    ),
+    "comparison": Room(
+        (
+            "comparison/rules.py", "comparison/pairing.py", "comparison/differences.py", "comparison/verdict.py",
+            "comparison/window.py", "comparison/witness.py", "comparison/lossless.py", "comparison/values.py",
+        ),
+        _of(f"{_CDC}/comparison", "*"),
+    ),
+    "status": Room(
+        ("freshness/rules.py", "status/rules.py"),
+        (*_of(f"{_CDC}/freshness", "*"), *_of(f"{_CDC}/status", "*"), *_of(_CDC, "aside")),
+    ),
     "snapshot": Room(
         ("snapshot/forms.py", "snapshot/chunks.py", "first/ledger.py", "later/chunk_queue.py"), (_SNAPSHOT,)
     ),
-    "sinks": Room(
-        ("sinks/plan.py", "sinks/fill.py", "sinks/newest.py", "sinks/patches.py"),
-        (f"{_UNIT}/sinks", f"{_SPARK}/test_*.py", "tests/contract"),
-    ),
-    "spark": Room(
-        ("spark/watermark.py", "spark/holds.py", "spark/apply.py", "spark/batch.py"), (_SPARK, f"{_UNIT}/sinks")
-    ),
 }  # fmt: skip
+"""In the order of the seeds. A module stands in one room. ``tests``: the smallest set that states its rules."""
 
 
 @cache

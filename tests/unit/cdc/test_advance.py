@@ -151,3 +151,76 @@ def test_h95_position_never_passes_what_waits_or_is_not_stored_yet(steps: list[t
     advance.waits(None, group)
     advance.acked(group)
     assert advance.held == max(96, lsn + 4 if lsn > 96 else 96)
+
+
+def test_little_is_said_sooner_than_much_and_a_reader_of_its_own_write_waits_a_second_at_most() -> None:
+    assert 0 < QUICK_S < IDLE_S < BUSY_S <= 1
+
+
+def paced(rows: int | None) -> float | None:
+    """Seconds between records in a session that has written none, after so many rows; None for a keepalive."""
+    advance = Advance(0, now_s=BUSY_S)
+    if rows is None:
+        advance.keepalive(8, group=1)
+    else:
+        advance.commit(8, group=1, rows=rows)
+    advance.acked(1)
+    return advance.due_s(0.0)
+
+
+def test_the_pace_is_that_of_what_came_since_the_last_record() -> None:
+    assert [paced(None), paced(1), paced(1000), paced(1001)] == [IDLE_S, QUICK_S, QUICK_S, BUSY_S]
+    advance = Advance(0, now_s=0.0)
+    for lsn, rows in ((8, 1001), (16, 1000)):
+        advance.commit(lsn, group=lsn, rows=rows)
+        advance.acked(lsn)
+        assert advance.due_s(0.0) == (0 if lsn == 8 else QUICK_S)
+        advance.writing(lsn + 1, size_bytes=10, now_s=0.0)
+        advance.acked(lsn + 1)
+    advance.keepalive(24, group=17)
+    advance.acked(17)
+    assert advance.due_s(0.0) == IDLE_S
+
+
+def test_each_group_that_is_held_moves_the_mark_to_its_own_transactions() -> None:
+    advance = Advance(0, now_s=0.0)
+    advance.commit(80, group=1, rows=1)
+    advance.commit(120, group=1, rows=1)
+    advance.commit(160, group=3, rows=1)
+    assert (advance.reached, advance.held) == (160, 0)
+    advance.acked(1)
+    assert (advance.held, advance.waiting, advance.settled) == (120, True, False)
+    advance.acked(3)
+    assert (advance.held, advance.waiting) == (160, False)
+    assert not advance.settled, "no progress record says it yet"
+    advance.keepalive(160, group=5)
+    assert not advance.waiting, "what was said before is not waited for"
+
+
+def test_h121_what_is_stored_of_the_others_passes_what_waits() -> None:
+    advance = Advance(0, now_s=0.0)
+    assert (advance.stored, advance.reached) == (0, 0)
+    advance.waits(56, group=1)
+    assert advance.waiting
+    advance.commit(80, group=1, rows=1)
+    advance.acked(1)
+    assert (advance.held, advance.stored, advance.waiting) == (56, 80, False)
+
+
+def test_h95_of_what_waited_each_acknowledged_part_lets_the_mark_go_on() -> None:
+    advance = Advance(0, now_s=0.0)
+    advance.waits(16, group=1)
+    advance.waits(24, group=2)
+    advance.commit(80, group=2, rows=1)
+    advance.waits(32, group=5)
+    advance.acked(2)
+    assert advance.held == 24
+    advance.acked(5)
+    assert advance.held == 32
+
+
+def test_the_highest_lsn_passes_where_nothing_waits() -> None:
+    advance = Advance(0, now_s=0.0)
+    advance.commit(2**64 - 8, group=1, rows=1)
+    advance.acked(1)
+    assert advance.held == 2**64 - 8

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import orjson
 import pytest
 
@@ -9,7 +12,8 @@ from cdc.boundary import capture_up_to
 from cdc.capture import Session, StartingPoint
 from cdc.clock import ManualClock
 from cdc.errors import LogError
-from cdc.ports import Batch
+from cdc.ports import Batch, Record
+from cdc.progress import PROGRESS_KEY
 from cdc.testing import MemoryStream
 from tests.unit.cdc.test_capture import FakeAssembler, FakeLog
 
@@ -24,13 +28,14 @@ class Opened:
     def __init__(self, *batches: Batch, delay: int = 0) -> None:
         self.clock = ManualClock()
         self.closed: list[bool] = []
+        self.assembler = FakeAssembler()
         self.log = FakeLog(self.clock, delay=delay)
         self.stream = MemoryStream(batches, clock=self.clock)
 
     def session(self) -> Session:
         return Session(
             stream=self.stream,
-            assembler=FakeAssembler(),
+            assembler=self.assembler,
             log=self.log,
             start=StartingPoint(epoch=1, position=100, topic="s.progress", lane=9),
             look=lambda: (None, None),
@@ -55,3 +60,61 @@ def test_what_the_broker_does_not_take_is_not_acknowledged() -> None:
     assert opened.log.progress() == []
     assert opened.stream.acknowledged == []
     assert (opened.stream.closed, opened.closed) == (True, [False])
+
+
+def test_a_transaction_that_ends_at_the_mark_is_not_beyond_it() -> None:
+    opened = Opened(Batch(frames(125, 130, 140), None))
+    told: list[int] = []
+    assert capture_up_to(opened.session(), 125, opened.clock, told.append) == 130
+    assert sum(len(group) for group in opened.log.groups) == 2 * 2 + 1
+    assert told == [130]
+
+
+def test_its_progress_speaks_of_table_topics_alone() -> None:
+    opened = Opened(Batch(frames(130), None))
+    capture_up_to(opened.session(), 125, opened.clock)
+    ((lane, key, value, _),) = opened.log.groups[-1]
+    assert (lane, key) == (9, PROGRESS_KEY)
+    assert orjson.loads(value or b"")["offsets"] == {"s.public.t": {"0": 7}}
+
+
+def test_h81_nothing_is_acknowledged_before_the_progress_record_is_held() -> None:
+    opened = Opened(Batch(frames(130), None))
+    opened.log.most = 1
+    with pytest.raises(LogError, match="did not take everything"):
+        capture_up_to(opened.session(), 125, opened.clock)
+    assert opened.log.progress() == [130]
+    assert opened.stream.acknowledged == []
+
+
+@dataclass
+class WaitingAssembler(FakeAssembler):
+    """A row of the first transaction waits until it is asked for the ``after``-th time."""
+
+    after: int = 1
+    oldest_waiting: int | None = 104
+
+    def resume(self) -> Sequence[Record]:
+        self.after -= 1
+        if self.after:
+            return ()
+        self.oldest_waiting = None
+        return [(0, b"waited", b"v", [])]
+
+
+def test_h95_records_that_wait_are_written_before_the_progress_that_passes_them() -> None:
+    opened = Opened(Batch(frames(130), None), delay=3)
+    opened.assembler = WaitingAssembler(after=3)
+    assert capture_up_to(opened.session(), 125, opened.clock) == 130
+    keys = [[record[1] for record in group] for group in opened.log.groups]
+    assert keys == [[b"k", b"k"], [b"waited"], [PROGRESS_KEY]], "and nothing where nothing came"
+    assert opened.stream.acknowledged == [130]
+
+
+def test_h95_a_table_that_waits_for_good_is_asked_with_pauses_and_lets_nothing_be_acknowledged() -> None:
+    opened = Opened(Batch(frames(130), None))
+    opened.assembler = waiting = WaitingAssembler(after=10**9)
+    with pytest.raises(LogError):
+        capture_up_to(opened.session(), 125, opened.clock)
+    assert opened.log.progress() == []
+    assert 10**9 - waiting.after < 2000, "in a minute"

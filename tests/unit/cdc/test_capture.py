@@ -29,13 +29,14 @@ class Done(NamedTuple):
 
 @dataclass
 class FakeLog:
-    """Holds what is produced after ``delay`` calls of acked."""
+    """Holds what is produced after ``delay`` calls of acked, and ``most`` groups of it."""
 
     clock: ManualClock
     groups: list[list[Record]] = field(default_factory=list)
     delay: int = 0
     calls: int = 0
     failure: LogError | None = None
+    most: int = 1 << 62
 
     def open(self, topic: str, next_offsets: Sequence[int]) -> int:
         return 0
@@ -53,7 +54,7 @@ class FakeLog:
             raise self.failure
         self.calls += 1
         self.clock.advance(timeout_s)
-        return len(self.groups) if self.calls > self.delay else 0
+        return min(self.most, len(self.groups)) if self.calls > self.delay else 0
 
     def offsets(self) -> dict[str, dict[int, int]]:
         return {"s.public.t": {0: 7}, "s.progress": {0: 3}}

@@ -103,3 +103,14 @@ def test_h101_a_record_without_a_position_or_from_an_epoch_to_come_is_somebody_e
     history.take(0, at(11), late=False)
     history.take(1, found.position(strange[0]), late=True)
     assert (history.wrong, history.proven, history.best_offset) == (True, True, 0)
+
+
+def test_h76_rows_of_snapshots_are_in_no_order_with_the_stream_and_move_nothing() -> None:
+    assert tail().newest is None
+    for seq in (SNAPSHOT_SEQ, CHUNK_SEQ):
+        found = PartitionTail(at(10, 0))
+        for offset, position in enumerate([at(12, seq), at(11)]):
+            found.take(offset, b"k%d" % offset, position.text().encode())
+        assert (found.stale, found.newest) == ({}, at(11)), seq
+    found = tail((b"a", at(12, SNAPSHOT_SEQ)), (b"b", at(12, CHUNK_SEQ)), suspect_chunks=True)
+    assert found.stale == {b"b": at(12, CHUNK_SEQ)}, "rows of the first snapshot have one writer"

@@ -93,6 +93,14 @@ def test_the_first_failure_is_the_one_raised() -> None:
         there.turn()
 
 
+@pytest.mark.parametrize(("reached", "commit_lsn"), [(80, 72), (81, 80), (87, 80), (88, 80)])
+def test_a_windows_rows_stand_above_the_last_commit_that_was_streamed(reached: int, commit_lsn: int) -> None:
+    windows = world().windows
+    window = windows.ask("t")
+    windows.turn(Moment(reached, 0, 0))
+    assert window.position == Position(1, commit_lsn, CHUNK_SEQ)
+
+
 def test_who_waits_is_told_when_it_is_so() -> None:
     windows = world().windows
     window = windows.ask("t")

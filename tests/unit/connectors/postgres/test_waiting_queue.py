@@ -15,7 +15,20 @@ from cdc.position import Position
 from cdc.schema import Column, TableSchema
 from cdc.topic import TableName
 from connectors.postgres.encoder import TableEncoder, compile_table
-from connectors.postgres.held import HELD_ROWS, LATER, Entry, Held, Pending, Selected, Wanted, placeholder, size_of
+from connectors.postgres.held import (
+    GONE,
+    HELD_ROWS,
+    LATER,
+    Entry,
+    Held,
+    Pending,
+    Selected,
+    Wanted,
+    commit_of,
+    completed,
+    placeholder,
+    size_of,
+)
 from connectors.postgres.messages import UNCHANGED
 from connectors.postgres.waiting import Bounds, WaitingTables
 from tests.unit.connectors.postgres import written as w
@@ -215,6 +228,11 @@ def test_what_an_entry_costs(entry: Entry, size_bytes: int) -> None:
     assert size_of(entry) == size_bytes
 
 
+@pytest.mark.parametrize("lsn", [0x800000000000000F, 0x0FFFFFFFFFFFFFF0])
+def test_the_commit_of_an_entry_is_its_whole_lsn(lsn: int) -> None:
+    assert commit_of(record(1, lsn=lsn)) == commit_of(pending(1, lsn=lsn)) == lsn
+
+
 def held(source: Source, *entries: Pending) -> tuple[Held, list[Record]]:
     queue = Held(source)
     out: list[Record] = []
@@ -235,6 +253,30 @@ def test_what_is_held_is_counted_until_it_is_released() -> None:
     assert [found[1] for found in out] == [b"1", b"2"]
     assert queue.size_bytes == 0
     assert not queue
+
+
+def test_the_oldest_that_is_held_of_a_table() -> None:
+    queue, _ = held(Source(), pending(1, lsn=900), pending(2, lsn=800), pending(3, of=OTHERS, lane=1, lsn=700))
+    assert [queue.oldest_of(lanes) for lanes in (range(1), range(1, 2), range(2), range(2, 3))] == [800, 700, 700, None]
+
+
+def test_h119_what_is_dropped_of_a_table_is_counted_no_more() -> None:
+    queue, out = held(Source(locked=False), *(pending(n) for n in range(HELD_ROWS)), pending(1, of=OTHERS, lane=1))
+    queue.follow(record(2, lane=1))
+    full = [queue.full]
+    queue.leave(range(1))
+    assert [*full, queue.full] == [True, False]
+    assert queue.size_bytes == size_of(pending(1)) + size_of(record(2))
+    queue.release(out.append, never)
+    assert [(lane, key) for lane, key, _, _ in out] == [(1, b"1"), (1, b"2")]
+
+
+def test_a_row_that_is_gone_is_written_as_what_took_its_place() -> None:
+    instead, entry = (record(8), record(9)), pending(1)
+    place = (id(entry.encoder), entry.key)
+    entry.gone = instead
+    assert completed(entry, {place: ((1,), GONE)}) == instead
+    assert completed(entry, {place: ((1,), (b"v",))}) == (entry.record((b"v",), (1,)),)
 
 
 def test_a_row_is_looked_up_with_patience_while_the_stream_waits_for_it() -> None:
@@ -267,3 +309,42 @@ def test_after_wide_values_fewer_rows_are_looked_up(value_bytes: int, rows: int)
 def test_a_placeholder_of_numbers_stands_in_arrays_alone(kind: str, array: bool, written: bytes) -> None:
     column = Column(name="a", attnum=1, type=kind, type_oid=1, kind=kind, array=array)
     assert placeholder(column).startswith(written)
+
+
+def test_h95_one_byte_above_the_limit_is_too_much_from_the_beginning() -> None:
+    kept = Kept(limit_bytes=size_of(pending(1)) + size_of(record(2)) - 1)
+    kept.begin(pending(1))
+    kept.tables.add(record(2))
+    assert [one.tables for one in kept.refused] == [(SCHEMA.table,)]
+
+
+def test_h119_nothing_is_kept_of_a_table_that_is_set_aside() -> None:
+    kept = Kept(limit_bytes=2 * size_of(pending(1)))
+    kept.begin(pending(1), pending(2, of=OTHERS, lane=1))
+    assert kept.tables.lanes == {0, 1}
+    kept.tables.leave(range(1))
+    assert (kept.tables.lanes, kept.tables.counts()) == (frozenset({1}), {OTHER.table: 1})
+    kept.begin(pending(3))
+    kept.tables.add(record(4))
+    kept.begin(pending(5, of=OTHERS, lane=1))
+    assert kept.tables.counts() == {OTHER.table: 2}
+    assert not kept.refused, "what was dropped is counted no more"
+
+
+def test_h119_records_of_a_table_set_aside_may_come_until_the_stream_has_passed_it() -> None:
+    kept = Kept()
+    kept.begin(pending(1))
+    kept.tables.leave(range(1))
+    assert (bool(kept.tables), 0 in kept.tables) == (True, True)
+    kept.tables.arrived()
+    assert (bool(kept.tables), 0 in kept.tables) == (False, False)
+
+
+def test_h95_what_is_on_disk_counts_too(tmp_path: Path) -> None:
+    kept = Kept(memory_bytes=1, limit_bytes=2000, folder=str(tmp_path))
+    kept.begin(pending(1))
+    kept.tables.add(record(2, value=b"x" * 1000))
+    assert not kept.refused
+    kept.tables.add(record(3, value=b"x" * 1000))
+    assert [one.tables for one in kept.refused] == [(SCHEMA.table,)]
+    kept.tables.leave(range(1))

@@ -1,0 +1,99 @@
+"""In which epoch a record is, by its offset; and in which one a pipeline is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from cdc.epochs import EpochsState, epoch_of, require_begun
+from cdc.errors import ConfigError
+from cdc.position import MAX_EPOCH
+from cdc.state import SlotState
+
+A, B = "shop.public.a", "shop.public.b"
+SECOND = EpochsState().begin({A: {0: 7, 1: 3}})
+THIRD = SECOND.begin({A: {0: 9}, B: {0: 4}})
+SLOT = SlotState(
+    epoch=2, system_identifier="1", timeline=1, database="app", database_oid=5, slot="s", publication="p",
+    consistent_point=8,
+)  # fmt: skip
+
+
+def test_a_pipeline_begins_in_its_first_epoch() -> None:
+    assert EpochsState() == EpochsState(latest=1, reread=0, unsettled=False)
+    assert EpochsState().epoch(A, 0, 10**9) == 1
+    assert EpochsState().key() == b'{"what":"epochs"}'
+
+
+@pytest.mark.parametrize(
+    ("topic", "partition", "epochs"),
+    [
+        (A, 0, {0: 1, 6: 1, 7: 2, 8: 2, 9: 3}),
+        # The third epoch knew no end of this one, so nothing older stands there.
+        (A, 1, {0: 2, 2: 2, 3: 3}),
+        (B, 0, {0: 2, 3: 2, 4: 3}),
+        ("shop.public.c", 0, {0: 3}),
+    ],
+)
+def test_a_record_is_of_the_epoch_that_holds_at_its_offset(topic: str, partition: int, epochs: dict[int, int]) -> None:
+    assert {offset: THIRD.epoch(topic, partition, offset) for offset in epochs} == epochs
+
+
+def test_an_epoch_more_keeps_what_is_known_of_those_before() -> None:
+    assert (SECOND.latest, THIRD.latest) == (2, 3)
+    assert SECOND.starts == {A: {"0": [7], "1": [3]}}, "the former document stays as it is"
+    assert THIRD.starts == {A: {"0": [7, 9], "1": [3]}, B: {"0": [0, 4]}}
+    noted = replace(SECOND, reread=2, unsettled=True, fell="why").snapshot_at(A, 0, 7)
+    assert noted.begin({}) == replace(SECOND, latest=3, reread=2, firsts={"2": [A, 0, 7]})
+
+
+def test_where_the_latest_epoch_begins() -> None:
+    assert [THIRD.began(A, 0), THIRD.began(A, 1), THIRD.began(B, 0), THIRD.began("new", 0)] == [9, 0, 4, 0]
+    assert [SECOND.began(A, 0), SECOND.began(A, 1), EpochsState().began(A, 0)] == [7, 3, 0]
+
+
+def test_where_the_epochs_after_one_begin() -> None:
+    assert THIRD.behind(1) == {A: {0: 7, 1: 3}, B: {0: 0}}
+    assert THIRD.behind(2) == {A: {0: 9}, B: {0: 4}}
+    assert THIRD.behind(3) == {}
+
+
+def test_where_the_snapshot_of_the_latest_epoch_began() -> None:
+    assert SECOND.first() is None
+    found = SECOND.snapshot_at(A, 1, 7)
+    assert found.first() == (A, 1, 7)
+    assert found.begin({}).first() is None
+    assert found.begin({}).snapshot_at(B, 0, 4).firsts == {"2": [A, 1, 7], "3": [B, 0, 4]}
+    assert replace(SECOND, firsts={"2": [A, 1]}).first() is None
+
+
+def test_an_epoch_is_settled_when_its_tables_are_read_anew() -> None:
+    assert replace(SECOND, unsettled=True).settled() == replace(SECOND, reread=2)
+    assert SECOND.fallen("why").fell == "why"
+
+
+def test_as_many_epochs_as_it_takes() -> None:
+    assert SECOND.reaching(2, {A: {0: 9}}) == SECOND
+    assert EpochsState().reaching(3, {A: {0: 9}}).starts == {A: {"0": [9, 9]}}
+
+
+def test_there_is_a_last_epoch() -> None:
+    assert EpochsState(latest=MAX_EPOCH - 1).begin({}).latest == MAX_EPOCH
+    with pytest.raises(ConfigError, match="at its highest, 127"):
+        EpochsState(latest=MAX_EPOCH).begin({})
+
+
+def test_the_epoch_of_a_pipeline_by_its_state() -> None:
+    assert epoch_of({}, "debezium") == 1
+    assert epoch_of({THIRD.key(): THIRD.to_json(), SLOT.key(): SLOT.to_json()}, "debezium") == 3
+    assert epoch_of({THIRD.key(): THIRD.to_json(), SLOT.key(): SLOT.to_json()}, "postgres") == 2
+    assert epoch_of({}, "postgres") is None
+
+
+def test_an_epoch_whose_slot_was_not_made_is_finished_first() -> None:
+    require_begun(THIRD, None)
+    require_begun(SECOND, SLOT)
+    require_begun(EpochsState(), SLOT)
+    with pytest.raises(ConfigError, match="epoch 3 was begun and not finished: the slot noted is of epoch 2"):
+        require_begun(THIRD, SLOT)

@@ -1,0 +1,46 @@
+"""The progress record and the watermark: what stands in topics and stores is read as it was meant."""
+
+from __future__ import annotations
+
+import orjson
+
+from cdc.progress import PROGRESS_KEY, Hold, Progress, Watermark
+
+OFFSETS = {"shop.public.orders": {0: 7, 11: 2**40}}
+
+
+def test_h113_a_running_pipelines_record_is_found_under_its_key() -> None:
+    assert PROGRESS_KEY == b'{"what":"progress"}'
+
+
+def test_a_progress_record_reads_back_with_all_that_it_says() -> None:
+    whole = Progress(epoch=2, lsn=8, offsets=OFFSETS, ahead={"shop.public.orders": {11: "0" * 32}}, numbering=1)
+    assert Progress.from_json(whole.to_json()) == whole
+    assert "ahead" not in orjson.loads(Progress(epoch=2, lsn=8).to_json())
+
+
+def test_h113_a_record_that_does_not_say_how_it_counts_counts_as_of_old() -> None:
+    assert Progress.from_json(b'{"format":1,"epoch":1,"lsn":8,"offsets":{}}') == Progress(epoch=1, lsn=8, numbering=1)
+    assert Progress.from_json(b'{"format":1,"epoch":1,"lsn":8,"offsets":{},"numbering":2}') == Progress(epoch=1, lsn=8)
+
+
+def test_h119_a_record_that_names_tables_set_aside_is_of_the_second_format() -> None:
+    lacking = Progress(epoch=1, lsn=8, aside={"shop.public.t": "it is locked"})
+    assert orjson.loads(lacking.to_json())["format"] == 2
+    assert Progress.from_json(lacking.to_json()) == lacking
+
+
+def test_h100_a_watermark_reads_back_with_the_tables_that_are_held() -> None:
+    held = {"shop.public.t": Hold(table="public.t", reason="public.t: no column takes it", since_ms=17)}
+    mark = Watermark(epoch=1, lsn=8, offsets=OFFSETS, topic_ids={"shop.public.orders": "id1"}, held=held, level_ms=4)
+    again = Watermark.from_json(mark.to_json())
+    assert again == mark
+    assert (again.held["shop.public.t"].since_ms, again.level_ms) == (17, 4)
+    assert "held" not in orjson.loads(Watermark(epoch=1, lsn=8).to_json())
+
+
+def test_h100_a_held_table_is_told_with_its_reason_and_what_to_do() -> None:
+    assert Hold(table="public.t", reason="public.t: no column takes it").sentence("cache") == (
+        "cache holds public.t: no column takes it; its changes wait in the log: cdc rebuild cache"
+    )
+    assert Hold(table="public.t").sentence("cache") == "cache: public.t was held and is being brought up to date"

@@ -1,0 +1,99 @@
+"""What a store says of its place against what was written to it, and against the topics of today."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from cdc.errors import ActiveError, Retry, TopicError
+from cdc.progress import Offsets, Watermark
+from sinks.memory import MemoryStore
+from sinks.port import OpenSink
+from spark.batch import shares, spans_between
+from spark.place import StoreMoved, check_place, check_topics, span
+from spark.ports import Topics
+
+ORDERS, OTHERS = "shop.public.orders", "shop.public.others"
+TOPICS = Topics(ids={ORDERS: "id1"}, partitions={ORDERS: 2})
+HELD = Watermark(epoch=1, lsn=8, offsets={ORDERS: {0: 7, 1: 3}}, topic_ids={ORDERS: "id1"})
+FURTHER = replace(HELD, offsets={ORDERS: {0: 9, 1: 3}})
+BEHIND = replace(HELD, offsets={ORDERS: {0: 7, 1: 2}})
+
+
+def opened(found: Watermark | None) -> OpenSink:
+    store = MemoryStore().open()
+    if found is not None:
+        store.watermarks.write(found)
+    return store
+
+
+@pytest.mark.parametrize(
+    ("found", "held", "unsure"),
+    [(HELD, HELD, None), (FURTHER, HELD, FURTHER), (HELD, HELD, FURTHER), (None, None, None), (None, None, HELD)],
+)
+def test_h84_a_store_that_says_what_was_written_is_in_its_place(
+    found: Watermark | None, held: Watermark | None, unsure: Watermark | None
+) -> None:
+    check_place("cache", opened(found), held, unsure)
+
+
+@pytest.mark.parametrize("found", [None, BEHIND])
+def test_h84_a_store_that_is_behind_was_restored_or_emptied(found: Watermark | None) -> None:
+    with pytest.raises(StoreMoved, match="the store of cache is behind what was written to it") as moved:
+        check_place("cache", opened(found), HELD, None)
+    assert moved.value.retry is Retry.NOW
+
+
+@pytest.mark.parametrize("held", [HELD, None])
+def test_h84_a_store_that_is_further_has_a_second_writer(held: Watermark | None) -> None:
+    with pytest.raises(ActiveError, match="another cdc sink is writing to the store of cache") as active:
+        check_place("cache", opened(FURTHER), held, None)
+    assert active.value.retry is Retry.NEVER
+
+
+def test_h84_another_generation_that_is_in_use_is_another_store() -> None:
+    with pytest.raises(StoreMoved, match="was rebuilt"):
+        check_place("cache", replace(opened(HELD), current=lambda: False), HELD, None)
+
+
+@pytest.mark.parametrize(
+    ("held", "ends"),
+    [
+        (None, {}),
+        (HELD, {ORDERS: {0: 7, 1: 3}}),
+        (replace(HELD, topic_ids={}), {ORDERS: {0: 7, 1: 3}}),
+        # A table that is no longer fed has no topic of today.
+        (replace(HELD, offsets={OTHERS: {0: 7}}, topic_ids={OTHERS: "gone"}), {}),
+        (replace(HELD, offsets={OTHERS: {0: 7}, ORDERS: {0: 0}}), {}),
+    ],
+)
+def test_h63_offsets_within_the_topics_of_today_may_be_gone_on_from(held: Watermark | None, ends: Offsets) -> None:
+    check_topics("cache", held, TOPICS, ends)
+
+
+@pytest.mark.parametrize(
+    ("held", "ends"),
+    [
+        (replace(HELD, topic_ids={ORDERS: "id0"}), {ORDERS: {0: 7, 1: 3}}),
+        (HELD, {ORDERS: {0: 7, 1: 2}}),
+        (HELD, {ORDERS: {0: 7}}),
+        (HELD, {}),
+        (replace(HELD, offsets={OTHERS: {0: 7}} | dict(HELD.offsets)), {}),
+    ],
+)
+def test_h63_offsets_of_a_topic_that_is_gone_are_refused(held: Watermark, ends: Offsets) -> None:
+    with pytest.raises(TopicError, match=rf"the topic {ORDERS} was made anew since the store of cache"):
+        check_topics("cache", held, TOPICS, ends)
+
+
+def test_a_time_is_told_in_hours_from_two_hours_on() -> None:
+    assert [span(seconds) for seconds in (0.4, 7199, 7200, 7201)] == ["0 s", "7199 s", "2 h", "2 h"]
+
+
+def test_partitions_are_shared_by_their_work_and_stay_whole() -> None:
+    spans = spans_between({ORDERS: {0: 0, 1: 10, 2: -2}, OTHERS: {0: 5}}, {ORDERS: {0: 9, 1: 14, 2: 5}, OTHERS: {0: 5}})
+    assert [(one.topic, one.partition) for one in spans] == [(ORDERS, 0), (ORDERS, 1), (ORDERS, 2)]
+    assert [[one.partition for one in share] for share in shares(spans, 2)] == [[0], [2, 1]]
+    assert [[one.partition for one in share] for share in shares(spans, 9)] == [[0], [2], [1]]
+    assert shares((), 3) == []
