@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import orjson
 
+from cdc.position import Position
 from cdc.progress import PROGRESS_KEY, Hold, Progress, Watermark
 
 OFFSETS = {"shop.public.orders": {0: 7, 11: 2**40}}
@@ -21,7 +22,9 @@ def test_a_progress_record_reads_back_with_all_that_it_says() -> None:
 
 def test_h113_a_record_that_does_not_say_how_it_counts_counts_as_of_old() -> None:
     assert Progress.from_json(b'{"format":1,"epoch":1,"lsn":8,"offsets":{}}') == Progress(epoch=1, lsn=8, numbering=1)
-    assert Progress.from_json(b'{"format":1,"epoch":1,"lsn":8,"offsets":{},"numbering":2}') == Progress(epoch=1, lsn=8)
+    today = Progress(epoch=1, lsn=8, ahead={"shop.public.orders": {0: Position(1, 8, 1).text()}})
+    assert orjson.loads(today.to_json())["numbering"] == 2
+    assert Progress.from_json(today.to_json()) == today
 
 
 def test_h119_a_record_that_names_tables_set_aside_is_of_the_second_format() -> None:

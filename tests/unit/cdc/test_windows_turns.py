@@ -13,7 +13,7 @@ from cdc.errors import SourceError
 from cdc.ports import Headers
 from cdc.position import CHUNK_SEQ, Position
 from cdc.visibility import Visibility, VisibilityGate
-from cdc.windows import Closed, Moment, Rows, Window, Windows, Written
+from cdc.windows import Closed, Moment, Overrun, Rows, Window, Windows, Written
 from tests.unit.cdc.test_windows import FIRST_XID, World
 
 READ: Headers = [("pos", b""), ("op", b"r")]
@@ -150,3 +150,74 @@ def test_as_many_changes_as_can_be_noted_are_no_overrun() -> None:
     there.windows.touch(records)
     assert not window.overrun
     assert len(window.touched) == module.TOUCHED_KEYS
+
+
+MARK: Headers = [("pos", b""), ("op", b"t")]
+
+
+def rows(*keys: bytes, headers: Headers = READ) -> Rows:
+    return Rows(pairs=[(key, b"v") for key in keys], headers=headers)
+
+
+def pair(there: World) -> tuple[Window, Window]:
+    """Two windows of one table; the second stands above the first."""
+    low = granted(there)
+    high = there.windows.ask("t")
+    there.windows.turn(Moment(160, 0, 0))
+    return low, high
+
+
+def test_h99_what_a_higher_window_writes_is_left_out_of_a_lower_one() -> None:
+    there = world()
+    low, high = pair(there)
+    there.windows.offer(high, rows(b"\0"))
+    there.windows.turn(Moment(160, 160, 0))
+    there.windows.offer(low, rows(b"\0", b"\1"))
+    there.windows.turn(Moment(160, 160, 0))
+    assert [key for _, key, _, _ in there.log] == [b"\0", b"\1"]
+    there.windows.turn(Moment(160, 160, 9))
+    assert (low.outcome, high.outcome) == (Written(1, 1), Written(1, 0))
+
+
+def test_h99_a_mark_of_a_higher_window_leaves_nothing_out() -> None:
+    there = world()
+    low, high = pair(there)
+    there.windows.offer(high, rows(b"mark", headers=MARK))
+    there.windows.turn(Moment(160, 160, 0))
+    there.windows.offer(low, rows(b"\0", b"mark"))
+    there.windows.turn(Moment(160, 160, 9))
+    assert low.outcome == Written(2, 0)
+
+
+def test_each_window_is_settled_when_the_broker_holds_its_own_rows() -> None:
+    there = world()
+    low, high = pair(there)
+    there.windows.offer(low, rows(b"\0"))
+    there.windows.offer(high, rows(b"\1"))
+    there.windows.turn(Moment(160, 160, 0))
+    there.windows.turn(Moment(160, 160, 1))
+    assert (low.outcome, high.outcome) == (Written(1, 0), None)
+
+
+def test_a_window_that_is_over_notes_no_more_keys() -> None:
+    there = world()
+    written, given_up = pair(there)
+    there.windows.offer(written, rows(b"\0"))
+    there.windows.turn(Moment(160, 160, 9))
+    there.windows.give_up(given_up)
+    there.windows.turn(Moment(160, 160, 9))
+    there.windows.touch([(10, b"\0", b"", [("pos", b"u"), ("op", b"u")])])
+    assert (written.touched, given_up.touched) == (set(), set())
+
+
+def test_h121_a_window_of_a_table_that_waits_is_over_and_holds_up_no_other() -> None:
+    there = world()
+    one, other = pair(there)
+    there.windows.offer(one, rows(b"\0"))
+    there.windows.turn(Moment(160, 160, 0, waiting=frozenset({10})))
+    assert isinstance(one.outcome, Overrun)
+    there.windows.touch([(10, b"\0", b"", [("pos", b"u"), ("op", b"u")])])
+    assert one.touched == set()
+    there.windows.offer(other, rows(b"\1"))
+    there.windows.turn(Moment(160, 160, 9))
+    assert other.outcome == Written(1, 0)
