@@ -153,10 +153,6 @@ def test_h95_position_never_passes_what_waits_or_is_not_stored_yet(steps: list[t
     assert advance.held == max(96, lsn + 4 if lsn > 96 else 96)
 
 
-def test_little_is_said_sooner_than_much_and_a_reader_of_its_own_write_waits_a_second_at_most() -> None:
-    assert 0 < QUICK_S < IDLE_S < BUSY_S <= 1
-
-
 def paced(rows: int | None) -> float | None:
     """Seconds between records in a session that has written none, after so many rows; None for a keepalive."""
     advance = Advance(0, now_s=BUSY_S)
@@ -170,6 +166,7 @@ def paced(rows: int | None) -> float | None:
 
 def test_the_pace_is_that_of_what_came_since_the_last_record() -> None:
     assert [paced(None), paced(1), paced(1000), paced(1001)] == [IDLE_S, QUICK_S, QUICK_S, BUSY_S]
+    assert 0 < QUICK_S < IDLE_S < BUSY_S <= 1, "who waits for his own write waits a second at most"
     advance = Advance(0, now_s=0.0)
     for lsn, rows in ((8, 1001), (16, 1000)):
         advance.commit(lsn, group=lsn, rows=rows)

@@ -10,14 +10,11 @@ from cdc.progress import PROGRESS_KEY, Hold, Progress, Watermark
 OFFSETS = {"shop.public.orders": {0: 7, 11: 2**40}}
 
 
-def test_h113_a_running_pipelines_record_is_found_under_its_key() -> None:
-    assert PROGRESS_KEY == b'{"what":"progress"}'
-
-
 def test_a_progress_record_reads_back_with_all_that_it_says() -> None:
     whole = Progress(epoch=2, lsn=8, offsets=OFFSETS, ahead={"shop.public.orders": {11: "0" * 32}}, numbering=1)
     assert Progress.from_json(whole.to_json()) == whole
     assert "ahead" not in orjson.loads(Progress(epoch=2, lsn=8).to_json())
+    assert PROGRESS_KEY == b'{"what":"progress"}', "running pipelines have theirs under it"
 
 
 def test_h113_a_record_that_does_not_say_how_it_counts_counts_as_of_old() -> None:

@@ -45,7 +45,8 @@ class Written(dict[str, bytes]):
 def test_h82_a_sweep_counts_once_each_partition_has_told_of_it() -> None:
     assert told(mark(LOW, 0), mark(LOW, 1), mark(LOW, 1)) == TableFloor(sweeps={LOW: (3, frozenset({0, 1}))})
     assert told(mark(LOW, 0), mark(LOW, 1), mark(LOW, 2)) == TableFloor(floor=LOW)
-    assert told(mark(LOW, 2, of=1)) == TableFloor(floor=LOW), "a TRUNCATE counts at once"
+    truncate = FloorMark(table=ORDERS, partition=2, floor=LOW)
+    assert told(truncate) == TableFloor(floor=LOW), "a TRUNCATE counts at once"
 
 
 def test_h99_a_partition_that_tells_of_a_higher_floor_has_told_of_the_lower() -> None:
@@ -97,7 +98,7 @@ def test_h99_the_lower_floor_is_enforced_where_a_higher_mark_makes_it_whole() ->
 @pytest.mark.parametrize("shared", [True, False])
 def test_floors_of_others_are_seen_where_others_write(shared: bool) -> None:
     notes = Written()
-    ours, theirs = Floors(notes, shared=shared), Floors(notes)
+    ours, theirs = Floors(notes, shared=True) if shared else Floors(notes), Floors(notes)
     notes.write(WATERMARK, b"is no floor")
     assert ours.of(ORDERS) == ""
     theirs.tell([mark(LOW, 0, of=1)])
@@ -108,12 +109,14 @@ def test_floors_of_others_are_seen_where_others_write(shared: bool) -> None:
 
 
 def test_h84_a_watermark_that_is_forgotten_was_never_written() -> None:
-    marks = NotedWatermarks(Written())
+    notes = Written()
+    marks = NotedWatermarks(notes)
     assert marks.read() is None
     marks.write(Watermark(epoch=1, lsn=8))
     assert marks.read() == Watermark(epoch=1, lsn=8)
     marks.forget()
     assert marks.read() is None
+    assert notes == {"watermark": b"null"}, "as every version reads it"
 
 
 def test_h100_columns_are_noted_when_they_change() -> None:
