@@ -50,8 +50,8 @@ class SinkApplication:
 
     ``specs``: sink -> its store; ``connect`` opens one in the driver. ``open_feed``: the progress topic,
     ``open_letters``: the dead letters'. ``http_address``: for ``/metrics``, empty for none. ``package``: makes the
-    zip of our packages for executors elsewhere. ``translation``: for topics that are not ours; ``driver_rows`` has
-    to cover every batch then. ``stop_together``: a store that cannot go on ends the others.
+    zip of our packages for executors elsewhere. ``translation``: for topics that are not ours. ``stop_together``: a
+    store that cannot go on ends the others.
     """
 
     session: SessionSpec

@@ -6,11 +6,11 @@ slice is applied, shown and written into the watermark before the next one, so a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from operator import itemgetter
 from threading import Event
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -18,21 +18,42 @@ from cdc.progress import Offsets
 from cdc.wire.records import Lot, RecordReader, Span, numbered_by_slice
 from spark.patience import Halted
 from spark.source import records_of
+from spark.translate import TaskTranslation, Told, Version
 
-Translate = Callable[[pa.Table], pa.Table]
 Reached = Mapping[tuple[str, int], int]
 """(topic, partition) -> the offset behind what was read; partitions of which nothing was read are left out."""
 
 
+class Translate(Protocol):
+    """Turns the records of one run of a query into ours, batch by batch in their order; those that tasks read, too."""
+
+    def __call__(self, records: pa.Table) -> pa.Table:
+        """The same columns (:data:`spark.source.RECORD_SCHEMA`)."""
+        ...
+
+    def for_tasks(self, spans: Iterable[Span]) -> TaskTranslation:
+        """What tasks need for these spans."""
+        ...
+
+    def decide(self, told: Told) -> frozenset[Version]:
+        """See to what tasks could not decide; the versions of shapes that are known now."""
+        ...
+
+    def go_on(self, told: Told) -> None:
+        """A slice is done that tasks have read."""
+        ...
+
+
 class Batch(NamedTuple):
     """A micro-batch, or a slice of one. ``starts`` and ``ends`` name the same partitions; either may be
-    :data:`spark.source.EARLIEST`."""
+    :data:`spark.source.EARLIEST`. ``translation``: what the tasks had that read this slice."""
 
     starts: Offsets
     ends: Offsets
     reader: RecordReader
     halting: Event
     translate: Translate | None = None
+    translation: TaskTranslation | None = None
 
     @property
     def spans(self) -> tuple[Span, ...]:

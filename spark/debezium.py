@@ -1,26 +1,38 @@
-"""Debezium's records as records of ours: with the three headers, before anything else looks at them.
+"""Topics that Debezium fills, as the queries read them: what is known of their order and their shapes, in a run.
 
-A record that cannot be read keeps its bytes and gets a header that says why; :mod:`spark.source` sets it aside.
+What is done to a record is in :mod:`spark.translate`. Whatever one of them says of others is decided here, on the
+driver: a shape that is new, a snapshot that begins, an order that has begun anew.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+import pickle
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Any, NamedTuple, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.epochs import EpochsState
 from cdc.errors import CdcError, Exit, Retry, TopicError
-from cdc.position import SNAPSHOT_SEQ, Position
+from cdc.position import SNAPSHOT_SEQ
 from cdc.schema import TableSchema
-from cdc.wire.debezium.read import Change, PartitionReader, Settled, Unreadable
-from cdc.wire.format import OP, POS, REASON_HEADER, VER
+from cdc.wire.debezium.read import UNVERSIONED, Change, PartitionReader
+from cdc.wire.format import POS
 from cdc.wire.records import BEGINNING, Lot, RecordReader, Span
-from spark.source import RECORD_SCHEMA
+from spark.translate import (
+    Begun,
+    Fall,
+    Partition,
+    Place,
+    TaskTranslation,
+    Told,
+    Version,
+    in_order,
+    translated,
+)
 
 log = logging.getLogger(__name__)
 
@@ -41,15 +53,6 @@ class SnapshotAgain(CdcError):
 
     exit = Exit.UNAVAILABLE
     retry = Retry.NOW
-
-
-class Place(NamedTuple):
-    """A record's place, and the topic's time of it."""
-
-    topic: str
-    partition: int
-    offset: int
-    time_ms: int
 
 
 class Epochs(Protocol):
@@ -103,6 +106,9 @@ class KnownEpochs:
 class Translation:
     """Translates the batches of one run of a query, in their order. ``register`` and ``epochs`` may raise LogError.
 
+    Records of a small batch come here; for those that tasks read :meth:`for_tasks` makes what they need, and what they
+    tell is decided here, slice by slice.
+
     ``epochs`` is asked anew for each batch: a new epoch is noted before its first record is written.
     ``compaction_lag_s``: how old a record is at least before the cleaner may take it. ``earlier``: opens a reader of
     records from before the run, which say how the order stood there; None to look at none. ``reselected``: as
@@ -125,8 +131,11 @@ class Translation:
         self._earlier = earlier
         self._reselected = reselected
         self._clock = clock
-        self._readers: dict[tuple[str, int], PartitionReader] = {}
-        self._versions: dict[tuple[str, int], int] = {}
+        self._readers: dict[Partition, PartitionReader] = {}
+        self._versions: dict[Version, int] = {}
+        self._unversioned: set[str] = set()
+        self._decided: set[tuple[str, int, int]] = set()
+        self._found: list[Fall | Begun] = []
         self._latest: int | None = None
 
     def __call__(self, records: pa.Table) -> pa.Table:
@@ -136,98 +145,137 @@ class Translation:
         """
         if records.column(POS).null_count == 0:
             return records  # all of them ours
-        epochs = self._epochs.read() if records.num_rows else EpochsState()
+        epochs = self._epochs_now()
+        records = in_order(records)
+        self._look_back(_firsts(records), epochs)
+        self._found = []
+        done = translated(records, self._readers.__getitem__, epochs, self._kept_ms(), self)
+        self._see_to(self._found, self._readers)
+        return done
+
+    def for_tasks(self, spans: Iterable[Span]) -> TaskTranslation:
+        """What the tasks that read these spans need. PositionsFell and SnapshotAgain as for records read here."""
+        epochs = self._epochs_now()
+        starts = {span[:2]: max(0, span.start) for span in spans}
+        self._look_back(starts, epochs)
+        for topic in self._unversioned & {topic for topic, _ in starts}:
+            # Without an embedded schema the newest version counts, which may be another one by now.
+            self._versions[topic, UNVERSIONED] = self._register(topic, None)
+        first = epochs.first()
+        return TaskTranslation(
+            epochs=epochs,
+            kept_ms=self._kept_ms(),
+            versions={
+                known: ver for known, ver in self._versions.items() if known[0] in {topic for topic, _ in starts}
+            },
+            decided=frozenset(self._decided | ({first} if first is not None else set())),
+            readers={place: pickle.dumps(self._readers[place]) for place in starts},
+        )
+
+    def decide(self, told: Told) -> frozenset[Version]:
+        """See to what tasks could not decide; the shapes that have numbers now. Raises as :meth:`__call__`."""
+        behind = {place: pickle.loads(reader) for place, reader in told.readers.items()}
+        self._see_to((*told.falls, *told.begun), {**self._readers, **behind})
+        self._decided |= {one.place[:3] for one in told.begun}
+        learned = set()
+        for (topic, ver), shape in told.shapes.items():
+            if shape is None:
+                self._unversioned.add(topic)
+            self._versions[topic, ver] = self._register(topic, shape)
+            learned.add((topic, self._versions[topic, ver]))
+        return frozenset(learned)
+
+    def go_on(self, told: Told) -> None:
+        """The slice is done: the next one goes on behind what its tasks have read."""
+        self._readers |= {place: pickle.loads(reader) for place, reader in told.readers.items()}
+        self._decided.clear()
+
+    def version(self, topic: str, change: Change) -> int:
+        known = self._versions.get((topic, change.ver)) if change.schema is not None else None
+        if known is None:
+            # Without an embedded schema the newest version counts, which may be another one by now.
+            known = self._register(topic, change.schema)
+            self._versions[topic, change.ver] = known
+        return known
+
+    def fell(self, fall: Fall) -> None:
+        self._found.append(fall)
+
+    def begins(self, begun: Begun) -> None:
+        self._found.append(begun)
+
+    def _see_to(self, found: Iterable[Fall | Begun], readers: Mapping[Partition, PartitionReader]) -> None:
+        """Of a whole slice, by the topics' time: its partitions are read in no order (H133)."""
+        for one in sorted(found, key=lambda one: _by_time(one.place)):
+            if isinstance(one, Fall):
+                self._note_fall(one)
+            else:
+                self._note_first(one, readers.values())
+
+    def _note_fall(self, fall: Fall) -> None:
+        place = fall.place
+        where = {"topic": place.topic, "partition": place.partition, "offset": place.offset}
+        log.error("positions_fell", extra={**where, "reason": fall.why})
+        sentence = f"the order of {place.topic} has begun anew at offset {place.offset}: {fall.why}"
+        self._epochs.fell(sentence)
+        raise _fallen(sentence)
+
+    def _kept_ms(self) -> int:
+        return self._clock.now_ns() // 1_000_000 - self._lag_ms
+
+    def _epochs_now(self) -> EpochsState:
+        """SnapshotAgain where an epoch was noted that begins below what this run has read."""
+        epochs = self._epochs.read()
         if epochs.fell:
             raise _fallen(epochs.fell)
-        self._go_on_in(epochs)
-        kept_ms = self._clock.now_ns() // 1_000_000 - self._lag_ms
-        listed = _in_order(records.to_pylist())
-        self._look_back(listed, epochs)
-        rows = [found for row in listed if (found := self._row(row, epochs, kept_ms)) is not None]
-        return pa.Table.from_pylist(rows, schema=RECORD_SCHEMA)
-
-    def _go_on_in(self, epochs: EpochsState) -> None:
-        """SnapshotAgain where an epoch was noted that begins below what this run has read."""
         begun, self._latest = self._latest, epochs.latest
         behind = epochs.behind(begun) if begun is not None else {}
         for (topic, partition), reader in self._readers.items():
             if reader.next_offset > behind.get(topic, {}).get(partition, reader.next_offset):
                 raise SnapshotAgain("another epoch has begun: it is read from its beginning")
+        return epochs
 
-    def _row(self, row: dict[str, Any], epochs: EpochsState, kept_ms: int) -> dict[str, Any] | None:
-        if row[POS] is not None:
-            return row  # a record of ours, from before a handover
-        headers = row["headers"] or []
-        reader = self._readers[row["topic"], row["partition"]]
-        reader.epochs = epochs
-        time_ms = row["time_ms"] or 0
-        found = reader.read(row["offset"], row["key"], row["value"], kept=time_ms > kept_ms, time_ms=time_ms)
-        if reader.fell:
-            self._note_fall(row, reader.fell)
-        if reader.began and isinstance(found, Change) and found.pos.epoch == epochs.latest:
-            self._note_first(Place(row["topic"], row["partition"], row["offset"], time_ms), found.pos)
-        match found:
-            case Settled():
-                return None
-            case Unreadable(reason):
-                return row | {"headers": [*headers, {"key": REASON_HEADER, "value": reason.encode()}]}
-            case Change() as change:
-                told = {
-                    POS: change.pos.text(),
-                    OP: change.op,
-                    VER: str(self._version(row["topic"], change)),
-                }
-                own = {name: text.encode() for name, text in told.items()}
-                listed = [{"key": name, "value": value} for name, value in own.items()]
-                return row | own | {"key": change.key, "value": change.value, "headers": [*headers, *listed]}
-
-    def _note_fall(self, row: dict[str, Any], why: str) -> None:
-        place = {"topic": row["topic"], "partition": row["partition"], "offset": row["offset"]}
-        log.error("positions_fell", extra={**place, "reason": why})
-        sentence = f"the order of {row['topic']} has begun anew at offset {row['offset']}: {why}"
-        self._epochs.fell(sentence)
-        raise _fallen(sentence)
-
-    def _note_first(self, place: Place, pos: Position) -> None:
+    def _note_first(self, begun: Begun, readers: Iterable[PartitionReader]) -> None:
         """A snapshot of whole tables begins here: the epoch's first one, one on request, or one that begins anew
         because its worker was killed. What that one does not hold any more is swept (hazard H123)."""
-        epochs = self._epochs.read()
+        epochs, place = self._epochs.read(), begun.place
         known = epochs.first()
         if known is None:
             self._epochs.snapshot_at(place)
         elif known[:2] != place[:2] or known[2] < place.offset:
-            if not self._cut_short(pos):
+            if not self._cut_short(begun, readers):
                 log.info("snapshot_on_request", extra=place._asdict())
                 return
             self._epochs.snapshot_again(place)
             log.warning("snapshot_again", extra={**place._asdict(), "epoch": epochs.latest + 1})
             raise SnapshotAgain("a snapshot was cut short and began anew: another epoch begins")
 
-    def _cut_short(self, pos: Position) -> bool:
+    def _cut_short(self, begun: Begun, readers: Iterable[PartitionReader]) -> bool:
         """Whether the snapshot before was not read to its end. One of Postgres' that was taken while it streamed stands
-        behind a commit; of others the connector itself has to say that it is at its first one."""
-        if any(reader.over >= pos.epoch for reader in self._readers.values()):
+        behind a commit; of others the connector itself has to say that it is at its first one.
+
+        What another partition says of the end counts if it was written before (H133).
+        """
+        place, pos = begun.place, begun.pos
+        ends = [(reader.over, -reader.over_ms) for reader in readers]
+        if begun.over or any(end > (pos.epoch, -place.time_ms) for end in ends):
             return False
         return pos[1:] == (0, SNAPSHOT_SEQ) or self._epochs.reading()
 
-    def _look_back(self, rows: Iterable[dict[str, Any]], epochs: EpochsState, depths: Iterable[int] = _BACK) -> None:
-        """Make a reader of each partition that has none, and let it see some records from before its first one."""
-        begun: dict[tuple[str, int], int] = {}
-        for row in rows:
-            place = (row["topic"], row["partition"])
-            if place not in self._readers and place not in begun:
-                begun[place] = row["offset"]
+    def _look_back(self, starts: Mapping[Partition, int], epochs: EpochsState, depths: Iterable[int] = _BACK) -> None:
+        """Make a reader of each partition that has none, and let it see some records from before where it starts."""
+        begun = {place: offset for place, offset in starts.items() if place not in self._readers}
         for place in begun:
             self._readers[place] = PartitionReader(*place, epochs=epochs, reselected=self._reselected)
         missing = {place: offset for place, offset in begun.items() if offset > 0}
         for back in depths if self._earlier is not None else ():
             missing = self._seed(missing, back) if missing else {}
 
-    def _seed(self, begun: dict[tuple[str, int], int], back: int) -> dict[tuple[str, int], int]:
+    def _seed(self, begun: dict[Partition, int], back: int) -> dict[Partition, int]:
         """Returns those of which nothing was found."""
         assert self._earlier is not None
         spans = [Span(*place, offset - back if offset > back else BEGINNING, offset) for place, offset in begun.items()]
-        seen: set[tuple[str, int]] = set()
+        seen: set[Partition] = set()
         reader = self._earlier()
         try:
             # What begins with records that are gone has none to look at.
@@ -239,24 +287,18 @@ class Translation:
             reader.close()
         return {place: offset for place, offset in begun.items() if place not in seen}
 
-    def _version(self, topic: str, change: Change) -> int:
-        known = self._versions.get((topic, change.ver)) if change.schema is not None else None
-        if known is None:
-            # Without an embedded schema the newest version counts, which may be another one by now.
-            known = self._register(topic, change.schema)
-            self._versions[topic, change.ver] = known
-        return known
+
+def _firsts(records: pa.Table) -> dict[Partition, int]:
+    """The first offset of each partition, of records in order."""
+    found: dict[Partition, int] = {}
+    columns = (records[name].to_pylist() for name in ("topic", "partition", "offset"))
+    for topic, partition, offset in zip(*columns, strict=True):
+        found.setdefault((topic, partition), offset)
+    return found
 
 
-def _in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each partition's records by their offsets, as they mostly are: sorting copies kilobytes of each."""
-    reached: dict[tuple[str, int], int] = {}
-    for row in rows:
-        place = (row["topic"], row["partition"])
-        if row["offset"] < reached.get(place, -1):
-            return sorted(rows, key=lambda one: (one["topic"], one["partition"], one["offset"]))
-        reached[place] = row["offset"]
-    return rows
+def _by_time(place: Place) -> tuple[int, str, int, int]:
+    return place.time_ms, place.topic, place.partition, place.offset
 
 
 def _show(reader: PartitionReader, lot: Lot) -> None:

@@ -28,9 +28,10 @@ from spark.checkpoint import Folder, batch_offsets
 from spark.failures import QueryFailed, SparkLost, read_failure, unexpected
 from spark.metrics import Metrics
 from spark.patience import GRACE_S, Halted, mendable
+from spark.report import Report
 from spark.source import KafkaInput, kafka_frame
 from spark.store import Store, StoreMoved
-from spark.tasks import SLICE_BYTES, Mode, Report, Task, run_on_executors, warm_up
+from spark.tasks import SLICE_BYTES, Mode, Task, run_on_executors, warm_up
 from spark.watermark import Claim
 
 log = logging.getLogger(__name__)
@@ -307,10 +308,19 @@ def collect(
     floors_set = False
     # What tasks bring down for the driver is there in one piece: together they read no more than one of them else.
     piece, most_bytes = batch, engine.slice_bytes if mode == "apply" else engine.slice_bytes // engine.slots
+    translate = batch.translate
+    translation = translate.for_tasks(batch.spans) if translate is not None else None
     while True:
         # What is only brought down to what matters is told apart again where it is applied.
         rules = store.rules_of_now() if mode == "apply" else shapes_of(stores)
-        task = Task(spec=spec, rules=rules, mode=mode, floors_set=floors_set, slice_bytes=most_bytes)
+        task = Task(
+            spec=spec,
+            rules=rules,
+            mode=mode,
+            floors_set=floors_set,
+            slice_bytes=most_bytes,
+            translation=translation,
+        )
         try:
             report = on_executors(engine, piece, task)
         except CannotCarry as refusal:
@@ -319,8 +329,13 @@ def collect(
         # Where a slice ends is up to chance: what was seen of it counts for the same stretches alone.
         piece, most_bytes = piece.upto(report.reached), _WHOLE
         needs, floors = report.needs, report.floors
-        if not needs and not floors.num_rows:
-            return piece, replace(report, outcome=before + report.outcome)
+        if translate is not None and report.told.undecided:
+            needs = translate.decide(report.told)
+            translation = translate.for_tasks(piece.spans)
+        elif not needs and not floors.num_rows:
+            if translate is not None:
+                translate.go_on(report.told)
+            return piece._replace(translation=translation), replace(report, outcome=before + report.outcome)
         if needs:
             for one in stores:
                 one.run(partial(one.learn, needs))
@@ -338,7 +353,8 @@ def shapes_of(stores: Iterable[Store]) -> Rules:
 
 def history_of(engine: Engine, batch: Batch, keys: Mapping[str, list[bytes]]) -> pa.Table:
     """All events that a batch has of some keys, read again."""
-    task = Task(spec=None, rules=Rules(book=SchemaBook()), mode="compact", only=keys)
+    rules = Rules(book=SchemaBook())
+    task = Task(spec=None, rules=rules, mode="compact", only=keys, translation=batch.translation)
     return on_executors(engine, batch, task).winners
 
 

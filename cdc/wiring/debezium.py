@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,11 +15,6 @@ if TYPE_CHECKING:
     from connectors.debezium.progress import ConnectProgress
     from spark.app import SinkApplication
     from spark.debezium import Translation
-
-log = logging.getLogger(__name__)
-
-_BATCH_RECORDS = 20_000
-"""Records of one batch at most: they are read on the driver, each with kilobytes of schema."""
 
 
 def open_connector(settings: Settings) -> Connector:
@@ -61,7 +55,7 @@ def open_feed(settings: Settings) -> ConnectProgress:
 
 
 def reading_debezium(application: SinkApplication, settings: Settings) -> SinkApplication:
-    """The same application for topics that Debezium fills: translated, and applied by the driver.
+    """The same application for topics that Debezium fills, or may have filled: what is not ours is translated.
 
     How far the topics are is asked of whoever writes them now.
     """
@@ -86,18 +80,8 @@ def reading_debezium(application: SinkApplication, settings: Settings) -> SinkAp
 
     kafka = application.kafka
     own = settings.source.kind == "debezium" and settings.debezium is not None
-    if not own:
-        log.warning(
-            "topics_may_be_debeziums",
-            extra={
-                "reason": "[debezium] is set, so that a handover can be followed: all records are read on the driver",
-                "hint": "take [debezium] out of the settings when none is planned and none was made",
-            },
-        )
     return replace(
         application,
         translation=translation,
         open_feed=partial(open_feed, settings) if own else application.open_feed,
-        kafka=kafka._replace(max_offsets=min(kafka.max_offsets, _BATCH_RECORDS)),
-        driver_rows=2**62,
     )

@@ -7,8 +7,7 @@ encoding where the schema is embedded; without it they stay as they are, and the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import orjson
@@ -21,6 +20,7 @@ from cdc.wire.debezium.falls import Falls
 from cdc.wire.debezium.mongodb import DOCUMENT, ID, PATCH, UNBROKEN_FROM, collection_schema, document_after, id_text
 from cdc.wire.debezium.order import FIRST, INCREMENTAL, LAST, Unordered, position_of, snapshot_marker
 from cdc.wire.debezium.shape import Shape, shape_of
+from cdc.wire.debezium.wrapped import Embedded, Wrapped, Wrappings, is_flat_field, is_wrapped
 from cdc.wire.format import UNAVAILABLE
 from cdc.wire.unavailable import NULL_OR_UNCHANGED
 
@@ -28,9 +28,6 @@ UNVERSIONED = 0
 """``ver`` of a record without an embedded schema: the newest version that the schema topic holds."""
 
 _OPS = frozenset("cudrt")
-_SCHEMA, _PAYLOAD = b'{"schema":', b',"payload":'
-_FLAT_FIELDS = frozenset(("__op", "__deleted", "__table", "__schema", "__db", "__lsn", "__ts_ms", "__ts_us", "__ts_ns"))
-_SHAPES = 64
 
 
 class Change(NamedTuple):
@@ -60,28 +57,13 @@ class _Refused(ValueError):
     """Becomes :class:`Unreadable`, in these words."""
 
 
-@dataclass(slots=True)
-class _Embedded:
-    """A schema as it stands in records; ``fields`` of the row, None where the row is no struct."""
-
-    fields: Sequence[Mapping[str, Any]] | None
-    shape: Shape | None = None
-
-
-class _Wrapped(NamedTuple):
-    """``text``: the payload's own bytes."""
-
-    payload: Any
-    text: bytes
-    embedded: _Embedded | None
-
-
 class PartitionReader:
     """Reads the records of one partition in their order. Raises nothing, whatever the bytes are.
 
     It remembers the highest position it has read, the last delete and the last shape, for records that carry
     none; a reader that starts in the middle can be given some records from before, their changes not applied.
-    It also knows from which offset on it has read every one, so that a patch tells what it may be applied to.
+    It also knows from which offset on it has read every one, so that a patch tells what it may be applied to. It can be
+    pickled between two records, and goes on in another process; ``epochs`` have to be given to it there.
     ``reselected``: the connector asks the database for what is NULL, so a NULL is one.
     """
 
@@ -98,16 +80,22 @@ class PartitionReader:
         """Whether the record that was read last begins a snapshot of whole tables."""
         self.over = 0
         """The newest epoch of which a change behind its first snapshot was read, or that snapshot's last row."""
+        self.over_ms = 0
+        """The topic's time of the first such record."""
         self._falls = Falls()
         self._reselected = reselected
         self._time_ms = 0
-        self._embedded: dict[bytes, _Embedded | None] = {}
+        self._wrappings = Wrappings()
         self._deleted: bytes | None = None
         self._flat = self._by_offsets = False
         self._first, self._next = 0, -1
         self._kept = False
-        self._key: Callable[[Mapping[str, Any]], bytes] = orjson.dumps
+        self._embedded: Embedded | None = None
+        self._of_documents = False
         self._schema: TableSchema | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_wrappings": Wrappings(), "epochs": EpochsState()}
 
     def read(
         self, offset: int, key: bytes | None, value: bytes | None, *, kept: bool = False, time_ms: int = 0
@@ -142,7 +130,7 @@ class PartitionReader:
     def _read(self, offset: int, key: bytes | None, value: bytes | None) -> Change | Settled:
         epoch = self.epochs.epoch(self.topic, self.partition, offset)
         names = _key_of(key)
-        wrapped = self._unwrap(value) if value is not None else None
+        wrapped = self._wrappings.unwrap(value) if value is not None else None
         if wrapped is None or wrapped.payload is None:
             return self._tombstone(_needed(names), epoch, offset)
         payload = wrapped.payload
@@ -162,7 +150,7 @@ class PartitionReader:
             return self._document(_needed(names), payload, pos)
         return self._row(_needed(names), wrapped, pos)
 
-    def _row(self, names: Mapping[str, Any], wrapped: _Wrapped, pos: Position) -> Change:
+    def _row(self, names: Mapping[str, Any], wrapped: Wrapped, pos: Position) -> Change:
         payload = wrapped.payload
         shape = self._take_shape(wrapped.embedded, names, _table_of(payload["source"]))
         key = self._key(names)
@@ -177,11 +165,11 @@ class PartitionReader:
         row = self._readable(shape, payload["after"]) | unsaid
         return self._change(key, orjson.dumps({**payload, "before": None, "after": row}), pos, payload["op"])
 
-    def _flat_row(self, names: Mapping[str, Any], wrapped: _Wrapped, epoch: int, offset: int) -> Change:
+    def _flat_row(self, names: Mapping[str, Any], wrapped: Wrapped, epoch: int, offset: int) -> Change:
         """A row alone. What it says of its order depends on settings, so the partition's own is taken."""
         payload = wrapped.payload
         table = _flat_table(self.topic, payload)
-        row = {name: value for name, value in payload.items() if not _is_flat_field(name)}
+        row = {name: value for name, value in payload.items() if not is_flat_field(name)}
         shape = self._take_shape(wrapped.embedded, names, table)
         key, pos = self._key(names), _by_offset(epoch, offset)
         op = str(payload.get("__op") or "u")
@@ -194,7 +182,7 @@ class PartitionReader:
 
     def _document(self, names: Mapping[str, Any], payload: Mapping[str, Any], pos: Position) -> Change:
         self._schema = collection_schema(_table_of(payload["source"]), self.topic)
-        self._key = _document_key
+        self._of_documents = True
         key, op = self._key(names), payload["op"]
         if op == "d":
             self._deleted = key
@@ -213,7 +201,7 @@ class PartitionReader:
                 envelope[UNBROKEN_FROM] = _by_offset(first, self._first).text()
         return self._change(key, orjson.dumps(envelope), pos, op)
 
-    def _truncate(self, payload: Mapping[str, Any], wrapped: _Wrapped, pos: Position) -> Change:
+    def _truncate(self, payload: Mapping[str, Any], wrapped: Wrapped, pos: Position) -> Change:
         table = _table_of(payload["source"])
         if wrapped.embedded is None:
             self._schema = None
@@ -242,17 +230,22 @@ class PartitionReader:
         ver = UNVERSIONED if self._schema is None else self._schema.version
         return Change(key, value, pos, op, ver, self._schema)
 
-    def _take_shape(self, embedded: _Embedded | None, names: Mapping[str, Any], table: TableName) -> Shape | None:
+    def _take_shape(self, embedded: Embedded | None, names: Mapping[str, Any], table: TableName) -> Shape | None:
         """The row's shape, which also says how keys are written until the next record."""
+        self._of_documents = False
         if embedded is None or embedded.fields is None:
-            self._schema, self._key = None, orjson.dumps
+            self._schema = self._embedded = None
             return None
-        if embedded.shape is None:
-            embedded.shape = shape_of(embedded.fields, tuple(names), table, self.topic)
-        shape = embedded.shape
-        self._schema = shape.schema
-        self._key = _readable_key(shape)
+        shape = embedded.shape or embedded.shaped(tuple(names), table, self.topic)
+        self._schema, self._embedded = shape.schema, embedded
         return shape
+
+    def _key(self, names: Mapping[str, Any]) -> bytes:
+        """As keys are written since the last row."""
+        if self._of_documents:
+            return orjson.dumps({ID: id_text(names)})
+        shape = self._embedded.shape if self._embedded is not None else None
+        return orjson.dumps(names if shape is None else shape.readable(names))
 
     def _readable(self, shape: Shape, row: Mapping[str, Any]) -> dict[str, Any]:
         try:
@@ -278,27 +271,13 @@ class PartitionReader:
         """Of an epoch that is over, an order that began anew is what ended it."""
         fault = ""
         self.began = marker == FIRST
-        if marker in ("false", LAST):
-            self.over = pos.epoch
+        if marker in ("false", LAST) and pos.epoch > self.over:
+            self.over, self.over_ms = pos.epoch, self._time_ms
         if marker == "false":
             fault = self._falls.streamed(pos, source, self._time_ms)
         elif marker != INCREMENTAL:
             fault = self._falls.first_snapshot(pos)
         self.fell = fault if pos.epoch == self.epochs.latest else ""
-
-    def _unwrap(self, value: bytes) -> _Wrapped:
-        at = value.find(_PAYLOAD) if value.startswith(_SCHEMA) else -1
-        if at < 0:
-            return _Wrapped(orjson.loads(value), value, None)
-        prefix, text = value[:at], value[at + len(_PAYLOAD) : -1]
-        if prefix not in self._embedded:
-            document = orjson.loads(value)
-            if not _is_wrapped(document):
-                return _Wrapped(document, value, None)
-            if len(self._embedded) >= _SHAPES:
-                self._embedded.clear()
-            self._embedded[prefix] = _embedded(document["schema"])
-        return _Wrapped(orjson.loads(text), text, self._embedded[prefix])
 
 
 def _unsaid(shape: Shape | None, payload: Mapping[str, Any]) -> dict[str, Any]:
@@ -318,34 +297,9 @@ def _is_envelope(payload: Mapping[str, Any]) -> bool:
     return "op" in payload and isinstance(source, dict) and "connector" in source
 
 
-def _embedded(schema: Any) -> _Embedded | None:
-    """The row's fields of an envelope's schema or of a flat row's."""
-    if schema is None:
-        return None
-    fields = {field["field"]: field for field in schema["fields"]}
-    if "op" in fields and "after" in fields and fields.get("source", {}).get("type") == "struct":
-        return _Embedded(fields["after"].get("fields"))
-    return _Embedded([field for name, field in fields.items() if not _is_flat_field(name)])
-
-
-def _is_wrapped(document: Any) -> bool:
-    """Whether it is a schema and what it describes; a key or a row may have columns of these names.
-
-    >>> _is_wrapped({"schema": {"type": "struct", "fields": []}, "payload": {"id": 1}})
-    True
-    >>> _is_wrapped({"schema": "public", "payload": 7}), _is_wrapped({"schema": None, "payload": "text"})
-    (False, False)
-    """
-    if not isinstance(document, dict) or document.keys() != {"schema", "payload"}:
-        return False
-    schema, payload = document["schema"], document["payload"]
-    typed = schema is None or (isinstance(schema, dict) and "type" in schema)
-    return typed and (payload is None or isinstance(payload, dict))
-
-
 def _key_of(key: bytes | None) -> Mapping[str, Any] | None:
     document: Any = orjson.loads(key) if key is not None else None
-    if _is_wrapped(document):
+    if is_wrapped(document):
         document = document["payload"]
     if document is not None and not isinstance(document, dict):
         raise _Refused("its key is no JSON object")
@@ -356,14 +310,6 @@ def _needed(names: Mapping[str, Any] | None) -> Mapping[str, Any]:
     if not names:
         raise _Refused("it has no key, and so no row that it changes")
     return names
-
-
-def _readable_key(shape: Shape) -> Callable[[Mapping[str, Any]], bytes]:
-    return lambda names: orjson.dumps(shape.readable(names))
-
-
-def _document_key(names: Mapping[str, Any]) -> bytes:
-    return orjson.dumps({ID: id_text(names)})
 
 
 def _by_offset(epoch: int, offset: int) -> Position:
@@ -380,7 +326,3 @@ def _flat_table(topic: str, payload: Mapping[str, Any]) -> TableName:
     *_, schema, table = ("", "", *topic.split("."))
     named = payload.get("__source_schema") or payload.get("__schema") or payload.get("__db")
     return TableName(str(named or schema), str(payload.get("__source_table") or payload.get("__table") or table))
-
-
-def _is_flat_field(name: str) -> bool:
-    return name in _FLAT_FIELDS or name.startswith("__source_")

@@ -32,13 +32,28 @@ MUTANTS = (
     ),
     Mutant(
         "begin in the middle without a look back", "spark/debezium.py",
-        "        self._look_back(listed, epochs)\n", "        self._look_back(listed, epochs, ())\n",
+        "self._look_back(_firsts(records), epochs)\n", "self._look_back(_firsts(records), epochs, ())\n",
         "tests/unit/spark/test_debezium.py",
     ),
     Mutant(
         "take a snapshot on request for one cut short", "spark/debezium.py",
-        "if any(reader.over >= pos.epoch for reader in self._readers.values()):", "if False:",
+        "if begun.over or any(end > (pos.epoch, -place.time_ms) for end in ends):", "if False:",
         "tests/unit/spark/test_debezium.py",
+    ),
+    Mutant(
+        "judge a snapshot by the partition that is read first", "spark/debezium.py",
+        "any(end > (pos.epoch, -place.time_ms) for end in ends)", "any(end[0] >= pos.epoch for end in ends)",
+        "tests/unit/spark/test_debezium.py -k h133",
+    ),
+    Mutant(
+        "begin each slice as if nothing was read", "spark/debezium.py",
+        "        self._readers |= {place: pickle.loads(reader) for place, reader in told.readers.items()}\n", "",
+        "tests/unit/spark/test_debezium.py -k h133",
+    ),
+    Mutant(
+        "apply what the driver has not decided", "spark/tasks.py",
+        "return told_rows if told.undecided else", "return told_rows if False else",
+        "tests/unit/spark/test_tasks.py -k h133",
     ),
     Mutant(
         "go on where a new epoch began before", "spark/store.py", "        self._go_back()\n", "",

@@ -28,6 +28,7 @@ from spark.stop import STOP_FILE
 from tests.conftest import RunCdc, Spawn, Spawned, Stack
 from tests.contract.conftest import postgres_url
 from tests.integration.spark.conftest import Sinks
+from tests.integration.spark.embedded import EmbeddedLog
 from tests.integration.spark.family import Process, below, named
 from tests.integration.spark.handmade import HandMadeLog
 from tests.waiting import wait_until
@@ -195,7 +196,16 @@ def test_h103_without_its_jvm_the_application_ends_to_be_started_again(
     job.pipeline.assert_shown(store)
 
 
-def test_h103_a_python_worker_killed_is_started_again(job: Job, spawn: Spawn, opened: Opened) -> None:
+@pytest.fixture(params=["ours", "debezium"])
+def either_job(request: pytest.FixtureRequest, kafka: str, topic_prefix: str, redis_url: str, tmp_path: Path) -> Job:
+    """A job on topics of ours, and on topics that Debezium fills."""
+    made = (EmbeddedLog if request.param == "debezium" else HandMadeLog)(topic_prefix, kafka)
+    made.init()
+    return Job(made, redis_url, tmp_path)
+
+
+def test_h103_a_python_worker_killed_is_started_again(either_job: Job, spawn: Spawn, opened: Opened) -> None:
+    job = either_job
     job.write(driver_batch_rows=0, max_offsets_per_trigger=500)
     job.pipeline.put(rows(0, 20_000))
     program = spawn("cdc", "--config", job.config, "sink", "--until-caught-up")

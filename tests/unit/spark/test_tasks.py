@@ -21,10 +21,13 @@ from sinks.kinds import spec_for
 from sinks.port import CannotCarry, PlaceMissing, StoreAway
 from sinks.registry import open_sink
 from sinks.schemas import SchemaBook
-from spark.apply import Rules
+from spark.apply import Outcome, Rules
 from spark.batch import shares, spans_between
+from spark.debezium import KnownEpochs, Translation
+from spark.report import REPORT_SCHEMA, Report, read_report
 from spark.source import EARLIEST
-from spark.tasks import REPORT_SCHEMA, Report, Task, read_report, run_task
+from spark.tasks import Task, run_task
+from tests.unit.cdc.wire.debezium.recorded import recorded
 from tests.unit.spark.doubles import orders
 from tests.unit.spark.records import TOPIC, KafkaRecord, lot_of, sound
 
@@ -126,6 +129,70 @@ def test_h67_a_refused_newest_is_replaced_by_the_one_before_it_in_the_middle_of_
     assert [letter.offset for letter in report.outcome.letters] == [3]
     assert report.outcome.records == 6
     assert report.outcome.applied.applied >= 3
+
+
+def debezium_row(
+    number: int, offset: int, status: Any = "new", *, after: bool = True, snapshot: str = "false"
+) -> KafkaRecord:
+    source = {"connector": "postgresql", "schema": "public", "table": "orders", "snapshot": snapshot}
+    found = {"id": number, "status": status} if after else "no row"
+    place = {"sequence": f'["{8 * (offset + 1)}","{8 * (offset + 2)}"]'}
+    value = orjson.dumps({"before": None, "after": found, "source": source | place, "op": "u"})
+    return KafkaRecord(b'{"id":%d}' % number, value, None, offset)
+
+
+def plan_of(task: Task, *records: KafkaRecord) -> Task:
+    """The task with what a driver gives it for topics that are Debezium's: first nothing, then what it asked for."""
+    translation = Translation(lambda topic, shape: 1, KnownEpochs())
+    first = replace(task, translation=translation.for_tasks([SPAN]))
+    asked = report_of(replace(first, mode="compact"), *records)
+    assert asked.told.undecided and asked.winners.num_rows == 0
+    assert translation.decide(asked.told) == {(TOPIC, 1)}
+    return replace(task, translation=translation.for_tasks([SPAN]))
+
+
+def test_h133_nothing_is_applied_of_what_the_driver_has_to_decide(tmp_path: Path) -> None:
+    spec = spec_for("sql", prefix="tasks", options={"url": f"sqlite:///{tmp_path}/tasks.db"})
+    with closing(open_sink(spec)) as opened:
+        opened.sink.prepare(orders())
+    begins = debezium_row(1, 0, snapshot="first")
+    translation = Translation(lambda topic, shape: 1, KnownEpochs())
+    task = replace(TASK, mode="apply", spec=spec, translation=translation.for_tasks([SPAN]))
+    for _ in ("its shape", "the snapshot that it begins"):
+        asked = report_of(task, begins)
+        assert (asked.reached, asked.outcome) == ({(TOPIC, 0): 1000}, Outcome())
+        translation.decide(asked.told)
+        task = replace(task, translation=replace(translation.for_tasks([SPAN]), decided=frozenset()))
+    done = replace(task, translation=translation.for_tasks([SPAN]))
+    assert report_of(done, begins).outcome.applied.applied == 1
+
+
+def test_h133_what_is_read_again_is_translated_again(tmp_path: Path) -> None:
+    """All events of some keys, and those before a refused one: from the beginning of the slice."""
+    spec = spec_for("sql", prefix="tasks", options={"url": f"sqlite:///{tmp_path}/tasks.db"})
+    with closing(open_sink(spec)) as opened:
+        opened.sink.prepare(orders())
+    tombstone = KafkaRecord(b'{"id":2}', None, None, 4)
+    deleted = debezium_row(2, 3)._replace(value=(debezium_row(2, 3).value or b"").replace(b'"op":"u"', b'"op":"d"'))
+    records = (debezium_row(1, 0), debezium_row(2, 1), debezium_row(1, 2, {"no": "text"}), deleted, tombstone)
+    task = plan_of(TASK, *records)
+    again = report_of(replace(task, only={TOPIC: [b'{"id":2}']}), *records)
+    assert winners(again) == {b'{"id":2}': [1, 3]}
+    cut = debezium_row(3, 6, after=False)
+    report = report_of(replace(task, mode="apply", spec=spec), *records, debezium_row(3, 5), cut)
+    assert [letter.offset for letter in report.outcome.letters] == [6]
+    assert report.outcome.applied.applied >= 2
+
+
+def test_h133_a_slice_counts_what_is_left_of_records_without_their_schemas() -> None:
+    rows = recorded("key_schemas")
+    records = [KafkaRecord(row.key, row.value, None, row.offset, row.topic, 0) for row in rows]
+    span = Span(rows[0].topic, 0, 0, 1000)
+    plan = Translation(lambda topic, shape: 1, KnownEpochs()).for_tasks([span])
+    task = replace(TASK, translation=plan, slice_bytes=2 * size(records[0]))
+    assert report_of(task, *records, span=span).reached == {span[:2]: 1000}
+    small = report_of(replace(task, slice_bytes=1), *records, span=span)
+    assert small.reached == {span[:2]: records[0].offset + 1}
 
 
 def test_all_events_of_some_keys_are_found_again() -> None:

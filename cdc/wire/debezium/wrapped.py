@@ -1,0 +1,106 @@
+"""Records that embed their schema: ``{"schema":…,"payload":…}``, as JsonConverter writes them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import orjson
+
+from cdc.topic import TableName
+from cdc.wire.debezium.shape import Shape, shape_of
+
+_SCHEMA, _PAYLOAD = b'{"schema":', b',"payload":'
+_FLAT_FIELDS = frozenset(("__op", "__deleted", "__table", "__schema", "__db", "__lsn", "__ts_ms", "__ts_us", "__ts_ns"))
+_SHAPES = 64
+
+
+class Embedded:
+    """A schema as it stands in records: ``fields`` of the row, None where the row is no struct.
+
+    It can be pickled: its text is, and what was made of that is made again.
+    """
+
+    def __init__(self, text: bytes, schema: Any) -> None:
+        self._text = text
+        self.fields = _row_fields(schema)
+        self.shape: Shape | None = None
+        """The row's shape, once :meth:`shaped` has made it."""
+        self._made_of: tuple[tuple[str, ...], TableName, str] | None = None
+
+    def shaped(self, key: tuple[str, ...], table: TableName, topic: str) -> Shape:
+        """The row's shape; ``key`` counts the first time. KeyError or TypeError for what is no struct."""
+        if self.shape is None:
+            self.shape = shape_of(self.fields or (), key, table, topic)
+            self._made_of = (key, table, topic)
+        return self.shape
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (self._text, self._made_of)
+
+
+def _again(text: bytes, made_of: tuple[tuple[str, ...], TableName, str] | None) -> Embedded:
+    made = Embedded(text, orjson.loads(text + b"}")["schema"])
+    if made_of is not None:
+        made.shaped(*made_of)
+    return made
+
+
+class Wrapped(NamedTuple):
+    """``text``: the payload's own bytes; ``embedded``: the schema, None where there is none."""
+
+    payload: Any
+    text: bytes
+    embedded: Embedded | None
+
+
+class Wrappings:
+    """Takes records apart; a schema is read once, however many records embed it."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Embedded | None] = {}
+
+    def unwrap(self, value: bytes) -> Wrapped:
+        """A record's value. ValueError where it is no JSON."""
+        at = value.find(_PAYLOAD) if value.startswith(_SCHEMA) else -1
+        if at < 0:
+            return Wrapped(orjson.loads(value), value, None)
+        prefix, text = value[:at], value[at + len(_PAYLOAD) : -1]
+        if prefix not in self._known:
+            document = orjson.loads(value)
+            if not is_wrapped(document):
+                return Wrapped(document, value, None)
+            if len(self._known) >= _SHAPES:
+                self._known.clear()
+            schema = document["schema"]
+            self._known[prefix] = None if schema is None else Embedded(prefix, schema)
+        return Wrapped(orjson.loads(text), text, self._known[prefix])
+
+
+def is_wrapped(document: Any) -> bool:
+    """Whether it is a schema and what it describes; a key or a row may have columns of these names.
+
+    >>> is_wrapped({"schema": {"type": "struct", "fields": []}, "payload": {"id": 1}})
+    True
+    >>> is_wrapped({"schema": "public", "payload": 7}), is_wrapped({"schema": None, "payload": "text"})
+    (False, False)
+    """
+    if not isinstance(document, dict) or document.keys() != {"schema", "payload"}:
+        return False
+    schema, payload = document["schema"], document["payload"]
+    typed = schema is None or (isinstance(schema, dict) and "type" in schema)
+    return typed and (payload is None or isinstance(payload, dict))
+
+
+def is_flat_field(name: str) -> bool:
+    """Whether a column of a flat row is none of the table's: ExtractNewRecordState adds it."""
+    return name in _FLAT_FIELDS or name.startswith("__source_")
+
+
+def _row_fields(schema: Any) -> Sequence[Mapping[str, Any]] | None:
+    """The row's fields of an envelope's schema or of a flat row's."""
+    fields = {field["field"]: field for field in schema["fields"]}
+    if "op" in fields and "after" in fields and fields.get("source", {}).get("type") == "struct":
+        found: Sequence[Mapping[str, Any]] | None = fields["after"].get("fields")
+        return found
+    return [field for name, field in fields.items() if not is_flat_field(name)]

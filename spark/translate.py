@@ -1,0 +1,246 @@
+"""Debezium's records as records of ours: what is done to each, the same on the driver and in tasks. Pure.
+
+A task reads its stretch of a partition in order, with a reader that goes on where the slice before ended. What it
+cannot decide by itself (a shape that nobody has numbered, a snapshot that begins, positions that fall) it tells, and
+applies nothing of its share: the driver decides, and the slice runs again.
+
+A record that cannot be read keeps its bytes and gets a header that says why; :mod:`spark.source` sets it aside.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import pyarrow as pa
+
+from cdc.epochs import EpochsState
+from cdc.position import Position
+from cdc.schema import TableSchema
+from cdc.wire.debezium.read import UNVERSIONED, Change, PartitionReader, Settled, Unreadable
+from cdc.wire.format import HEADERS, POS, REASON_HEADER
+from spark.source import RECORD_SCHEMA
+
+Partition = tuple[str, int]
+Version = tuple[str, int]
+"""A topic, and the number of a shape that its records embed; :data:`UNVERSIONED` for records that embed none."""
+_TOLD = 1_000
+"""Snapshots and shapes that one share tells of, at most: what is left is told when the slice runs again."""
+
+
+class Place(NamedTuple):
+    """A record's place, and the topic's time of it."""
+
+    topic: str
+    partition: int
+    offset: int
+    time_ms: int
+
+
+class Fall(NamedTuple):
+    """Positions are in no order any more from ``place`` on; ``why``: a clause."""
+
+    place: Place
+    why: str
+
+
+class Begun(NamedTuple):
+    """The first row of a snapshot of whole tables. ``over``: its own partition has the end of the one before it."""
+
+    place: Place
+    pos: Position
+    over: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What tasks have to say beside their records. ``readers``: partition -> its reader behind the slice, pickled."""
+
+    falls: tuple[Fall, ...] = ()
+    begun: tuple[Begun, ...] = ()
+    shapes: Mapping[Version, TableSchema | None] = field(default_factory=dict)
+    readers: Mapping[Partition, bytes] = field(default_factory=dict)
+
+    @property
+    def undecided(self) -> bool:
+        """Whether the driver has to see to it before the slice may be applied."""
+        return bool(self.falls or self.begun or self.shapes)
+
+    def __add__(self, other: Told) -> Told:
+        return Told(
+            falls=self.falls + other.falls,
+            begun=self.begun + other.begun,
+            shapes={**self.shapes, **other.shapes},
+            readers={**self.readers, **other.readers},
+        )
+
+
+class Listener(Protocol):
+    """Who hears of what a translation finds, in the order of each partition."""
+
+    def version(self, topic: str, change: Change) -> int:
+        """The version that a change's shape is known by in the schema topic."""
+        ...
+
+    def fell(self, fall: Fall) -> None:
+        """Positions are in no order any more."""
+        ...
+
+    def begins(self, begun: Begun) -> None:
+        """A snapshot begins."""
+        ...
+
+
+def translated(
+    records: pa.Table,
+    readers: Callable[[Partition], PartitionReader],
+    epochs: EpochsState,
+    kept_ms: int,
+    listener: Listener,
+) -> pa.Table:
+    """Records with the three headers, in the same columns (:data:`spark.source.RECORD_SCHEMA`); settled tombstones are
+    left out, and records of ours, from before a handover, stay as they are. ``kept_ms``: the cleaner has not come near
+    younger records."""
+    if records.column(POS).null_count == 0:
+        return records
+    records = in_order(records)
+    columns = [records[name].to_pylist() for name in ("topic", "partition", "offset", "time_ms", "key", "value", POS)]
+    rows: list[_Row | None] = []
+    for topic, partition, offset, time, key, value, pos in zip(*columns, strict=True):
+        if pos is not None:
+            rows.append(_KEPT)
+            continue
+        reader, time_ms = readers((topic, partition)), time or 0
+        reader.epochs = epochs
+        found = reader.read(offset, key, value, kept=time_ms > kept_ms, time_ms=time_ms)
+        if reader.fell:
+            listener.fell(Fall(Place(topic, partition, offset, time_ms), reader.fell))
+        match found:
+            case Settled():
+                rows.append(None)
+            case Unreadable(reason):
+                rows.append(_Row(key, value, None, reason))
+            case Change() as change:
+                if reader.began and change.pos.epoch == epochs.latest:
+                    place = Place(topic, partition, offset, time_ms)
+                    listener.begins(Begun(place, change.pos, over=reader.over >= change.pos.epoch))
+                ver = str(listener.version(topic, change)).encode()
+                told = (change.pos.text().encode(), change.op.encode(), ver)
+                rows.append(_Row(change.key, change.value, told, None))
+    return _table(records, rows)
+
+
+class _Row(NamedTuple):
+    """What a record is made into. ``told``: the values of its three headers; ``reason``: why it is none of ours."""
+
+    key: bytes | None
+    value: bytes | None
+    told: tuple[bytes, bytes, bytes] | None
+    reason: str | None
+
+
+_KEPT = _Row(None, None, None, None)
+_NO_HEADERS = (None, None, None)
+
+
+def _table(records: pa.Table, rows: list[_Row | None]) -> pa.Table:
+    """The records that are left, by what each of them was made into."""
+    if any(row is None for row in rows):
+        records = records.filter(pa.array([row is not None for row in rows], pa.bool_()))
+    left = [row for row in rows if row is not None]
+    kept = any(row is _KEPT for row in left)
+    own = {name: records[name].to_pylist() if kept else [] for name in ("key", "value", *HEADERS)}
+    made: dict[str, list[bytes | None]] = {name: [] for name in own}
+    for number, row in enumerate(left):
+        if row is _KEPT:
+            held: Iterable[bytes | None] = [own[name][number] for name in own]
+        else:
+            held = (row.key, row.value, *(row.told or _NO_HEADERS))
+        for column, value in zip(made.values(), held, strict=True):
+            column.append(value)
+    columns: dict[str, Any] = {name: records[name] for name in RECORD_SCHEMA.names}
+    columns |= {name: pa.array(column, pa.binary()) for name, column in made.items()}
+    headers = [_headers(row, held) for row, held in zip(left, records["headers"].to_pylist(), strict=True)]
+    columns["headers"] = pa.array(headers, RECORD_SCHEMA.field("headers").type)
+    return pa.table(columns, schema=RECORD_SCHEMA)
+
+
+def _headers(row: _Row, held: list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:
+    """None for the three alone, as :data:`spark.source.RECORD_SCHEMA` has it."""
+    if row is _KEPT:
+        return held
+    if row.reason is not None:
+        return [*(held or ()), {"key": REASON_HEADER, "value": row.reason.encode()}]
+    if not held or row.told is None:
+        return None
+    return [*held, *({"key": name, "value": value} for name, value in zip(HEADERS, row.told, strict=True))]
+
+
+def in_order(records: pa.Table) -> pa.Table:
+    """Each partition's records by their offsets, as they mostly are: sorting copies kilobytes of each."""
+    reached: dict[Partition, int] = {}
+    for topic, partition, offset in zip(
+        *(records[n].to_pylist() for n in ("topic", "partition", "offset")), strict=True
+    ):
+        if offset < reached.get((topic, partition), -1):
+            return records.sort_by([("topic", "ascending"), ("partition", "ascending"), ("offset", "ascending")])
+        reached[topic, partition] = offset
+    return records
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskTranslation:
+    """What a task needs to translate its share, as plain data. ``readers``: partition -> its reader before the slice,
+    pickled. ``versions``: what is known of shapes. ``decided``: snapshots' first rows that the driver knows of."""
+
+    epochs: EpochsState
+    kept_ms: int
+    versions: Mapping[Version, int]
+    decided: frozenset[tuple[str, int, int]]
+    readers: Mapping[Partition, bytes]
+
+    def begin(self) -> TaskTranslator:
+        """One that goes on where the slice before ended."""
+        return TaskTranslator(self)
+
+
+@dataclass
+class TaskTranslator:
+    """Translates one share, in its order, and remembers what it cannot decide."""
+
+    plan: TaskTranslation
+    _readers: dict[Partition, PartitionReader] = field(default_factory=dict)
+    _falls: list[Fall] = field(default_factory=list)
+    _begun: list[Begun] = field(default_factory=list)
+    _shapes: dict[Version, TableSchema | None] = field(default_factory=dict)
+
+    def __call__(self, records: pa.Table) -> pa.Table:
+        """As :func:`translated`. What it returns may be applied when nothing is undecided in the end."""
+        return translated(records, self._reader, self.plan.epochs, self.plan.kept_ms, self)
+
+    @property
+    def told(self) -> Told:
+        """What it has to say, and its readers as they are now."""
+        held = {place: pickle.dumps(reader) for place, reader in self._readers.items()}
+        return Told(falls=tuple(self._falls), begun=tuple(self._begun), shapes=self._shapes, readers=held)
+
+    def version(self, topic: str, change: Change) -> int:
+        known = self.plan.versions.get((topic, change.ver))
+        if known is None and len(self._shapes) < _TOLD:
+            self._shapes[topic, change.ver] = change.schema
+        return known or UNVERSIONED
+
+    def fell(self, fall: Fall) -> None:
+        if not self._falls:
+            self._falls.append(fall)
+
+    def begins(self, begun: Begun) -> None:
+        if begun.place[:3] not in self.plan.decided and len(self._begun) < _TOLD:
+            self._begun.append(begun)
+
+    def _reader(self, place: Partition) -> PartitionReader:
+        if place not in self._readers:
+            self._readers[place] = pickle.loads(self.plan.readers[place])
+        return self._readers[place]
