@@ -36,7 +36,7 @@ def bench(bench: Bench) -> None:
     topics = HandMadeLog(f"b{secrets.token_hex(4)}", servers["kafka"]["bootstrap_servers"], partitions=4)
     topics.init()
     try:
-        topics.put(_rows(events))
+        topics.put(rows(events))
         topics.progress()
         stores: dict[str, dict[str, Any]] = {
             "cache": {"kind": "redis", "url": servers["redis"]["url"]},
@@ -46,7 +46,7 @@ def bench(bench: Bench) -> None:
         for store, options in stores.items():
             rates, bare = [], []
             for _ in range(RUNS):
-                rates.append(_fill(bench, topics, store, options, events))
+                rates.append(fill(bench, topics, store, options, events))
                 if store == "search":
                     bare.append(_bare_bulk(topics, servers["opensearch"]["url"]))
             goal = f"   (goal {GOALS[store]:,})" if store in GOALS else ""
@@ -62,7 +62,7 @@ def bench(bench: Bench) -> None:
         topics.admin.delete([name for name in topics.admin.names() if name.startswith(f"{topics.name}.")])
 
 
-def _rows(count: int) -> Iterator[dict[str, Any]]:
+def rows(count: int) -> Iterator[dict[str, Any]]:
     chance = random.Random(1)
     pad = "x" * 150
     for number in range(count):
@@ -73,8 +73,8 @@ def _rows(count: int) -> Iterator[dict[str, Any]]:
         }
 
 
-def _fill(bench: Bench, topics: HandMadeLog, store: str, options: dict[str, Any], events: int) -> float:
-    """Events per second into an empty store."""
+def fill(bench: Bench, topics: HandMadeLog, store: str, options: dict[str, Any], events: int, **spark: Any) -> float:
+    """Events per second into an empty store; ``spark``: settings of that section."""
     prefix = f"b{secrets.token_hex(4)}"
     sinks = {store: options | {"prefix": prefix}}
     folder = bench.folder / prefix
@@ -82,7 +82,7 @@ def _fill(bench: Bench, topics: HandMadeLog, store: str, options: dict[str, Any]
     if options["kind"] == "delta":
         sinks[store]["path"] = str(folder / "warehouse")
     config = folder / "cdc.toml"
-    config.write_text(topics.toml(sinks, checkpoint=str(folder / "checkpoints")), encoding="utf-8")
+    config.write_text(topics.toml(sinks, checkpoint=str(folder / "checkpoints"), **spark), encoding="utf-8")
     argv = [sys.executable, "-m", "cdc", "--config", str(config), "sink", "--until-caught-up"]
     done = subprocess.run(argv, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
