@@ -5,8 +5,8 @@ The ports are below both sides: verification and repair call them, :mod:`connect
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from cdc.schema import TableSchema
@@ -16,22 +16,28 @@ from cdc.topic import TableName
 class Cut(NamedTuple):
     """One state of the source. Every change committed below ``settled`` is in it, and none at or above ``fence``.
 
-    ``certain``: that every such change was visible has been proven, not only waited for.
+    ``certain``: that every such change was visible has been proven, not only waited for. ``place``: the fence in the
+    words of a source that has no LSNs; both numbers are places in the order of positions there.
     """
 
     fence: int
     settled: int
     certain: bool
+    place: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiedTable:
-    """A table to compare: its shape now, its shape as the stores know it, about how many rows."""
+    """A table to compare: its shape now, its shape as the stores know it, about how many rows.
+
+    ``left_out``: columns that stand in neither shape because they cannot be compared: column -> why.
+    """
 
     shape: TableSchema
     stored: TableSchema
     rows: int
     partitioned: bool = False
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def table(self) -> TableName:

@@ -288,6 +288,12 @@ def is_postgres(settings: Settings) -> bool:
     return settings.source.kind == "postgres" or settings.debezium is None or settings.debezium.database == "postgres"
 
 
+def require_askable(settings: Settings, command: str) -> None:
+    """ConfigError where a command reads rows of the source, and cannot: Postgres, MySQL and MariaDB can be asked."""
+    if settings.debezium is None or settings.debezium.database not in ("mysql", "mariadb"):
+        require_postgres(settings, command)
+
+
 def require_postgres(settings: Settings, command: str) -> None:
     """ConfigError where a command needs LSNs or rows of Postgres, and Debezium reads another database."""
     if not is_postgres(settings):

@@ -13,7 +13,6 @@ from rich.table import Table
 from rich.text import Text
 
 from cdc.errors import Difference, UsageError
-from cdc.lsn import Lsn
 from cdc.topic import TableName
 from cdc.verification.result import Kind, Report, Verdict
 from cdc.wiring.dead import left_out_of
@@ -89,11 +88,12 @@ def show(report: Report, console: Console) -> None:
                 console.print(Text(words), soft_wrap=True)
     for name, words in report.not_compared.items():
         console.print(Text(f"{name} not compared: {words}", style="yellow"), soft_wrap=True)
+    for name, columns in report.columns_left_out.items():
+        for column, words in columns.items():
+            console.print(Text(f"{name}.{column} not compared: {words}", style="yellow"), soft_wrap=True)
     rows = sum(verdict.source_rows for verdict in report.verdicts)
     looks = f"{report.looks} looks" if report.looks > 1 else "1 look"
-    console.print(
-        Text(f"{rows:,} rows compared at {Lsn(report.fence)}, in {looks}: {_verdict(report)}"), soft_wrap=True
-    )
+    console.print(Text(f"{rows:,} rows compared at {report.reached}, in {looks}: {_verdict(report)}"), soft_wrap=True)
 
 
 def _mended(one: Repaired) -> str:
@@ -107,8 +107,8 @@ def conclude(report: Report) -> None:
     """Raise Difference when there is one, or when a table was not compared."""
     if report.not_compared and not report.differences:
         raise Difference(
-            f"not compared: {', '.join(report.not_compared)}; the log lacks changes of tables that are set aside",
-            hint="cdc status says why each of them is, and what ends it",
+            f"not compared: {', '.join(report.not_compared)}",
+            hint="the reason of each is above; cdc status says what ends it for a table that is set aside",
         )
     if report.differences:
         counts = {kind: sum(v.counts[kind] for v in report.verdicts) for kind in Kind}

@@ -6,13 +6,13 @@ own commit under synchronous_commit=off (hazard H88).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import Difference
 from cdc.lsn import Lsn
-from cdc.progress import Watermark
+from cdc.progress import Offsets, Watermark
 
 FIRST_PAUSE_S = 0.01
 LONGEST_PAUSE_S = 0.2
@@ -41,18 +41,64 @@ def wait_until_shown(
     has passed: a quiet server writes nothing that would carry the log past a token at its very end (H93).
     Raises Difference when ``timeout_s`` has passed, and SinkError when the store cannot be asked.
     """
+
+    def late(held: Watermark | None) -> Difference:
+        stands = f"stands at {Lsn(held.lsn)}" if held is not None else "has no watermark yet"
+        return Difference(
+            f"{sink} {stands}; {Lsn(lsn)} was not reached in {timeout_s:g} s",
+            hint="cdc status shows where it is held up; cdc run and cdc sink have to be running",
+        )
+
+    return _wait(watermarks, lambda held: shows(held, lsn, epoch), late, timeout_s=timeout_s, nudge=nudge, clock=clock)
+
+
+def wait_until_read(
+    sink: str, watermarks: Watermarks, ends: Offsets, *, timeout_s: float = 30.0, clock: Clock = SYSTEM_CLOCK
+) -> Watermark:
+    """Return the store's watermark once it shows everything below these offsets: of a source that has no LSNs.
+
+    Raises Difference when ``timeout_s`` has passed, and SinkError when the store cannot be asked.
+    """
+
+    def late(held: Watermark | None) -> Difference:
+        lacks = sum(max(0, end - _read_upto(held, topic, part)) for topic, part, end in _flat(ends))
+        stands = f"is {lacks:,} records behind" if held is not None else "has no watermark yet"
+        return Difference(
+            f"{sink} {stands}, and did not catch up in {timeout_s:g} s",
+            hint="cdc status shows where it is held up; cdc sink has to be running",
+        )
+
+    def read(held: Watermark) -> bool:
+        return all(_read_upto(held, topic, part) >= end for topic, part, end in _flat(ends))
+
+    return _wait(watermarks, read, late, timeout_s=timeout_s, nudge=None, clock=clock)
+
+
+def _flat(ends: Offsets) -> Iterator[tuple[str, int, int]]:
+    return ((topic, part, end) for topic, parts in ends.items() for part, end in parts.items())
+
+
+def _read_upto(held: Watermark | None, topic: str, partition: int) -> int:
+    return held.offsets.get(topic, {}).get(partition, 0) if held is not None else 0
+
+
+def _wait(
+    watermarks: Watermarks,
+    shown: Callable[[Watermark], bool],
+    late: Callable[[Watermark | None], Difference],
+    *,
+    timeout_s: float,
+    nudge: Callable[[], None] | None,
+    clock: Clock,
+) -> Watermark:
     started, pause_s = clock.monotonic(), FIRST_PAUSE_S
     while True:
         held = watermarks.read()
-        if held is not None and shows(held, lsn, epoch):
+        if held is not None and shown(held):
             return held
         waited_s = clock.monotonic() - started
         if waited_s >= timeout_s:
-            stands = f"stands at {Lsn(held.lsn)}" if held is not None else "has no watermark yet"
-            raise Difference(
-                f"{sink} {stands}; {Lsn(lsn)} was not reached in {timeout_s:g} s",
-                hint="cdc status shows where it is held up; cdc run and cdc sink have to be running",
-            )
+            raise late(held)
         if nudge is not None and waited_s >= NUDGE_AFTER_S:
             nudge()
             nudge = None

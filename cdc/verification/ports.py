@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from cdc.cuts import SourceReader, SourceRows, VerifiedTable
+from cdc.cuts import Cut, SourceReader, SourceRows, VerifiedTable
 from cdc.freshness.rules import Watermarks
+from cdc.progress import Offsets
 from cdc.topic import TableName
 from cdc.verification.repair import Target
 from cdc.verification.rounds import StoreReader
@@ -35,9 +36,12 @@ class VerifiedStore:
 class Ports:
     """Everything that a verification uses. ``stores``: by sink. ``tables``: the captured ones, by name. ``lacking``:
     those of which the log lacks changes as of now, each with what is to be said of it; LogError when it is not known.
+    ``passed``: where a fence is no LSN: waits up to so many seconds until the log holds all of a cut, and returns the
+    offsets that all of it lies below; Difference when it takes longer.
     """
 
     source: Source
     stores: Mapping[str, VerifiedStore]
     tables: Mapping[TableName, VerifiedTable] = field(default_factory=dict)
     lacking: Callable[[], Mapping[str, str]] = dict
+    passed: Callable[[Cut, float], Offsets] | None = None

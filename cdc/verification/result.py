@@ -89,12 +89,20 @@ class Verdict:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """All verdicts. ``fence``: the LSN of the last cut that was needed; ``looks``: how many there were;
-    ``not_compared``: tables of which the log lacks changes, each with what is to be said of it."""
+    ``place``: the same in the words of a source without LSNs; ``not_compared``: tables of which the log lacks changes,
+    each with what is to be said of it; ``columns_left_out``: table -> column -> why it was not compared."""
 
     verdicts: list[Verdict]
     fence: int
     looks: int
     not_compared: Mapping[str, str] = field(default_factory=dict)
+    place: str = ""
+    columns_left_out: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    @property
+    def reached(self) -> str:
+        """Where the source was compared, in its own words."""
+        return self.place or str(Lsn(self.fence))
 
     @property
     def differences(self) -> int:
@@ -107,10 +115,11 @@ class Report:
     def document(self) -> dict[str, Any]:
         """As ``cdc verify --json`` prints it."""
         return {
-            "fence": str(Lsn(self.fence)),
+            "fence": self.reached,
             "looks": self.looks,
             "differences": self.differences,
             "undecided": self.undecided,
             "not_compared": dict(self.not_compared),
+            "columns_not_compared": {table: dict(found) for table, found in self.columns_left_out.items()},
             "tables": [verdict.document() for verdict in self.verdicts],
         }

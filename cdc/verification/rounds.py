@@ -117,7 +117,9 @@ def verify(
             clock.sleep(PAUSE_S * look)
     for pair in pairs:
         pair.verdict.undecided = pair.left
-    return Report(verdicts=[pair.verdict for pair in pairs], fence=cut.fence, looks=look)
+    left_out = {str(pair.table.table): pair.table.left_out for pair in pairs if pair.table.left_out}
+    verdicts = [pair.verdict for pair in pairs]
+    return Report(verdicts=verdicts, fence=cut.fence, looks=look, place=cut.place, columns_left_out=left_out)
 
 
 class _Bounds(NamedTuple):

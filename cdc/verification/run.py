@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 from cdc.clock import Clock
 from cdc.cuts import Cut
 from cdc.errors import ConfigError, Difference, SinkError
-from cdc.freshness.rules import wait_until_shown
+from cdc.freshness.rules import wait_until_read, wait_until_shown
+from cdc.progress import Offsets
 from cdc.verification.known import Known
-from cdc.verification.ports import Ports, VerifiedStore
+from cdc.verification.ports import Ports
 from cdc.verification.repair import Repaired, repair
 from cdc.verification.result import Report
 from cdc.verification.rounds import Watch, verify
@@ -46,7 +47,7 @@ class Verification:
 
     def repair(self, report: Report) -> list[Repaired]:
         """See :func:`cdc.verification.repair.repair`. ConfigError where a repair cannot be right."""
-        _require_repairable(self._known, self._ports.stores, report)
+        _require_repairable(self._known, self._ports, report)
         return repair(
             self._ports.source,
             {name: store.target for name, store in self._ports.stores.items()},
@@ -71,8 +72,11 @@ class Verification:
         return report, done
 
     def _reached(self, cut: Cut) -> None:
-        for name, store in self._ports.stores.items():
-            try:
+        try:
+            if self._ports.passed is not None:
+                self._until_read(self._ports.passed(cut, self._timeout_s))
+                return
+            for name, store in self._ports.stores.items():
                 wait_until_shown(
                     name,
                     store.watermarks,
@@ -81,18 +85,31 @@ class Verification:
                     timeout_s=self._timeout_s,
                     clock=self._clock,
                 )
-            except Difference as late:
-                raise SinkError(f"no comparison: {late.message}", hint=late.hint) from None
+        except Difference as late:
+            raise SinkError(f"no comparison: {late.message}", hint=late.hint) from None
+
+    def _until_read(self, ends: Offsets) -> None:
+        for name, store in self._ports.stores.items():
+            topics = {self._known.topics.tables[str(table)] for table in store.tables}
+            wanted = {topic: parts for topic, parts in ends.items() if topic in topics}
+            wait_until_read(name, store.watermarks, wanted, timeout_s=self._timeout_s, clock=self._clock)
 
 
-def _require_repairable(known: Known, stores: Mapping[str, VerifiedStore], report: Report) -> None:
+def _require_repairable(known: Known, ports: Ports, report: Report) -> None:
+    if ports.passed is not None:
+        raise ConfigError(
+            "a store fed from MySQL's or MariaDB's topics is compared and not repaired: a row written anew would lose "
+            "its columns that cannot be compared",
+            hint="cdc connect signal snapshot TABLE brings its rows anew; where rows are extra, "
+            "cdc connect offsets --reset and a new snapshot remove them",
+        )
     if known.kind == "debezium":
         raise ConfigError(
             "a store fed from Debezium's topics cannot be repaired: their positions lie below their commits",
             hint="cdc connect signal asks Debezium for an incremental snapshot, which repairs it",
         )
     for verdict in report.verdicts:
-        if not stores[verdict.sink].fills_lost_tables and verdict.differing and not verdict.store_rows:
+        if not ports.stores[verdict.sink].fills_lost_tables and verdict.differing and not verdict.store_rows:
             raise ConfigError(
                 f"{verdict.sink} holds no row of {verdict.table} at all: that is not repaired row by row",
                 hint=f"cdc rebuild {verdict.sink} fills it from the log",

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from cdc.aside import asides_of
 from cdc.clock import SYSTEM_CLOCK
-from cdc.settings import Settings, require_postgres
+from cdc.settings import Settings, is_postgres, require_askable
 from cdc.verification.known import Known, known_of
 from cdc.wiring import open_state, require_broker
 from sinks.stores import kind_of, open_store, sink_settings
 
 if TYPE_CHECKING:
+    from cdc.cuts import Cut, VerifiedTable
+    from cdc.progress import Offsets
     from cdc.topic import TableName
-    from cdc.verification.ports import VerifiedStore
+    from cdc.verification.ports import Source, VerifiedStore
     from cdc.verification.rounds import Watch
     from cdc.verification.run import Verification
     from sinks.port import OpenSink
@@ -28,14 +30,13 @@ def open_verification(
     """The stores beside the source, opened. ``timeout_s``: how long a store may take to reach a comparison's fence.
 
     UsageError for a sink that the settings do not name; LogError, at once, when no broker takes a connection;
-    ConfigError while the first snapshot is not complete, or where the source is no Postgres; SinkError or SourceError
+    ConfigError while the first snapshot is not complete, or where the source cannot be asked; SinkError or SourceError
     when a server does not answer.
     """
     from cdc.verification.ports import Ports
     from cdc.verification.run import Verification
-    from connectors.verified import open_cut, verified_tables
 
-    require_postgres(settings, "cdc verify")
+    require_askable(settings, "cdc verify")
     for name in sinks:
         sink_settings(name, settings)
     require_broker(settings)
@@ -43,11 +44,37 @@ def open_verification(
     with ExitStack() as opened:
         # As one of several writers: the application that feeds a store goes on while it is repaired.
         stores = {name: opened.enter_context(closing(open_store(name, settings, parallel=True))) for name in sinks}
-        source = opened.enter_context(closing(open_cut(settings)))
-        tables = verified_tables(settings, known.topics, source)
-        verified = {name: _verified(name, store, settings, sorted(tables)) for name, store in stores.items()}
-        ports = Ports(source=source, stores=verified, tables=tables, lacking=lambda: lacking(settings))
+        side = _open_source(settings, known, opened)
+        verified = {name: _verified(name, store, settings, sorted(side.tables)) for name, store in stores.items()}
+        ports = Ports(
+            source=side.reader,
+            stores=verified,
+            tables=side.tables,
+            lacking=lambda: {**side.refused, **lacking(settings)},
+            passed=side.passed,
+        )
         yield Verification(known, ports, watch, SYSTEM_CLOCK, timeout_s=timeout_s)
+
+
+class _Side(NamedTuple):
+    """The source's side. ``refused``: tables that cannot be compared, each with why."""
+
+    reader: Source
+    tables: Mapping[TableName, VerifiedTable]
+    refused: Mapping[str, str]
+    passed: Callable[[Cut, float], Offsets] | None
+
+
+def _open_source(settings: Settings, known: Known, opened: ExitStack) -> _Side:
+    if is_postgres(settings):
+        from connectors.verified import open_cut, verified_tables
+
+        source = opened.enter_context(closing(open_cut(settings)))
+        return _Side(source, verified_tables(settings, known.topics, source), {}, None)
+    from connectors.verified_binlog import BinlogSource
+
+    binlog = opened.enter_context(closing(BinlogSource(settings, known.topics)))
+    return _Side(binlog.reader, binlog.tables, binlog.refused, binlog.passed)
 
 
 def _verified(name: str, store: OpenSink, settings: Settings, tables: Sequence[TableName]) -> VerifiedStore:

@@ -51,4 +51,23 @@ MUTANTS = (
         "deploy records that sinks cannot read", "connectors/debezium/config.py",
         "    refuse_unreadable(settings, debezium)\n", "", "tests/unit/connectors/debezium/test_tables.py",
     ),
+    Mutant(
+        "count a GTID that is one short as passed", "connectors/mysql/gtid.py",
+        "held.get(domain, -1) >= number", "held.get(domain, -1) >= number - 1",
+        "tests/unit/connectors/mysql/test_gtid.py",
+    ),
+    Mutant(
+        "take the connector's word before its snapshot is over", "connectors/debezium/passed.py",
+        "if streaming and covers(gtids):", "if covers(gtids):", "tests/unit/connectors/debezium/test_passed.py",
+    ),
+    Mutant(
+        "do not wait until what a MySQL has sent is visible", "connectors/mysql/cut.py",
+        "certain = bool(sent.gtids) and self._wait_until_visible(sent.gtids)", "certain = bool(sent.gtids)",
+        "tests/unit/connectors/mysql/test_cut.py",
+    ),
+    Mutant(
+        "compare a column of another type than the log has", "connectors/mysql/columns.py",
+        "forms.readable.get(logged.kind) if not", "forms.readable.get(logged.kind, _always(_text)) if not",
+        "tests/unit/connectors/mysql/test_columns.py",
+    ),
 )  # fmt: skip

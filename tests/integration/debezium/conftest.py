@@ -20,6 +20,8 @@ from connectors.connect.connector import Connector
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import read_range
 from tests.conftest import Stack
+from tests.integration.debezium.mariadb import ORDERS, MariaDb, mariadb_server
+from tests.processes import ProcessStack
 from tests.waiting import wait_until
 
 Record = tuple[Any, Any]
@@ -138,3 +140,45 @@ def pipeline(
         session.execute(sql.SQL("reassign owned by {} to current_user").format(role))
         session.execute(sql.SQL("drop owned by {}").format(role))
         session.execute(sql.SQL("drop role {}").format(role))
+
+
+@pytest.fixture
+def mariadb(stack: Stack, tmp_path: Path) -> Iterator[MariaDb]:
+    if not isinstance(stack, ProcessStack):
+        pytest.skip("Kafka Connect in a container cannot reach a MariaDB on this machine's loopback address")
+    folder = tmp_path / "mariadb"
+    folder.mkdir()
+    with mariadb_server(folder) as server:
+        yield server
+
+
+@pytest.fixture
+def shop(mariadb: MariaDb, connect: str, kafka: str, topic_prefix: str, tmp_path: Path) -> Iterator[Settings]:
+    password = secrets.token_hex(8)
+    (tmp_path / "db.properties").write_text(f"password={password}\n", encoding="utf-8")
+    (tmp_path / "password").write_text(password, encoding="utf-8")
+    mariadb.run(f"create database shop; create user cdc identified by '{password}'; use shop; {ORDERS}")
+    mariadb.run(
+        "grant select, reload, show databases, replication slave, replication client, binlog monitor on *.* to cdc"
+    )
+    settings = parse(
+        {
+            "name": topic_prefix,
+            "source": {
+                "kind": "debezium",
+                "dsn": f"host=127.0.0.1 port={mariadb.port} user=cdc",
+                "password": f"file:{tmp_path}/password",
+                "tables": ["shop.orders"],
+            },
+            "log": {"bootstrap_servers": kafka, "partitions": 2},
+            "debezium": {
+                "url": connect,
+                "database": "mariadb",
+                "database_password": f"${{file:{tmp_path}/db.properties:password}}",
+                "options": {"poll.interval.ms": "20"},
+            },
+        }
+    )
+    yield settings
+    with suppress(CdcError):
+        Connector(settings).client.delete(topic_prefix)

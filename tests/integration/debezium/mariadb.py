@@ -17,6 +17,17 @@ from cdc.stack.account import ANYBODY
 from cdc.stack.ports import free_ports
 from tests.waiting import wait_until
 
+ORDERS = """
+create table orders (
+  id int primary key auto_increment, status varchar(20) default 'new', total decimal(10, 2), big bigint unsigned,
+  at datetime(6), ts timestamp null, d date, t time, doc json, b blob, flag bool, e enum('a', 'b')
+);
+insert into orders (status, total, big, at, ts, d, t, doc, b, flag, e) values
+  ('open', 12.50, 18446744073709551615, '2024-01-02 03:04:05.678901', '2024-01-02 03:04:05', '2024-01-02', '-101:02:03',
+   '{"a": 1}', x'0102', true, 'a'),
+  (null, null, null, null, null, null, null, null, null, null, null);
+"""
+
 PROGRAMS = ("mariadbd", "mariadb-install-db", "mariadb")
 
 

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Iterator
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 
-from cdc.errors import CdcError
 from cdc.schema import TableSchema
-from cdc.settings import Settings, parse
+from cdc.settings import Settings
 from cdc.topic import TableName
 from cdc.wire.debezium.read import Change, PartitionReader, Unreadable
 from connectors.connect.connector import Connector
@@ -23,63 +18,11 @@ from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import read_range
 from sinks.batch import Event, events_of
 from sinks.memory import MemoryStore
-from tests.conftest import Stack
 from tests.contract.topics import Shapes as Known
-from tests.integration.debezium.mariadb import SKIPPED, MariaDb, mariadb_server
-from tests.processes import ProcessStack
+from tests.integration.debezium.mariadb import SKIPPED, MariaDb
 from tests.waiting import wait_until
 
 pytestmark = SKIPPED
-ORDERS = """
-create table orders (
-  id int primary key auto_increment, status varchar(20) default 'new', total decimal(10, 2), big bigint unsigned,
-  at datetime(6), ts timestamp null, d date, t time, doc json, b blob, flag bool, e enum('a', 'b')
-);
-insert into orders (status, total, big, at, ts, d, t, doc, b, flag, e) values
-  ('open', 12.50, 18446744073709551615, '2024-01-02 03:04:05.678901', '2024-01-02 03:04:05', '2024-01-02', '-101:02:03',
-   '{"a": 1}', x'0102', true, 'a'),
-  (null, null, null, null, null, null, null, null, null, null, null);
-"""
-
-
-@pytest.fixture
-def mariadb(stack: Stack, tmp_path: Path) -> Iterator[MariaDb]:
-    if not isinstance(stack, ProcessStack):
-        pytest.skip("Kafka Connect in a container cannot reach a MariaDB on this machine's loopback address")
-    folder = tmp_path / "mariadb"
-    folder.mkdir()
-    with mariadb_server(folder) as server:
-        yield server
-
-
-@pytest.fixture
-def shop(mariadb: MariaDb, connect: str, kafka: str, topic_prefix: str, tmp_path: Path) -> Iterator[Settings]:
-    password = secrets.token_hex(8)
-    (tmp_path / "db.properties").write_text(f"password={password}\n", encoding="utf-8")
-    mariadb.run(f"create database shop; create user cdc identified by '{password}'; use shop; {ORDERS}")
-    mariadb.run(
-        "grant select, reload, show databases, replication slave, replication client, binlog monitor on *.* to cdc"
-    )
-    settings = parse(
-        {
-            "name": topic_prefix,
-            "source": {
-                "kind": "debezium",
-                "dsn": f"host=127.0.0.1 port={mariadb.port} user=cdc",
-                "tables": ["shop.orders"],
-            },
-            "log": {"bootstrap_servers": kafka, "partitions": 2},
-            "debezium": {
-                "url": connect,
-                "database": "mariadb",
-                "database_password": f"${{file:{tmp_path}/db.properties:password}}",
-                "options": {"poll.interval.ms": "20"},
-            },
-        }
-    )
-    yield settings
-    with suppress(CdcError):
-        Connector(settings).client.delete(topic_prefix)
 
 
 def stored(settings: Settings) -> dict[str, dict[str, Any] | None]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import orjson
 import pytest
 
 from cdc.clock import ManualClock
-from cdc.cuts import Row, VerifiedTable
+from cdc.cuts import Cut, Row, VerifiedTable
 from cdc.epochs import EpochsState
 from cdc.errors import ConfigError, SinkError
-from cdc.progress import Watermark
+from cdc.progress import Offsets, Watermark
 from cdc.schema import TableSchema
 from cdc.state import SlotState, SnapshotState, TopicsState
 from cdc.verification.known import Known, known_of
@@ -64,6 +64,7 @@ class World:
     mark: Watermark | None = field(default_factory=lambda: Watermark(epoch=1, lsn=1 << 40))
     kind: str = "postgres"
     fills: bool = True
+    table: VerifiedTable = TABLE
 
     def __post_init__(self) -> None:
         rows = {str(number): row(number, str(number)) for number in range(1, 5)}
@@ -74,7 +75,7 @@ class World:
     def read(self) -> Watermark | None:
         return self.mark
 
-    def verification(self) -> Verification:
+    def verification(self, passed: Callable[[Cut, float], Offsets] | None = None) -> Verification:
         over = self.steps.over
         store = VerifiedStore(
             reader=over("reader", self.store),
@@ -83,7 +84,8 @@ class World:
             tables=[TABLE.table],
             fills_lost_tables=self.fills,
         )
-        ports = Ports(source=over("source", self.source), stores={"cache": store}, tables={TABLE.table: TABLE})
+        tables = {self.table.table: self.table}
+        ports = Ports(source=over("source", self.source), stores={"cache": store}, tables=tables, passed=passed)
         return Verification(Known(TOPICS, 1, self.kind), ports, Silent(), ManualClock(), timeout_s=5)
 
     def rows(self) -> dict[str, bytes]:
@@ -171,3 +173,27 @@ def test_there_is_nothing_to_compare_before_the_first_snapshot_is_complete() -> 
     assert known_of(held | {complete.key(): complete.to_json()}, "postgres").epoch == 4
     epochs = EpochsState(latest=2)
     assert known_of(held | {epochs.key(): epochs.to_json()}, "debezium").epoch == 2
+
+
+def test_h131_a_source_without_lsns_is_compared_behind_the_offsets_that_hold_its_cut() -> None:
+    world = World(mark=Watermark(epoch=1, lsn=0, offsets={"shop.public.orders": {0: 7}}))
+    asked: list[Cut] = []
+
+    def passed(cut: Cut, timeout_s: float) -> Offsets:
+        asked.append(cut)
+        return {"shop.public.orders": {0: 7}, "shop.public.other": {0: 99}}
+
+    report = world.verification(passed).compare()
+    assert report.differences == 3
+    assert len(asked) == report.looks
+    world.mark = Watermark(epoch=1, lsn=0, offsets={"shop.public.orders": {0: 6}})
+    with pytest.raises(SinkError, match="no comparison: cache is 1 records behind"):
+        world.verification(passed).compare()
+    with pytest.raises(ConfigError, match="is compared and not repaired"):
+        world.verification(passed).repair(report)
+
+
+def test_h132_what_is_not_compared_is_in_the_report_by_name() -> None:
+    world = World(table=replace(TABLE, left_out={"f": "not of that kind"}))
+    report = world.verification().compare()
+    assert report.document()["columns_not_compared"] == {"public.orders": {"f": "not of that kind"}}

@@ -1,0 +1,66 @@
+"""Whether a connector has passed a place: by what its stored offset says, and the sentences where that is not known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cdc.clock import ManualClock
+from cdc.errors import CdcError, ConfigError, Difference
+from connectors.debezium.passed import require_heartbeat, wait_until_passed
+from connectors.mysql.gtid import mariadb_covers
+
+WANTED = "0-1-9"
+
+
+def offset(gtids: str | None, **more: object) -> list[dict[str, Any]]:
+    named = {"gtids": gtids} if gtids is not None else {}
+    return [{"partition": {"server": "shop"}, "offset": {"file": "bin.000001", "pos": 7, **named, **more}}]
+
+
+def wait(*stored: list[dict[str, Any]]) -> ManualClock:
+    """Ask again and again; the last answer stays."""
+    answers, clock = list(stored), ManualClock()
+    wait_until_passed(
+        lambda: answers.pop(0) if len(answers) > 1 else answers[0],
+        lambda gtids: mariadb_covers(gtids, WANTED),
+        WANTED,
+        timeout_s=5,
+        clock=clock,
+    )
+    return clock
+
+
+def test_h131_it_is_passed_once_the_stored_offset_covers_it() -> None:
+    began = ManualClock().monotonic()
+    assert wait(offset("0-1-9")).monotonic() == began
+    assert wait([], offset("0-1-8"), offset("0-1-10")).monotonic() > began
+
+
+@pytest.mark.parametrize(
+    ("stored", "kind", "words"),
+    [
+        (
+            offset("0-1-8"),
+            Difference,
+            "is at GTID 0-1-8, bin.000001:7; GTID 0-1-9 was not reached in 5 s",
+        ),
+        (offset("0-1-9", snapshot="INITIAL"), Difference, "reads a snapshot, or has not begun"),
+        ([], Difference, "no place yet"),
+        (offset(None), ConfigError, "holds no GTIDs"),
+    ],
+)
+def test_h131_what_is_not_known_to_be_passed_is_said_with_a_hint(
+    stored: list[dict[str, Any]], kind: type[CdcError], words: str
+) -> None:
+    with pytest.raises(kind, match=words) as late:
+        wait(stored)
+    assert late.value.hint
+
+
+@pytest.mark.parametrize("running", [{}, {"heartbeat.interval.ms": "0"}])
+def test_h131_heartbeats_are_asked_for(running: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match="writes no heartbeats") as refused:
+        require_heartbeat("shop", running)
+    assert "heartbeat" in refused.value.hint
