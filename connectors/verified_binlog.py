@@ -16,7 +16,8 @@ from cdc.topic import TableName, schema_topic
 from connectors.connect.connector import Connector
 from connectors.debezium.address import address
 from connectors.debezium.config import debezium_settings
-from connectors.debezium.passed import require_heartbeat, stored_place, wait_until_passed
+from connectors.debezium.passed import require_heartbeat, wait_until_passed
+from connectors.debezium.progress import stored_place
 from connectors.debezium.tables import captures
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import CompactedTopic

@@ -10,6 +10,7 @@ from cdc.errors import CdcError, Exit
 from cdc.found import Unknown, look
 from cdc.settings import Settings
 from connectors.connect.connector import Connector
+from connectors.connect.identities import identity_cautions
 from connectors.debezium.client import MissingConnector, unencrypted
 from connectors.debezium.config import debezium_settings
 from connectors.debezium.mongodb import patch_cautions
@@ -54,6 +55,10 @@ def _findings(settings: Settings) -> Iterator[Finding]:
         yield warn(PART, "encrypted", clear_text, "serve the REST API by https and set [debezium] url to it")
     for message, fix in patch_cautions(settings):
         yield warn(PART, "patches", message, fix)
+    unsaid = look(lambda: identity_cautions(settings))
+    if not isinstance(unsaid, Unknown):  # a source that does not answer is a finding of its own
+        for caution in unsaid:
+            yield warn(PART, "identity", caution.message, caution.fix)
     try:
         errors = connector.validate()
     except CdcError as error:

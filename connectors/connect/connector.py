@@ -55,7 +55,7 @@ class Deployed:
 
     ``action``: ``created``, ``updated`` or ``unchanged``. ``changes``: option -> (before, now). ``added``: tables that
     joined a connector which runs already, or patterns. ``signal``: the id of the snapshot of their rows; empty where
-    they are not read, and ``unread`` then says why.
+    they are not read, and ``unread`` then says why. ``cautions``: what to be wary of in the tables.
     """
 
     action: str
@@ -64,6 +64,7 @@ class Deployed:
     added: tuple[str, ...] = ()
     signal: str = ""
     unread: str = ""
+    cautions: tuple[str, ...] = ()
 
 
 class Connector:
@@ -150,7 +151,7 @@ class Connector:
             self.client.restart(self.name, failed_only=False)
         status = self._until_running(old_fault if changes else "")
         action = "created" if running is None else "updated" if changes else "unchanged"
-        done = Deployed(action=action, changes=changes, status=status)
+        done = Deployed(action=action, changes=changes, status=status, cautions=published.cautions)
         # A connector without offsets reads every table by its first snapshot. One that has just read it stores them
         # when it is stopped, so they are asked for again: a second reading does no harm, a missing one does.
         begun = running is not None and (begun or bool(self.offsets()))

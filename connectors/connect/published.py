@@ -15,6 +15,7 @@ from cdc.clock import Clock
 from cdc.errors import ConfigError
 from cdc.settings import Settings, SourceSettings
 from cdc.topic import TableName
+from connectors.connect.identities import cautions_within
 from connectors.debezium.config import debezium_settings
 from connectors.postgres.barrier import barrier, sees_all_of
 from connectors.postgres.catalog import CapturedTable, resolve_tables
@@ -33,12 +34,13 @@ _POLL_S = 0.2
 class Published:
     """What :func:`publish` did. ``tables``: those that the settings mean. ``made``: there was no publication.
     ``added``: the tables that one which existed lacked. ``open``: a transaction from before them is still open, so they
-    may not be read yet."""
+    may not be read yet. ``cautions``: tables whose updates Debezium cannot tell whole, each in a sentence."""
 
     tables: tuple[TableName, ...] = ()
     made: bool = False
     added: tuple[TableName, ...] = ()
     open: bool = False
+    cautions: tuple[str, ...] = ()
 
 
 def makes_publication(settings: Settings) -> bool:
@@ -57,14 +59,16 @@ def publish(settings: Settings, clock: Clock, *, wait_s: float) -> Published:
     """
     with closing(connect(settings.source, application_name="cdc connect")) as session:
         tables = _tables(session, settings)
+        wary = tuple(f"{message} (instead: {fix})" for message, fix in cautions_within(session, settings, tables))
         found = read_publication(session, settings.publication)
         made = ensure_publication(session, settings.publication, tables, operations=ROW_OPERATIONS)
         signals = debezium_settings(settings).signal_table
         meant = tuple(table.table for table in tables if str(table.table) != signals)
         if found is None:
-            return Published(tables=meant, made=made)
+            return Published(tables=meant, made=made, cautions=wary)
         added = tuple(sorted(table for table in meant if table not in found.tables))
-        return Published(tables=meant, added=added, open=bool(added) and not _settled(session, clock, wait_s))
+        waits = bool(added) and not _settled(session, clock, wait_s)
+        return Published(tables=meant, added=added, open=waits, cautions=wary)
 
 
 def _tables(session: Connection, settings: Settings) -> Sequence[CapturedTable]:

@@ -7,27 +7,12 @@ from typing import Any
 
 from cdc.clock import Clock
 from cdc.errors import ConfigError, Difference
-from connectors.debezium.answer import answering, entry
-from connectors.debezium.progress import is_streaming, shown_position
+from connectors.debezium.progress import is_streaming, shown_position, stored_place
 
 _PAUSE_S = 0.5
 _HEARTBEAT = "heartbeat.interval.ms"
 
 Stored = Iterable[Mapping[str, Any]]
-
-
-def stored_place(stored: Stored) -> tuple[str, int, str]:
-    """File, position in it and GTIDs of the stored offset; an empty file where there is none yet.
-
-    >>> stored_place([{"offset": {"file": "binlog.000003", "pos": 77, "gtids": "0-1-9"}}]), stored_place([])
-    (('binlog.000003', 77, '0-1-9'), ('', 0, ''))
-    """
-    with answering("the connector's stored offset"):
-        for one in stored:
-            offset = entry(entry(one).get("offset") or {})
-            if "file" in offset:
-                return str(offset["file"]), int(offset["pos"]), str(offset.get("gtids") or "")
-    return "", 0, ""
 
 
 def require_heartbeat(name: str, running: Mapping[str, str]) -> None:

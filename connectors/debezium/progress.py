@@ -81,6 +81,19 @@ def shown_position(stored: Iterable[Mapping[str, Any]]) -> str:
     return ""
 
 
+def stored_place(stored: Iterable[Mapping[str, Any]]) -> tuple[str, int, str]:
+    """File, position in it and GTIDs of the stored offset; an empty file where there is none yet.
+
+    >>> stored_place([{"offset": {"file": "binlog.000003", "pos": 77, "gtids": "0-1-9"}}]), stored_place([])
+    (('binlog.000003', 77, '0-1-9'), ('', 0, ''))
+    """
+    with answering(_STORED):
+        for offset in _offsets(stored):
+            if "file" in offset:
+                return str(offset["file"]), int(offset["pos"]), str(offset.get("gtids") or "")
+    return "", 0, ""
+
+
 def is_streaming(stored: Iterable[Mapping[str, Any]]) -> bool:
     """Whether the connector has read every snapshot it began, and stored an offset behind them: of any database.
 

@@ -86,6 +86,32 @@ _WITH_PLACEHOLDER = frozenset(("text", "varchar", "bpchar", "json", "jsonb", "by
 """Kinds whose arrays have one: ``UnchangedToastedReplicationMessageColumn`` of Debezium 3.7."""
 
 
+_SILENT = frozenset(("bit", "varbit", "path", "polygon", "vector", "halfvec", "sparsevec"))
+_SPATIAL = frozenset(("geometry", "geography"))
+_FITS_BITS = 64
+_FITS_DIGITS = 28
+"""Values of so many bits or digits are never stored out of line."""
+
+
+def silent_columns(schema: TableSchema, encoding: str) -> list[str]:
+    """The same by the catalog, before there is a record: the columns in which an unchanged value may become NULL.
+
+    ``encoding``: of the log; a numeric is a text in ``readable``, and a text has a placeholder.
+    """
+    return [column.name for column in schema.columns if _may_be_silent(column, encoding)]
+
+
+def _may_be_silent(column: Column, encoding: str) -> bool:
+    if column.array:
+        return column.kind not in _WITH_PLACEHOLDER
+    if column.kind == "numeric":
+        return encoding == "debezium" and (column.precision is None or column.precision > _FITS_DIGITS)
+    if column.kind in ("bit", "varbit"):
+        return column.precision is None or column.precision > _FITS_BITS
+    spatial = column.kind == "other" and column.type.partition("(")[0].rpartition(".")[2] in _SPATIAL
+    return column.kind in _SILENT or spatial
+
+
 def _is_silent(column: Column, field: Mapping[str, Any]) -> bool:
     """What is written as text, or as bytes of no particular meaning, has a placeholder."""
     if column.array:

@@ -1,0 +1,80 @@
+"""Tables whose updates Debezium's Postgres connector cannot tell whole: asked for before they are captured (H125).
+
+Without the whole row before (REPLICA IDENTITY FULL) Postgres sends no value of a column that did not change and is
+stored out of line. For some types Debezium writes NULL then, and a sink cannot tell it from a NULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from typing import NamedTuple
+
+from cdc.schema import Identity, TableSchema
+from cdc.settings import Settings
+from cdc.sql import quote_identifier
+from cdc.topic import TableName
+from cdc.wire.debezium.shape import silent_columns
+from connectors.debezium.config import debezium_settings, reselects
+from connectors.postgres.catalog import CapturedTable, resolve_tables, table_schema
+from connectors.postgres.session import Connection, connect
+
+_FULL = "f"
+
+
+class Caution(NamedTuple):
+    """A table whose updates may hold a NULL that is none, and what ends it."""
+
+    message: str
+    fix: str
+
+
+def caution_of(table: TableName, columns: Sequence[str]) -> Caution:
+    """The words for one table."""
+    named = ", ".join(columns)
+    return Caution(
+        f"{table}: in an update Debezium writes NULL for a large value that did not change, in {named}; the sinks put "
+        "such a record into the dead letters unless the store holds NULL there",
+        f"alter table {_quoted(table)} replica identity full; or add Debezium's ReselectColumnsPostProcessor to "
+        "[debezium.options]",
+    )
+
+
+def cautions(shapes: Iterable[TableSchema], encoding: str) -> list[Caution]:
+    """Those of some tables that need one. A table with REPLICA IDENTITY FULL, or without such columns, needs none."""
+    found = []
+    for shape in shapes:
+        silent = silent_columns(shape, encoding) if shape.identity is not Identity.FULL else []
+        if silent:
+            found.append(caution_of(shape.table, silent))
+    return found
+
+
+def identity_cautions(settings: Settings) -> list[Caution]:
+    """The cautions for all captured tables; none for another database, or where the connector reads values again.
+
+    SourceError or ConfigError where Postgres cannot be asked.
+    """
+    if debezium_settings(settings).database != "postgres" or reselects(settings):
+        return []
+    with closing(connect(settings.source, application_name="cdc connect")) as session:
+        return cautions_within(session, settings, resolve_tables(session, settings))
+
+
+def cautions_within(session: Connection, settings: Settings, tables: Iterable[CapturedTable]) -> list[Caution]:
+    """The same for these tables, by an open session."""
+    if reselects(settings):
+        return []
+    encoding = settings.log.encoding
+    wanting = [table for table in tables if not _is_full(table)]
+    shapes = [table_schema(session, table.oid, topic=table.topic, encoding=encoding) for table in wanting]
+    return cautions(shapes, encoding)
+
+
+def _is_full(table: CapturedTable) -> bool:
+    """Whether every part of it has the identity: a partition's own is the one that counts."""
+    return all(leaf.identity == _FULL for leaf in table.leaves) if table.leaves else table.identity is Identity.FULL
+
+
+def _quoted(table: TableName) -> str:
+    return f"{quote_identifier(table.schema)}.{quote_identifier(table.table)}"
