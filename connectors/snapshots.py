@@ -57,7 +57,7 @@ class SnapshotEdges:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotSource:
-    """:class:`snapshot.edges.Source` on Postgres."""
+    """:class:`snapshot.edges.SourcePort` on Postgres."""
 
     settings: Settings
 
@@ -97,7 +97,7 @@ class SnapshotSource:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotLog:
-    """:class:`snapshot.edges.Log` on Kafka."""
+    """:class:`snapshot.edges.LogPort` on Kafka."""
 
     settings: Settings
 
@@ -122,7 +122,7 @@ class SnapshotLog:
 
 @dataclass(frozen=True, slots=True)
 class LaterSource(SnapshotSource):
-    """:class:`snapshot.edges.LaterSource` on Postgres."""
+    """:class:`snapshot.edges.LaterSourcePort` on Postgres."""
 
     _told: set[str] = field(default_factory=set, compare=False)
 

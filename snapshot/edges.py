@@ -30,7 +30,7 @@ class Problem(Protocol):
     def hint(self) -> str: ...
 
 
-class Leaf(Protocol):
+class LeafPort(Protocol):
     """A table that holds rows."""
 
     @property
@@ -49,12 +49,12 @@ class Captured(Protocol):
     @property
     def topic(self) -> str: ...
     @property
-    def leaves(self) -> Sequence[Leaf]: ...
+    def leaves(self) -> Sequence[LeafPort]: ...
     @property
     def problems(self) -> Sequence[Problem]: ...
 
 
-class Source(Protocol):
+class SourcePort(Protocol):
     """The database. Sessions have their text form and timeouts pinned (H30, H92)."""
 
     def session(self, application_name: str, *, replication: bool = False, lock_timeout_s: float = 0) -> Session:
@@ -73,14 +73,14 @@ class Source(Protocol):
         """The server, the slot and the publication that the settings name."""
 
 
-class LaterSource(Source, Protocol):
+class LaterSourcePort(SourcePort, Protocol):
     """The database, as later snapshots need it. Its ``tables`` are those that exist; none hides another."""
 
     def barrier(self, session: Session) -> Visibility:
         """What is visible now, with every transaction that is not ended in its list of running ones."""
 
 
-class Topics(Protocol):
+class TopicsPort(Protocol):
     """Which table goes to which topic."""
 
     def topic(self, table: TableName) -> str | None:
@@ -144,7 +144,7 @@ class RowLog(Protocol):
         """Send nothing more."""
 
 
-class Log(Protocol):
+class LogPort(Protocol):
     """The cluster."""
 
     def state(self) -> CompactedTopic: ...
@@ -163,7 +163,7 @@ class InspectionEdges(Protocol):
     @property
     def settings(self) -> Settings: ...
     @property
-    def source(self) -> Source: ...
+    def source(self) -> SourcePort: ...
 
 
 class LaterEdges(Protocol):
@@ -172,13 +172,13 @@ class LaterEdges(Protocol):
     @property
     def settings(self) -> Settings: ...
     @property
-    def source(self) -> LaterSource: ...
+    def source(self) -> LaterSourcePort: ...
     @property
     def state(self) -> CompactedTopic: ...
     @property
     def shapes(self) -> Shapes: ...
     @property
-    def topics(self) -> Topics: ...
+    def topics(self) -> TopicsPort: ...
 
     def feed(self) -> Feed: ...
 
@@ -189,9 +189,9 @@ class Edges(Protocol):
     @property
     def settings(self) -> Settings: ...
     @property
-    def source(self) -> Source: ...
+    def source(self) -> SourcePort: ...
     @property
-    def log(self) -> Log: ...
+    def log(self) -> LogPort: ...
     @property
     def lock(self) -> tuple[int, int]:
         """The advisory lock under which the topics are written: shared by workers, exclusive for capture (H76)."""

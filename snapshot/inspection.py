@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import psycopg
@@ -13,7 +14,7 @@ from cdc.state import TopicsState
 from cdc.topic import TableName
 from snapshot.catalog_marks import catalog_marks
 from snapshot.edges import Captured, InspectionEdges, Session, Shapes
-from snapshot.forms import InspectedTable, Inspection, LeafForm, TableForm, largest_first
+from snapshot.forms import CatalogMarks, InspectedTable, Inspection, LeafForm, TableForm, largest_first
 from snapshot.queries import Queries, first_line
 
 _SQL = Queries(__package__)
@@ -46,22 +47,23 @@ def inspect(
         publication = _published(edges, session)
         sent = {str(table): how for table, how in publication.sent.items()}
         _refuse(captured, publication.tables, topics, edges.settings.publication)
-    try:
+    with _refusals(captured):
         marks = catalog_marks(session, captured, sent) if topics is not None else {}
         conditions = _conditions(edges, session, captured)
         leaves = _leaves(session, [leaf.oid for table in captured for leaf in table.leaves])
-        inspected = {}
+        inspected: dict[TableName, InspectedTable] = {}
         for table in captured:
             schema = shapes.register(edges.source.shape(session, table))
-            now = TableForm(
-                table=table.table,
-                topic=table.topic,
-                oid=table.oid,
-                version=schema.version,
-                leaves=tuple(leaves[leaf.oid] for leaf in table.leaves),
-                marks=marks.get(table.oid),
-            )
-            inspected[str(table.table)] = InspectedTable(form=now, schema=schema, condition=conditions.get(table.oid))
+            form = _form(table, schema.version, leaves, marks.get(table.oid))
+            inspected[table.table] = InspectedTable(form=form, schema=schema, condition=conditions.get(table.oid))
+    order = largest_first([one.form for one in inspected.values()])
+    return Inspection({str(form.table): inspected[form.table] for form in order}, late)
+
+
+@contextmanager
+def _refusals(captured: Sequence[Captured]) -> Iterator[None]:
+    try:
+        yield
     except KeyError:
         raise SourceError("a table went away while it was looked at", hint="run cdc snapshot again") from None
     except psycopg.errors.LockNotAvailable:
@@ -71,8 +73,17 @@ def inspect(
         ) from None
     except psycopg.Error as error:
         raise SourceError(f"the catalog cannot be read: {first_line(error)}") from None
-    order = largest_first([one.form for one in inspected.values()])
-    return Inspection({str(one.table): inspected[str(one.table)] for one in order}, late)
+
+
+def _form(table: Captured, version: int, leaves: Mapping[int, LeafForm], marks: CatalogMarks | None) -> TableForm:
+    return TableForm(
+        table=table.table,
+        topic=table.topic,
+        oid=table.oid,
+        version=version,
+        leaves=tuple(leaves[leaf.oid] for leaf in table.leaves),
+        marks=marks,
+    )
 
 
 def _published(edges: InspectionEdges, session: Session) -> PublicationFacts:

@@ -27,12 +27,12 @@ class Changed(Exception):
     """The table is not the one that was planned, or not the one that the snapshot shows; the argument says how."""
 
 
-class Blocked(Exception):
+class LockTimeout(Exception):
     """The lock was not to be had in time; the argument is Postgres' SQLSTATE."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class ReadTarget:
     """What a transaction locks, checks and reads: a leaf, or a table as a whole.
 
     ``schema``: the registered shape, of the table that the rows belong to. ``name``, ``oid``: of the target.
@@ -56,7 +56,7 @@ def begin(session: Session) -> None:
     session.execute(_SQL.text("begin_read"))
 
 
-def open_read(session: Session, target: Target, take: Callable[[Session], None]) -> None:
+def open_read(session: Session, target: ReadTarget, take: Callable[[Session], None]) -> None:
     """Begin, lock, have ``take`` take the snapshot, and check. The transaction, and with it the lock, stays open.
 
     A role with rights on columns alone may not lock. Then a read of no row locks, behind the snapshot, and the check
@@ -82,13 +82,13 @@ def open_read(session: Session, target: Target, take: Callable[[Session], None])
 def refusals(name: TableName) -> Iterator[None]:
     """What Postgres refuses while a table is read, as one sentence without a value of a row.
 
-    Raises :class:`Blocked` where a lock was not to be had in time, :class:`Changed` where the table or a column is
+    Raises :class:`LockTimeout` where a lock was not to be had in time, :class:`Changed` where the table or a column is
     gone, ConfigError where the read is not allowed (H27) or a row filter or condition cannot be evaluated.
     """
     try:
         yield
     except psycopg.errors.LockNotAvailable as error:
-        raise Blocked(sqlstate(error)) from None
+        raise LockTimeout(sqlstate(error)) from None
     except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn, psycopg.errors.UndefinedObject) as error:
         raise Changed(f"Postgres answers {sqlstate(error)}") from None
     except psycopg.errors.InsufficientPrivilege as error:
@@ -97,7 +97,9 @@ def refusals(name: TableName) -> Iterator[None]:
         raise ConfigError(f"{name} cannot be read: Postgres answers {sqlstate(error)}") from None
 
 
-def copy_blocks(target: Target, low: int, high: int | None, *, where: Sequence[sql.Composable] = ()) -> sql.Composed:
+def copy_blocks(
+    target: ReadTarget, low: int, high: int | None, *, where: Sequence[sql.Composable] = ()
+) -> sql.Composed:
     """The COPY of the target's rows in blocks ``low`` up to but not including ``high`` (None: to the end).
 
     ``where``: conditions that all have to hold, each in parentheses.
@@ -116,7 +118,7 @@ def insert_lsn(session: Session) -> int:
     return int(_SQL.one(session, "insert_lsn")[0])
 
 
-def _check_file(session: Session, target: Target) -> None:
+def _check_file(session: Session, target: ReadTarget) -> None:
     quoted = table(target.name).as_string(session)
     found = _SQL.rows(session, "leaf_form", oid=target.oid, table=quoted, root=target.schema.oid)
     if not found or found[0].oid != target.oid:
@@ -130,7 +132,7 @@ def _check_file(session: Session, target: Target) -> None:
         raise Changed("was rewritten or truncated: its file was {}, is {} in the snapshot and {} now".format(*files))
 
 
-def _check_columns(session: Session, target: Target) -> None:
+def _check_columns(session: Session, target: ReadTarget) -> None:
     seen = {row.name: row for row in _SQL.rows(session, "columns_seen", oid=target.oid)}
     with session.cursor() as cursor:
         cursor.execute(_columns_now(target))
@@ -144,7 +146,7 @@ def _check_columns(session: Session, target: Target) -> None:
                 raise Changed(f"has another column {column.name} than the snapshot shows")
 
 
-def _columns_now(target: Target) -> sql.Composed:
+def _columns_now(target: ReadTarget) -> sql.Composed:
     return _SQL.composed("columns_now", columns=target.columns, table=table(target.name))
 
 

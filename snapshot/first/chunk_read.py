@@ -17,7 +17,7 @@ from snapshot.copy_out import copy_out
 from snapshot.edges import Session
 from snapshot.first.exported_cut import ExportedCut
 from snapshot.queries import Queries, first_line
-from snapshot.read_transaction import Target, copy_blocks, open_read, refusals
+from snapshot.read_transaction import ReadTarget, copy_blocks, open_read, refusals
 
 declare("chunk_begun", "chunk_locked", "chunk_checked")
 
@@ -53,9 +53,9 @@ class ChunkTask:
     first_of_all: bool = False
 
     @property
-    def target(self) -> Target:
+    def target(self) -> ReadTarget:
         """The leaf as it was planned."""
-        return Target(schema=self.schema, name=self.leaf, oid=self.leaf_oid, filenode=self.chunk.filenode)
+        return ReadTarget(schema=self.schema, name=self.leaf, oid=self.leaf_oid, filenode=self.chunk.filenode)
 
 
 class CutLost(Exception):

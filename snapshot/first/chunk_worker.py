@@ -27,7 +27,7 @@ from snapshot.edges import Edges, Session
 from snapshot.first.chunk_read import ChunkTask, CutLost, read_chunk
 from snapshot.first.row_writer import RowWriter
 from snapshot.queries import Queries, first_line
-from snapshot.read_transaction import Blocked, Changed
+from snapshot.read_transaction import Changed, LockTimeout
 
 declare("chunk_first_block", "chunk_produced", "chunk_flushed", "chunk_committed")
 
@@ -161,7 +161,7 @@ class ChunkWorker:
             return self._unread(task, "changed", change)
         except CutLost as lost:
             return self._unread(task, "cut lost", lost)
-        except Blocked as blocked:
+        except LockTimeout as blocked:
             return self._unread(task, "blocked", blocked)
         except psycopg.Error as error:
             if self._session is None or not self._session.closed:

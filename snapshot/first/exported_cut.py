@@ -15,7 +15,7 @@ from psycopg import pq, sql
 from cdc.crash import crash_point, declare
 from cdc.errors import SourceError
 from cdc.readable import readable
-from snapshot.edges import Session, Source
+from snapshot.edges import Session, SourcePort
 from snapshot.first.slot_creation import MadeSlot
 from snapshot.queries import Queries, first_line
 from snapshot.read_transaction import begin
@@ -63,7 +63,7 @@ class CutHolder:
         self._session.close()
 
 
-def hold_export(source: Source, made: MadeSlot, walsender: Session) -> CutHolder:
+def hold_export(source: SourcePort, made: MadeSlot, walsender: Session) -> CutHolder:
     """The slot's own cut, held by the walsender session that exported it."""
     if made.snapshot is None:
         raise ValueError("the slot was made without a snapshot")
@@ -76,7 +76,7 @@ def hold_export(source: Source, made: MadeSlot, walsender: Session) -> CutHolder
     return CutHolder(walsender, cut)
 
 
-def open_cut(source: Source) -> CutHolder:
+def open_cut(source: SourcePort) -> CutHolder:
     """A new cut, at the same position as the first: the stream from the slot replays what lies between (H19, H20)."""
     session = source.session("cdc snapshot cut")
     try:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 
 import psycopg
 
+from cdc.checks.facts import ServerFacts
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.crash import crash_point, declare
 from cdc.epochs import FIRST_EPOCH
@@ -18,7 +19,7 @@ from snapshot.first.chunk_scheduler import ChunkScheduler
 from snapshot.first.exported_cut import hold_export
 from snapshot.first.ledger import Ledger
 from snapshot.first.sizing import Sizing
-from snapshot.first.slot_creation import end_making, keep_on_standbys, keep_slot, make_slot
+from snapshot.first.slot_creation import MadeSlot, end_making, keep_on_standbys, keep_slot, make_slot
 from snapshot.first.summary import Summary, summarise
 from snapshot.first.sweep import sweep
 from snapshot.first.worker_pool import WorkerPool
@@ -139,42 +140,59 @@ class FirstSnapshot:
 
     def _begin(self, session: Session, scheduler: ChunkScheduler, *, rows: bool) -> None:
         """Plan, then make the slot, then note it: a crash in between leaves an intent, and the slot is made again."""
-        settings = self._edges.settings
-        if end_making(session, settings.slot, self._clock):
-            self._reporter.say(f"an earlier run left the slot {settings.slot} half made: it is removed and made again")
+        slot = self._edges.settings.slot
+        if end_making(session, slot, self._clock):
+            self._reporter.say(f"an earlier run left the slot {slot} half made: it is removed and made again")
         preconditions.no_slot(self._edges, session, self._ledger.manifest, self._reporter)
         server, _, _ = self._edges.source.facts(session)
         intent = SlotIntent(
             epoch=self._ledger.manifest.epochs.latest,
             system_identifier=server.system_identifier,
             database=server.database,
-            slot=settings.slot,
+            slot=slot,
         )
         inspection = scheduler.inspect()
         self._ledger.plan(intent, inspection if rows else None, scheduler.sizing)
         crash_point("snapshot_planned")
+        made, walsender = self._make_slot(session, export=rows)
+        with ExitStack() as release:
+            release.callback(walsender.close)
+            self._keep_slot(session, replace(intent, consistent_point=made.consistent_point))
+            self._ledger.open(self._slot_state(server, made), inspection.tables, rows=rows)
+            crash_point("slot_recorded")
+            self._reporter.say(f"the slot {slot} begins at {made.consistent_point}")
+            if rows:
+                # One that has died between two statements is no harm: a new cut does as well.
+                with suppress(psycopg.Error):
+                    scheduler.holder = hold_export(self._edges.source, made, walsender)
+                    release.pop_all()
+
+    def _make_slot(self, session: Session, *, export: bool) -> tuple[MadeSlot, Session]:
+        settings = self._edges.settings
         try:
-            made, walsender = make_slot(
+            return make_slot(
                 self._edges.source,
                 session,
                 settings.slot,
-                export=rows,
+                export=export,
                 lock_timeout_s=settings.snapshot.lock_timeout.total_seconds(),
                 say=self._reporter.say,
             )
         except CdcError:
             self._ledger.withdraw()
             raise
-        try:
-            self._ledger.began(replace(intent, consistent_point=made.consistent_point))
-            crash_point("slot_noted")
-            keep_slot(session, settings.slot)
-            if settings.source.failover:
-                keep_on_standbys(self._edges.source, settings.slot)
-        except BaseException:
-            walsender.close()
-            raise
-        state = SlotState(
+
+    def _keep_slot(self, session: Session, begun: SlotIntent) -> None:
+        """Note where the slot begins, then give it its lasting name."""
+        self._ledger.began(begun)
+        crash_point("slot_noted")
+        keep_slot(session, begun.slot)
+        if self._edges.settings.source.failover:
+            keep_on_standbys(self._edges.source, begun.slot)
+
+    def _slot_state(self, server: ServerFacts, made: MadeSlot) -> SlotState:
+        settings = self._edges.settings
+        return SlotState(
             epoch=self._ledger.manifest.epochs.latest,
             system_identifier=server.system_identifier,
             timeline=server.timeline,
@@ -184,20 +202,6 @@ class FirstSnapshot:
             publication=settings.publication,
             consistent_point=made.consistent_point,
         )
-        try:
-            self._ledger.open(state, inspection.tables, rows=rows)
-        except BaseException:
-            walsender.close()
-            raise
-        crash_point("slot_recorded")
-        self._reporter.say(f"the slot {settings.slot} begins at {made.consistent_point}")
-        if not rows:
-            walsender.close()
-            return
-        try:
-            scheduler.holder = hold_export(self._edges.source, made, walsender)
-        except psycopg.Error:
-            walsender.close()  # died between two statements: a new cut does as well
 
     def _summary(self, *, already_complete: bool = False) -> Summary:
         return summarise(

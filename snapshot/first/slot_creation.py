@@ -13,7 +13,7 @@ from cdc.crash import crash_point, declare
 from cdc.errors import ConfigError, SlotError, SourceError
 from cdc.lsn import Lsn
 from cdc.readable import readable
-from snapshot.edges import Session, Source
+from snapshot.edges import Session, SourcePort
 from snapshot.queries import Queries, first_line
 
 declare("slot_made")
@@ -47,7 +47,7 @@ def making(slot: str) -> str:
 
 
 def make_slot(
-    source: Source, session: Session, slot: str, *, export: bool, lock_timeout_s: float, say: Say
+    source: SourcePort, session: Session, slot: str, *, export: bool, lock_timeout_s: float, say: Say
 ) -> tuple[MadeSlot, Session]:
     """Make the slot under its temporary name; :func:`keep_slot` gives it the lasting one, once it is noted where it
     begins: so one that a killed run left is known for ours. Returns it with the walsender session, whose next command
@@ -85,7 +85,7 @@ def keep_slot(session: Session, slot: str) -> None:
     crash_point("slot_made")
 
 
-def keep_on_standbys(source: Source, slot: str) -> None:
+def keep_on_standbys(source: SourcePort, slot: str) -> None:
     """Let standbys keep the slot: neither a temporary one nor a copy is ever made so. ConfigError when refused."""
     with source.session(_MAKER, replication=True) as walsender:
         try:

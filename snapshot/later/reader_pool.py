@@ -89,7 +89,7 @@ class ReaderPool:
             session.close()
 
     def read(self, reading: TableReading, chunk: Chunk) -> tuple[Written, Position]:
-        """Read one chunk and see it into the log. GivenUp, Blocked, Changed or ConfigError when it is not to be."""
+        """Read one chunk and see it into the log. GivenUp, LockTimeout, Changed or ConfigError when it is not to be."""
         inspected, encoder = reading.inspected, reading.encoder
         if inspected is None or encoder is None:
             raise GivenUp("the plan is void")

@@ -45,7 +45,7 @@ from snapshot.later.table_reading import (
     next_reading,
 )
 from snapshot.queries import first_line, sqlstate
-from snapshot.read_transaction import Blocked, Changed, insert_lsn
+from snapshot.read_transaction import Changed, LockTimeout, insert_lsn
 
 log = logging.getLogger(__name__)
 
@@ -295,7 +295,7 @@ class RequestScheduler:
             case GivenUp():
                 if reading.chunks is not None:
                     reading.chunks.put_back(chunk, smaller=error.smaller)
-            case Blocked():
+            case LockTimeout():
                 self._retry_later(reading, chunk, f"its lock is not to be had: Postgres answers {error}")
                 reading.not_before_s = self._clock.monotonic() + _RETRY_S
             case Changed():
@@ -332,7 +332,7 @@ class RequestScheduler:
         reading.note(WAITING, why)
 
     def _note(self, reading: TableReading | None = None) -> None:
-        """Write what has changed, about once a second; at once for one job."""
+        """Write what has changed, about once a second; at once for one reading."""
         now_s = self._clock.monotonic()
         if reading is None and now_s < self._note_s:
             return

@@ -1,4 +1,4 @@
-"""The source as requests ask it: :class:`cdc.rereads.ports.Source` on a session with Postgres."""
+"""The source as requests ask it: :class:`cdc.rereads.ports.SourcePort` on a session with Postgres."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from snapshot.copy_out import copy_out
 from snapshot.edges import Session
 from snapshot.later.condition_sql import as_sql
 from snapshot.queries import Queries, first_line, sqlstate, table
-from snapshot.read_transaction import Changed, Target, copy_blocks, insert_lsn, open_read, refusals
+from snapshot.read_transaction import Changed, ReadTarget, copy_blocks, insert_lsn, open_read, refusals
 from snapshot.row_records import envelope, sweep_mark
 
 declare("window_locked", "window_seen", "window_read", "window_closed")
@@ -65,12 +65,12 @@ class WindowTask:
     most_bytes: int | None = None
 
     @property
-    def target(self) -> Target:
+    def target(self) -> ReadTarget:
         """The chunk's leaf as it was planned; for keys the table as a whole."""
         leaf, schema = self.chunk.leaf, self.schema
         if leaf is not None:
-            return Target(schema=schema, name=leaf.table, oid=leaf.oid, filenode=leaf.filenode)
-        return Target(schema=schema, name=schema.table, oid=schema.oid, partitions=self.partitioned)
+            return ReadTarget(schema=schema, name=leaf.table, oid=leaf.oid, filenode=leaf.filenode)
+        return ReadTarget(schema=schema, name=schema.table, oid=schema.oid, partitions=self.partitioned)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,7 @@ def read(session: Session, task: WindowTask, encoder: TableEncoder, passes: Call
 
 
 def _read(
-    session: Session, task: WindowTask, target: Target, encoder: TableEncoder, passes: Callable[[Visibility], bool]
+    session: Session, task: WindowTask, target: ReadTarget, encoder: TableEncoder, passes: Callable[[Visibility], bool]
 ) -> WindowRows:
     taken: list[Visibility] = []
 
@@ -127,7 +127,7 @@ def _read(
     return WindowRows(rows=rows, gone=gone, insert_lsn=insert_lsn(session), seen=taken[0])
 
 
-def _rows(session: Session, task: WindowTask, target: Target, encoder: TableEncoder) -> list[tuple[bytes, bytes]]:
+def _rows(session: Session, task: WindowTask, target: ReadTarget, encoder: TableEncoder) -> list[tuple[bytes, bytes]]:
     query = _copy(task, target, _key_types(session, task)).as_bytes(session)
     try:
         made = _made(task, encoder, copy_out(session, query))
@@ -168,7 +168,7 @@ def _require_fitting(task: WindowTask, size_bytes: int, times: int = 1) -> None:
         )
 
 
-def _copy(task: WindowTask, target: Target, types: Sequence[str]) -> sql.Composed:
+def _copy(task: WindowTask, target: ReadTarget, types: Sequence[str]) -> sql.Composed:
     chunk = task.chunk
     # The catalog prints the filter as SQL, in parentheses.
     where: list[sql.Composable] = [sql.SQL(task.condition)] if task.condition else []

@@ -20,7 +20,7 @@ from snapshot.copy_out import copy_out
 from snapshot.edges import Session
 from snapshot.first.chunk_read import ChunkTask, CutLost, read_chunk
 from snapshot.first.exported_cut import open_cut
-from snapshot.read_transaction import Blocked, Changed
+from snapshot.read_transaction import Changed, LockTimeout
 from tests.integration.snapshot.pipeline import Pipeline
 from tests.waiting import wait_until
 
@@ -210,7 +210,7 @@ def test_a_locked_table_is_not_waited_for_without_end(pipeline: Pipeline, sessio
     with cut(pipeline) as snapshot, psycopg.connect(pipeline.dsn) as other:
         chunk = task(pipeline, session, snapshot)
         other.execute("lock table t in access exclusive mode")
-        with pytest.raises(Blocked):
+        with pytest.raises(LockTimeout):
             row_count(session, chunk)
         other.rollback()
         session.rollback()

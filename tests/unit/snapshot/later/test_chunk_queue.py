@@ -1,4 +1,4 @@
-"""Parts of a re-read: given out in order, taken back in any, never one forgotten."""
+"""The chunks of a reading: given out in order, taken back in any, never one forgotten."""
 
 from __future__ import annotations
 
