@@ -183,6 +183,8 @@ def test_a_cut_whose_holder_is_gone_is_lost(pipeline: Pipeline, session: Session
     with cut(pipeline) as snapshot:
         chunk = task(pipeline, session, snapshot)
         assert row_count(session, chunk) == 1000
+    # The server ends the session a moment after it was closed here.
+    wait_until(lambda: pipeline.one(f"select pg_stat_file('pg_snapshots/{snapshot}', true) is null"), 10)
     with pytest.raises(CutLost):
         row_count(session, chunk)
 
