@@ -68,7 +68,7 @@ ROOMS: Mapping[str, Room] = {
     "floors": Room(
         ("sinks/notes.py", "sinks/store.py", "sinks/members.py"),
         (
-            *_of(_SINKS, "notes", "rows", "plan"),
+            *_of(_SINKS, "notes", "store_steps", "rows", "plan"),
             *_of(_CONTRACT, "boundaries", "floors", "watermarks", "order", "refusals", "filled"),
         ),
     ),

@@ -41,6 +41,7 @@ def test_a_record_is_of_the_epoch_that_holds_at_its_offset(topic: str, partition
 
 
 def test_an_epoch_more_keeps_what_is_known_of_those_before() -> None:
+    assert SECOND.begin({A: {0: 9}, B: {0: 4}}) == THIRD
     assert (SECOND.latest, THIRD.latest) == (2, 3)
     assert SECOND.starts == {A: {"0": [7], "1": [3]}}, "the former document stays as it is"
     assert THIRD.starts == {A: {"0": [7, 9], "1": [3]}, B: {"0": [0, 4]}}

@@ -130,3 +130,5 @@ def test_h100_columns_are_noted_when_they_change() -> None:
     kept.keep(replace(schema, columns=schema.columns[:1]))
     assert kept.of(schema.table) == KeptColumns(notes).of(schema.table) == {"id"}
     assert Floors(notes).of(schema.table) == "", "and are no floor"
+    notes.write(WATERMARK, b"null")
+    assert KeptColumns(notes).of(schema.table) == {"id"}, "other notes are no columns"

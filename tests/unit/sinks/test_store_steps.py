@@ -1,0 +1,103 @@
+"""What every store goes through with a batch: places first, newest shape first; and when it begins anew."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from cdc.progress import Watermark
+from cdc.schema import TableSchema
+from sinks.notes import NotedWatermarks
+from sinks.plan import TableBatch
+from sinks.port import Applied, PlaceMissing, StoredRow
+from sinks.store import StoreSink
+from tests.contract.orders import SHAPES, order
+from tests.contract.topics import ORDERS, Topic, at, batch
+from tests.unit.sinks.test_notes import Written
+
+
+@dataclass
+class Tables:
+    """A store of tables that notes what it is asked. ``new``: whether a place has to be made."""
+
+    new: bool = False
+    missing: bool = False
+    steps: list[str] = field(default_factory=list)
+
+    def prepare(self, schema: TableSchema, *, older: bool) -> bool:
+        self.steps.append(f"prepare {schema.version}{' older' if older else ''}")
+        return self.new
+
+    def write(self, batch: TableBatch) -> Applied:
+        self.steps.append(f"write {len(batch)}")
+        if self.missing:
+            raise PlaceMissing("its table is gone")
+        return Applied(applied=len(batch))
+
+    def stored(self, schema: TableSchema, keys: Sequence[str]) -> Mapping[str, StoredRow]:
+        return {}
+
+    def remove_below(self, schema: TableSchema, floor: str) -> None:
+        self.steps.append("sweep")
+
+    def show(self) -> None:
+        self.steps.append("show")
+
+    def close(self) -> None:
+        self.steps.append("close")
+
+
+def made(tables: Tables, notes: Written | None = None, *, moved: bool = False) -> StoreSink:
+    return StoreSink(tables, notes or Written(), tables, shared=False, moved=lambda: moved)
+
+
+def test_a_place_is_made_ready_once_and_anew_where_the_tables_have_moved() -> None:
+    for moved, again in ((False, []), (True, [f"prepare {ORDERS.version}"])):
+        tables, topic = Tables(), Topic()
+        sink = made(tables, moved=moved)
+        sink.apply(batch(topic.upsert(order(1), at(1))), SHAPES)
+        assert tables.steps == [f"prepare {ORDERS.version}", "write 1"]
+        assert sink.apply(batch(topic.upsert(order(2), at(2))), SHAPES).applied == 1
+        assert tables.steps[2:] == [*again, "write 1"]
+    assert made(tables).apply(batch(), SHAPES) == Applied()
+
+
+def test_h100_what_was_known_of_a_place_that_is_missing_is_forgotten() -> None:
+    tables, topic = Tables(missing=True), Topic()
+    sink = made(tables)
+    with pytest.raises(PlaceMissing):
+        sink.apply(batch(topic.upsert(order(1), at(1))), SHAPES)
+    tables.missing = False
+    sink.apply(batch(topic.upsert(order(1), at(1))), SHAPES)
+    assert tables.steps == [f"prepare {ORDERS.version}", "write 1"] * 2
+
+
+@pytest.mark.parametrize(
+    ("new", "offsets", "kept"),
+    [
+        (True, {ORDERS.topic: {0: 7}}, False),
+        (True, {ORDERS.topic: {0: 0}}, True),
+        (True, {"shop.public.others": {0: 7}}, True),
+        (False, {ORDERS.topic: {0: 7}}, True),
+    ],
+)
+def test_h84_a_store_that_had_read_a_table_and_has_no_place_for_it_begins_anew(
+    new: bool, offsets: dict[str, dict[int, int]], kept: bool
+) -> None:
+    notes = Written()
+    marks = NotedWatermarks(notes)
+    mark = Watermark(epoch=1, lsn=8, offsets=offsets)
+    marks.write(mark)
+    made(Tables(new=new), notes).prepare(ORDERS)
+    assert marks.read() == (mark if kept else None)
+
+
+def test_a_floor_is_noted_before_its_place_is_swept_and_rows_come_after() -> None:
+    tables, topic = Tables(), Topic()
+    sink = made(tables)
+    sink.apply(batch(topic.truncate(at(2)), topic.upsert(order(1), at(3))), SHAPES)
+    sink.show()
+    sink.close()
+    assert tables.steps == [f"prepare {ORDERS.version}", "sweep", "write 1", "show", "close"]
