@@ -18,10 +18,12 @@ _XIDS = 1 << 32
 
 class Link(NamedTuple):
     """A relation and a table as the catalog has them. ``below``: it is a partition of the table, on any level;
-    ``links``: those on the way up, each with the 32-bit transaction that made it; ``insert_lsn``: of the server."""
+    ``links``: those on the way up, each with the 32-bit transaction that made it; ``attached``: those of relations that
+    were made by an earlier one; ``insert_lsn``: of the server."""
 
     below: bool
     links: Mapping[str, int]
+    attached: Mapping[str, int]
     insert_lsn: int
 
 
@@ -79,12 +81,18 @@ def link_in(connection: Connection, oid: int, leaf_oid: int) -> Link | None:
 def gone(found: Link, xid: int) -> str:
     """Why a partition whose changes come in the transaction ``xid`` may have left since; empty where it has not.
 
-    >>> gone(Link(True, {"11": 700}, 0), 700), gone(Link(True, {"11": 701}, 0), (7 << 32) + 700)
+    One that was made as a partition was none before, also if a subtransaction made it, whose number is higher.
+
+    >>> one = {"11": 701}
+    >>> gone(Link(True, one, one, 0), 701), gone(Link(True, one, one, 0), (7 << 32) + 700)
     ('', 'had a partition detached for a while')
-    >>> gone(Link(True, {"11": (1 << 32) - 2}, 0), (8 << 32) + 5), gone(Link(False, {}, 0), 700)
+    >>> gone(Link(True, one, {}, 0), 700)
+    ''
+    >>> old = {"11": (1 << 32) - 2}
+    >>> gone(Link(True, old, old, 0), (8 << 32) + 5), gone(Link(False, {}, {}, 0), 700)
     ('', 'had a partition that is gone')
     """
     if not found.below:
         return "had a partition that is gone"
-    newer = (0 < (born - xid) % _XIDS < _XIDS // 2 for born in found.links.values())
+    newer = (0 < (born - xid) % _XIDS < _XIDS // 2 for born in found.attached.values())
     return "had a partition detached for a while" if any(newer) else ""

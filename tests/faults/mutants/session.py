@@ -15,6 +15,10 @@ MUTANTS = (
         "after_lsn=found.insert_lsn", "after_lsn=0", "tests/unit/connectors/session/test_partitions.py",
     ),
     Mutant(
+        "read a table again for each partition that a subtransaction makes", "connectors/session/partitions.py",
+        "found.attached.values()", "found.links.values()", "tests/unit/connectors/session/test_partitions.py",
+    ),
+    Mutant(
         "take a partition that was attached again for the one that brought the change",
         "connectors/session/partitions.py", "if any(newer)", "if False",
         "tests/unit/connectors/session/test_partitions.py",

@@ -223,6 +223,26 @@ def test_h145_a_partition_that_came_twice_between_two_looks_is_read_with_its_swe
         assert_same(pipeline, "parted")
 
 
+def test_h145_a_partition_that_is_made_on_the_way_has_nothing_read_again(pipeline: Pipeline) -> None:
+    """By a subtransaction, whose number is above that of the transaction that the stream names."""
+    pipeline.document["snapshot"] = {"watch": "1s"}
+    pipeline.prepare(*PARTED)
+    with pipeline.capturing():
+        pipeline.execute("insert into parted values (1, 'a')")
+        pipeline.settle()
+        watched(pipeline, "parted")
+        pipeline.execute(
+            "do $$ begin insert into parted values (2, 'b'); "
+            f"begin create table late {LATE}; exception when duplicate_table then null; end; "
+            "insert into parted values (150, 'x'); end $$"
+        )
+        pipeline.settle()
+        wait_until(lambda: reread(pipeline, "snapshot:public.parted:partitions") is not None, 20)
+        wait_until(lambda: not find_all(pipeline.state(), RequestState), 20)
+        assert reread(pipeline, "snapshot:public.parted") is None, "a whole table may be large"
+        assert_same(pipeline, "parted")
+
+
 def test_h143_a_table_that_is_gone_hides_no_other_from_the_watch(pipeline: Pipeline) -> None:
     """Of two listed tables one is dropped: the other is still looked at, and can be read again."""
     pipeline.document["snapshot"] = {"watch": "1s"}

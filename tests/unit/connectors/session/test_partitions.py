@@ -10,7 +10,10 @@ from cdc.topic import TableName
 from connectors.session.partitions import Link, Partitions
 
 TABLE = TableName("public", "parted")
-HERE, GONE, ANEW = Link(True, {"11": 700}, 90), Link(False, {}, 91), Link(True, {"11": 705}, 92)
+HERE = Link(True, {"11": 700}, {"11": 700}, 90)
+GONE = Link(False, {}, {}, 91)
+ANEW = Link(True, {"11": 705}, {"11": 705}, 92)
+MADE = Link(True, {"11": 705}, {}, 93)
 
 
 class World:
@@ -44,6 +47,12 @@ def test_h145_one_that_is_there_is_noted_for_the_watch() -> None:
     world = World(HERE)
     world.came()
     assert (world.seen, world.asked, world.waits) == ({"11": 700}, [], 0)
+
+
+def test_h145_one_that_a_subtransaction_made_was_no_partition_before() -> None:
+    world = World(MADE)
+    world.came()
+    assert (world.seen, world.asked, world.waits) == ({"11": 705}, [], 0)
 
 
 def test_h145_one_that_the_transaction_made_itself_is_looked_for_once_it_is_visible() -> None:
