@@ -29,7 +29,7 @@ from cdc.wire.format import POS, TRUNCATE_OP
 from connectors.postgres.abridge import Abridged
 from connectors.postgres.changes import Changes
 from connectors.postgres.encoder import compile_table
-from connectors.postgres.held import GONE, Held, Reselect, Selected, Wanted
+from connectors.postgres.held import GONE, Held, Later, Reselect, Selected, Wanted
 from connectors.postgres.messages import (
     Begin,
     Commit,
@@ -52,6 +52,7 @@ from connectors.postgres.recent import Recent
 from connectors.postgres.routes import Route, StreamTable
 from connectors.postgres.seen import Seen
 from connectors.postgres.transaction import Transaction
+from connectors.postgres.unread import Decoding, UnreadTables
 from connectors.postgres.waiting import Bounds, WaitingTables
 
 __all__ = [
@@ -62,6 +63,8 @@ __all__ = [
 _ROW_KINDS = frozenset(b"IUD")
 _LSN = Struct(">Q")
 _PAYLOAD_AT = 25
+_PATIENCE_S, _BRIEF_S = 2.0, 0.02
+"""How long the stream of all tables waits for the shape of one: as long as for its rows."""
 _HINT = "nothing was skipped and nothing acknowledged; please report it with the server's version"
 
 
@@ -86,15 +89,29 @@ class Assembler:
         held = Held(ports.reselect)
         self._outlet = Outlet(ports.overflow, held, self._seen, limits.held_bytes, self._waiting, self._set_aside)
         self._recent = Recent(limits.recent_bytes)
-        netting = Netting(limits.netted_bytes, limits.spill_folder)
-        self._changes = Changes(self._tx, self._outlet, self._recent, netting)
+        self._limits = limits
+        self._changes = self._changes_with(self._recent)
+        self._topic = ports.topic
         self._known: dict[TableSchema, StreamTable] = {}
         self._tables: dict[int, StreamTable | None] = {}
-        self._announced: dict[int, Relation] = {}
+        self._announced: dict[int, tuple[Relation, int]] = {}
+        """The newest announcement of each oid, and its transaction."""
+        self._refused: dict[int, CannotFollow] = {}
+        """Announcements that cannot be followed, of tables of which the catalog says that they can: the next one is
+        due before any change."""
         self._routes: dict[bytes, Route] = {}
         self._hot: dict[bytes, Route] = {}
         """The routes while a transaction is open that is not skipped; the loop looks here."""
         self._commits: list[Committed] = []
+        decoding = Decoding(
+            transaction=self._tx,
+            outlet=self._outlet,
+            schemas=ports.schemas,
+            changes=lambda: self._changes_with(Recent(limits.recent_bytes)),
+            made=self._made,
+            live=self._follow,
+        )
+        self._unread = UnreadTables(decoding, bounds, self._waiting.room, ports.tell, self._set_aside)
 
     @property
     def in_transaction(self) -> bool:
@@ -103,25 +120,34 @@ class Assembler:
 
     @property
     def xid(self) -> int:
-        """The transaction under way, 64 bit; the last one outside."""
+        """The transaction whose messages are taken, 64 bit; the last one outside."""
         return self._tx.xid
 
     @property
     def waiting_lanes(self) -> frozenset[int]:
         """The lanes of tables that wait."""
-        return self._waiting.lanes
+        if not self._unread:
+            return self._waiting.lanes
+        topics = {topic for table in self._unread.counts() if (topic := self._topic(table)) is not None}
+        found = [self._lanes(topic) for topic in sorted(topics)]
+        return self._waiting.lanes.union(*(range(lane, lane + count) for lane, count in found))
 
     @property
     def oldest_waiting(self) -> int | None:
         """The commit LSN of the oldest record that was not returned because its table waits; None without any."""
-        return self._waiting.oldest
+        return _oldest(self._waiting.oldest, self._unread.oldest)
+
+    def oldest_of(self, table: TableName) -> int | None:
+        """The same of one table."""
+        return _oldest(self._outlet.oldest_of(self._lanes_of(table)), self._unread.oldest_of(table))
 
     def waiting(self) -> Mapping[TableName, int]:
         """How many records of each table wait."""
-        return self._waiting.counts()
+        return Counter(self._waiting.counts()) + Counter({t: max(1, n) for t, n in self._unread.counts().items()})
 
     def resume(self) -> list[Record]:
         """The records of waiting tables that can be had now: at most some of each. To be called now and then."""
+        self._unread.resume()
         self._outlet.resume()
         return self._outlet.take()
 
@@ -196,22 +222,26 @@ class Assembler:
             return
         (lsn,) = _LSN.unpack_from(frame, 1)
         try:
-            self._message(lsn, decode(frame[_PAYLOAD_AT:], abridged=isinstance(frame, Abridged)))
+            self._message(lsn, decode(frame[_PAYLOAD_AT:], abridged=isinstance(frame, Abridged)), frame)
         except DecodeError as error:
             raise DecodeError(f"{error.message} (record at {Lsn(lsn)})", hint=error.hint) from None
 
-    def _message(self, lsn: int, message: Message) -> None:
+    def _message(self, lsn: int, message: Message, frame: bytes) -> None:
         match message:
             case Begin():
                 self._begin(message)
             case Commit():
                 self._commit(message)
             case Insert() | Update() | Delete():
-                self._row(lsn, message)
+                self._row(lsn, message, frame)
             case Truncate():
                 self._truncate(lsn, message)
             case Relation():
-                self._relation(message)
+                self._announced[message.relation_oid] = message, self._tx.xid
+                if not self._unread.join(message, lsn, frame):
+                    self._relation(message, self._tx.xid)
+                else:
+                    self._follow(message.relation_oid, None)
             case Origin():
                 self._tx.came_from(message)
             case TypeName() | LogicalMessage():
@@ -233,6 +263,7 @@ class Assembler:
         if tx.begin is None or tx.begin.final_lsn != commit.commit_lsn:
             self._refuse("COMMIT without its BEGIN")
         self._changes.settle()
+        self._unread.ended()
         self._commits.append(
             Committed(
                 xid=tx.xid,
@@ -245,69 +276,94 @@ class Assembler:
         self._hot = {}
         tx.close(commit.end_lsn)
 
-    def _relation(self, relation: Relation) -> None:
+    def _relation(self, relation: Relation, xid: int) -> None:
         """A table's shape: routes of its oid are made anew, compiled ones are found again by the schema."""
         oid = relation.relation_oid
-        self._announced[oid] = relation
+        self._refused.pop(oid, None)
         try:
-            schema = self._schemas.schema(relation)
+            # While one table's commit is not visible that of another may not be for long either.
+            schema = self._schemas.schema(relation, xid, _BRIEF_S if self._unread else _PATIENCE_S)
         except CannotFollow as why:
-            self._set_aside(why)
+            if self.in_transaction:
+                self._set_aside(why)
+            else:
+                self._refused[oid] = why
             schema = None
-        table = None if schema is None else self._known.get(schema) or self._made(schema)
+        if isinstance(schema, Later):
+            self._follow(oid, None)
+            self._changes.hand_over(oid, self._unread.begin(relation, xid))
+        else:
+            self._follow(oid, None if schema is None else self._made(schema))
+
+    def _follow(self, oid: int, table: StreamTable | None) -> None:
+        """What messages of this oid mean from now on."""
         self._tables[oid] = table
         for kind in _ROW_KINDS:
             self._routes.pop(bytes((kind,)) + oid.to_bytes(4), None)
         if table is not None:
-            # Rows of the old shape have other columns at the same places, or values from before a rewrite.
-            self._recent.forget_table(table.lane)
+            self._changes.announced(table)
             self._routes.update(table.hot())
 
     def announce_again(self, table: str, oid: int) -> None:
         """Follow a table again that was set aside, from the next transaction on. Not inside one.
 
         ``table``: as ``schema.table``, of which a schema with a dot cannot be told. ``oid``: the relation that has its
-        name now. One that had it before announces itself under its new name.
+        name now. One that had it before announces itself under its new name. What was announced last may be older than
+        what ended the cause: then the next announcement counts, and a change before it sets the table aside again.
         """
         # Between two transactions nothing of it is on its way: what comes next is to be written.
         self._outlet.arrived()
-        relation = self._announced.get(oid)
+        relation, xid = self._announced.get(oid, (None, 0))
         if relation is not None and str(TableName(relation.schema, relation.table)) == table:
-            self._relation(relation)
+            self._relation(relation, xid)
 
     def _set_aside(self, why: CannotFollow) -> None:
         """Note it first: what is kept of the table holds progress back until that is durable (H119)."""
-        for table in why.tables:
-            known = [one for one in self._known.values() if one.schema.table == table]
-            lanes = {lane for one in known for lane in one.lanes}
-            oldest = self._outlet.oldest_of(lanes)
+        for table in self._unread.together(why.tables):
+            oldest = self.oldest_of(table)
             self._asides.set_aside(table, why, self._tx.lsn if oldest is None else oldest, self._tx.xid)
-            for one in known:
+            self._unread.leave(table)
+            for one in self._shapes_of(table):
                 self._leave(one)
 
     def _leave(self, table: StreamTable) -> None:
         self._outlet.leave(table.lanes)
         self._changes.leave(table)
-        oid = table.schema.oid
-        if self._tables.get(oid) is table:
-            self._tables[oid] = None
-            for kind in _ROW_KINDS:
-                self._routes.pop(bytes((kind,)) + oid.to_bytes(4), None)
+        if self._tables.get(table.schema.oid) is table:
+            self._follow(table.schema.oid, None)
+
+    def _shapes_of(self, table: TableName) -> list[StreamTable]:
+        return [one for one in self._known.values() if one.schema.table == table]
+
+    def _lanes_of(self, table: TableName) -> set[int]:
+        return {lane for one in self._shapes_of(table) for lane in one.lanes}
+
+    def _changes_with(self, recent: Recent) -> Changes:
+        netting = Netting(self._limits.netted_bytes, self._limits.spill_folder)
+        return Changes(self._tx, self._outlet, recent, netting)
 
     def _made(self, schema: TableSchema) -> StreamTable:
+        """Of this shape; it is compiled once."""
+        found = self._known.get(schema)
+        if found is not None:
+            return found
         lane, lane_count = self._lanes(schema.topic)
         table = self._known[schema] = StreamTable(self._encoder(schema), lane, lane_count, self._partition)
         if self._renumbered and table.netted:
             self._seen.forget(range(lane, lane + lane_count))
         return table
 
-    def _row(self, lsn: int, message: Insert | Update | Delete) -> None:
+    def _row(self, lsn: int, message: Insert | Update | Delete, frame: bytes) -> None:
         table = self._table(message.relation_oid)
         self._tx.rows += 1
         # Whether or not the table is captured.
         seq = self._tx.take(numbers(message))
         if table is not None:
             self._changes.write(table, lsn, seq, message)
+        elif message.relation_oid in self._unread:
+            self._unread.keep(message.relation_oid, lsn, seq, frame)
+        elif message.relation_oid in self._refused:
+            self._set_aside(self._refused.pop(message.relation_oid))
 
     def _truncate(self, lsn: int, message: Truncate) -> None:
         if self._tx.skipped:
@@ -318,6 +374,10 @@ class Assembler:
             seq = self._tx.take(1)
             if table is not None:
                 self._changes.truncate(table, lsn, seq)
+            elif oid in self._unread:
+                self._unread.emptied(oid, lsn, seq)
+            elif oid in self._refused:
+                self._set_aside(self._refused.pop(oid))
 
     def _table(self, oid: int) -> StreamTable | None:
         if not self.in_transaction:
@@ -328,3 +388,7 @@ class Assembler:
 
     def _refuse(self, what: str) -> NoReturn:
         raise DecodeError(f"{what} in the stream", hint=_HINT)
+
+
+def _oldest(*found: int | None) -> int | None:
+    return min((lsn for lsn in found if lsn is not None), default=None)

@@ -119,6 +119,21 @@ class Changes:
                 self._outlet.many(len(settled.before or b"") + len(settled.after or b""))
         self.forget()
 
+    def announced(self, table: StreamTable) -> None:
+        """Rows of the old shape have other columns at the same places, or values from before a rewrite."""
+        self._recent.forget_table(table.lane)
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing waits for the COMMIT."""
+        return self._netting.empty
+
+    def hand_over(self, oid: int, other: Changes) -> None:
+        """What the open transaction brought so far of a netted table is to be settled by another."""
+        if not self._netting.empty:
+            self._netting.hand_over(oid, other._netting)
+            other._netted |= {place: table for place, table in self._netted.items() if place[0] == oid}
+
     def leave(self, table: StreamTable) -> None:
         """Drop what is kept of a table that is set aside."""
         self._recent.forget_table(table.lane)

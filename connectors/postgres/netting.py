@@ -103,6 +103,15 @@ class Netting:
         """The table was emptied: nothing collected of it counts."""
         self._generations[table] = self._generations.get(table, 0) + 1
 
+    def hand_over(self, table: int, other: Netting) -> None:
+        """Another collects what was collected of the table so far."""
+        for part in [self._keys] if self._spill is None else self._spilled():
+            for (owner, generation, key), entry in part.items():
+                if (owner, generation) == (table, self._generations.get(table, 0)):
+                    for row, count in entry.rows.items():
+                        other._count(table, key, row, entry.lsn, count)
+        self.forget(table)
+
     def settle(self) -> Iterator[Settled]:
         """Every key whose row changed, in an order fixed by the keys; collects nothing afterwards."""
         if self._spill is None:
@@ -111,8 +120,7 @@ class Netting:
                 buckets[_bucket(place[2])][place] = entry
             parts: Iterator[Part] = (buckets[number] for number in sorted(buckets))
         else:
-            self._move()
-            parts = self._spill.parts()
+            parts = self._spilled()
         for part in parts:
             for place in sorted(part):
                 if place[1] == self._generations.get(place[0], 0):
@@ -144,6 +152,11 @@ class Netting:
             self._held_bytes -= len(row)
         if self._held_bytes > self._limit_bytes:
             self._move()
+
+    def _spilled(self) -> Iterator[Part]:
+        self._move()
+        assert self._spill is not None
+        return self._spill.parts()
 
     def _move(self) -> None:
         if self._spill is None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from cdc.aside import CannotFollow
 from cdc.ports import Record
@@ -107,6 +108,19 @@ class Outlet:
         """Emit what of the waiting tables can have its values now."""
         self._waiting.resume(self._counted)
         self.emit = self._next()
+
+    @contextmanager
+    def again(self) -> Iterator[None]:
+        """Take records of earlier transactions, some of which may be in the log; what they lack is looked up at the
+        end."""
+        kept, self._filters = self._filters, True
+        self.emit = self._next()
+        try:
+            yield
+            self.release()
+        finally:
+            self._filters = kept
+            self.emit = self._next()
 
     def _next(self) -> Emit:
         return self._sorted if self._waiting else self._behind if self._held else self._usual()

@@ -12,7 +12,7 @@ from cdc.position import Position
 from cdc.schema import TableSchema
 from cdc.topic import TableName
 from connectors.postgres.encoder import TableEncoder
-from connectors.postgres.held import Reselect
+from connectors.postgres.held import Later, Reselect
 from connectors.postgres.messages import Relation
 
 
@@ -52,9 +52,12 @@ class Committed:
 class SchemaSource(Protocol):
     """Knows tables by their announcements."""
 
-    def schema(self, relation: Relation) -> TableSchema | None:
+    def schema(self, relation: Relation, xid: int, patience_s: float) -> TableSchema | Later | None:
         """The table's shape with its version, known to every reader before this returns; None: not captured, or set
-        aside. CannotFollow for a table that has to be set aside."""
+        aside. CannotFollow for a table that has to be set aside.
+
+        LATER when the catalog has to be read for it and does not show yet what transaction ``xid`` (64 bit) did, for
+        ``patience_s``."""
 
 
 class Asides(Protocol):
@@ -88,7 +91,8 @@ class Ports:
     ``lanes`` gives a topic's first lane and how many there are; ``partition`` is (key, count) -> partition;
     ``overflow`` receives records before :meth:`Assembler.feed` returns, where one feed makes too many for memory: they
     come before those that it returns; ``encoder`` makes a shape's encoder, or finds one that was made before; ``tell``
-    is called when a table begins to wait (true) and when it follows again; ``asides`` keeps which tables are set aside.
+    is called when a table begins to wait (true) and when it follows again; ``asides`` keeps which tables are set aside;
+    ``topic`` gives a table's, None while it has none.
     """
 
     schemas: SchemaSource
@@ -99,6 +103,7 @@ class Ports:
     encoder: Callable[[TableSchema], TableEncoder] | None = None
     tell: Callable[[TableName, bool], None] = lambda table, waits: None
     asides: Asides = field(default_factory=Never)
+    topic: Callable[[TableName], str | None] = lambda table: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,16 +30,14 @@ _RECORD, _LACKING = b"R", b"P"
 Field = bytes | Unchanged | None
 
 
-class Spilled:
-    """A queue of entries in files of a folder; the system's temporary one without. OSError when one cannot be written
-    or read."""
+class Blocks:
+    """A queue of blocks of bytes in files of a folder; the system's temporary one without. OSError when one cannot be
+    written or read."""
 
     def __init__(self, folder: str | None, segment_bytes: int = SEGMENT_BYTES) -> None:
         self._folder = folder
         self._segment_bytes = segment_bytes
         self._segments: deque[_Segment] = deque()
-        self._encoders: list[TableEncoder] = []
-        self._numbers: dict[int, int] = {}
         self._count = 0
         self.size_bytes = 0
         """Of the blocks that were not read yet."""
@@ -52,9 +50,8 @@ class Spilled:
         """Of the files, blocks that were read included."""
         return sum(segment.end for segment in self._segments)
 
-    def append(self, entry: Entry) -> int:
-        """Add an entry; returns the bytes that it takes."""
-        block = _written(entry, self._number)
+    def append(self, block: bytes) -> int:
+        """Add a block; returns the bytes that it takes."""
         if not self._segments or self._segments[-1].end >= self._segment_bytes:
             self._segments.append(_Segment(self._folder))
         size_bytes = self._segments[-1].append(block)
@@ -62,8 +59,8 @@ class Spilled:
         self.size_bytes += size_bytes
         return size_bytes
 
-    def pop(self) -> Entry:
-        """Take the oldest entry."""
+    def pop(self) -> bytes:
+        """Take the oldest block."""
         first = self._segments[0]
         block = first.pop()
         self._count -= 1
@@ -72,12 +69,46 @@ class Spilled:
             self._segments.popleft().close()
         elif first.read_out:
             first.clear()
-        return _read(_Reader(block), self._encoders)
+        return block
 
     def close(self) -> None:
         for segment in self._segments:
             segment.close()
         self._segments.clear()
+        self._count = self.size_bytes = 0
+
+
+class Spilled:
+    """The same of entries."""
+
+    def __init__(self, folder: str | None, segment_bytes: int = SEGMENT_BYTES) -> None:
+        self._blocks = Blocks(folder, segment_bytes)
+        self._encoders: list[TableEncoder] = []
+        self._numbers: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._blocks)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the entries that were not read yet."""
+        return self._blocks.size_bytes
+
+    @property
+    def file_bytes(self) -> int:
+        """Of the files, entries that were read included."""
+        return self._blocks.file_bytes
+
+    def append(self, entry: Entry) -> int:
+        """Add an entry; returns the bytes that it takes."""
+        return self._blocks.append(_written(entry, self._number))
+
+    def pop(self) -> Entry:
+        """Take the oldest entry."""
+        return _read(_Reader(self._blocks.pop()), self._encoders)
+
+    def close(self) -> None:
+        self._blocks.close()
 
     def _number(self, encoder: TableEncoder) -> int:
         """Encoders are compiled functions, which stay in memory."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from cdc.wire.envelope import Stamp
 from connectors.postgres.messages import Begin, Origin
 
@@ -48,7 +51,7 @@ class Transaction:
         """``xid`` becomes the one of 64 bits that is nearest to the transaction before."""
         self.begin = begin
         self.xid = widened(begin.xid, self.xid)
-        self.pos = b"%08x%016x" % (self.epoch, begin.final_lsn) + b"%08x"
+        self.pos = self._template(begin.final_lsn)
         self.seq = self.rows = 0
         self._changed()
 
@@ -84,6 +87,27 @@ class Transaction:
                 origin_lsn=self._origin.lsn if self._origin else None,
             )
         return self._stamp
+
+    @contextmanager
+    def elsewhere(self) -> Iterator[None]:
+        """Whatever is visited meanwhile, the open transaction is as it was."""
+        kept = self.xid, self.pos, self.seq, self._stamp
+        try:
+            yield
+        finally:
+            self.xid, self.pos, self.seq, self._stamp = kept
+            self.serial += 1
+
+    def visit(self, stamp: Stamp) -> None:
+        """Write in an earlier transaction: to be called inside :meth:`elsewhere`."""
+        assert stamp.xid is not None
+        self.xid = stamp.xid
+        self.pos = self._template(stamp.commit_lsn)
+        self._stamp = stamp
+        self.serial += 1
+
+    def _template(self, commit_lsn: int) -> bytes:
+        return b"%08x%016x" % (self.epoch, commit_lsn) + b"%08x"
 
     def _changed(self) -> None:
         self.serial += 1

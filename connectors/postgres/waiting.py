@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from cdc.aside import CannotFollow, Cause
 from cdc.crash import crash_point, declare
@@ -48,6 +48,49 @@ class Bounds(NamedTuple):
     folder: str | None = None
 
 
+class Largest(NamedTuple):
+    """What takes the most: its bytes, how many records, of which tables."""
+
+    size_bytes: int
+    records: int
+    tables: Sequence[TableName]
+
+
+class Keeps(Protocol):
+    """Keeps what tables wait with."""
+
+    @property
+    def size_bytes(self) -> int: ...
+    def largest(self) -> Largest: ...
+
+
+class Room:
+    """What all tables that wait may take, whoever keeps it. ``cannot``: called with what has to be set aside."""
+
+    def __init__(self, limit_bytes: int, cannot: Callable[[CannotFollow], None]) -> None:
+        self._limit_bytes = limit_bytes
+        self._cannot = cannot
+        self._keepers: list[Keeps] = []
+
+    def let(self, keeper: Keeps) -> None:
+        """One more keeps its part here."""
+        self._keepers.append(keeper)
+
+    def require(self) -> None:
+        """Something was added: past the limit the largest goes, one that waits for long, or changes much."""
+        if sum(keeper.size_bytes for keeper in self._keepers) > self._limit_bytes:
+            found = max((keeper.largest() for keeper in self._keepers), key=lambda one: one.size_bytes)
+            self._cannot(
+                CannotFollow(
+                    f"its rows could not be read for {found.records:,} records, more than is kept: it is locked, or a "
+                    "standby does not answer",
+                    hint="end what locks it; raise [capture] waiting_limit to outlast longer locks",
+                    cause=Cause.LOCKED,
+                    tables=found.tables,
+                )
+            )
+
+
 class WaitingTables:
     """All of them. ``tell``: called when a table begins to wait (true) and when it follows again; ``cannot``: called
     with a table that has to be set aside, it calls :meth:`leave`. SourceError when a file cannot be written."""
@@ -65,7 +108,9 @@ class WaitingTables:
         self._cannot = cannot
         self._by_lane: dict[int, _Queue] = {}
         self._queues: list[_Queue] = []
-        self._size_bytes = 0
+        self.size_bytes = 0
+        self.room = Room(bounds.limit_bytes, cannot)
+        self.room.let(self)
         self.left: set[int] = set()
         """Lanes of tables that were set aside while records of theirs may still be on their way here."""
 
@@ -92,6 +137,11 @@ class WaitingTables:
     def counts(self) -> dict[TableName, int]:
         return {queue.table: len(queue) for queue in self._queues}
 
+    def largest(self) -> Largest:
+        """The table with the most records."""
+        queue = max(self._queues, key=lambda one: one.size_bytes, default=None)
+        return Largest(0, 0, ()) if queue is None else Largest(queue.size_bytes, len(queue), [queue.table])
+
     def begin(self, entry: Entry, example: Pending) -> None:
         """A table begins to wait with ``entry``, or goes on waiting."""
         if example.lane in self.left:
@@ -101,7 +151,7 @@ class WaitingTables:
             self._queues.append(queue)
             self._by_lane.update(dict.fromkeys(example.lanes, queue))
             queue.add(entry)
-            self._size_bytes += queue.size_bytes
+            self.size_bytes += queue.size_bytes
             self._tell(queue.table, True)
             crash_point("table_waits")
         else:
@@ -114,9 +164,8 @@ class WaitingTables:
             return  # it was set aside
         before = queue.size_bytes
         queue.add(entry)
-        self._size_bytes += queue.size_bytes - before
-        if self._size_bytes > self._bounds.limit_bytes:
-            self._relieve()
+        self.size_bytes += queue.size_bytes - before
+        self.room.require()
 
     def resume(self, emit: Callable[[Record], None]) -> None:
         """Emit what can be had now, at most some of each table."""
@@ -128,31 +177,18 @@ class WaitingTables:
                 continue
             if not queue:
                 self._end(queue)
-        self._size_bytes = sum(queue.size_bytes for queue in self._queues)
+        self.size_bytes = sum(queue.size_bytes for queue in self._queues)
 
     def leave(self, lanes: range) -> None:
         """Drop what is kept of a table, and what comes until :meth:`arrived`: it is set aside."""
         self.left.update(lanes)
         for queue in {id(q): q for lane in lanes if (q := self._by_lane.get(lane)) is not None}.values():
             self._end(queue)
-        self._size_bytes = sum(queue.size_bytes for queue in self._queues)
+        self.size_bytes = sum(queue.size_bytes for queue in self._queues)
 
     def arrived(self) -> None:
         """Nothing of a table that was set aside is on its way any more."""
         self.left.clear()
-
-    def _relieve(self) -> None:
-        """Set aside the table with the most records: one that waits for long, or changes much."""
-        queue = max(self._queues, key=lambda one: one.size_bytes)
-        self._cannot(
-            CannotFollow(
-                f"its rows could not be read for {len(queue):,} records, more than is kept: it is locked, or a standby "
-                "does not answer",
-                hint="end what locks it; raise [capture] waiting_limit to outlast longer locks",
-                cause=Cause.LOCKED,
-                tables=[queue.table],
-            )
-        )
 
     def _end(self, queue: _Queue) -> None:
         queue.close()
@@ -246,9 +282,13 @@ class _Queue:
             raise self._failed(error) from None
 
     def _failed(self, error: OSError) -> SourceError:
-        return SourceError(
-            f"records of {self.table}, which waits, cannot be kept in {self._bounds.folder or tempfile.gettempdir()}: "
-            f"{error.strerror}",
-            hint="make room there, or name another folder: [capture] spill_path",
-            retry=Retry.LATER,
-        )
+        return unkept(self.table, self._bounds.folder, error)
+
+
+def unkept(table: TableName, folder: str | None, error: OSError) -> SourceError:
+    """What is to be said when the records of a table that waits cannot be kept."""
+    return SourceError(
+        f"records of {table}, which waits, cannot be kept in {folder or tempfile.gettempdir()}: {error.strerror}",
+        hint="make room there, or name another folder: [capture] spill_path",
+        retry=Retry.LATER,
+    )

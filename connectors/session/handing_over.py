@@ -16,7 +16,10 @@ log = logging.getLogger(__name__)
 def tell_waiting(table: TableName, waits: bool) -> None:
     """Say in the log that a table begins to wait, or follows again."""
     if waits:
-        log.warning("table_waits", extra={"table": str(table), "why": "rows of it cannot be read now: is it locked?"})
+        log.warning(
+            "table_waits",
+            extra={"table": str(table), "why": "it cannot be read: is it locked, is a standby silent?"},
+        )
     else:
         log.info("table_follows", extra={"table": str(table)})
 

@@ -263,7 +263,7 @@ class Opening:
                     settings,
                     tables.topics,
                     tables.registry,
-                    visible=lambda table: visible.wait(assembler.xid, table),
+                    visible=visible.within,
                     aside=tables.asides.of,
                     xid=lambda: assembler.xid,
                 ),
@@ -273,6 +273,7 @@ class Opening:
                 overflow=handing_over(writer.log, windows),
                 tell=tell_waiting,
                 asides=tables.asides,
+                topic=tables.topics.topic,
             ),
             Start(
                 near_xid=source.near_xid,

@@ -14,6 +14,7 @@ from cdc.topic import TableName
 from connectors.postgres.session import Connection
 
 _XIDS = 1 << 32
+_PATIENCE_S = 2.0
 
 
 class Link(NamedTuple):
@@ -36,14 +37,14 @@ class Topics(Protocol):
 
 class Partitions:
     """One session's. ``link``: a table and a relation by oid, None where the table has no partitions; ``visible``:
-    returns when the catalog shows the transaction that is being streamed; ``xid``: that transaction."""
+    whether the catalog shows a transaction, or does within so many seconds; ``xid``: the one that is being streamed."""
 
     def __init__(
         self,
         link: Callable[[int, int], Link | None],
         topics: Topics,
         *,
-        visible: Callable[[str], None],
+        visible: Callable[[int, float], bool],
         xid: Callable[[], int],
     ) -> None:
         self._link = link
@@ -61,8 +62,9 @@ class Partitions:
         if found is None:
             return
         if gone(found, self._xid()):
-            # A partition that this transaction made itself may not be in the catalog yet.
-            self._visible(str(table))
+            # A partition that this transaction made itself may not be in the catalog yet. One that stays unseen for
+            # long counts as gone: a reading too many harms nothing, and the stream goes on (H140).
+            self._visible(self._xid(), _PATIENCE_S)
             found = self._link(oid, leaf_oid) or found
         if why := gone(found, self._xid()):
             # Of changes up to here some may be the partition's that is gone: the sweep has to lie behind them.

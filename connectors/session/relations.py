@@ -17,6 +17,7 @@ from cdc.settings import Settings
 from cdc.topic import TableName
 from connectors.kafka.schemas import SchemaRegistry
 from connectors.postgres.catalog import from_relation, resolve_tables
+from connectors.postgres.held import LATER, Later
 from connectors.postgres.messages import Relation
 from connectors.postgres.session import Connection, first_line
 from connectors.session.captured import CapturedTopics
@@ -30,10 +31,10 @@ declare("shape_registered")
 class Relations:
     """Implements :class:`connectors.postgres.assemble.SchemaSource`.
 
-    A new shape is on ``<name>.schema``, held by the broker, before the first record names it. ``visible``: returns when
-    ``connection`` sees the transaction that is being streamed; the argument is the table that waits. What is announced
-    as it was known needs no wait: the catalog may tell less of it than the message does (H97). ``xid``: that
-    transaction; without it partitions are not looked at.
+    A new shape is on ``<name>.schema``, held by the broker, before the first record names it. ``visible``: whether
+    ``connection`` sees a transaction (64 bit), or does within so many seconds. What is announced as it was known is not
+    waited for: the catalog may tell less of it than the message does (H97). ``xid``: the transaction that is being
+    streamed; without it partitions are not looked at.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class Relations:
         topics: CapturedTopics,
         registry: SchemaRegistry,
         *,
-        visible: Callable[[str], None] = lambda _: None,
+        visible: Callable[[int, float], bool] = lambda xid, patience_s: True,
         aside: Callable[[str], AsideState | None] = lambda _: None,
         xid: Callable[[], int] | None = None,
     ) -> None:
@@ -63,16 +64,17 @@ class Relations:
         for found in self._latest():
             self._captured[found.oid].add(found.table)
 
-    def schema(self, relation: Relation) -> TableSchema | None:
-        """The shape with its version; None for a table that the settings leave out, or that is set aside. One that is
-        new to them gets its topic, and its rows from before are asked for.
+    def schema(self, relation: Relation, xid: int, patience_s: float) -> TableSchema | Later | None:
+        """The shape with its version; None for a table that the settings leave out, or that is set aside; LATER while
+        its transaction ``xid`` is not visible. One that is new to them gets its topic, and its rows from before are
+        asked for.
 
         CannotFollow for one that they name and that cannot be carried: renamed, without a key, or with another one.
         SourceError when the catalog cannot be asked.
         """
         try:
             self._look_below(relation)
-            return self._schema(relation)
+            return self._schema(relation, xid, patience_s)
         except psycopg.Error as error:
             raise SourceError(f"Postgres broke off while a table was looked at: {first_line(error)}") from None
 
@@ -83,7 +85,7 @@ class Relations:
         if root is not None and self._partitions is not None and not captured:
             self._partitions.came(*root, relation.relation_oid)
 
-    def _schema(self, relation: Relation) -> TableSchema | None:
+    def _schema(self, relation: Relation, xid: int, patience_s: float) -> TableSchema | Later | None:
         table = TableName(relation.schema, relation.table)
         if table in self._passed and self._topics.topic(table) is None:
             return None
@@ -91,8 +93,9 @@ class Relations:
         if aside is not None and aside.state is TableState.ASIDE and aside.cause is not Cause.NOT_FOLLOWED:
             return None
         latest = self._registry.latest(table)
-        if latest is None or not announced_as(relation, latest):
-            self._visible(str(table))
+        known_so = latest is not None and announced_as(relation, latest)
+        if not known_so and not self._visible(xid, patience_s):
+            return LATER
         self._require_name(table, relation.relation_oid)
         topic = self._topics.topic(table) or self._late(table)
         if topic is None:
@@ -126,7 +129,8 @@ class Relations:
             # The watch may not see it: by its next look the first table can have its name back (H96).
             self._topics.ask_again(table, "was dropped and made anew, or another table took its name")
         self._captured[relation.relation_oid].add(table)
-        self._root = table, relation.relation_oid
+        # One that was kept until now is read at another place of the stream.
+        self._root = (table, relation.relation_oid) if patience_s else None
         return registered
 
     def _require_name(self, table: TableName, oid: int) -> None:
@@ -181,7 +185,7 @@ class Relations:
 
 
 def _partitions(
-    connection: Connection, topics: CapturedTopics, visible: Callable[[str], None], xid: Callable[[], int]
+    connection: Connection, topics: CapturedTopics, visible: Callable[[int, float], bool], xid: Callable[[], int]
 ) -> Partitions:
     return Partitions(partial(link_in, connection), topics, visible=visible, xid=xid)
 

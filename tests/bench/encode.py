@@ -36,7 +36,7 @@ class _One:
     def __init__(self, schema: TableSchema) -> None:
         self._schema = schema
 
-    def schema(self, relation: Relation) -> TableSchema:
+    def schema(self, relation: Relation, xid: int, patience_s: float) -> TableSchema:
         return self._schema
 
     def rows(self, wanted: Sequence[Wanted], xids: object, *, brief: bool = False) -> Sequence[Selected]:

@@ -29,7 +29,7 @@ from connectors.kafka.log import KafkaStreamLog
 from connectors.kafka.tail import Tail, held_positions
 from connectors.postgres.assemble import Assembler, Limits, Pipeline, Ports, Start
 from connectors.postgres.encoder import TableEncoder, compile_table
-from connectors.postgres.held import GONE, LATER, Reselect, Selected, Wanted
+from connectors.postgres.held import GONE, LATER, Later, Reselect, Selected, Wanted
 from connectors.postgres.messages import Relation
 from connectors.session.mending import require_nothing_lost
 from tests.faults.broker import Broker, Held, MemoryProducer, Place, empty
@@ -62,7 +62,7 @@ def encoder_of(schema: TableSchema) -> TableEncoder:
 
 
 class _Shapes:
-    def schema(self, relation: Relation) -> TableSchema | None:
+    def schema(self, relation: Relation, xid: int, patience_s: float) -> TableSchema | Later | None:
         return SCHEMAS[relation.relation_oid, len(relation.columns)]
 
 

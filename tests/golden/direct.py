@@ -22,6 +22,7 @@ from connectors.connect.tables import read_tables
 from connectors.postgres.assemble import GONE, Assembler, Pipeline, Ports, Selected, Wanted
 from connectors.postgres.catalog import CapturedTable, from_relation, resolve_tables, table_schema
 from connectors.postgres.encoder import compile_table, record_headers
+from connectors.postgres.held import Later
 from connectors.postgres.messages import LogicalMessage, Relation
 from connectors.postgres.pgoutput import decode
 from connectors.postgres.session import Connection, connect
@@ -51,7 +52,7 @@ class Shapes:
         )
         return self._numbered(shape)
 
-    def schema(self, relation: Relation) -> TableSchema | None:
+    def schema(self, relation: Relation, xid: int, patience_s: float) -> TableSchema | Later | None:
         table = self._captured.get(relation.relation_oid)
         if table is None:
             return None

@@ -19,6 +19,7 @@ from cdc.wire.plain import PlainTable
 from connectors.postgres.assemble import Assembler, Pipeline, Ports
 from connectors.postgres.catalog import table_schema
 from connectors.postgres.encoder import compile_table
+from connectors.postgres.held import Later
 from connectors.postgres.messages import Relation
 from connectors.postgres.session import Connection, connect
 from sinks.batch import Event, events_of
@@ -77,7 +78,7 @@ class _Shape:
     def __init__(self, schema: TableSchema) -> None:
         self._schema = schema
 
-    def schema(self, relation: Relation) -> TableSchema | None:
+    def schema(self, relation: Relation, xid: int, patience_s: float) -> TableSchema | Later | None:
         return self._schema
 
 

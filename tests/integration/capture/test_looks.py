@@ -11,8 +11,9 @@ import psycopg
 import pytest
 from confluent_kafka import Producer
 
-from cdc.aside import asides_of
+from cdc.aside import Cause, TableState, asides_of
 from cdc.clock import SYSTEM_CLOCK
+from cdc.crash import CRASH_EXIT
 from cdc.errors import Exit
 from cdc.metrics import Health
 from cdc.position import Position
@@ -281,46 +282,111 @@ DDL = (
 )
 
 
-def test_h97_the_catalog_is_read_when_the_ddl_is_visible(pipeline: Pipeline) -> None:
-    pipeline.execute(
-        f"create publication {pipeline.settings.publication} for all tables with (publish_via_partition_root = true)"
-    )
-    pipeline.prepare(TABLE)
+LATE = (
+    *DDL[:3],
+    "alter table u add c colour",
+    "insert into made values (1, 7, 'red')",
+    "update u set c = 'red' where id = 1",
+    "insert into t values (9, 'of the same transaction')",
+)
+
+
+def late(pipeline: Pipeline) -> None:
+    """Tables whose DDL will not be visible, and one beside them."""
+    publish_all(pipeline)
+    pipeline.prepare(TABLE, "create table u (id int primary key, v text)")
+
+
+def positions(pipeline: Pipeline, table: str) -> list[tuple[str, int]]:
+    """Each record of a table with its number in the transaction, in the order of the stream."""
+    return [(record.short, record.pos.tx_seq) for record in pipeline.by_position(table)]
+
+
+def test_h97_h140_a_table_whose_ddl_is_not_visible_waits_alone(pipeline: Pipeline) -> None:
+    late(pipeline)
+    with pipeline.capturing() as capturing:
+        pipeline.execute("insert into t values (1, 'a')", "insert into u values (1, 'a')")
+        before = pipeline.settle()
+        with unseen(pipeline, *LATE):
+            wait_until(lambda: capturing.figures.waiting().keys() == {"public.made", "public.u"}, 20)
+            held = pipeline.fence()
+            # Committed and visible at once, behind what is not.
+            pipeline.execute("insert into t values (2, 'b')", "update u set v = 'b'", "insert into u values (2, 'b')")
+            wait_until(lambda: len(pipeline.shorts("t")) == 3, 20, "the others flow")
+            wait_until(lambda: len(asides_of(pipeline.state())) == 2, 20, "status says so")
+            assert {one.state for one in asides_of(pipeline.state()).values()} == {TableState.WAITING}
+            assert "public.made" not in pipeline.topics().tables
+            assert pipeline.shorts("u") == ['c {"id":1}']
+            after = pipeline.progress()
+            assert after is not None
+            assert before <= after.lsn <= held
+        wait_until(lambda: "public.made" in pipeline.topics().tables, 20)
+        pipeline.settle()
+        wait_until(lambda: not asides_of(pipeline.state()), 20)
+        (record,) = [record for record in pipeline.records("made") if record.op == "c"]
+        assert (record.value["after"], record.pos.tx_seq) == ({"id": 1, "p": 7, "c": "red"}, 1)
+        assert positions(pipeline, "u") == [
+            ('c {"id":1}', 1),
+            ('u {"id":1}', 2),
+            ('u {"id":1}', 1),
+            ('c {"id":2}', 1),
+        ]
+        assert ('c {"id":9}', 3) in positions(pipeline, "t")
+        assert capturing.figures.reconnects == 0
+    for table in ("t", "u"):
+        pipeline.assert_equal(table)
+
+
+def test_h140_killed_while_a_shape_is_waited_for_nothing_is_lost(pipeline: Pipeline) -> None:
+    late(pipeline)
+    pipeline.execute("insert into u values (1, 'a')")
+    run = pipeline.stream(CDC_CRASH_AT="table_unread")
+    with unseen(pipeline, *LATE):
+        assert run.wait(60) == CRASH_EXIT
+        # Another start meets the same.
+        run = pipeline.stream(CDC_CRASH_AT="unread_decoded")
+        pipeline.execute("insert into u values (2, 'b')")
+        wait_until(lambda: pipeline.shorts("t") == ['c {"id":9}'], 20)
+    assert run.wait(60) == CRASH_EXIT
+    with pipeline.capturing():
+        pipeline.settle()
+        wait_until(lambda: same(pipeline, "made") is None, 40)  # type: ignore[func-returns-value]
+    for table in ("t", "u"):
+        pipeline.assert_equal(table)
+
+
+def test_h140_past_the_bound_an_unread_table_is_set_aside_and_read(pipeline: Pipeline) -> None:
+    pipeline.document["capture"]["waiting_limit"] = "50kB"
+    late(pipeline)
     with pipeline.capturing() as capturing:
         pipeline.execute("insert into t values (1, 'a')")
         pipeline.settle()
-        with unseen(pipeline, *DDL):
-            ticked_s, feedback_s = capturing.figures.ticked_s, capturing.figures.feedback_s
-            wait_until(lambda: capturing.figures.ticked_s > ticked_s + 3, 20, "it is waited, and alive")
-            assert "public.made" not in pipeline.topics().tables
-            assert feedback_s is not None
-            assert capturing.figures.reconnects == 0
-        wait_until(lambda: "public.made" in pipeline.topics().tables, 20)
+        with unseen(pipeline, *DDL, "insert into made select g, g, 'red' from generate_series(2, 3000) g"):
+            wait_until(lambda: asides_of(pipeline.state()), 30)
+            (aside,) = asides_of(pipeline.state()).values()
+            assert (aside.table, aside.state, aside.cause) == ("public.made", TableState.ASIDE, Cause.LOCKED)
+            pipeline.execute("insert into t values (2, 'b')")
+            pipeline.settle()
+        wait_until(lambda: not asides_of(pipeline.state()), 60, lambda: asides_of(pipeline.state()))
+        pipeline.execute("insert into made values (5000, 1, 'red')")
         pipeline.settle()
-        (record,) = [record for record in pipeline.records("made") if record.op == "c"]
-        assert record.value["after"] == {"id": 1, "p": 7, "c": "red"}
         assert capturing.figures.reconnects == 0
+    same(pipeline, "made")
+    pipeline.assert_ordered("made")
 
 
 def test_h97_h115_a_wait_for_a_standby_is_ended_by_a_stop(pipeline: Pipeline) -> None:
-    pipeline.execute(
-        f"create publication {pipeline.settings.publication} for all tables with (publish_via_partition_root = true)"
-    )
-    pipeline.prepare(TABLE)
+    late(pipeline)
     run = pipeline.stream()
-    pipeline.execute("insert into t values (1, 'a')")
+    pipeline.execute("insert into u values (1, 'a')")
     pipeline.settle()
-    with unseen(pipeline, *DDL):
+    with unseen(pipeline, *LATE):
         confirmed = pipeline.confirmed()
-        wait_until(lambda: pipeline.one(WAITS) == 1, 20)
+        wait_until(lambda: pipeline.said(run, "table_waits"), 20)
         assert run.terminate() == 0, run.stderr
-        assert pipeline.said(run, "stopped_waiting")
         assert pipeline.confirmed() >= confirmed
     with pipeline.capturing():
         pipeline.settle()
         (record,) = [record for record in pipeline.records("made") if record.op == "c"]
         assert record.value["after"] == {"id": 1, "p": 7, "c": "red"}
-
-
-WAITS = """select count(*) from pg_stat_activity
-where application_name = 'cdc capture' and query = 'select pg_current_snapshot()::text' and state = 'idle'"""
+    pipeline.assert_equal("u")

@@ -12,7 +12,7 @@ from cdc.position import Position
 from cdc.schema import TableSchema
 from cdc.topic import partition_of
 from connectors.postgres.assemble import Assembler, Committed, Limits, Pipeline, Ports, Start
-from connectors.postgres.held import GONE, LATER, Selected, Wanted
+from connectors.postgres.held import GONE, LATER, Later, Selected, Wanted
 from connectors.postgres.messages import Relation
 from connectors.postgres.ports import Asides, Never
 from tests.unit.connectors.postgres import written as w
@@ -53,7 +53,7 @@ class Shapes:
         self.by_oid = {schema.oid: schema for schema in schemas}
         self.asked: list[Relation] = []
 
-    def schema(self, relation: Relation) -> TableSchema | None:
+    def schema(self, relation: Relation, xid: int, patience_s: float) -> TableSchema | Later | None:
         self.asked.append(relation)
         return self.by_oid.get(relation.relation_oid)
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from cdc.errors import DecodeError
 from cdc.schema import Identity, TableSchema
 from cdc.topic import TableName
+from connectors.postgres.held import Later
 from connectors.postgres.messages import Relation
 from connectors.postgres.pgoutput import decode
 from tests.unit.connectors.postgres import written as w
@@ -47,7 +48,7 @@ def test_every_kind_of_message_is_recorded(file: Path) -> None:
 class Announced(Shapes):
     """Every table of schema ``r``, its key from the announcement; partitions are not captured themselves."""
 
-    def schema(self, relation: Relation) -> TableSchema | None:
+    def schema(self, relation: Relation, xid: int, patience_s: float) -> TableSchema | Later | None:
         if relation.table.startswith("tree_"):
             return None
         flagged = [c.name for c in relation.columns if c.in_key]

@@ -35,8 +35,9 @@ class World:
     def ask_again(self, table: TableName, reason: str, *, after_lsn: int = 0) -> None:
         self.asked.append((f"{table} {reason}", after_lsn))
 
-    def visible(self, table: str) -> None:
+    def visible(self, xid: int, patience_s: float) -> bool:
         self.waits += 1
+        return True
 
     def came(self) -> None:
         Partitions(self.link, self, visible=self.visible, xid=lambda: 703).came(TABLE, 10, 11)
