@@ -35,6 +35,7 @@ class Assembles(Protocol):
 
     def announce_again(self, table: str, oid: int) -> None: ...
     def waiting(self) -> Mapping[TableName, int]: ...
+    def oldest_of(self, table: TableName) -> int | None: ...
     @property
     def oldest_waiting(self) -> int | None: ...
 
@@ -148,7 +149,7 @@ class SetAside:
                         epoch=self._epoch,
                         state=TableState.WAITING,
                         cause=Cause.LOCKED,
-                        detail="its rows cannot be read: it is locked, or a standby does not answer",
+                        detail="it cannot be read: it is locked, or a standby does not answer",
                         since_lsn=since_lsn,
                         since_ms=self._now_ms(),
                     )
@@ -297,15 +298,15 @@ class Rounds:
         return {topic: one.sentence() for topic, one in found if topic is not None}
 
     def _note_waiting(self, now_s: float) -> None:
-        waiting = {str(table) for table in self._assembler.waiting()}
-        for table in self._waiting_s.keys() - waiting:
-            del self._waiting_s[table]
-            self._asides.waits_no_more(table)
-        for table in waiting:
-            since_s = self._waiting_s.setdefault(table, now_s)
-            oldest = self._assembler.oldest_waiting
+        waiting = {str(table): table for table in self._assembler.waiting()}
+        for name in self._waiting_s.keys() - waiting.keys():
+            del self._waiting_s[name]
+            self._asides.waits_no_more(name)
+        for name, table in waiting.items():
+            since_s = self._waiting_s.setdefault(name, now_s)
+            oldest = self._assembler.oldest_of(table)
             if now_s - since_s > _NOTED_S and oldest is not None:
-                self._asides.note_waiting(table, oldest)
+                self._asides.note_waiting(name, oldest)
 
 
 def _tables_of(held: Mapping[bytes, bytes]) -> list[str]:

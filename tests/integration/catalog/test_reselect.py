@@ -10,6 +10,7 @@ from dataclasses import replace
 import psycopg
 import pytest
 
+from cdc.aside import CannotFollow, Cause
 from cdc.clock import SystemClock
 from cdc.schema import Column, TableSchema
 from connectors.postgres.held import GONE, Selected, Wanted
@@ -219,3 +220,23 @@ def test_h87_a_text_retyped_to_something_else_is_not(source: Source, retyped: st
     schema = source.shape("t")
     source.execute(f"alter table t alter doc type {retyped}")
     assert source.docs(schema, b"1") == [GONE]
+
+
+def test_h141_a_row_that_row_security_hides_is_not_taken_for_gone(source: Source, database: str) -> None:
+    role = f"r{database.rpartition('dbname=')[2].split()[0]}"
+    source.execute(
+        "create table t (id int primary key, doc text)",
+        "insert into t values (1, 'a'), (2, 'b')",
+        "alter table t enable row level security",
+        "create policy p on t using (id = 1)",
+        f"create role {role}",
+        f"grant select on t to {role}",
+    )
+    shape = source.shape("t")
+    with closing(connect(settings_of("s", database, "readable").source)) as session:
+        session.execute(f"set role {role}".encode())
+        reselect = Reselect(session, clock=SystemClock())
+        with pytest.raises(CannotFollow, match="row-level security") as refused:
+            reselect.rows([Wanted(schema=shape, key=(b"2",), columns=(1,))], set())
+        assert refused.value.cause is Cause.NOT_READABLE
+    source.execute(f"drop owned by {role}", f"drop role {role}")

@@ -374,6 +374,9 @@ def test_h119_a_table_is_followed_again_between_two_transactions() -> None:
         def waiting(self) -> dict[TableName, int]:
             return {}
 
+        def oldest_of(self, table: TableName) -> int | None:
+            return None
+
     assembler = Announces()
     rounds = Rounds(asides, assembler, lambda table: f"shop.{table}")
     assert rounds.lacking.keys() == {"shop.my.schema.gone"}
@@ -382,3 +385,23 @@ def test_h119_a_table_is_followed_again_between_two_transactions() -> None:
     assert not assembler.announced
     rounds.turn(900, 1.0)
     assert assembler.announced == ["my.schema.gone"]
+
+
+def test_h119_a_table_that_waits_is_named_with_its_own_oldest_record() -> None:
+    class Waits:
+        oldest_waiting = 800
+
+        def announce_again(self, table: str, oid: int) -> None: ...
+
+        def waiting(self) -> dict[TableName, int]:
+            return {SHAPE.table: 2, OTHER.table: 1}
+
+        def oldest_of(self, table: TableName) -> int | None:
+            return 800 if table == SHAPE.table else 900
+
+    state = MemoryCompactedTopic()
+    rounds = Rounds(set_aside(state), Waits(), lambda table: None)
+    for now_s in (1.0, 4.0):
+        rounds.turn(None, now_s)
+    found = asides_of(state.read())
+    assert {name: one.since_lsn for name, one in found.items()} == {NAME: 800, str(OTHER.table): 900}
