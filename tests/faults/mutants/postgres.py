@@ -64,8 +64,10 @@ MUTANTS = (
     Mutant(
         "set a table aside before that is noted", "connectors/postgres/assemble.py",
         "            self._asides.set_aside(table, why, self._tx.lsn if oldest is None else oldest, self._tx.xid)\n"
-        "            for one in known:\n                self._leave(one)\n",
-        "            for one in known:\n                self._leave(one)\n"
+        "            self._unread.leave(table)\n"
+        "            for one in self._shapes_of(table):\n                self._leave(one)\n",
+        "            self._unread.leave(table)\n"
+        "            for one in self._shapes_of(table):\n                self._leave(one)\n"
         "            self._asides.set_aside(table, why, self._tx.lsn if oldest is None else oldest, self._tx.xid)\n",
         _ASSEMBLE,
     ),
@@ -79,7 +81,7 @@ MUTANTS = (
     ),
     Mutant(
         "drop what comes of a table that is followed again", "connectors/postgres/assemble.py",
-        "        self._outlet.arrived()\n        relation = ", "        relation = ", _ASSEMBLE,
+        "        self._outlet.arrived()\n        relation, xid = ", "        relation, xid = ", _ASSEMBLE,
     ),
     Mutant(
         "keep files of waiting records that were read out", "connectors/postgres/spilled.py",
@@ -194,5 +196,31 @@ MUTANTS = (
     Mutant(
         "let two captures in", "connectors/postgres/slot.py",
         "return bool(row and row[0])", "return True", "tests/integration/capture/test_refusals.py -k h14",
+    ),
+    Mutant(
+        "let progress pass what cannot be read yet", "connectors/postgres/assemble.py",
+        "return _oldest(self._waiting.oldest, self._unread.oldest)", "return self._waiting.oldest",
+        "tests/unit/connectors/postgres/test_unread.py",
+    ),
+    Mutant(
+        "take rows as they come while older ones are kept", "connectors/postgres/unread.py",
+        "return not group.raw and group.awaited is None", "return group.awaited is None",
+        "tests/unit/connectors/postgres/test_unread.py",
+    ),
+    Mutant(
+        "decode what was kept in the transaction that is open", "connectors/postgres/unread.py",
+        "            group.since_lsn = group.stamp.commit_lsn\n            self._tx.visit(group.stamp)\n",
+        "            group.since_lsn = group.stamp.commit_lsn\n",
+        "tests/unit/connectors/postgres/test_unread.py",
+    ),
+    Mutant(
+        "leave netted rows of a table that waits with the others", "connectors/postgres/assemble.py",
+        "self._changes.hand_over(oid, self._unread.begin(relation, xid))", "self._unread.begin(relation, xid)",
+        "tests/unit/connectors/postgres/test_unread.py",
+    ),
+    Mutant(
+        "drop changes under a key that cannot be followed", "connectors/postgres/assemble.py",
+        "            self._set_aside(self._refused.pop(message.relation_oid))", "            pass",
+        "tests/unit/connectors/postgres/test_aside.py",
     ),
 )  # fmt: skip
