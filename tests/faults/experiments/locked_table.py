@@ -17,7 +17,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from cdc.aside import asides_of
 from cdc.clock import SYSTEM_CLOCK
-from cdc.state import RereadState, find_all
+from cdc.state import ReadingState, find_all
 from cdc.wiring import open_state
 from connectors.kafka.clients import reader_config
 from tests.faults.lab import Found, Lab
@@ -151,7 +151,7 @@ def _arrivals(rig: Rig) -> Iterator[list[float]]:
 
 def _read_again(rig: Rig) -> bool:
     held = open_state(rig.settings).read()
-    return bool(asides_of(held)) or any(one.table == "public.t" for one in find_all(held, RereadState))
+    return bool(asides_of(held)) or any(one.table == "public.t" for one in find_all(held, ReadingState))
 
 
 def _spilled(pid: int, folder: Path) -> int:
