@@ -9,6 +9,7 @@ import pytest
 from psycopg import sql
 
 from cdc.errors import ConfigError
+from connectors.connect.checks import check_connect
 from connectors.connect.connector import Connector
 from connectors.connect.streaming import Streaming
 from tests.integration.debezium.conftest import Pipeline
@@ -31,13 +32,19 @@ def test_a_table_comes_and_goes_while_capture_runs(pipeline: Pipeline) -> None:
     assert connector_of(pipeline, ["public.a"]).deploy().added == ()
     pipeline.arrived("public.a", 1)
 
-    pipeline.run("create table c (id int primary key, v text)", "insert into c values (1, 'old'), (2, 'old')")
+    pipeline.run(
+        "create table c (id int primary key, v text, days date[])", "insert into c values (1, 'old'), (2, 'old')"
+    )
     done = connector_of(pipeline, ["public.a", "public.c"]).deploy()
     assert (done.action, done.added) == ("updated", ("public.c",))
     assert done.signal
+    assert ["public.c: in an update" in caution and "in days;" in caution for caution in done.cautions] == [True]
+    assert [one.check for one in check_connect(pipeline.settings()) if one.check == "identity"] == ["identity"]
+    pipeline.run("alter table c replica identity full")
+    assert not [one for one in check_connect(pipeline.settings()) if one.check == "identity"]
     assert rows(pipeline, "public.c", 2).keys() == {1, 2}
     pipeline.run("insert into c values (3, 'new')", "insert into a values (2, 'meanwhile')")
-    assert rows(pipeline, "public.c", 3)[3] == {"id": 3, "v": "new"}
+    assert rows(pipeline, "public.c", 3)[3] == {"id": 3, "v": "new", "days": None}
     assert rows(pipeline, "public.a", 2)[2]["v"] == "meanwhile"
 
     left = connector_of(pipeline, ["public.a"])
