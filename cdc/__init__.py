@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cdc.settings import Settings
     from cdc.topic import TableName
     from cdc.wire.events import Change
-    from cdc.wiring.changes import open_changes
+    from cdc.wiring import open_changes
     from cdc.wiring.freshness import Freshness
     from sinks.sections import load_settings, parse_settings
     from sinks.stores import open_store
@@ -53,7 +53,7 @@ _MODULES = {
     "Settings": "cdc.settings",
     "TableName": "cdc.topic",
     "load_settings": "sinks.sections",
-    "open_changes": "cdc.wiring.changes",
+    "open_changes": "cdc.wiring",
     "open_store": "sinks.stores",
     "parse_settings": "sinks.sections",
 }

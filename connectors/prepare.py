@@ -6,16 +6,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 from cdc.checks.finding import Level
 from cdc.checks.postgres import check_source
-from cdc.clock import SYSTEM_CLOCK
+from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import CdcError, ConfigError
 from cdc.settings import Settings
 from cdc.state import RequestState, SlotState, TopicsState
-from cdc.topic import TableName, schema_topic
+from cdc.topic import TableName, schema_topic, state_topic
 from cdc.topic_specs import TopicSpec, pipeline_topic_specs, table_topic_spec
+from connectors.epoch import begin_epoch
 from connectors.kafka.admin import (
     TopicAdmin,
     raise_first,
@@ -24,11 +26,12 @@ from connectors.kafka.admin import (
     topics_state,
 )
 from connectors.kafka.compacted import CompactedTopic
+from connectors.kafka.reach import require_broker
 from connectors.kafka.schemas import SchemaRegistry
 from connectors.postgres.catalog import CapturedTable, resolve_tables, table_schema
 from connectors.postgres.facts import read_source
 from connectors.postgres.publication import ensure_publication
-from connectors.postgres.session import Connection
+from connectors.postgres.session import Connection, connect
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,3 +158,25 @@ def _shapes(conn: Connection, settings: Settings, tables: Sequence[CapturedTable
         ),
         new_key=new_key,
     )
+
+
+def prepare_pipeline(settings: Settings) -> Prepared:
+    """Make or check publication, topics and shapes, on a session of its own; see :func:`prepare`."""
+    with closing(connect(settings.source, application_name="cdc init", autocommit=True)) as session:
+        require_broker(settings.log)
+        return prepare(session, settings, TopicAdmin(settings.log), _state(settings))
+
+
+def begin_pipeline_again(settings: Settings, clock: Clock) -> tuple[int, Prepared]:
+    """End the present epoch and prepare the next one; see :mod:`connectors.epoch`. Its number, and what was made."""
+    with closing(connect(settings.source, application_name="cdc init", autocommit=True)) as session:
+        require_broker(settings.log)
+        # First, because nothing may be given up that cannot be begun again.
+        check_ready(session, settings, None, besides=("publication", "slot", "free_slots"))
+        state, admin = _state(settings), TopicAdmin(settings.log)
+        epoch = begin_epoch(session, settings, admin, state, clock)
+        return epoch, prepare(session, settings, admin, state)
+
+
+def _state(settings: Settings) -> CompactedTopic:
+    return CompactedTopic(settings.log, state_topic(settings.name))

@@ -210,6 +210,16 @@ class Reporter(Protocol):
         """Rows read so far, those of earlier runs included, and how much of the table that is, 0 to 1."""
 
 
+class NoReport:
+    """A reporter that nobody listens to."""
+
+    def say(self, sentence: str) -> None: ...
+
+    def plan(self, tables: Mapping[str, TableTotals]) -> None: ...
+
+    def progress(self, table: str, rows: int, share: float) -> None: ...
+
+
 class TableTotals(Protocol):
     """A table as it is planned."""
 

@@ -14,7 +14,7 @@ from cdc.errors import CdcError, ConfigError, UsageError
 from cdc.rereads.run import Rereads, Wanted
 from cdc.settings import Settings
 from cdc.state import ReadingState, RequestState
-from cdc.wiring.rereads import open_rereads
+from cdc.wiring.snapshot import open_rereads
 
 _LOOK_S = 1.0
 _QUIET_S = 10.0

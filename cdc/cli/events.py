@@ -9,7 +9,7 @@ import typer
 from cdc.errors import UsageError
 from cdc.topic import TableName
 from cdc.wire.events import Change, short_names
-from cdc.wiring.changes import open_changes
+from cdc.wiring import open_changes
 
 
 def events(

@@ -15,8 +15,7 @@ from rich.text import Text
 
 from cdc.cli.again import Again
 from cdc.clock import SYSTEM_CLOCK, Clock
-from cdc.wiring.rereads import open_rereads
-from cdc.wiring.snapshot import build_snapshot
+from cdc.wiring.snapshot import build_snapshot, open_rereads
 
 if TYPE_CHECKING:
     from cdc.wiring.snapshot import SnapshotSummary

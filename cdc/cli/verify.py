@@ -15,7 +15,7 @@ from rich.text import Text
 from cdc.errors import Difference, UsageError
 from cdc.topic import TableName
 from cdc.verification.result import Kind, Report, Verdict
-from cdc.wiring.dead import left_out_of
+from cdc.wiring.dead import open_letters
 from cdc.wiring.freshness import Freshness
 from cdc.wiring.verification import open_verification
 
@@ -59,7 +59,7 @@ def verify(
         for one in repaired:
             typer.echo(_mended(one))
         show(report, Console())
-    for words in left_out_of(settings):
+    for words in open_letters(settings).left_out():
         context.obj.console.print(words, style="yellow", highlight=False, soft_wrap=True, markup=False)
     with Freshness(settings) as freshness:
         for name in chosen:

@@ -13,6 +13,9 @@ import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from rich.console import Console
+
+from cdc.errors import CdcError
 from cdc.jvm.cache import only_one
 from cdc.jvm.java import ARCHIVE, BASE_ARCHIVE, java_executable, java_home
 
@@ -57,6 +60,18 @@ def make_archive(jars: Path, train: Train, home: Path | None = None) -> None:
         finally:
             draft.unlink(missing_ok=True)
         (home / _OF).write_text(_fingerprint(jars), encoding="utf-8")
+
+
+def prepare(jars: Path, train: Train, console: Console) -> None:
+    """As :func:`make_archive`, and a sentence about it. Without it Spark only starts slower, so no failure is an
+    error."""
+    try:
+        with console.status("preparing Spark: once, about half a minute"):
+            make_archive(jars, train)
+    except (ArchiveError, CdcError, OSError) as error:
+        console.print(f"Spark could not be prepared, and starts slower: {error}", highlight=False, soft_wrap=True)
+    else:
+        console.print("Spark is prepared: it starts in half the time", highlight=False)
 
 
 def _home(home: Path | None) -> Path:

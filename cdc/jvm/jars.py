@@ -115,6 +115,11 @@ def class_path(name: str, *, cache: Path | None = None) -> Path:
     return resolve([locked()[name]], cache=cache)[name]
 
 
+def spark_jars() -> tuple[Path, ...]:
+    """Spark's Kafka source and what it needs; see :func:`class_path`."""
+    return tuple(sorted(class_path("spark-kafka").glob("*.jar")))
+
+
 def _silent(_name: str, _done_bytes: int, _total_bytes: int) -> None:
     """Progress that nobody watches."""
 

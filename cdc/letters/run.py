@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from secrets import token_hex
 
 from cdc.clock import Clock
 from cdc.dead import CAPTURE, DeadLetter, Why
+from cdc.errors import TopicError
 from cdc.letters.ports import Ports
-from cdc.letters.rules import row_of, shown
+from cdc.letters.rules import left_out, row_of, shown
 from cdc.orders import drop_by_hand, identity_of, order
 
 _POLL_S = 0.2
@@ -28,6 +29,12 @@ class Letters:
     def read(self) -> list[DeadLetter]:
         """Every letter of the pipeline, oldest first. TopicError before ``cdc init``."""
         return list(self._ports.letters.read())
+
+    def left_out(self) -> list[str]:
+        """See :func:`cdc.letters.rules.left_out`; nothing before ``cdc init``."""
+        with suppress(TopicError):
+            return list(left_out(self.read()))
+        return []
 
     def order(self, letters: Sequence[DeadLetter], why: Why, *, timeout_s: float) -> Iterator[Answered]:
         """Write an order about each letter; yields each with the answer to it, None for those that had none in time.

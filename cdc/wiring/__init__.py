@@ -9,12 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cdc.settings import require_postgres
-from cdc.topic import progress_topic, schema_topic, state_topic
+from cdc.topic import schema_topic, state_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from cdc.settings import Settings
+    from connectors.kafka.changes import Changes
     from connectors.kafka.compacted import CompactedTopic
     from connectors.kafka.schemas import SchemaRegistry
     from connectors.postgres.session import Connection
@@ -36,14 +35,9 @@ def require_broker(settings: Settings) -> None:
     reach(settings.log)
 
 
-def open_state(settings: Settings, *, waiting: Callable[[], None] | None = None) -> CompactedTopic:
-    """The pipeline's own memory. ``waiting``: see :class:`connectors.kafka.compacted.CompactedTopic`."""
-    return _compacted(settings, state_topic(settings.name), waiting)
-
-
-def open_progress(settings: Settings) -> CompactedTopic:
-    """How far the log holds the source."""
-    return _compacted(settings, progress_topic(settings.name))
+def open_state(settings: Settings) -> CompactedTopic:
+    """The pipeline's own memory."""
+    return _compacted(settings, state_topic(settings.name))
 
 
 def open_schemas(settings: Settings) -> SchemaRegistry:
@@ -53,7 +47,15 @@ def open_schemas(settings: Settings) -> SchemaRegistry:
     return SchemaRegistry(_compacted(settings, schema_topic(settings.name)))
 
 
-def _compacted(settings: Settings, topic: str, waiting: Callable[[], None] | None = None) -> CompactedTopic:
+def open_changes(settings: Settings) -> Changes:
+    """What ``cdc events`` reads. TopicError before ``cdc init``."""
+    from connectors.kafka.changes import Changes
+
+    require_broker(settings)
+    return Changes(settings.log, open_schemas(settings))
+
+
+def _compacted(settings: Settings, topic: str) -> CompactedTopic:
     from connectors.kafka.compacted import CompactedTopic
 
-    return CompactedTopic(settings.log, topic, waiting=waiting)
+    return CompactedTopic(settings.log, topic)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cdc.capture import Stop
 from cdc.clock import SYSTEM_CLOCK, Clock
-from cdc.comparison.ports import Ports
 from cdc.comparison.run import Comparing
 from cdc.comparison.sides import require_debezium, sides_of
 from cdc.metrics import CaptureFigures
 from cdc.settings import Settings
-from cdc.wiring import open_progress, open_schemas, open_state, require_broker
+from cdc.wiring import require_broker
 from cdc.wiring.capture import open_capture
 from cdc.wiring.pipeline import prepare_pipeline
 from cdc.wiring.snapshot import build_snapshot
@@ -32,16 +31,9 @@ def open_comparison(
     ConfigError without a [debezium] section for Postgres; LogError, at once, when no broker takes a connection, unless
     ``only_clean``: the connector and the slots are removed without one. SourceError when Postgres does not answer.
     """
-    from connectors.connect.comparison import (
-        ComparedSource,
-        DebeziumSide,
-        NativeSide,
-        WrittenTopics,
-        clean,
-        published,
-        run_command,
-    )
-    from connectors.verified import open_cut, verified_tables
+    from connectors.connect.comparison import ports_of, published
+    from connectors.verified import verified_tables
+    from snapshot.edges import NoReport
 
     if not only_clean:
         require_broker(settings)
@@ -51,7 +43,7 @@ def open_comparison(
 
     def prepare(rows: bool) -> None:
         prepare_pipeline(native)
-        build_snapshot(native, _Quiet(), workers=1).run(rows=rows)
+        build_snapshot(native, NoReport(), workers=1).run(rows=rows)
 
     def opening(figures: CaptureFigures, stop: Stop) -> Opening:
         return open_capture(native, figures=figures, stop=stop, clock=clock)
@@ -59,20 +51,5 @@ def open_comparison(
     def verified(source: SourceCut) -> Mapping[str, VerifiedTable]:
         return {str(name): table for name, table in verified_tables(native, read_known(native).topics, source).items()}
 
-    ports = Ports(
-        native=NativeSide(native, prepare, opening, open_progress(native)),
-        debezium=DebeziumSide(sides.debezium),
-        source=ComparedSource(native, lambda: open_cut(native), verified),
-        written=WrittenTopics(settings, sides, open_state(native), lambda: open_schemas(native)),
-        clean=lambda: clean(settings, sides),
-        run=run_command,
-    )
+    ports = ports_of(settings, sides, prepare=prepare, opening=opening, verified=verified)
     return Comparing(sides, ports, say, clock)
-
-
-class _Quiet:
-    """A reporter nobody listens to."""
-
-    def say(self, sentence: str) -> None: ...
-    def plan(self, tables: Any) -> None: ...
-    def progress(self, table: str, rows: int, share: float) -> None: ...

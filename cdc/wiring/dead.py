@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
 from cdc.clock import SYSTEM_CLOCK, Clock
-from cdc.errors import TopicError
 from cdc.letters.ports import Ports
-from cdc.letters.rules import left_out
 from cdc.letters.run import Letters
 from cdc.topic import dead_topic
 from cdc.wiring import open_schemas, require_broker
@@ -41,9 +39,3 @@ def open_letters(settings: Settings, clock: Clock = SYSTEM_CLOCK) -> Letters:
         open_store=reader,
     )
     return Letters(ports, clock)
-
-
-def left_out_of(settings: Settings) -> Iterator[str]:
-    """As :func:`cdc.letters.rules.left_out`; nothing before ``cdc init``."""
-    with suppress(TopicError):
-        yield from left_out(open_letters(settings).read())

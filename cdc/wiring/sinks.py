@@ -95,6 +95,7 @@ def open_sink_log(settings: Settings) -> SinkLog:
 
 def session_of(settings: Settings) -> SessionSpec:
     """Spark's own settings, with the project's jars and Java unless ``spark-submit`` brought others."""
+    from cdc.jvm.jars import spark_jars
     from spark.session import SessionSpec, submitted
 
     spark = settings.spark
@@ -104,7 +105,7 @@ def session_of(settings: Settings) -> SessionSpec:
         master=spark.master,
         driver_memory=spark.driver_memory,
         log_folder=_log_folder(spark.checkpoint),
-        jars=_jars() if own else (),
+        jars=spark_jars() if own else (),
         java_home=_java_home() if own else None,
         conf=spark.conf,
     )
@@ -113,12 +114,6 @@ def session_of(settings: Settings) -> SessionSpec:
 def _log_folder(checkpoint: str) -> Path:
     """Beside the checkpoints where those are on this machine."""
     return Path("checkpoints").absolute() if "://" in checkpoint else Path(checkpoint).absolute()
-
-
-def _jars() -> tuple[Path, ...]:
-    from cdc.jvm.jars import class_path
-
-    return tuple(sorted(class_path("spark-kafka").glob("*.jar")))
 
 
 def _java_home() -> Path | None:

@@ -1,18 +1,24 @@
-"""The first snapshot, put together."""
+"""``cdc snapshot``, put together: the first one, and requests for later ones."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
-from cdc.wiring import require_broker
+from cdc.clock import SYSTEM_CLOCK, Clock
+from cdc.rereads.ports import Ports
+from cdc.rereads.run import Rereads
+from cdc.wiring import open_schemas, open_source, open_state, require_broker
 
 if TYPE_CHECKING:
+    from cdc.rereads.ports import Source
     from cdc.settings import Settings
     from snapshot.edges import Reporter
     from snapshot.first.first_snapshot import FirstSnapshot
     from snapshot.first.summary import Summary as SnapshotSummary
 
-__all__ = ["SnapshotSummary", "build_snapshot"]
+__all__ = ["SnapshotSummary", "build_snapshot", "open_rereads"]
 
 
 def build_snapshot(settings: Settings, reporter: Reporter, *, workers: int | None = None) -> FirstSnapshot:
@@ -23,3 +29,20 @@ def build_snapshot(settings: Settings, reporter: Reporter, *, workers: int | Non
 
     require_broker(settings)
     return FirstSnapshot(SnapshotEdges(settings), reporter, workers=workers)
+
+
+def open_rereads(settings: Settings, clock: Clock = SYSTEM_CLOCK) -> Rereads:
+    """Requests of the pipeline that the settings describe. LogError, at once, when no broker takes a connection."""
+    require_broker(settings)
+
+    @contextmanager
+    def source() -> Iterator[Source]:
+        from snapshot.later.request_source import RequestSource
+
+        with closing(open_source(settings, application_name="cdc snapshot")) as session:
+            yield RequestSource(session)
+
+    ports = Ports(
+        state=open_state(settings), source=source, shape=lambda table: open_schemas(settings).named(str(table))
+    )
+    return Rereads(ports, clock)

@@ -14,7 +14,6 @@ from sinks.stores import open_store
 
 if TYPE_CHECKING:
     from cdc.settings import Settings
-    from cdc.status.rules import ConnectorFacts
 
 
 def open_status(settings: Settings, clock: Clock = SYSTEM_CLOCK) -> Look:
@@ -32,12 +31,8 @@ def open_status(settings: Settings, clock: Clock = SYSTEM_CLOCK) -> Look:
     ports = Ports(
         log=StatusLog(settings),
         source=StatusSource(settings) if is_postgres(settings) else None,
-        connector=partial(_connector_facts, settings) if settings.source.kind == "debezium" else None,
+        connector=(lambda: open_connector(settings).facts()) if settings.source.kind == "debezium" else None,
         open_store=lambda sink: open_store(sink, settings),
         briefly=looking,
     )
     return Look(plan, ports, clock)
-
-
-def _connector_facts(settings: Settings) -> ConnectorFacts:
-    return open_connector(settings).facts()

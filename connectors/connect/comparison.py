@@ -14,6 +14,7 @@ from confluent_kafka import Message
 from cdc.capture import Stop, keep_capturing
 from cdc.clock import SYSTEM_CLOCK
 from cdc.comparison.lossless import parse
+from cdc.comparison.ports import Ports
 from cdc.comparison.records import Facts, Record, table_facts
 from cdc.comparison.sides import MARK, Sides
 from cdc.cuts import Cut, Row, VerifiedTable
@@ -23,10 +24,12 @@ from cdc.ports import CompactedTopic
 from cdc.progress import PROGRESS_KEY, Progress
 from cdc.settings import LogSettings, Settings
 from cdc.state import TopicsState
+from cdc.topic import progress_topic, schema_topic, state_topic
 from connectors.connect.connector import Connector
 from connectors.connect.tables import read_tables
 from connectors.debezium.client import MissingConnector
 from connectors.kafka.admin import TopicAdmin
+from connectors.kafka.compacted import CompactedTopic as KafkaTopic
 from connectors.kafka.compacted import read_range
 from connectors.kafka.schemas import SchemaRegistry
 from connectors.postgres.cut import SourceCut
@@ -35,6 +38,7 @@ from connectors.postgres.publication import drop_publication
 from connectors.postgres.session import Connection, connect
 from connectors.postgres.slot import drop_slot
 from connectors.session.opening import Opening
+from connectors.verified import open_cut
 
 _APPLICATION = "cdc compare"
 _END_S = 60
@@ -235,4 +239,34 @@ def _record(message: Message, table: str) -> Record:
         value=parse(value) if isinstance(value, bytes) else None,
         headers=tuple((name, text.decode() if isinstance(text, bytes) else "") for name, text in pairs),
         place=(message.partition() or 0, message.offset() or 0),
+    )
+
+
+def ports_of(
+    settings: Settings,
+    sides: Sides,
+    *,
+    prepare: Callable[[bool], None],
+    opening: Callable[[CaptureFigures, Stop], Opening],
+    verified: Callable[[SourceCut], Mapping[str, VerifiedTable]],
+) -> Ports:
+    """Everything that a comparison of these sides uses. Nothing is opened before it is asked.
+
+    ``prepare`` makes the native side's topics and, with true, its first snapshot. ``opening``: its capture.
+    ``verified``: by name, the tables that both sides have.
+    """
+    native = sides.native
+
+    def topic(name: str) -> KafkaTopic:
+        return KafkaTopic(native.log, name)
+
+    return Ports(
+        native=NativeSide(native, prepare, opening, topic(progress_topic(native.name))),
+        debezium=DebeziumSide(sides.debezium),
+        source=ComparedSource(native, lambda: open_cut(native), verified),
+        written=WrittenTopics(
+            settings, sides, topic(state_topic(native.name)), lambda: SchemaRegistry(topic(schema_topic(native.name)))
+        ),
+        clean=lambda: clean(settings, sides),
+        run=run_command,
     )

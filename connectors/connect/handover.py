@@ -11,14 +11,17 @@ from cdc.boundary import capture_up_to
 from cdc.capture import Stop
 from cdc.checks.facts import ServerFacts, SlotFacts
 from cdc.clock import Clock
-from cdc.handover.keys import KeyQuestion
-from cdc.handover.ports import ConnectorFacts, Session
+from cdc.errors import ConfigError
+from cdc.handover.keys import KeyQuestion, shaping_options
+from cdc.handover.ports import ConnectorFacts, Ports, Session
+from cdc.handover.rules import Plan
+from cdc.handover.run import Handover
 from cdc.metrics import CaptureFigures
 from cdc.progress import Offsets
 from cdc.schema import TableSchema
 from cdc.settings import Settings
 from cdc.state import SlotState, TopicsState
-from cdc.topic import schema_topic
+from cdc.topic import progress_topic, schema_topic, state_topic
 from connectors.connect.connector import Connector
 from connectors.connect.locate import locate
 from connectors.connect.places import newest_places
@@ -27,6 +30,7 @@ from connectors.debezium.client import MissingConnector
 from connectors.debezium.progress import shown_lsn
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import CompactedTopic
+from connectors.kafka.reach import require_broker
 from connectors.kafka.schemas import SchemaRegistry
 from connectors.postgres.facts import read_server, read_slot
 from connectors.postgres.publication import publish_everything
@@ -146,3 +150,39 @@ class NativeCapture:
     def ahead(self, slot: SlotState, topics: TopicsState, start: int, ends: Offsets) -> Mapping[str, Mapping[int, str]]:
         places = newest_places(self._settings.log, ends)
         return locate(self._settings, slot, topics, start, places, self._clock)
+
+
+def handover_of(settings: Settings, say: Callable[[str], None], clock: Clock) -> Handover:
+    """A handover of the pipeline that the settings describe, whichever writer they name now.
+
+    ConfigError without a [debezium] section for Postgres; LogError, at once, when no broker takes a connection.
+    """
+    if settings.debezium is None or settings.debezium.database != "postgres":
+        raise ConfigError(
+            "a handover needs a [debezium] section for Postgres",
+            hint='add [debezium] with url = "http://127.0.0.1:8083"',
+        )
+    native, connector = _with_kind(settings, "postgres"), Connector(_with_kind(settings, "debezium"))
+    require_broker(settings.log)
+    source, state = HandoverSource(native), CompactedTopic(settings.log, state_topic(settings.name))
+    ports = Ports(
+        source=source,
+        keys=source,
+        connector=HandoverConnector(connector),
+        native=NativeCapture(native, state, clock),
+        topics=TopicAdmin(settings.log),
+        state=state,
+        progress=CompactedTopic(settings.log, progress_topic(settings.name)),
+    )
+    plan = Plan(
+        name=settings.name,
+        slot=settings.slot,
+        publication=settings.publication,
+        connector=connector.name,
+        shaping=shaping_options(settings.debezium.options),
+    )
+    return Handover(plan, ports, say, clock)
+
+
+def _with_kind(settings: Settings, kind: str) -> Settings:
+    return settings.model_copy(update={"source": settings.source.model_copy(update={"kind": kind})})

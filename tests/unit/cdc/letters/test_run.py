@@ -10,6 +10,7 @@ import pytest
 
 from cdc.clock import ManualClock
 from cdc.dead import CAPTURE, DeadLetter, Waiting, Why, waiting
+from cdc.errors import TopicError
 from cdc.letters.ports import Ports
 from cdc.letters.rules import left_out
 from cdc.letters.run import Letters
@@ -147,3 +148,13 @@ def test_only_rows_that_capture_left_out_and_that_wait_are_named() -> None:
     out, refused = letter("{}", CAPTURE, 4, Why.OVERSIZED), letter("{}")
     assert list(left_out([refused, out])) == [f"capture left out {SHAPE.topic} {{}}: no"]
     assert list(left_out([out, replace(out, why=Why.RELEASED)])) == []
+
+
+def test_before_the_pipeline_has_begun_nothing_was_left_out() -> None:
+    class Missing(MemoryDeadLetters):
+        def read(self) -> list[DeadLetter]:
+            raise TopicError("there is no topic shop.dead")
+
+    assert opened(Missing(), ManualClock()).left_out() == []
+    aside = letter("{}", CAPTURE, 4, Why.OVERSIZED)
+    assert opened(MemoryDeadLetters([aside]), ManualClock()).left_out() == list(left_out([aside]))

@@ -1,0 +1,68 @@
+"""What ``cdc drop`` uses: :mod:`cdc.drop.ports` on Postgres and Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+from functools import partial
+
+from cdc.checks.facts import ServerFacts, SlotFacts
+from cdc.drop.ports import Ports, Source
+from cdc.drop.run import Drop, Plan
+from cdc.settings import Settings, require_postgres
+from cdc.topic import state_topic
+from connectors.kafka.admin import TopicAdmin
+from connectors.kafka.compacted import CompactedTopic
+from connectors.kafka.reach import require_broker
+from connectors.postgres.facts import read_server, read_slot
+from connectors.postgres.publication import drop_publication
+from connectors.postgres.session import Connection, connect
+from connectors.postgres.slot import drop_slot
+
+
+class DroppedSource:
+    """Slot and publication of one pipeline, in an open session."""
+
+    def __init__(self, session: Connection, *, slot: str, publication: str) -> None:
+        self._session = session
+        self._slot = slot
+        self._publication = publication
+
+    def server(self) -> ServerFacts:
+        return read_server(self._session)
+
+    def slot(self) -> SlotFacts | None:
+        return read_slot(self._session, self._slot)
+
+    def transaction(self) -> AbstractContextManager[object]:
+        return self._session.transaction()
+
+    def drop_publication(self) -> bool:
+        return drop_publication(self._session, self._publication)
+
+    def drop_slot(self) -> bool:
+        return drop_slot(self._session, self._slot)
+
+
+def drop_of(settings: Settings) -> Drop:
+    """The drop of the pipeline that the settings describe. Nothing is opened before it is run."""
+
+    @contextmanager
+    def source() -> Iterator[Source]:
+        require_postgres(settings, "cdc drop")
+        with closing(connect(settings.source, application_name="cdc drop", autocommit=True)) as session:
+            yield DroppedSource(session, slot=settings.slot, publication=settings.publication)
+
+    plan = Plan(
+        name=settings.name,
+        slot=settings.slot,
+        publication=settings.publication,
+        by_debezium=settings.source.kind == "debezium",
+    )
+    ports = Ports(
+        reach=partial(require_broker, settings.log),
+        source=source,
+        state=CompactedTopic(settings.log, state_topic(settings.name)),
+        topics=partial(TopicAdmin, settings.log),
+    )
+    return Drop(plan, ports)
