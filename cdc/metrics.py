@@ -25,6 +25,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
+from cdc.answering import Answering
 from cdc.aside import AsideState
 from cdc.checks.facts import SlotFacts
 from cdc.clock import Clock
@@ -308,33 +309,19 @@ class MetricsServer:
 def _handler(
     registry: CollectorRegistry, health: Health, document: Callable[[], dict[str, Any]]
 ) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Answering):
         def do_GET(self) -> None:
             match self.path.partition("?")[0]:
                 case "/metrics":
-                    self._answer(HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(registry))
+                    self.answer(HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(registry))
                 case "/livez":
-                    self._verdict(*health.alive())
+                    self.verdict(*health.alive())
                 case "/readyz":
-                    self._verdict(*health.ready())
+                    self.verdict(*health.ready())
                 case "/status":
-                    self._answer(HTTPStatus.OK, "application/json", json.dumps(document()).encode())
+                    self.answer(HTTPStatus.OK, "application/json", json.dumps(document()).encode())
                 case _:
-                    self._answer(HTTPStatus.NOT_FOUND, "text/plain", b"try /metrics, /livez, /readyz or /status\n")
-
-        def _verdict(self, good: bool, why: str) -> None:
-            code = HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE
-            self._answer(code, "text/plain; charset=utf-8", f"{why}\n".encode())
-
-        def _answer(self, code: HTTPStatus, kind: str, body: bytes) -> None:
-            self.send_response(code)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: Any) -> None:
-            log.debug("http_request", extra={"request": format % args})
+                    self.answer(HTTPStatus.NOT_FOUND, "text/plain", b"try /metrics, /livez, /readyz or /status\n")
 
     return Handler
 

@@ -10,7 +10,7 @@ from cdc.dead import DeadLetter
 from cdc.errors import CdcError
 from cdc.progress import Mark, Offsets
 from cdc.settings import Settings
-from cdc.status.rules import SourceFacts
+from cdc.status.facts import SourceFacts
 from cdc.topic import TableName, dead_topic, state_topic
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import CompactedTopic

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
-from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from cdc.answering import Answering
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import CdcError, ConfigError
 
@@ -259,26 +259,14 @@ class MetricsServer:
 def _handler(metrics: Metrics) -> type[BaseHTTPRequestHandler]:
     verdicts: Mapping[str, Callable[[], tuple[bool, str]]] = {"/livez": metrics.alive, "/readyz": metrics.ready}
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Answering):
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
             if path == "/metrics":
-                self._answer(HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(metrics.registry))
+                self.answer(HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(metrics.registry))
             elif path in verdicts:
-                good, why = verdicts[path]()
-                code = HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE
-                self._answer(code, "text/plain; charset=utf-8", f"{why}\n".encode())
+                self.verdict(*verdicts[path]())
             else:
-                self._answer(HTTPStatus.NOT_FOUND, "text/plain", b"try /metrics, /livez or /readyz\n")
-
-        def _answer(self, code: HTTPStatus, kind: str, body: bytes) -> None:
-            self.send_response(code)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: Any) -> None:
-            log.debug("http_request", extra={"request": format % args})
+                self.answer(HTTPStatus.NOT_FOUND, "text/plain", b"try /metrics, /livez or /readyz\n")
 
     return Handler

@@ -14,7 +14,8 @@ from rich.text import Text
 from cdc.errors import CdcError
 from cdc.found import Unknown
 from cdc.lsn import Lsn
-from cdc.status.rules import Reread, SinkStatus, Status, age, size, status_of
+from cdc.status.facts import Reread
+from cdc.status.rules import SinkStatus, Status, age, size, status_of
 from cdc.wiring.status import open_status
 
 T = TypeVar("T")

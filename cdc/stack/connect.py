@@ -9,25 +9,11 @@ from pathlib import Path
 import requests
 
 from cdc.jvm.java import LIGHT, java_executable
+from cdc.stack.javalogs import HEAP, log4j
 from cdc.stack.part import LOOPBACK, Command, Place
 
-_HEAP = ("-Xms256m", "-Xmx512m")
 _TUNING = "KAFKA_JVM_PERFORMANCE_OPTS"
 """As for Connect's own start script: options in the place of ours, which are for a worker that lives for minutes."""
-_LOG4J = """\
-Configuration:
-  status: warn
-  Appenders:
-    Console:
-      name: out
-      PatternLayout: {pattern: "%d{ISO8601} %p %c{1} %m%n"}
-  Loggers:
-    Root:
-      level: info
-      AppenderRef: {ref: out}
-    Logger:
-      - {name: org.apache.kafka.clients, level: warn}
-"""
 _SETTINGS = {
     "group.id": "headrace-connect",
     "config.storage.topic": "connect.configs",
@@ -75,10 +61,10 @@ class ConnectPart:
         properties = folder / "connect.properties"
         properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()), encoding="utf-8")
         log_settings = folder / "log4j2.yaml"
-        log_settings.write_text(_LOG4J, encoding="utf-8")
+        log_settings.write_text(log4j(("org.apache.kafka.clients",)), encoding="utf-8")
         tuned = os.environ.get(_TUNING)
         jit = LIGHT if tuned is None else tuned.split()
-        java = [str(java_executable()), *_HEAP, *jit, "-XX:-UsePerfData", f"-Dlog4j2.configurationFile={log_settings}"]
+        java = [str(java_executable()), *HEAP, *jit, "-XX:-UsePerfData", f"-Dlog4j2.configurationFile={log_settings}"]
         main = "org.apache.kafka.connect.cli.ConnectDistributed"
         return Command(argv=[*java, "-cp", f"{self._jars}/*", main, str(properties)])
 

@@ -12,25 +12,10 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from cdc.jvm.java import LIGHT, java_executable
+from cdc.stack.javalogs import HEAP, log4j
 from cdc.stack.part import LOOPBACK, Command, Place, StackError
 
-_HEAP = ("-Xms256m", "-Xmx512m")
-_LOG4J = """\
-Configuration:
-  status: warn
-  Appenders:
-    Console:
-      name: out
-      PatternLayout: {pattern: "%d{ISO8601} %p %c{1} %m%n"}
-  Loggers:
-    Root:
-      level: info
-      AppenderRef: {ref: out}
-    Logger:
-      - {name: kafka.request.logger, level: warn}
-      - {name: org.apache.kafka.clients, level: warn}
-      - {name: kafka.log.LogCleaner, level: warn}
-"""
+_QUIET = ("kafka.request.logger", "org.apache.kafka.clients", "kafka.log.LogCleaner")
 _SETTINGS = {
     "process.roles": "broker,controller",
     "node.id": "1",
@@ -74,7 +59,7 @@ class KafkaPart:
         folder.mkdir(parents=True, exist_ok=True)
         properties = folder / "server.properties"
         properties.write_text(self._properties(), encoding="utf-8")
-        (folder / "log4j2.yaml").write_text(_LOG4J, encoding="utf-8")
+        (folder / "log4j2.yaml").write_text(log4j(_QUIET), encoding="utf-8")
         if not (folder / "data" / "meta.properties").exists():
             self._format(properties)
         return Command(argv=[*self._java(), "kafka.Kafka", str(properties)], stop_timeout_s=15)
@@ -111,7 +96,7 @@ class KafkaPart:
 
     def _java(self) -> list[str]:
         log_settings = f"-Dlog4j2.configurationFile={self.place.folder / 'log4j2.yaml'}"
-        return [str(java_executable()), *_HEAP, *LIGHT, "-XX:-UsePerfData", log_settings, "-cp", f"{self._jars}/*"]
+        return [str(java_executable()), *HEAP, *LIGHT, "-XX:-UsePerfData", log_settings, "-cp", f"{self._jars}/*"]
 
     def _format(self, properties: Path) -> None:
         cluster_id = urlsafe_b64encode(secrets.token_bytes(16)).rstrip(b"=").decode()

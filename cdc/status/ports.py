@@ -11,7 +11,7 @@ from cdc.checks.facts import PublicationFacts
 from cdc.dead import DeadLetter
 from cdc.freshness.stores import Store
 from cdc.progress import Mark, Offsets
-from cdc.status.rules import ConnectorFacts, SourceFacts
+from cdc.status.facts import ConnectorFacts, SourceFacts
 from cdc.topic import TableName
 
 

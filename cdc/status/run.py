@@ -16,8 +16,8 @@ from cdc.found import Unknown, look
 from cdc.freshness.stores import KeptStores
 from cdc.progress import Mark, Offsets, Watermark
 from cdc.state import SlotState, SnapshotState, TopicsState
+from cdc.status.facts import SinkFacts, SourceFacts, StatusFacts, rereads_of
 from cdc.status.ports import Ports, Source
-from cdc.status.rules import SinkFacts, SourceFacts, StatusFacts, rereads_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -154,10 +154,12 @@ def _conversion(column: Column, encoding: str) -> Convert | None:
         convert = _from_debezium(column)
     if convert is None:
         return None
-    return _each(convert) if column.array else convert
+    return each(convert) if column.array else convert
 
 
-def _each(convert: Convert) -> Convert:
+def each(convert: Convert) -> Convert:
+    """The conversion of an array, of arrays too: of each element, None as it is. TypeError for no array."""
+
     def every(value: Any) -> Any:
         if not isinstance(value, list):
             raise TypeError("not an array")

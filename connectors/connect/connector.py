@@ -10,7 +10,7 @@ from typing import Any
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import ConfigError, UsageError
 from cdc.settings import Settings
-from cdc.status.rules import ConnectorFacts
+from cdc.status.facts import ConnectorFacts
 from cdc.topic import state_topic
 from cdc.topic_specs import TopicSpec
 from cdc.turn import require_turn

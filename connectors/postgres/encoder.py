@@ -1,19 +1,19 @@
 """Rows of one table as JSON: keys, rows and whole values, compiled once per version of its shape.
 
 The stream's way is :attr:`TableEncoder.rows` (see :mod:`connectors.postgres.routes`), the snapshot's is
-:meth:`TableEncoder.snapshot_lines`; both take raw bytes. :meth:`TableEncoder.row` and
+:attr:`TableEncoder.snapshot_line`; both take raw bytes. :meth:`TableEncoder.row` and
 :meth:`TableEncoder.key` are the long way for what the compiled functions leave: any value, column by column.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from cdc.errors import DecodeError
 from cdc.schema import TableSchema
-from cdc.wire.envelope import Envelope, Stamp, escaped, record_headers
+from cdc.wire.envelope import Envelope, Stamp, record_headers
 from cdc.wire.format import NEW_ROW, NO_OLD_ROW, READ_OP
 from cdc.wire.jsontext import name as member
 from connectors.postgres.compiled import Made, compile_rows, unescape
@@ -127,20 +127,6 @@ class TableEncoder:
 
     def _member(self, index: int, text: bytes | None) -> bytes:
         return self._labels[index] + self.value(index, text)
-
-    def snapshot_lines(self, lines: Iterable[bytes], envelope: SnapshotEnvelope) -> list[Made]:
-        """(key, whole value) of many lines at once: the fastest way. Raises DecodeError."""
-        compiled, long_way = self.rows.line, self._long_line
-        before, after = envelope.prefix, envelope.suffix
-        plain, loose = (escaped(before) + row + escaped(after) for row in self.rows.row_templates)
-        made = []
-        for line in lines:
-            pair = compiled(line, plain, loose)
-            if pair is None:
-                key, row = long_way(line)
-                pair = (key, before + row + after)
-            made.append(pair)
-        return made
 
     def _snapshot_line(self) -> Callable[[bytes], Made]:
         compiled, long_way = self.rows.line, self._long_line

@@ -29,7 +29,6 @@ Records = list[tuple[bytes, bytes | None]]
 
 RUNNING = "running"
 COMPLETE = "complete"
-PLANNED = "planned"
 DONE = "done"
 
 

@@ -31,6 +31,7 @@ from cdc.wiring.snapshot import build_snapshot
 from connectors.connect.connector import Connector
 from connectors.connect.topics import prepare_topics
 from connectors.kafka.admin import TopicAdmin
+from snapshot.edges import NoReport
 from tests.bench import capture, latency, snapshot
 from tests.bench.setting import RUNS, Bench, Pipeline, Running, cpu_of, peak_of, spread
 from tests.waiting import wait_until
@@ -205,7 +206,7 @@ def copy(bench: Bench, source: Source) -> None:
     source.session.execute("vacuum analyze orders")
     native = source.pipeline("orders")
     native.cdc("init")
-    summary = build_snapshot(native.settings, snapshot.Silent(), workers=snapshot.WORKERS).run()
+    summary = build_snapshot(native.settings, NoReport(), workers=snapshot.WORKERS).run()
     found = {"native": summary.rows_per_s}
     bench.say(f"snapshot, cdc snapshot: {summary.rows_per_s:,.0f} rows/s")
     for name, options in (("defaults", {}), ("tuned", TUNED)):

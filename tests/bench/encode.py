@@ -112,7 +112,9 @@ def _copy_us(schema: TableSchema, values: Sequence[bytes | None], changes: int) 
 
     def run() -> None:
         for _ in range(changes // _PER_TRANSACTION):
-            encoder.snapshot_lines(lines, envelope)
+            for line in lines:
+                _, row = encoder.snapshot_line(line)
+                envelope.prefix + row + envelope.suffix
 
     return _least_us(lambda: run, changes)
 

@@ -13,7 +13,6 @@ import resource
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from multiprocessing import get_context
@@ -26,6 +25,7 @@ from cdc.settings import Settings
 from cdc.stack.postgres import install_folder
 from cdc.wiring.snapshot import build_snapshot
 from connectors.kafka.admin import TopicAdmin
+from snapshot.edges import NoReport
 from tests.bench.setting import Bench, Pipeline
 
 TABLE = """
@@ -41,16 +41,6 @@ from generate_series(1, %s::int8) g
 """
 WORKERS = 2
 GOAL = 115_000 / 1_300_000
-
-
-class Silent:
-    """A reporter that says nothing."""
-
-    def say(self, sentence: str) -> None: ...
-
-    def plan(self, tables: Mapping[str, object]) -> None: ...
-
-    def progress(self, table: str, rows: int, share: float) -> None: ...
 
 
 def bench(bench: Bench) -> None:
@@ -91,7 +81,7 @@ def _snapshot(bench: Bench, pipeline: Pipeline, rows: int) -> float:
 
 def _measure(settings: Settings, rows: int) -> tuple[float, str]:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    summary = build_snapshot(settings, Silent(), workers=WORKERS).run()
+    summary = build_snapshot(settings, NoReport(), workers=WORKERS).run()
     _end_fork_server()
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     topic = f"{settings.name}.public.orders"

@@ -17,6 +17,7 @@ from cdc.settings import Settings, parse
 from cdc.wiring.pipeline import prepare_pipeline
 from cdc.wiring.snapshot import build_snapshot
 from connectors.kafka.admin import TopicAdmin
+from snapshot.edges import NoReport
 from tests.conftest import drop_database
 from tests.faults import oracle, workload
 from tests.faults.lab import Found, Lab
@@ -72,7 +73,7 @@ class Rig:
     def prepare(self, *schema: str) -> None:
         """The same and the slot, so that a capture streams from here on."""
         self.init(*schema)
-        build_snapshot(self.settings, _Quiet(), workers=1).run(rows=False)
+        build_snapshot(self.settings, NoReport(), workers=1).run(rows=False)
 
     def start(self, crash_at: str = "") -> Life:
         """Start ``cdc run``; it may end by itself at a crash point."""
@@ -114,14 +115,6 @@ class Rig:
         oracle.require_wal_released(self.dsn, self.slot)
         if twice:
             raise Found(f"{twice} records stand in their partition twice")
-
-
-class _Quiet:
-    """A reporter nobody listens to."""
-
-    def say(self, sentence: str) -> None: ...
-    def plan(self, tables: Any) -> None: ...
-    def progress(self, table: str, rows: int, share: float) -> None: ...
 
 
 def _streams(life: Life) -> bool:

@@ -196,8 +196,8 @@ def snapshot(conn: Connection, schema: TableSchema, settings: Settings, point: i
             source_ts_us=_NOW_NS // 1000,
             now_ns=_NOW_NS,
         )
-        ((key, value),) = encoder.snapshot_lines([line], envelope)
-        assert encoder.snapshot_line(line) == (key, value[len(envelope.prefix) : -len(envelope.suffix)])
+        key, row = encoder.snapshot_line(line)
+        value = envelope.prefix + row + envelope.suffix
         yield Wire(topic=schema.topic, offset=at, key=key, value=value, headers=headers)
 
 

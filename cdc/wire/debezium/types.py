@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from cdc.wire.format import UNAVAILABLE
-from cdc.wire.plain import iso_date, unscaled_text
+from cdc.wire.plain import each, iso_date, unscaled_text
 from cdc.wire.types import CATALOG_KINDS, EXTENSION_KINDS, Plain, kinds
 
 Convert = Callable[[Any], Any]
@@ -68,7 +68,7 @@ def column_type(field: Mapping[str, Any]) -> ColumnType:
     source = str(parameters.get(f"{_SOURCE}type") or "").lower()
     if field["type"] == "array":
         element = _scalar(field["items"], source.removeprefix("_"), parameters)
-        convert = None if element.convert is None else _each(element.convert)
+        convert = None if element.convert is None else each(element.convert)
         return ColumnType(element.kind, element.typmod, True, convert)
     return _scalar(field, source, parameters)
 
@@ -144,15 +144,6 @@ def _or_unavailable(convert: Convert | None) -> Convert | None:
         return UNAVAILABLE if value in (UNAVAILABLE, _UNAVAILABLE_BASE64) else convert(value)
 
     return one
-
-
-def _each(convert: Convert) -> Convert:
-    def every(value: Any) -> Any:
-        if not isinstance(value, list):
-            raise TypeError("not an array")
-        return [every(v) if isinstance(v, list) else None if v is None else convert(v) for v in value]
-
-    return every
 
 
 def _variable_scale(value: Any) -> str:

@@ -29,6 +29,7 @@ from cdc.wiring.pipeline import begin_epoch, prepare_pipeline
 from cdc.wiring.snapshot import build_snapshot
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import read_range
+from snapshot.edges import NoReport
 from tests.conftest import Spawn, Spawned
 from tests.progress_look import ProgressLook
 from tests.settings_file import write_settings
@@ -60,14 +61,6 @@ class Record:
     def short(self) -> str:
         """``op key``, the op in brackets for a tombstone."""
         return f"{self.op if self.value is not None else f'({self.op})'} {self.key}"
-
-
-class Quiet:
-    """A reporter nobody listens to."""
-
-    def say(self, sentence: str) -> None: ...
-    def plan(self, tables: Any) -> None: ...
-    def progress(self, table: str, rows: int, share: float) -> None: ...
 
 
 class Capturing:
@@ -162,13 +155,13 @@ class Pipeline:
         """Make these tables, then what ``cdc init`` and ``cdc snapshot --none`` make."""
         self.execute(*tables)
         prepare_pipeline(self.settings)
-        build_snapshot(self.settings, Quiet(), workers=1).run(rows=False)
+        build_snapshot(self.settings, NoReport(), workers=1).run(rows=False)
 
     def prepare_with_rows(self, *statements: str) -> None:
         """The same with a snapshot of what the statements left."""
         self.execute(*statements)
         prepare_pipeline(self.settings)
-        build_snapshot(self.settings, Quiet(), workers=1).run()
+        build_snapshot(self.settings, NoReport(), workers=1).run()
 
     def new_epoch(self) -> int:
         """What ``cdc init --new-epoch --yes`` does; the epoch's number."""

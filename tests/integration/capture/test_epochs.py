@@ -12,8 +12,9 @@ from cdc.errors import ConfigError, Exit, UsageError
 from cdc.state import SlotIntent
 from cdc.wiring import open_state
 from cdc.wiring.snapshot import build_snapshot
+from snapshot.edges import NoReport
 from tests.integration.capture.follower import Follower, assert_stores_equal
-from tests.integration.capture.pipeline import Pipeline, Quiet, refused
+from tests.integration.capture.pipeline import Pipeline, refused
 from tests.waiting import wait_until
 
 TABLES = (
@@ -93,7 +94,7 @@ def test_h5_h6_h23_after_a_new_epoch_the_stores_equal_the_source(
     pipeline.execute(*GAP)
     refused(pipeline.start(), code, timeout_s=10)
     pipeline.new_epoch()
-    build_snapshot(pipeline.settings, Quiet(), workers=2).run()
+    build_snapshot(pipeline.settings, NoReport(), workers=2).run()
     live.follow()
     with pipeline.capturing():
         pipeline.execute(*AFTER)
@@ -116,7 +117,7 @@ def test_h51_a_changed_key_is_carried_by_a_new_epoch(pipeline: Pipeline) -> None
         session.execute("insert into t values (500, 'b', 7)")
     refused(pipeline.start(), Exit.CONFIG, "the key of public.t was (id integer)")
     pipeline.new_epoch()
-    build_snapshot(pipeline.settings, Quiet(), workers=1).run()
+    build_snapshot(pipeline.settings, NoReport(), workers=1).run()
     with pipeline.capturing():
         pipeline.execute("update t set v = 'x' where id = 500", "delete from t where id = 2")
         pipeline.settle()
@@ -135,14 +136,14 @@ def test_h23_killed_at_every_step_the_new_epoch_begins_all_the_same(pipeline: Pi
     # Noted and not finished: neither a capture nor a snapshot may take the former epoch's slot for this one's.
     refused(pipeline.start(), Exit.CONFIG, "was begun and not finished")
     with pytest.raises(ConfigError, match="was begun and not finished"):
-        build_snapshot(pipeline.settings, Quiet()).run()
+        build_snapshot(pipeline.settings, NoReport()).run()
     pipeline.new_epoch()
     for point in ("slot_made", "chunk_recorded", "sweep_marked"):
         crashed = pipeline.spawn("cdc", "--config", config, "snapshot", env={"CDC_CRASH_AT": point})
         assert crashed.wait(60) == CRASH_EXIT, crashed.stderr
         live.follow()
         pipeline.execute("delete from t where id in (select min(id) from t)")
-    build_snapshot(pipeline.settings, Quiet()).run()
+    build_snapshot(pipeline.settings, NoReport()).run()
     with pipeline.capturing():
         pipeline.execute(*AFTER)
         pipeline.settle()
@@ -177,4 +178,4 @@ def test_a_new_epoch_cannot_begin_without_its_rows(pipeline: Pipeline) -> None:
     pipeline.prepare("create table t (id int primary key, v text)")
     pipeline.new_epoch()
     with pytest.raises(UsageError, match="cannot begin without its rows"):
-        build_snapshot(pipeline.settings, Quiet()).run(rows=False)
+        build_snapshot(pipeline.settings, NoReport()).run(rows=False)

@@ -23,9 +23,10 @@ from cdc.wiring import open_state
 from cdc.wiring.pipeline import prepare_pipeline
 from cdc.wiring.snapshot import build_snapshot
 from connectors.postgres.facts import read_server
+from snapshot.edges import NoReport
 from tests.conftest import Spawn
 from tests.integration.capture.later import ask, over
-from tests.integration.capture.pipeline import Pipeline, Quiet, refused
+from tests.integration.capture.pipeline import Pipeline, refused
 from tests.waiting import wait_until
 
 TABLE = "create table t (id int primary key, v text)"
@@ -147,7 +148,7 @@ def test_h55_a_promoted_standby_that_kept_the_slot_is_gone_on_with(
         other.take_its_place()
         kept.execute("insert into t values (300, 'after')", "update t set v = 'after' where id between 3 and 5")
         with pytest.raises(IdentityError, match="a promoted standby answers"):
-            build_snapshot(kept.settings, Quiet(), workers=1).run()
+            build_snapshot(kept.settings, NoReport(), workers=1).run()
         again = kept.stream()
         said = kept.said(again, "promoted_server")
         assert said is not None
@@ -182,7 +183,7 @@ def test_h55_h6_a_promoted_standby_that_misses_what_the_log_holds_is_refused(
         assert "cdc init --new-epoch" in text
         assert kept.slot_state().timeline == 1
         kept.new_epoch()
-        build_snapshot(kept.settings, Quiet(), workers=1).run()
+        build_snapshot(kept.settings, NoReport(), workers=1).run()
         with kept.capturing():
             kept.execute("insert into t values (300, 'after')")
             kept.settle()

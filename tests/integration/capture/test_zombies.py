@@ -22,10 +22,11 @@ from cdc.state import ReadingState, RequestState, find_all
 from cdc.topic import progress_topic
 from cdc.wiring.snapshot import build_snapshot
 from connectors.kafka.compacted import read_range
+from snapshot.edges import NoReport
 from tests.conftest import Spawned, Stack
 from tests.faults.proxy import Fault, Proxy
 from tests.integration.capture.follower import Follower, source_rows
-from tests.integration.capture.pipeline import Pipeline, Quiet
+from tests.integration.capture.pipeline import Pipeline
 from tests.waiting import wait_until
 
 TABLE = "create table t (id int primary key, v text)"
@@ -207,7 +208,7 @@ def test_h6_h76_a_capture_of_an_epoch_that_ended_wakes_before_the_next_one_strea
     with pipeline.capturing():
         before = with_history(pipeline)
     pipeline.new_epoch()
-    build_snapshot(pipeline.settings, Quiet(), workers=1).run()
+    build_snapshot(pipeline.settings, NoReport(), workers=1).run()
     write_late(kafka, before)
     run = pipeline.stream()
     assert mended(pipeline, run)["tables_to_read"] == 0

@@ -16,16 +16,8 @@ from cdc.found import Unknown
 from cdc.progress import Hold, Mark, Watermark
 from cdc.settings import LimitSettings
 from cdc.state import ReadingState, RequestState, SnapshotState
-from cdc.status.rules import (
-    ConnectorFacts,
-    SinkFacts,
-    SourceFacts,
-    Status,
-    StatusFacts,
-    lag_seconds,
-    rereads_of,
-    status_of,
-)
+from cdc.status.facts import ConnectorFacts, SinkFacts, SourceFacts, StatusFacts, rereads_of
+from cdc.status.rules import Status, lag_seconds, status_of
 from tests.unit.cdc.checks.test_postgres import KNOWN, SERVER, SLOT
 
 NOW_MS = 1_000_000

@@ -15,8 +15,8 @@ from cdc.errors import CdcError, LogError, SinkError, SourceError, TopicError
 from cdc.found import Unknown
 from cdc.progress import Mark, Offsets, Watermark
 from cdc.state import SlotState, SnapshotState, TopicsState
+from cdc.status.facts import ConnectorFacts, SourceFacts, StatusFacts
 from cdc.status.ports import Ports
-from cdc.status.rules import ConnectorFacts, SourceFacts, StatusFacts
 from cdc.status.run import Look, Plan
 from cdc.topic import TableName
 from tests.unit.cdc.checks.test_postgres import KNOWN, SERVER, SLOT

@@ -11,6 +11,7 @@ from cdc.errors import ConfigError, SlotError, UsageError
 from cdc.settings import Settings, parse
 from cdc.state import SlotState, TopicsState
 from cdc.testing import MemoryCompactedTopic
+from snapshot.edges import NoReport
 from snapshot.first import preconditions
 from snapshot.first.manifest import COMPLETE, Manifest
 from tests.unit.snapshot.first.test_manifest import INTENT, SLOT, begun
@@ -157,12 +158,12 @@ def test_rows_cannot_be_left_out_once_they_are_being_read() -> None:
 def test_a_slot_is_ours_to_remove_only_with_an_intent_for_it() -> None:
     edges = MemoryEdges(MemorySource(slot=FOUND))
     with pytest.raises(SlotError, match="did not make it"):
-        preconditions.no_slot(edges, NO_SESSION, Manifest(), Silent())
+        preconditions.no_slot(edges, NO_SESSION, Manifest(), NoReport())
     topic = MemoryCompactedTopic()
     topic.write(Manifest().begin(replace(INTENT, slot="another")))
     with pytest.raises(SlotError, match="did not make it"):
-        preconditions.no_slot(edges, NO_SESSION, Manifest(topic.read()), Silent())
-    preconditions.no_slot(MemoryEdges(), NO_SESSION, Manifest(), Silent())
+        preconditions.no_slot(edges, NO_SESSION, Manifest(topic.read()), NoReport())
+    preconditions.no_slot(MemoryEdges(), NO_SESSION, Manifest(), NoReport())
 
 
 @pytest.mark.parametrize(
@@ -182,13 +183,5 @@ def test_h5_h24_a_slot_is_ours_only_at_the_place_noted_for_it(
     topic.write(Manifest().begin(replace(INTENT, consistent_point=begins)))
     edges = MemoryEdges(MemorySource(slot=found, server=server))
     with pytest.raises(SlotError, match="did not make it") as caught:
-        preconditions.no_slot(edges, NO_SESSION, Manifest(topic.read()), Silent())
+        preconditions.no_slot(edges, NO_SESSION, Manifest(topic.read()), NoReport())
     assert "pg_drop_replication_slot" in caught.value.hint, "cdc drop would take the publication, too"
-
-
-class Silent:
-    def say(self, sentence: str) -> None: ...
-
-    def plan(self, tables: Any) -> None: ...
-
-    def progress(self, table: str, rows: int, share: float) -> None: ...

@@ -1,0 +1,116 @@
+"""What was read for a status, and the requests that the state topic tells of: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cdc.aside import AsideState
+from cdc.checks.facts import ServerFacts, SlotFacts
+from cdc.found import Found, Unknown
+from cdc.progress import Mark, Offsets, Watermark
+from cdc.state import ReadingState, SlotState, SnapshotState, find_all, requests_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFacts:
+    """The source's side: where it is, the server, the slot (None: there is none)."""
+
+    address: str
+    server: ServerFacts
+    slot: SlotFacts | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectorFacts:
+    """Debezium's side: the connector, and how far it says that its topics hold the source.
+
+    ``address``: of the source, as the settings name it. ``fault``: why it failed; empty where it did not.
+    ``snapshot``: ``none``, ``running`` or ``complete``. ``position``: in the source's own words.
+    ``lsn``: below which every commit is in the topics, of Postgres alone.
+    """
+
+    name: str
+    database: str
+    address: str
+    state: str
+    fault: str = ""
+    snapshot: str = "none"
+    position: str = ""
+    lsn: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkFacts:
+    """One store: its watermark (None: it has none yet) and its parked keys, None where the log did not say."""
+
+    name: str
+    kind: str
+    watermark: Found[Watermark] = None
+    parked: int | None = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reread:
+    """A table that is read again, or is to be. ``state`` and ``detail`` as in :class:`cdc.state.ReadingState`;
+    ``first``: these are its first rows, so that stores are not whole before."""
+
+    table: str
+    reason: str
+    state: str
+    detail: str
+    rows: int
+    share: float
+    first: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusFacts:
+    """Everything read. ``log``: None when it was read; else ``slot`` and ``snapshot`` are not known, and ``marks`` and
+    ``rereads`` are empty without saying that there are none. ``marks``: the newest progress records, oldest first.
+
+    ``source``: None where the source is no Postgres, and is not asked. ``connector``: None where none captures.
+    ``ends``: where the table topics end, read for a source without LSNs.
+    ``not_followed``: captured tables that the stream says nothing of, and why (H96); ``asides``: by table, what capture
+    notes of those that are set aside or wait (H119); ``tables``: how many are captured."""
+
+    name: str
+    slot_name: str
+    now_ms: int
+    source: Found[SourceFacts]
+    slot: Found[SlotState]
+    snapshot: Found[SnapshotState]
+    marks: Sequence[Mark]
+    sinks: Sequence[SinkFacts]
+    rereads: Sequence[Reread] = ()
+    not_followed: Mapping[str, str] = field(default_factory=dict)
+    asides: Mapping[str, AsideState] = field(default_factory=dict)
+    tables: int = 0
+    log: Unknown | None = None
+    connector: Found[ConnectorFacts] = None
+    ends: Offsets = field(default_factory=dict)
+
+
+def rereads_of(held: Mapping[bytes, bytes]) -> list[Reread]:
+    """What is asked for and not over, and what failed, from the state topic's records; by table."""
+    states = {state.id: state for state in find_all(held, ReadingState)}
+    found = []
+    for request in requests_of(held):
+        state = states.pop(request.id, None)
+        if state is None or state.serial != request.serial:
+            state = ReadingState(id=request.id, table=request.table, serial=request.serial, epoch=0)
+        found.append(_reread(state, request.reason, request.first))
+    found += [_reread(state, "", state.first) for state in states.values() if state.state == "failed"]
+    return sorted(found, key=lambda one: one.table)
+
+
+def _reread(state: ReadingState, reason: str, first: bool) -> Reread:
+    return Reread(
+        table=state.table,
+        reason=reason,
+        state=state.state,
+        detail=state.detail,
+        rows=state.rows,
+        share=state.share,
+        first=first,
+    )
