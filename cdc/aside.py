@@ -143,3 +143,8 @@ def asides_of(held: Mapping[bytes, bytes]) -> dict[str, AsideState]:
     return {
         table: one for table, one in sorted(found.items()) if not (table in rereads and one.read_again(rereads[table]))
     }
+
+
+def lacking(held: Mapping[bytes, bytes]) -> dict[str, str]:
+    """Tables of which the log lacks changes, each with what is to be said of it, from the state topic's records."""
+    return {table: one.sentence() for table, one in asides_of(held).items() if one.due}

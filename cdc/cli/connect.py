@@ -13,8 +13,7 @@ from cdc.comparison.run import Trial
 from cdc.errors import ConfigError, Difference, UsageError
 from cdc.lsn import Lsn
 from cdc.wiring.comparison import open_comparison
-from cdc.wiring.debezium import open_connector, warnings_of_connect
-from cdc.wiring.handover import open_handover
+from cdc.wiring.debezium import open_connector, open_handover, warnings_of_connect
 
 _READS = {
     "reads": "it reads the slot",

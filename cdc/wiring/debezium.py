@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.wiring import open_schemas
 
 if TYPE_CHECKING:
     from cdc.checks.finding import Finding
+    from cdc.handover.run import Handover
     from cdc.settings import Settings
     from connectors.connect.connector import Connector
     from connectors.debezium.progress import ConnectProgress
@@ -85,3 +88,10 @@ def reading_debezium(application: SinkApplication, settings: Settings) -> SinkAp
         translation=translation,
         open_feed=partial(open_feed, settings) if own else application.open_feed,
     )
+
+
+def open_handover(settings: Settings, say: Callable[[str], None], clock: Clock = SYSTEM_CLOCK) -> Handover:
+    """See :func:`connectors.connect.handover.handover_of`."""
+    from connectors.connect.handover import handover_of
+
+    return handover_of(settings, say, clock)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from cdc.aside import asides_of
+from cdc.aside import lacking
 from cdc.clock import SYSTEM_CLOCK
 from cdc.settings import Settings, is_postgres, require_askable
 from cdc.verification.known import Known, known_of
@@ -50,7 +50,7 @@ def open_verification(
             source=side.reader,
             stores=verified,
             tables=side.tables,
-            lacking=lambda: {**side.refused, **lacking(settings)},
+            lacking=lambda: {**side.refused, **lacking(open_state(settings).read())},
             passed=side.passed,
         )
         yield Verification(known, ports, watch, SYSTEM_CLOCK, timeout_s=timeout_s)
@@ -94,8 +94,3 @@ def _verified(name: str, store: OpenSink, settings: Settings, tables: Sequence[T
 def read_known(settings: Settings) -> Known:
     """The pipeline's memory. ConfigError while the first snapshot is not complete."""
     return known_of(open_state(settings).read(), settings.source.kind)
-
-
-def lacking(settings: Settings) -> dict[str, str]:
-    """Tables of which the log lacks changes, each with what is to be said of it."""
-    return {table: one.sentence() for table, one in asides_of(open_state(settings).read()).items() if one.due}
