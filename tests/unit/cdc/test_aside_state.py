@@ -53,6 +53,7 @@ def test_h119_what_is_said_of_a_table() -> None:
     [
         (DONE, True),
         (read(0x200000018), True),
+        (read(0x8000000000000000), True),
         (read(0x200000008), False),
         (replace(DONE, id="snapshot:public.t:1"), False),
         (replace(DONE, state="failed"), False),

@@ -114,3 +114,7 @@ def test_h76_rows_of_snapshots_are_in_no_order_with_the_stream_and_move_nothing(
         assert (found.stale, found.newest) == ({}, at(11)), seq
     found = tail((b"a", at(12, SNAPSHOT_SEQ)), (b"b", at(12, CHUNK_SEQ)), suspect_chunks=True)
     assert found.stale == {b"b": at(12, CHUNK_SEQ)}, "rows of the first snapshot have one writer"
+
+
+def test_h76_of_several_late_records_of_a_key_the_highest_counts() -> None:
+    assert tail((b"a", at(7)), (b"a", at(9)), (b"a", at(8))).stale == {b"a": at(9)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -14,7 +14,7 @@ from sinks.plan import TableBatch
 from sinks.port import Applied, PlaceMissing, StoredRow
 from sinks.store import StoreSink
 from tests.contract.orders import SHAPES, order
-from tests.contract.topics import ORDERS, Topic, at, batch
+from tests.contract.topics import ORDERS, Shapes, Topic, at, batch
 from tests.unit.sinks.test_notes import Written
 
 
@@ -62,6 +62,25 @@ def test_a_place_is_made_ready_once_and_anew_where_the_tables_have_moved() -> No
         assert sink.apply(batch(topic.upsert(order(2), at(2))), SHAPES).applied == 1
         assert tables.steps[2:] == [*again, "write 1"]
     assert made(tables).apply(batch(), SHAPES) == Applied()
+
+
+def test_the_newest_shape_is_made_ready_before_rows_of_an_older_one() -> None:
+    newer, tables = replace(ORDERS, version=ORDERS.version + 1), Tables()
+    sink, topic = made(tables), Topic()
+    for number in (1, 2):
+        sink.apply(batch(topic.upsert(order(number), at(number))), Shapes(ORDERS, newer))
+    both = [f"prepare {newer.version}", f"prepare {ORDERS.version} older"]
+    assert tables.steps == [*both, "write 1", "write 1"]
+
+
+def test_rows_below_the_floor_ask_the_store_for_nothing() -> None:
+    tables, topic = Tables(), Topic()
+    sink = made(tables)
+    old = topic.upsert(order(1), at(1))
+    sink.apply(batch(topic.truncate(at(2))), SHAPES)
+    tables.steps.clear()
+    assert sink.apply(batch(old), SHAPES) == Applied(stale=1)
+    assert tables.steps == []
 
 
 def test_h100_what_was_known_of_a_place_that_is_missing_is_forgotten() -> None:
