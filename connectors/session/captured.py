@@ -81,7 +81,7 @@ class CapturedTopics:
                 asked = RequestState(
                     id=f"snapshot:{table.table}",
                     table=str(table.table),
-                    after_lsn=0,
+                    after_lsn=self._from_lsn(str(table.table)),
                     reason=f"{table.table} {reason}",
                     serial=self._clock.now_ns(),
                     first=True,
@@ -91,6 +91,11 @@ class CapturedTopics:
                 log.info("table_added", extra={"table": str(table.table), "topic": table.topic, "why": reason})
             self._topics = known
             return known.tables[str(table.table)]
+
+    def _from_lsn(self, table: str) -> int:
+        """One that was set aside before it had a topic is to be read behind where its changes flow again."""
+        aside = self.asides.of(table) if self.asides is not None else None
+        return aside.from_lsn if aside is not None else 0
 
     def hindrance(self, request: RequestState) -> str:
         """Why the table of a request must not be read now: it is set aside, or waits. Empty where it may be."""
