@@ -99,7 +99,7 @@ class _Writer:
         due = (SYSTEM_CLOCK.monotonic() - self._begun_s) * self._rate
         if self.count >= due:
             SYSTEM_CLOCK.sleep(_AT_ONCE / self._rate)
-        while self.count < due:
+        else:
             found = self._session.execute(_CHANGE.encode(), [self._at, self._at + _AT_ONCE])
             self.count += found.rowcount
             self._at = (self._at + _AT_ONCE) % _ROWS
