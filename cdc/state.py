@@ -292,7 +292,8 @@ class FormState(Document):
     empty when it does not send it. ``born``: by attnum, the transaction that last changed the column; empty where that
     says nothing of the rows. ``entries``: the catalog entries that publish it, with their transactions; empty when not
     known. ``types``: by member (a label, an attribute) of each type that its columns use, the transaction that last
-    changed it. ``links``: by oid of each partition on every level, the transaction that attached it.
+    changed it. ``links``: by oid of each partition on every level, the transaction that attached it. ``version``: the
+    newest version of its shape that the log knew then, 0 where nobody noted it.
     """
 
     WHAT: ClassVar[str] = "form"
@@ -305,6 +306,7 @@ class FormState(Document):
     entries: str = ""
     types: dict[str, int] = field(default_factory=dict)
     links: dict[str, int] = field(default_factory=dict)
+    version: int = 0
 
     def key(self) -> bytes:
         return orjson.dumps({"what": self.WHAT, "table": self.table})

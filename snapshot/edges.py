@@ -127,6 +127,13 @@ class Shapes(Protocol):
 
     def get(self, table: TableName, version: int) -> TableSchema: ...
 
+    @property
+    def size(self) -> int:
+        """How many versions are known."""
+
+    def versions(self) -> Sequence[TableSchema]:
+        """Every version of every table, older ones first."""
+
 
 class RowLog(Protocol):
     """The topics, for one of several writers. A refused row raises PoisonError at the next call of anything here."""

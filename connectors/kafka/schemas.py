@@ -43,9 +43,15 @@ class SchemaRegistry:
         """The latest of a table of which only ``schema.table`` is known; any name may have a dot in it (H142)."""
         return next((shape for known, shape in self._latest.items() if str(known) == table), None)
 
+    @property
+    def size(self) -> int:
+        """How many versions are known, of all tables."""
+        return len(self._versions)
+
     def versions(self) -> list[TableSchema]:
         """Every version of every table, older ones first."""
-        return [self._versions[known] for known in sorted(self._versions)]
+        with self._lock:
+            return [self._versions[known] for known in sorted(self._versions)]
 
     def tables(self) -> list[TableName]:
         return sorted(self._latest)

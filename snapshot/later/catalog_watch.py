@@ -11,6 +11,7 @@ from typing import Any
 from cdc.checks.facts import Sent
 from cdc.clock import Clock
 from cdc.errors import ConfigError
+from cdc.schema import TableSchema
 from cdc.state import FormState, RequestState, SnapshotTableState, find_all, requests_of
 from cdc.topic import TableName
 from cdc.visibility import Gate
@@ -42,7 +43,7 @@ class CatalogWatch:
         self._resting = not self._every_s
         self._look_s = 0.0
         self._see_s = 0.0
-        self._fingerprint = ""
+        self._fingerprint = ("", 0)
         self._sent: Mapping[str, Sent] = {}
         self._truncates = False
         self._barriers: dict[str, frozenset[int]] = {}
@@ -70,11 +71,13 @@ class CatalogWatch:
         self._look_s = now_s + self._every_s
         publication = self._edges.settings.publication
         row = _SQL.one(self._session, "fingerprint", publication=publication)
-        if row[0] == self._fingerprint and not self._edges.topics.new_partitions:
+        # A shape that the stream announces may be one that no look sees (H146).
+        fingerprint = (row[0], self._edges.shapes.size)
+        if fingerprint == self._fingerprint and not self._edges.topics.new_partitions:
             return []
         found = self._compare(held)
         # Only now: what was not compared to its end has to be compared again.
-        self._fingerprint = row[0]
+        self._fingerprint = fingerprint
         return found
 
     def _compare(self, held: Mapping[bytes, bytes]) -> Records:
@@ -90,12 +93,15 @@ class CatalogWatch:
         plans = {plan.table: plan for plan in find_all(held, SnapshotTableState)}
         records: Records = []
         streamed = self._edges.topics.take_partitions()
-        for now in self._forms(known):
+        shapes = self._shapes()
+        for form in self._forms(known):
+            announced = shapes[form.table]
+            now = replace(form, version=announced[-1].version if announced else 0)
             before = forms.get(now.table) or self._left_by(plans.get(now.table))
             if before is None and now.publication:
                 # Whether it was published for long is not known.
                 self._bar(now.table)
-            found = self._need(before, now, streamed.get(now.table, {})) if before is not None else None
+            found = self._need(before, now, streamed.get(now.table, {}), announced) if before is not None else None
             if found is not None:
                 if found.unsent:
                     self._bar(now.table)
@@ -104,15 +110,25 @@ class CatalogWatch:
                 records.append((now.key(), now.to_json()))
         return records
 
-    def _need(self, before: FormState, now: FormState, streamed: Mapping[str, int]) -> Need | None:
+    def _shapes(self) -> Mapping[str, Sequence[TableSchema]]:
+        """Table -> every version of its shape, older ones first."""
+        found: dict[str, list[TableSchema]] = defaultdict(list)
+        for shape in self._edges.shapes.versions():
+            found[str(shape.table)].append(shape)
+        return found
+
+    def _need(
+        self, before: FormState, now: FormState, streamed: Mapping[str, int], shapes: Sequence[TableSchema]
+    ) -> Need | None:
         empty = self._empty(before, now)
-        found = need(before, now, empty, streamed)
+        announced = [shape for shape in shapes if before.version and shape.version > before.version]
+        found = need(before, now, empty, streamed, announced)
         if found is None or not found.republished or self._edges.settings.snapshot.reread_republished:
             return found
         why = f"{now.table} {found.reason}; [snapshot] reread_republished leaves it as it is"
         log.warning("reread_declined", extra={"table": now.table, "why": why})
         # Only that is declined: its file and its partitions may be others as well (H144).
-        return need(replace(before, entries=now.entries), now, empty, streamed)
+        return need(replace(before, entries=now.entries), now, empty, streamed, announced)
 
     def _read_publication(self) -> None:
         found = self._edges.source.facts(self._session)[2]

@@ -7,7 +7,7 @@ cannot know of is read again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,12 +34,17 @@ class Need:
 
 
 def need(
-    before: FormState, now: FormState, empty: Collection[int] = (), streamed: Mapping[str, int] = NONE
+    before: FormState,
+    now: FormState,
+    empty: Collection[int] = (),
+    streamed: Mapping[str, int] = NONE,
+    announced: Iterable[TableSchema] = (),
 ) -> Need | None:
     """What a table needs that was ``before`` and is ``now``; None when events tell all there is to tell.
 
     ``empty``: oids of leaves that hold no row. ``streamed``: partitions that brought changes in between, each with the
-    transaction that had attached it; neither look need have seen them (H145).
+    transaction that had attached it; neither look need have seen them (H145). ``announced``: shapes under which the
+    stream brought changes in between; neither look need have seen their names (H146).
 
     A rewrite that gives rows other values changes a column's entry in the catalog in the same transaction, also where
     the type stays what it was. Where none was changed, it was VACUUM FULL, CLUSTER or a TRUNCATE, which the stream
@@ -54,7 +59,8 @@ def need(
         return Need("was dropped and made anew", unsent=True)
     if before.publication != now.publication:
         return Need("is published with other columns or rows", unsent=True)
-    found = _columns(before, now) or _types(before, now) or _links(before.links, now) or _links(streamed, now)
+    found = _columns(before, now) or _names(now, announced) or _types(before, now)
+    found = found or _links(before.links, now) or _links(streamed, now)
     if found is None and streamed.keys() - now.links.keys():
         found = Need("had a partition that is gone", unsent=True)
     if found is None and before.entries and before.entries != now.entries:
@@ -101,6 +107,22 @@ def _columns(before: FormState, now: FormState) -> Need | None:
     return None
 
 
+def _names(now: FormState, announced: Iterable[TableSchema]) -> Need | None:
+    """A column that had another name for a while: rows that were written then have its value under that name alone."""
+    names = [str(name) for _, name, *_ in now.columns]
+    for shape in announced:
+        if shape.oid != now.oid:
+            continue
+        then = [column.name for column in shape.columns]
+        # Both in the order of attnum. A column of number 0 is one that the catalog had no more under that name.
+        others = zip(then, names, strict=True) if len(then) == len(names) else ()
+        gone = [old for old, new in others if old != new]
+        gone += [column.name for column in shape.columns if not column.attnum and column.name not in names]
+        if gone:
+            return Need(f"had a column under the name {gone[0]} for a while")
+    return None
+
+
 def _leaves(before: FormState, now: FormState, empty: Collection[int]) -> Need | None:
     old = {leaf[0]: leaf for leaf in before.leaves}
     new = {leaf[0]: leaf for leaf in now.leaves}
@@ -125,6 +147,7 @@ def form_of_plan(plan: SnapshotTableState, shape: TableSchema, publication: str)
         columns=columns,
         leaves=leaves,
         publication=publication if plan.publication is None else plan.publication,
+        version=plan.version,
         entries=plan.entries,
         types=plan.types,
         links=plan.links,

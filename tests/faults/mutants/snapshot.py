@@ -53,8 +53,12 @@ MUTANTS = (
     ),
     Mutant(
         "decline what was rewritten with what was republished", "snapshot/later/catalog_watch.py",
-        "return need(replace(before, entries=now.entries), now, empty, streamed)", "return None",
+        "return need(replace(before, entries=now.entries), now, empty, streamed, announced)", "return None",
         "tests/integration/capture/test_watch.py -k h144",
+    ),
+    Mutant(
+        "pass over names that a column had for a while", "snapshot/later/watch_rules.py",
+        "if old != new]", "if False]", "tests/unit/snapshot/later/test_watch_rules.py",
     ),
     Mutant(
         "take a partition that was attached again for one that stayed", "snapshot/later/watch_rules.py",

@@ -258,3 +258,23 @@ def test_h143_a_table_that_is_gone_hides_no_other_from_the_watch(pipeline: Pipel
         watched(pipeline, "gone", "kept")
         pipeline.execute("drop table gone", "alter type mood rename value 'good' to 'fine'")
         assert_same(pipeline, "kept")
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_h146_a_column_renamed_and_renamed_back_between_two_looks(pipeline: Pipeline, running: bool) -> None:
+    """What was written in between has its value under the other name, and nothing is written later."""
+    pipeline.document["snapshot"] = {"watch": "1s"}
+    pipeline.prepare("create table t (id int primary key, v text)")
+    passing = ("alter table t rename v to w", "update t set w = 'b' where id = 1", "alter table t rename w to v")
+    with pipeline.capturing() as capturing:
+        pipeline.execute("insert into t values (1, 'a'), (2, 'a')")
+        pipeline.settle()
+        watched(pipeline, "t")
+        if running:
+            pipeline.execute(*passing)
+            assert_same(pipeline, "t")
+        assert capturing.figures.reconnects == 0
+    if not running:
+        pipeline.execute(*passing)
+        with pipeline.capturing():
+            assert_same(pipeline, "t")

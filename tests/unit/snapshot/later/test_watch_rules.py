@@ -173,3 +173,35 @@ def test_h98_a_new_label_or_a_type_that_is_new_to_the_table_changes_no_row() -> 
     assert need(before, replace(before, types={"e50.51": 700, "e50.52": 710, "c60.1": 711})) is None
     assert need(before, replace(before, types={})) is None
     assert need(BEFORE, before) is None
+
+
+def announced(*names: str, oid: int = 10) -> TableSchema:
+    """A shape of the table as the stream brought it; a name that the catalog does not have has no number."""
+    numbers = {"id": 1, "at": 2}
+    columns = [
+        Column(name=name, attnum=numbers.get(name, 0), type="int", type_oid=23, kind="int4", nullable=True)
+        for name in names
+    ]
+    return TableSchema(
+        table=TableName("public", "t"),
+        topic="shop.public.t",
+        version=5,
+        encoding="readable",
+        oid=oid,
+        identity=Identity.DEFAULT,
+        deferrable_key=False,
+        columns=tuple(columns),
+    )
+
+
+@pytest.mark.parametrize("names", [("id", "b2"), ("at", "id"), ("b2",), ("id", "b2", "more")])
+def test_h146_a_column_that_had_another_name_for_a_while(names: tuple[str, ...]) -> None:
+    found = need(BEFORE, BEFORE, announced=[announced("id", "at"), announced(*names)])
+    assert found is not None
+    assert found.reason.startswith("had a column under the name")
+
+
+def test_h146_a_column_less_or_another_table_under_the_name_is_no_renaming() -> None:
+    grown = replace(BEFORE, columns=[*BEFORE.columns, [3, "new", 23, -1, False]])
+    assert need(BEFORE, grown, announced=[announced("id", "at")]) is None
+    assert need(BEFORE, BEFORE, announced=[announced("id", "b2", oid=11)]) is None
