@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cdc.advance import Advance
-from cdc.capture import Session
+from cdc.capture import CaptureSession
 from cdc.clock import Clock
 from cdc.errors import LogError
 from cdc.progress import PROGRESS_KEY, Progress
@@ -15,7 +15,9 @@ _ACKED_S = 0.05
 _PATIENCE_S = 60.0
 
 
-def capture_up_to(session: Session, mark: int, clock: Clock, watch: Callable[[int], None] = lambda _: None) -> int:
+def capture_up_to(
+    session: CaptureSession, mark: int, clock: Clock, watch: Callable[[int], None] = lambda _: None
+) -> int:
     """Write every transaction up to the first that ends beyond ``mark``, and acknowledge it; its end.
 
     A transaction that follows is not begun, so that another writer can go on right there. ``watch`` is told how
@@ -54,7 +56,7 @@ def capture_up_to(session: Session, mark: int, clock: Clock, watch: Callable[[in
         session.close(works)
 
 
-def _held(session: Session, advance: Advance, boundary: int) -> bool:
+def _held(session: CaptureSession, advance: Advance, boundary: int) -> bool:
     """Whether the broker holds everything, what waited too. Each round waits for the broker, so a table that waits is
     not asked without a pause."""
     _resume(session, advance)
@@ -62,7 +64,7 @@ def _held(session: Session, advance: Advance, boundary: int) -> bool:
     return advance.held >= boundary
 
 
-def _resume(session: Session, advance: Advance) -> None:
+def _resume(session: CaptureSession, advance: Advance) -> None:
     """Write what waited and can be completed by now."""
     if session.assembler.oldest_waiting is not None:
         records = session.assembler.resume()
@@ -71,7 +73,7 @@ def _resume(session: Session, advance: Advance) -> None:
         advance.waits(session.assembler.oldest_waiting, session.log.newest)
 
 
-def _write_progress(session: Session, advance: Advance, clock: Clock) -> None:
+def _write_progress(session: CaptureSession, advance: Advance, clock: Clock) -> None:
     start = session.start
     offsets = {topic: parts for topic, parts in session.log.offsets().items() if topic != start.topic}
     value = Progress(epoch=start.epoch, lsn=advance.held, offsets=offsets, ahead={}).to_json()

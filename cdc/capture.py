@@ -52,7 +52,7 @@ _BACKOFF_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 _ACTIVE_PATIENCE_S = 120.0
 
 
-class Committed(Protocol):
+class CompleteTransaction(Protocol):
     """A transaction of which every record was returned."""
 
     @property
@@ -65,13 +65,13 @@ class Committed(Protocol):
     def rows(self) -> int: ...
 
 
-class Assembled(Protocol):
+class Assembly(Protocol):
     """Records in order, and the transactions that are complete with them."""
 
     @property
     def records(self) -> Sequence[Record]: ...
     @property
-    def commits(self) -> Sequence[Committed]: ...
+    def commits(self) -> Sequence[CompleteTransaction]: ...
 
 
 class Assembles(Protocol):
@@ -83,13 +83,13 @@ class Assembles(Protocol):
     def oldest_waiting(self) -> int | None: ...
     @property
     def waiting_lanes(self) -> frozenset[int]: ...
-    def feed(self, frames: Sequence[bytes], now_ns: int) -> Assembled: ...
+    def feed(self, frames: Sequence[bytes], now_ns: int) -> Assembly: ...
     def resume(self) -> Sequence[Record]: ...
     def counts(self) -> Counter[tuple[str, str]]: ...
     def lost(self) -> Counter[tuple[str, str]]: ...
 
 
-class Asides(Protocol):
+class AsideLoop(Protocol):
     """Tables that are set aside, or wait."""
 
     @property
@@ -104,7 +104,7 @@ class Stopped(Exception):
     """Told to stop before there was anything to stop."""
 
 
-class Stop:
+class CaptureStop:
     """A wish to stop, and until when it may be granted in order. Set by a signal, read by the loop."""
 
     def __init__(self, clock: Clock, drain_s: float) -> None:
@@ -147,7 +147,7 @@ class StartingPoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
+class CaptureSession:
     """What one session works with, opened and checked.
 
     ``look``: the slot and the server's WAL position as last known, at once; raises what was found to be wrong.
@@ -162,13 +162,13 @@ class Session:
     look: Callable[[], tuple[SlotFacts | None, int | None]]
     close: Callable[[bool], None]
     windows: Windows | None = None
-    asides: Asides | None = None
+    asides: AsideLoop | None = None
 
 
 class Capture:
     """The loop of one session."""
 
-    def __init__(self, session: Session, *, figures: CaptureFigures, stop: Stop, clock: Clock) -> None:
+    def __init__(self, session: CaptureSession, *, figures: CaptureFigures, stop: CaptureStop, clock: Clock) -> None:
         self._session = session
         self._figures = figures
         self._stop = stop
@@ -244,7 +244,7 @@ class Capture:
     def _keep_back(self) -> None:
         self._advance.waits(self._session.assembler.oldest_waiting, self._session.log.newest)
 
-    def _committed(self, commits: Sequence[Committed]) -> None:
+    def _committed(self, commits: Sequence[CompleteTransaction]) -> None:
         last, group = commits[-1], self._session.log.newest
         rows = 0
         for commit in commits:
@@ -334,7 +334,9 @@ class Capture:
             gc.collect()
 
 
-def keep_capturing(open_session: Callable[[], Session], *, figures: CaptureFigures, stop: Stop, clock: Clock) -> None:
+def keep_capturing(
+    open_session: Callable[[], CaptureSession], *, figures: CaptureFigures, stop: CaptureStop, clock: Clock
+) -> None:
     """Capture until told to stop; open a new session when one broke for a reason that passes.
 
     The first session has to open: what is wrong then is told at once. Later a source or broker that is down is
@@ -373,14 +375,14 @@ def keep_capturing(open_session: Callable[[], Session], *, figures: CaptureFigur
             raise
 
 
-def _abandon(session: Session, *, log_works: bool) -> None:
+def _abandon(session: CaptureSession, *, log_works: bool) -> None:
     """What is on its way to a broker that works may arrive; the next session then finds it there."""
     with suppress(CdcError):
         session.close(log_works)
     session.stream.close()
 
 
-def _wait_before_next(error: CdcError, attempt: int, figures: CaptureFigures, stop: Stop, clock: Clock) -> None:
+def _wait_before_next(error: CdcError, attempt: int, figures: CaptureFigures, stop: CaptureStop, clock: Clock) -> None:
     wait_s = _BACKOFF_S[min(attempt, len(_BACKOFF_S) - 1)]
     figures.phase, figures.waiting_for = "reconnecting", error.message
     figures.reconnects += 1

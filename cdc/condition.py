@@ -41,7 +41,7 @@ class NoCondition(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ColumnName:
     """A column, by its name as the catalog has it."""
 
     name: str
@@ -53,7 +53,7 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class NumberLiteral:
     value: Decimal
 
 
@@ -62,7 +62,7 @@ class Truth:
     value: bool
 
 
-Value = Column | Text | Number | Truth
+Value = ColumnName | Text | NumberLiteral | Truth
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +76,14 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Among:
-    column: Column
+    column: ColumnName
     values: tuple[Value, ...]
     negated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    column: Column
+    column: ColumnName
     low: Value
     high: Value
     negated: bool = False
@@ -93,7 +93,7 @@ class Between:
 class Like:
     """``any_case``: ``ilike``."""
 
-    column: Column
+    column: ColumnName
     pattern: Text
     any_case: bool = False
     negated: bool = False
@@ -101,7 +101,7 @@ class Like:
 
 @dataclass(frozen=True, slots=True)
 class Null:
-    column: Column
+    column: ColumnName
     negated: bool = False
 
 
@@ -124,7 +124,7 @@ class Either:
     conditions: tuple[Condition, ...]
 
 
-Condition = Column | Compared | Among | Between | Like | Null | Not | All | Either
+Condition = ColumnName | Compared | Among | Between | Like | Null | Not | All | Either
 
 
 def parse(text: str) -> Condition:
@@ -153,11 +153,11 @@ def show(condition: Condition | Value) -> str:  # noqa: C901, PLR0911 - one case
     '(not ("total" >= 1.50 or "Name" ilike \\'o\\'\\'b%\\'))'
     """
     match condition:
-        case Column(name):
+        case ColumnName(name):
             return '"{}"'.format(name.replace('"', '""'))
         case Text(value):
             return "'{}'".format(value.replace("'", "''"))
-        case Number(number):
+        case NumberLiteral(number):
             return str(number)
         case Truth(truth):
             return "true" if truth else "false"
@@ -185,9 +185,9 @@ def _not(negated: bool) -> str:
 
 def _names(part: Condition | Value) -> Iterator[str]:  # noqa: C901 - one case for each part of the grammar
     match part:
-        case Column(name):
+        case ColumnName(name):
             yield name
-        case Text() | Number() | Truth():
+        case Text() | NumberLiteral() | Truth():
             pass
         case Compared(left, _, right):
             yield from (*_names(left), *_names(right))
@@ -306,14 +306,14 @@ class _Parser:
         left = self._value()
         if self._next.kind == "sign" and self._next.value in SIGNS:
             sign, right = self._take().value, self._value()
-            if not isinstance(left, Column) and not isinstance(right, Column):
+            if not isinstance(left, ColumnName) and not isinstance(right, ColumnName):
                 raise NoCondition(f"{show(left)} {sign} {show(right)} compares no column")
             return Compared(left, sign, right)
-        if not isinstance(left, Column):
+        if not isinstance(left, ColumnName):
             raise NoCondition(f"a column is missing before {self._next.shown}")
         return self._of_column(left)
 
-    def _of_column(self, column: Column) -> Condition:
+    def _of_column(self, column: ColumnName) -> Condition:
         if self._word("is"):
             negated = self._word("not")
             self._expect_word("null")
@@ -345,11 +345,11 @@ class _Parser:
         token = self._take()
         match token.kind:
             case "name":
-                return Column(token.value)
+                return ColumnName(token.value)
             case "text":
                 return Text(token.value)
             case "number":
-                return Number(Decimal(token.value))
+                return NumberLiteral(Decimal(token.value))
             case "word" if token.value in ("true", "false"):
                 return Truth(token.value == "true")
         raise NoCondition(f"{token.shown} stands where a column or a value should")

@@ -60,7 +60,7 @@ class SourceReader(Protocol):
         """An LSN that every commit so far lies below."""
 
 
-class Row(NamedTuple):
+class RepairRow(NamedTuple):
     """A row to be written; ``key``: the record's key as JSON, ``after``: the row as on the wire, None for a delete."""
 
     key: bytes
@@ -73,5 +73,5 @@ class SourceRows(Protocol):
     def cut(self) -> Cut:
         """End the last cut and begin a new one."""
 
-    def records_of(self, table: VerifiedTable, keys: Sequence[str]) -> Iterator[dict[str, Row]]:
+    def records_of(self, table: VerifiedTable, keys: Sequence[str]) -> Iterator[dict[str, RepairRow]]:
         """Those of these keys (store keys) that have a row at this cut, in batches."""

@@ -148,7 +148,7 @@ class SinkError(CdcError):
     retry = Retry.LATER
 
 
-class Difference(CdcError):
+class DifferenceFound(CdcError):
     """A limit was passed or a difference found: not a failure of ours, but exit code 1."""
 
     exit = Exit.DIFFERENCE

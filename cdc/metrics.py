@@ -56,7 +56,7 @@ class Flow(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rereads:
+class RereadFigures:
     """Tables that are read again. ``states``: how many requests wait, run or are paused; ``windows``: parts being read;
     ``rows`` written and ``left_out`` because the stream had newer ones; ``shares``: by table, how much is done, 0 to 1.
     """
@@ -99,7 +99,7 @@ class CaptureFigures:
     transaction_buckets: list[int] = field(default_factory=lambda: [0] * (len(TRANSACTION_ROWS) + 1))
     reconnects: int = 0
     flow: Callable[[], Flow] = Flow
-    rereads: Callable[[], Rereads] = Rereads
+    rereads: Callable[[], RereadFigures] = RereadFigures
     errors: Counter[str] = field(default_factory=Counter)
     events: Callable[[], Counter[tuple[str, str]]] = Counter
     lost_values: Callable[[], Counter[tuple[str, str]]] = Counter

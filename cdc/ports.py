@@ -60,7 +60,7 @@ class StreamLog(Protocol):
         """topic -> partition -> the newest streamed position below :meth:`offsets`, where it reaches to ``lsn``."""
 
 
-class Batch(NamedTuple):
+class StreamBatch(NamedTuple):
     """What one read of the stream brought: whole frames in order, then the end of WAL of the keepalive behind
     them, None without one."""
 
@@ -79,7 +79,7 @@ class ChangeStream(Protocol):
     def last_feedback_s(self) -> float:
         """When the source last heard from us, by the clock's monotonic time."""
 
-    def read(self, timeout_s: float) -> Batch:
+    def read(self, timeout_s: float) -> StreamBatch:
         """What has arrived, at once if there is something, else after at most ``timeout_s``.
 
         SourceError when the connection broke.

@@ -78,7 +78,7 @@ _FORMS: dict[str, Any] = {
 _COMMENT_COLUMN = 46
 
 
-class Row(NamedTuple):
+class SettingRow(NamedTuple):
     """One setting: where it stands, what it takes, what it is unless set, what it means."""
 
     section: str
@@ -92,10 +92,10 @@ class Row(NamedTuple):
         return f"{self.section}.{self.key}" if self.section else self.key
 
 
-def rows(sinks: Sequence[SinkSection]) -> list[Row]:
+def rows(sinks: Sequence[SinkSection]) -> list[SettingRow]:
     """Every setting, in the file's order; ``sinks``: a section of each kind."""
     return [
-        Row(section.path, name, _kind(field), _default(field), field.description or "")
+        SettingRow(section.path, name, _kind(field), _default(field), field.description or "")
         for section in _with(sinks)
         for name, field in _plain_fields(section.model)
     ]

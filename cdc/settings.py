@@ -30,7 +30,7 @@ from cdc.setting_types import (
     Url,
     any_tables,
 )
-from cdc.settings_faults import Known, config_error, faults_of
+from cdc.settings_faults import KnownSettings, config_error, faults_of
 from cdc.sink_settings import AnySink, Kinds, read_sinks
 
 
@@ -246,7 +246,7 @@ def parse(
     except ValidationError as error:
         faults = [*faults_of(error), *faults]
     if faults:
-        raise config_error(faults, origin, Known(SECTIONS, document, kinds), laid or {}) from None
+        raise config_error(faults, origin, KnownSettings(SECTIONS, document, kinds), laid or {}) from None
     return settings.model_copy(update={"sinks": {**settings.sinks, **sinks}})
 
 

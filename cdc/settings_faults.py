@@ -52,7 +52,7 @@ class KindsOfSinks(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownSettings:
     """The settings that exist. ``sections``: models by section, "" for the file itself; ``document``: what is read."""
 
     sections: Mapping[str, type[BaseModel]]
@@ -101,7 +101,9 @@ def unknown_kind(sink: str, kind: str) -> Fault:
     return {"type": _UNKNOWN_KIND, "loc": ("sinks", sink, "kind"), "msg": kind}
 
 
-def config_error(faults: Sequence[Fault], origin: str, known: Known, variables: Mapping[Location, str]) -> ConfigError:
+def config_error(
+    faults: Sequence[Fault], origin: str, known: KnownSettings, variables: Mapping[Location, str]
+) -> ConfigError:
     """The fault that explains the others: an unknown setting before one that is missing.
 
     ``origin``: the file. ``variables``: which places were set from the environment, by which variable: those are
@@ -135,7 +137,7 @@ def config_error(faults: Sequence[Fault], origin: str, known: Known, variables: 
 
 
 def _sinks_error(
-    fault: Fault, location: Location, origin: str, known: Known, variables: Mapping[Location, str]
+    fault: Fault, location: Location, origin: str, known: KnownSettings, variables: Mapping[Location, str]
 ) -> ConfigError | None:
     """What only a sink's section can have wrong: its kind, or that it is no section."""
     blamed = _variable(location, variables) or f"{origin}: {'.'.join(location[:2])}"
@@ -152,7 +154,7 @@ def _variable(location: Location, variables: Mapping[Location, str]) -> str | No
     return next((name for place, name in variables.items() if location[: len(place)] == place), None)
 
 
-def _likely(location: Location, known: Known) -> str:
+def _likely(location: Location, known: KnownSettings) -> str:
     kind, last = known.kind_at(location), location[-1]
     close = difflib.get_close_matches(last, known.settings(location[:-1], kind), n=1)
     if close:
@@ -163,7 +165,7 @@ def _likely(location: Location, known: Known) -> str:
     return known.page(kind)
 
 
-def _no_such_kind(blamed: str, kind: str, known: Known) -> ConfigError:
+def _no_such_kind(blamed: str, kind: str, known: KnownSettings) -> ConfigError:
     meant = known.kinds.meant(kind) if known.kinds is not None else None
     likely = meant or next(iter(difflib.get_close_matches(kind, known.names(), n=1)), None)
     hint = f'did you mean kind = "{likely}"?' if likely else f"the kinds are {_choice(known.names(), 'and')}"

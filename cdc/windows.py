@@ -68,7 +68,7 @@ class Overrun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
+class WindowPairs:
     """What a window is to write: (key, value) pairs, all with the same ``headers``.
 
     A value is what stands between ``prefix`` and ``suffix``; None writes a record without a value. Each pair goes to
@@ -111,7 +111,7 @@ class Window:
 class _Emission:
     """A window's rows on their way out."""
 
-    def __init__(self, window: Window, parts: Sequence[Rows], partition: Callable[[bytes, int], int]) -> None:
+    def __init__(self, window: Window, parts: Sequence[WindowPairs], partition: Callable[[bytes, int], int]) -> None:
         self.window = window
         self.group = 0
         self.rows = 0
@@ -129,7 +129,7 @@ class _Emission:
         self.left_out += len(taken) - len(kept)
         return kept
 
-    def _made(self, parts: Sequence[Rows], partition: Callable[[bytes, int], int]) -> Iterator[Record]:
+    def _made(self, parts: Sequence[WindowPairs], partition: Callable[[bytes, int], int]) -> Iterator[Record]:
         lane, count = self.window.lane, self.window.lane_count
         for rows in parts:
             before, after, headers = rows.prefix, rows.suffix, rows.headers
@@ -193,7 +193,7 @@ class Windows:
         assert window.position is not None
         return window.position
 
-    def offer(self, window: Window, *parts: Rows) -> None:
+    def offer(self, window: Window, *parts: WindowPairs) -> None:
         """Hand over what was read for a window, to its end."""
         self._offered.put(_Emission(window, parts, self._partition))
 

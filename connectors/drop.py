@@ -7,16 +7,16 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from functools import partial
 
 from cdc.checks.facts import ServerFacts, SlotFacts
-from cdc.drop.ports import Ports, Source
-from cdc.drop.run import Drop, Plan
+from cdc.drop.ports import DropPorts, DropSource
+from cdc.drop.run import Drop, DropPlan
 from cdc.settings import Settings, require_postgres
 from cdc.topic import state_topic
 from connectors.kafka.admin import TopicAdmin
-from connectors.kafka.compacted import CompactedTopic
+from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.reach import require_broker
-from connectors.postgres.facts import read_server, read_slot
+from connectors.postgres.catalog_facts import read_server, read_slot
+from connectors.postgres.connections import Connection, connect
 from connectors.postgres.publication import drop_publication
-from connectors.postgres.session import Connection, connect
 from connectors.postgres.slot import drop_slot
 
 
@@ -48,21 +48,21 @@ def drop_of(settings: Settings) -> Drop:
     """The drop of the pipeline that the settings describe. Nothing is opened before it is run."""
 
     @contextmanager
-    def source() -> Iterator[Source]:
+    def source() -> Iterator[DropSource]:
         require_postgres(settings, "cdc drop")
         with closing(connect(settings.source, application_name="cdc drop", autocommit=True)) as session:
             yield DroppedSource(session, slot=settings.slot, publication=settings.publication)
 
-    plan = Plan(
+    plan = DropPlan(
         name=settings.name,
         slot=settings.slot,
         publication=settings.publication,
         by_debezium=settings.source.kind == "debezium",
     )
-    ports = Ports(
+    ports = DropPorts(
         reach=partial(require_broker, settings.log),
         source=source,
-        state=CompactedTopic(settings.log, state_topic(settings.name)),
+        state=KafkaCompactedTopic(settings.log, state_topic(settings.name)),
         topics=partial(TopicAdmin, settings.log),
     )
     return Drop(plan, ports)

@@ -21,8 +21,8 @@ from cdc.settings import Settings
 from cdc.sql import quote_literal
 from cdc.state import ChunkState, SlotIntent, SlotState, SnapshotState, SnapshotTableState, TopicsState, what_of
 from connectors.kafka.admin import TopicAdmin
-from connectors.postgres.facts import read_server, read_slot
-from connectors.postgres.session import Connection
+from connectors.postgres.catalog_facts import read_server, read_slot
+from connectors.postgres.connections import Connection
 from connectors.postgres.slot import drop_slot, lock_holders, try_lock
 
 declare("epoch_slot_dropped", "epoch_noted")

@@ -1,4 +1,4 @@
-"""What a wait for freshness asks of Kafka and Postgres: :class:`cdc.freshness.run.Ports`."""
+"""What a wait for freshness asks of Kafka and Postgres: :class:`cdc.freshness.run.WaitPorts`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from cdc.epochs import epoch_of
 from cdc.errors import CdcError
 from cdc.settings import Settings, require_postgres
 from cdc.topic import dead_topic, state_topic
-from connectors.kafka.compacted import CompactedTopic
-from connectors.kafka.letters import DeadLetterTopic
+from connectors.kafka.compacted import KafkaCompactedTopic
+from connectors.kafka.dead_letters import DeadLetterTopic
 from connectors.kafka.reach import require_broker
+from connectors.postgres.connections import connect
 from connectors.postgres.cut import write_fence
-from connectors.postgres.session import connect
 
 _APPLICATION = "cdc wait"
 
@@ -22,7 +22,7 @@ _APPLICATION = "cdc wait"
 def read_epoch(settings: Settings) -> int | None:
     """The pipeline's epoch; None before it has one. LogError, at once, when no broker takes a connection."""
     require_broker(settings.log)
-    return epoch_of(CompactedTopic(settings.log, state_topic(settings.name)).read(), settings.source.kind)
+    return epoch_of(KafkaCompactedTopic(settings.log, state_topic(settings.name)).read(), settings.source.kind)
 
 
 def read_letters(settings: Settings) -> Iterable[DeadLetter]:

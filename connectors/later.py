@@ -6,10 +6,10 @@ from cdc.clock import Clock
 from cdc.settings import Settings
 from cdc.topic import state_topic
 from cdc.windows import Windows
-from connectors.kafka.compacted import CompactedTopic
-from connectors.kafka.schemas import SchemaRegistry
+from connectors.kafka.compacted import KafkaCompactedTopic
+from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.session.captured import CapturedTopics, Later
-from connectors.snapshots import CaptureEdges, LaterSource
+from connectors.snapshots import CaptureEdges, PostgresLaterSource
 from snapshot.later.request_scheduler import RequestScheduler
 
 
@@ -17,8 +17,8 @@ def later_of(settings: Settings, clock: Clock) -> Later:
     """What makes a session's later snapshots; see :data:`connectors.session.captured.Later`."""
 
     def later(windows: Windows, topics: CapturedTopics, shapes: SchemaRegistry, epoch: int) -> RequestScheduler:
-        state = CompactedTopic(settings.log, state_topic(settings.name), waiting=windows.require_open)
-        edges = CaptureEdges(settings, LaterSource(settings), state, shapes, topics)
+        state = KafkaCompactedTopic(settings.log, state_topic(settings.name), waiting=windows.require_open)
+        edges = CaptureEdges(settings, PostgresLaterSource(settings), state, shapes, topics)
         return RequestScheduler(edges, windows, epoch=epoch, clock=clock)
 
     return later

@@ -25,13 +25,13 @@ from connectors.kafka.admin import (
     state_problems,
     topics_state,
 )
-from connectors.kafka.compacted import CompactedTopic
+from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.reach import require_broker
-from connectors.kafka.schemas import SchemaRegistry
-from connectors.postgres.catalog import CapturedTable, resolve_tables, table_schema
-from connectors.postgres.facts import read_source
+from connectors.kafka.schema_registry import SchemaRegistry
+from connectors.postgres.catalog_facts import read_source
+from connectors.postgres.catalog_shapes import CapturedTable, resolve_tables, table_schema
+from connectors.postgres.connections import Connection, connect
 from connectors.postgres.publication import ensure_publication
-from connectors.postgres.session import Connection, connect
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ def check_ready(
 
 
 def prepare(
-    conn: Connection, settings: Settings, admin: TopicAdmin, state: CompactedTopic, *, handing_over: bool = False
+    conn: Connection, settings: Settings, admin: TopicAdmin, state: KafkaCompactedTopic, *, handing_over: bool = False
 ) -> Prepared:
     """Make or check publication, topics and shapes, then note the topics in ``<name>.state``.
 
@@ -144,7 +144,7 @@ def _topics(admin: TopicAdmin, specs: Sequence[TopicSpec], known: TopicsState | 
 
 
 def _shapes(conn: Connection, settings: Settings, tables: Sequence[CapturedTable], *, new_key: bool) -> None:
-    registry = SchemaRegistry(CompactedTopic(settings.log, schema_topic(settings.name)))
+    registry = SchemaRegistry(KafkaCompactedTopic(settings.log, schema_topic(settings.name)))
     registry.register_all(
         (
             table_schema(
@@ -178,5 +178,5 @@ def begin_pipeline_again(settings: Settings, clock: Clock) -> tuple[int, Prepare
         return epoch, prepare(session, settings, admin, state)
 
 
-def _state(settings: Settings) -> CompactedTopic:
-    return CompactedTopic(settings.log, state_topic(settings.name))
+def _state(settings: Settings) -> KafkaCompactedTopic:
+    return KafkaCompactedTopic(settings.log, state_topic(settings.name))

@@ -16,11 +16,11 @@ from cdc.state import SlotState, TopicsState
 from cdc.topic import state_topic
 from cdc.topic_specs import pipeline_topic_specs, table_topic_spec
 from connectors.kafka.admin import TopicAdmin, spec_problems, state_problems
-from connectors.kafka.compacted import CompactedTopic
+from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.reach import require_broker
-from connectors.postgres.facts import read_source
+from connectors.postgres.catalog_facts import read_source
+from connectors.postgres.connections import connect
 from connectors.postgres.publication import refused_publication
-from connectors.postgres.session import connect
 
 
 class ServerProbes:
@@ -40,7 +40,7 @@ class ServerProbes:
     def state(self) -> tuple[TopicsState | None, SlotState | None]:
         self._topics()
         try:
-            held = CompactedTopic(self._settings.log, state_topic(self._settings.name)).read()
+            held = KafkaCompactedTopic(self._settings.log, state_topic(self._settings.name)).read()
         except TopicError:
             return None, None
         return TopicsState.find(held), SlotState.find(held)

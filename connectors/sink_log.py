@@ -10,30 +10,30 @@ from cdc.schema import TableSchema
 from cdc.settings import Settings
 from cdc.state import TopicsState
 from cdc.topic import TableName, schema_topic, state_topic
-from connectors.connect.epochs import read_epochs
+from connectors.connect.connector_epochs import read_epochs
 from connectors.connect.topics import with_patterns
-from connectors.debezium.config import may_hold_debezium
+from connectors.debezium.connector_config import may_hold_debezium
 from connectors.kafka.admin import TopicAdmin, raise_first, state_problems
-from connectors.kafka.compacted import CompactedTopic
+from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.reach import require_broker
-from connectors.kafka.schemas import SchemaRegistry
+from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.postgres.selection import kept
-from spark.ports import Topics
+from spark.ports import SinkTopics
 
 _DAY_MS = 86_400_000
 """Kafka's own delete.retention.ms."""
 
 
 class SinkLog:
-    """:class:`spark.ports.LogFacts` of one pipeline; one client, kept. Any thread, one at a time per method."""
+    """:class:`spark.ports.LogQuestions` of one pipeline; one client, kept. Any thread, one at a time per method."""
 
     def __init__(self, settings: Settings, patterns: Callable[[str], Sequence[str]]) -> None:
         self._settings = settings
         self._patterns = patterns
         self._kept: TopicAdmin | None = None
 
-    def topics(self, sink: str) -> Topics:
-        state = TopicsState.find(CompactedTopic(self._settings.log, state_topic(self._settings.name)).read())
+    def topics(self, sink: str) -> SinkTopics:
+        state = TopicsState.find(KafkaCompactedTopic(self._settings.log, state_topic(self._settings.name)).read())
         if state is None:
             maker = "cdc connect deploy" if self._settings.source.kind == "debezium" else "cdc init"
             raise TopicError("the pipeline has no topics yet", hint=f"{maker} makes them")
@@ -48,14 +48,14 @@ class SinkLog:
         )
         raise_first(state_problems(own, facts, self._admin().cluster_id()))
         lag_ms = min(int(facts[topic].config.get("min.compaction.lag.ms", 0)) for topic in wanted)
-        return Topics(
+        return SinkTopics(
             ids={topic: facts[topic].topic_id for topic in sorted(wanted)},
             partitions={topic: state.topics[topic]["partitions"] for topic in sorted(wanted)},
             compaction_lag_s=lag_ms / 1000,
             retention_s=min(int(facts[topic].config.get("delete.retention.ms", _DAY_MS)) for topic in wanted) / 1000,
         )
 
-    def ends(self, topics: Topics) -> Offsets:
+    def ends(self, topics: SinkTopics) -> Offsets:
         return self._admin().end_offsets(topics.partitions)
 
     def begun_behind(self, epoch: int) -> Offsets:
@@ -64,7 +64,7 @@ class SinkLog:
         return read_epochs(self._settings).behind(epoch)
 
     def schemas(self) -> list[TableSchema]:
-        return SchemaRegistry(CompactedTopic(self._settings.log, schema_topic(self._settings.name))).versions()
+        return SchemaRegistry(KafkaCompactedTopic(self._settings.log, schema_topic(self._settings.name))).versions()
 
     def _admin(self) -> TopicAdmin:
         if self._kept is None:

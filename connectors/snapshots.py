@@ -20,12 +20,12 @@ from connectors.kafka.admin import TopicAdmin, raise_first, state_problems
 from connectors.kafka.bulk import BulkLog
 from connectors.kafka.feed import CompactedFeed
 from connectors.kafka.oversized import Oversized
-from connectors.kafka.schemas import SchemaRegistry
+from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.postgres.barrier import barrier
-from connectors.postgres.catalog import resolve_tables, table_schema
-from connectors.postgres.facts import read_publication, read_server, read_slot
+from connectors.postgres.catalog_facts import read_publication, read_server, read_slot
+from connectors.postgres.catalog_shapes import resolve_tables, table_schema
+from connectors.postgres.connections import connect, describe, writer_lock
 from connectors.postgres.failover import require_not_promoted
-from connectors.postgres.session import connect, describe, writer_lock
 from connectors.postgres.slot import require_same_server, require_usable
 from connectors.session.captured import CapturedTopics
 from snapshot.edges import Captured, RowLog, Session
@@ -102,10 +102,10 @@ class SnapshotLog:
     settings: Settings
 
     def state(self) -> CompactedTopic:
-        return compacted.CompactedTopic(self.settings.log, state_topic(self.settings.name))
+        return compacted.KafkaCompactedTopic(self.settings.log, state_topic(self.settings.name))
 
     def shapes(self) -> SchemaRegistry:
-        return SchemaRegistry(compacted.CompactedTopic(self.settings.log, schema_topic(self.settings.name)))
+        return SchemaRegistry(compacted.KafkaCompactedTopic(self.settings.log, schema_topic(self.settings.name)))
 
     def rows(self) -> RowLog:
         log = self.settings.log
@@ -121,7 +121,7 @@ class SnapshotLog:
 
 
 @dataclass(frozen=True, slots=True)
-class LaterSource(SnapshotSource):
+class PostgresLaterSource(SnapshotSource):
     """:class:`snapshot.edges.LaterSourcePort` on Postgres."""
 
     _told: set[str] = field(default_factory=set, compare=False)
@@ -143,7 +143,7 @@ class CaptureEdges:
     """:class:`snapshot.edges.LaterEdges` inside a capture session."""
 
     settings: Settings
-    source: LaterSource
+    source: PostgresLaterSource
     state: CompactedTopic
     shapes: SchemaRegistry
     topics: CapturedTopics

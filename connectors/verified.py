@@ -10,11 +10,11 @@ from cdc.cuts import VerifiedTable
 from cdc.settings import Settings
 from cdc.state import TopicsState
 from cdc.topic import TableName, schema_topic
-from connectors.kafka.compacted import CompactedTopic
-from connectors.kafka.schemas import SchemaRegistry
-from connectors.postgres.catalog import resolve_tables, table_schema
+from connectors.kafka.compacted import KafkaCompactedTopic
+from connectors.kafka.schema_registry import SchemaRegistry
+from connectors.postgres.catalog_shapes import resolve_tables, table_schema
+from connectors.postgres.connections import connect
 from connectors.postgres.cut import SourceCut
-from connectors.postgres.session import connect
 
 _APPLICATION = "cdc verify"
 
@@ -30,7 +30,7 @@ def open_cut(settings: Settings) -> SourceCut:
 
 def verified_tables(settings: Settings, topics: TopicsState, source: SourceCut) -> Mapping[TableName, VerifiedTable]:
     """The captured tables by name, each in its shape now and in the one the log knows."""
-    schemas = SchemaRegistry(CompactedTopic(settings.log, schema_topic(settings.name)))
+    schemas = SchemaRegistry(KafkaCompactedTopic(settings.log, schema_topic(settings.name)))
     tables: dict[TableName, VerifiedTable] = {}
     with closing(connect(settings.source, application_name=_APPLICATION, autocommit=True)) as connection:
         for table in resolve_tables(connection, settings):

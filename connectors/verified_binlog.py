@@ -15,15 +15,15 @@ from cdc.state import TopicsState
 from cdc.topic import TableName, schema_topic
 from connectors.connect.connector import Connector
 from connectors.debezium.address import address
-from connectors.debezium.config import debezium_settings
+from connectors.debezium.captured_tables import captures
+from connectors.debezium.connector_config import debezium_settings
 from connectors.debezium.passed import require_heartbeat, wait_until_passed
-from connectors.debezium.progress import stored_place
-from connectors.debezium.tables import captures
+from connectors.debezium.source_progress import stored_place
 from connectors.kafka.admin import TopicAdmin
-from connectors.kafka.compacted import CompactedTopic
-from connectors.kafka.schemas import SchemaRegistry
+from connectors.kafka.compacted import KafkaCompactedTopic
+from connectors.kafka.schema_registry import SchemaRegistry
+from connectors.mysql.binlog_cut import MySqlCut, Passed
 from connectors.mysql.columns import Readings, readings_of, without
-from connectors.mysql.cut import MySqlCut, Passed
 from connectors.mysql.session import open_session
 
 _PORT = 3306
@@ -64,7 +64,8 @@ class BinlogSource:
         self.reader.close()
 
     def passed(self, cut: Cut, timeout_s: float) -> Offsets:
-        """:attr:`cdc.verification.ports.Ports.passed`: the topics' ends, once the connector has passed the cut."""
+        """:attr:`cdc.verification.ports.VerificationPorts.passed`: the topics' ends, once the connector has passed the
+        cut."""
         server = self.reader.server
         wait_until_passed(
             self._connector.offsets,
@@ -78,7 +79,7 @@ class BinlogSource:
         return admin.end_offsets({topic: found.partitions for topic, found in facts.items()})
 
     def _tables(self) -> Mapping[TableName, VerifiedTable]:
-        schemas = SchemaRegistry(CompactedTopic(self._settings.log, schema_topic(self._settings.name)))
+        schemas = SchemaRegistry(KafkaCompactedTopic(self._settings.log, schema_topic(self._settings.name)))
         made: dict[TableName, VerifiedTable] = {}
         for text, topic in sorted(self._topics.tables.items()):
             table = TableName(*text.rsplit(".", 1))

@@ -18,11 +18,11 @@ from cdc.wire.format import POS
 from cdc.wire.unavailable import missing
 from sinks.arrow import pc
 from sinks.batch import Event
+from sinks.batch_plan import Readable, TableBatch, event_rows, reason
+from sinks.missing_values import Unheld, fill_from_earlier, fill_from_stored, follows, patterns
 from sinks.newest import ordered_mask
 from sinks.patches import after_patches, is_patch
-from sinks.plan import Readable, TableBatch, event_rows, reason
 from sinks.port import READ_BYTES, Refused, StoredRow
-from sinks.unavailable import Unheld, fill_from_earlier, fill_from_stored, follows, patterns
 
 Stored = Callable[[TableSchema, Sequence[str]], Mapping[str, StoredRow]]
 PORTION_BYTES = 4 * READ_BYTES

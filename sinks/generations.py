@@ -63,7 +63,7 @@ def lower(one: Watermark, other: Watermark | None) -> Watermark:
     return Watermark(epoch=epoch, lsn=lsn, offsets=offsets, topic_ids=one.topic_ids)
 
 
-class Place:
+class OpenGeneration:
     """The generation that an opened store works on: a given one, or the one in use."""
 
     def __init__(self, notes: Notes, given: Option, *, shared: bool) -> None:

@@ -11,8 +11,8 @@ import pyarrow as pa
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.schema import TableSchema
 from cdc.topic import TableName
+from sinks.batch_plan import TableBatch
 from sinks.notes import NotedWatermarks
-from sinks.plan import TableBatch
 from sinks.port import Applied, CannotCarry, OpenSink, PlaceMissing, StoreAway, StoredRow, stored_batch
 from sinks.store import StoreSink
 

@@ -10,10 +10,10 @@ from cdc.schema import TableSchema
 from cdc.wire.format import DELETE_OP, READ_OP, bare_row
 from sinks.batch import Event, events_of
 from sinks.port import OpenSink
-from sinks.schemas import SchemaBook
+from sinks.table_shapes import SchemaBook
 
 
-class Row(Protocol):
+class RepairedRow(Protocol):
     """A record's key as JSON, and the row as on the wire; None for a delete."""
 
     @property
@@ -22,14 +22,14 @@ class Row(Protocol):
     def after(self) -> bytes | None: ...
 
 
-class Mending:
-    """:class:`cdc.verification.repair.Target` over a store, which has to be opened as one of several writers."""
+class StoreRepair:
+    """:class:`cdc.verification.repair.RepairTarget` over a store, which has to be opened as one of several writers."""
 
     def __init__(self, opened: OpenSink) -> None:
         self._sink = opened.sink
         self._discards = opened.discards
 
-    def put(self, shape: TableSchema, pos: str, rows: Sequence[Row]) -> Sequence[str]:
+    def put(self, shape: TableSchema, pos: str, rows: Sequence[RepairedRow]) -> Sequence[str]:
         events = [
             Event(
                 topic=shape.topic,

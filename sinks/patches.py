@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from cdc.wire.debezium.mongodb import DOCUMENT, PATCH, UNBROKEN_FROM
+from cdc.wire.debezium.mongodb_read import DOCUMENT, PATCH, UNBROKEN_FROM
 from cdc.wire.debezium.patch import Patch, Patched
 from cdc.wire.format import AFTER, DELETE_OP, UNAVAILABLE
 from cdc.wire.plain import PlainTable

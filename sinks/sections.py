@@ -7,7 +7,7 @@ from typing import Any
 
 from cdc.reference import SinkSection
 from cdc.settings import SECTIONS, Settings, load, parse
-from cdc.settings_faults import Known, config_error
+from cdc.settings_faults import KnownSettings, config_error
 from cdc.sink_settings import SinkSettings, UnreadSink, read_sinks
 from sinks.kinds import InstalledKinds, kinds_of_ours
 
@@ -32,7 +32,7 @@ def read_section(name: str, sink: SinkSettings) -> SinkSettings:
     kinds, document = InstalledKinds(), {"sinks": {name: sink.model_dump(exclude_unset=True)}}
     read, faults = read_sinks(document, kinds)
     if faults:
-        raise config_error(faults, "the settings", Known(SECTIONS, document, kinds), {})
+        raise config_error(faults, "the settings", KnownSettings(SECTIONS, document, kinds), {})
     return read[name]
 
 

@@ -11,9 +11,9 @@ import pyarrow as pa
 from cdc.crash import crash_point, declare
 from cdc.schema import TableSchema
 from sinks.batch import conform
+from sinks.batch_plan import TableBatch, floor_marks, plan
 from sinks.fill import Filler
 from sinks.notes import Floors, NotedWatermarks, Notes
-from sinks.plan import TableBatch, floor_marks, plan
 from sinks.port import Applied, CannotCarry, PlaceMissing, Schemas, StoredRow
 
 declare("table_prepared", "table_written", "writes_shown", "floor_noted", "floor_enforced")
@@ -39,7 +39,7 @@ class TableStore(Protocol):
         """Remove every row below the floor, also rows that do not show yet; repeatable."""
 
 
-class Session(Protocol):
+class StoreSession(Protocol):
     """A store's connections."""
 
     def show(self) -> None:
@@ -57,7 +57,7 @@ class StoreSink:
         self,
         store: TableStore,
         notes: Notes,
-        session: Session,
+        session: StoreSession,
         *,
         shared: bool,
         moved: Callable[[], bool] = lambda: False,

@@ -16,11 +16,11 @@ from cdc.progress import Offsets
 from cdc.wire.format import HEADERS, OP, POS, VER
 from sinks.arrow import Mask, pc, where
 from sinks.batch import EVENT_SCHEMA, FLOOR_OP, Event, events_of
+from sinks.missing_values import patterns
 from sinks.newest import newest
 from sinks.port import Applied, Refused, Sink
-from sinks.schemas import SchemaBook
-from sinks.unavailable import patterns
-from spark.source import Unreadable, headers_of, parse
+from sinks.table_shapes import SchemaBook
+from spark.source import ForeignRecord, headers_of, parse
 
 BEHIND = "an earlier event of this key is parked"
 Shape = tuple[str, int]
@@ -48,7 +48,7 @@ class Sorted:
     records: pa.Table
     events: pa.Table
     behind: pa.Table
-    unreadable: list[Unreadable]
+    unreadable: list[ForeignRecord]
     needs: frozenset[Shape]
 
     @property
@@ -283,7 +283,7 @@ def _event(letter: DeadLetter) -> Event:
     )
 
 
-def _unreadable_letters(unreadable: Iterable[Unreadable]) -> Iterator[DeadLetter]:
+def _unreadable_letters(unreadable: Iterable[ForeignRecord]) -> Iterator[DeadLetter]:
     for one in unreadable:
         yield DeadLetter(
             sink="",

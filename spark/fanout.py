@@ -23,11 +23,11 @@ from cdc.progress import Offsets
 from sinks.arrow import pc
 from sinks.registry import SinkSpec
 from spark.apply import History, Outcome
-from spark.batch import Batch
 from spark.failures import unexpected
-from spark.patience import GRACE_S
+from spark.micro_batch import MicroBatch
+from spark.outage import GRACE_S
 from spark.query import Engine, Query, Run, collected, history_of, tell
-from spark.store import Store
+from spark.store_thread import Store
 from spark.tasks import SLICE_BYTES
 from spark.watermark import Claim, covers, highest, lowest
 
@@ -267,7 +267,7 @@ class FanOut:
             run.halt()
         return [sink for sink, lane in lanes.items() if lane.drained(drain_s)]
 
-    def _deliver(self, batch: Batch) -> None:
+    def _deliver(self, batch: MicroBatch) -> None:
         for content in self._contents(batch):
             for lane in list(self._lanes.values()):
                 if lane.stalled or not lane.has_room(_STALLED_S):
@@ -275,7 +275,7 @@ class FanOut:
                     continue
                 lane.offer(content, partial(self._settle, lane.store))
 
-    def _contents(self, batch: Batch) -> Iterator[Content]:
+    def _contents(self, batch: MicroBatch) -> Iterator[Content]:
         """A batch as it is read, a slice at a time."""
         engine, started_s = self._engine, self._engine.clock.monotonic()
         if batch.most_rows <= engine.driver_rows:
@@ -288,7 +288,7 @@ class FanOut:
 
     def _content(
         self,
-        piece: Batch,
+        piece: MicroBatch,
         started_s: float,
         *,
         records: pa.Table | None = None,

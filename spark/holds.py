@@ -21,9 +21,9 @@ from cdc.errors import CdcError, Exit, Retry
 from cdc.progress import Hold, Watermark
 from cdc.schema import TableSchema
 from sinks.port import CannotCarry, Sink
-from sinks.schemas import SchemaBook
+from sinks.table_shapes import SchemaBook
 from spark.place import span
-from spark.ports import Topics
+from spark.ports import SinkTopics
 from spark.watermark import Claim, LogView
 
 log = logging.getLogger(__name__)
@@ -114,7 +114,7 @@ def make_room(sink: Sink, versions: list[TableSchema]) -> None:
 
 
 def claim(
-    view: LogView, before: Watermark | None, at: Claim, topics: Topics, holds: Mapping[str, Hold], now_ms: int = 0
+    view: LogView, before: Watermark | None, at: Claim, topics: SinkTopics, holds: Mapping[str, Hold], now_ms: int = 0
 ) -> Watermark:
     """The watermark of a store that shows everything below ``at`` of its topics, but for those that it holds."""
     free = topics.without(holds)
@@ -127,7 +127,7 @@ def claim(
     return replace(shown, offsets={**offsets, **here.offsets}, topic_ids=dict(topics.ids), held={**behind, **now})
 
 
-def overdue(before: Watermark | None, topics: Topics, now_ms: int) -> dict[str, Hold]:
+def overdue(before: Watermark | None, topics: SinkTopics, now_ms: int) -> dict[str, Hold]:
     """Tables that have waited for longer than their topics keep deletes: whatever is carried now, they stay held."""
     held = before.held if before is not None else {}
     judged = {topic: _judged(hold, topics.retention_s, now_ms) for topic, hold in held.items() if topic in topics.ids}
@@ -149,7 +149,7 @@ def _since_ms(before: Watermark | None, topic: str, now_ms: int) -> int:
     return (known.since_ms if known is not None else before.level_ms) or now_ms
 
 
-def _catching_up(view: LogView, before: Watermark | None, here: Claim, free: Topics) -> dict[str, Hold]:
+def _catching_up(view: LogView, before: Watermark | None, here: Claim, free: SinkTopics) -> dict[str, Hold]:
     """Tables that were held and do not show all below the store's LSN yet."""
     if before is None:
         return {}

@@ -10,9 +10,9 @@ from cdc.dead import DeadLetters
 from cdc.errors import ActiveError, CdcError, Exit, Retry, TopicError
 from cdc.progress import Offsets, Watermark
 from sinks.port import OpenSink
-from spark.metrics import Metrics
-from spark.patience import GRACE_S, PATIENCE_S
-from spark.ports import LogFacts, Topics
+from spark.outage import GRACE_S, PATIENCE_S
+from spark.ports import LogQuestions, SinkTopics
+from spark.sink_metrics import Metrics
 from spark.watermark import LogView, covers
 
 
@@ -27,7 +27,7 @@ class StoreMoved(CdcError):
 class Surroundings:
     """What all stores of an application share. ``grace_s``: how long a call into a store may go on at the end."""
 
-    facts: LogFacts
+    facts: LogQuestions
     dead: DeadLetters
     view: LogView
     metrics: Metrics
@@ -36,7 +36,7 @@ class Surroundings:
     grace_s: float = GRACE_S
 
 
-def check_topics(sink: str, held: Watermark | None, topics: Topics, ends: Offsets) -> None:
+def check_topics(sink: str, held: Watermark | None, topics: SinkTopics, ends: Offsets) -> None:
     """TopicError when a store's offsets speak of topics that are gone (H63)."""
     for topic, parts in (held.offsets if held is not None else {}).items():
         if held is None or topic not in topics.ids:
@@ -70,7 +70,7 @@ def check_place(sink: str, opened: OpenSink, held: Watermark | None, unsure: Wat
     )
 
 
-def check_reach(sink: str, held: Watermark, topics: Topics, now_ms: int) -> None:
+def check_reach(sink: str, held: Watermark, topics: SinkTopics, now_ms: int) -> None:
     """TopicError when a store was behind the log's end for longer than the log keeps deletes: it may have missed
     some, and would show those rows for ever (H60)."""
     behind_s = (now_ms - held.level_ms) / 1000
@@ -82,7 +82,7 @@ def check_reach(sink: str, held: Watermark, topics: Topics, now_ms: int) -> None
         )
 
 
-def outdated(held: Watermark | None, wanted: Watermark, topics: Topics) -> bool:
+def outdated(held: Watermark | None, wanted: Watermark, topics: SinkTopics) -> bool:
     """Whether a store at rest should say again that it is level."""
     if held is None or topics.retention_s == math.inf:
         return False

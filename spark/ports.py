@@ -12,7 +12,7 @@ from cdc.schema import TableSchema
 
 
 @dataclass(frozen=True, slots=True)
-class Topics:
+class SinkTopics:
     """The topics of a sink: ``ids`` topic -> Kafka's id of it, ``partitions`` topic -> how many are read.
 
     ``compaction_lag_s``: how old a record is at least before the cleaner may take it; ``retention_s``: how long the
@@ -24,20 +24,20 @@ class Topics:
     compaction_lag_s: float = 0.0
     retention_s: float = math.inf
 
-    def without(self, some: Collection[str]) -> Topics:
+    def without(self, some: Collection[str]) -> SinkTopics:
         """The others."""
         ids = {topic: one for topic, one in self.ids.items() if topic not in some}
         return replace(self, ids=ids, partitions={topic: n for topic, n in self.partitions.items() if topic in ids})
 
 
-class LogFacts(Protocol):
+class LogQuestions(Protocol):
     """Questions to the broker; LogError when it does not answer."""
 
-    def topics(self, sink: str) -> Topics:
+    def topics(self, sink: str) -> SinkTopics:
         """The topics of this sink's tables as they are now. TopicError when one is gone, or is not the one that
         ``init`` made (H63)."""
 
-    def ends(self, topics: Topics) -> Offsets:
+    def ends(self, topics: SinkTopics) -> Offsets:
         """Where each partition ends now."""
 
     def begun_behind(self, epoch: int) -> Offsets:

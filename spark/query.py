@@ -21,16 +21,16 @@ from cdc.lsn import Lsn
 from cdc.progress import Offsets
 from sinks.port import CannotCarry
 from sinks.registry import SinkSpec
-from sinks.schemas import SchemaBook
+from sinks.table_shapes import SchemaBook
 from spark.apply import Outcome, Rules
-from spark.batch import Batch, Translate, shares
 from spark.checkpoint import Folder, batch_offsets
 from spark.failures import QueryFailed, SparkLost, read_failure, unexpected
-from spark.metrics import Metrics
-from spark.patience import GRACE_S, Halted, mendable
-from spark.report import Report
+from spark.micro_batch import MicroBatch, Translate, shares
+from spark.outage import GRACE_S, Halted, mendable
+from spark.report import TaskReport
+from spark.sink_metrics import Metrics
 from spark.source import KafkaInput, kafka_frame
-from spark.store import Store, StoreMoved
+from spark.store_thread import Store, StoreMoved
 from spark.tasks import SLICE_BYTES, Mode, Task, run_on_executors, warm_up
 from spark.watermark import Claim
 
@@ -68,7 +68,7 @@ class Engine:
 class Run:
     """One run of a streaming query. ``deliver`` gets each batch in turn and returns when it may be forgotten."""
 
-    def __init__(self, name: str, engine: Engine, starts: Offsets, deliver: Callable[[Batch], None]) -> None:
+    def __init__(self, name: str, engine: Engine, starts: Offsets, deliver: Callable[[MicroBatch], None]) -> None:
         self._name = name
         self._engine = engine
         self._deliver = deliver
@@ -130,8 +130,8 @@ class Run:
                 self._raised = failure
                 raise
 
-    def _batch(self, ends: Offsets) -> Batch:
-        return Batch(
+    def _batch(self, ends: Offsets) -> MicroBatch:
+        return MicroBatch(
             starts=self._from, ends=ends, reader=self._reader, halting=self._halting, translate=self._translate
         )
 
@@ -248,20 +248,20 @@ class Query:
         self._rest_until_s = self._engine.clock.monotonic() + (0 if isinstance(failure, StoreMoved) else rest_s)
         log.warning("sink_starts_again", extra={"sink": self.store.name, "reason": failure.message})
 
-    def _deliver(self, batch: Batch) -> None:
+    def _deliver(self, batch: MicroBatch) -> None:
         if batch.most_rows <= self._engine.driver_rows:
             self._from_driver(batch)
         else:
             self._from_executors(batch)
 
-    def _from_driver(self, batch: Batch) -> None:
+    def _from_driver(self, batch: MicroBatch) -> None:
         started_s = self._engine.clock.monotonic()
         for piece, records in batch.slices(self._engine.slice_bytes):
             at = Claim(piece.offsets, self._engine.clock.monotonic())
             outcome = self.store.run(partial(self.store.settle, records, at))
             started_s = tell(self._engine, self.store, outcome, started_s)
 
-    def _from_executors(self, batch: Batch) -> None:
+    def _from_executors(self, batch: MicroBatch) -> None:
         parallel = self._spec.parallel
         spec, mode = (self._spec, _APPLY) if parallel else (None, _COMPACT)
         started_s = self._engine.clock.monotonic()
@@ -284,10 +284,10 @@ def batch_after(failure: CdcError, most_records: int) -> int:
 
 
 def collected(
-    engine: Engine, batch: Batch, stores: Sequence[Store], spec: SinkSpec | None, mode: Mode
-) -> Iterator[tuple[Batch, Report]]:
+    engine: Engine, batch: MicroBatch, stores: Sequence[Store], spec: SinkSpec | None, mode: Mode
+) -> Iterator[tuple[MicroBatch, TaskReport]]:
     """Run a batch on the executors, a slice at a time: what was read in each, and what the tasks report of it."""
-    rest: Batch | None = batch
+    rest: MicroBatch | None = batch
     while rest is not None:
         piece, report = collect(engine, rest, stores, spec, mode)
         yield piece, report
@@ -295,8 +295,8 @@ def collected(
 
 
 def collect(
-    engine: Engine, batch: Batch, stores: Sequence[Store], spec: SinkSpec | None, mode: Mode
-) -> tuple[Batch, Report]:
+    engine: Engine, batch: MicroBatch, stores: Sequence[Store], spec: SinkSpec | None, mode: Mode
+) -> tuple[MicroBatch, TaskReport]:
     """Run a batch's next slice on the executors until nothing is missing for it; several stores only to bring it down
     for them.
 
@@ -351,14 +351,14 @@ def shapes_of(stores: Iterable[Store]) -> Rules:
     return Rules(book=book, absent=frozenset().union(*(rules.absent for rules in known)))
 
 
-def history_of(engine: Engine, batch: Batch, keys: Mapping[str, list[bytes]]) -> pa.Table:
+def history_of(engine: Engine, batch: MicroBatch, keys: Mapping[str, list[bytes]]) -> pa.Table:
     """All events that a batch has of some keys, read again."""
     rules = Rules(book=SchemaBook())
     task = Task(spec=None, rules=rules, mode="compact", only=keys, translation=batch.translation)
     return on_executors(engine, batch, task).winners
 
 
-def on_executors(engine: Engine, batch: Batch, task: Task) -> Report:
+def on_executors(engine: Engine, batch: MicroBatch, task: Task) -> TaskReport:
     """Run a task on a batch, in as many shares as there are slots."""
     return run_on_executors(engine.session, engine.kafka.reading, shares(batch.spans, engine.slots), task)
 

@@ -18,8 +18,8 @@ from sinks.arrow import pc, schema_of
 from sinks.batch import EVENT_SCHEMA
 from sinks.port import Applied, CannotCarry, PlaceMissing, StoreAway
 from spark.apply import Outcome, Shape
-from spark.batch import Reached
-from spark.translate import Told
+from spark.micro_batch import Reached
+from spark.translate import TaskNotes
 
 REPORT_SCHEMA = schema_of([("kind", pa.string()), ("rows", pa.binary())])
 """``kind``: done, reached, told, letter, shape, floor, winner or failed; ``rows``: a table as an Arrow stream.
@@ -42,7 +42,7 @@ _FAULTS: Mapping[str, type[SinkError | LogError]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class TaskReport:
     """All tasks' reports together; with ``needs``, ``floors`` or something undecided in ``told`` the driver sees to
     those and runs the slice again.
 
@@ -54,7 +54,7 @@ class Report:
     needs: frozenset[Shape]
     floors: pa.Table
     winners: pa.Table
-    told: Told = field(default_factory=Told)
+    told: TaskNotes = field(default_factory=TaskNotes)
 
 
 def packed(kind: str, rows: pa.Table) -> pa.Table:
@@ -117,7 +117,7 @@ def fault_row(error: CdcError) -> dict[str, Any]:
     return {"note": orjson.dumps(told)}
 
 
-def read_report(report: pa.Table) -> Report:
+def read_report(report: pa.Table) -> TaskReport:
     """Reports of all tasks. Raises what the first one that failed had to say."""
     failed: list[Any] = unpacked(report, "failed", _NOTED_SCHEMA)["note"].to_pylist()
     if failed:
@@ -134,13 +134,13 @@ def read_report(report: pa.Table) -> Report:
         outcome += Outcome(applied=Applied(**counts), records=records, newest_ms=newest)
     told: list[Any] = unpacked(report, "told", _NOTED_SCHEMA)["note"].to_pylist()
     shapes = unpacked(report, "shape", _NOTED_SCHEMA).select(["topic", VER]).to_pylist()
-    return Report(
+    return TaskReport(
         outcome=outcome,
         reached=_reached(unpacked(report, "reached", _NOTED_SCHEMA)),
         needs=frozenset((shape["topic"], shape[VER]) for shape in shapes),
         floors=unpacked(report, "floor", EVENT_SCHEMA),
         winners=unpacked(report, "winner", EVENT_SCHEMA),
-        told=sum((pickle.loads(note) for note in told), start=Told()),
+        told=sum((pickle.loads(note) for note in told), start=TaskNotes()),
     )
 
 

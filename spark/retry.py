@@ -9,7 +9,7 @@ from cdc.dead import DeadLetter, Parked, Why, place
 from cdc.orders import Refusals
 from cdc.progress import Hold
 from sinks.port import Sink
-from sinks.schemas import SchemaBook
+from sinks.table_shapes import SchemaBook
 from spark.apply import Outcome, apply_events, events_of_letters, refused_letters
 
 

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cdc.progress import Offsets
 from cdc.wire.format import HEADERS, OP, POS, REASON_HEADER, ROW_OPS, VER
-from cdc.wire.records import BEGINNING, Lot, Reading
+from cdc.wire.records import BEGINNING, Lot, ReaderOpener
 from sinks.arrow import Column, all_true, pc, schema_of
 from sinks.batch import EVENT_SCHEMA, FLOOR_OP
 from sinks.newest import ordered_mask
@@ -52,7 +52,7 @@ class KafkaInput(NamedTuple):
 
     options: Mapping[str, str]
     max_offsets: int
-    reading: Reading
+    reading: ReaderOpener
 
 
 def kafka_frame(session: SparkSession, kafka: KafkaInput, query: str, starts: Offsets) -> DataFrame:
@@ -112,7 +112,7 @@ def headers_of(record: Mapping[str, Any]) -> tuple[tuple[str, bytes | None], ...
     return tuple((name, record[name]) for name in HEADERS)
 
 
-class Unreadable(NamedTuple):
+class ForeignRecord(NamedTuple):
     """A record that is none of ours, and why."""
 
     topic: str
@@ -128,7 +128,7 @@ class Parsed(NamedTuple):
     """``events``: :data:`sinks.batch.EVENT_SCHEMA`, every one with a key and three sound headers."""
 
     events: pa.Table
-    unreadable: list[Unreadable]
+    unreadable: list[ForeignRecord]
 
 
 def parse(records: pa.Table) -> Parsed:
@@ -167,7 +167,7 @@ def _is_version(ver: Column) -> Column:
     return pc.is_in(ver, value_set=pa.array(numbers, pa.binary()))
 
 
-def _unreadable(records: pa.Table, sound: Column, reasons: Mapping[str, Column]) -> Iterable[Unreadable]:
+def _unreadable(records: pa.Table, sound: Column, reasons: Mapping[str, Column]) -> Iterable[ForeignRecord]:
     rejected = pc.invert(sound)
     faults = {reason: held.filter(rejected).to_pylist() for reason, held in reasons.items()}
     for number, row in enumerate(records.filter(rejected).to_pylist()):
@@ -177,7 +177,7 @@ def _unreadable(records: pa.Table, sound: Column, reasons: Mapping[str, Column])
             (value.decode(errors="replace") for name, value in headers if name == REASON_HEADER and value is not None),
             None,
         )
-        yield Unreadable(
+        yield ForeignRecord(
             row["topic"],
             row["partition"],
             row["offset"],

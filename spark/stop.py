@@ -25,7 +25,7 @@ END_S = 60.0
 _LAST_S = 10.0
 
 
-class Stop:
+class SinkStop:
     """A wish to stop, once uttered for good. ``file``: a path whose appearance says so; it is removed when seen."""
 
     def __init__(self, file: Path | None = None) -> None:
@@ -78,7 +78,7 @@ class Stop:
 
 
 @contextmanager
-def ended_in_time(session: SparkSession, stop: Stop, end_s: float = END_S) -> Iterator[None]:
+def ended_in_time(session: SparkSession, stop: SinkStop, end_s: float = END_S) -> Iterator[None]:
     """From the wish to stop on the body has ``end_s``: then the JVM is killed, which ends every wait for it, and when
     that does not help this process ends (hazard H115); so it does when a call was left behind. The stores go on from
     their watermarks, as after any kill."""

@@ -17,8 +17,8 @@ from cdc.position import SNAPSHOT_SEQ, Position
 from cdc.progress import Offsets, Watermark
 from cdc.wire.format import TRUNCATE_KEY, TRUNCATE_OP
 from sinks.batch import Event, events_of
-from sinks.schemas import SchemaBook
-from spark.ports import Topics
+from sinks.table_shapes import SchemaBook
+from spark.ports import SinkTopics
 from spark.watermark import Claim, LogView
 
 
@@ -33,7 +33,7 @@ class Sweeps:
         whole = held is not None and held.lsn > 0
         self._done = {topic: held.epoch for topic in held.offsets if topic not in held.held} if held and whole else {}
 
-    def due(self, view: LogView, at: Claim, topics: Topics) -> Mapping[str, int]:
+    def due(self, view: LogView, at: Claim, topics: SinkTopics) -> Mapping[str, int]:
         """topic -> the epoch that it has to be swept below, of a store that shows everything below ``at``."""
         open_topics = [topic for topic in topics.ids if self._done.get(topic, FIRST_EPOCH) < view.reread]
         passed = view.reread_by(at, open_topics, topics) if open_topics else {}

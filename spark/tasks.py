@@ -26,7 +26,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from cdc.errors import CdcError, SinkError
 from cdc.wire.format import OP, VER
-from cdc.wire.records import Lot, Reading, RecordReader, Span, numbered_by_slice
+from cdc.wire.records import Lot, ReaderOpener, RecordReader, Span, numbered_by_slice
 from sinks.arrow import pc, where
 from sinks.batch import EVENT_SCHEMA, FLOOR_OP
 from sinks.port import OpenSink
@@ -43,8 +43,8 @@ from spark.apply import (
     sort_out,
     with_keys,
 )
-from spark.batch import noting
-from spark.report import REPORT_SCHEMA, Report, fault_row, noted, outcome_rows, packed, read_report
+from spark.micro_batch import noting
+from spark.report import REPORT_SCHEMA, TaskReport, fault_row, noted, outcome_rows, packed, read_report
 from spark.source import parse, records_of
 from spark.translate import TaskTranslation, TaskTranslator
 
@@ -83,7 +83,9 @@ class Task:
     translation: TaskTranslation | None = None
 
 
-def run_on_executors(session: SparkSession, reading: Reading, shares: Sequence[Sequence[Span]], task: Task) -> Report:
+def run_on_executors(
+    session: SparkSession, reading: ReaderOpener, shares: Sequence[Sequence[Span]], task: Task
+) -> TaskReport:
     """Run a task for each share. The SinkError, LogError or TopicError of the first task that failed."""
     schema: Any = from_arrow_schema(REPORT_SCHEMA)
     numbers = session.range(0, len(shares), 1, len(shares))
@@ -91,7 +93,7 @@ def run_on_executors(session: SparkSession, reading: Reading, shares: Sequence[S
     return read_report(numbers.mapInArrow(job, schema).toArrow())
 
 
-def warm_up(session: SparkSession, reading: Reading, spec: SinkSpec | None, slots: int) -> None:
+def warm_up(session: SparkSession, reading: ReaderOpener, spec: SinkSpec | None, slots: int) -> None:
     """Let each executor open what its first task needs: starting Python and its imports takes seconds there."""
     schema: Any = from_arrow_schema(REPORT_SCHEMA)
     # What fails now fails again in the first batch, and is told there.
@@ -99,7 +101,7 @@ def warm_up(session: SparkSession, reading: Reading, spec: SinkSpec | None, slot
         session.range(0, slots, 1, slots).mapInArrow(partial(_warm, reading, spec), schema).toArrow()
 
 
-def _warm(reading: Reading, spec: SinkSpec | None, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _warm(reading: ReaderOpener, spec: SinkSpec | None, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for _ in numbers:
         # What fails now fails again in the first batch, and is told there.
         with suppress(CdcError):
@@ -110,7 +112,7 @@ def _warm(reading: Reading, spec: SinkSpec | None, numbers: Iterable[pa.RecordBa
 
 
 def run_task(
-    task: Task, reading: Reading, shares: Sequence[Sequence[Span]], numbers: Iterable[pa.RecordBatch]
+    task: Task, reading: ReaderOpener, shares: Sequence[Sequence[Span]], numbers: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """One task: the shares whose numbers it is given, of each no more than a slice."""
     for batch in numbers:
@@ -123,7 +125,7 @@ def run_task(
                 return
 
 
-def _run_share(task: Task, reading: Reading, share: Sequence[Span]) -> Iterator[pa.RecordBatch]:
+def _run_share(task: Task, reading: ReaderOpener, share: Sequence[Span]) -> Iterator[pa.RecordBatch]:
     translate = _translator(task)
     if task.only is not None:
         for records in tables(reader_of(reading).read(share), task.read_rows):
@@ -143,7 +145,7 @@ def _run_share(task: Task, reading: Reading, share: Sequence[Span]) -> Iterator[
 
 
 def _first_slice(
-    task: Task, reading: Reading, share: Sequence[Span], reached: dict[tuple[str, int], int]
+    task: Task, reading: ReaderOpener, share: Sequence[Span], reached: dict[tuple[str, int], int]
 ) -> Iterator[Lot]:
     """What a task reads. Where that is all of its share, ``reached`` gets the ends: there may be gaps before them."""
     for number, lot in numbered_by_slice(reader_of(reading).read(share), task.slice_bytes):
@@ -163,7 +165,7 @@ def _as_they_are(records: pa.Table) -> pa.Table:
 
 
 def _read_translated(
-    window: _Window, reading: Reading, share: Sequence[Span], reached: dict[tuple[str, int], int]
+    window: _Window, reading: ReaderOpener, share: Sequence[Span], reached: dict[tuple[str, int], int]
 ) -> None:
     """Fill a window with a slice of the share: as many bytes of what is left of records without their schemas."""
     most_bytes = window.task.slice_bytes
@@ -216,7 +218,7 @@ class _Window:
         if self.unfolded >= self.task.fold_rows:
             self._fold()
 
-    def report(self, reading: Reading, share: Sequence[Span]) -> pa.Table:
+    def report(self, reading: ReaderOpener, share: Sequence[Span]) -> pa.Table:
         """What the driver hears of it, after the store got it where the task writes."""
         if not isinstance(self.translate, TaskTranslator):
             return self._applied(reading, share)
@@ -224,7 +226,7 @@ class _Window:
         told_rows = noted("told", [{"note": pickle.dumps(told)}])
         return told_rows if told.undecided else pa.concat_tables([told_rows, self._applied(reading, share)])
 
-    def _applied(self, reading: Reading, share: Sequence[Span]) -> pa.Table:
+    def _applied(self, reading: ReaderOpener, share: Sequence[Span]) -> pa.Table:
         task = self.task
         if self.needs:
             return noted("shape", [{"topic": topic, VER: version} for topic, version in sorted(self.needs)])
@@ -259,7 +261,7 @@ class _Window:
 
 
 @functools.lru_cache(maxsize=2)
-def reader_of(reading: Reading) -> RecordReader:
+def reader_of(reading: ReaderOpener) -> RecordReader:
     """A reader, kept in this worker process from task to task."""
     return reading.open()
 

@@ -10,7 +10,7 @@ from threading import Event
 
 from pyspark.sql import DataFrame, SparkSession
 
-from spark.session import SessionSpec, end_session, start_session
+from spark.spark_session import SessionSpec, end_session, start_session
 
 _BATCH_S = 120.0
 _DUMP_S = 300.0

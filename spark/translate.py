@@ -19,7 +19,7 @@ import pyarrow as pa
 from cdc.epochs import EpochsState
 from cdc.position import Position
 from cdc.schema import TableSchema
-from cdc.wire.debezium.read import UNVERSIONED, Change, PartitionReader, Settled, Unreadable
+from cdc.wire.debezium.read import UNVERSIONED, DebeziumChange, PartitionReader, SettledRecord, UnreadableRecord
 from cdc.wire.format import HEADERS, POS, REASON_HEADER
 from spark.source import RECORD_SCHEMA
 
@@ -30,7 +30,7 @@ _TOLD = 1_000
 """Snapshots and shapes that one share tells of, at most: what is left is told when the slice runs again."""
 
 
-class Place(NamedTuple):
+class RecordPlace(NamedTuple):
     """A record's place, and the topic's time of it."""
 
     topic: str
@@ -42,20 +42,20 @@ class Place(NamedTuple):
 class Fall(NamedTuple):
     """Positions are in no order any more from ``place`` on; ``why``: a clause."""
 
-    place: Place
+    place: RecordPlace
     why: str
 
 
 class Begun(NamedTuple):
     """The first row of a snapshot of whole tables. ``over``: its own partition has the end of the one before it."""
 
-    place: Place
+    place: RecordPlace
     pos: Position
     over: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class TaskNotes:
     """What tasks have to say beside their records. ``readers``: partition -> its reader behind the slice, pickled."""
 
     falls: tuple[Fall, ...] = ()
@@ -68,8 +68,8 @@ class Told:
         """Whether the driver has to see to it before the slice may be applied."""
         return bool(self.falls or self.begun or self.shapes)
 
-    def __add__(self, other: Told) -> Told:
-        return Told(
+    def __add__(self, other: TaskNotes) -> TaskNotes:
+        return TaskNotes(
             falls=self.falls + other.falls,
             begun=self.begun + other.begun,
             shapes={**self.shapes, **other.shapes},
@@ -80,7 +80,7 @@ class Told:
 class Listener(Protocol):
     """Who hears of what a translation finds, in the order of each partition."""
 
-    def version(self, topic: str, change: Change) -> int:
+    def version(self, topic: str, change: DebeziumChange) -> int:
         """The version that a change's shape is known by in the schema topic."""
         ...
 
@@ -116,15 +116,15 @@ def translated(
         reader.epochs = epochs
         found = reader.read(offset, key, value, kept=time_ms > kept_ms, time_ms=time_ms)
         if reader.fell:
-            listener.fell(Fall(Place(topic, partition, offset, time_ms), reader.fell))
+            listener.fell(Fall(RecordPlace(topic, partition, offset, time_ms), reader.fell))
         match found:
-            case Settled():
+            case SettledRecord():
                 rows.append(None)
-            case Unreadable(reason):
+            case UnreadableRecord(reason):
                 rows.append(_Row(key, value, None, reason))
-            case Change() as change:
+            case DebeziumChange() as change:
                 if reader.began and change.pos.epoch == epochs.latest:
-                    place = Place(topic, partition, offset, time_ms)
+                    place = RecordPlace(topic, partition, offset, time_ms)
                     listener.begins(Begun(place, change.pos, over=reader.over >= change.pos.epoch))
                 ver = str(listener.version(topic, change)).encode()
                 told = (change.pos.text().encode(), change.op.encode(), ver)
@@ -221,12 +221,12 @@ class TaskTranslator:
         return translated(records, self._reader, self.plan.epochs, self.plan.kept_ms, self)
 
     @property
-    def told(self) -> Told:
+    def told(self) -> TaskNotes:
         """What it has to say, and its readers as they are now."""
         held = {place: pickle.dumps(reader) for place, reader in self._readers.items()}
-        return Told(falls=tuple(self._falls), begun=tuple(self._begun), shapes=self._shapes, readers=held)
+        return TaskNotes(falls=tuple(self._falls), begun=tuple(self._begun), shapes=self._shapes, readers=held)
 
-    def version(self, topic: str, change: Change) -> int:
+    def version(self, topic: str, change: DebeziumChange) -> int:
         known = self.plan.versions.get((topic, change.ver))
         if known is None and len(self._shapes) < _TOLD:
             self._shapes[topic, change.ver] = change.schema

@@ -15,8 +15,8 @@ from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from cdc.progress import Offsets, Progress, Watermark
-from spark.history import ProgressHistory
-from spark.ports import Topics
+from spark.ports import SinkTopics
+from spark.progress_history import ProgressHistory
 
 _MOST_ENDS = 120
 
@@ -64,7 +64,7 @@ def distance(offsets: Offsets, ends: Offsets) -> int:
     )
 
 
-class Seen(NamedTuple):
+class LogEnds(NamedTuple):
     """Where the log ended, and when (seconds of the monotonic clock) that was asked."""
 
     at_s: float
@@ -75,13 +75,13 @@ class EndsSeen:
     """Ends of the log as they were seen, for as long as one may matter."""
 
     def __init__(self) -> None:
-        self._seen: deque[Seen] = deque(maxlen=_MOST_ENDS)
+        self._seen: deque[LogEnds] = deque(maxlen=_MOST_ENDS)
 
-    def add(self, seen: Seen) -> None:
+    def add(self, seen: LogEnds) -> None:
         # Most partitions stand where they stood: what is equal is there once.
         before = self.newest
         ends = {topic: parts if before.get(topic) != parts else before[topic] for topic, parts in seen.ends.items()}
-        self._seen.append(Seen(seen.at_s, before if ends == before else ends))
+        self._seen.append(LogEnds(seen.at_s, before if ends == before else ends))
 
     @property
     def newest(self) -> Offsets:
@@ -120,7 +120,7 @@ class LogView:
             self._history.add(noted)
             self.reread = max((record.epoch for record in noted if record.reread), default=self.reread)
 
-    def reread_by(self, at: Claim, some: Iterable[str], topics: Topics) -> dict[str, int]:
+    def reread_by(self, at: Claim, some: Iterable[str], topics: SinkTopics) -> dict[str, int]:
         """Of some topics, those whose reading a reader at ``at`` has passed, and found no hole: topic -> epoch."""
         with self._lock:
             if not self._ends.without_holes(at, topics.ids, topics.compaction_lag_s):
@@ -129,7 +129,7 @@ class LogView:
             passed = {topic: self._history.newest_covered(at.offsets, [topic]) for topic in known}
         return {topic: mark.epoch for topic, mark in passed.items() if mark is not None and mark.reread}
 
-    def note_ends(self, seen: Seen) -> None:
+    def note_ends(self, seen: LogEnds) -> None:
         with self._lock:
             self._ends.add(seen)
 
@@ -139,7 +139,7 @@ class LogView:
             ends = self._ends.newest
         return distance(offsets, {topic: parts for topic, parts in ends.items() if topic in topics})
 
-    def claim(self, held: Watermark | None, at: Claim, topics: Topics, now_ms: int = 0) -> Watermark:
+    def claim(self, held: Watermark | None, at: Claim, topics: SinkTopics, now_ms: int = 0) -> Watermark:
         """The watermark of a store that shows everything below ``at.offsets`` of these topics.
 
         Its LSN never goes back; it moves on where both proofs hold. Only a table that was never read takes it away:
@@ -159,7 +159,7 @@ class LogView:
         return Watermark(epoch=epoch, lsn=lsn, offsets=at.offsets, topic_ids=ids, level_ms=level_ms, aside=aside)
 
 
-def _before(held: Watermark | None, topics: Topics) -> tuple[int, int]:
+def _before(held: Watermark | None, topics: SinkTopics) -> tuple[int, int]:
     """Epoch and LSN of what a store is known to show of all these topics."""
     if held is None:
         return (1, 0)

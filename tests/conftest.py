@@ -34,8 +34,8 @@ from psycopg.conninfo import make_conninfo
 
 from cdc.logs import OURS
 from cdc.stack.account import ANYBODY
+from cdc.stack.free_ports import free_ports
 from cdc.stack.local import Connections
-from cdc.stack.ports import free_ports
 from cdc.stack.redis import DATABASES
 from tests import limits
 from tests.nursery import Forked, Nursery

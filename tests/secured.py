@@ -21,9 +21,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # re-exported
 )
 
 from cdc.jvm.jars import class_path
+from cdc.stack.free_ports import free_ports
 from cdc.stack.kafka import KafkaPart
-from cdc.stack.part import Place
-from cdc.stack.ports import free_ports
+from cdc.stack.part import PartFiles
 from tests.waiting import wait_until
 
 ADMIN = "admin"
@@ -56,7 +56,7 @@ class SecuredKafka(KafkaPart):
     """:class:`KafkaPart` for these users, none of whom has a right; ``admin`` has all."""
 
     def __init__(self, folder: Path, users: Iterable[str]) -> None:
-        place = Place(folder=folder / "kafka", log=folder / "kafka.log", ports=free_ports())
+        place = PartFiles(folder=folder / "kafka", log=folder / "kafka.log", ports=free_ports())
         super().__init__(place, class_path("kafka"))
         self._users = (ADMIN, *users)
 

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import CdcError, ConfigError, UsageError
-from cdc.rereads.run import Rereads, Wanted
+from cdc.rereads.run import Rereads, WantedRows
 from cdc.settings import Settings
 from cdc.state import ReadingState, RequestState
 from cdc.wiring.snapshot import open_rereads
@@ -47,7 +47,7 @@ class Again:
         if where is not None and keys:
             raise UsageError("--where and --keys exclude each other", hint="give one of them")
         rereads = open_rereads(self._settings, self._clock)
-        asked = rereads.ask(self._tables, Wanted(where=where, keys=keys or None))
+        asked = rereads.ask(self._tables, WantedRows(where=where, keys=keys or None))
         for request in asked:
             self._say(f"{request.table}: asked for; cdc run carries it out")
         if detach:

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cdc.comparison.verdict import Comparison
-from cdc.errors import Difference
+from cdc.errors import DifferenceFound
 from cdc.lsn import Lsn
 
 
@@ -39,12 +39,12 @@ def show_comparison(found: Comparison, console: Console | None = None) -> None:
 def conclude_comparison(found: Comparison) -> None:
     """Raise Difference when a difference is not explained, or nothing was compared."""
     if found.unexplained:
-        raise Difference(
+        raise DifferenceFound(
             f"{found.unexplained:,} differences are explained by no rule",
             hint="connectors/debezium/README.md lists the rules; cdc connect compare --keep leaves the topics",
         )
     if not found.records and not any(verdict.theirs for verdict in found.verdicts):
-        raise Difference(
+        raise DifferenceFound(
             "nothing changed meanwhile, so nothing was compared", hint="--for SECONDS, --snapshot, or -- COMMAND"
         )
 

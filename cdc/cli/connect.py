@@ -10,7 +10,7 @@ import typer
 
 from cdc.cli.comparison import conclude_comparison, show_comparison
 from cdc.comparison.run import Trial
-from cdc.errors import ConfigError, Difference, UsageError
+from cdc.errors import ConfigError, DifferenceFound, UsageError
 from cdc.lsn import Lsn
 from cdc.wiring.comparison import open_comparison
 from cdc.wiring.debezium import open_connector, open_handover, warnings_of_connect
@@ -107,7 +107,7 @@ def diff(context: typer.Context, as_json: Json = False) -> None:
     else:
         _print_changes(changes)
     if changes:
-        raise Difference(
+        raise DifferenceFound(
             f"{len(changes)} options differ", hint="cdc connect deploy brings the connector to the settings"
         )
 
@@ -140,9 +140,9 @@ def status(context: typer.Context, as_json: Json = False) -> None:
         for entry in found.offsets:
             typer.echo(f"  offset {orjson.dumps(entry['offset']).decode()}")
     if not found.runs:
-        raise Difference(f"the connector {found.name} is {_state(found)}", hint=_next_step(connector, found))
+        raise DifferenceFound(f"the connector {found.name} is {_state(found)}", hint=_next_step(connector, found))
     if reads is not None and not reads.good:
-        raise Difference(
+        raise DifferenceFound(
             f"the connector {found.name} says RUNNING and reads nothing: {_READS[reads]}",
             hint="the worker's log says why; cdc connect deploy brings publication and configuration to the settings",
         )

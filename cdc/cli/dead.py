@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cdc.dead import CAPTURE, DeadLetter, Why, waiting
-from cdc.errors import Difference, SinkError, UsageError
+from cdc.errors import DifferenceFound, SinkError, UsageError
 from cdc.settings import Settings
 from cdc.topic import TableName, table_topic
 from cdc.wire.plain import escape_key
@@ -122,7 +122,7 @@ def _ask(context: typer.Context, letters: list[DeadLetter], why: Why, timeout_s:
             hint="the order stands: it is carried out when cdc sink runs",
         )
     if held:
-        raise Difference(
+        raise DifferenceFound(
             f"{_count(held)} held still", hint="the reasons are above; cdc dead show prints a record whole"
         )
     return words

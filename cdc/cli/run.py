@@ -9,7 +9,7 @@ from types import FrameType
 
 import typer
 
-from cdc.capture import Stop, keep_capturing
+from cdc.capture import CaptureStop, keep_capturing
 from cdc.clock import SYSTEM_CLOCK
 from cdc.logs import configure
 from cdc.metrics import CaptureFigures, MetricsServer
@@ -28,7 +28,7 @@ def run(context: typer.Context) -> None:
     configure(invocation.verbosity)
     clock = SYSTEM_CLOCK
     figures = CaptureFigures(ticked_s=clock.monotonic())
-    stop = Stop(clock, settings.capture.drain_timeout.total_seconds())
+    stop = CaptureStop(clock, settings.capture.drain_timeout.total_seconds())
     _listen_for(stop)
     address = settings.capture.http_address
     server = MetricsServer(address, figures, clock, settings.name) if address else None
@@ -43,7 +43,7 @@ def run(context: typer.Context) -> None:
             server.close()
 
 
-def _listen_for(stop: Stop) -> None:
+def _listen_for(stop: CaptureStop) -> None:
     def wanted(number: int, _frame: FrameType | None) -> None:
         if stop.wanted:
             os._exit(128 + number)

@@ -12,9 +12,9 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Table
 from rich.text import Text
 
-from cdc.errors import Difference, UsageError
+from cdc.errors import DifferenceFound, UsageError
 from cdc.topic import TableName
-from cdc.verification.result import Kind, Report, Verdict
+from cdc.verification.result import Kind, StoreVerdict, VerificationReport
 from cdc.wiring.dead import open_letters
 from cdc.wiring.freshness import Freshness
 from cdc.wiring.verification import open_verification
@@ -68,7 +68,7 @@ def verify(
     conclude(report)
 
 
-def show(report: Report, console: Console) -> None:
+def show(report: VerificationReport, console: Console) -> None:
     """A line per table and store, then the first keys of each kind."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("table", overflow="fold")
@@ -103,24 +103,24 @@ def _mended(one: Repaired) -> str:
     return f"repaired {one.sink}: {one.table}: {one.written:,} written, {one.deleted:,} deleted{refused}{unread}"
 
 
-def conclude(report: Report) -> None:
+def conclude(report: VerificationReport) -> None:
     """Raise Difference when there is one, or when a table was not compared."""
     if report.not_compared and not report.differences:
-        raise Difference(
+        raise DifferenceFound(
             f"not compared: {', '.join(report.not_compared)}",
             hint="the reason of each is above; cdc status says what ends it for a table that is set aside",
         )
     if report.differences:
         counts = {kind: sum(v.counts[kind] for v in report.verdicts) for kind in Kind}
         words = ", ".join(f"{count:,} {kind.value}" for kind, count in counts.items() if count)
-        raise Difference(
+        raise DifferenceFound(
             f"the stores differ from the source: {words}",
             hint="the keys are above; cdc events --from-beginning TABLE shows what the log holds of them, "
             "cdc verify --repair writes them anew",
         )
 
 
-def _verdict(report: Report) -> str:
+def _verdict(report: VerificationReport) -> str:
     undecided = f"; {report.undecided} keys changed at every look" if report.undecided else ""
     rest = f"; {len(report.not_compared)} tables not compared" if report.not_compared else ""
     return (
@@ -128,7 +128,7 @@ def _verdict(report: Report) -> str:
     )
 
 
-def _cells(verdict: Verdict, kinds: list[Kind]) -> tuple[str | Text, ...]:
+def _cells(verdict: StoreVerdict, kinds: list[Kind]) -> tuple[str | Text, ...]:
     found = [verdict.counts[kind] for kind in kinds]
     counts = [Text(f"{count:,}", style="bold red" if count else "green") for count in found]
     undecided = Text(f"{verdict.undecided:,}", style="yellow" if verdict.undecided else "green")

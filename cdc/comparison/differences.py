@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from cdc.comparison.lossless import ABSENT, UNKNOWN, Json, Object, Unknown, show
-from cdc.comparison.records import NO_FACTS, Facts, Record, TableFacts
+from cdc.comparison.compared_record import NO_FACTS, ComparedRecord, Facts, TableHistory
+from cdc.comparison.lossless import ABSENT, UNKNOWN, Json, Object, UnknownValue, show
 from cdc.schema import Column
 from cdc.wire.format import AFTER, BEFORE
 
-Pair = tuple[Record | None, Record | None]
+Pair = tuple[ComparedRecord | None, ComparedRecord | None]
 """Debezium's record and ours; None where one side has none."""
 _SHOWN = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class RecordDifference:
     """One place where two records, or a record and nothing, differ. ``path``: ``()`` for a whole record.
 
     ``expected`` is Debezium's value, ``got`` ours; ABSENT where a member does not stand. ``source`` is what the source
@@ -28,15 +28,15 @@ class Difference:
     path: tuple[str, ...]
     expected: Json
     got: Json
-    theirs: Record | None
-    ours: Record | None
-    facts: TableFacts = NO_FACTS
-    source: Json | Unknown = UNKNOWN
-    before: Json | Unknown = UNKNOWN
-    beside: tuple[Record, ...] | None = None
+    theirs: ComparedRecord | None
+    ours: ComparedRecord | None
+    facts: TableHistory = NO_FACTS
+    source: Json | UnknownValue = UNKNOWN
+    before: Json | UnknownValue = UNKNOWN
+    beside: tuple[ComparedRecord, ...] | None = None
 
     @property
-    def record(self) -> Record:
+    def record(self) -> ComparedRecord:
         found = self.theirs or self.ours
         assert found is not None
         return found
@@ -68,7 +68,7 @@ class Difference:
         )
 
 
-def _side(record: Record | None, value: Json) -> str:
+def _side(record: ComparedRecord | None, value: Json) -> str:
     return "-" if record is None else show(value)[:_SHOWN]
 
 
@@ -81,50 +81,50 @@ class Rule:
 
     name: str
     reason: str
-    explains: Callable[[Difference], bool]
+    explains: Callable[[RecordDifference], bool]
     encodings: tuple[str, ...] = ("readable", "debezium")
     """Where it is needed."""
-    blind: Callable[[Difference], bool] = lambda _: False
+    blind: Callable[[RecordDifference], bool] = lambda _: False
 
 
-def differences(encoding: str, pairs: Iterable[Pair], facts: Facts) -> Iterator[Difference]:
+def differences(encoding: str, pairs: Iterable[Pair], facts: Facts) -> Iterator[RecordDifference]:
     """Every difference of these pairs, in their order."""
     for one, two in pairs:
         record = one or two
         assert record is not None
         known = facts.get(record.table, NO_FACTS)
         for path, expected, got in _of_pair(one, two):
-            yield Difference(
+            yield RecordDifference(
                 encoding=encoding, path=path, expected=expected, got=got, theirs=one, ours=two, facts=known
             )
 
 
-def explained_by(rules: Sequence[Rule], difference: Difference) -> list[str]:
+def explained_by(rules: Sequence[Rule], difference: RecordDifference) -> list[str]:
     """Names of the rules that explain it; none for a fault of one of the two."""
     return [r.name for r in _explaining(rules, difference) if not (r.blind(difference) and _refuted(difference))]
 
 
-def undecided(rules: Sequence[Rule], difference: Difference) -> bool:
+def undecided(rules: Sequence[Rule], difference: RecordDifference) -> bool:
     """Whether only the source could say if our value is right, and nobody has asked it."""
     if difference.old_row and difference.got is None:
         return False  # nothing is claimed
     blind = any(r.blind(difference) for r in _explaining(rules, difference))
-    return blind and isinstance(difference.source, Unknown) and isinstance(difference.before, Unknown)
+    return blind and isinstance(difference.source, UnknownValue) and isinstance(difference.before, UnknownValue)
 
 
-def _explaining(rules: Sequence[Rule], difference: Difference) -> list[Rule]:
+def _explaining(rules: Sequence[Rule], difference: RecordDifference) -> list[Rule]:
     return [r for r in rules if difference.encoding in r.encodings and r.explains(difference)]
 
 
-def _refuted(difference: Difference) -> bool:
+def _refuted(difference: RecordDifference) -> bool:
     known = (difference.source, difference.before)
-    return any(not isinstance(value, Unknown) and value != difference.got for value in known)
+    return any(not isinstance(value, UnknownValue) and value != difference.got for value in known)
 
 
 Place = tuple[tuple[str, ...], Json, Json]
 
 
-def _of_pair(one: Record | None, two: Record | None) -> Iterator[Place]:
+def _of_pair(one: ComparedRecord | None, two: ComparedRecord | None) -> Iterator[Place]:
     if one is None or two is None:
         yield (), one.value if one else None, two.value if two else None
         return

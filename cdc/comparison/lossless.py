@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class LosslessNumber:
     """A number by its text: ``1.0E10``, ``-0.0`` and 19 digits do not go through a float."""
 
     text: str
@@ -40,13 +40,13 @@ class Absent:
 
 
 @dataclass(frozen=True, slots=True)
-class Unknown:
+class UnknownValue:
     """What the source has is not known."""
 
 
-Json: TypeAlias = "Object | tuple[Json, ...] | Number | Absent | str | bool | None"
+Json: TypeAlias = "Object | tuple[Json, ...] | LosslessNumber | Absent | str | bool | None"
 ABSENT = Absent()
-UNKNOWN = Unknown()
+UNKNOWN = UnknownValue()
 
 
 def parse(text: str | bytes) -> Json:
@@ -54,8 +54,8 @@ def parse(text: str | bytes) -> Json:
     decoded = json.loads(
         text,
         object_pairs_hook=lambda pairs: Object(tuple(pairs)),
-        parse_int=Number,
-        parse_float=Number,
+        parse_int=LosslessNumber,
+        parse_float=LosslessNumber,
         parse_constant=lambda word: (_ for _ in ()).throw(ValueError(f"{word} is not JSON")),
     )
     return _frozen(decoded)
@@ -66,7 +66,7 @@ def _frozen(value: object) -> Json:
         return tuple(_frozen(v) for v in value)
     if isinstance(value, Object):
         return Object(tuple((n, _frozen(v)) for n, v in value.members))
-    assert value is None or isinstance(value, str | bool | Number)
+    assert value is None or isinstance(value, str | bool | LosslessNumber)
     return value
 
 
@@ -76,7 +76,7 @@ def show(value: Json) -> str:
         return "{" + ",".join(f"{json.dumps(n, ensure_ascii=False)}:{show(v)}" for n, v in value.members) + "}"
     if isinstance(value, tuple):
         return "[" + ",".join(map(show, value)) + "]"
-    if isinstance(value, Number):
+    if isinstance(value, LosslessNumber):
         return value.text
     if isinstance(value, Absent):
         return "(absent)"

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 
-from cdc.comparison.differences import Difference, Pair
-from cdc.comparison.lossless import Json, Number, Object, show
-from cdc.comparison.records import NO_FACTS, Facts, Record
+from cdc.comparison.compared_record import NO_FACTS, ComparedRecord, Facts
+from cdc.comparison.differences import Pair, RecordDifference
+from cdc.comparison.lossless import Json, LosslessNumber, Object, show
 from cdc.wire.format import AFTER, DELETE_OP, READ_OP
 
 Change = tuple[Hashable, ...]
@@ -22,8 +22,8 @@ _TOMBSTONE = "tombstone"
 class Told:
     """Records of one side, each with the change it tells of, in the order they stand in their partitions."""
 
-    def __init__(self, records: Iterable[Record]) -> None:
-        self.records: list[tuple[Record, Change]] = []
+    def __init__(self, records: Iterable[ComparedRecord]) -> None:
+        self.records: list[tuple[ComparedRecord, Change]] = []
         deleted: dict[tuple[str, int], tuple[str, Change]] = {}
         for record in records:
             key, where = show(record.key), (record.table, record.place[0])
@@ -46,7 +46,7 @@ class Told:
 def paired(theirs: Told, ours: Told) -> Iterator[Pair]:
     """Every record of both sides once, alone where the other side has none: Debezium's order, then ours alone."""
     left_one, left_two = theirs.records, ours.records
-    partner: dict[int, Record] = {}
+    partner: dict[int, ComparedRecord] = {}
     taken: set[int] = set()
     for of in (_with_key, _without_key):
         waiting: dict[Change, deque[int]] = defaultdict(deque)
@@ -64,13 +64,17 @@ def paired(theirs: Told, ours: Told) -> Iterator[Pair]:
     yield from ((None, record) for at, (record, _) in enumerate(left_two) if at not in taken)
 
 
-def out_of_order(encoding: str, pairs: Sequence[Pair], facts: Facts) -> Iterator[Difference]:
+def out_of_order(encoding: str, pairs: Sequence[Pair], facts: Facts) -> Iterator[RecordDifference]:
     """Pairs in another partition, though their keys are the same bytes, or in another order within a key."""
 
-    def made(path: tuple[str, ...], one: Record, two: Record, numbers: tuple[int, int]) -> Difference:
-        expected, got = (Number(str(number)) for number in numbers)
+    def made(
+        path: tuple[str, ...], one: ComparedRecord, two: ComparedRecord, numbers: tuple[int, int]
+    ) -> RecordDifference:
+        expected, got = (LosslessNumber(str(number)) for number in numbers)
         known = facts.get(two.table, NO_FACTS)
-        return Difference(encoding=encoding, path=path, expected=expected, got=got, theirs=one, ours=two, facts=known)
+        return RecordDifference(
+            encoding=encoding, path=path, expected=expected, got=got, theirs=one, ours=two, facts=known
+        )
 
     newest: dict[tuple[str, str], tuple[int, int]] = {}
     for one, two in sorted((p for p in pairs if p[0] and p[1]), key=lambda p: p[1].place if p[1] else (0, 0)):
@@ -83,11 +87,11 @@ def out_of_order(encoding: str, pairs: Sequence[Pair], facts: Facts) -> Iterator
         newest[two.table, show(two.key)] = one.place
 
 
-def _with_key(record: Record, change: Change) -> Change:
+def _with_key(record: ComparedRecord, change: Change) -> Change:
     return (*change, show(record.key))
 
 
-def _without_key(record: Record, change: Change) -> Change:
+def _without_key(record: ComparedRecord, change: Change) -> Change:
     """A row of a snapshot is then known by what else is in it."""
     after = record.value.get(AFTER) if isinstance(record.value, Object) else None
     if change[-1] != READ_OP or not isinstance(after, Object):
@@ -97,4 +101,4 @@ def _without_key(record: Record, change: Change) -> Change:
 
 
 def _text(value: Json) -> str:
-    return value.text if isinstance(value, Number) else show(value)
+    return value.text if isinstance(value, LosslessNumber) else show(value)

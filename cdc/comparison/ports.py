@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import Protocol
 
-from cdc.comparison.records import Facts, Record
-from cdc.cuts import Cut, Row, VerifiedTable
+from cdc.comparison.compared_record import ComparedRecord, Facts
+from cdc.cuts import Cut, RepairRow, VerifiedTable
 
 
-class Capture(Protocol):
+class ComparedCapture(Protocol):
     """One of the two captures, on topics and a slot of its own."""
 
     def start(self, *, rows: bool) -> None:
@@ -23,21 +23,21 @@ class Capture(Protocol):
         """End it, if it was started here and ends with this command. Never raises."""
 
 
-class Native(Capture, Protocol):
+class ComparedNative(ComparedCapture, Protocol):
     """The native capture."""
 
     def reached(self) -> int:
         """The LSN below which every commit is in its topics; 0 before it says so."""
 
 
-class Debezium(Capture, Protocol):
+class Debezium(ComparedCapture, Protocol):
     """Debezium's connector."""
 
     def marks(self) -> Collection[str]:
         """The contents of the marks that it has written."""
 
 
-class Source(Protocol):
+class ComparisonSource(Protocol):
     """The Postgres server that both read. SourceError when it does not answer."""
 
     def mark(self, content: str) -> int:
@@ -49,14 +49,14 @@ class Source(Protocol):
     def tables(self) -> Mapping[str, VerifiedTable]:
         """The captured tables by name, those that can be read."""
 
-    def records_of(self, table: VerifiedTable, keys: Sequence[str]) -> Iterator[dict[str, Row]]:
+    def records_of(self, table: VerifiedTable, keys: Sequence[str]) -> Iterator[dict[str, RepairRow]]:
         """Those of these keys (store keys) that have a row at this cut, in batches."""
 
     def close(self) -> None:
         """End its sessions. Never raises."""
 
 
-class Written(Protocol):
+class ComparedTopics(Protocol):
     """What both captures have written. LogError when no broker answers."""
 
     def ends(self) -> object:
@@ -65,7 +65,7 @@ class Written(Protocol):
     def topics(self) -> tuple[Mapping[str, str], Sequence[str]]:
         """Table -> topic as the native capture made them, and the names of all topics."""
 
-    def records(self, topic: str, table: str) -> list[Record]:
+    def records(self, topic: str, table: str) -> list[ComparedRecord]:
         """A topic, whole, in the order of its partitions; empty where there is none."""
 
     def facts(self) -> Facts:
@@ -73,16 +73,16 @@ class Written(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ports:
+class ComparisonPorts:
     """Everything that a comparison uses.
 
     ``clean`` removes connector, slots, topics and publication of a comparison as far as they are there, a sentence for
     each. ``run``: runs a command to its end; returns its exit code, and raises UsageError when it cannot be started.
     """
 
-    native: Native
+    native: ComparedNative
     debezium: Debezium
-    source: Source
-    written: Written
+    source: ComparisonSource
+    written: ComparedTopics
     clean: Callable[[], Iterable[str]]
     run: Callable[[Sequence[str]], int]

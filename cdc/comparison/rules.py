@@ -12,10 +12,10 @@ import json
 from base64 import b64encode
 from decimal import Decimal, InvalidOperation
 
-from cdc.comparison.differences import Difference, Rule
-from cdc.comparison.lossless import ABSENT, Json, Number, Object, parse, show
-from cdc.comparison.records import Record
-from cdc.comparison.values import (
+from cdc.comparison.compared_record import ComparedRecord
+from cdc.comparison.differences import RecordDifference, Rule
+from cdc.comparison.lossless import ABSENT, Json, LosslessNumber, Object, parse, show
+from cdc.comparison.value_rules import (
     base64_text,
     equal_members,
     equal_numbers,
@@ -51,11 +51,11 @@ _INEXACT = ("time", "timetz", "timestamp", "timestamptz", "date", "interval", "m
 """Elements that Debezium cuts, leaves out or gets wrong in an array."""
 
 
-def _kind(d: Difference) -> str:
+def _kind(d: RecordDifference) -> str:
     return d.column.kind if d.column is not None else ""
 
 
-def _default_for_null(d: Difference) -> bool:
+def _default_for_null(d: RecordDifference) -> bool:
     column = d.column
     if column is None or column.name not in d.facts.defaults or d.facts.identity_index or is_unchanged_toast(d):
         return False
@@ -63,11 +63,11 @@ def _default_for_null(d: Difference) -> bool:
     return d.got is None and d.expected is not ABSENT and (column.nullable or not by_key)
 
 
-def _generated(d: Difference) -> bool:
+def _generated(d: RecordDifference) -> bool:
     return d.expected is ABSENT and d.column is not None and d.column.generated
 
 
-def _unknown_type(d: Difference) -> bool:
+def _unknown_type(d: RecordDifference) -> bool:
     column = d.column
     if column is None or column.generated or not (column.kind == "other" or column.array):
         return False
@@ -76,17 +76,17 @@ def _unknown_type(d: Difference) -> bool:
     return column.kind == "other" and base64_text(d.expected, d.got)
 
 
-def _unknown_type_blind(d: Difference) -> bool:
+def _unknown_type_blind(d: RecordDifference) -> bool:
     return d.expected is ABSENT or isinstance(d.got, tuple)
 
 
-def _invented_old_value(d: Difference) -> bool:
+def _invented_old_value(d: RecordDifference) -> bool:
     column = d.column
     invented = d.expected is not ABSENT and d.expected is not None and d.got is None
     by_key = d.record.op == DELETE_OP and d.old_row and not d.facts.identity_full
     if not (by_key and invented) or column is None or d.facts.identity_index:
         return False
-    by_domain = column.type_oid >= _FIRST_USER_OID and d.expected in ("", False, Number("0"))
+    by_domain = column.type_oid >= _FIRST_USER_OID and d.expected in ("", False, LosslessNumber("0"))
     return (not column.nullable or by_domain) and column.key_position is None
 
 
@@ -94,11 +94,11 @@ _FIRST_USER_OID = 16384
 """A domain may be NOT NULL where the column is not."""
 
 
-def _name_type(d: Difference) -> bool:
+def _name_type(d: RecordDifference) -> bool:
     return _kind(d) == "name" and d.expected in (None, "") and isinstance(d.got, str)
 
 
-def _truncate(d: Difference) -> bool:
+def _truncate(d: RecordDifference) -> bool:
     if d.record.op != TRUNCATE_OP:
         return False
     return d.path == ("key",) if d.theirs else d.path == ()
@@ -107,11 +107,11 @@ def _truncate(d: Difference) -> bool:
 _WORDS = {"NAN": "NaN", "NaN": "NaN", "POSITIVE_INFINITY": "Infinity", "NEGATIVE_INFINITY": "-Infinity"}
 
 
-def _special_word(d: Difference) -> bool:
+def _special_word(d: RecordDifference) -> bool:
     return d.in_row and isinstance(d.expected, str) and d.expected in _WORDS and d.got == _WORDS[d.expected]
 
 
-def _special_date(d: Difference) -> bool:
+def _special_date(d: RecordDifference) -> bool:
     """Infinity in words; and what a snapshot shifts: years before the Gregorian calendar or beyond 9999."""
     kind = _kind(d)
     if kind not in ("date", "timestamp", "timestamptz"):
@@ -121,11 +121,11 @@ def _special_date(d: Difference) -> bool:
     return d.record.snapshot and _extreme(d, kind)
 
 
-def _extreme(d: Difference, kind: str) -> bool:
+def _extreme(d: RecordDifference, kind: str) -> bool:
     if isinstance(d.got, str):
         year = d.got[: d.got.find("-", 1)]
         return d.got in ("infinity", "-infinity") or not year.isdigit() or int(year) <= _REFORM_YEAR
-    if not isinstance(d.got, Number):
+    if not isinstance(d.got, LosslessNumber):
         return False
     assert d.column is not None
     precision = d.column.precision
@@ -139,12 +139,12 @@ _REFORM_DAY = -141_062
 _LAST_DAY = 2_932_896
 
 
-def _last_moment(d: Difference) -> bool:
+def _last_moment(d: RecordDifference) -> bool:
     in_times = d.in_row and _kind(d) in ("time", "timetz")
     return in_times and d.got == "24:00:00Z" and d.expected == "00:00:00Z"
 
 
-def _array_element(d: Difference) -> bool:
+def _array_element(d: RecordDifference) -> bool:
     column = d.column
     if column is None or not column.array or not isinstance(d.got, tuple) or d.expected is ABSENT:
         return False
@@ -153,20 +153,20 @@ def _array_element(d: Difference) -> bool:
     return _array_kept(d) or column.kind in _INEXACT or is_awkward(d.got)
 
 
-def _array_kept(d: Difference) -> bool:
+def _array_kept(d: RecordDifference) -> bool:
     return same_elements(d.expected, d.got, cut=_kind(d) in ("time", "timetz", "timestamp", "timestamptz"))
 
 
-def _array_blind(d: Difference) -> bool:
+def _array_blind(d: RecordDifference) -> bool:
     return not _array_kept(d)
 
 
-def _negative_scale(d: Difference) -> bool:
+def _negative_scale(d: RecordDifference) -> bool:
     scale = d.column.scale if d.column is not None else None
     return scale is not None and scale < 0 and len(show(d.expected)) > 8 * len(show(d.got))
 
 
-def _negative_blind(d: Difference) -> bool:
+def _negative_blind(d: RecordDifference) -> bool:
     """Readable, the digits behind the point are too many and the value is right all the same."""
     try:
         return Decimal(str(d.expected)) != Decimal(str(d.got))
@@ -174,7 +174,7 @@ def _negative_blind(d: Difference) -> bool:
         return True
 
 
-def _identity_index(d: Difference) -> bool:
+def _identity_index(d: RecordDifference) -> bool:
     """Key, old rows by key and records of another key; rows after a change must be equal whatever the key is."""
     if not d.facts.identity_index or not d.path:
         return d.facts.identity_index and _of_another_key(d)
@@ -186,7 +186,7 @@ def _identity_index(d: Difference) -> bool:
     return d.old_row and d.got is None and d.column is not None and d.column.key_position is None
 
 
-def _identity_key(d: Difference) -> bool:
+def _identity_key(d: RecordDifference) -> bool:
     """Ours has the index's columns with the values that Debezium's own row has, and no other column."""
     column = d.column
     if column is None or column.key_position is None:
@@ -197,7 +197,7 @@ def _identity_key(d: Difference) -> bool:
     return not known or d.got in known
 
 
-def _names_identity(d: Difference) -> bool:
+def _names_identity(d: RecordDifference) -> bool:
     """A key in a header is of the index's columns, or the header is one of a move that the other key does not make."""
     if d.got is ABSENT:
         return True
@@ -206,7 +206,7 @@ def _names_identity(d: Difference) -> bool:
     return isinstance(found, Object) and set(found.names()) <= names
 
 
-def _of_another_key(d: Difference) -> bool:
+def _of_another_key(d: RecordDifference) -> bool:
     """A record that only one side has: of a row whose key moved for the one and stayed for the other.
 
     The other side then has a record of the same change, and where this one has a row, the same row.
@@ -217,15 +217,15 @@ def _of_another_key(d: Difference) -> bool:
     return bool(moves) if d.record.op == DELETE_OP else any(_after(one) == _after(d.record) for one in moves)
 
 
-def _after(record: Record) -> Json:
+def _after(record: ComparedRecord) -> Json:
     return record.value.get(AFTER) if isinstance(record.value, Object) else None
 
 
-def _leaf_row(d: Difference) -> bool:
+def _leaf_row(d: RecordDifference) -> bool:
     return d.path == () and d.ours is None and d.facts.leaf and d.record.snapshot
 
 
-def _header(d: Difference) -> bool:
+def _header(d: RecordDifference) -> bool:
     """Context headers of Debezium's, three of ours, and control characters that Debezium does not escape."""
     if d.path[:1] != ("headers",):
         return False
@@ -239,7 +239,7 @@ def _header(d: Difference) -> bool:
     return name in KEY_HEADERS and same_unescaped(d.expected, d.got)
 
 
-def _true_header(d: Difference, name: str) -> bool:
+def _true_header(d: RecordDifference, name: str) -> bool:
     """``op`` is the record's own, and ``pos`` is the position that its source says."""
     source = d.ours.source if d.ours is not None else None
     if source is None or not isinstance(d.got, str):
@@ -254,13 +254,13 @@ def _true_header(d: Difference, name: str) -> bool:
 def _position_of(source: Object) -> str | None:
     """As the fields of ours in ``source`` give it; None where they do not stand."""
     numbers = [source.get(name) for name in OWN_SOURCE]
-    if not all(isinstance(number, Number) for number in numbers):
+    if not all(isinstance(number, LosslessNumber) for number in numbers):
         return None
-    epoch, commit_lsn, tx_seq = (int(number.text) for number in numbers if isinstance(number, Number))
+    epoch, commit_lsn, tx_seq = (int(number.text) for number in numbers if isinstance(number, LosslessNumber))
     return Position(epoch, commit_lsn, tx_seq).text()
 
 
-def _broken_header(d: Difference) -> bool:
+def _broken_header(d: RecordDifference) -> bool:
     if not (isinstance(d.expected, Object) and isinstance(d.got, Object)):
         return False
     broken = any(isinstance(value, str) and has_control(value) for _, value in d.expected.members)
@@ -268,7 +268,7 @@ def _broken_header(d: Difference) -> bool:
     return broken and all(one == two or same_unescaped(one, two) for one, two in keys)
 
 
-def _own_field(d: Difference) -> bool:
+def _own_field(d: RecordDifference) -> bool:
     if d.path[:2] != ("value", SOURCE) or len(d.path) != 3:
         return False
     return d.path[2] == "version" or (d.expected is ABSENT and d.path[2] in OWN_SOURCE)
@@ -278,7 +278,7 @@ _PLACEHOLDERS: tuple[Json, ...] = (
     UNAVAILABLE,
     (UNAVAILABLE,),
     b64encode(UNAVAILABLE.encode()).decode(),
-    tuple(Number(str(code)) for code in UNAVAILABLE.encode()),
+    tuple(LosslessNumber(str(code)) for code in UNAVAILABLE.encode()),
     ("b68a35a7-17ad-35b3-af2a-ae46edb4545a",),
     json.dumps({UNAVAILABLE: UNAVAILABLE}, separators=(",", ":")),
 )
@@ -288,7 +288,7 @@ _LARGE = 100
 """Characters: what is stored out of line is longer, so a short value beside a NULL is a fault."""
 
 
-def is_unchanged_toast(d: Difference) -> bool:
+def is_unchanged_toast(d: RecordDifference) -> bool:
     """Whether Debezium has a placeholder where ours has the value that the update left as it was."""
     column = d.column
     if column is None or d.record.op in (READ_OP, DELETE_OP):
@@ -299,17 +299,17 @@ def is_unchanged_toast(d: Difference) -> bool:
     return missing and (column.array or column.kind in _NOPLACEHOLDER)
 
 
-def _netted(d: Difference) -> bool:
+def _netted(d: RecordDifference) -> bool:
     return d.facts.deferrable_key and d.path in ((), ("order",))
 
 
-def _same_number(d: Difference) -> bool:
-    if _kind(d) == "float4" and isinstance(d.expected, Number) and isinstance(d.got, Number):
+def _same_number(d: RecordDifference) -> bool:
+    if _kind(d) == "float4" and isinstance(d.expected, LosslessNumber) and isinstance(d.got, LosslessNumber):
         return single(d.expected) == single(d.got)
     return equal_numbers(d.expected, d.got)
 
 
-def _same_members(d: Difference) -> bool:
+def _same_members(d: RecordDifference) -> bool:
     if _kind(d) != "hstore":
         return False
     if isinstance(d.expected, tuple) and isinstance(d.got, tuple):
@@ -317,11 +317,11 @@ def _same_members(d: Difference) -> bool:
     return equal_members(d.expected, d.got)
 
 
-def _run_marker(d: Difference) -> bool:
+def _run_marker(d: RecordDifference) -> bool:
     return d.path == ("value", SOURCE, "snapshot") and d.expected in _MARKERS and d.got in _MARKERS
 
 
-def _always(_: Difference) -> bool:
+def _always(_: RecordDifference) -> bool:
     return True
 
 

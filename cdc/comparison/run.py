@@ -11,11 +11,11 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
 from cdc.clock import Clock
-from cdc.comparison.ports import Ports
-from cdc.comparison.rows import SourceRows
+from cdc.comparison.commit_window import CommitWindow, comparable
+from cdc.comparison.ports import ComparisonPorts
 from cdc.comparison.sides import Sides
-from cdc.comparison.verdict import Comparison, Verdict, judge
-from cdc.comparison.window import Window, comparable
+from cdc.comparison.source_rows import RowsAtCut
+from cdc.comparison.verdict import Comparison, TableVerdict, judge
 from cdc.cuts import Cut
 from cdc.errors import LogError, UsageError
 
@@ -40,7 +40,7 @@ class Trial:
 class Comparing:
     """Comparisons of one pipeline's tables. ``say`` is given a sentence for each step."""
 
-    def __init__(self, sides: Sides, ports: Ports, say: Say, clock: Clock) -> None:
+    def __init__(self, sides: Sides, ports: ComparisonPorts, say: Say, clock: Clock) -> None:
         self._sides = sides
         self._ports = ports
         self._say = say
@@ -65,7 +65,7 @@ class Comparing:
             self._work(trial)
             end = self._end()
             self._say("comparing the topics")
-            return self._compare(Window(begin, end, trial.rows), self._cut())
+            return self._compare(CommitWindow(begin, end, trial.rows), self._cut())
 
     def clean(self) -> None:
         """Remove what a comparison has made, as far as it is there."""
@@ -141,11 +141,11 @@ class Comparing:
             self._clock.sleep(_POLL_S)
         raise LogError(f"the native capture did not pass the last change in {_REACH_S:g} s", hint="cdc check")
 
-    def _compare(self, window: Window, cut: Cut) -> Comparison:
+    def _compare(self, window: CommitWindow, cut: Cut) -> Comparison:
         written, encoding = self._ports.written, self._sides.native.log.encoding
-        source, facts = SourceRows(self._ports.source, cut), written.facts()
+        source, facts = RowsAtCut(self._ports.source, cut), written.facts()
 
-        def verdict(table: str, theirs: str, ours: str) -> Verdict:
+        def verdict(table: str, theirs: str, ours: str) -> TableVerdict:
             whole = written.records(ours, table) if ours else []
             one, two = window.cut(written.records(theirs, table) if theirs else [], whole)
             return judge(

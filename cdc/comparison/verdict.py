@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cdc.comparison.differences import Difference, Rule, differences, explained_by, undecided
+from cdc.comparison.compared_record import ComparedRecord, Facts
+from cdc.comparison.differences import RecordDifference, Rule, differences, explained_by, undecided
 from cdc.comparison.pairing import Told, out_of_order, paired
-from cdc.comparison.records import Facts, Record
 from cdc.comparison.rules import RULES
 from cdc.comparison.witness import Context, Witness, witnessed
 
@@ -18,7 +18,7 @@ _ON_EVERY_RECORD = frozenset(("D14", "D15"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class TableVerdict:
     """One table. ``equal``: pairs that differ in nothing but headers and our fields; ``by_rule``: rule -> how many
     differences it explains. ``undecided``: how many of these only the source could confirm, and its row has changed
     since. ``unexplained``: how many no rule explains, the first of them in words."""
@@ -52,7 +52,7 @@ class Comparison:
     encoding: str
     begin: int
     end: int
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[TableVerdict, ...]
 
     @property
     def records(self) -> int:
@@ -91,11 +91,11 @@ class Comparison:
 def judge(
     table: str,
     encoding: str,
-    theirs: Sequence[Record],
-    ours: Sequence[Record],
+    theirs: Sequence[ComparedRecord],
+    ours: Sequence[ComparedRecord],
     facts: Facts,
     witness: Witness | None = None,
-) -> Verdict:
+) -> TableVerdict:
     """Compare one table's records, both sides in the order of their partitions.
 
     Without a ``witness`` everything that only the source could confirm is undecided.
@@ -111,7 +111,7 @@ def judge(
     for of_pair in found[:-1]:
         tally.pair(of_pair)
     tally.count(found[-1])
-    return Verdict(
+    return TableVerdict(
         table=table,
         theirs=len(theirs),
         ours=len(ours),
@@ -131,10 +131,10 @@ class _Tally:
         self.by_rule: Counter[str] = Counter()
         self.words: list[str] = []
 
-    def pair(self, found: Iterable[Difference]) -> None:
+    def pair(self, found: Iterable[RecordDifference]) -> None:
         self.equal += self.count(found) <= _ON_EVERY_RECORD
 
-    def count(self, found: Iterable[Difference]) -> set[str]:
+    def count(self, found: Iterable[RecordDifference]) -> set[str]:
         """The rules that these needed; an empty name for none."""
         needed: set[str] = set()
         for difference in found:

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from cdc.comparison.differences import Difference, undecided
-from cdc.comparison.lossless import ABSENT, UNKNOWN, Json, Object, Unknown, show
+from cdc.comparison.compared_record import ComparedRecord
+from cdc.comparison.differences import RecordDifference, undecided
+from cdc.comparison.lossless import ABSENT, UNKNOWN, Json, Object, UnknownValue, show
 from cdc.comparison.pairing import Told
-from cdc.comparison.records import Record
 from cdc.comparison.rules import RULES, is_unchanged_toast
 from cdc.wire.format import AFTER, UNAVAILABLE
 
@@ -23,7 +23,7 @@ Place = tuple[int, int]
 class Witness(Protocol):
     """Reads the source."""
 
-    def rows(self, records: Sequence[Record]) -> Mapping[Place, Json]:
+    def rows(self, records: Sequence[ComparedRecord]) -> Mapping[Place, Json]:
         """place -> the source's row as it would be written, None where it has none.
 
         Only for those of these records of ours that are the last of their key and that nothing has changed since.
@@ -37,14 +37,14 @@ class Context:
         self._theirs, self._ours = _by_change(theirs), _by_change(ours)
         self._changes = {id(record): change[:3] for told in (theirs, ours) for record, change in told.records}
         self._before: dict[Place, Json] = {}
-        self._last: dict[str, Record] = {}
+        self._last: dict[str, ComparedRecord] = {}
         for record, _ in ours.records:
             key = show(record.key)
             if key in self._last:
                 self._before[record.place] = _after(self._last[key])
             self._last[key] = record
 
-    def of(self, difference: Difference) -> Difference:
+    def of(self, difference: RecordDifference) -> RecordDifference:
         """The difference with what the records around it say."""
         if difference.path == ():
             others = self._ours if difference.ours is None else self._theirs
@@ -54,21 +54,21 @@ class Context:
             return replace(difference, before=_member(self._before.get(difference.ours.place), difference.path[2:]))
         return difference
 
-    def last(self, difference: Difference) -> Record | None:
+    def last(self, difference: RecordDifference) -> ComparedRecord | None:
         """Our record that the source's row decides about: of a whole record that is missing, the last of its key."""
         if difference.path in ((), ("order",)):
             return self._last.get(show(difference.record.key))
         return difference.ours
 
 
-def witnessed(found: Sequence[Difference], context: Context, witness: Witness) -> list[Difference]:
+def witnessed(found: Sequence[RecordDifference], context: Context, witness: Witness) -> list[RecordDifference]:
     """The differences, with the source's value where it decides."""
     asked = [last for d in found if undecided(RULES, d) and (last := context.last(d)) is not None]
     rows = witness.rows(asked) if asked else {}
     return [_decided(d, context, rows) for d in found]
 
 
-def _decided(d: Difference, context: Context, rows: Mapping[Place, Json]) -> Difference:
+def _decided(d: RecordDifference, context: Context, rows: Mapping[Place, Json]) -> RecordDifference:
     last = context.last(d) if undecided(RULES, d) else None
     if last is None or last.place not in rows:
         return d
@@ -78,18 +78,18 @@ def _decided(d: Difference, context: Context, rows: Mapping[Place, Json]) -> Dif
     return replace(d, source=_member(row, d.path[2:]))
 
 
-def _by_change(told: Told) -> Mapping[tuple[object, ...], list[Record]]:
-    found: dict[tuple[object, ...], list[Record]] = {}
+def _by_change(told: Told) -> Mapping[tuple[object, ...], list[ComparedRecord]]:
+    found: dict[tuple[object, ...], list[ComparedRecord]] = {}
     for record, change in told.records:
         found.setdefault(change[:3], []).append(record)
     return found
 
 
-def _after(record: Record) -> Json:
+def _after(record: ComparedRecord) -> Json:
     return record.value.get(AFTER) if isinstance(record.value, Object) else None
 
 
-def _member(row: Json, path: Iterable[str]) -> Json | Unknown:
+def _member(row: Json, path: Iterable[str]) -> Json | UnknownValue:
     """The value at a path in a row; UNKNOWN where there is none, or only a placeholder of ours."""
     for name in path:
         if not isinstance(row, Object) or name not in row.names():

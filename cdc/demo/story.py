@@ -17,17 +17,17 @@ from cdc.demo.children import Child, Children
 from cdc.demo.looking import look_around, same_order
 from cdc.demo.shop import ShopSize, make_shop
 from cdc.demo.workload import Workload
-from cdc.errors import CdcError, Difference
+from cdc.errors import CdcError, DifferenceFound
 from cdc.lsn import Lsn
 from cdc.settings import Settings
-from cdc.stack.catalog import own_ports
+from cdc.stack.free_ports import DEFAULT_PORTS, free_ports
+from cdc.stack.inventory import own_ports
 from cdc.stack.local import LocalStack
 from cdc.stack.part import refuse_taken_port
-from cdc.stack.pipeline import make_database, write_settings
-from cdc.stack.ports import DEFAULT_PORTS, free_ports
+from cdc.stack.settings_file import make_database, write_settings
 from cdc.stack.start import start_watched
 from cdc.status.rules import Status, age, size, status_of
-from cdc.status.run import Look
+from cdc.status.run import StatusReader
 from cdc.wiring.status import open_status
 from sinks.sections import load_settings
 
@@ -121,7 +121,7 @@ class Story:
         for line in same_order(dsn, settings):
             self.console.print(line, highlight=False, soft_wrap=True)
 
-    def _live(self, dsn: str, reader: Look, settings: Settings, running: list[Child]) -> None:
+    def _live(self, dsn: str, reader: StatusReader, settings: Settings, running: list[Child]) -> None:
         self._step(f"{self.duration_s:g} seconds of life: orders, payments, cancellations, renumbered lines")
         workload = Workload(dsn, self.size, self.duration_s, clock=self.clock)
         workload.start()
@@ -137,7 +137,7 @@ class Story:
         self._say(f"{counts['transactions']:,} transactions: {done}")
 
     def _watch(
-        self, reader: Look, settings: Settings, running: list[Child], title: str, *, until: str | Workload
+        self, reader: StatusReader, settings: Settings, running: list[Child], title: str, *, until: str | Workload
     ) -> None:
         """Show the stores until all are in the state ``until``, or the workload is done."""
         if title:
@@ -156,7 +156,7 @@ class Story:
                     return
                 elif self.clock.monotonic() > deadline:
                     late = ", ".join(f"{sink.name} is {sink.state}" for sink in shown.sinks if sink.state != until)
-                    raise Difference(f"the stores are not there after {CATCH_UP_S:g} s: {late}")
+                    raise DifferenceFound(f"the stores are not there after {CATCH_UP_S:g} s: {late}")
                 self._pause(until)
 
     def _pause(self, until: str | Workload) -> None:

@@ -11,7 +11,7 @@ from cdc.checks.facts import ServerFacts, SlotFacts
 from cdc.ports import CompactedTopic
 
 
-class Source(Protocol):
+class DropSource(Protocol):
     """A session with the Postgres server, for one pipeline. SourceError when it does not answer."""
 
     def server(self) -> ServerFacts:
@@ -30,7 +30,7 @@ class Source(Protocol):
         """False when there is none. ActiveError when something reads it. The server drops it at once."""
 
 
-class Topics(Protocol):
+class DropTopics(Protocol):
     """The log's topics. LogError when no broker answers."""
 
     def names(self) -> Sequence[str]:
@@ -41,7 +41,7 @@ class Topics(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ports:
+class DropPorts:
     """Everything that a drop uses.
 
     ``reach`` raises LogError, at once, when no broker takes a connection. ``source`` opens a session. ``state``: the
@@ -49,6 +49,6 @@ class Ports:
     """
 
     reach: Callable[[], None]
-    source: Callable[[], AbstractContextManager[Source]]
+    source: Callable[[], AbstractContextManager[DropSource]]
     state: CompactedTopic
-    topics: Callable[[], Topics]
+    topics: Callable[[], DropTopics]

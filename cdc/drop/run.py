@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from cdc.checks.ownership import Owner
-from cdc.drop.ports import Ports, Source
+from cdc.drop.ports import DropPorts, DropSource
 from cdc.drop.rules import owner_by, require_own, stateless, topics_of
 from cdc.errors import TopicError
 from cdc.found import look
@@ -14,7 +14,7 @@ from cdc.topic import state_topic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class DropPlan:
     """The pipeline. ``by_debezium``: a connector captures, so the slot is one that it made."""
 
     name: str
@@ -26,7 +26,7 @@ class Plan:
 class Drop:
     """Drops one pipeline. SourceError when Postgres does not answer."""
 
-    def __init__(self, plan: Plan, ports: Ports) -> None:
+    def __init__(self, plan: DropPlan, ports: DropPorts) -> None:
         self._plan = plan
         self._ports = ports
 
@@ -57,13 +57,13 @@ class Drop:
         if topics:
             yield self._drop_topics()
 
-    def _owner(self, source: Source) -> Owner | None:
+    def _owner(self, source: DropSource) -> Owner | None:
         slot = source.slot()
         if slot is None:
             return None
         return owner_by(look(self._state), slot, source.server(), by_debezium=self._plan.by_debezium)
 
-    def _require_own(self, source: Source) -> None:
+    def _require_own(self, source: DropSource) -> None:
         owner = self._owner(source)
         if owner is not None:
             require_own(self._plan.slot, owner)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from cdc.clock import SYSTEM_CLOCK, Clock
-from cdc.errors import Difference
+from cdc.errors import DifferenceFound
 from cdc.lsn import Lsn
 from cdc.progress import Offsets, Watermark
 
@@ -19,7 +19,7 @@ LONGEST_PAUSE_S = 0.2
 NUDGE_AFTER_S = 1.0
 
 
-class Watermarks(Protocol):
+class ReadsWatermarks(Protocol):
     """The part of ``sinks.port.Watermarks`` that is used here."""
 
     def read(self) -> Watermark | None: ...
@@ -27,7 +27,7 @@ class Watermarks(Protocol):
 
 def wait_until_shown(
     sink: str,
-    watermarks: Watermarks,
+    watermarks: ReadsWatermarks,
     lsn: int,
     *,
     epoch: int | None = None,
@@ -42,9 +42,9 @@ def wait_until_shown(
     Raises Difference when ``timeout_s`` has passed, and SinkError when the store cannot be asked.
     """
 
-    def late(held: Watermark | None) -> Difference:
+    def late(held: Watermark | None) -> DifferenceFound:
         stands = f"stands at {Lsn(held.lsn)}" if held is not None else "has no watermark yet"
-        return Difference(
+        return DifferenceFound(
             f"{sink} {stands}; {Lsn(lsn)} was not reached in {timeout_s:g} s",
             hint="cdc status shows where it is held up; cdc run and cdc sink have to be running",
         )
@@ -53,17 +53,17 @@ def wait_until_shown(
 
 
 def wait_until_read(
-    sink: str, watermarks: Watermarks, ends: Offsets, *, timeout_s: float = 30.0, clock: Clock = SYSTEM_CLOCK
+    sink: str, watermarks: ReadsWatermarks, ends: Offsets, *, timeout_s: float = 30.0, clock: Clock = SYSTEM_CLOCK
 ) -> Watermark:
     """Return the store's watermark once it shows everything below these offsets: of a source that has no LSNs.
 
     Raises Difference when ``timeout_s`` has passed, and SinkError when the store cannot be asked.
     """
 
-    def late(held: Watermark | None) -> Difference:
+    def late(held: Watermark | None) -> DifferenceFound:
         lacks = sum(max(0, end - _read_upto(held, topic, part)) for topic, part, end in _flat(ends))
         stands = f"is {lacks:,} records behind" if held is not None else "has no watermark yet"
-        return Difference(
+        return DifferenceFound(
             f"{sink} {stands}, and did not catch up in {timeout_s:g} s",
             hint="cdc status shows where it is held up; cdc sink has to be running",
         )
@@ -83,9 +83,9 @@ def _read_upto(held: Watermark | None, topic: str, partition: int) -> int:
 
 
 def _wait(
-    watermarks: Watermarks,
+    watermarks: ReadsWatermarks,
     shown: Callable[[Watermark], bool],
-    late: Callable[[Watermark | None], Difference],
+    late: Callable[[Watermark | None], DifferenceFound],
     *,
     timeout_s: float,
     nudge: Callable[[], None] | None,
@@ -111,7 +111,7 @@ def require_whole(sink: str, held: Watermark) -> None:
     if held.aside:
         words = list(held.aside.values())
         more = f", and {len(words) - 1} more" if len(words) > 1 else ""
-        raise Difference(
+        raise DifferenceFound(
             f"{sink} shows all tables up to {Lsn(held.lsn)} but these: {words[0]}{more}",
             hint="cdc status names each table that is set aside, and why",
         )

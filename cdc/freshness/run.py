@@ -11,13 +11,13 @@ from cdc.clock import Clock
 from cdc.dead import DeadLetter, Parked
 from cdc.errors import LogError, TopicError
 from cdc.found import Unknown, look
-from cdc.freshness.rules import Watermarks, require_whole, shows, wait_until_shown
-from cdc.freshness.stores import KeptStores, Store
+from cdc.freshness.opened_stores import KeptStores, OpenedStore
+from cdc.freshness.rules import ReadsWatermarks, require_whole, shows, wait_until_shown
 from cdc.progress import Watermark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ports:
+class WaitPorts:
     """Everything that a wait uses.
 
     ``open``: a store by its sink's name; SinkError when it does not answer, UsageError for an unknown sink.
@@ -27,7 +27,7 @@ class Ports:
     ``nudge`` moves a quiet server's log past the token; without a source it does nothing.
     """
 
-    open: Callable[[str], Store]
+    open: Callable[[str], OpenedStore]
     briefly: Callable[[], AbstractContextManager[None]]
     epoch: Callable[[], int | None]
     letters: Callable[[], Iterable[DeadLetter]]
@@ -37,7 +37,7 @@ class Ports:
 class Waits:
     """Waits for stores of one pipeline, and keeps what it opened. A context; one thread at a time."""
 
-    def __init__(self, ports: Ports, clock: Clock) -> None:
+    def __init__(self, ports: WaitPorts, clock: Clock) -> None:
         self._ports = ports
         self._clock = clock
         self._stores = KeptStores(ports.open)
@@ -86,7 +86,7 @@ class Waits:
         except LogError as error:
             yield f"not known whether {sink} holds back a key: {error.message}"
 
-    def _take_its_word(self, sink: str, watermarks: Watermarks, lsn: int, unknown: Unknown) -> Watermark:
+    def _take_its_word(self, sink: str, watermarks: ReadsWatermarks, lsn: int, unknown: Unknown) -> Watermark:
         with self._ports.briefly():
             held = watermarks.read()
         if held is None or not shows(held, lsn, None):

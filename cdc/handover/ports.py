@@ -14,20 +14,20 @@ from cdc.schema import TableSchema
 from cdc.state import SlotState, TopicsState
 
 
-class Session(NamedTuple):
+class LockedSession(NamedTuple):
     """A session of the source that holds the native writer's lock."""
 
     pid: int
     application: str
 
 
-class Source(Protocol):
+class HandoverDatabase(Protocol):
     """The Postgres server. SourceError when it does not answer."""
 
     def facts(self) -> tuple[ServerFacts, SlotFacts | None]:
         """The server, and the pipeline's slot; None where the server has none."""
 
-    def writer(self) -> Session | None:
+    def writer(self) -> LockedSession | None:
         """The session that holds the native writer's lock, if one does."""
 
     def mark(self) -> int:
@@ -47,7 +47,7 @@ class Keys(Protocol):
         """Those of the questions that a row answers with yes."""
 
 
-class ConnectorFacts(NamedTuple):
+class ConnectorState(NamedTuple):
     """``differing``: options that run otherwise than the settings want. ``incremental``: it reads an incremental
     snapshot just now. ``shown_lsn``: every commit below it is in the topics; None before its snapshot is complete."""
 
@@ -56,10 +56,10 @@ class ConnectorFacts(NamedTuple):
     shown_lsn: int | None
 
 
-class Connector(Protocol):
+class DebeziumConnector(Protocol):
     """Debezium's connector. Every method may be repeated; ConnectError when Kafka Connect refuses or is silent."""
 
-    def facts(self) -> ConnectorFacts:
+    def facts(self) -> ConnectorState:
         """How it runs. ConnectError when it, or a task of it, has failed or is not there."""
 
     def stop(self) -> bool:
@@ -75,7 +75,7 @@ class Connector(Protocol):
         """Start it; returns when it runs."""
 
 
-class Native(Protocol):
+class NativeWriter(Protocol):
     """The native capture."""
 
     def prepare(self) -> None:
@@ -95,13 +95,13 @@ class Native(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ports:
+class HandoverPorts:
     """Everything that a handover uses. ``state``, ``progress``: the pipeline's topics of those names."""
 
-    source: Source
+    source: HandoverDatabase
     keys: Keys
-    connector: Connector
-    native: Native
+    connector: DebeziumConnector
+    native: NativeWriter
     topics: Topics
     state: CompactedTopic
     progress: CompactedTopic

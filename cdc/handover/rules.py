@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from cdc.checks.facts import ServerFacts, SlotFacts
 from cdc.epochs import EpochsState
 from cdc.errors import ActiveError, ConfigError, SlotError, TopicError
-from cdc.handover.ports import ConnectorFacts, Session
+from cdc.handover.ports import ConnectorState, LockedSession
 from cdc.lsn import Lsn
 from cdc.state import SlotState, SnapshotState, TopicsState
 from cdc.turn import Writer, WriterState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class HandoverPlan:
     """The pipeline, as a handover needs it. ``shaping``: options of the user's that change what Debezium writes."""
 
     name: str
@@ -37,7 +37,7 @@ def settled(known: WriterState | None, to: Writer) -> bool:
     return known.settled and known.writer == to
 
 
-def require_complete(facts: ConnectorFacts) -> None:
+def require_complete(facts: ConnectorState) -> None:
     """ConfigError unless the connector runs as the settings want it and has no snapshot to finish."""
     if facts.differing:
         raise ConfigError(
@@ -66,7 +66,7 @@ def require_native_complete(held: Mapping[bytes, bytes]) -> None:
         )
 
 
-def require_no_writer(session: Session | None) -> None:
+def require_no_writer(session: LockedSession | None) -> None:
     """ActiveError while a native writer runs."""
     if session is not None:
         raise ActiveError(
@@ -128,7 +128,7 @@ def require_within(slot: SlotFacts, lsn: int) -> None:
 
 
 def adopted(
-    plan: Plan, held: Mapping[bytes, bytes], server: ServerFacts, slot: SlotFacts
+    plan: HandoverPlan, held: Mapping[bytes, bytes], server: ServerFacts, slot: SlotFacts
 ) -> tuple[SlotState, SnapshotState]:
     """Slot and snapshot as the native capture would have noted them, had it made them itself.
 

@@ -16,9 +16,9 @@ from cdc.crash import crash_point, declare
 from cdc.epochs import EpochsState
 from cdc.errors import ActiveError, LogError
 from cdc.handover.keys import key_problems, key_questions
-from cdc.handover.ports import Ports
+from cdc.handover.ports import HandoverPorts
 from cdc.handover.rules import (
-    Plan,
+    HandoverPlan,
     adopted,
     require_complete,
     require_native_complete,
@@ -50,7 +50,7 @@ _STEADY_S = 1.0
 class Handover:
     """One handover. ``say`` is given a sentence for each thing done."""
 
-    def __init__(self, plan: Plan, ports: Ports, say: Say, clock: Clock) -> None:
+    def __init__(self, plan: HandoverPlan, ports: HandoverPorts, say: Say, clock: Clock) -> None:
         self._plan = plan
         self._ports = ports
         self._say = say

@@ -23,7 +23,7 @@ class ShownRow(Protocol):
         """None where the store remembers a delete."""
 
 
-class StoreReader(Protocol):
+class ReadsStore(Protocol):
     """Reads one key back."""
 
     def get(self, schema: TableSchema, key: str) -> ShownRow | None:
@@ -31,7 +31,7 @@ class StoreReader(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ports:
+class LetterPorts:
     """Everything that orders use. Each raises LogError when no broker answers.
 
     ``letters``: the pipeline's; TopicError before ``cdc init``. ``follow`` opens them, to be followed from their end.
@@ -42,4 +42,4 @@ class Ports:
     letters: DeadLetters
     follow: Callable[[], LetterFeed]
     shapes: Callable[[], Iterable[TableSchema]]
-    open_store: Callable[[str], AbstractContextManager[StoreReader]]
+    open_store: Callable[[str], AbstractContextManager[ReadsStore]]

@@ -9,7 +9,7 @@ from secrets import token_hex
 from cdc.clock import Clock
 from cdc.dead import CAPTURE, DeadLetter, Why
 from cdc.errors import TopicError
-from cdc.letters.ports import Ports
+from cdc.letters.ports import LetterPorts
 from cdc.letters.rules import left_out, row_of, shown
 from cdc.orders import drop_by_hand, identity_of, order
 
@@ -19,10 +19,10 @@ Answered = tuple[DeadLetter, DeadLetter | None]
 """A letter, and the answer to the order about it; None where there was none in time."""
 
 
-class Letters:
+class LettersRun:
     """Reads the letters and gives orders about them to whoever feeds the store."""
 
-    def __init__(self, ports: Ports, clock: Clock) -> None:
+    def __init__(self, ports: LetterPorts, clock: Clock) -> None:
         self._ports = ports
         self._clock = clock
 

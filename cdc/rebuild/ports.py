@@ -13,9 +13,9 @@ from cdc.rebuild.rules import RebuildState
 from cdc.schema import TableSchema
 
 
-class Generations(Protocol):
-    """The generations of the store, as :class:`sinks.generations.Generations` promises them. Every call may be repeated
-    after a kill; SinkError when the store does not answer."""
+class RebuildGenerations(Protocol):
+    """The generations of the store, as :class:`sinks.generations.RebuildGenerations` promises them. Every call may be
+    repeated after a kill; SinkError when the store does not answer."""
 
     def in_use(self) -> int:
         """Which one readers see."""
@@ -30,7 +30,7 @@ class Generations(Protocol):
         """Remove a generation that is not in use; nothing happens when there is none."""
 
 
-class Standing(NamedTuple):
+class GenerationProgress(NamedTuple):
     """How far two generations are, asked in this order, since all three grow: the watermark of the one in use, the ends
     of the log's topics, and the watermark of the new one."""
 
@@ -42,7 +42,7 @@ class Standing(NamedTuple):
 class Filling(Protocol):
     """An application that feeds a generation from the log, beside the one in use."""
 
-    def fill(self, run: RebuildState, level: Callable[[Standing], bool]) -> bool:
+    def fill(self, run: RebuildState, level: Callable[[GenerationProgress], bool]) -> bool:
         """Feed ``run.generation`` from where it was left, until ``level`` says so of how far it is.
 
         ``level`` is asked about twice a second. Returns False when it was told to stop before.
@@ -50,13 +50,13 @@ class Filling(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ports:
+class RebuildPorts:
     """Everything that a rebuild uses.
 
     ``shapes`` returns every version of the shapes of the sink's tables, older ones first.
     """
 
-    generations: Generations
+    generations: RebuildGenerations
     filling: Filling
     letters: DeadLetters
     state: CompactedTopic

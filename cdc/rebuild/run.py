@@ -12,8 +12,8 @@ from secrets import token_hex
 
 from cdc.crash import crash_point, declare
 from cdc.errors import SinkError
-from cdc.rebuild.letters import retried, taken_over
-from cdc.rebuild.ports import Ports, Standing
+from cdc.rebuild.generation_letters import retried, taken_over
+from cdc.rebuild.ports import GenerationProgress, RebuildPorts
 from cdc.rebuild.rules import RebuildState, Step, find_rebuild, level, next_rebuild, rolled_back, share
 from cdc.schema import TableSchema
 
@@ -26,7 +26,7 @@ Tell = Callable[[str, float | None], None]
 class Rebuild:
     """Rebuilds of one sink's store. ``separate``: its generations stay where they were built."""
 
-    def __init__(self, sink: str, ports: Ports, *, separate: bool) -> None:
+    def __init__(self, sink: str, ports: RebuildPorts, *, separate: bool) -> None:
         self._sink = sink
         self._ports = ports
         self._separate = separate
@@ -83,7 +83,7 @@ class Rebuild:
         name = f"generation {run.generation} of {self._sink}"
         tell(f"{name} is filled from the log", 0.0)
 
-        def reached(now: Standing) -> bool:
+        def reached(now: GenerationProgress) -> bool:
             tell(name, share(now.new, now.ends))
             return level(now.new, now.old, now.ends)
 

@@ -13,7 +13,7 @@ from cdc.schema import TableSchema
 from cdc.topic import TableName
 
 
-class Source(Protocol):
+class RereadSource(Protocol):
     """A session with the Postgres server. SourceError when it does not answer."""
 
     def insert_lsn(self) -> int:
@@ -24,10 +24,10 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ports:
+class RereadPorts:
     """Everything that requests use. ``state``: the pipeline's topic. ``source`` opens a session. ``shape``: the newest
     that the schema topic has of a table."""
 
     state: CompactedTopic
-    source: Callable[[], AbstractContextManager[Source]]
+    source: Callable[[], AbstractContextManager[RereadSource]]
     shape: Callable[[TableName], TableSchema | None]

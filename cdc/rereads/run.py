@@ -10,7 +10,7 @@ from cdc.aside import asides_of
 from cdc.clock import Clock
 from cdc.condition import show
 from cdc.errors import ConfigError
-from cdc.rereads.ports import Ports, Source
+from cdc.rereads.ports import RereadPorts, RereadSource
 from cdc.rereads.rules import captured_table, commands_for, condition_on, first_requests, key_texts, progress_of
 from cdc.schema import TableSchema
 from cdc.state import ReadingState, RequestState, requests_of
@@ -18,7 +18,7 @@ from cdc.topic import TableName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class WantedRows:
     """Which rows: all of them, those that meet the condition ``where``, or those of ``keys`` as stores write them."""
 
     where: str | None = None
@@ -28,11 +28,11 @@ class Wanted:
 class Rereads:
     """Asks for tables to be read again, and follows them. LogError when no broker answers."""
 
-    def __init__(self, ports: Ports, clock: Clock) -> None:
+    def __init__(self, ports: RereadPorts, clock: Clock) -> None:
         self._ports = ports
         self._clock = clock
 
-    def ask(self, tables: Sequence[str], wanted: Wanted) -> list[RequestState]:
+    def ask(self, tables: Sequence[str], wanted: WantedRows) -> list[RequestState]:
         """Write a request for each table; one for all of a table that is under way already is joined, not begun anew.
 
         ConfigError, UsageError or SourceError when a request could not be carried out, and then none is written.
@@ -75,7 +75,7 @@ class Rereads:
         """How far each request is, None where nobody has taken it up."""
         return progress_of(self._ports.state.read(), requests)
 
-    def _request(self, table: TableName, wanted: Wanted, after_lsn: int, source: Source) -> RequestState:
+    def _request(self, table: TableName, wanted: WantedRows, after_lsn: int, source: RereadSource) -> RequestState:
         serial = self._clock.now_ns()
         request = RequestState(
             id=f"snapshot:{table}",

@@ -60,7 +60,7 @@ class Account:
             name = signal.Signals(death_signal).name.removeprefix("SIG")
             account = (f"--reuid={self.uid}", f"--regid={self.gid}", "--clear-groups", f"--pdeathsig={name}")
             return ["setpriv", *account, "--", *argv]
-        tether = str(Path(__file__).with_name("tether.py"))
+        tether = str(Path(__file__).with_name("with_parent.py"))
         return [*self.prefix, sys.executable, "-I", "-S", tether, str(death_signal), str(parent), "--", *argv]
 
     def own_program(self, program: Path, *beside: Path) -> Path:

@@ -10,7 +10,7 @@ import requests
 
 from cdc.jvm.java import LIGHT, java_executable
 from cdc.stack.javalogs import HEAP, log4j
-from cdc.stack.part import LOOPBACK, Command, Place
+from cdc.stack.part import LOOPBACK, Command, PartFiles
 
 _TUNING = "KAFKA_JVM_PERFORMANCE_OPTS"
 """As for Connect's own start script: options in the place of ours, which are for a worker that lives for minutes."""
@@ -40,7 +40,7 @@ _SETTINGS = {
 class ConnectPart:
     """One worker; needs the stack's Kafka. ``plugins``: name -> folder of jars."""
 
-    def __init__(self, place: Place, jars: Path, plugins: Mapping[str, Path]) -> None:
+    def __init__(self, place: PartFiles, jars: Path, plugins: Mapping[str, Path]) -> None:
         self.place = place
         self._jars = jars
         self._plugins = plugins

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from cdc.jvm.java import LIGHT, java_executable
 from cdc.stack.javalogs import HEAP, log4j
-from cdc.stack.part import LOOPBACK, Command, Place, StackError
+from cdc.stack.part import LOOPBACK, Command, PartFiles, StackError
 
 _QUIET = ("kafka.request.logger", "org.apache.kafka.clients", "kafka.log.LogCleaner")
 _SETTINGS = {
@@ -49,7 +49,7 @@ _SETTINGS = {
 class KafkaPart:
     """One broker that is its own controller. Topics are never made by themselves."""
 
-    def __init__(self, place: Place, jars: Path) -> None:
+    def __init__(self, place: PartFiles, jars: Path) -> None:
         self.place = place
         self._jars = jars
         self._admin: AdminClient | None = None

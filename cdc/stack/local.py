@@ -19,9 +19,9 @@ from cdc.errors import CdcError, ConfigError, Exit
 from cdc.jvm.cache import only_one
 from cdc.jvm.jars import Progress, resolve
 from cdc.stack.account import outside_folder
-from cdc.stack.catalog import NEEDS, PARTS, jar_sets, own_ports
+from cdc.stack.free_ports import DEFAULT_PORTS, free_ports
+from cdc.stack.inventory import NEEDS, PARTS, jar_sets, own_ports
 from cdc.stack.part import StackError, refuse_taken_port
-from cdc.stack.ports import DEFAULT_PORTS, free_ports
 from cdc.stack.supervisor import READY_TIMEOUT_S
 
 Connections = dict[str, dict[str, str]]

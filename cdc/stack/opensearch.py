@@ -9,7 +9,7 @@ from pathlib import Path
 import requests
 
 from cdc.jvm.java import LIGHT, java_executable
-from cdc.stack.part import LOOPBACK, Command, Place
+from cdc.stack.part import LOOPBACK, Command, PartFiles
 
 _HEAP = ("-Xms512m", "-Xmx512m")
 # Without analysis-common: its language analysers need locales that the small runtime lacks.
@@ -30,7 +30,7 @@ cluster.routing.allocation.disk.threshold_enabled: false
 class OpenSearchPart:
     """One node without security, on loopback. ``standard`` and ``keyword`` analysis only."""
 
-    def __init__(self, place: Place, jars: Path) -> None:
+    def __init__(self, place: PartFiles, jars: Path) -> None:
         self.place = place
         self._jars = jars
 

@@ -22,7 +22,7 @@ class StackError(CdcError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class PartFiles:
     """Where one part lives: its own folder for data and settings, its log, and its ports by name."""
 
     folder: Path
@@ -41,10 +41,10 @@ class Command:
     stop_timeout_s: float = 10.0
 
 
-class Part(Protocol):
+class StackPart(Protocol):
     """One server. ``prepare`` is safe to repeat and may take seconds; ``ready`` answers at once or within one."""
 
-    place: Place
+    place: PartFiles
 
     def prepare(self) -> Command:
         """Make folders and settings, and say how the server is run."""

@@ -14,7 +14,7 @@ from psycopg.conninfo import make_conninfo
 
 from cdc.errors import ConfigError
 from cdc.stack.account import Account, ordinary_account
-from cdc.stack.part import LOOPBACK, Command, Place, StackError
+from cdc.stack.part import LOOPBACK, Command, PartFiles, StackError
 
 USER = "postgres"
 SETTINGS = {
@@ -45,7 +45,7 @@ def install_folder() -> Path:
 class PostgresPart:
     """One server with logical decoding on, scram-sha-256 on loopback, and its password in a passfile."""
 
-    def __init__(self, place: Place, *, account: Account | None = None, durable: bool = True) -> None:
+    def __init__(self, place: PartFiles, *, account: Account | None = None, durable: bool = True) -> None:
         self.place = place
         self._durable = durable
         self._account = account or ordinary_account()

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from cdc.errors import ConfigError
-from cdc.stack.part import LOOPBACK, Command, Place
+from cdc.stack.part import LOOPBACK, Command, PartFiles
 
 DATABASES = 256
 
@@ -28,7 +28,7 @@ def server_binary() -> Path:
 class RedisPart:
     """One server without a password, on loopback; saves at a clean stop."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: PartFiles) -> None:
         self.place = place
 
     def prepare(self) -> Command:

@@ -25,8 +25,8 @@ import orjson
 
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import CdcError
-from cdc.stack.catalog import NEEDS, PARTS, make_part, own_ports
-from cdc.stack.part import Command, Part, StackError, refuse_taken_port
+from cdc.stack.inventory import NEEDS, PARTS, make_part, own_ports
+from cdc.stack.part import Command, StackError, StackPart, refuse_taken_port
 
 READY_TIMEOUT_S = 120.0
 WATCH_S = 0.2
@@ -49,7 +49,7 @@ class PartStatus:
 class Server:
     """One part and the thread that owns its process."""
 
-    def __init__(self, name: str, part: Part, supervisor: Supervisor, run: int) -> None:
+    def __init__(self, name: str, part: StackPart, supervisor: Supervisor, run: int) -> None:
         self.name = name
         self.part = part
         self.status = PartStatus(state="starting", run=run)

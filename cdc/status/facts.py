@@ -13,7 +13,7 @@ from cdc.state import ReadingState, SlotState, SnapshotState, find_all, requests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourceFacts:
+class SourceState:
     """The source's side: where it is, the server, the slot (None: there is none)."""
 
     address: str
@@ -77,7 +77,7 @@ class StatusFacts:
     name: str
     slot_name: str
     now_ms: int
-    source: Found[SourceFacts]
+    source: Found[SourceState]
     slot: Found[SlotState]
     snapshot: Found[SnapshotState]
     marks: Sequence[Mark]

@@ -9,13 +9,13 @@ from typing import Protocol
 
 from cdc.checks.facts import PublicationFacts
 from cdc.dead import DeadLetter
-from cdc.freshness.stores import Store
+from cdc.freshness.opened_stores import OpenedStore
 from cdc.progress import Mark, Offsets
-from cdc.status.facts import ConnectorFacts, SourceFacts
+from cdc.status.facts import ConnectorFacts, SourceState
 from cdc.topic import TableName
 
 
-class Log(Protocol):
+class TopicStatus(Protocol):
     """The pipeline's topics. LogError when no broker answers, TopicError before ``cdc init``."""
 
     def state(self) -> Mapping[bytes, bytes]:
@@ -31,10 +31,10 @@ class Log(Protocol):
         """Where those of these topics that exist end."""
 
 
-class Source(Protocol):
+class DatabaseStatus(Protocol):
     """The Postgres server; its session is kept between looks."""
 
-    def facts(self) -> SourceFacts:
+    def facts(self) -> SourceState:
         """The server and the pipeline's slot."""
 
     def publication(self) -> PublicationFacts | None:
@@ -48,15 +48,15 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ports:
+class StatusPorts:
     """Everything that is looked at.
 
     ``source``: None where it is no Postgres. ``connector``: None where the native capture writes.
     ``open_store``: a store by its sink's name. ``briefly``: within, a store is given up within a second.
     """
 
-    log: Log
-    source: Source | None
+    log: TopicStatus
+    source: DatabaseStatus | None
     connector: Callable[[], ConnectorFacts] | None
-    open_store: Callable[[str], Store]
+    open_store: Callable[[str], OpenedStore]
     briefly: Callable[[], AbstractContextManager[None]]

@@ -13,15 +13,15 @@ from cdc.dead import Parked
 from cdc.errors import TopicError
 from cdc.following import captured_oids, not_followed
 from cdc.found import Unknown, look
-from cdc.freshness.stores import KeptStores
+from cdc.freshness.opened_stores import KeptStores
 from cdc.progress import Mark, Offsets, Watermark
 from cdc.state import SlotState, SnapshotState, TopicsState
-from cdc.status.facts import SinkFacts, SourceFacts, StatusFacts, rereads_of
-from cdc.status.ports import Ports, Source
+from cdc.status.facts import SinkFacts, SourceState, StatusFacts, rereads_of
+from cdc.status.ports import DatabaseStatus, StatusPorts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class StatusPlan:
     """The pipeline as its settings have it. ``sinks``: name -> kind. ``takes``: whether a table is captured by them."""
 
     name: str
@@ -41,10 +41,10 @@ class _Log(NamedTuple):
 _NOTHING = _Log({}, (), None)
 
 
-class Look:
+class StatusReader:
     """Looks at everything, again and again; what was opened is kept. A context."""
 
-    def __init__(self, plan: Plan, ports: Ports, clock: Clock) -> None:
+    def __init__(self, plan: StatusPlan, ports: StatusPorts, clock: Clock) -> None:
         self._plan = plan
         self._ports = ports
         self._clock = clock
@@ -101,11 +101,11 @@ class Look:
             return {}
         return {name: len(Parked(name, letters)) for name in self._plan.sinks}
 
-    def _ask_source(self, held: Mapping[bytes, bytes]) -> tuple[SourceFacts | None, Mapping[str, str]]:
+    def _ask_source(self, held: Mapping[bytes, bytes]) -> tuple[SourceState | None, Mapping[str, str]]:
         source = self._ports.source
         return (None, {}) if source is None else (source.facts(), self._not_followed(source, held))
 
-    def _not_followed(self, source: Source, held: Mapping[bytes, bytes]) -> Mapping[str, str]:
+    def _not_followed(self, source: DatabaseStatus, held: Mapping[bytes, bytes]) -> Mapping[str, str]:
         topics, oids = TopicsState.find(held), captured_oids(held)
         if topics is None or SlotState.find(held) is None:
             return {}

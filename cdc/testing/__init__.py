@@ -8,7 +8,7 @@ from __future__ import annotations
 from cdc.clock import ManualClock
 from cdc.testing.letters import MemoryDeadLetters, MemoryLetterFeed
 from cdc.testing.log import MemoryBroker, MemoryStreamLog, MemoryTopics, StoredRecord
-from cdc.testing.records import MemoryReading, MemoryRecords
+from cdc.testing.record_reader import MemoryReading, MemoryRecords
 from cdc.testing.stream import MemoryStream
 from cdc.testing.topic import MemoryCompactedTopic
 

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from cdc.clock import ManualClock
-from cdc.ports import Batch
+from cdc.ports import StreamBatch
 
 
 class MemoryStream:
@@ -17,7 +17,7 @@ class MemoryStream:
 
     def __init__(
         self,
-        batches: Iterable[Batch] = (),
+        batches: Iterable[StreamBatch] = (),
         *,
         at_end: Callable[[], None] = lambda: None,
         clock: ManualClock | None = None,
@@ -31,12 +31,12 @@ class MemoryStream:
         self.closed = False
         self._clock = clock or ManualClock()
 
-    def read(self, timeout_s: float) -> Batch:
+    def read(self, timeout_s: float) -> StreamBatch:
         self.last_feedback_s = self._clock.monotonic()
         if not self.batches:
             self._clock.advance(timeout_s or 0.001)
             self.at_end()
-            return Batch([], None)
+            return StreamBatch([], None)
         self._clock.advance(0.001)
         batch = self.batches.popleft()
         self.received = max(self.received, batch.wal_end or 0)

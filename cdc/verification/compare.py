@@ -13,7 +13,7 @@ from cdc.verification.spool import Spool
 from cdc.wire.format import POS
 
 
-class Difference(NamedTuple):
+class KeyDifference(NamedTuple):
     """A key in which the sides differ; ``pos``: the store's position, None where it knows nothing of the key."""
 
     kind: Kind
@@ -21,7 +21,7 @@ class Difference(NamedTuple):
     pos: str | None
 
 
-def differences(source: Spool, store: Spool, ceiling: str | None = None) -> Iterator[Difference]:
+def differences(source: Spool, store: Spool, ceiling: str | None = None) -> Iterator[KeyDifference]:
     """Every key in which the store is not as the source; both spools are finished and have as many parts.
 
     ``ceiling``: the highest position that there was when the store had been read; a key above it is ahead, whatever
@@ -39,7 +39,7 @@ def row_count(spool: Spool) -> int:
     )
 
 
-def _part_differences(source: Any, store: Any, ceiling: str | None) -> Iterator[Difference]:
+def _part_differences(source: Any, store: Any, ceiling: str | None) -> Iterator[KeyDifference]:
     held = store.rename_columns(["key", "held", "held_pos"])
     joined = source.drop_columns([POS]).join(held, keys="key", join_type="full outer")
     # Equal digests are equal rows, and two nulls are a row that neither side has.
@@ -53,11 +53,11 @@ def _part_differences(source: Any, store: Any, ceiling: str | None) -> Iterator[
         yield difference_of(row["key"], row["digest"], row["held"], row["held_pos"], ceiling)
 
 
-def difference_of(key: str, source: object, store: object, pos: str | None, ceiling: str | None) -> Difference:
+def difference_of(key: str, source: object, store: object, pos: str | None, ceiling: str | None) -> KeyDifference:
     """A difference, from what each side has (None: nothing) and the store's position."""
     if ceiling is not None and pos is not None and pos > ceiling:
-        return Difference(Kind.AHEAD, key, pos)
-    return Difference(kind_of(source, store), key, pos)
+        return KeyDifference(Kind.AHEAD, key, pos)
+    return KeyDifference(kind_of(source, store), key, pos)
 
 
 def kind_of(source: object | None, store: object | None) -> Kind:

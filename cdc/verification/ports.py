@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from cdc.cuts import Cut, SourceReader, SourceRows, VerifiedTable
-from cdc.freshness.rules import Watermarks
+from cdc.freshness.rules import ReadsWatermarks
 from cdc.progress import Offsets
 from cdc.topic import TableName
-from cdc.verification.repair import Target
-from cdc.verification.rounds import StoreReader
+from cdc.verification.passes import ScansStore
+from cdc.verification.repair import RepairTarget
 
 
-class Source(SourceReader, SourceRows, Protocol):
+class VerifiedSource(SourceReader, SourceRows, Protocol):
     """The source at one cut at a time, for comparing and for repairing."""
 
 
@@ -25,22 +25,22 @@ class VerifiedStore:
     ``fills_lost_tables``: whether a repair may fill a table of which the store holds nothing.
     """
 
-    reader: StoreReader
-    watermarks: Watermarks
-    target: Target
+    reader: ScansStore
+    watermarks: ReadsWatermarks
+    target: RepairTarget
     tables: Sequence[TableName]
     fills_lost_tables: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ports:
+class VerificationPorts:
     """Everything that a verification uses. ``stores``: by sink. ``tables``: the captured ones, by name. ``lacking``:
     those of which the log lacks changes as of now, each with what is to be said of it; LogError when it is not known.
     ``passed``: where a fence is no LSN: waits up to so many seconds until the log holds all of a cut, and returns the
     offsets that all of it lies below; Difference when it takes longer.
     """
 
-    source: Source
+    source: VerifiedSource
     stores: Mapping[str, VerifiedStore]
     tables: Mapping[TableName, VerifiedTable] = field(default_factory=dict)
     lacking: Callable[[], Mapping[str, str]] = dict

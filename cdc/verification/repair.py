@@ -22,12 +22,12 @@ from urllib.parse import unquote
 import orjson
 
 from cdc.clock import Clock
-from cdc.cuts import Cut, Row, SourceRows, VerifiedTable
+from cdc.cuts import Cut, RepairRow, SourceRows, VerifiedTable
 from cdc.errors import SourceError
 from cdc.position import SNAPSHOT_SEQ, Position
 from cdc.schema import Column, TableSchema
 from cdc.topic import TableName
-from cdc.verification.result import Report, Verdict
+from cdc.verification.result import StoreVerdict, VerificationReport
 from cdc.wire.plain import PlainTable
 from cdc.wire.types import INTEGERS
 
@@ -37,10 +37,10 @@ _CUTS = 5
 _PAUSE_S = 1.0
 
 
-class Target(Protocol):
+class RepairTarget(Protocol):
     """A store to be repaired."""
 
-    def put(self, shape: TableSchema, pos: str, rows: Sequence[Row]) -> Sequence[str]:
+    def put(self, shape: TableSchema, pos: str, rows: Sequence[RepairRow]) -> Sequence[str]:
         """Write each row that is at or above what the store holds; returns why it refused some, one reason each."""
 
     def remove(self, shape: TableSchema, versions: Mapping[str, str]) -> None:
@@ -73,9 +73,9 @@ class Repaired:
 
 def repair(
     source: SourceRows,
-    targets: Mapping[str, Target],
+    targets: Mapping[str, RepairTarget],
     tables: Mapping[TableName, VerifiedTable],
-    report: Report,
+    report: VerificationReport,
     *,
     epoch: int,
     clock: Clock,
@@ -92,7 +92,7 @@ def repair(
         settled = certain_cut(source, clock).settled
     pos = Position(epoch, settled, SNAPSHOT_SEQ).text()
     done: list[Repaired] = []
-    by_table: dict[TableName, list[Verdict]] = defaultdict(list)
+    by_table: dict[TableName, list[StoreVerdict]] = defaultdict(list)
     for verdict in wanted:
         by_table[verdict.table].append(verdict)
     for name, verdicts in by_table.items():
@@ -108,7 +108,7 @@ def repair(
 
 
 def _remove_impossible(
-    targets: Mapping[str, Target], tables: Mapping[TableName, VerifiedTable], verdicts: Sequence[Verdict]
+    targets: Mapping[str, RepairTarget], tables: Mapping[TableName, VerifiedTable], verdicts: Sequence[StoreVerdict]
 ) -> bool:
     """Take away versions that win over every change, and those that are none of ours; whether there were any."""
     found = False
@@ -136,17 +136,17 @@ def certain_cut(source: SourceRows, clock: Clock) -> Cut:
 class _Mend:
     """One store and table on the way: rows gathered into lots, then what the source does not have."""
 
-    def __init__(self, verdict: Verdict, target: Target, shape: TableSchema, pos: str) -> None:
+    def __init__(self, verdict: StoreVerdict, target: RepairTarget, shape: TableSchema, pos: str) -> None:
         self.repaired = Repaired(sink=verdict.sink, table=verdict.table)
         self._held = verdict.held
         self._target = target
         self._shape = shape
         self._pos = pos
         self._left = set(verdict.differing)
-        self._lot: list[Row] = []
+        self._lot: list[RepairRow] = []
         self._lot_bytes = 0
 
-    def write(self, found: Mapping[str, Row]) -> None:
+    def write(self, found: Mapping[str, RepairRow]) -> None:
         for key in found.keys() & self._left:
             self._left.discard(key)
             self._add(found[key])
@@ -159,12 +159,12 @@ class _Mend:
                 self.repaired.unread.append(key)
                 strange[key] = self._held.get(key, "")
             else:
-                self._add(Row(record, None))
+                self._add(RepairRow(record, None))
         self._put()
         if strange:
             self._target.remove(self._shape, strange)
 
-    def _add(self, row: Row) -> None:
+    def _add(self, row: RepairRow) -> None:
         self._lot.append(row)
         self._lot_bytes += len(row.key) + len(row.after or b"")
         if len(self._lot) >= _LOT_ROWS or self._lot_bytes >= _LOT_BYTES:

@@ -29,7 +29,7 @@ class Kind(StrEnum):
 
 
 @dataclass(slots=True, kw_only=True)
-class Verdict:
+class StoreVerdict:
     """One store and one table. ``undecided``: keys that changed at every look, so that no look could tell.
 
     ``source_rows`` and ``store_rows`` are of the last look at every row; ``keys`` holds the first few of each kind,
@@ -87,12 +87,12 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class VerificationReport:
     """All verdicts. ``fence``: the LSN of the last cut that was needed; ``looks``: how many there were;
     ``place``: the same in the words of a source without LSNs; ``not_compared``: tables of which the log lacks changes,
     each with what is to be said of it; ``columns_left_out``: table -> column -> why it was not compared."""
 
-    verdicts: list[Verdict]
+    verdicts: list[StoreVerdict]
     fence: int
     looks: int
     not_compared: Mapping[str, str] = field(default_factory=dict)

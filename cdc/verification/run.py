@@ -7,28 +7,30 @@ from dataclasses import replace
 
 from cdc.clock import Clock
 from cdc.cuts import Cut
-from cdc.errors import ConfigError, Difference, SinkError
+from cdc.errors import ConfigError, DifferenceFound, SinkError
 from cdc.freshness.rules import wait_until_read, wait_until_shown
 from cdc.progress import Offsets
-from cdc.verification.known import Known
-from cdc.verification.ports import Ports
+from cdc.verification.known_pipeline import KnownPipeline
+from cdc.verification.passes import Watch, verify
+from cdc.verification.ports import VerificationPorts
 from cdc.verification.repair import Repaired, repair
-from cdc.verification.result import Report
-from cdc.verification.rounds import Watch, verify
+from cdc.verification.result import VerificationReport
 
 
 class Verification:
     """Comparisons and repairs of some stores. ``timeout_s``: how long a store may take to reach a fence."""
 
-    def __init__(self, known: Known, ports: Ports, watch: Watch, clock: Clock, *, timeout_s: float) -> None:
+    def __init__(
+        self, known: KnownPipeline, ports: VerificationPorts, watch: Watch, clock: Clock, *, timeout_s: float
+    ) -> None:
         self._known = known
         self._ports = ports
         self._watch = watch
         self._clock = clock
         self._timeout_s = timeout_s
 
-    def compare(self) -> Report:
-        """See :func:`cdc.verification.rounds.verify`. Tables that are set aside are not compared. SinkError when a
+    def compare(self) -> VerificationReport:
+        """See :func:`cdc.verification.passes.verify`. Tables that are set aside are not compared. SinkError when a
         store does not reach the fence in time."""
         stores, lacking = self._ports.stores, self._ports.lacking()
         tables = {name: table for name, table in self._ports.tables.items() if str(name) not in lacking}
@@ -45,7 +47,7 @@ class Verification:
         verdicts = [one for one in report.verdicts if str(one.table) not in lacking]
         return replace(report, verdicts=verdicts, not_compared=lacking)
 
-    def repair(self, report: Report) -> list[Repaired]:
+    def repair(self, report: VerificationReport) -> list[Repaired]:
         """See :func:`cdc.verification.repair.repair`. ConfigError where a repair cannot be right."""
         _require_repairable(self._known, self._ports, report)
         return repair(
@@ -57,7 +59,7 @@ class Verification:
             clock=self._clock,
         )
 
-    def repair_all(self, show: Callable[[Report], None]) -> tuple[Report, list[Repaired]]:
+    def repair_all(self, show: Callable[[VerificationReport], None]) -> tuple[VerificationReport, list[Repaired]]:
         """Compare and repair until nothing differs, or a repair no longer makes it fewer: the last report, and what was
         done. ``show`` is given each report that is repaired."""
         done: list[Repaired] = []
@@ -85,7 +87,7 @@ class Verification:
                     timeout_s=self._timeout_s,
                     clock=self._clock,
                 )
-        except Difference as late:
+        except DifferenceFound as late:
             raise SinkError(f"no comparison: {late.message}", hint=late.hint) from None
 
     def _until_read(self, ends: Offsets) -> None:
@@ -95,7 +97,7 @@ class Verification:
             wait_until_read(name, store.watermarks, wanted, timeout_s=self._timeout_s, clock=self._clock)
 
 
-def _require_repairable(known: Known, ports: Ports, report: Report) -> None:
+def _require_repairable(known: KnownPipeline, ports: VerificationPorts, report: VerificationReport) -> None:
     if ports.passed is not None:
         raise ConfigError(
             "a store fed from MySQL's or MariaDB's topics is compared and not repaired: a row written anew would lose "

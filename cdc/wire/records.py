@@ -89,7 +89,7 @@ class RecordReader(Protocol):
         """Let go of what is open."""
 
 
-class Reading(Protocol):
+class ReaderOpener(Protocol):
     """What opens a reader, here or on another machine: it can be pickled and compared, and holds secrets."""
 
     def open(self) -> RecordReader:

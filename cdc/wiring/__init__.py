@@ -14,15 +14,15 @@ from cdc.topic import schema_topic, state_topic
 if TYPE_CHECKING:
     from cdc.settings import Settings
     from connectors.kafka.changes import Changes
-    from connectors.kafka.compacted import CompactedTopic
-    from connectors.kafka.schemas import SchemaRegistry
-    from connectors.postgres.session import Connection
+    from connectors.kafka.compacted import KafkaCompactedTopic
+    from connectors.kafka.schema_registry import SchemaRegistry
+    from connectors.postgres.connections import Connection
 
 
 def open_source(settings: Settings, *, application_name: str = "cdc", autocommit: bool = True) -> Connection:
     """A session with the source, its text format pinned. SourceError or ConfigError when there is none, and where the
     source is another database than Postgres."""
-    from connectors.postgres.session import connect
+    from connectors.postgres.connections import connect
 
     require_postgres(settings, application_name)
     return connect(settings.source, application_name=application_name, autocommit=autocommit)
@@ -35,14 +35,14 @@ def require_broker(settings: Settings) -> None:
     reach(settings.log)
 
 
-def open_state(settings: Settings) -> CompactedTopic:
+def open_state(settings: Settings) -> KafkaCompactedTopic:
     """The pipeline's own memory."""
     return _compacted(settings, state_topic(settings.name))
 
 
 def open_schemas(settings: Settings) -> SchemaRegistry:
     """Every table's shapes, as the schema topic holds them now."""
-    from connectors.kafka.schemas import SchemaRegistry
+    from connectors.kafka.schema_registry import SchemaRegistry
 
     return SchemaRegistry(_compacted(settings, schema_topic(settings.name)))
 
@@ -55,7 +55,7 @@ def open_changes(settings: Settings) -> Changes:
     return Changes(settings.log, open_schemas(settings))
 
 
-def _compacted(settings: Settings, topic: str) -> CompactedTopic:
-    from connectors.kafka.compacted import CompactedTopic
+def _compacted(settings: Settings, topic: str) -> KafkaCompactedTopic:
+    from connectors.kafka.compacted import KafkaCompactedTopic
 
-    return CompactedTopic(settings.log, topic)
+    return KafkaCompactedTopic(settings.log, topic)

@@ -20,7 +20,7 @@ def prepare_spark(console: Console) -> None:
         from cdc.jvm.archive import archived, prepare
         from cdc.jvm.jars import spark_jars
         from cdc.jvm.java import java_home
-        from spark.session import SessionSpec
+        from spark.spark_session import SessionSpec
         from spark.training import train
     except ImportError:
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from cdc.capture import Stop, Stopped
+from cdc.capture import CaptureStop, Stopped
 from cdc.clock import Clock
 from cdc.metrics import CaptureFigures
 from cdc.visibility import Gate, Visibility, VisibilityGate
@@ -21,7 +21,7 @@ def open_capture(
     settings: Settings,
     *,
     figures: CaptureFigures,
-    stop: Stop,
+    stop: CaptureStop,
     clock: Clock,
     gate: Callable[[Visibility], Gate] = VisibilityGate,
 ) -> Opening:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from cdc.capture import Stop
+from cdc.capture import CaptureStop
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.comparison.run import Comparing
 from cdc.comparison.sides import require_debezium, sides_of
@@ -31,7 +31,7 @@ def open_comparison(
     ConfigError without a [debezium] section for Postgres; LogError, at once, when no broker takes a connection, unless
     ``only_clean``: the connector and the slots are removed without one. SourceError when Postgres does not answer.
     """
-    from connectors.connect.comparison import ports_of, published
+    from connectors.connect.compared import ports_of, published
     from connectors.verified import verified_tables
     from snapshot.edges import NoReport
 
@@ -45,7 +45,7 @@ def open_comparison(
         prepare_pipeline(native)
         build_snapshot(native, NoReport(), workers=1).run(rows=rows)
 
-    def opening(figures: CaptureFigures, stop: Stop) -> Opening:
+    def opening(figures: CaptureFigures, stop: CaptureStop) -> Opening:
         return open_capture(native, figures=figures, stop=stop, clock=clock)
 
     def verified(source: SourceCut) -> Mapping[str, VerifiedTable]:

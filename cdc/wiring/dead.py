@@ -8,34 +8,34 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from cdc.clock import SYSTEM_CLOCK, Clock
-from cdc.letters.ports import Ports
-from cdc.letters.run import Letters
+from cdc.letters.ports import LetterPorts
+from cdc.letters.run import LettersRun
 from cdc.topic import dead_topic
 from cdc.wiring import open_schemas, require_broker
 from sinks.stores import open_store
 
 if TYPE_CHECKING:
-    from cdc.letters.ports import StoreReader
+    from cdc.letters.ports import ReadsStore
     from cdc.settings import Settings
 
 
-def open_letters(settings: Settings, clock: Clock = SYSTEM_CLOCK) -> Letters:
+def open_letters(settings: Settings, clock: Clock = SYSTEM_CLOCK) -> LettersRun:
     """The dead letters of the pipeline that the settings describe. LogError, at once, when no broker takes a
     connection."""
+    from connectors.kafka.dead_letters import DeadLetterTopic
     from connectors.kafka.feed import DeadLetterFeed
-    from connectors.kafka.letters import DeadLetterTopic
 
     @contextmanager
-    def reader(sink: str) -> Iterator[StoreReader]:
+    def reader(sink: str) -> Iterator[ReadsStore]:
         with closing(open_store(sink, settings)) as store:
             yield store.reader
 
     require_broker(settings)
     topic = dead_topic(settings.name)
-    ports = Ports(
+    ports = LetterPorts(
         letters=DeadLetterTopic(settings.log, topic),
         follow=partial(DeadLetterFeed, settings.log, topic),
         shapes=lambda: open_schemas(settings).versions(),
         open_store=reader,
     )
-    return Letters(ports, clock)
+    return LettersRun(ports, clock)

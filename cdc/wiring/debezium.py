@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from cdc.handover.run import Handover
     from cdc.settings import Settings
     from connectors.connect.connector import Connector
-    from connectors.debezium.progress import ConnectProgress
-    from spark.app import SinkApplication
-    from spark.debezium import Translation
+    from connectors.debezium.source_progress import ConnectProgress
+    from spark.application import SinkApplication
+    from spark.debezium_feed import Translation
 
 
 def open_connector(settings: Settings) -> Connector:
@@ -43,9 +43,9 @@ def check_connect(settings: Settings) -> list[Finding]:
 
 def open_feed(settings: Settings) -> ConnectProgress:
     """How far the topics hold the source, asked of Kafka Connect."""
-    from connectors.connect.epochs import read_epochs
+    from connectors.connect.connector_epochs import read_epochs
     from connectors.connect.topics import noted_ends
-    from connectors.debezium.progress import ConnectProgress
+    from connectors.debezium.source_progress import ConnectProgress
 
     connector = open_connector(settings)
     return ConnectProgress(
@@ -62,11 +62,11 @@ def reading_debezium(application: SinkApplication, settings: Settings) -> SinkAp
 
     How far the topics are is asked of whoever writes them now.
     """
-    from connectors.connect.epochs import NotedEpochs
+    from connectors.connect.connector_epochs import NotedEpochs
     from connectors.connect.topics import compaction_lag_s
-    from connectors.debezium.config import reselects
-    from connectors.kafka.schemas import EmbeddedShapes
-    from spark.debezium import Translation
+    from connectors.debezium.connector_config import reselects
+    from connectors.kafka.schema_registry import EmbeddedShapes
+    from spark.debezium_feed import Translation
 
     shapes = EmbeddedShapes(open_schemas(settings))
 
@@ -91,7 +91,7 @@ def reading_debezium(application: SinkApplication, settings: Settings) -> SinkAp
 
 
 def open_handover(settings: Settings, say: Callable[[str], None], clock: Clock = SYSTEM_CLOCK) -> Handover:
-    """See :func:`connectors.connect.handover.handover_of`."""
-    from connectors.connect.handover import handover_of
+    """See :func:`connectors.connect.handed_over.handover_of`."""
+    from connectors.connect.handed_over import handover_of
 
     return handover_of(settings, say, clock)

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from cdc.clock import SYSTEM_CLOCK
-from cdc.freshness.run import Ports, Waits
+from cdc.freshness.run import WaitPorts, Waits
 from cdc.settings import require_postgres
 from sinks.stores import open_store
 
@@ -25,9 +25,9 @@ class Freshness(Waits):
 
     def __init__(self, settings: Settings) -> None:
         from connectors.freshness import nudge, read_epoch, read_letters
-        from sinks.patience import looking
+        from sinks.store_retry import looking
 
-        ports = Ports(
+        ports = WaitPorts(
             open=lambda sink: open_store(sink, settings),
             briefly=looking,
             epoch=partial(read_epoch, settings),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
-from cdc.rebuild.ports import Ports
+from cdc.rebuild.ports import RebuildPorts
 from cdc.rebuild.run import Rebuild
 from cdc.settings import Settings
 from cdc.topic import dead_topic
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from cdc.schema import TableSchema
-    from spark.app import SinkApplication
+    from spark.application import SinkApplication
 
 
 @contextmanager
@@ -28,15 +28,15 @@ def open_rebuild(settings: Settings, sink: str, *, session: SparkSession | None 
     UsageError for a sink that the settings do not name; LogError, at once, when no broker takes a connection; SinkError
     when the store does not answer.
     """
-    from connectors.kafka.letters import DeadLetterTopic
+    from connectors.kafka.dead_letters import DeadLetterTopic
     from sinks.kinds import open_generations, rebuilds_of
-    from spark.rebuild import SparkFilling
+    from spark.generation_fill import SparkFilling
 
     sink_settings(sink, settings)
     require_broker(settings)
     spec = spec_of(sink, settings)
     with closing(open_generations(spec)) as generations:
-        ports = Ports(
+        ports = RebuildPorts(
             generations=generations,
             filling=SparkFilling(lambda: _application(settings, sink), session),
             letters=DeadLetterTopic(settings.log, dead_topic(settings.name)),

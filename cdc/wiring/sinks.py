@@ -17,35 +17,35 @@ from sinks.stores import kind_of, sink_settings, spec_of
 if TYPE_CHECKING:
     from cdc.settings import Settings
     from connectors.sink_log import SinkLog
-    from spark.app import SinkApplication
-    from spark.session import SessionSpec
+    from spark.application import SinkApplication
+    from spark.spark_session import SessionSpec
 
 
 def run_sinks(settings: Settings, names: Sequence[str], *, until_caught_up: bool) -> None:
-    """Feed these sinks (all by default) until asked to stop; see :func:`spark.app.run`.
+    """Feed these sinks (all by default) until asked to stop; see :func:`spark.application.run`.
 
     UsageError for a sink that the settings do not name.
     """
     for name in names:
         sink_settings(name, settings)
     application = build_sinks(settings, list(dict.fromkeys(names)))
-    from spark.app import run
-    from spark.stop import STOP_FILE, Stop
+    from spark.application import run
+    from spark.stop import STOP_FILE, SinkStop
 
-    run(application, Stop(application.session.log_folder / STOP_FILE), until_caught_up=until_caught_up)
+    run(application, SinkStop(application.session.log_folder / STOP_FILE), until_caught_up=until_caught_up)
 
 
 def build_sinks(settings: Settings, names: Sequence[str] = ()) -> SinkApplication:
     """The application for these sinks, all by default. ConfigError when Spark is not installed; LogError, at once, when
     no broker takes a connection."""
-    from connectors.debezium.config import may_hold_debezium
+    from connectors.debezium.connector_config import may_hold_debezium
     from connectors.kafka.clients import client_config, fetching_config
+    from connectors.kafka.dead_letters import DeadLetterTopic
     from connectors.kafka.feed import DeadLetterFeed, ProgressTopic
-    from connectors.kafka.letters import DeadLetterTopic
-    from connectors.kafka.records import KafkaReading
+    from connectors.kafka.record_reader import KafkaReading
 
     try:
-        from spark.app import SinkApplication
+        from spark.application import SinkApplication
         from spark.package import build_zip, openers_of
     except ImportError as missing:
         raise ConfigError(
@@ -96,7 +96,7 @@ def open_sink_log(settings: Settings) -> SinkLog:
 def session_of(settings: Settings) -> SessionSpec:
     """Spark's own settings, with the project's jars and Java unless ``spark-submit`` brought others."""
     from cdc.jvm.jars import spark_jars
-    from spark.session import SessionSpec, submitted
+    from spark.spark_session import SessionSpec, submitted
 
     spark = settings.spark
     own = not submitted()

@@ -7,12 +7,12 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 from cdc.clock import SYSTEM_CLOCK, Clock
-from cdc.rereads.ports import Ports
+from cdc.rereads.ports import RereadPorts
 from cdc.rereads.run import Rereads
 from cdc.wiring import open_schemas, open_source, open_state, require_broker
 
 if TYPE_CHECKING:
-    from cdc.rereads.ports import Source
+    from cdc.rereads.ports import RereadSource
     from cdc.settings import Settings
     from snapshot.edges import Reporter
     from snapshot.first.first_snapshot import FirstSnapshot
@@ -36,13 +36,13 @@ def open_rereads(settings: Settings, clock: Clock = SYSTEM_CLOCK) -> Rereads:
     require_broker(settings)
 
     @contextmanager
-    def source() -> Iterator[Source]:
+    def source() -> Iterator[RereadSource]:
         from snapshot.later.request_source import RequestSource
 
         with closing(open_source(settings, application_name="cdc snapshot")) as session:
             yield RequestSource(session)
 
-    ports = Ports(
+    ports = RereadPorts(
         state=open_state(settings), source=source, shape=lambda table: open_schemas(settings).named(str(table))
     )
     return Rereads(ports, clock)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from cdc.aside import lacking
 from cdc.clock import SYSTEM_CLOCK
 from cdc.settings import Settings, is_postgres, require_askable
-from cdc.verification.known import Known, known_of
+from cdc.verification.known_pipeline import KnownPipeline, known_of
 from cdc.wiring import open_state, require_broker
 from sinks.stores import kind_of, open_store, sink_settings
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from cdc.cuts import Cut, VerifiedTable
     from cdc.progress import Offsets
     from cdc.topic import TableName
-    from cdc.verification.ports import Source, VerifiedStore
-    from cdc.verification.rounds import Watch
+    from cdc.verification.passes import Watch
+    from cdc.verification.ports import VerifiedSource, VerifiedStore
     from cdc.verification.run import Verification
     from sinks.port import OpenSink
 
@@ -33,7 +33,7 @@ def open_verification(
     ConfigError while the first snapshot is not complete, or where the source cannot be asked; SinkError or SourceError
     when a server does not answer.
     """
-    from cdc.verification.ports import Ports
+    from cdc.verification.ports import VerificationPorts
     from cdc.verification.run import Verification
 
     require_askable(settings, "cdc verify")
@@ -46,7 +46,7 @@ def open_verification(
         stores = {name: opened.enter_context(closing(open_store(name, settings, parallel=True))) for name in sinks}
         side = _open_source(settings, known, opened)
         verified = {name: _verified(name, store, settings, sorted(side.tables)) for name, store in stores.items()}
-        ports = Ports(
+        ports = VerificationPorts(
             source=side.reader,
             stores=verified,
             tables=side.tables,
@@ -59,13 +59,13 @@ def open_verification(
 class _Side(NamedTuple):
     """The source's side. ``refused``: tables that cannot be compared, each with why."""
 
-    reader: Source
+    reader: VerifiedSource
     tables: Mapping[TableName, VerifiedTable]
     refused: Mapping[str, str]
     passed: Callable[[Cut, float], Offsets] | None
 
 
-def _open_source(settings: Settings, known: Known, opened: ExitStack) -> _Side:
+def _open_source(settings: Settings, known: KnownPipeline, opened: ExitStack) -> _Side:
     if is_postgres(settings):
         from connectors.verified import open_cut, verified_tables
 
@@ -80,17 +80,17 @@ def _open_source(settings: Settings, known: Known, opened: ExitStack) -> _Side:
 def _verified(name: str, store: OpenSink, settings: Settings, tables: Sequence[TableName]) -> VerifiedStore:
     from cdc.verification.ports import VerifiedStore
     from connectors.postgres.selection import kept
-    from sinks.mend import Mending
+    from sinks.mend import StoreRepair
 
     return VerifiedStore(
         reader=store.reader,
         watermarks=store.watermarks,
-        target=Mending(store),
+        target=StoreRepair(store),
         tables=kept(tables, sink_settings(name, settings).tables),
         fills_lost_tables=kind_of(name, settings).fills_lost_tables,
     )
 
 
-def read_known(settings: Settings) -> Known:
+def read_known(settings: Settings) -> KnownPipeline:
     """The pipeline's memory. ConfigError while the first snapshot is not complete."""
     return known_of(open_state(settings).read(), settings.source.kind)

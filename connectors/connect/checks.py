@@ -12,8 +12,8 @@ from cdc.settings import Settings
 from connectors.connect.connector import Connector
 from connectors.connect.identities import identity_cautions
 from connectors.debezium.client import MissingConnector, unencrypted
-from connectors.debezium.config import debezium_settings
-from connectors.debezium.mongodb import patch_cautions
+from connectors.debezium.connector_config import debezium_settings
+from connectors.debezium.mongodb_options import patch_cautions
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.reach import require_broker
 

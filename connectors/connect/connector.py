@@ -14,17 +14,18 @@ from cdc.status.facts import ConnectorFacts
 from cdc.topic import state_topic
 from cdc.topic_specs import TopicSpec
 from cdc.turn import require_turn
-from connectors.connect.epochs import next_epoch, settle_epoch
+from connectors.connect.connector_epochs import next_epoch, settle_epoch
 from connectors.connect.lag import read_lag
-from connectors.connect.orders import require_captured, require_running, require_snapshots
 from connectors.connect.published import Published, makes_publication, publish
+from connectors.connect.signal_rules import require_captured, require_running, require_snapshots
 from connectors.connect.signalling import send
 from connectors.connect.streaming import Streaming, watch
 from connectors.connect.topics import prepare_topics
 from connectors.debezium import signals
 from connectors.debezium.address import described_address
+from connectors.debezium.captured_tables import newly_taken
 from connectors.debezium.client import ConnectClient, ConnectError, MissingConnector
-from connectors.debezium.config import (
+from connectors.debezium.connector_config import (
     ConnectorConfig,
     changed_options,
     connector_config,
@@ -32,14 +33,13 @@ from connectors.debezium.config import (
     debezium_settings,
     signal_topic,
 )
+from connectors.debezium.connector_status import FAILED, PAUSED, STOPPED, ConnectorStatus, parse_status
 from connectors.debezium.faults import advice
-from connectors.debezium.progress import shown_lsn, shown_position, snapshot_state
 from connectors.debezium.regex import spelled
 from connectors.debezium.signals import Signal
-from connectors.debezium.status import FAILED, PAUSED, STOPPED, ConnectorStatus, parse_status
-from connectors.debezium.tables import newly_taken
+from connectors.debezium.source_progress import shown_lsn, shown_position, snapshot_state
 from connectors.kafka.admin import TopicAdmin
-from connectors.kafka.compacted import CompactedTopic
+from connectors.kafka.compacted import KafkaCompactedTopic
 
 _POLL_S = 0.2
 _STEADY_POLLS = 5
@@ -303,7 +303,7 @@ class Connector:
         """ConfigError while the native capture writes the topics, or a handover is under way."""
         state = state_topic(self._settings.name)
         if TopicAdmin(self._settings.log).describe([state]):
-            require_turn(CompactedTopic(self._settings.log, state).read(), "debezium")
+            require_turn(KafkaCompactedTopic(self._settings.log, state).read(), "debezium")
 
     def _publish(self) -> Published:
         if not makes_publication(self._settings):

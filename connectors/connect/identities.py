@@ -15,9 +15,9 @@ from cdc.settings import Settings
 from cdc.sql import quote_identifier
 from cdc.topic import TableName
 from cdc.wire.debezium.shape import silent_columns
-from connectors.debezium.config import debezium_settings, reselects
-from connectors.postgres.catalog import CapturedTable, resolve_tables, table_schema
-from connectors.postgres.session import Connection, connect
+from connectors.debezium.connector_config import debezium_settings, reselects
+from connectors.postgres.catalog_shapes import CapturedTable, resolve_tables, table_schema
+from connectors.postgres.connections import Connection, connect
 
 _FULL = "f"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from cdc.errors import CdcError
 from cdc.settings import Settings
-from connectors.debezium.config import debezium_settings
-from connectors.debezium.status import Lag
-from connectors.postgres.facts import read_server, read_slot
-from connectors.postgres.session import connect
+from connectors.debezium.connector_config import debezium_settings
+from connectors.debezium.connector_status import Lag
+from connectors.postgres.catalog_facts import read_server, read_slot
+from connectors.postgres.connections import connect
 
 
 def read_lag(settings: Settings) -> tuple[Lag | None, str]:

@@ -19,13 +19,22 @@ from cdc.settings import Settings
 from cdc.state import SlotState, TopicsState
 from cdc.topic import schema_topic
 from cdc.wire.format import POS
-from connectors.connect.places import Lane, Place
-from connectors.kafka.compacted import CompactedTopic
-from connectors.kafka.schemas import SchemaRegistry
+from connectors.connect.places import Lane, StreamedPlace
+from connectors.kafka.compacted import KafkaCompactedTopic
+from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.postgres.abridge import row_limit
-from connectors.postgres.assemble import GONE, Assembler, Limits, Pipeline, Ports, Selected, Start, Wanted
+from connectors.postgres.assemble import (
+    GONE,
+    Assembler,
+    AssemblerPorts,
+    Limits,
+    Pipeline,
+    Selected,
+    Start,
+    WantedValues,
+)
+from connectors.postgres.connections import connect
 from connectors.postgres.reselect import newest_xid
-from connectors.postgres.session import connect
 from connectors.postgres.stream import ReplicationStream
 from connectors.session.captured import CapturedTopics
 from connectors.session.relations import Relations
@@ -36,14 +45,14 @@ _READ_S = 0.2
 class Placeless:
     """Re-selects nothing: only positions are wanted."""
 
-    def rows(self, wanted: Sequence[Wanted], xids: Collection[int], *, brief: bool = False) -> Sequence[Selected]:
+    def rows(self, wanted: Sequence[WantedValues], xids: Collection[int], *, brief: bool = False) -> Sequence[Selected]:
         return [GONE for _ in wanted]
 
 
 class Finder:
     """Watches records of ours go by; ``found``: the position of each place's newest record, as text."""
 
-    def __init__(self, places: Mapping[Lane, Place]) -> None:
+    def __init__(self, places: Mapping[Lane, StreamedPlace]) -> None:
         self._places = dict(places)
         self._needles = {
             lane: b'"txId":%d,"lsn":%d,' % (place.transaction, place.lsn) for lane, place in places.items()
@@ -72,7 +81,12 @@ class Finder:
 
 
 def locate(
-    settings: Settings, slot: SlotState, topics: TopicsState, start: int, places: Mapping[Lane, Place], clock: Clock
+    settings: Settings,
+    slot: SlotState,
+    topics: TopicsState,
+    start: int,
+    places: Mapping[Lane, StreamedPlace],
+    clock: Clock,
 ) -> dict[str, dict[int, str]]:
     """topic -> partition -> position of the newest record there, for places that lie above ``start``.
 
@@ -97,12 +111,12 @@ def locate(
 
             assembler = Assembler(
                 Pipeline(name=settings.name, database=slot.database, epoch=slot.epoch),
-                Ports(
+                AssemblerPorts(
                     schemas=Relations(
                         side,
                         settings,
                         CapturedTopics(settings, topics, clock),
-                        SchemaRegistry(CompactedTopic(settings.log, schema_topic(settings.name))),
+                        SchemaRegistry(KafkaCompactedTopic(settings.log, schema_topic(settings.name))),
                     ),
                     lanes=lambda topic: (bases[topic], partitions[topic]),
                     partition=murmur2,

@@ -19,7 +19,7 @@ Lane = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StreamedPlace:
     """The newest streamed change of a partition: its transaction, the LSN of its record, and how many records of
     that LSN the partition holds at its end, tombstones included. ``behind``: where the commit before it ended."""
 
@@ -29,9 +29,9 @@ class Place:
     behind: int
 
 
-def newest_places(settings: LogSettings, ends: Offsets) -> dict[Lane, Place]:
+def newest_places(settings: LogSettings, ends: Offsets) -> dict[Lane, StreamedPlace]:
     """The place of each partition that has one: without a streamed record of Debezium's there is none."""
-    found: dict[Lane, Place] = {}
+    found: dict[Lane, StreamedPlace] = {}
     for topic, parts in ends.items():
         for partition, end in parts.items():
             place = _newest(settings, topic, partition, end)
@@ -40,7 +40,7 @@ def newest_places(settings: LogSettings, ends: Offsets) -> dict[Lane, Place]:
     return found
 
 
-def _newest(settings: LogSettings, topic: str, partition: int, end: int) -> Place | None:
+def _newest(settings: LogSettings, topic: str, partition: int, end: int) -> StreamedPlace | None:
     span = _LAST_RECORDS
     while end > 0:
         low = max(0, end - span)
@@ -52,18 +52,18 @@ def _newest(settings: LogSettings, topic: str, partition: int, end: int) -> Plac
     return None
 
 
-def newest_place(records: Iterable[tuple[Any, Any]], *, whole: bool = True) -> Place | None:
+def newest_place(records: Iterable[tuple[Any, Any]], *, whole: bool = True) -> StreamedPlace | None:
     """The place of a partition by its last records in their order; None when they show none, or not all of it.
 
     ``whole``: whether they begin where the partition begins.
     """
-    place: Place | None = None
+    place: StreamedPlace | None = None
     counts_from_start = False
     key = None
     for at, (found_key, value) in enumerate(records):
         if value is None:
             if place is not None and found_key == key:
-                place = Place(place.transaction, place.lsn, place.count + 1, place.behind)
+                place = StreamedPlace(place.transaction, place.lsn, place.count + 1, place.behind)
             continue
         source = _source(value)
         key = found_key
@@ -71,9 +71,9 @@ def newest_place(records: Iterable[tuple[Any, Any]], *, whole: bool = True) -> P
             continue
         transaction, lsn = int(source["txId"]), int(source["lsn"])
         if place is not None and (place.transaction, place.lsn) == (transaction, lsn):
-            place = Place(transaction, lsn, place.count + 1, place.behind)
+            place = StreamedPlace(transaction, lsn, place.count + 1, place.behind)
         else:
-            place = Place(transaction, lsn, 1, int(orjson.loads(source["sequence"])[0] or 0))
+            place = StreamedPlace(transaction, lsn, 1, int(orjson.loads(source["sequence"])[0] or 0))
             counts_from_start = at == 0
     return None if counts_from_start and not whole else place
 

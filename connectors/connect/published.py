@@ -16,12 +16,12 @@ from cdc.errors import ConfigError
 from cdc.settings import Settings, SourceSettings
 from cdc.topic import TableName
 from connectors.connect.identities import cautions_within
-from connectors.debezium.config import debezium_settings
+from connectors.debezium.connector_config import debezium_settings
 from connectors.postgres.barrier import barrier, sees_all_of
-from connectors.postgres.catalog import CapturedTable, resolve_tables
-from connectors.postgres.facts import read_publication
+from connectors.postgres.catalog_facts import read_publication
+from connectors.postgres.catalog_shapes import CapturedTable, resolve_tables
+from connectors.postgres.connections import Connection, connect
 from connectors.postgres.publication import ensure_publication
-from connectors.postgres.session import Connection, connect
 
 ROW_OPERATIONS = frozenset({"insert", "update", "delete"})
 """What the connector reads; it passes TRUNCATE over."""

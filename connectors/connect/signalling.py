@@ -10,11 +10,11 @@ from psycopg import sql
 from cdc.settings import Settings
 from cdc.sql import load
 from connectors.debezium.client import ConnectError
-from connectors.debezium.config import debezium_settings, signal_topic
+from connectors.debezium.connector_config import debezium_settings, signal_topic
 from connectors.debezium.signals import Signal
 from connectors.kafka.clients import client_config
 from connectors.kafka.compacted import log_error
-from connectors.postgres.session import connect
+from connectors.postgres.connections import connect
 
 _TAKEN_MS = 20_000
 _FLUSH_S = 25

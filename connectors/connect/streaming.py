@@ -15,7 +15,7 @@ from psycopg.rows import class_row
 from cdc.clock import Clock
 from cdc.settings import Settings
 from cdc.sql import load
-from connectors.postgres.session import Connection, connect
+from connectors.postgres.connections import Connection, connect
 
 STEADY_S = 15.0
 """A session this old has outlived a connector's retry."""
@@ -39,7 +39,7 @@ class Streaming(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class SlotSample:
     """The slot at one moment.
 
     ``pid``: the session that has it. ``age_s``: how long that session exists, None where our role may not see it.
@@ -54,7 +54,7 @@ class Reading:
     wal_lsn: int
 
 
-def judge(first: Reading, last: Reading, between_s: float) -> Streaming:
+def judge(first: SlotSample, last: SlotSample, between_s: float) -> Streaming:
     """What two looks ``between_s`` seconds apart show.
 
     >>> old = Reading(pid=7, age_s=60.0, sent_lsn=100, writes=5, wal_lsn=100)
@@ -72,7 +72,7 @@ def judge(first: Reading, last: Reading, between_s: float) -> Streaming:
     return Streaming.READS
 
 
-def _steady(first: Reading, last: Reading, between_s: float) -> bool:
+def _steady(first: SlotSample, last: SlotSample, between_s: float) -> bool:
     if last.age_s is not None:
         return last.age_s >= STEADY_S
     return first.pid == last.pid and between_s >= STEADY_S
@@ -93,9 +93,9 @@ def watch(settings: Settings, clock: Clock) -> Streaming:
                 return found
 
 
-def _look(session: Connection, settings: Settings) -> Reading:
-    with session.cursor(row_factory=class_row(Reading)) as cursor:
+def _look(session: Connection, settings: Settings) -> SlotSample:
+    with session.cursor(row_factory=class_row(SlotSample)) as cursor:
         query = load(__package__)["reading"].encode()
         cursor.execute(query, {"slot": settings.slot, "publication": settings.publication})
         found = cursor.fetchone()
-    return found or Reading(pid=None, age_s=None, sent_lsn=None, writes=0, wal_lsn=0)
+    return found or SlotSample(pid=None, age_s=None, sent_lsn=None, writes=0, wal_lsn=0)

@@ -12,15 +12,15 @@ from cdc.state import TopicsState
 from cdc.topic import TableName, collisions, state_topic
 from cdc.topic_specs import pipeline_topic_specs, table_topic_spec
 from connectors.connect.published import makes_publication
-from connectors.debezium import tables
-from connectors.debezium.config import connector_topics
+from connectors.debezium import captured_tables as tables
+from connectors.debezium.connector_config import connector_topics
 from connectors.kafka.admin import (
     TopicAdmin,
     raise_first,
     spec_problems,
     topics_state,
 )
-from connectors.kafka.compacted import CompactedTopic
+from connectors.kafka.compacted import KafkaCompactedTopic
 
 
 def named_tables(settings: Settings, met: Iterable[TableName] = ()) -> dict[TableName, str]:
@@ -94,7 +94,7 @@ def prepare_topics(settings: Settings, met: Iterable[TableName] = ()) -> list[st
     specs = [*own, *(table_topic_spec(settings.log, topic) for topic in meant.values())]
     made = admin.create(specs)
     facts = admin.describe(spec.topic for spec in specs)
-    state = CompactedTopic(settings.log, state_topic(settings.name))
+    state = KafkaCompactedTopic(settings.log, state_topic(settings.name))
     admin.end_offsets({state_topic(settings.name): 1})  # returns when a topic made a moment ago has its leader
     known = TopicsState.find(state.read())
     for spec in specs:
@@ -110,4 +110,4 @@ def prepare_topics(settings: Settings, met: Iterable[TableName] = ()) -> list[st
 
 
 def _noted(settings: Settings) -> TopicsState | None:
-    return TopicsState.find(CompactedTopic(settings.log, state_topic(settings.name)).read())
+    return TopicsState.find(KafkaCompactedTopic(settings.log, state_topic(settings.name)).read())

@@ -7,9 +7,9 @@ import zlib
 from cdc.errors import ConfigError
 from cdc.settings import DebeziumSettings, Settings
 from connectors.debezium.address import connection_options
-from connectors.debezium.history import history_options
-from connectors.debezium.postgres import signal_options
+from connectors.debezium.postgres_options import signal_options
 from connectors.debezium.regex import quoted, table_list
+from connectors.debezium.schema_history import history_options
 
 _PORT = 3306
 

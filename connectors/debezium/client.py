@@ -40,7 +40,7 @@ class _Exists(ConfigError):
     """There is a connector by this name already."""
 
 
-class _Busy(Exception):
+class _ConnectBusy(Exception):
     """An answer that passes: a rebalance (409) or a server's trouble (5xx)."""
 
     def __init__(self, status: int, words: str) -> None:
@@ -201,7 +201,7 @@ class ConnectClient:
                         raise
         except _Unreachable as failure:
             raise failure.refusal from None
-        except _Busy as busy:
+        except _ConnectBusy as busy:
             if busy.status == 409:
                 raise ConnectError(
                     f"Kafka Connect at {self.url} is still rebalancing: {busy.words}", hint="try again in a moment"
@@ -221,7 +221,7 @@ class ConnectClient:
             sleep=self._clock.sleep,
             stop=stop,
             wait=wait_exponential(multiplier=0.25, max=4),
-            retry=retry_if_exception_type((_Busy, _Unreachable)),
+            retry=retry_if_exception_type((_ConnectBusy, _Unreachable)),
             reraise=True,
         )
 
@@ -267,7 +267,7 @@ class ConnectClient:
         if answer.status_code == 409 or answer.status_code >= 500:
             if "Failed to find any class" in words:
                 raise ConnectError(words)
-            raise _Busy(answer.status_code, words)
+            raise _ConnectBusy(answer.status_code, words)
         if answer.status_code == 404:
             if document is None:
                 raise self._not_connect()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from cdc.errors import ConfigError
 from cdc.settings import DebeziumSettings, Settings
 from connectors.debezium.address import connection_options, database_name
-from connectors.debezium.history import history_options
-from connectors.debezium.postgres import signal_options
+from connectors.debezium.postgres_options import signal_options
 from connectors.debezium.regex import table_list
+from connectors.debezium.schema_history import history_options
 
 _PORT = 1521
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from cdc.clock import Clock
-from cdc.errors import ConfigError, Difference
-from connectors.debezium.progress import is_streaming, shown_position, stored_place
+from cdc.errors import ConfigError, DifferenceFound
+from connectors.debezium.source_progress import is_streaming, shown_position, stored_place
 
 _PAUSE_S = 0.5
 _HEARTBEAT = "heartbeat.interval.ms"
@@ -49,7 +49,7 @@ def wait_until_passed(
 def _late(stored: Stored, wanted: str, timeout_s: float, *, streaming: bool, by_gtids: bool) -> Exception:
     where = shown_position(stored) or "no place yet"
     if not streaming:
-        return Difference(
+        return DifferenceFound(
             f"the connector is at {where} and reads a snapshot, or has not begun",
             hint="wait until cdc connect status shows that its snapshot is complete",
         )
@@ -59,7 +59,7 @@ def _late(stored: Stored, wanted: str, timeout_s: float, *, streaming: bool, by_
             hint="a connector that began before GTIDs were on has none until its offsets are reset: "
             "cdc connect offsets --reset",
         )
-    return Difference(
+    return DifferenceFound(
         f"the connector is at {where}; GTID {wanted} was not reached in {timeout_s:g} s",
         hint="cdc connect status shows whether it runs; its offset moves with each heartbeat, as often as the worker's "
         "offset.flush.interval.ms lets it, so --timeout has to be longer than both",

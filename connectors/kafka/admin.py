@@ -33,7 +33,7 @@ from cdc.state import TopicsState
 from cdc.topic_specs import TopicSpec, pipeline_topic_specs, table_topic_spec
 from connectors.kafka.clients import client_config
 from connectors.kafka.compacted import log_error, passing
-from connectors.kafka.rounds import rounds
+from connectors.kafka.portions import rounds
 
 _TIMEOUT_S = 15.0
 _ASKED_S = 4.0

@@ -12,7 +12,7 @@ from cdc.ports import Headers
 from cdc.settings import LogSettings
 from connectors.kafka.clients import producer_config
 from connectors.kafka.oversized import Oversized
-from connectors.kafka.refusal import refusal
+from connectors.kafka.refused_names import refusal
 
 _FULL_WAIT_S = 0.02
 

@@ -11,7 +11,7 @@ from cdc.wire.events import Change, Record, read
 from cdc.wire.format import VER
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.follow import follow
-from connectors.kafka.schemas import SchemaRegistry
+from connectors.kafka.schema_registry import SchemaRegistry
 
 log = logging.getLogger(__name__)
 

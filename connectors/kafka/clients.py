@@ -67,7 +67,8 @@ def reader_config(settings: LogSettings) -> dict[str, Any]:
 
 
 def fetching_config(settings: LogSettings) -> dict[str, Any]:
-    """A reader that fetches ahead, for :class:`connectors.kafka.records.KafkaReading`; nothing in it is an object."""
+    """A reader that fetches ahead, for :class:`connectors.kafka.record_reader.KafkaReading`; nothing in it is an
+    object."""
     config = reader_config(settings) | {
         "group.id": "cdc-sink",
         # The broker answers as soon as it has something.

@@ -84,7 +84,7 @@ def read_range(
 
     Compaction and markers leave gaps; the end is found by the broker's end offset and, where the last offset holds
     no record of ours, the end-of-partition signal, never by counting. Raises LogError when the broker stays silent
-    for 30 s, and what ``waiting`` raises; see :class:`CompactedTopic`.
+    for 30 s, and what ``waiting`` raises; see :class:`KafkaCompactedTopic`.
     """
     consumer = Consumer(reader_config(settings))
     try:
@@ -211,8 +211,8 @@ def flush(producer: Producer, waiting: Callable[[], None] | None) -> int:
     return 0
 
 
-class CompactedTopic:
-    """:class:`cdc.ports.CompactedTopic` on Kafka; values of at most a few hundred kB, read whole each time.
+class KafkaCompactedTopic:
+    """:class:`cdc.ports.KafkaCompactedTopic` on Kafka; values of at most a few hundred kB, read whole each time.
 
     What the brokers do not answer fails after 30 s. With ``waiting`` they are waited for however long that takes, as
     by a stream's own records: it is called every few seconds at least, and gives up by raising.

@@ -13,7 +13,7 @@ from cdc.progress import PROGRESS_KEY, Progress
 from cdc.settings import LogSettings
 from connectors.kafka.clients import reader_config
 from connectors.kafka.compacted import bounds, log_error
-from connectors.kafka.letters import letter_of
+from connectors.kafka.dead_letters import letter_of
 
 log = logging.getLogger(__name__)
 _MOST = 1000

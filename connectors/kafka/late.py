@@ -33,7 +33,7 @@ class Mend(NamedTuple):
     headers: Headers
 
 
-class Mending(NamedTuple):
+class LateRepair(NamedTuple):
     """``records`` make the keys right again; of ``unproven`` topics a newer record may have been compacted away."""
 
     records: list[Mend]
@@ -61,7 +61,7 @@ def read_tails(
     return found
 
 
-def mending(settings: LogSettings, tails: Mapping[Place, PartitionTail], ends: Mapping[Place, int]) -> Mending:
+def mending(settings: LogSettings, tails: Mapping[Place, PartitionTail], ends: Mapping[Place, int]) -> LateRepair:
     """What makes the keys of late records right again. Reads the partitions that have some from their beginning."""
     late = {place: tail for place, tail in tails.items() if tail.stale}
     histories = {place: {key: KeyHistory(at) for key, at in tail.stale.items()} for place, tail in late.items()}
@@ -77,7 +77,7 @@ def mending(settings: LogSettings, tails: Mapping[Place, PartitionTail], ends: M
 
     _scan(settings, [Tail(*place, 0, ends[place]) for place in late], take)
     known = [(place, key, history) for place, keys in histories.items() for key, history in keys.items()]
-    return Mending(
+    return LateRepair(
         records=[best[place, key] for place, key, history in known if history.wrong],
         unproven=sorted({place[0] for place, _, history in known if not history.proven}),
     )

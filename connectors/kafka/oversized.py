@@ -17,8 +17,8 @@ from cdc.ports import Headers, Withheld
 from cdc.settings import LogSettings, Settings
 from cdc.topic import dead_topic
 from cdc.wire.format import POS
-from connectors.kafka.letters import DeadLetterTopic
-from connectors.kafka.refusal import key_hash
+from connectors.kafka.dead_letters import DeadLetterTopic
+from connectors.kafka.refused_names import key_hash
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ _RECORD_BYTES = 1024
 """What a batch and a record take around key, value and headers, generously."""
 
 
-class Letters(Protocol):
+class OversizedLetters(Protocol):
     """Where they go."""
 
     def write(self, letters: Iterable[DeadLetter]) -> None: ...
@@ -35,7 +35,7 @@ class Letters(Protocol):
 class Oversized:
     """Puts records aside. ``topics``: those of the tables whose policy is to do so; None of them: nothing is."""
 
-    def __init__(self, settings: LogSettings, dead: Letters, topics: Iterable[str]) -> None:
+    def __init__(self, settings: LogSettings, dead: OversizedLetters, topics: Iterable[str]) -> None:
         self._limit = settings.max_message_bytes
         self._dead = dead
         self._topics = frozenset(topics)

@@ -1,8 +1,8 @@
 """Which text a value of MySQL or MariaDB has in the stores, and which columns have none that can be compared. Pure.
 
-The log says of which kind a column is there (see :mod:`cdc.wire.debezium.types`), the server of which type it is here.
-A pair of the two that is not in the table below is left out, by name: a column counts as compared only where both
-sides are known to write equal values alike.
+The log says of which kind a column is there (see :mod:`cdc.wire.debezium.connect_types`), the server of which type it
+is here. A pair of the two that is not in the table below is left out, by name: a column counts as compared only where
+both sides are known to write equal values alike.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class SourceColumn(NamedTuple):
     nullable: bool
 
 
-class Reading(NamedTuple):
+class ColumnReading(NamedTuple):
     """A column that is compared: how it is selected, and what makes a value readable."""
 
     column: SourceColumn
@@ -49,7 +49,7 @@ class Readings(NamedTuple):
     """A table, ready to be compared. ``left_out``: column -> why."""
 
     shape: TableSchema
-    readings: tuple[Reading, ...]
+    readings: tuple[ColumnReading, ...]
     left_out: Mapping[str, str]
 
 
@@ -63,7 +63,7 @@ def readings_of(
     keyed = [column.name for column in stored.key] if stored is not None else list(key)
     if not keyed:
         return "it has no primary key"
-    kept: list[tuple[Reading, Column]] = []
+    kept: list[tuple[ColumnReading, Column]] = []
     left_out: dict[str, str] = {}
     for number, column in enumerate(source, start=1):
         if known is None and column.name not in keyed:
@@ -108,7 +108,7 @@ def _unlogged(column: SourceColumn, number: int) -> Column:
     return Column(name=column.name, attnum=number, type=column.declared, type_oid=0, kind=kind)
 
 
-def _reading(column: SourceColumn, logged: Column | None) -> Reading | str:
+def _reading(column: SourceColumn, logged: Column | None) -> ColumnReading | str:
     if column.type == "float":
         return f"of a {column.declared} a snapshot brings six digits into the log, and the stream all of them"
     forms = _TYPES.get(column.type)
@@ -119,7 +119,7 @@ def _reading(column: SourceColumn, logged: Column | None) -> Reading | str:
     made = forms.readable.get(logged.kind) if not logged.array else None
     if made is None:
         return f"it is {column.declared} in the source and {logged.type} in the log"
-    return Reading(column, forms.form, made(column))
+    return ColumnReading(column, forms.form, made(column))
 
 
 def _same(value: Any) -> Any:

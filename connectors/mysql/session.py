@@ -21,7 +21,7 @@ _GONE = frozenset((1054, 1146))
 _UNVERIFIED = frozenset(("allow", "prefer", "require"))
 
 
-class Session:
+class MysqlSession:
     """One session, its text forms pinned; statements commit by themselves unless a snapshot is open."""
 
     def __init__(self, engine: sa.Engine) -> None:
@@ -74,7 +74,7 @@ def query(name: str) -> str:
     return load("connectors.mysql")[name]
 
 
-def open_session(settings: Settings, parts: dict[str, str]) -> Session:
+def open_session(settings: Settings, parts: dict[str, str]) -> MysqlSession:
     """A session with the source. ``parts``: of the dsn (see :func:`connectors.debezium.address.address`).
 
     SourceError where it cannot be reached, ConfigError where it refuses who we are, or where the driver is missing.
@@ -97,7 +97,7 @@ def open_session(settings: Settings, parts: dict[str, str]) -> Session:
         raise ConfigError(
             "the driver for MySQL and MariaDB is not installed", hint='pip install "headrace[mysql]"'
         ) from None
-    return Session(engine)
+    return MysqlSession(engine)
 
 
 def _connect_args(parts: dict[str, str]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """From the stream's bytes to records in order: positions, key changes, tombstones, TRUNCATE, missing values.
 
 A pure state machine: bytes into :meth:`Assembler.feed`, records out of it; what it must ask the world (a table's
-shape, a row's newest values) goes through :class:`Ports`. Rows of the common kind never become objects:
+shape, a row's newest values) goes through :class:`AssemblerPorts`. Rows of the common kind never become objects:
 the loop in ``feed`` looks their kind and oid up and calls the function compiled for them. Everything else is
 decoded and takes the long way below.
 
@@ -27,9 +27,9 @@ from cdc.schema import TableSchema
 from cdc.topic import TableName
 from cdc.wire.format import POS, TRUNCATE_OP
 from connectors.postgres.abridge import Abridged
-from connectors.postgres.changes import Changes
 from connectors.postgres.encoder import compile_table
-from connectors.postgres.held import GONE, Held, Later, Reselect, Selected, Wanted
+from connectors.postgres.held import GONE, Held, Later, Reselect, Selected, WantedValues
+from connectors.postgres.log_tails import LogTails
 from connectors.postgres.messages import (
     Begin,
     Commit,
@@ -47,17 +47,27 @@ from connectors.postgres.messages import (
 from connectors.postgres.netting import Netting
 from connectors.postgres.outlet import Outlet
 from connectors.postgres.pgoutput import decode
-from connectors.postgres.ports import Assembled, Committed, Limits, Pipeline, Ports, SchemaSource, Start
+from connectors.postgres.ports import Assembled, AssemblerPorts, Committed, Limits, Pipeline, SchemaSource, Start
 from connectors.postgres.recent import Recent
 from connectors.postgres.routes import Route, StreamTable
-from connectors.postgres.seen import Seen
 from connectors.postgres.transaction import Transaction
+from connectors.postgres.transaction_changes import TransactionChanges
 from connectors.postgres.unread import Decoding, UnreadTables
 from connectors.postgres.waiting import Bounds, WaitingTables
 
 __all__ = [
-    "GONE", "Assembled", "Assembler", "Committed", "Limits", "Pipeline", "Ports", "Reselect", "SchemaSource",
-    "Selected", "Start", "Wanted",
+    "GONE",
+    "Assembled",
+    "Assembler",
+    "AssemblerPorts",
+    "Committed",
+    "Limits",
+    "Pipeline",
+    "Reselect",
+    "SchemaSource",
+    "Selected",
+    "Start",
+    "WantedValues",
 ]  # fmt: skip
 
 _ROW_KINDS = frozenset(b"IUD")
@@ -75,13 +85,15 @@ _LIMITS = Limits()
 class Assembler:
     """See the module. It cannot be used after an exception of :meth:`feed`: make a new one from the log's state."""
 
-    def __init__(self, pipeline: Pipeline, ports: Ports, start: Start = _AT_ZERO, limits: Limits = _LIMITS) -> None:
+    def __init__(
+        self, pipeline: Pipeline, ports: AssemblerPorts, start: Start = _AT_ZERO, limits: Limits = _LIMITS
+    ) -> None:
         self._encoder = ports.encoder or partial(compile_table, name=pipeline.name, database=pipeline.database)
         self._schemas = ports.schemas
         self._lanes = ports.lanes
         self._partition = ports.partition
         self._tx = Transaction(pipeline.epoch, start.near_xid)
-        self._seen = Seen(start.after_lsn, pipeline.epoch, start.seen)
+        self._seen = LogTails(start.after_lsn, pipeline.epoch, start.seen)
         self._renumbered = start.renumbered
         self._asides = ports.asides
         bounds = Bounds(limits.waiting_memory_bytes, limits.waiting_bytes, limits.spill_folder)
@@ -338,9 +350,9 @@ class Assembler:
     def _lanes_of(self, table: TableName) -> set[int]:
         return {lane for one in self._shapes_of(table) for lane in one.lanes}
 
-    def _changes_with(self, recent: Recent) -> Changes:
+    def _changes_with(self, recent: Recent) -> TransactionChanges:
         netting = Netting(self._limits.netted_bytes, self._limits.spill_folder)
-        return Changes(self._tx, self._outlet, recent, netting)
+        return TransactionChanges(self._tx, self._outlet, recent, netting)
 
     def _made(self, schema: TableSchema) -> StreamTable:
         """Of this shape; it is compiled once."""

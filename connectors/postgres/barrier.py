@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cdc.sql import load
 from cdc.visibility import Visibility
-from connectors.postgres.session import Connection
+from connectors.postgres.connections import Connection
 
 
 def barrier(connection: Connection) -> Visibility:

@@ -7,7 +7,7 @@ value's length can only part columns.
 
 Each function tries two tiers. *Plain*: no value null, no text that JSON must escape. *Loose*: nulls and any text,
 each value through its own function; text is cut out by its declared length (see
-:mod:`connectors.postgres.reading`). What neither takes (``infinity``, ``NaN``, an unchanged TOASTed column, a
+:mod:`connectors.postgres.row_reading`). What neither takes (``infinity``, ``NaN``, an unchanged TOASTed column, a
 changed key, bytes cut short) gives None and takes the long way in :mod:`connectors.postgres.encoder`, which knows
 every form and every error. The declared length of each value is compared with what was matched, so a changed byte
 cannot move a column's border.
@@ -26,8 +26,8 @@ from typing import Any, NamedTuple
 from cdc.wire.envelope import escaped
 from cdc.wire.format import NEW_ROW, NO_NEW_ROW, NO_OLD_ROW, OLD_ROW
 from cdc.wire.jsontext import name as member
-from connectors.postgres.reading import NAMES, Reading, Side, Value, listed
-from connectors.postgres.values import Codec, Encode, Fast
+from connectors.postgres.row_reading import NAMES, RowReading, Side, Value, listed
+from connectors.postgres.wire_values import Codec, Encode, Fast
 
 Made = tuple[bytes, bytes]
 FromFrame = Callable[[bytes, int, int, bytes, bytes], Made | None]
@@ -52,7 +52,7 @@ class Templates(NamedTuple):
     loose: bytes
 
 
-class Rows:
+class CompiledRows:
     """What is compiled for a table. ``new``: insert, and update without an old row; ``pair``: update with one;
     ``old``: delete with the old row; ``keyed``: delete with the old key; ``line``: a line of COPY.
 
@@ -104,9 +104,9 @@ class Rows:
         return _around(OLD_ROW, self._table.row(self._key, bare=True), NO_NEW_ROW)
 
 
-def compile_rows(names: Sequence[str], codecs: Sequence[Codec], key: Sequence[int]) -> Rows:
+def compile_rows(names: Sequence[str], codecs: Sequence[Codec], key: Sequence[int]) -> CompiledRows:
     """Functions for a table with these columns, ``key`` being the key's columns in key order."""
-    return Rows(_Table([escaped(member(name)) for name in names], codecs, key), key)
+    return CompiledRows(_Table([escaped(member(name)) for name in names], codecs, key), key)
 
 
 def unescape(field: bytes) -> bytes | None:
@@ -202,7 +202,7 @@ class _Table:
 
     def _frame_tier(self, tier: str, sides: Sequence[Side], present: Sequence[int]) -> _Tier:
         values = {side: self._values(side.letter, present, tier) for side in sides}
-        reading = Reading(tier, values, len(self._labels))
+        reading = RowReading(tier, values, len(self._labels))
         new = list(values.values())[-1]
         lines = [*reading.lines, *self._stayed(values)]
         lines += self._built(tier, new, f"{tier} % ({{}}lsn, lsn, seq)", list(values.values()))

@@ -14,15 +14,15 @@ import psycopg
 from psycopg import sql
 
 from cdc.clock import Clock
-from cdc.cuts import Cut, Row, VerifiedTable
+from cdc.cuts import Cut, RepairRow, VerifiedTable
 from cdc.errors import CdcError, ConfigError, SourceError
 from cdc.foreign import quoted
 from cdc.schema import TableSchema
 from cdc.sql import load
 from cdc.wire.canonical import CanonicalTable
 from cdc.wire.plain import PlainTable
+from connectors.postgres.connections import Connection
 from connectors.postgres.encoder import compile_table
-from connectors.postgres.session import Connection
 
 SETTLE_S = 5.0
 """How long a cut waits for transactions to end whose commit may be in the log and not yet visible."""
@@ -98,13 +98,13 @@ class SourceCut:
             found |= _chosen((convert(lines) for lines in self._lines(statement)), set(keys))
         return found
 
-    def records_of(self, table: VerifiedTable, keys: Sequence[str]) -> Iterator[dict[str, Row]]:
+    def records_of(self, table: VerifiedTable, keys: Sequence[str]) -> Iterator[dict[str, RepairRow]]:
         """Those of these keys that have a row at this cut, as records have them, in batches."""
         line_of = compile_table(table.shape, name="verify", database="").snapshot_line
         store_keys, wanted = PlainTable(table.shape).keys, set(keys)
         for statement in self._looking_up(table, keys):
             for lines in self._lines(statement):
-                made = [Row(*line_of(line)) for line in lines]
+                made = [RepairRow(*line_of(line)) for line in lines]
                 named = zip(store_keys([row.key for row in made]), made, strict=True)
                 yield {key: row for key, row in named if key in wanted}
 

@@ -17,7 +17,7 @@ from cdc.wire.envelope import Envelope, Stamp, record_headers
 from cdc.wire.format import NEW_ROW, NO_OLD_ROW, READ_OP
 from cdc.wire.jsontext import name as member
 from connectors.postgres.compiled import Made, compile_rows, unescape
-from connectors.postgres.values import codec
+from connectors.postgres.wire_values import codec
 
 __all__ = ["SnapshotEnvelope", "TableEncoder", "compile_table", "record_headers", "unescape"]
 

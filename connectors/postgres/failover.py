@@ -16,7 +16,7 @@ from cdc.checks.postgres import FAILOVER_VERSION
 from cdc.errors import ConfigError, IdentityError, SourceError
 from cdc.lsn import Lsn
 from cdc.state import SlotState
-from connectors.postgres.session import Connection, first_line
+from connectors.postgres.connections import Connection, first_line
 from connectors.postgres.slot import START_OVER, active
 
 _WAY_BACK = f"{START_OVER}; see connectors/postgres/README.md, failover"

@@ -17,7 +17,7 @@ from cdc.wire.format import NEW_ROW, OLD_ROW, UNAVAILABLE
 from cdc.wire.jsontext import quote
 from connectors.postgres.encoder import TableEncoder
 from connectors.postgres.messages import UNCHANGED, Omitted, Unchanged
-from connectors.postgres.values import codec
+from connectors.postgres.wire_values import codec
 
 _RECORD_BYTES = 400
 """What a record costs beside its key and value, roughly."""
@@ -28,7 +28,7 @@ HELD_ROWS = 64
 _ANSWER_BYTES = 8 << 20
 
 
-class Gone(Enum):
+class RowGone(Enum):
     """There is no such row any more, or its table or a column is gone or of another type."""
 
     GONE = "gone"
@@ -40,13 +40,13 @@ class Later(Enum):
     LATER = "later"
 
 
-GONE = Gone.GONE
+GONE = RowGone.GONE
 LATER = Later.LATER
-Selected = tuple[bytes | Omitted | None, ...] | Gone | Later
+Selected = tuple[bytes | Omitted | None, ...] | RowGone | Later
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class WantedValues:
     """Values to look up. ``key``: the key columns' text, in key order; ``columns``: indexes into schema.columns."""
 
     schema: TableSchema
@@ -57,7 +57,7 @@ class Wanted:
 class Reselect(Protocol):
     """Looks up the newest values of rows in the source."""
 
-    def rows(self, wanted: Sequence[Wanted], xids: Collection[int], *, brief: bool = False) -> Sequence[Selected]:
+    def rows(self, wanted: Sequence[WantedValues], xids: Collection[int], *, brief: bool = False) -> Sequence[Selected]:
         """The wanted columns' text, or GONE, in the order of ``wanted``; of text that no topic takes its length.
 
         An answer counts only if every transaction of ``xids`` (64 bit) is visible to the statement that gave
@@ -90,7 +90,7 @@ class Pending:
     def record(self, found: Selected, columns: Sequence[int]) -> Record:
         """The record with what was found for ``columns``; Debezium's placeholder where the row is gone."""
         encoder = self.encoder
-        selected = {} if isinstance(found, Gone | Later) else dict(zip(columns, found, strict=True))
+        selected = {} if isinstance(found, RowGone | Later) else dict(zip(columns, found, strict=True))
         encoded = []
         for i, value in enumerate(self.values):
             if isinstance(value, Unchanged) and i not in selected:
@@ -136,7 +136,7 @@ def completed(entry: Entry, answers: Answers) -> Sequence[Record]:
     if not isinstance(entry, Pending):
         return (entry,)
     columns, found = answers[(id(entry.encoder), entry.key)]
-    if entry.gone and isinstance(found, Gone):
+    if entry.gone and isinstance(found, RowGone):
         return entry.gone
     return (entry.record(found, columns),)
 
@@ -218,7 +218,7 @@ def ask(reselect: Reselect, waiting: Sequence[Pending], *, brief: bool = False) 
         columns.setdefault(place, set()).update(entry.missing)
         example[place] = entry
     wanted = [
-        Wanted(
+        WantedValues(
             schema=example[place].encoder.schema,
             key=_key_text(example[place]),
             columns=tuple(sorted(columns[place])),

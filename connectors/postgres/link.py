@@ -21,9 +21,9 @@ from psycopg.pq.abc import PGresult
 from cdc.readable import readable
 from cdc.sql import load
 from connectors.postgres.abridge import abridged
+from connectors.postgres.connections import Connection
 from connectors.postgres.frames import XLOG_DATA
 from connectors.postgres.incoming import COPY_BOTH, READY, Incoming, Said
-from connectors.postgres.session import Connection
 
 _READ_BYTES = 256 * 1024
 _BATCH_BYTES = 1 << 20

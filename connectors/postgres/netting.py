@@ -38,7 +38,7 @@ _ENTRY_BYTES = 700
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
+class SettledKey:
     """One key whose row is another than before. ``before``, ``after``: None where there is no row.
 
     ``lsn``: of the last change that touched it. ``unclear``: what came and went does not leave at most one of
@@ -112,7 +112,7 @@ class Netting:
                         other._count(table, key, row, entry.lsn, count)
         self.forget(table)
 
-    def settle(self) -> Iterator[Settled]:
+    def settle(self) -> Iterator[SettledKey]:
         """Every key whose row changed, in an order fixed by the keys; collects nothing afterwards."""
         if self._spill is None:
             buckets: dict[int, Part] = defaultdict(dict)
@@ -238,11 +238,11 @@ def _read(block: bytes, into: Part) -> None:
             entry.rows[row] += count
 
 
-def _settled(table: int, key: bytes, entry: _Key) -> Iterator[Settled]:
+def _settled(table: int, key: bytes, entry: _Key) -> Iterator[SettledKey]:
     came = [row for row, count in entry.rows.items() for _ in range(count)]
     went = [row for row, count in entry.rows.items() for _ in range(-count)]
     if came or went:
-        yield Settled(
+        yield SettledKey(
             table=table,
             key=key,
             lsn=entry.lsn,

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from cdc.aside import CannotFollow
 from cdc.ports import Record
 from connectors.postgres.held import Entry, Held, Pending
-from connectors.postgres.seen import Seen
+from connectors.postgres.log_tails import LogTails
 from connectors.postgres.waiting import WaitingTables
 
 Emit = Callable[[Record], None]
@@ -26,7 +26,7 @@ class Outlet:
         self,
         overflow: Callable[[list[Record]], object],
         held: Held,
-        seen: Seen,
+        seen: LogTails,
         held_bytes: int,
         waiting: WaitingTables,
         cannot: Callable[[CannotFollow], None],

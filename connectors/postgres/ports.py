@@ -60,7 +60,7 @@ class SchemaSource(Protocol):
         ``patience_s``."""
 
 
-class Asides(Protocol):
+class AsideRegister(Protocol):
     """Keeps which tables are set aside."""
 
     def set_aside(self, table: TableName, why: CannotFollow, since_lsn: int, xid: int) -> None:
@@ -85,7 +85,7 @@ class Assembled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ports:
+class AssemblerPorts:
     """What an assembler asks, and where it passes on what one answer cannot carry.
 
     ``lanes`` gives a topic's first lane and how many there are; ``partition`` is (key, count) -> partition;
@@ -102,7 +102,7 @@ class Ports:
     overflow: Callable[[list[Record]], object]
     encoder: Callable[[TableSchema], TableEncoder] | None = None
     tell: Callable[[TableName, bool], None] = lambda table, waits: None
-    asides: Asides = field(default_factory=Never)
+    asides: AsideRegister = field(default_factory=Never)
     topic: Callable[[TableName], str | None] = lambda table: None
 
 

@@ -20,7 +20,7 @@ class TableProblem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leaf:
+class LeafRelation:
     """A table that holds rows of a captured one. Letters as in pg_class."""
 
     oid: int
@@ -37,7 +37,7 @@ class Leaf:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Relation:
+class CatalogRelation:
     """A row of the catalog query ``relations``. Letters as in pg_class."""
 
     oid: int
@@ -68,8 +68,8 @@ class Relation:
     def deferrable_key(self) -> bool:
         return self.identity != "i" and self.primary_key_deferrable
 
-    def as_leaf(self) -> Leaf:
-        return Leaf(
+    def as_leaf(self) -> LeafRelation:
+        return LeafRelation(
             oid=self.oid,
             schema=self.schema,
             name=self.name,
@@ -89,7 +89,7 @@ def sql_name(table: TableName) -> str:
     return f"{quote_identifier(table.schema)}.{quote_identifier(table.table)}"
 
 
-def problems_of(relation: Relation, leaves: Sequence[Leaf], access: Iterable[Any]) -> list[TableProblem]:
+def problems_of(relation: CatalogRelation, leaves: Sequence[LeafRelation], access: Iterable[Any]) -> list[TableProblem]:
     """Everything in the way of capturing ``relation``; ``access``: rows of the catalog query of that name."""
     refused = list(_no_stream(relation, leaves))
     if refused:
@@ -115,7 +115,7 @@ def topic_problems(name: str, topics: Sequence[tuple[TableName, str]]) -> dict[T
 _KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table"}
 
 
-def _no_stream(relation: Relation, leaves: Sequence[Leaf]) -> Iterator[TableProblem]:
+def _no_stream(relation: CatalogRelation, leaves: Sequence[LeafRelation]) -> Iterator[TableProblem]:
     """What logical decoding never delivers (H50)."""
     table, name = relation.table, sql_name(relation.table)
     exclude = f'take it out of [source] tables, or add it to exclude: "{table}"'
@@ -135,7 +135,7 @@ def _no_stream(relation: Relation, leaves: Sequence[Leaf]) -> Iterator[TableProb
             yield TableProblem(message=message, hint=f"alter table {sql_name(leaf.table)} set logged;")
 
 
-def _key_problems(relation: Relation) -> Iterator[TableProblem]:
+def _key_problems(relation: CatalogRelation) -> Iterator[TableProblem]:
     table, name = relation.table, sql_name(relation.table)
     if relation.identity == "n":
         message = f"{table} has REPLICA IDENTITY NOTHING: once published, its updates and deletes fail"
@@ -150,7 +150,7 @@ def _key_problems(relation: Relation) -> Iterator[TableProblem]:
         yield TableProblem(message=message, hint=f"alter table {name} replica identity full;")
 
 
-def _identity_for(relation: Relation) -> str:
+def _identity_for(relation: CatalogRelation) -> str:
     if relation.primary_key:
         return "full" if relation.primary_key_deferrable else "default"
     if relation.unique_index_name:
@@ -158,7 +158,7 @@ def _identity_for(relation: Relation) -> str:
     return "full"
 
 
-def _key_hint(relation: Relation) -> str:
+def _key_hint(relation: CatalogRelation) -> str:
     name = sql_name(relation.table)
     if relation.unique_index_name:
         return f"alter table {name} replica identity using index {quote_identifier(relation.unique_index_name)};"
@@ -168,7 +168,7 @@ def _key_hint(relation: Relation) -> str:
     )
 
 
-def _leaf_problems(relation: Relation, leaves: Sequence[Leaf]) -> Iterator[TableProblem]:
+def _leaf_problems(relation: CatalogRelation, leaves: Sequence[LeafRelation]) -> Iterator[TableProblem]:
     """Old rows are written by the partition's identity but announced under the root's: they must agree."""
     wanted = {"f": "full", "i": "using index ..."}.get(relation.identity, "default")
     for leaf in leaves:

@@ -12,9 +12,9 @@ from cdc.errors import ConfigError, SourceError
 from cdc.foreign import quoted
 from cdc.sql import load
 from cdc.topic import TableName
-from connectors.postgres.catalog import CapturedTable
-from connectors.postgres.facts import read_publication, unpublishable
-from connectors.postgres.session import Connection
+from connectors.postgres.catalog_facts import read_publication, unpublishable
+from connectors.postgres.catalog_shapes import CapturedTable
+from connectors.postgres.connections import Connection
 
 _SQL = "publication.sql"
 _GENERATED_SINCE = 180000

@@ -26,9 +26,9 @@ from cdc.errors import SourceError
 from cdc.schema import TableSchema
 from cdc.sql import load
 from cdc.visibility import Visibility
-from connectors.postgres.held import GONE, HELD_ROWS, LATER, Selected, Wanted
+from connectors.postgres.connections import Connection, first_line
+from connectors.postgres.held import GONE, HELD_ROWS, LATER, Selected, WantedValues
 from connectors.postgres.messages import Omitted
-from connectors.postgres.session import Connection, first_line
 
 log = logging.getLogger(__name__)
 
@@ -79,8 +79,8 @@ class _Shape:
     operators: Mapping[int, tuple[str, str, str]]
 
 
-class Reselect:
-    """Implements :class:`connectors.postgres.held.Reselect` on a session of its own with a ``lock_timeout``.
+class PostgresReselect:
+    """Implements :class:`connectors.postgres.held.PostgresReselect` on a session of its own with a ``lock_timeout``.
 
     ``waiting`` is called, several times a second, while an answer is waited for; it may raise. ``failover_slot``: one
     that standbys keep. An answer then counts only when they have received what it saw: a value that is undone by a
@@ -103,12 +103,12 @@ class Reselect:
         self._waiting = waiting
         self._failover_slot = failover_slot
         self._shapes: dict[int, _Shape | None] = {}
-        self._unkept: dict[tuple[tuple[Wanted, ...], frozenset[int]], tuple[list[Selected], int]] = {}
+        self._unkept: dict[tuple[tuple[WantedValues, ...], frozenset[int]], tuple[list[Selected], int]] = {}
         self._nudged_s = 0.0
         self.count = 0
         """Rows asked for so far."""
 
-    def rows(self, wanted: Sequence[Wanted], xids: Collection[int], *, brief: bool = False) -> list[Selected]:
+    def rows(self, wanted: Sequence[WantedValues], xids: Collection[int], *, brief: bool = False) -> list[Selected]:
         """The values of each, or GONE, in order; LATER for a table that is locked, or where a transaction of ``xids``
         does not become visible, or a standby does not receive what was read, in about two seconds."""
         if self._failover_slot is not None:
@@ -118,7 +118,7 @@ class Reselect:
         crash_point("reselect_answered")
         return answers
 
-    def _answered(self, wanted: Sequence[Wanted], xids: Collection[int], *, brief: bool) -> list[Selected]:
+    def _answered(self, wanted: Sequence[WantedValues], xids: Collection[int], *, brief: bool) -> list[Selected]:
         if not brief:
             return self._rows(wanted, xids, _LATER_S)
         with self._impatient():
@@ -133,7 +133,7 @@ class Reselect:
         except psycopg.Error as error:
             raise SourceError(f"Postgres broke off a re-select: {first_line(error)}") from None
 
-    def _rows(self, wanted: Sequence[Wanted], xids: Collection[int], limit_s: float) -> list[Selected]:
+    def _rows(self, wanted: Sequence[WantedValues], xids: Collection[int], limit_s: float) -> list[Selected]:
         self.count += len(wanted)
         crash_point("reselect_begun")
         answers: list[Selected] = [GONE] * len(wanted)
@@ -152,7 +152,7 @@ class Reselect:
                     answers[place] = answer
         return answers
 
-    def _kept(self, slot: str, wanted: Sequence[Wanted], xids: Collection[int], *, brief: bool) -> list[Selected]:
+    def _kept(self, slot: str, wanted: Sequence[WantedValues], xids: Collection[int], *, brief: bool) -> list[Selected]:
         """The same, once the standbys have received what was read. What they lack stays for the same question: read
         again, it would be newer each time than what a standby that lags has."""
         question = (tuple(wanted), frozenset(xids))
@@ -167,7 +167,7 @@ class Reselect:
         self._unkept[question] = found
         return [LATER] * len(wanted)
 
-    def _patiently(self, wanted: Sequence[Wanted], xids: Collection[int], limit_s: float) -> Sequence[Selected]:
+    def _patiently(self, wanted: Sequence[WantedValues], xids: Collection[int], limit_s: float) -> Sequence[Selected]:
         refused = visible = False
         for waited in self._turns():
             refused_before = refused
@@ -202,7 +202,7 @@ class Reselect:
         raise AssertionError("the turns never end")
 
     def _refused(
-        self, wanted: Sequence[Wanted], xids: Collection[int], error: psycopg.Error, limit_s: float
+        self, wanted: Sequence[WantedValues], xids: Collection[int], error: psycopg.Error, limit_s: float
     ) -> list[Selected]:
         """One key of these does not fit its type: that row is gone, the others are asked for one by one."""
         if len(wanted) > 1:
@@ -253,7 +253,7 @@ class Reselect:
                 told = True
                 log.warning("reselect_waits", extra={"waited_s": _PATIENCE_S, "for": what})
 
-    def _ask(self, wanted: Sequence[Wanted], xids: Collection[int]) -> list[Selected] | None:
+    def _ask(self, wanted: Sequence[WantedValues], xids: Collection[int]) -> list[Selected] | None:
         """One attempt; None when it has to be made again."""
         schema = wanted[0].schema
         shape = self._shape(schema)
@@ -273,7 +273,9 @@ class Reselect:
             return None
         return _answers(result, len(wanted), len(fields))
 
-    def _fetch(self, schema: TableSchema, shape: _Shape, fields: Sequence[str], wanted: Sequence[Wanted]) -> PGresult:
+    def _fetch(
+        self, schema: TableSchema, shape: _Shape, fields: Sequence[str], wanted: Sequence[WantedValues]
+    ) -> PGresult:
         numbers = range(1, len(schema.key) + 1)
         names = [sql.Identifier(f"k{n}") for n in numbers]
         match = []

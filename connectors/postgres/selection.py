@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from cdc.errors import ConfigError
 from cdc.topic import TableName, starred
-from connectors.postgres.problems import Relation
+from connectors.postgres.problems import CatalogRelation
 
 _QUOTED = re.compile(r'"((?:[^"]|"")+)"\."((?:[^"]|"")+)"')
 
@@ -60,11 +60,11 @@ class Pattern:
 
 
 def select(
-    relations: Sequence[Relation],
+    relations: Sequence[CatalogRelation],
     tables: Iterable[str],
     exclude: Iterable[str],
     missing: Callable[[ConfigError], None] | None = None,
-) -> tuple[list[Relation], list[LeftOut]]:
+) -> tuple[list[CatalogRelation], list[LeftOut]]:
     """The tables that the patterns mean, and what wildcards left out.
 
     Partitions whose tree is taken are not listed themselves. ConfigError when an entry meets no table; with ``missing``
@@ -72,8 +72,8 @@ def select(
     """
     barred = [Pattern.parse(text) for text in exclude]
     candidates = [r for r in relations if not any(p.takes(r.table) for p in barred)]
-    exact: dict[int, Relation] = {}
-    wild: dict[int, Relation] = {}
+    exact: dict[int, CatalogRelation] = {}
+    wild: dict[int, CatalogRelation] = {}
     for pattern in (Pattern.parse(text) for text in tables):
         met = [r for r in candidates if pattern.takes(r.table)]
         if not met:
@@ -99,7 +99,7 @@ def takes(table: str, tables: Iterable[str], exclude: Iterable[str]) -> bool:
     return not barred and any(Pattern.parse(text).names(table) for text in tables)
 
 
-def _undelivered(relation: Relation) -> Iterable[LeftOut]:
+def _undelivered(relation: CatalogRelation) -> Iterable[LeftOut]:
     if relation.kind == "f":
         yield LeftOut(table=relation.table, reason="it is a foreign table")
     elif relation.persistence == "u":
@@ -108,7 +108,7 @@ def _undelivered(relation: Relation) -> Iterable[LeftOut]:
         yield LeftOut(table=relation.table, reason="it has no columns")
 
 
-def _meets_nothing(pattern: Pattern, relations: Sequence[Relation], barred: Sequence[Pattern]) -> ConfigError:
+def _meets_nothing(pattern: Pattern, relations: Sequence[CatalogRelation], barred: Sequence[Pattern]) -> ConfigError:
     if any(pattern.takes(r.table) for r in relations):
         return ConfigError(f'[source] exclude leaves nothing of "{pattern.text}"', hint="take the entry out of one")
     if pattern.wild:

@@ -12,7 +12,7 @@ from cdc.errors import ActiveError, IdentityError, SlotError, SourceError
 from cdc.lsn import Lsn
 from cdc.sql import load, quote_literal
 from cdc.state import SlotState
-from connectors.postgres.session import Connection, first_line, writer_lock
+from connectors.postgres.connections import Connection, first_line, writer_lock
 
 RUNBOOK = "cdc init --new-epoch, then cdc snapshot; see connectors/postgres/README.md, slot lost"
 START_OVER = "cdc init --new-epoch, then cdc snapshot"

@@ -17,13 +17,13 @@ from cdc.clock import Clock
 from cdc.errors import ActiveError, CdcError, ConfigError, SlotError, SourceError
 from cdc.foreign import quoted
 from cdc.lsn import Lsn
-from cdc.ports import Batch
+from cdc.ports import StreamBatch
 from cdc.settings import SourceSettings
 from cdc.sql import load, quote_identifier, quote_literal
+from connectors.postgres.connections import Connection, describe
 from connectors.postgres.frames import KEEPALIVE, XLOG_DATA, Feedback, keepalive
 from connectors.postgres.incoming import Said
 from connectors.postgres.link import Broken, Link, open_link
-from connectors.postgres.session import Connection, describe
 from connectors.postgres.slot import RUNBOOK, START_OVER, active
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ _STANDBYS = "synchronized_standby_slots"
 """Named, with the same SQLSTATE, where the server waits for a standby (H55); in any language."""
 
 
-_NOTHING = Batch([], None)
+_NOTHING = StreamBatch([], None)
 _XLOG_DATA, _KEEPALIVE = bytes((XLOG_DATA,)), bytes((KEEPALIVE,))
 
 
@@ -99,7 +99,7 @@ class ReplicationStream:
         """When feedback last went out, by the clock's monotonic time."""
         return self._last_feedback_s
 
-    def read(self, timeout_s: float) -> Batch:
+    def read(self, timeout_s: float) -> StreamBatch:
         """What has arrived, at once if there is something, else after at most ``timeout_s``.
 
         SourceError when the connection broke, was ended by the server or has been silent for too long;
@@ -148,7 +148,7 @@ class ReplicationStream:
 
     # -- reading
 
-    def _take(self) -> Batch:
+    def _take(self) -> StreamBatch:
         """Everything that can be had without waiting, up to a batch's size or a keepalive."""
         if self._failure is not None:
             raise self._failure
@@ -164,9 +164,9 @@ class ReplicationStream:
                 raise self._ended()
             return _NOTHING
         if frames[-1][:1] != _XLOG_DATA:
-            return Batch(frames, self._keepalive(frames.pop()))
+            return StreamBatch(frames, self._keepalive(frames.pop()))
         self._feedback.receive(int.from_bytes(frames[-1][9:17], "big"))
-        return Batch(frames, None)
+        return StreamBatch(frames, None)
 
     def _keepalive(self, frame: bytes) -> int:
         if frame[:1] != _KEEPALIVE:

@@ -20,7 +20,6 @@ from cdc.schema import TableSchema
 from cdc.topic import TableName
 from cdc.wire.envelope import Stamp
 from connectors.postgres.abridge import Abridged
-from connectors.postgres.changes import Changes
 from connectors.postgres.held import Later
 from connectors.postgres.messages import Delete, Insert, Relation, Update
 from connectors.postgres.outlet import Outlet
@@ -29,6 +28,7 @@ from connectors.postgres.ports import SchemaSource
 from connectors.postgres.raw import Raw
 from connectors.postgres.routes import StreamTable
 from connectors.postgres.transaction import Transaction
+from connectors.postgres.transaction_changes import TransactionChanges
 from connectors.postgres.waiting import Bounds, Largest, Room
 
 declare("table_unread", "unread_decoded")
@@ -54,7 +54,7 @@ class Decoding:
     transaction: Transaction
     outlet: Outlet
     schemas: SchemaSource
-    changes: Callable[[], Changes]
+    changes: Callable[[], TransactionChanges]
     made: Callable[[TableSchema], StreamTable]
     live: Callable[[int, StreamTable | None], None]
 
@@ -77,8 +77,8 @@ class UnreadTables:
         self._room = room
         self._tell = tell
         self._cannot = cannot
-        self._groups: list[_Group] = []
-        self._by_oid: dict[int, _Group] = {}
+        self._groups: list[_UnreadGroup] = []
+        self._by_oid: dict[int, _UnreadGroup] = {}
         self.size_bytes = 0
         room.let(self)
 
@@ -117,12 +117,12 @@ class UnreadTables:
 
     # -- kept
 
-    def begin(self, relation: Relation, xid: int) -> Changes:
+    def begin(self, relation: Relation, xid: int) -> TransactionChanges:
         """A table is announced that cannot be read before transaction ``xid`` is visible. Returns what will write its
         changes."""
         table = TableName(relation.schema, relation.table)
         raw = Raw(table, self._bounds.memory_bytes, self._bounds.folder)
-        group = _Group(table, relation, xid, self._tx.lsn, raw, self._with.changes())
+        group = _UnreadGroup(table, relation, xid, self._tx.lsn, raw, self._with.changes())
         self._groups.append(group)
         self._by_oid[relation.relation_oid] = group
         self._tell(table, True)
@@ -175,7 +175,7 @@ class UnreadTables:
         for group in [group for group in self._groups if table in group.names]:
             self._end(group)
 
-    def _add(self, group: _Group, block: bytes) -> None:
+    def _add(self, group: _UnreadGroup, block: bytes) -> None:
         before = group.raw.size_bytes
         if group.open_lsn is None:
             stamp = self._tx.stamp()
@@ -202,7 +202,7 @@ class UnreadTables:
                 self._with.outlet.release()
         self.size_bytes = sum(group.raw.size_bytes for group in self._groups)
 
-    def _decode(self, group: _Group) -> bool:
+    def _decode(self, group: _UnreadGroup) -> bool:
         """The next of what is kept; whether that was all, and the table's messages may be taken as they come."""
         if group.awaited is not None and not self._read(group, *group.awaited):
             return False
@@ -217,7 +217,7 @@ class UnreadTables:
         # Changes that are netted belong to one COMMIT.
         return not group.raw and group.awaited is None and group.changes.settled
 
-    def _take(self, group: _Group, kind: bytes, block: bytes) -> None:
+    def _take(self, group: _UnreadGroup, kind: bytes, block: bytes) -> None:
         if kind == _BEGUN:
             group.stamp = _stamp(block)
             group.since_lsn = group.stamp.commit_lsn
@@ -237,7 +237,7 @@ class UnreadTables:
             except DecodeError as error:
                 raise DecodeError(f"{error.message} (record at {Lsn(lsn)})", hint=error.hint) from None
 
-    def _message(self, group: _Group, lsn: int, seq: int, message: object) -> None:
+    def _message(self, group: _UnreadGroup, lsn: int, seq: int, message: object) -> None:
         if isinstance(message, Relation):
             self._read(group, message, self._tx.xid)
         elif isinstance(message, Insert | Update | Delete):
@@ -245,7 +245,7 @@ class UnreadTables:
             if table is not None:
                 group.changes.write(table, lsn, seq, message)
 
-    def _read(self, group: _Group, relation: Relation, xid: int) -> bool:
+    def _read(self, group: _UnreadGroup, relation: Relation, xid: int) -> bool:
         """Ask for the shape that an announcement made."""
         schema = self._with.schemas.schema(relation, xid, 0.0)
         if isinstance(schema, Later):
@@ -257,7 +257,7 @@ class UnreadTables:
             group.changes.announced(table)
         return True
 
-    def _end(self, group: _Group) -> None:
+    def _end(self, group: _UnreadGroup) -> None:
         self._groups.remove(group)
         self._by_oid = {oid: other for oid, other in self._by_oid.items() if other is not group}
         self.size_bytes -= group.raw.size_bytes
@@ -267,13 +267,13 @@ class UnreadTables:
             self._tell(table, False)
 
 
-class _Group:
+class _UnreadGroup:
     """One table, or several that share relations and names. ``awaited``: an announcement that could not be read, and
     the transaction that has to be visible for it; ``open_lsn``: of the transaction whose messages are being kept;
     ``stamp``: of the one that is being decoded; ``tables``: what an oid means there."""
 
     def __init__(
-        self, table: TableName, relation: Relation, xid: int, since_lsn: int, raw: Raw, changes: Changes
+        self, table: TableName, relation: Relation, xid: int, since_lsn: int, raw: Raw, changes: TransactionChanges
     ) -> None:
         self.names = {table}
         self.awaited: tuple[Relation, int] | None = (relation, xid)

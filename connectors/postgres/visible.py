@@ -7,7 +7,7 @@ from collections.abc import Callable
 from cdc.clock import Clock
 from cdc.sql import load
 from cdc.visibility import Visibility
-from connectors.postgres.session import Connection
+from connectors.postgres.connections import Connection
 
 _WAITS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05)
 

@@ -30,7 +30,7 @@ _NOTED_S = 2.0
 """A table that waits for longer is named in the state topic."""
 
 
-class Assembles(Protocol):
+class AnnouncesTables(Protocol):
     """What makes the records of tables."""
 
     def announce_again(self, table: str, oid: int) -> None: ...
@@ -41,7 +41,7 @@ class Assembles(Protocol):
 
 
 class SetAside:
-    """Implements :class:`connectors.postgres.ports.Asides`.
+    """Implements :class:`connectors.postgres.ports.AsideRegister`.
 
     ``held``: the state topic's records. ``histories``: tables that are never set aside. ``accept``: called with a table
     and whether another key of it is to be taken.
@@ -112,7 +112,7 @@ class SetAside:
                 self._state.write([(aside_key(table), None) for table in stale])
 
     def set_aside(self, table: TableName, why: CannotFollow, since_lsn: int, xid: int) -> None:
-        """See :class:`connectors.postgres.ports.Asides`. Raises LogError too: then nothing was dropped."""
+        """See :class:`connectors.postgres.ports.AsideRegister`. Raises LogError too: then nothing was dropped."""
         name = str(table)
         with self._lock:
             known = self._documents.get(name)
@@ -268,7 +268,7 @@ class SetAside:
 class Rounds:
     """The loop's part, one session's: follows what may be followed again, names what waits. ``topic``: a table's."""
 
-    def __init__(self, asides: SetAside, assembler: Assembles, topic: Callable[[str], str | None]) -> None:
+    def __init__(self, asides: SetAside, assembler: AnnouncesTables, topic: Callable[[str], str | None]) -> None:
         self._asides = asides
         self._assembler = assembler
         self._topic = topic

@@ -10,16 +10,16 @@ from typing import Protocol
 
 from cdc.clock import Clock
 from cdc.errors import ConfigError, TopicError
-from cdc.metrics import Rereads
+from cdc.metrics import RereadFigures
 from cdc.settings import Settings
 from cdc.state import ReadingState, RequestState, TopicsState
 from cdc.topic import TableName, state_topic
 from cdc.topic_specs import table_topic_spec
 from cdc.windows import Windows
 from connectors.kafka.admin import TopicAdmin, raise_first, spec_problems, topics_state
-from connectors.kafka.compacted import CompactedTopic
-from connectors.kafka.schemas import SchemaRegistry
-from connectors.postgres.catalog import CapturedTable
+from connectors.kafka.compacted import KafkaCompactedTopic
+from connectors.kafka.schema_registry import SchemaRegistry
+from connectors.postgres.catalog_shapes import CapturedTable
 from connectors.session.asides import SetAside
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class CapturedTopics:
         self._lock = threading.Lock()
         self._topics = topics
         self._partitions: Mapping[str, Mapping[str, int]] = {}
-        self._state = CompactedTopic(settings.log, state_topic(settings.name), waiting=waiting)
+        self._state = KafkaCompactedTopic(settings.log, state_topic(settings.name), waiting=waiting)
 
     @property
     def known(self) -> TopicsState:
@@ -177,7 +177,7 @@ class Running(Protocol):
     """Something that runs beside a session, in threads of its own. ``figures``: how far it is, from any thread."""
 
     @property
-    def figures(self) -> Rereads: ...
+    def figures(self) -> RereadFigures: ...
 
     def start(self) -> None: ...
 

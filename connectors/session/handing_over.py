@@ -8,7 +8,7 @@ from collections.abc import Callable
 from cdc.ports import Record
 from cdc.topic import TableName
 from cdc.windows import Windows
-from connectors.kafka.log import KafkaStreamLog
+from connectors.kafka.stream_log import KafkaStreamLog
 
 log = logging.getLogger(__name__)
 

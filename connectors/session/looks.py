@@ -27,9 +27,9 @@ from cdc.state import SlotState, TopicsState
 from cdc.windows import Closed
 from connectors.kafka.admin import TopicAdmin, TopicProblem, made_specs, policy_problems, state_problems
 from connectors.kafka.ends import EndsWatch
-from connectors.postgres.facts import read_publication, read_relations, read_server, read_slot
+from connectors.postgres.catalog_facts import read_publication, read_relations, read_server, read_slot
+from connectors.postgres.connections import Connection, connect
 from connectors.postgres.selection import takes
-from connectors.postgres.session import Connection, connect
 from connectors.postgres.slot import START_OVER
 from connectors.session.remedies import Remedies
 

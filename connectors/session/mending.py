@@ -20,7 +20,7 @@ from cdc.stale import PartitionTail
 from cdc.state import RequestState, SlotState, TopicsState
 from cdc.topic import progress_topic
 from connectors.kafka.late import Place, mending, read_tails
-from connectors.kafka.log import KafkaStreamLog
+from connectors.kafka.stream_log import KafkaStreamLog
 from connectors.kafka.tail import Found, Tail, held_positions
 
 log = logging.getLogger(__name__)

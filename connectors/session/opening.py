@@ -2,7 +2,7 @@
 
 Server, topics, lock, progress, slot, tails, stream, and the slot once more. Nothing is written before the lock is
 held, and nothing read from the topics before it either: another capture could still write behind our back. Each step
-returns a part of :mod:`connectors.session.parts`, and whatever raises releases what was opened before it.
+returns a part of :mod:`connectors.session.session_parts`, and whatever raises releases what was opened before it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from functools import partial
 import psycopg
 from confluent_kafka import murmur2
 
-from cdc.capture import Session, StartingPoint, Stop, Stopped
+from cdc.capture import CaptureSession, CaptureStop, StartingPoint, Stopped
 from cdc.checks.facts import SlotFacts
 from cdc.clock import Clock
 from cdc.crash import crash_point, declare
 from cdc.errors import ActiveError, IdentityError, LogError, SourceError
-from cdc.metrics import CaptureFigures, Flow, Rereads
+from cdc.metrics import CaptureFigures, Flow, RereadFigures
 from cdc.position import NUMBERING
 from cdc.progress import PROGRESS_KEY, Offsets, Progress
 from cdc.settings import Settings
@@ -29,19 +29,19 @@ from cdc.topic import progress_topic, schema_topic, state_topic
 from cdc.visibility import Gate, Visibility, VisibilityGate
 from cdc.windows import Windows
 from connectors.kafka.admin import TopicAdmin, made_specs, policy_problems, raise_first, state_problems
-from connectors.kafka.compacted import CompactedTopic
-from connectors.kafka.log import KafkaStreamLog
+from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.oversized import Oversized
 from connectors.kafka.reach import require_broker
-from connectors.kafka.schemas import SchemaRegistry
+from connectors.kafka.schema_registry import SchemaRegistry
+from connectors.kafka.stream_log import KafkaStreamLog
 from connectors.kafka.tail import last_progress
 from connectors.postgres.abridge import row_limit
-from connectors.postgres.assemble import Assembler, Limits, Pipeline, Ports, Start
+from connectors.postgres.assemble import Assembler, AssemblerPorts, Limits, Pipeline, Start
 from connectors.postgres.barrier import barrier
-from connectors.postgres.facts import read_publication, read_slot
+from connectors.postgres.catalog_facts import read_publication, read_slot
+from connectors.postgres.connections import Connection, connect, first_line
 from connectors.postgres.failover import keep_on_standbys
-from connectors.postgres.reselect import Reselect, newest_xid
-from connectors.postgres.session import Connection, connect, first_line
+from connectors.postgres.reselect import PostgresReselect, newest_xid
 from connectors.postgres.slot import (
     lock_holders,
     require_not_ahead,
@@ -53,14 +53,14 @@ from connectors.postgres.visible import Visible
 from connectors.session.asides import Rounds, SetAside
 from connectors.session.captured import CapturedTopics, Lanes, Later
 from connectors.session.handing_over import handing_over, tell_waiting
-from connectors.session.known import Known, known_of
+from connectors.session.known_state import KnownState, known_of
 from connectors.session.looks import Looks, gone
 from connectors.session.mending import Ends, beginning, require_nothing_lost, require_still
-from connectors.session.parts import Following, Place, Source, Standing, Tables, Writer
-from connectors.session.patience import Patience
+from connectors.session.note_retry import NoteRetry
 from connectors.session.promotion import identify, require_within, take_over
 from connectors.session.relations import Relations
 from connectors.session.remedies import Remedies
+from connectors.session.session_parts import Following, LogStanding, Servers, SourceStream, Tables, Writer
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ class Opening:
         settings: Settings,
         *,
         figures: CaptureFigures,
-        stop: Stop,
+        stop: CaptureStop,
         clock: Clock,
         handing_over: bool = False,
         later: Later | None = None,
@@ -100,7 +100,7 @@ class Opening:
         self._clock = clock
         self._disturbed = False
 
-    def open(self) -> Session:
+    def open(self) -> CaptureSession:
         """A session, streaming from the position that the log says. Waits for a snapshot that runs.
 
         Raises what stands in the way: ConfigError, SourceError, SlotError, IdentityError, ActiveError, TopicError,
@@ -115,7 +115,7 @@ class Opening:
             opened.pop_all()
             return session
 
-    def _open(self, opened: ExitStack) -> Session:
+    def _open(self, opened: ExitStack) -> CaptureSession:
         place = self._locate(opened)
         standing = self._stand(place)
         writer = self._take_up(opened, place, standing)
@@ -124,7 +124,7 @@ class Opening:
         self._require_still(place, standing, writer)
         following = self._follow(opened, place, standing, writer, tables, source)
         self._show(writer, following)
-        return Session(
+        return CaptureSession(
             stream=source.stream,
             assembler=following.assembler,
             log=writer.log,
@@ -142,7 +142,7 @@ class Opening:
 
     # -- the steps, in their order
 
-    def _locate(self, opened: ExitStack) -> Place:
+    def _locate(self, opened: ExitStack) -> Servers:
         """Find the pipeline's server and topics, and take its lock."""
         settings = self._settings
         side = connect(settings.source, application_name="cdc capture", options={"lock_timeout": "2s"})
@@ -152,9 +152,9 @@ class Opening:
         self._check_topics(admin, known.topics)
         self._lock(side)
         crash_point("opening_locked")
-        return Place(side=side, admin=admin, known=known)
+        return Servers(side=side, admin=admin, known=known)
 
-    def _stand(self, place: Place) -> Standing:
+    def _stand(self, place: Servers) -> LogStanding:
         """Read how far the log is, and check that the slot can go on from there."""
         topics, slot = place.known.topics, place.known.slot
         written = {*topics.tables.values(), progress_topic(self._settings.name)}
@@ -165,9 +165,9 @@ class Opening:
         require_published(place.side, slot)
         require_usable(read_slot(place.side, slot.slot), slot, position)
         crash_point("opening_checked")
-        return Standing(ends=ends, progress=progress, position=position)
+        return LogStanding(ends=ends, progress=progress, position=position)
 
-    def _take_up(self, opened: ExitStack, place: Place, standing: Standing) -> Writer:
+    def _take_up(self, opened: ExitStack, place: Servers, standing: LogStanding) -> Writer:
         """Open the log behind what it holds, and repair what came too late."""
         settings, known = self._settings, place.known
         records = KafkaStreamLog(
@@ -184,7 +184,7 @@ class Opening:
             require_nothing_lost(ends, progress)
         behind = progress or beginning(known.epochs, known.slot, ends, standing.position)
         found = Ends(settings, known.topics, ends, behind, suspect_chunks=self._disturbed)
-        state = CompactedTopic(settings.log, state_topic(settings.name))
+        state = KafkaCompactedTopic(settings.log, state_topic(settings.name))
         take_over(known, found.newest, state)
         seen = found.take_up(records, bases, state, self._clock)
         self._disturbed = False
@@ -194,12 +194,12 @@ class Opening:
         crash_point("tails_read")
         return Writer(log=records, bases=bases, seen=seen)
 
-    def _tables(self, opened: ExitStack, place: Place, standing: Standing, writer: Writer) -> Tables:
+    def _tables(self, opened: ExitStack, place: Servers, standing: LogStanding, writer: Writer) -> Tables:
         """Read the registered shapes, and number the topics that there are."""
-        settings, patience = self._settings, Patience(self.turn)
+        settings, patience = self._settings, NoteRetry(self.turn)
         opened.callback(patience.end)
-        registry = SchemaRegistry(CompactedTopic(settings.log, schema_topic(settings.name), waiting=patience))
-        state = CompactedTopic(settings.log, state_topic(settings.name), waiting=patience)
+        registry = SchemaRegistry(KafkaCompactedTopic(settings.log, schema_topic(settings.name), waiting=patience))
+        state = KafkaCompactedTopic(settings.log, state_topic(settings.name), waiting=patience)
         asides = SetAside(
             state,
             state.read(),
@@ -215,7 +215,7 @@ class Opening:
             lanes.note(topic, base, standing.counts[topic])
         return Tables(topics=topics, asides=asides, lanes=lanes, registry=registry, patience=patience)
 
-    def _start(self, opened: ExitStack, place: Place, standing: Standing) -> Source:
+    def _start(self, opened: ExitStack, place: Servers, standing: LogStanding) -> SourceStream:
         """Start the stream."""
         # Before it starts: what it brings from then on is told by name.
         visible = barrier(place.side)
@@ -227,15 +227,21 @@ class Opening:
             # Again, now that nobody else can move it: the server starts at the later of the two, silently (H4).
             require_not_ahead(found, standing.position)
         crash_point("stream_started")
-        return Source(stream=stream, visible=visible, near_xid=newest_xid(place.side))
+        return SourceStream(stream=stream, visible=visible, near_xid=newest_xid(place.side))
 
-    def _require_still(self, place: Place, standing: Standing, writer: Writer) -> None:
+    def _require_still(self, place: Servers, standing: LogStanding, writer: Writer) -> None:
         """LogError when a topic grew since its end was read."""
         now = place.admin.end_offsets(standing.counts)
         require_still(writer.log.offsets(), now, progress_topic(self._settings.name))
 
     def _follow(
-        self, opened: ExitStack, place: Place, standing: Standing, writer: Writer, tables: Tables, source: Source
+        self,
+        opened: ExitStack,
+        place: Servers,
+        standing: LogStanding,
+        writer: Writer,
+        tables: Tables,
+        source: SourceStream,
     ) -> Following:
         """Join what makes records with what takes them, and start what reads tables again."""
         settings, slot = self._settings, place.known.slot
@@ -247,7 +253,7 @@ class Opening:
             partition=murmur2,
             produce=writer.log.produce,
         )
-        reselect = Reselect(
+        reselect = PostgresReselect(
             place.side,
             clock=self._clock,
             waiting=self.source_turn,
@@ -257,7 +263,7 @@ class Opening:
         visible = Visible(place.side, clock=self._clock, waiting=self.source_turn)
         assembler = Assembler(
             Pipeline(name=settings.name, database=slot.database, epoch=slot.epoch),
-            Ports(
+            AssemblerPorts(
                 schemas=Relations(
                     place.side,
                     settings,
@@ -309,12 +315,12 @@ class Opening:
 
     # -- parts of the steps
 
-    def _await_snapshot(self) -> Known:
-        state = CompactedTopic(self._settings.log, state_topic(self._settings.name))
+    def _await_snapshot(self) -> KnownState:
+        state = KafkaCompactedTopic(self._settings.log, state_topic(self._settings.name))
         told = ""
         while True:
             known = known_of(state.read(), handing_over=self._handing_over)
-            if isinstance(known, Known):
+            if isinstance(known, KnownState):
                 return known
             told = self._wait("waiting_for_snapshot", known, told)
 
@@ -414,13 +420,13 @@ class Opening:
         figures.waiting_ready_s = self._settings.capture.waiting_ready.total_seconds()
         figures.waiting = lambda: {str(table): n for table, n in following.assembler.waiting().items()}
         figures.asides = lambda: following.rounds.documents
-        figures.rereads = (lambda: later.figures) if later is not None else Rereads
+        figures.rereads = (lambda: later.figures) if later is not None else RereadFigures
         figures.flow = lambda: Flow(
             records.record_count, records.byte_count, records.queued(), following.reselect.count
         )
 
     def _close(
-        self, side: Connection, records: KafkaStreamLog, following: Following, patience: Patience, log_works: bool
+        self, side: Connection, records: KafkaStreamLog, following: Following, patience: NoteRetry, log_works: bool
     ) -> None:
         patience.end()
         self._disturbed = self._disturbed or records.disturbed

@@ -11,13 +11,13 @@ from typing import NamedTuple, Protocol
 
 from cdc.sql import load
 from cdc.topic import TableName
-from connectors.postgres.session import Connection
+from connectors.postgres.connections import Connection
 
 _XIDS = 1 << 32
 _PATIENCE_S = 2.0
 
 
-class Link(NamedTuple):
+class PartitionLink(NamedTuple):
     """A relation and a table as the catalog has them. ``below``: it is a partition of the table, on any level;
     ``links``: those on the way up, each with the 32-bit transaction that made it; ``attached``: those of relations that
     were made by an earlier one; ``insert_lsn``: of the server."""
@@ -28,7 +28,7 @@ class Link(NamedTuple):
     insert_lsn: int
 
 
-class Topics(Protocol):
+class LeafTopics(Protocol):
     """Where it is noted. :class:`connectors.session.captured.CapturedTopics` is one."""
 
     def saw_partitions(self, table: TableName, links: Mapping[str, int]) -> None: ...
@@ -41,8 +41,8 @@ class Partitions:
 
     def __init__(
         self,
-        link: Callable[[int, int], Link | None],
-        topics: Topics,
+        link: Callable[[int, int], PartitionLink | None],
+        topics: LeafTopics,
         *,
         visible: Callable[[int, float], bool],
         xid: Callable[[], int],
@@ -73,14 +73,14 @@ class Partitions:
             self._topics.saw_partitions(table, found.links)
 
 
-def link_in(connection: Connection, oid: int, leaf_oid: int) -> Link | None:
+def link_in(connection: Connection, oid: int, leaf_oid: int) -> PartitionLink | None:
     """From the catalog, as :class:`Partitions` wants it. Takes no lock of a table; raises psycopg.Error."""
     query = load(__package__, "partitions.sql")["partition"].encode()
     row = connection.execute(query, {"root": oid, "leaf": leaf_oid}).fetchone()
-    return Link(*row) if row is not None else None
+    return PartitionLink(*row) if row is not None else None
 
 
-def gone(found: Link, xid: int) -> str:
+def gone(found: PartitionLink, xid: int) -> str:
     """Why a partition whose changes come in the transaction ``xid`` may have left since; empty where it has not.
 
     One that was made as a partition was none before, also if a subtransaction made it, whose number is higher.

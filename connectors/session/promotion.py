@@ -11,16 +11,16 @@ from cdc.lsn import Lsn
 from cdc.ports import CompactedTopic
 from cdc.position import Position
 from cdc.settings import SourceSettings
-from connectors.postgres.facts import read_server, read_slot
+from connectors.postgres.catalog_facts import read_server, read_slot
+from connectors.postgres.connections import Connection, connect, describe
 from connectors.postgres.failover import may_be_promoted, read_promotion
-from connectors.postgres.session import Connection, connect, describe
 from connectors.postgres.slot import require_same_server
-from connectors.session.known import Known
+from connectors.session.known_state import KnownState
 
 log = logging.getLogger(__name__)
 
 
-def identify(side: Connection, source: SourceSettings, known: Known) -> Known:
+def identify(side: Connection, source: SourceSettings, known: KnownState) -> KnownState:
     """``known`` as this server has it. IdentityError when it is neither the pipeline's nor a promoted standby of it."""
     server = read_server(side)
     if may_be_promoted(server, known.slot, read_slot(side, known.slot.slot)):
@@ -32,13 +32,13 @@ def identify(side: Connection, source: SourceSettings, known: Known) -> Known:
     return known
 
 
-def require_within(known: Known, position: int) -> None:
+def require_within(known: KnownState, position: int) -> None:
     """IdentityError when the log says that it reaches beyond what a promoted standby had received."""
     if known.promotion is not None:
         known.promotion.require_within("the log", position)
 
 
-def take_over(known: Known, newest: Mapping[tuple[str, int], Position], state: CompactedTopic) -> None:
+def take_over(known: KnownState, newest: Mapping[tuple[str, int], Position], state: CompactedTopic) -> None:
     """The same for what stands at the topics' ends; then note the timeline: from here on this server is the one."""
     promotion = known.promotion
     if promotion is None:

@@ -15,11 +15,11 @@ from cdc.errors import ConfigError, SourceError
 from cdc.schema import Identity, TableSchema
 from cdc.settings import Settings
 from cdc.topic import TableName
-from connectors.kafka.schemas import SchemaRegistry
-from connectors.postgres.catalog import from_relation, resolve_tables
+from connectors.kafka.schema_registry import SchemaRegistry
+from connectors.postgres.catalog_shapes import from_relation, resolve_tables
+from connectors.postgres.connections import Connection, first_line
 from connectors.postgres.held import LATER, Later
 from connectors.postgres.messages import Relation
-from connectors.postgres.session import Connection, first_line
 from connectors.session.captured import CapturedTopics
 from connectors.session.partitions import Partitions, link_in
 

@@ -15,10 +15,10 @@ from cdc.settings import Settings
 from cdc.sql import load
 from cdc.topic import TableName
 from cdc.visibility import Visibility
-from connectors.kafka.schemas import SchemaRegistry
-from connectors.postgres.catalog import table_schema
-from connectors.postgres.facts import read_relations
-from connectors.postgres.session import Connection
+from connectors.kafka.schema_registry import SchemaRegistry
+from connectors.postgres.catalog_facts import read_relations
+from connectors.postgres.catalog_shapes import table_schema
+from connectors.postgres.connections import Connection
 from connectors.session.asides import SetAside
 
 log = logging.getLogger(__name__)

@@ -18,9 +18,9 @@ from cdc.clock import Clock
 from cdc.crash import crash_point, declare
 from cdc.errors import SinkError
 from sinks.cache.cache_probe import URLS
-from sinks.facts import bad_url, place
-from sinks.patience import Patience, brief, log, login_refused, unreachable
 from sinks.port import StoreAway
+from sinks.store_facts import bad_url, place
+from sinks.store_retry import StoreRetry, brief, log, login_refused, unreachable
 
 declare("cache_trip_sent")
 
@@ -52,7 +52,7 @@ class CacheClient:
         self._url = url
         self._password = password
         self.store = f"Redis at {place(url, URLS)}"
-        self._patience = Patience(store=self.store, passing=_PASSING, explain=self._explained, clock=clock)
+        self._patience = StoreRetry(store=self.store, passing=_PASSING, explain=self._explained, clock=clock)
         self._scripts = {name: _script(name) for name in ("write", "read", "sweep", "discard", "expire")}
         try:
             self._single: Any = redis.Redis.from_url(url, **self._options())

@@ -7,8 +7,8 @@ import redis
 from cdc.checks.facts import StoreFacts
 from cdc.errors import ConfigError
 from cdc.foreign import quoted
-from sinks.facts import TIMEOUT_S, bad_url, login, place, stranger, unreached
 from sinks.registry import SinkSpec
+from sinks.store_facts import TIMEOUT_S, bad_url, login, place, stranger, unreached
 
 URLS = ("redis://host:6379/0", "rediss://host:6379/0", "unix:///path/to/socket")
 

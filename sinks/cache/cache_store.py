@@ -11,11 +11,11 @@ import pyarrow as pa
 
 from cdc.clock import Clock
 from cdc.schema import TableSchema
+from sinks.batch_plan import TableBatch
 from sinks.cache.cache_client import CacheClient, Call
-from sinks.generations import FIRST, Place
+from sinks.generations import FIRST, OpenGeneration
 from sinks.names import cache_table
 from sinks.notes import NotedWatermarks
-from sinks.plan import TableBatch
 from sinks.port import Applied, OpenSink, Refused, StoredRow, rows_at_once, stored_batch
 from sinks.registry import SinkSpec
 from sinks.store import StoreSink
@@ -45,7 +45,7 @@ def open_cache(spec: SinkSpec, clock: Clock) -> OpenSink:
     )
 
 
-class CachePlace(Place):
+class CachePlace(OpenGeneration):
     """Where the keys of a generation are: those of the first one below the prefix itself."""
 
     def __init__(self, client: CacheClient, spec: SinkSpec) -> None:

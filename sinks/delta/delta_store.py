@@ -17,11 +17,11 @@ from cdc.schema import TableSchema
 from cdc.sql import quote_literal
 from cdc.stored import reading
 from cdc.wire import format as wire
+from sinks.batch_plan import TableBatch
 from sinks.delta.delta_table import Delta, Removed, Storage, Unfit
-from sinks.generations import Place
+from sinks.generations import OpenGeneration
 from sinks.names import folder
 from sinks.notes import WATERMARK, KeptColumns, NotedWatermarks
-from sinks.plan import TableBatch
 from sinks.port import Applied, CannotCarry, OpenSink, PlaceMissing, Refused, StoreAway, StoredRow, rows_at_once
 from sinks.registry import SinkSpec
 from sinks.store import StoreSink
@@ -61,7 +61,7 @@ def open_delta(spec: SinkSpec, clock: Clock) -> OpenSink:
     notes = DeltaNotes(storage, clock)
     tables = _DeltaTables(storage, notes, spec.replay_window_s, clock)
     sink = StoreSink(tables, notes, _DeltaSession(), shared=spec.parallel)
-    place = Place(notes, None, shared=False)
+    place = OpenGeneration(notes, None, shared=False)
     reader = _DeltaReader(storage, clock)
     return OpenSink(
         sink=sink,

@@ -15,9 +15,9 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from cdc.clock import Clock
 from cdc.crash import crash_point, declare
 from cdc.errors import Exit, Retry, SinkError
-from sinks.patience import Patience, brief
 from sinks.port import PlaceMissing, StoreAway
 from sinks.registry import SinkSpec
+from sinks.store_retry import StoreRetry, brief
 from sinks.warehouse.warehouse_rows import recast
 
 declare("delta_table_made", "delta_columns_added", "delta_merged", "delta_note_written")
@@ -100,7 +100,7 @@ class Delta:
         self._unjoined = 0
         store = f"the Delta table {self.path}"
         passing = (CommitFailedError, OSError, DeltaError)
-        self._patience = Patience(store=store, passing=passing, explain=self._explained, clock=clock, attempts=6)
+        self._patience = StoreRetry(store=store, passing=passing, explain=self._explained, clock=clock, attempts=6)
 
     def exists(self) -> bool:
         """Whether there is such a table; opens it."""

@@ -12,9 +12,9 @@ import tenacity
 
 from cdc.clock import Clock
 from cdc.crash import crash_point, declare
-from sinks.patience import brief
 from sinks.port import StoreAway
-from sinks.search.search_client import BLOCK, IN_FLIGHT, Blocked, Conflict, Gone
+from sinks.search.search_client import BLOCK, IN_FLIGHT, Conflict, IndexBlocked, IndexGone
+from sinks.store_retry import brief
 
 declare("search_body_taken")
 
@@ -150,9 +150,9 @@ def _check_index(store: str, answer: dict[str, object]) -> None:
     """Gone or Blocked for an item that failed because of its index."""
     kind = _error_of(answer)[0]
     if kind == "index_not_found_exception":
-        raise Gone(f"{store} has lost an index", hint="the sink makes a missing index anew and fills it")
+        raise IndexGone(f"{store} has lost an index", hint="the sink makes a missing index anew and fills it")
     if kind == "index_closed_exception" or (kind == BLOCK and answer["status"] != _UNAVAILABLE):
-        raise Blocked(
+        raise IndexBlocked(
             f"{store} takes no documents into an index: {kind}", hint="look at its disk and its index.blocks.*"
         )
 

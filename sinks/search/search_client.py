@@ -12,11 +12,11 @@ from opensearchpy import exceptions
 
 from cdc.clock import Clock
 from cdc.errors import Exit, Retry, SinkError
-from sinks.facts import place
 from sinks.members import loads_exact
-from sinks.patience import Patience, brief, login_refused, unreachable
 from sinks.port import PlaceMissing, StoreAway
 from sinks.search.search_probe import URLS
+from sinks.store_facts import place
+from sinks.store_retry import StoreRetry, brief, login_refused, unreachable
 
 IN_FLIGHT = 3
 _TIMEOUT_S = 120.0
@@ -29,7 +29,7 @@ _REFUSED = frozenset((400, 413))
 BLOCK = "cluster_block_exception"
 
 
-class _Busy(Exception):
+class _SearchBusy(Exception):
     """The server answers that it cannot, for now."""
 
 
@@ -50,8 +50,8 @@ class SearchClient:
 
     def __init__(self, url: str, user: str | None, password: str | None, ca_certs: str | None, clock: Clock) -> None:
         self.store = f"the search server at {place(url, URLS)}"
-        passing = (exceptions.ConnectionError, _Busy)
-        self._patience = Patience(store=self.store, passing=passing, explain=self._explained, clock=clock)
+        passing = (exceptions.ConnectionError, _SearchBusy)
+        self._patience = StoreRetry(store=self.store, passing=passing, explain=self._explained, clock=clock)
         self._client: Any = opensearchpy.OpenSearch(
             hosts=[url],
             http_auth=(user, password or "") if user else None,
@@ -66,7 +66,7 @@ class SearchClient:
         self.is_opensearch = info.get("version", {}).get("distribution") == "opensearch"
 
     @property
-    def patience(self) -> Patience:
+    def patience(self) -> StoreRetry:
         return self._patience
 
     def call(
@@ -80,8 +80,8 @@ class SearchClient:
     ) -> Any:
         """One request and its answer, read exactly. ``absent``: returned for 404, unless None.
 
-        StoreAway when the server stays away; :class:`Gone`, :class:`Blocked` and :class:`Conflict` for what it does
-        not do with an index, however often it is asked.
+        StoreAway when the server stays away; :class:`IndexGone`, :class:`IndexBlocked` and :class:`Conflict` for what
+        it does not do with an index, however often it is asked.
         """
         text = self._patience.call(
             lambda: self._perform(method, path, None if body is None else orjson.dumps(body), params, absent)
@@ -123,15 +123,17 @@ class SearchClient:
             return self._client.transport.perform_request(method, path, params=params, body=body, headers=ndjson)
         except exceptions.NotFoundError as error:
             if absent is None:
-                raise Gone(self._described(error), hint="the sink makes a missing index anew and fills it") from None
+                raise IndexGone(
+                    self._described(error), hint="the sink makes a missing index anew and fills it"
+                ) from None
             return None
         except exceptions.ConnectionError:
             raise
         except exceptions.TransportError as error:
             if error.status_code != _UNAVAILABLE and _error_type(error) == BLOCK:
-                raise Blocked(self._described(error), hint="look at its disk, and at index.blocks.*") from None
+                raise IndexBlocked(self._described(error), hint="look at its disk, and at index.blocks.*") from None
             if error.status_code in _BUSY:
-                raise _Busy(f"HTTP {error.status_code}") from None
+                raise _SearchBusy(f"HTTP {error.status_code}") from None
             if error.status_code in _REFUSED:
                 raise Conflict(self._described(error), kind=_error_type(error), reason=_reason(error)) from None
             raise
@@ -150,7 +152,7 @@ class SearchClient:
             return unreachable(self.store, brief(str(error.info or error.error)))
         if isinstance(error, exceptions.TransportError):
             return StoreAway(self._described(error))
-        if isinstance(error, _Busy):
+        if isinstance(error, _SearchBusy):
             return unreachable(self.store, str(error))
         return StoreAway(f"{self.store} cannot be used: {type(error).__name__}")
 
@@ -169,11 +171,11 @@ class Conflict(SinkError):
         self.reason = reason
 
 
-class Blocked(StoreAway):
+class IndexBlocked(StoreAway):
     """An index that may not be written: by its settings, or because a disk is full."""
 
 
-class Gone(PlaceMissing):
+class IndexGone(PlaceMissing):
     """An index that is not there."""
 
 

@@ -11,18 +11,18 @@ import orjson
 
 from cdc.crash import crash_point, declare
 from cdc.schema import TableSchema
-from sinks.generations import FIRST, Place
+from sinks.generations import FIRST, OpenGeneration
 from sinks.names import index_alias, index_prefix
 from sinks.port import CannotCarry, PlaceMissing
 from sinks.registry import SinkSpec
-from sinks.search.search_client import Blocked, Conflict, Gone, SearchClient
+from sinks.search.search_client import Conflict, IndexBlocked, IndexGone, SearchClient
 from sinks.search.search_documents import Documents
 from sinks.search.search_mapping import LIVE, changes, index_settings, mapping
 
 declare("search_index_made")
 
 
-class SearchPlace(Place):
+class SearchPlace(OpenGeneration):
     """Which generation's indexes are written and read."""
 
     def __init__(self, client: SearchClient, spec: SinkSpec) -> None:
@@ -182,9 +182,9 @@ def faults(schema: TableSchema) -> Iterator[None]:
     """What the server does not do with an index, as the fault of a table."""
     try:
         yield
-    except Gone:
+    except IndexGone:
         raise PlaceMissing.of(schema.table, "its index") from None
-    except Blocked:
+    except IndexBlocked:
         raise CannotCarry.because(
             schema.table, "its index takes no writes: it is closed, blocked or its disk full"
         ) from None

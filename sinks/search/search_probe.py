@@ -7,8 +7,8 @@ import opensearchpy
 from cdc.checks.facts import StoreFacts
 from cdc.errors import ConfigError, SinkError
 from cdc.foreign import quoted
-from sinks.facts import ELSEWHERE, TIMEOUT_S, login, place, stranger, unreached
 from sinks.registry import SinkSpec
+from sinks.store_facts import ELSEWHERE, TIMEOUT_S, login, place, stranger, unreached
 
 URLS = ("https://host:9200", "http://host:9200")
 _NO_HTTP = ("RemoteDisconnected", "BadStatusLine", "Connection reset by peer", "IncompleteRead")

@@ -11,13 +11,13 @@ import pyarrow as pa
 from cdc.clock import Clock
 from cdc.crash import crash_point, declare
 from cdc.schema import TableSchema
+from sinks.batch_plan import TableBatch, reason
 from sinks.names import document_id
 from sinks.notes import NotedWatermarks
-from sinks.plan import TableBatch, reason
 from sinks.port import Applied, CannotCarry, OpenSink, PlaceMissing, StoredRow, rows_at_once, stored_batch
 from sinks.registry import SinkSpec
 from sinks.search.search_bulk import BulkWriter, Fates, Item
-from sinks.search.search_client import Blocked, Conflict, Gone, SearchClient
+from sinks.search.search_client import Conflict, IndexBlocked, IndexGone, SearchClient
 from sinks.search.search_documents import Documents, action, deleted, ending
 from sinks.search.search_indexes import Indexes, SearchPlace, faults, path, write_alias
 from sinks.search.search_mapping import DELETED, DELETED_AT, LIVE, POS
@@ -208,7 +208,7 @@ class _SearchSession:
     def _refresh(self, indexes: list[str]) -> None:
         try:
             self._client.call("POST", f"/{','.join(map(path, indexes))}/_refresh")
-        except (Gone, Conflict):
+        except (IndexGone, Conflict):
             # One of them was removed or closed: which?
             for index in indexes:
                 with self._forgotten(index), faults(self._tables[index]):
@@ -229,7 +229,7 @@ class _SearchSession:
         old = {"bool": {"filter": [{"term": {DELETED: True}}, {"range": {DELETED_AT: {"lt": before}}}]}}
         params = {"conflicts": "proceed", "refresh": "true"}
         # One that takes no writes keeps them for longer.
-        with suppress(Gone, Blocked, Conflict):
+        with suppress(IndexGone, IndexBlocked, Conflict):
             self._client.call("POST", f"/{path(index)}/_delete_by_query", {"query": old}, params=params)
 
 

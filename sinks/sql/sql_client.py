@@ -12,10 +12,10 @@ from sqlalchemy import exc
 from cdc.clock import Clock
 from cdc.crash import crash_point, declare
 from cdc.errors import ConfigError, Exit, Retry, SinkError
-from sinks.facts import TIMEOUT_S, place
-from sinks.patience import Patience, brief, login_refused, unreachable
 from sinks.port import StoreAway
 from sinks.sql.sql_faults import Fault, fault_of, kind_of
+from sinks.store_facts import TIMEOUT_S, place
+from sinks.store_retry import StoreRetry, brief, login_refused, unreachable
 
 declare("sql_staged", "sql_before_commit", "sql_after_commit")
 
@@ -69,7 +69,7 @@ class SqlClient:
                 hint='write url = "postgresql+psycopg://user@host/database"',
             ) from None
         self.store = f"the database {self.engine.dialect.name} at {parsed.database if self.lite else place(url)}"
-        self._patience = Patience(store=self.store, passing=(_Away,), explain=self._explained, clock=clock)
+        self._patience = StoreRetry(store=self.store, passing=(_Away,), explain=self._explained, clock=clock)
         self._connection: sa.Connection | None = None
         self._dirty = False
         self.read(lambda connection: connection.execute(sa.select(1)))

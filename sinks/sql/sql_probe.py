@@ -7,9 +7,9 @@ import sqlalchemy
 from cdc.checks.facts import StoreFacts
 from cdc.errors import ConfigError
 from cdc.foreign import quoted
-from sinks.facts import login, unreached
 from sinks.registry import SinkSpec
 from sinks.sql.sql_client import connect_args
+from sinks.store_facts import login, unreached
 
 
 def probe_sql(spec: SinkSpec) -> StoreFacts:

@@ -15,9 +15,9 @@ from sqlalchemy import exc
 from cdc.clock import Clock
 from cdc.schema import TableSchema
 from cdc.wire import format as wire
-from sinks.generations import Place
+from sinks.batch_plan import TableBatch
+from sinks.generations import OpenGeneration
 from sinks.notes import WATERMARK, KeptColumns, NotedWatermarks
-from sinks.plan import TableBatch
 from sinks.port import Applied, CannotCarry, OpenSink, PlaceMissing, StoredRow, rows_at_once
 from sinks.registry import SinkSpec
 from sinks.sql.sql_client import Rejected, SqlClient
@@ -45,7 +45,7 @@ def open_sql(spec: SinkSpec, clock: Clock) -> OpenSink:
     # A floor may be rolled back with the rows that came with it: its note is read again, not remembered.
     sink = StoreSink(store, notes, session, shared=True)
     reader = _SqlReader(client, tables)
-    place = Place(notes, None, shared=False)
+    place = OpenGeneration(notes, None, shared=False)
     watermarks = NotedWatermarks(notes)
     return OpenSink(
         sink=sink, watermarks=watermarks, reader=reader, transactional=True, current=place.current, discards=store

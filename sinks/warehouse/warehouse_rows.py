@@ -16,8 +16,8 @@ from cdc.schema import Column, TableSchema
 from cdc.wire.plain import PlainTable
 from cdc.wire.types import INTEGERS, NESTED_KINDS, OBJECTS, Plain, kinds
 from sinks.arrow import joined, pc
+from sinks.batch_plan import TableBatch
 from sinks.members import dumps_exact
-from sinks.plan import TableBatch
 from sinks.port import Refused, stored_columns
 from sinks.warehouse.warehouse_columns import (
     DELETED,

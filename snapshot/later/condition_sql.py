@@ -13,14 +13,14 @@ from cdc.condition import (
     All,
     Among,
     Between,
-    Column,
+    ColumnName,
     Compared,
     Condition,
     Either,
     Like,
     Not,
     Null,
-    Number,
+    NumberLiteral,
     Text,
     Truth,
     Value,
@@ -48,7 +48,7 @@ def as_sql(condition: Condition) -> sql.Composable:
 
 def _part(condition: Condition) -> sql.Composable:  # noqa: PLR0911 - one case for each part of the grammar
     match condition:
-        case Column():
+        case ColumnName():
             return _value(condition)
         case Compared(left, sign, right):
             return sql.Composed([_value(left), sql.SQL(" "), _SIGNS[sign], sql.SQL(" "), _value(right)])
@@ -71,11 +71,11 @@ def _part(condition: Condition) -> sql.Composable:  # noqa: PLR0911 - one case f
 
 def _value(value: Value) -> sql.Composable:
     match value:
-        case Column(name):
+        case ColumnName(name):
             return sql.Identifier(name)
         case Text(text):
             return sql.Literal(text)
-        case Number(number):
+        case NumberLiteral(number):
             return sql.Literal(number)
         case Truth(truth):
             return sql.Literal(truth)

@@ -21,7 +21,7 @@ import psycopg
 from cdc.clock import Clock
 from cdc.crash import crash_point, declare
 from cdc.errors import CdcError, ConfigError, SourceError
-from cdc.metrics import Rereads
+from cdc.metrics import RereadFigures
 from cdc.position import Position
 from cdc.state import ReadingState
 from cdc.windows import Closed, Windows, Written
@@ -88,7 +88,7 @@ class RequestScheduler:
         self._note_s = 0.0
         self._forget_s = 0.0
         self._rows = self._left_out = self._turn = 0
-        self.figures = Rereads()
+        self.figures = RereadFigures()
         """How far all requests are; replaced as a whole, for whoever asks."""
         self._readers = ReaderPool(edges, windows, clock)
         self._planner = Planner(edges, windows, clock, self._look)
@@ -105,7 +105,7 @@ class RequestScheduler:
         if self._thread.ident is not None:
             self._thread.join(_END_S)
         self._readers.close()
-        self.figures = Rereads()
+        self.figures = RereadFigures()
 
     # The deciding thread.
 
@@ -355,9 +355,9 @@ class RequestScheduler:
             old = forgettable(self._view.states.values(), self._clock.now_ns())
             self._write([(one.key(), None) for one in (*old, *self._view.stale_commands())])
 
-    def _figures(self) -> Rereads:
+    def _figures(self) -> RereadFigures:
         readings = list(self._readings.values())
-        return Rereads(
+        return RereadFigures(
             states=Counter(reading.state.state for reading in readings),
             windows=sum(reading.out for reading in readings),
             rows=self._rows,

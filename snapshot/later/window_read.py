@@ -19,7 +19,7 @@ from cdc.position import Position
 from cdc.schema import TableSchema
 from cdc.topic import TableName
 from cdc.visibility import Visibility
-from cdc.windows import Rows
+from cdc.windows import WindowPairs
 from cdc.wire.format import DELETE_OP, NO_NEW_ROW, OLD_ROW, READ_OP
 from connectors.postgres.encoder import TableEncoder, record_headers, unescape
 from snapshot.chunks import Chunk
@@ -224,11 +224,11 @@ def _gone(session: Session, task: WindowTask, encoder: TableEncoder, there: set[
     return found
 
 
-def window_rows(found: WindowRows, encoder: TableEncoder, position: Position, now_ns: int) -> Iterator[Rows]:
+def window_rows(found: WindowRows, encoder: TableEncoder, position: Position, now_ns: int) -> Iterator[WindowPairs]:
     """What a window is to write of what was read: rows as ``r``, and asked keys without a row as deletes."""
     around = envelope(encoder, position, marker=_MARKER, now_ns=now_ns)
     version = encoder.schema.version
-    yield Rows(
+    yield WindowPairs(
         pairs=found.rows,
         headers=record_headers(position, READ_OP, version),
         prefix=around.prefix,
@@ -237,14 +237,14 @@ def window_rows(found: WindowRows, encoder: TableEncoder, position: Position, no
     if found.gone:
         headers = record_headers(position, DELETE_OP, version)
         after = NO_NEW_ROW + envelope(encoder, position, marker=_MARKER, now_ns=now_ns, op=DELETE_OP).suffix
-        yield Rows(pairs=found.gone, headers=headers, prefix=OLD_ROW, suffix=after)
-        yield Rows(pairs=[(key, None) for key, _ in found.gone], headers=headers)
+        yield WindowPairs(pairs=found.gone, headers=headers, prefix=OLD_ROW, suffix=after)
+        yield WindowPairs(pairs=[(key, None) for key, _ in found.gone], headers=headers)
 
 
-def sweep_rows(encoder: TableEncoder, position: Position, floor: str, partitions: int, now_ns: int) -> Rows:
+def sweep_rows(encoder: TableEncoder, position: Position, floor: str, partitions: int, now_ns: int) -> WindowPairs:
     """The mark that ends a whole reading: what lies below ``floor`` was not there (H23, H82)."""
     mark = sweep_mark(encoder, position, floor, partitions, marker=_MARKER, now_ns=now_ns)
-    return Rows(pairs=[(mark.key, mark.value)], headers=mark.headers, everywhere=True)
+    return WindowPairs(pairs=[(mark.key, mark.value)], headers=mark.headers, everywhere=True)
 
 
 def check_condition(session: Session, name: TableName, wanted: Condition) -> None:

@@ -14,7 +14,7 @@ from functools import partial
 from confluent_kafka import murmur2
 
 from cdc.schema import Encoding, Identity, TableSchema
-from connectors.postgres.assemble import Assembler, Pipeline, Ports, Selected, Wanted
+from connectors.postgres.assemble import Assembler, AssemblerPorts, Pipeline, Selected, WantedValues
 from connectors.postgres.encoder import compile_table
 from connectors.postgres.messages import Relation
 from tests.bench.setting import Bench
@@ -39,7 +39,7 @@ class _One:
     def schema(self, relation: Relation, xid: int, patience_s: float) -> TableSchema:
         return self._schema
 
-    def rows(self, wanted: Sequence[Wanted], xids: object, *, brief: bool = False) -> Sequence[Selected]:
+    def rows(self, wanted: Sequence[WantedValues], xids: object, *, brief: bool = False) -> Sequence[Selected]:
         raise AssertionError("nothing is left out here")
 
 
@@ -88,7 +88,7 @@ def _stream_us(schema: TableSchema, messages: Sequence[bytes], changes: int) -> 
     def once() -> Callable[[], None]:
         assembler = Assembler(
             Pipeline(name="shop", database="shop", epoch=1),
-            Ports(
+            AssemblerPorts(
                 schemas=one,
                 lanes=lambda topic: (0, 4),
                 partition=murmur2,

@@ -20,9 +20,9 @@ from cdc.cuts import VerifiedTable
 from cdc.position import Position
 from cdc.schema import TableSchema
 from cdc.settings import Settings, parse
-from cdc.verification.rounds import verify
+from cdc.verification.passes import verify
 from cdc.wiring import open_source
-from connectors.postgres.catalog import resolve_tables, table_schema
+from connectors.postgres.catalog_shapes import resolve_tables, table_schema
 from connectors.postgres.encoder import compile_table
 from connectors.verified import open_cut
 from sinks.batch import Event, events_of

@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from cdc.progress import Watermark
-from sinks.generations import Generations, Place, lower
+from sinks.generations import Generations, OpenGeneration, lower
 from sinks.kinds import beside, open_generations
 from sinks.port import CannotCarry, OpenSink
 from sinks.registry import open_sink
@@ -130,9 +130,9 @@ def test_a_given_generation_is_always_the_one_in_use() -> None:
 
         def write(self, name: str, text: bytes) -> None: ...
 
-    assert Place(Notes(), 2, shared=True).current()
-    assert not Place(Notes(), 2, shared=True).look()
-    assert Place(Notes(), None, shared=True).number == 3
+    assert OpenGeneration(Notes(), 2, shared=True).current()
+    assert not OpenGeneration(Notes(), 2, shared=True).look()
+    assert OpenGeneration(Notes(), None, shared=True).number == 3
 
 
 def test_h100_a_switch_makes_a_place_anew_that_takes_nothing(store: Store, generations: Generations) -> None:

@@ -18,7 +18,7 @@ from cdc.settings import LogSettings
 from cdc.testing import MemoryBroker, MemoryCompactedTopic, MemoryStreamLog, MemoryTopics
 from connectors.kafka import compacted
 from connectors.kafka.admin import TopicAdmin
-from connectors.kafka.log import KafkaStreamLog
+from connectors.kafka.stream_log import KafkaStreamLog
 from tests.waiting import wait_until
 
 LANES = 2
@@ -128,7 +128,7 @@ def topic(request: pytest.FixtureRequest) -> CompactedTopic:
     config = {"cleanup.policy": "compact"}
     admin.create_topics([NewTopic(name, 1, 1, config=config)])[name].result()
     wait_until(lambda: compacted.stands(admin.list_topics(name, timeout=10).topics.get(name), 0))
-    return compacted.CompactedTopic(LogSettings(bootstrap_servers=servers), name)
+    return compacted.KafkaCompactedTopic(LogSettings(bootstrap_servers=servers), name)
 
 
 def test_a_compacted_topic_holds_the_newest_of_each_key(topic: CompactedTopic) -> None:

@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from cdc.wire.canonical import canonical_row
-from cdc.wire.debezium.read import Change, PartitionReader
+from cdc.wire.debezium.read import DebeziumChange, PartitionReader
 from sinks.batch import Event
 from sinks.port import OpenSink
 from tests.contract.stores import Store, live, rows
@@ -46,7 +46,7 @@ class Collection:
     def record(self, op: str, *, key: bytes = KEY, **members: Any) -> Event:
         value = envelope(op, **members)
         found = self._reader.read(self._next, key, value, kept=self._kept)
-        assert isinstance(found, Change)
+        assert isinstance(found, DebeziumChange)
         self._next += 1
         return Event(TOPIC, 0, self._next - 1, found.key, found.value, found.pos.text(), found.op, found.ver)
 

@@ -10,10 +10,10 @@ import pytest
 
 from cdc.clock import SYSTEM_CLOCK, Clock, ManualClock
 from cdc.errors import SourceError
-from cdc.ports import Batch, ChangeStream
+from cdc.ports import ChangeStream, StreamBatch
 from cdc.settings import SourceSettings
 from cdc.testing import MemoryStream
-from connectors.postgres.session import connect
+from connectors.postgres.connections import connect
 from connectors.postgres.stream import ReplicationStream
 from tests.waiting import wait_until
 
@@ -39,7 +39,7 @@ def in_memory() -> Stream:
 
     def commit(text: str) -> int:
         ends.append(ends[-1] + 100)
-        stream.batches.append(Batch([b"begin", text.encode(), b"commit"], ends[-1]))
+        stream.batches.append(StreamBatch([b"begin", text.encode(), b"commit"], ends[-1]))
         return ends[-1]
 
     def broken() -> None:

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 ROOMS = ("connectors/postgres", "connectors/session", "connectors/kafka")
 OF_COMMANDS = ("publication.py", "cut.py")
 """Modules whose errors end ``cdc init`` and ``cdc verify``, and never ``cdc run``."""
-OF_SINKS = ("records.py",)
+OF_SINKS = ("record_reader.py",)
 ENDING = ("SlotError", "IdentityError", "TopicError", "ActiveError", "PoisonError", "ConfigError")
 """Classes that no new session mends. A DecodeError is one row of the page, whatever its words."""
 SHORTEST = 8

@@ -1,7 +1,7 @@
 """``cdc sink`` without its JVM: a store fed from the topics by a plain consumer, through all that the queries use.
 
-The store, its floors, dead letters and watermark are the application's own (:class:`spark.store.Store`); only where
-the records come from is another. A life takes a second to start instead of twenty, so it can be killed often.
+The store, its floors, dead letters and watermark are the application's own (:class:`spark.store_thread.Store`); only
+where the records come from is another. A life takes a second to start instead of twenty, so it can be killed often.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from cdc.settings import LogSettings, load
 from cdc.wire.format import HEADERS
 from cdc.wiring.sinks import build_sinks
 from connectors.kafka.clients import reader_config
-from spark.app import SinkApplication
-from spark.metrics import Metrics
+from spark.application import SinkApplication
+from spark.log_watch import LogWatch
+from spark.sink_metrics import Metrics
 from spark.source import EARLIEST, RECORD_SCHEMA
-from spark.store import Store, Surroundings
-from spark.watch import LogWatch
+from spark.store_thread import Store, Surroundings
 from spark.watermark import Claim, LogView
 
 BATCH = 3_000

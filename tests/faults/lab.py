@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cdc.clock import SYSTEM_CLOCK, Clock
+from cdc.stack.free_ports import free_ports
 from cdc.stack.local import LocalStack
-from cdc.stack.ports import free_ports
 from tests.faults import results
 from tests.faults.results import Figures
 from tests.processes import ProcessStack

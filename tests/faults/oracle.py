@@ -17,16 +17,16 @@ from cdc.progress import Progress
 from cdc.settings import Settings
 from cdc.state import TopicsState
 from cdc.topic import TableName, partition_of, progress_topic
+from cdc.verification.passes import ScansStore, verify
 from cdc.verification.result import Kind
-from cdc.verification.rounds import StoreReader, verify
 from cdc.wiring import open_schemas, open_state
 from cdc.wiring.verification import read_known
 from connectors.kafka.compacted import read_range
 from connectors.verified import open_cut, verified_tables
 from sinks.batch import Event, events_of
 from sinks.memory import MemoryStore
-from sinks.schemas import SchemaBook
 from sinks.stores import open_store
+from sinks.table_shapes import SchemaBook
 from tests.faults.follower import headers_of
 from tests.faults.lab import Found, Lab
 from tests.faults.workload import ABORTED
@@ -160,7 +160,7 @@ def replayed(log: Log, settings: Settings) -> MemoryStore:
     return memory
 
 
-def compare(settings: Settings, stores: dict[str, StoreReader]) -> Compared:
+def compare(settings: Settings, stores: dict[str, ScansStore]) -> Compared:
     """Every row of the source against these stores.
 
     A row that a store lacks is lost; one that it has besides, has otherwise, or that no look could decide, is wrong.
@@ -190,7 +190,7 @@ def compare(settings: Settings, stores: dict[str, StoreReader]) -> Compared:
     return found
 
 
-def _reached(settings: Settings, cut: Cut, stores: dict[str, StoreReader]) -> None:
+def _reached(settings: Settings, cut: Cut, stores: dict[str, ScansStore]) -> None:
     """Nothing to wait for: the stores were filled when all was quiet."""
 
 

@@ -16,20 +16,20 @@ from functools import cache
 import orjson
 from confluent_kafka import Producer, murmur2
 
-from cdc.capture import Session, StartingPoint, Stop, keep_capturing
+from cdc.capture import CaptureSession, CaptureStop, StartingPoint, keep_capturing
 from cdc.clock import ManualClock
 from cdc.errors import LogError, SourceError
 from cdc.metrics import CaptureFigures
-from cdc.ports import Batch, Record
+from cdc.ports import Record, StreamBatch
 from cdc.position import Position
 from cdc.progress import PROGRESS_KEY, Progress
 from cdc.schema import TableSchema
 from cdc.settings import LogSettings
-from connectors.kafka.log import KafkaStreamLog
+from connectors.kafka.stream_log import KafkaStreamLog
 from connectors.kafka.tail import Tail, held_positions
-from connectors.postgres.assemble import Assembler, Limits, Pipeline, Ports, Start
+from connectors.postgres.assemble import Assembler, AssemblerPorts, Limits, Pipeline, Start
 from connectors.postgres.encoder import TableEncoder, compile_table
-from connectors.postgres.held import GONE, LATER, Later, Reselect, Selected, Wanted
+from connectors.postgres.held import GONE, LATER, Later, Reselect, Selected, WantedValues
 from connectors.postgres.messages import Relation
 from connectors.session.mending import require_nothing_lost
 from tests.faults.broker import Broker, Held, MemoryProducer, Place, empty
@@ -119,7 +119,7 @@ class World:
         if rng.random() < 0.3:
             # A server that restarted knows an older acknowledgement only (H7).
             self.confirmed = rng.choice(self.acknowledged)
-        stop = Stop(self.clock, 1e6)
+        stop = CaptureStop(self.clock, 1e6)
         try:
             keep_capturing(lambda: self._open(stop), figures=CaptureFigures(), stop=stop, clock=self.clock)
         except Killed:
@@ -131,7 +131,7 @@ class World:
                 self._producer.die()
         return True
 
-    def _open(self, stop: Stop) -> Session:
+    def _open(self, stop: CaptureStop) -> CaptureSession:
         """As connectors.session.opening does, on what is here."""
         self.tick()
         self.sessions += 1
@@ -165,7 +165,7 @@ class World:
         stream = _Stream(self, max(position, self.confirmed), stop, assembler)
         # The first status says where we stand.
         self.acknowledge(position)
-        return Session(
+        return CaptureSession(
             stream=stream, assembler=assembler, log=log,
             start=StartingPoint(epoch=EPOCH, position=position, topic=PROGRESS, lane=progress_lane),
             look=lambda: (None, None),
@@ -182,7 +182,7 @@ class World:
                     found[tail.topic, tail.partition] = position
         return found
 
-    def rows(self, wanted: Sequence[Wanted], xids: Collection[int], *, brief: bool = False) -> Sequence[Selected]:
+    def rows(self, wanted: Sequence[WantedValues], xids: Collection[int], *, brief: bool = False) -> Sequence[Selected]:
         """:class:`connectors.postgres.held.Reselect`."""
         self.tick()
         found: list[Selected] = []
@@ -281,8 +281,8 @@ def _assembler(world: World, log: KafkaStreamLog, position: int, seen: Mapping[i
     return Assembler(_PIPELINE, _ports(world, log.produce), start, _LIMITS)
 
 
-def _ports(reselect: Reselect, overflow: Callable[[list[Record]], object]) -> Ports:
-    return Ports(
+def _ports(reselect: Reselect, overflow: Callable[[list[Record]], object]) -> AssemblerPorts:
+    return AssemblerPorts(
         schemas=_Shapes(), lanes=_LANES.__getitem__, partition=murmur2, reselect=reselect,
         overflow=overflow, encoder=encoder_of,
     )  # fmt: skip
@@ -294,7 +294,7 @@ class _Calm:
     def __init__(self, source: Source) -> None:
         self._source = source
 
-    def rows(self, wanted: Sequence[Wanted], xids: Collection[int], *, brief: bool = False) -> Sequence[Selected]:
+    def rows(self, wanted: Sequence[WantedValues], xids: Collection[int], *, brief: bool = False) -> Sequence[Selected]:
         found: list[Selected] = []
         for one in wanted:
             row = self._source.states[-1].get((one.schema.oid, int(one.key[0])))
@@ -333,7 +333,7 @@ class _Stream:
 
     last_feedback_s = 0.0
 
-    def __init__(self, world: World, start: int, stop: Stop, assembler: Assembler) -> None:
+    def __init__(self, world: World, start: int, stop: CaptureStop, assembler: Assembler) -> None:
         self.received = start
         self._world = world
         self._stop = stop
@@ -343,7 +343,7 @@ class _Stream:
         self._at = 0
         self._idle = 0
 
-    def read(self, timeout_s: float) -> Batch:
+    def read(self, timeout_s: float) -> StreamBatch:
         world, rng = self._world, self._world.rng
         world.tick()
         world.clock.advance(timeout_s or 0.001)
@@ -362,7 +362,7 @@ class _Stream:
             self._idle += 1
             if self._idle > 1 and world._fuse < 0 and self._assembler.oldest_waiting is None:
                 self._stop.want()
-        return Batch(frames, self._wal_end() if rng.random() < 0.3 else None)
+        return StreamBatch(frames, self._wal_end() if rng.random() < 0.3 else None)
 
     def acknowledge(self, lsn: int) -> None:
         self._world.acknowledge(lsn)

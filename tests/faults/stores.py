@@ -23,10 +23,10 @@ from cdc.schema import TableSchema
 from cdc.wire.format import UNAVAILABLE
 from sinks.memory import MemoryStore
 from sinks.port import Applied, OpenSink, Schemas, Sink
-from spark.metrics import Metrics
-from spark.ports import Topics
-from spark.store import Store, Surroundings
-from spark.watermark import Claim, LogView, Seen
+from spark.ports import SinkTopics
+from spark.sink_metrics import Metrics
+from spark.store_thread import Store, Surroundings
+from spark.watermark import Claim, LogEnds, LogView
 from tests.faults.broker import Place
 from tests.faults.lab import Found
 from tests.faults.pipeline import PROGRESS, Killed, World
@@ -41,17 +41,17 @@ _METRICS = Metrics()
 
 @dataclass
 class _Facts:
-    """:class:`spark.ports.LogFacts`."""
+    """:class:`spark.ports.LogQuestions`."""
 
     follower: Follower
 
-    def topics(self, sink: str) -> Topics:
+    def topics(self, sink: str) -> SinkTopics:
         partitions = {topic: 2 for topic in set(TOPICS.values())}
-        return Topics(
+        return SinkTopics(
             ids={topic: f"id of {topic}" for topic in partitions}, partitions=partitions, compaction_lag_s=_LAG_S
         )
 
-    def ends(self, topics: Topics) -> Offsets:
+    def ends(self, topics: SinkTopics) -> Offsets:
         return self.follower.ends()
 
     def begun_behind(self, epoch: int) -> Offsets:
@@ -145,7 +145,7 @@ class Follower:
                 self._since[place].append(self.clock.monotonic())
         progress = self.world.broker.lanes[PROGRESS, 0][told : len(self._since[PROGRESS, 0])]
         view.note_progress([Progress.from_json(record.value or b"") for record in progress])
-        view.note_ends(Seen(self.clock.monotonic(), self.ends()))
+        view.note_ends(LogEnds(self.clock.monotonic(), self.ends()))
         return told + len(progress)
 
     def _batch(self, store: Store) -> bool:

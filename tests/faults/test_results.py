@@ -125,7 +125,7 @@ def test_h114_a_digest_is_of_definitions_and_not_of_their_place(tmp_path: Path) 
 
 def test_h114_an_experiment_reaches_what_its_processes_run() -> None:
     found = reached("tests.faults.experiments.reader_kills")
-    assert {"cdc.cli.run", "cdc.capture", "connectors.postgres.stream", "connectors.kafka.log"} <= found
+    assert {"cdc.cli.run", "cdc.capture", "connectors.postgres.stream", "connectors.kafka.stream_log"} <= found
     assert "cdc.capture" not in reached("tests.faults.experiments.decoder")
 
 

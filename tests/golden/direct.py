@@ -13,19 +13,19 @@ from confluent_kafka import murmur2
 from psycopg import sql
 from psycopg.pq import ExecStatus
 
-from cdc.comparison.records import Facts, table_facts
+from cdc.comparison.compared_record import Facts, table_facts
 from cdc.ports import Record
 from cdc.position import Position
 from cdc.schema import Encoding, TableSchema
 from cdc.settings import Settings, parse
-from connectors.connect.tables import read_tables
-from connectors.postgres.assemble import GONE, Assembler, Pipeline, Ports, Selected, Wanted
-from connectors.postgres.catalog import CapturedTable, from_relation, resolve_tables, table_schema
+from connectors.connect.compared_tables import read_tables
+from connectors.postgres.assemble import GONE, Assembler, AssemblerPorts, Pipeline, Selected, WantedValues
+from connectors.postgres.catalog_shapes import CapturedTable, from_relation, resolve_tables, table_schema
+from connectors.postgres.connections import Connection, connect
 from connectors.postgres.encoder import compile_table, record_headers
 from connectors.postgres.held import Later
 from connectors.postgres.messages import LogicalMessage, Relation
 from connectors.postgres.pgoutput import decode
-from connectors.postgres.session import Connection, connect
 from tests.golden.records import CASES, Wire
 
 _FRAME = Struct(">cQQQ")
@@ -83,14 +83,14 @@ class Rereads:
 
     def __init__(self, conn: Connection) -> None:
         self._conn = conn
-        self.asked: list[Wanted] = []
+        self.asked: list[WantedValues] = []
 
-    def rows(self, wanted: Sequence[Wanted], xids: Collection[int], *, brief: bool = False) -> Sequence[Selected]:
+    def rows(self, wanted: Sequence[WantedValues], xids: Collection[int], *, brief: bool = False) -> Sequence[Selected]:
         assert xids
         self.asked += wanted
         return [self._row(one) for one in wanted]
 
-    def _row(self, wanted: Wanted) -> Selected:
+    def _row(self, wanted: WantedValues) -> Selected:
         schema = wanted.schema
         columns = sql.SQL(", ").join(
             sql.SQL("{}::text").format(sql.Identifier(schema.columns[i].name)) for i in wanted.columns
@@ -134,7 +134,7 @@ def replay_directly(
             batch: list[Record] = []
             assembler = Assembler(
                 Pipeline(name=case, database="postgres", epoch=1),
-                Ports(
+                AssemblerPorts(
                     schemas=shapes, lanes=shapes.lanes, partition=murmur2, reselect=Rereads(conn), overflow=batch.extend
                 ),
             )

@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 
-from cdc.comparison.differences import Difference, differences
+from cdc.comparison.compared_record import ComparedRecord, Facts
+from cdc.comparison.differences import RecordDifference, differences
 from cdc.comparison.lossless import show
-from cdc.comparison.records import Facts, Record
 
 
 def golden_differences(
-    encoding: str, theirs: Sequence[Record], ours: Sequence[Record], facts: Facts
-) -> Iterator[Difference]:
+    encoding: str, theirs: Sequence[ComparedRecord], ours: Sequence[ComparedRecord], facts: Facts
+) -> Iterator[RecordDifference]:
     """Every difference, records paired by table, key and operation in their order."""
     return differences(encoding, _paired(theirs, ours), facts)
 
 
-def _paired(theirs: Sequence[Record], ours: Sequence[Record]) -> Iterator[tuple[Record | None, Record | None]]:
+def _paired(
+    theirs: Sequence[ComparedRecord], ours: Sequence[ComparedRecord]
+) -> Iterator[tuple[ComparedRecord | None, ComparedRecord | None]]:
     one, two = ([(r.table, r.op or "", show(r.key)) for r in side] for side in (theirs, ours))
     for tag, a, b, c, d in SequenceMatcher(a=one, b=two, autojunk=False).get_opcodes():
         left, right = theirs[a:b], ours[c:d]
@@ -28,5 +30,5 @@ def _paired(theirs: Sequence[Record], ours: Sequence[Record]) -> Iterator[tuple[
             yield from ((None, r) for r in right)
 
 
-def _kinds(records: Sequence[Record]) -> list[tuple[str, str | None]]:
+def _kinds(records: Sequence[ComparedRecord]) -> list[tuple[str, str | None]]:
     return [(r.table, r.op) for r in records]

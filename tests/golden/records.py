@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from cdc.comparison.lossless import Json, Number, Object, parse
-from cdc.comparison.records import Record
+from cdc.comparison.compared_record import ComparedRecord
+from cdc.comparison.lossless import Json, LosslessNumber, Object, parse
 
 CASES = Path(__file__).parent / "cases"
 OURS_ALONE = ("epoch", "commit_lsn", "tx_seq")
@@ -32,7 +32,7 @@ class Wire:
         return dict(self.headers)["pos"]
 
 
-def expected_records(case: Path) -> list[Record]:
+def expected_records(case: Path) -> list[ComparedRecord]:
     """What Debezium wrote, without its context headers (D14) ."""
     records = []
     for line in (case / "expected.jsonl").read_text(encoding="utf-8").rstrip("\n").split("\n"):
@@ -43,7 +43,7 @@ def expected_records(case: Path) -> list[Record]:
         assert isinstance(headers, Object)
         kept = tuple((n, str(v)) for n, v in headers.members if not n.startswith("__debezium.context."))
         records.append(
-            Record(table=topic.split(".", 1)[1], key=whole.get("key"), value=whole.get("value"), headers=kept)
+            ComparedRecord(table=topic.split(".", 1)[1], key=whole.get("key"), value=whole.get("value"), headers=kept)
         )
     return records
 
@@ -61,14 +61,14 @@ class Normaliser:
     transactions: dict[str, int] = field(default_factory=dict)
     lsns: dict[str, int] = field(default_factory=dict)
 
-    def record(self, wire: Wire) -> Record:
+    def record(self, wire: Wire) -> ComparedRecord:
         value = None if wire.value is None else parse(wire.value)
         headers = tuple(h for h in wire.headers if h[0] not in ("pos", "op", "ver"))
         if isinstance(value, Object) and value.get("op") == self.unnumbered:
             return Normaliser(case=self.case, pipeline=self.pipeline).record(wire)
         table = wire.topic.removeprefix(self.pipeline + ".")
         normal = self._envelope(value) if isinstance(value, Object) else value
-        return Record(table=table, key=parse(wire.key), value=normal, headers=headers)
+        return ComparedRecord(table=table, key=parse(wire.key), value=normal, headers=headers)
 
     def _envelope(self, value: Object) -> Object:
         source = value.get("source")
@@ -83,12 +83,12 @@ class Normaliser:
         lsn, transaction = source.get("lsn"), source.get("txId")
         changes: dict[str, Json] = {name: f"<{name}>" for name in _TIMES}
         changes |= {"version": "3.7.0.Final", "name": self.case, "db": "postgres"}
-        if isinstance(lsn, Number):
+        if isinstance(lsn, LosslessNumber):
             named = "<lsn_snapshot>" if snapshot else self._named(self.lsns, "lsn", lsn.text)
             changes["lsn"] = named
-        if isinstance(transaction, Number):
+        if isinstance(transaction, LosslessNumber):
             changes["txId"] = "<tx_snapshot>" if snapshot else self._named(self.transactions, "tx", transaction.text)
-        if isinstance(lsn, Number):
+        if isinstance(lsn, LosslessNumber):
             first = self.own_stream and changes.get("txId") == "<tx1>"
             changes["sequence"] = _sequence(source.get("sequence"), lsn.text, str(changes["lsn"]), first=first)
         return source.replaced(changes)
@@ -101,7 +101,7 @@ class Normaliser:
 _NUMBERED = re.compile(r"<(tx|lsn)(\d+)>")
 
 
-def renumbered(records: Iterable[Record]) -> list[Record]:
+def renumbered(records: Iterable[ComparedRecord]) -> list[ComparedRecord]:
     """Names of transactions and LSNs counted anew, after records were taken out."""
     names: dict[str, dict[str, int]] = {"tx": {}, "lsn": {}}
 
@@ -109,7 +109,7 @@ def renumbered(records: Iterable[Record]) -> list[Record]:
         known = names[match[1]]
         return f"<{match[1]}{known.setdefault(match[2], len(known) + 1)}>"
 
-    def renamed(record: Record) -> Record:
+    def renamed(record: ComparedRecord) -> ComparedRecord:
         source = record.value.get("source") if isinstance(record.value, Object) else None
         if not isinstance(source, Object) or not isinstance(record.value, Object):
             return record
@@ -131,9 +131,9 @@ def _sequence(sequence: Json, own: str, named: str, *, first: bool) -> str:
 def _same_instant(source: Object) -> None:
     """The three stamps of the source are one instant, in three units."""
     ms, us, ns = (source.get(name) for name in _TIMES)
-    assert isinstance(ms, Number)
-    assert isinstance(us, Number)
-    assert isinstance(ns, Number)
+    assert isinstance(ms, LosslessNumber)
+    assert isinstance(us, LosslessNumber)
+    assert isinstance(ns, LosslessNumber)
     assert (int(us.text) // 1000, int(us.text) * 1000) == (int(ms.text), int(ns.text))
 
 

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer
 from cdc.progress import PROGRESS_KEY, Progress
 from cdc.settings import LogSettings, Settings, load
 from cdc.topic import progress_topic
-from connectors.kafka.compacted import CompactedTopic, read_range
+from connectors.kafka.compacted import KafkaCompactedTopic, read_range
 from tests.golden.records import CASES, Wire
 from tests.waiting import wait_until
 
@@ -118,7 +118,7 @@ def wait_for_stream(settings: Settings, dsn: str) -> None:
         ).fetchone()
     assert row is not None
     upto = int(row[1])
-    progress = CompactedTopic(settings.log, progress_topic(settings.name))
+    progress = KafkaCompactedTopic(settings.log, progress_topic(settings.name))
 
     def passed() -> bool:
         value = progress.read().get(PROGRESS_KEY)

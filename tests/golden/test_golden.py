@@ -15,13 +15,13 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from cdc.comparison.differences import Difference, explained_by
-from cdc.comparison.records import Facts, Record, table_facts
+from cdc.comparison.compared_record import ComparedRecord, Facts, table_facts
+from cdc.comparison.differences import RecordDifference, explained_by
 from cdc.comparison.rules import RULES
 from cdc.settings import load
 from cdc.stack.postgres import install_folder
 from cdc.wiring import open_schemas, open_source
-from connectors.connect.tables import read_tables
+from connectors.connect.compared_tables import read_tables
 from tests.conftest import Spawned, drop_database, fresh_name
 from tests.golden.left_out import LEFT_OUT, REFUSED_TABLES
 from tests.golden.pairing import golden_differences
@@ -103,7 +103,7 @@ def replayed(encoding: str, postgres: str, kafka: str, tmp_path_factory: pytest.
     )
 
 
-def ours(case: str, found: list[Wire]) -> list[Record]:
+def ours(case: str, found: list[Wire]) -> list[ComparedRecord]:
     pipeline = found[0].topic.split(".", 1)[0] if found else ""
     normaliser = Normaliser(
         case=case,
@@ -118,7 +118,7 @@ NOT_HERE = {"D14", "D15", "D20", "D22"}
 """Their differences are left out of the golden files, or need more than these cases; see the comparison's tests."""
 
 
-def case_differences(case: str, replayed: Replayed, encoding: str) -> Iterator[Difference]:
+def case_differences(case: str, replayed: Replayed, encoding: str) -> Iterator[RecordDifference]:
     folder = golden_file(case, encoding)
     if folder is not None:
         theirs = renumbered(r for r in expected_records(folder) if r.table not in REFUSED_TABLES)

@@ -13,10 +13,10 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from cdc.comparison.differences import Difference, explained_by
+from cdc.comparison.differences import RecordDifference, explained_by
 from cdc.comparison.rules import RULES
 from cdc.stack.account import ordinary_account
-from cdc.stack.ports import free_ports
+from cdc.stack.free_ports import free_ports
 from tests.golden.direct import replay_directly
 from tests.golden.pairing import golden_differences
 from tests.golden.records import CASES, Normaliser, expected_records
@@ -76,7 +76,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         process.wait(30)
 
 
-def found(case: str, encoding: str, server: str) -> list[Difference]:
+def found(case: str, encoding: str, server: str) -> list[RecordDifference]:
     with psycopg.connect(server, autocommit=True) as admin:
         admin.execute("drop database if exists replayed with (force)")
         admin.execute("create database replayed")

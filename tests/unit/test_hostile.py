@@ -17,14 +17,14 @@ from cdc.settings import DebeziumSettings
 from cdc.state import Document, RequestState
 from cdc.wire.debezium.read import PartitionReader
 from connectors.debezium.client import ConnectClient
-from connectors.debezium.progress import (
+from connectors.debezium.connector_status import parse_status
+from connectors.debezium.source_progress import (
     is_first_snapshot,
     is_streaming,
     shown_lsn,
     shown_position,
     snapshot_state,
 )
-from connectors.debezium.status import parse_status
 from snapshot.later.state_view import StateView
 from tests.unit.connectors.debezium.rest_server import Script, rest_server
 

@@ -22,9 +22,9 @@ MADE_AT_RUN = {
     "cdc/topic.py": "test_selection.py",
     "connectors/debezium/regex.py": "test_tables.py",
     "connectors/postgres/compiled.py": "test_row_steps.py",
-    "connectors/postgres/reading.py": "test_row_steps.py",
+    "connectors/postgres/row_reading.py": "test_row_steps.py",
     "connectors/postgres/selection.py": "test_selection.py",
-    "connectors/postgres/values.py": "test_row_steps.py",
+    "connectors/postgres/wire_values.py": "test_row_steps.py",
 }
 """Files that put expressions together from what they are given, and where those are tested."""
 _FUNCTIONS = {"compile", "match", "search", "fullmatch", "sub", "split", "findall", "finditer"}

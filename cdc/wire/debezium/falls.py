@@ -24,14 +24,14 @@ _MOST_ORIGINS = 256
 Source = Mapping[str, Any]
 
 
-class Origin(NamedTuple):
+class TransactionOrigin(NamedTuple):
     """Who wrote a transaction, and under which number; 0 where it has none."""
 
     server: str
     number: int
 
 
-def origin_of(source: Source) -> Origin | None:
+def origin_of(source: Source) -> TransactionOrigin | None:
     """The server that wrote the change of a MySQL or MariaDB, by its GTID or its ``server_id``; None for others.
 
     >>> origin_of({"connector": "mysql", "gtid": "db58b0ae-2c10-11e6-b284-0242ac110002:199", "server_id": 1})
@@ -45,8 +45,8 @@ def origin_of(source: Source) -> Origin | None:
     if isinstance(gtid, str):
         server, _, number = gtid.rpartition(":" if connector == "mysql" else "-")
         if server and number.isdigit():
-            return Origin(server, int(number))
-    return Origin(str(source["server_id"]), 0) if source.get("server_id") else None
+            return TransactionOrigin(server, int(number))
+    return TransactionOrigin(str(source["server_id"]), 0) if source.get("server_id") else None
 
 
 class _Fall(NamedTuple):
@@ -83,7 +83,7 @@ class Falls:
             return ""
         return "a new snapshot lies below changes that were streamed before it"
 
-    def _below(self, highest: Position, origin: Origin | None, time_ms: int) -> str:
+    def _below(self, highest: Position, origin: TransactionOrigin | None, time_ms: int) -> str:
         if origin is not None and self._numbers:
             known = self._numbers.get(origin.server)
             if known is None:
@@ -96,7 +96,7 @@ class Falls:
             return f"its positions fell, and are below where they were after {BOUND_MS // 60_000} minutes"
         return ""
 
-    def _heard(self, origin: Origin | None) -> None:
+    def _heard(self, origin: TransactionOrigin | None) -> None:
         if origin is None:
             return
         if len(self._numbers) >= _MOST_ORIGINS and origin.server not in self._numbers:

@@ -17,7 +17,15 @@ from cdc.position import Position
 from cdc.schema import TableSchema
 from cdc.topic import TableName
 from cdc.wire.debezium.falls import Falls
-from cdc.wire.debezium.mongodb import DOCUMENT, ID, PATCH, UNBROKEN_FROM, collection_schema, document_after, id_text
+from cdc.wire.debezium.mongodb_read import (
+    DOCUMENT,
+    ID,
+    PATCH,
+    UNBROKEN_FROM,
+    collection_schema,
+    document_after,
+    id_text,
+)
 from cdc.wire.debezium.order import FIRST, INCREMENTAL, LAST, Unordered, position_of, snapshot_marker
 from cdc.wire.debezium.shape import Shape, shape_of
 from cdc.wire.debezium.wrapped import Embedded, Wrapped, Wrappings, is_flat_field, is_wrapped
@@ -30,7 +38,7 @@ UNVERSIONED = 0
 _OPS = frozenset("cudrt")
 
 
-class Change(NamedTuple):
+class DebeziumChange(NamedTuple):
     """One change, as :class:`sinks.batch.Event` has it. ``schema``: the embedded one; None for the schema topic's."""
 
     key: bytes
@@ -41,20 +49,20 @@ class Change(NamedTuple):
     schema: TableSchema | None
 
 
-class Settled(NamedTuple):
+class SettledRecord(NamedTuple):
     """A record that changes nothing any more: a tombstone whose delete was read before."""
 
     reason: str
 
 
-class Unreadable(NamedTuple):
+class UnreadableRecord(NamedTuple):
     """A record that is not one of Debezium's, or lacks what is needed; never dropped silently."""
 
     reason: str
 
 
 class _Refused(ValueError):
-    """Becomes :class:`Unreadable`, in these words."""
+    """Becomes :class:`UnreadableRecord`, in these words."""
 
 
 class PartitionReader:
@@ -99,7 +107,7 @@ class PartitionReader:
 
     def read(
         self, offset: int, key: bytes | None, value: bytes | None, *, kept: bool = False, time_ms: int = 0
-    ) -> Change | Settled | Unreadable:
+    ) -> DebeziumChange | SettledRecord | UnreadableRecord:
         """One record. A TRUNCATE comes with the constant key of a floor. ``kept``: the record is so young that the
         cleaner has not come near it, so none before it that is as young is missing. ``time_ms``: the topic's time."""
         if offset != self._next:
@@ -109,11 +117,11 @@ class PartitionReader:
         try:
             found = self._read(offset, key, value)
         except _Refused as refusal:
-            return Unreadable(str(refusal))
+            return UnreadableRecord(str(refusal))
         except (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError) as fault:
             words = str(fault) if isinstance(fault, Unordered) else f"it is not readable ({type(fault).__name__})"
-            return Unreadable(f"not a record of Debezium's: {words}")
-        if isinstance(found, Change):
+            return UnreadableRecord(f"not a record of Debezium's: {words}")
+        if isinstance(found, DebeziumChange):
             self.highest = found.pos if self.highest is None else max(self.highest, found.pos)
         return found
 
@@ -127,7 +135,7 @@ class PartitionReader:
         self.read(offset, key, value, time_ms=time_ms)
         self._next = -1
 
-    def _read(self, offset: int, key: bytes | None, value: bytes | None) -> Change | Settled:
+    def _read(self, offset: int, key: bytes | None, value: bytes | None) -> DebeziumChange | SettledRecord:
         epoch = self.epochs.epoch(self.topic, self.partition, offset)
         names = _key_of(key)
         wrapped = self._wrappings.unwrap(value) if value is not None else None
@@ -150,7 +158,7 @@ class PartitionReader:
             return self._document(_needed(names), payload, pos)
         return self._row(_needed(names), wrapped, pos)
 
-    def _row(self, names: Mapping[str, Any], wrapped: Wrapped, pos: Position) -> Change:
+    def _row(self, names: Mapping[str, Any], wrapped: Wrapped, pos: Position) -> DebeziumChange:
         payload = wrapped.payload
         shape = self._take_shape(wrapped.embedded, names, _table_of(payload["source"]))
         key = self._key(names)
@@ -165,7 +173,7 @@ class PartitionReader:
         row = self._readable(shape, payload["after"]) | unsaid
         return self._change(key, orjson.dumps({**payload, "before": None, "after": row}), pos, payload["op"])
 
-    def _flat_row(self, names: Mapping[str, Any], wrapped: Wrapped, epoch: int, offset: int) -> Change:
+    def _flat_row(self, names: Mapping[str, Any], wrapped: Wrapped, epoch: int, offset: int) -> DebeziumChange:
         """A row alone. What it says of its order depends on settings, so the partition's own is taken."""
         payload = wrapped.payload
         table = _flat_table(self.topic, payload)
@@ -180,7 +188,7 @@ class PartitionReader:
         after = row if shape is None else self._readable(shape, row)
         return self._change(key, orjson.dumps({"before": None, "after": after, "op": op}), pos, op)
 
-    def _document(self, names: Mapping[str, Any], payload: Mapping[str, Any], pos: Position) -> Change:
+    def _document(self, names: Mapping[str, Any], payload: Mapping[str, Any], pos: Position) -> DebeziumChange:
         self._schema = collection_schema(_table_of(payload["source"]), self.topic)
         self._of_documents = True
         key, op = self._key(names), payload["op"]
@@ -201,7 +209,7 @@ class PartitionReader:
                 envelope[UNBROKEN_FROM] = _by_offset(first, self._first).text()
         return self._change(key, orjson.dumps(envelope), pos, op)
 
-    def _truncate(self, payload: Mapping[str, Any], wrapped: Wrapped, pos: Position) -> Change:
+    def _truncate(self, payload: Mapping[str, Any], wrapped: Wrapped, pos: Position) -> DebeziumChange:
         table = _table_of(payload["source"])
         if wrapped.embedded is None:
             self._schema = None
@@ -212,23 +220,23 @@ class PartitionReader:
             self._schema = shape_of(wrapped.embedded.fields, (), table, self.topic).schema
         return self._change(orjson.dumps({"__truncate": str(table)}), wrapped.text, pos, "t")
 
-    def _tombstone(self, names: Mapping[str, Any], epoch: int, offset: int) -> Change | Settled:
+    def _tombstone(self, names: Mapping[str, Any], epoch: int, offset: int) -> DebeziumChange | SettledRecord:
         """Deletes what the ``d`` before it deleted, and no more."""
         key = self._key(names)
         if self._flat:
             return self._change(key, None, _by_offset(epoch, offset), "d")
         deleted, self._deleted = self._deleted, None
         if deleted == key:
-            return Settled("its delete was read before it")
+            return SettledRecord("its delete was read before it")
         if self.highest is None:
-            return Settled("its delete lies before the first record that was read")
+            return SettledRecord("its delete lies before the first record that was read")
         # The delete itself was compacted away. Nothing later of this key has been read: offsets say so.
         pos = _by_offset(epoch, offset) if self._by_offsets else self.highest
         return self._change(key, None, pos, "d")
 
-    def _change(self, key: bytes, value: bytes | None, pos: Position, op: str) -> Change:
+    def _change(self, key: bytes, value: bytes | None, pos: Position, op: str) -> DebeziumChange:
         ver = UNVERSIONED if self._schema is None else self._schema.version
-        return Change(key, value, pos, op, ver, self._schema)
+        return DebeziumChange(key, value, pos, op, ver, self._schema)
 
     def _take_shape(self, embedded: Embedded | None, names: Mapping[str, Any], table: TableName) -> Shape | None:
         """The row's shape, which also says how keys are written until the next record."""

@@ -11,7 +11,7 @@ import orjson
 
 from cdc.schema import Column, Identity, TableSchema
 from cdc.topic import TableName
-from cdc.wire.debezium.types import Convert, column_type
+from cdc.wire.debezium.connect_types import Convert, column_type
 from cdc.wire.unavailable import may_be_unavailable
 
 EMBEDDED_VERSIONS = 1 << 28

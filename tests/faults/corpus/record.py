@@ -14,10 +14,10 @@ from pathlib import Path
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from connectors.postgres.catalog import from_relation, resolve_tables
+from connectors.postgres.catalog_shapes import from_relation, resolve_tables
+from connectors.postgres.connections import connect
 from connectors.postgres.messages import Relation
 from connectors.postgres.pgoutput import decode
-from connectors.postgres.session import connect
 from tests.golden.direct import frames, make_slot, publish, run_script, settings_of
 from tests.golden.records import CASES
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 
-from cdc.capture import Stop, keep_capturing
+from cdc.capture import CaptureStop, keep_capturing
 from cdc.clock import SYSTEM_CLOCK
 from cdc.metrics import CaptureFigures
 from cdc.wiring.capture import open_capture
@@ -46,7 +46,7 @@ def one(lab: Lab, seed: int, steps: int) -> None:
     with fresh_rig(lab, log={"min_compaction_lag": "1h"}) as rig:
         rig.prepare()
         clock = SteppedClock()
-        figures, stop = CaptureFigures(ticked_s=clock.monotonic()), Stop(clock, 60)
+        figures, stop = CaptureFigures(ticked_s=clock.monotonic()), CaptureStop(clock, 60)
         opening = open_capture(rig.settings, figures=figures, stop=stop, clock=clock)
         failures: list[BaseException] = []
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from cdc.capture import Stop, keep_capturing
+from cdc.capture import CaptureStop, keep_capturing
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.metrics import CaptureFigures
 from cdc.wiring.capture import open_capture
@@ -53,7 +53,7 @@ def one(lab: Lab, idle_s: float, speed: float) -> None:
         rig.prepare("create table t (id int primary key)", "create unlogged table others (id int)")
         rig.execute("create table elsewhere (id int)")
         clock = QuickClock(speed)
-        figures, stop = CaptureFigures(ticked_s=clock.monotonic()), Stop(clock, 60 * speed)
+        figures, stop = CaptureFigures(ticked_s=clock.monotonic()), CaptureStop(clock, 60 * speed)
         opening = open_capture(rig.settings, figures=figures, stop=stop, clock=clock)
         failures: list[BaseException] = []
 

@@ -10,7 +10,7 @@ import re
 from cdc.dead import Why
 from cdc.errors import Exit
 from cdc.topic import dead_topic
-from connectors.kafka.letters import DeadLetterTopic
+from connectors.kafka.dead_letters import DeadLetterTopic
 from tests.faults.lab import Found, Lab
 from tests.faults.lives import Life
 from tests.faults.rig import Rig, fresh_rig

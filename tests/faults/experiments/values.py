@@ -16,15 +16,15 @@ from cdc.position import Position
 from cdc.schema import Encoding, TableSchema
 from cdc.wire.canonical import CanonicalTable
 from cdc.wire.plain import PlainTable
-from connectors.postgres.assemble import Assembler, Pipeline, Ports
-from connectors.postgres.catalog import table_schema
+from connectors.postgres.assemble import Assembler, AssemblerPorts, Pipeline
+from connectors.postgres.catalog_shapes import table_schema
+from connectors.postgres.connections import Connection, connect
 from connectors.postgres.encoder import compile_table
 from connectors.postgres.held import Later
 from connectors.postgres.messages import Relation
-from connectors.postgres.session import Connection, connect
 from sinks.batch import Event, events_of
 from sinks.memory import MemoryStore
-from sinks.schemas import SchemaBook
+from sinks.table_shapes import SchemaBook
 from tests.faults.lab import Found, Lab
 from tests.faults.typed import SETUP, TYPES, differences, rows
 from tests.golden.direct import Rereads, make_slot, settings_of, start, until_mark
@@ -100,7 +100,7 @@ class _Trip:
         self._assemblers = {
             encoding: Assembler(
                 Pipeline(name="typed", database="typed", epoch=1),
-                Ports(
+                AssemblerPorts(
                     schemas=_Shape(schema),
                     lanes=lambda topic: (0, 1),
                     partition=lambda key, count: 0,

@@ -74,14 +74,14 @@ ROOMS: Mapping[str, Room] = {
     ),
     "sweeps": Room(("spark/sweeps.py", "spark/place.py"), _of(_SPARK, "sweeps", "place", "its_place")),
     "sinks": Room(
-        ("sinks/plan.py", "sinks/fill.py", "sinks/newest.py", "sinks/patches.py"),
+        ("sinks/batch_plan.py", "sinks/fill.py", "sinks/newest.py", "sinks/patches.py"),
         (
             *_of(_SINKS, "plan", "fill", "newest", "rows"), *_of(_SPARK, "patches"),
             *_of(_CONTRACT, "order", "patches", "filled", "boundaries", "floors"),
         ),
     ),
     "spark": Room(
-        ("spark/watermark.py", "spark/holds.py", "spark/apply.py", "spark/batch.py"),
+        ("spark/watermark.py", "spark/holds.py", "spark/apply.py", "spark/micro_batch.py"),
         _of(_SPARK, "watermark", "holds", "store", "batch", "parked", "patches", "retry", "place", "its_place"),
     ),
     "debezium": Room(
@@ -119,19 +119,25 @@ ROOMS: Mapping[str, Room] = {
         ("cdc/dead.py", "cdc/orders.py"),
         (*_of(_CDC, "orders", "stored"), *_of(_SPARK, "retry", "parked", "patches", "store")),
     ),
-    "store": Room(("spark/store.py",), _of(_SPARK, "sweeps", "store", "holds", "place", "retry", "worker", "parked")),
+    "store": Room(
+        ("spark/store_thread.py",), _of(_SPARK, "sweeps", "store", "holds", "place", "retry", "worker", "parked")
+    ),
     "verification": Room(
-        ("verification/rounds.py", "verification/compare.py", "verification/repair.py", "verification/result.py"),
+        ("verification/passes.py", "verification/compare.py", "verification/repair.py", "verification/result.py"),
         (*_of(f"{_CDC}/verification", "*"), *_of(_CDC, "aside")),
     ),
     "handover": Room(
-        ("handover/rules.py", "handover/keys.py", "rebuild/rules.py", "rebuild/letters.py", "rereads/rules.py"),
+        (
+            "handover/rules.py", "handover/keys.py", "rebuild/rules.py", "rebuild/generation_letters.py",
+            "rereads/rules.py",
+        ),
         (*_of(f"{_CDC}/handover", "*"), *_of(f"{_CDC}/rebuild", "*"), *_of(f"{_CDC}/rereads", "*")),
     ),
     "comparison": Room(
         (
             "comparison/rules.py", "comparison/pairing.py", "comparison/differences.py", "comparison/verdict.py",
-            "comparison/window.py", "comparison/witness.py", "comparison/lossless.py", "comparison/values.py",
+            "comparison/commit_window.py", "comparison/witness.py", "comparison/lossless.py",
+            "comparison/value_rules.py",
         ),
         _of(f"{_CDC}/comparison", "*"),
     ),

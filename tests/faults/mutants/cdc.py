@@ -33,7 +33,7 @@ MUTANTS = (
         "in_use = {generations.in_use()} if self._separate else set()", "in_use: set[int] = set()", _REBUILD,
     ),
     Mutant(
-        "let the new generation's letters wait for nobody", "cdc/rebuild/letters.py",
+        "let the new generation's letters wait for nobody", "cdc/rebuild/generation_letters.py",
         "return [*fresh, *(", "return [*(", _REBUILD,
     ),
     Mutant(

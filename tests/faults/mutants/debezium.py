@@ -6,20 +6,20 @@ from tests.faults.mutants.mutant import Mutant
 
 MUTANTS = (
     Mutant(
-        "believe the offsets of the epoch before", "connectors/debezium/progress.py",
+        "believe the offsets of the epoch before", "connectors/debezium/source_progress.py",
         "lsn = None if epochs.unsettled else self._shown(list(self._ask()))", "lsn = self._shown(list(self._ask()))",
         "tests/unit/connectors/debezium/test_progress.py",
     ),
     Mutant(
-        "let a login in a connector's URL pass", "connectors/debezium/secrecy.py",
+        "let a login in a connector's URL pass", "connectors/debezium/hidden_options.py",
         "if _has_login(rest) or", "if", "tests/unit/connectors/debezium/test_secrecy.py",
     ),
     Mutant(
-        "let a reference beside a secret excuse it", "connectors/debezium/secrecy.py",
+        "let a reference beside a secret excuse it", "connectors/debezium/hidden_options.py",
         "return bool(rest.strip())\n", "return rest == value\n", "tests/unit/connectors/debezium/test_secrecy.py",
     ),
     Mutant(
-        "leave the schema history without TLS and login", "connectors/debezium/kafka.py",
+        "leave the schema history without TLS and login", "connectors/debezium/kafka_clients.py",
         "        yield from _HISTORY_CLIENTS\n", "        yield from ()\n",
         "tests/unit/connectors/debezium/test_secrecy.py",
     ),
@@ -28,27 +28,27 @@ MUTANTS = (
         'words.endswith("already exists")', "False", "tests/unit/connectors/debezium/test_client.py",
     ),
     Mutant(
-        "leave SQL Server's database out of a renamed topic", "connectors/debezium/config.py",
+        "leave SQL Server's database out of a renamed topic", "connectors/debezium/connector_config.py",
         "quoted(usual_topic(settings, spelled(table)))", 'quoted(f"{settings.name}.{table}")',
         "tests/unit/connectors/debezium/test_tables.py",
     ),
     Mutant(
-        "take the topics of excluded tables", "connectors/debezium/tables.py",
+        "take the topics of excluded tables", "connectors/debezium/captured_tables.py",
         "return not _meets(source.exclude, table) and _meets", "return _meets",
         "tests/unit/connectors/debezium/test_tables.py",
     ),
     Mutant(
-        "send a snapshot's signal to a connector that passes it over", "connectors/connect/orders.py",
+        "send a snapshot's signal to a connector that passes it over", "connectors/connect/signal_rules.py",
         'if kind == "blocking" or running.get', 'if kind or running.get',
         "tests/unit/connectors/debezium/test_tables.py",
     ),
     Mutant(
-        "keep the schemas of captured tables alone", "connectors/debezium/history.py",
+        "keep the schemas of captured tables alone", "connectors/debezium/schema_history.py",
         'store.only.captured.tables.ddl": "false"', 'store.only.captured.tables.ddl": "true"',
         "tests/unit/connectors/debezium/test_config.py",
     ),
     Mutant(
-        "deploy records that sinks cannot read", "connectors/debezium/config.py",
+        "deploy records that sinks cannot read", "connectors/debezium/connector_config.py",
         "    refuse_unreadable(settings, debezium)\n", "", "tests/unit/connectors/debezium/test_tables.py",
     ),
     Mutant(
@@ -61,7 +61,7 @@ MUTANTS = (
         "if streaming and covers(gtids):", "if covers(gtids):", "tests/unit/connectors/debezium/test_passed.py",
     ),
     Mutant(
-        "do not wait until what a MySQL has sent is visible", "connectors/mysql/cut.py",
+        "do not wait until what a MySQL has sent is visible", "connectors/mysql/binlog_cut.py",
         "certain = bool(sent.gtids) and self._wait_until_visible(sent.gtids)", "certain = bool(sent.gtids)",
         "tests/unit/connectors/mysql/test_cut.py",
     ),

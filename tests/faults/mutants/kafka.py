@@ -12,16 +12,16 @@ MUTANTS = (
         '"message.timeout.ms": 0,', '"message.timeout.ms": 300_000,', "tests/unit/connectors/kafka/test_clients.py",
     ),
     Mutant(
-        "let a closed log's records arrive", "connectors/kafka/log.py",
+        "let a closed log's records arrive", "connectors/kafka/stream_log.py",
         "        self._producer.purge()\n", "", "tests/unit/connectors/kafka/test_log.py",
     ),
     Mutant(
-        "send on behind a lane's first record", "connectors/kafka/log.py",
+        "send on behind a lane's first record", "connectors/kafka/stream_log.py",
         "            self._hand_over(behind)\n        self.settle()", "            self._hand_over(behind)",
         "tests/unit/connectors/kafka/test_log.py",
     ),
     Mutant(
-        "send on behind a large record", "connectors/kafka/log.py",
+        "send on behind a large record", "connectors/kafka/stream_log.py",
         'partial(self._large_delivered, lane, key))\n                self.settle()',
         "partial(self._large_delivered, lane, key))", "tests/unit/connectors/kafka/test_log.py",
     ),
@@ -34,19 +34,19 @@ MUTANTS = (
         "return {**ahead, **look(tails)}", "return look(tails)", _SCHEDULES,
     ),
     Mutant(
-        "forget after a restart which partitions are ahead", "connectors/kafka/log.py",
+        "forget after a restart which partitions are ahead", "connectors/kafka/stream_log.py",
         "self._newest[lane] = position.text().encode()", "pass", _SCHEDULES,
     ),
     Mutant(
-        "take one partition's report for all", "connectors/kafka/log.py",
+        "take one partition's report for all", "connectors/kafka/stream_log.py",
         "group.left -= 1", "group.left = 0", _SCHEDULES,
     ),
     Mutant(
-        "do not compare offsets", "connectors/kafka/log.py",
+        "do not compare offsets", "connectors/kafka/stream_log.py",
         "if offset != expected - 1:", "if offset > expected:", "tests/unit/connectors/kafka",
     ),
     Mutant(
-        "say nothing of a failed record", "connectors/kafka/log.py",
+        "say nothing of a failed record", "connectors/kafka/stream_log.py",
         "            self._fail(refusal(error, topic, None, self._settings))\n            return\n",
         "            return\n", _SCHEDULES,
     ),

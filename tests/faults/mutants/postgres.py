@@ -22,11 +22,11 @@ MUTANTS = (
         "end_lsn=commit.end_lsn,", "end_lsn=commit.end_lsn + 8,", _SCHEDULES,
     ),
     Mutant(
-        "skip the transaction that begins where the progress ends", "connectors/postgres/seen.py",
+        "skip the transaction that begins where the progress ends", "connectors/postgres/log_tails.py",
         "return commit_lsn < self._after_lsn", "return commit_lsn <= self._after_lsn", _SCHEDULES,
     ),
     Mutant(
-        "send the last record of a tail again", "connectors/postgres/seen.py",
+        "send the last record of a tail again", "connectors/postgres/log_tails.py",
         "pos <= self._lanes.get", "pos < self._lanes.get", _SCHEDULES,
     ),
     Mutant(
@@ -38,7 +38,7 @@ MUTANTS = (
         "self._count(table, key, row, lsn, -1)", "pass", _SCHEDULES,
     ),
     Mutant(
-        "keep netted rows over a truncation", "connectors/postgres/changes.py",
+        "keep netted rows over a truncation", "connectors/postgres/transaction_changes.py",
         "        self._netting.forget(table.schema.oid)\n", "", _SCHEDULES,
     ),
     Mutant(
@@ -46,7 +46,7 @@ MUTANTS = (
         "unclear=len(came) > 1 or len(went) > 1", "unclear=False", _ASSEMBLE,
     ),
     Mutant(
-        "truncate one partition only", "connectors/postgres/changes.py",
+        "truncate one partition only", "connectors/postgres/transaction_changes.py",
         "range(table.lane, table.lane + table.lane_count)", "range(table.lane, table.lane + 1)", _ASSEMBLE,
     ),
     Mutant(
@@ -54,7 +54,7 @@ MUTANTS = (
         "if route.deletes:", "if False:", _ASSEMBLE,
     ),
     Mutant(
-        "leave the old key of a moved row", "connectors/postgres/changes.py",
+        "leave the old key of a moved row", "connectors/postgres/transaction_changes.py",
         "        self._remove(table, lsn, seq, old_key, old, [(NEW_KEY, new_key)])\n", "", _SCHEDULES,
     ),
     Mutant(
@@ -97,7 +97,7 @@ MUTANTS = (
         "return 1 if change.key is None and change.old is None else 3", "return 1", _ASSEMBLE,
     ),
     Mutant(
-        "let what one table leaves to settle move another's positions", "connectors/postgres/changes.py",
+        "let what one table leaves to settle move another's positions", "connectors/postgres/transaction_changes.py",
         "self._settled.get(table.lane, 0)", "sum(self._settled.values())", _ASSEMBLE,
     ),
     Mutant(
@@ -114,7 +114,7 @@ MUTANTS = (
         "            self._held.wait(pending)\n", _SCHEDULES,
     ),
     Mutant(
-        "remember a wide row beyond its transaction", "connectors/postgres/changes.py",
+        "remember a wide row beyond its transaction", "connectors/postgres/transaction_changes.py",
         "        self._recent.clear()\n", "", _ASSEMBLE,
     ),
     Mutant(
@@ -134,11 +134,11 @@ MUTANTS = (
         "if whole or not any(", "if whole or any(", "tests/unit/connectors/postgres/test_row_steps.py",
     ),
     Mutant(
-        "take a row that was cut short for a whole one", "connectors/postgres/reading.py",
+        "take a row that was cut short for a whole one", "connectors/postgres/row_reading.py",
         "if at != len(frame): break", "pass", "tests/unit/connectors/postgres/test_encoder.py",
     ),
     Mutant(
-        "believe a value's length", "connectors/postgres/reading.py",
+        "believe a value's length", "connectors/postgres/row_reading.py",
         "        if sized:\n", "        if not sized:\n", "tests/unit/connectors/postgres tests/faults/test_rows.py",
     ),
     Mutant(
@@ -165,11 +165,11 @@ MUTANTS = (
         "return all(", "return True or all(", "tests/integration/catalog/test_reselect.py",
     ),
     Mutant(
-        "let row security hide rows", "connectors/postgres/session.py",
+        "let row security hide rows", "connectors/postgres/connections.py",
         '"row_security": "off"', '"row_security": "on"', "tests/integration/snapshot/test_refusals.py -k h27",
     ),
     Mutant(
-        "let the role's timeouts end a session", "connectors/postgres/session.py",
+        "let the role's timeouts end a session", "connectors/postgres/connections.py",
         '        "idle_in_transaction_session_timeout": "0",\n', "",
         "tests/integration/snapshot/test_refusals.py -k h92",
     ),

@@ -10,7 +10,7 @@ _REDIS = f"{_CONTRACT} -k redis"
 
 MUTANTS = (
     Mutant(
-        "copy a batch's rows though all of them count", "sinks/plan.py",
+        "copy a batch's rows though all of them count", "sinks/batch_plan.py",
         "_groups(where(winners, rows))", "_groups(winners.filter(rows))", "tests/unit/sinks/test_plan.py",
     ),
     Mutant(
@@ -22,7 +22,7 @@ MUTANTS = (
         "max(1, min(most, left // max(1, row_bytes)))", "most", "tests/unit/sinks/test_fill.py",
     ),
     Mutant(
-        "give a store all its rows in one piece", "sinks/plan.py",
+        "give a store all its rows in one piece", "sinks/batch_plan.py",
         "if size >= most_bytes:", "if size < 0:", "tests/unit/sinks/test_plan.py",
     ),
     Mutant(
@@ -50,7 +50,7 @@ MUTANTS = (
         "      redis.call('PERSIST', key)\n", "", "tests/integration/sinks/test_cache.py",
     ),
     Mutant(
-        "ignore the floor", "sinks/plan.py",
+        "ignore the floor", "sinks/batch_plan.py",
         "return where(rows, pc.greater_equal(rows[POS], floor)) if floor else rows", "return rows", _MEMORY,
     ),
     Mutant(
@@ -95,7 +95,7 @@ MUTANTS = (
         f"{_CONTRACT}/test_foreign.py -k memory",
     ),
     Mutant(
-        "keep a value that may have become NULL", "sinks/unavailable.py",
+        "keep a value that may have become NULL", "sinks/missing_values.py",
         "if either and (stored is None or set(either.values()) != {b\"null\"}):", "if False:",
         f"{_CONTRACT}/test_unavailable.py -k memory",
     ),

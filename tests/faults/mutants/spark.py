@@ -22,31 +22,31 @@ MUTANTS = (
         "if mark is not None and mark.reread}", "if mark is not None}", "tests/unit/spark/test_sweeps.py",
     ),
     Mutant(
-        "show an epoch without its sweep", "spark/store.py", "        self._sweep(at)\n", "",
+        "show an epoch without its sweep", "spark/store_thread.py", "        self._sweep(at)\n", "",
         "tests/unit/spark/test_sweeps.py",
     ),
     Mutant(
-        "forget that positions fell", "spark/debezium.py",
+        "forget that positions fell", "spark/debezium_feed.py",
         "        if epochs.fell:\n            raise _fallen(epochs.fell)\n", "",
         "tests/unit/spark/test_debezium.py",
     ),
     Mutant(
-        "begin in the middle without a look back", "spark/debezium.py",
+        "begin in the middle without a look back", "spark/debezium_feed.py",
         "self._look_back(_firsts(records), epochs)\n", "self._look_back(_firsts(records), epochs, ())\n",
         "tests/unit/spark/test_debezium.py",
     ),
     Mutant(
-        "take a snapshot on request for one cut short", "spark/debezium.py",
+        "take a snapshot on request for one cut short", "spark/debezium_feed.py",
         "if begun.over or any(end > (pos.epoch, -place.time_ms) for end in ends):", "if False:",
         "tests/unit/spark/test_debezium.py",
     ),
     Mutant(
-        "judge a snapshot by the partition that is read first", "spark/debezium.py",
+        "judge a snapshot by the partition that is read first", "spark/debezium_feed.py",
         "any(end > (pos.epoch, -place.time_ms) for end in ends)", "any(end[0] >= pos.epoch for end in ends)",
         "tests/unit/spark/test_debezium.py -k h133",
     ),
     Mutant(
-        "begin each slice as if nothing was read", "spark/debezium.py",
+        "begin each slice as if nothing was read", "spark/debezium_feed.py",
         "        self._readers |= {place: pickle.loads(reader) for place, reader in told.readers.items()}\n", "",
         "tests/unit/spark/test_debezium.py -k h133",
     ),
@@ -56,22 +56,22 @@ MUTANTS = (
         "tests/unit/spark/test_tasks.py -k h133",
     ),
     Mutant(
-        "go on where a new epoch began before", "spark/store.py", "        self._go_back()\n", "",
+        "go on where a new epoch began before", "spark/store_thread.py", "        self._go_back()\n", "",
         "tests/unit/spark/test_sweeps.py",
     ),
     Mutant(
-        "write the watermark before the data", "spark/store.py",
+        "write the watermark before the data", "spark/store_thread.py",
         "        return self.conclude(self._holding(lambda: act(",
         "        self._commit(at)\n        return self.conclude(self._holding(lambda: act(", _SPARK,
     ),
     Mutant(
-        "write the watermark before the letters", "spark/store.py",
+        "write the watermark before the letters", "spark/store_thread.py",
         '        letters = self._parked.fresh(replace(letter, sink=self.name) for letter in outcome.letters)\n',
         "        self._commit(at)\n"
         '        letters = self._parked.fresh(replace(letter, sink=self.name) for letter in outcome.letters)\n', _SPARK,
     ),
     Mutant(
-        "claim the LSN of a record not yet passed", "spark/history.py",
+        "claim the LSN of a record not yet passed", "spark/progress_history.py",
         "passed = passed if first is None else min(passed, first)", "continue", _SPARK,
     ),
     Mutant(
@@ -83,11 +83,11 @@ MUTANTS = (
         "    found = opened.watermarks.read()\n", "    found = held\n", _SPARK,
     ),
     Mutant(
-        "claim a partition that nobody has begun to read", "spark/batch.py",
+        "claim a partition that nobody has begun to read", "spark/micro_batch.py",
         "for p, end in parts.items() if end >= 0}", "for p, end in parts.items()}", f"{_SPARK}/test_batch.py",
     ),
     Mutant(
-        "show a lag by ends of the log that are long gone", "spark/metrics.py",
+        "show a lag by ends of the log that are long gone", "spark/sink_metrics.py",
         "if figures.begun and self.log.known(now_s) else", "if figures.begun else", f"{_SPARK}/test_metrics.py",
     ),
     Mutant(

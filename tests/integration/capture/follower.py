@@ -11,7 +11,7 @@ from cdc.schema import TableSchema
 from cdc.topic import TableName
 from cdc.wiring import open_schemas
 from connectors.kafka.compacted import read_range
-from connectors.kafka.schemas import SchemaRegistry
+from connectors.kafka.schema_registry import SchemaRegistry
 from sinks.batch import Event, events_of
 from sinks.memory import MemoryStore
 from sinks.port import OpenSink

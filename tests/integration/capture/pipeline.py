@@ -14,7 +14,7 @@ from typing import Any, cast
 import orjson
 import psycopg
 
-from cdc.capture import Stop, keep_capturing
+from cdc.capture import CaptureStop, keep_capturing
 from cdc.clock import SYSTEM_CLOCK
 from cdc.metrics import CaptureFigures
 from cdc.position import Position
@@ -68,7 +68,7 @@ class Capturing:
 
     def __init__(self, settings: Settings, gate: Callable[[Visibility], Gate] = VisibilityGate) -> None:
         self.figures = CaptureFigures(ticked_s=SYSTEM_CLOCK.monotonic())
-        self.command = Stop(SYSTEM_CLOCK, settings.capture.drain_timeout.total_seconds())
+        self.command = CaptureStop(SYSTEM_CLOCK, settings.capture.drain_timeout.total_seconds())
         self.error: BaseException | None = None
         self._opening = open_capture(settings, figures=self.figures, stop=self.command, clock=SYSTEM_CLOCK, gate=gate)
         self._thread = threading.Thread(target=self._run, daemon=True)

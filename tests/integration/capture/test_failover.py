@@ -17,12 +17,12 @@ from psycopg.conninfo import make_conninfo
 
 from cdc.errors import Exit, IdentityError
 from cdc.stack.account import ordinary_account
-from cdc.stack.ports import free_ports
+from cdc.stack.free_ports import free_ports
 from cdc.stack.postgres import SETTINGS, install_folder
 from cdc.wiring import open_state
 from cdc.wiring.pipeline import prepare_pipeline
 from cdc.wiring.snapshot import build_snapshot
-from connectors.postgres.facts import read_server
+from connectors.postgres.catalog_facts import read_server
 from snapshot.edges import NoReport
 from tests.conftest import Spawn
 from tests.integration.capture.later import ask, over

@@ -17,9 +17,9 @@ from cdc.clock import SYSTEM_CLOCK
 from cdc.state import CommandState, RequestState
 from cdc.topic import TableName
 from cdc.wiring import open_state
-from connectors.postgres.catalog import table_schema
+from connectors.postgres.catalog_shapes import table_schema
+from connectors.postgres.connections import connect
 from connectors.postgres.encoder import compile_table
-from connectors.postgres.session import connect
 from snapshot.chunks import Chunk
 from snapshot.forms import LeafForm
 from snapshot.inspection import leaf_rows

@@ -8,7 +8,7 @@ from confluent_kafka.cimpl import NewTopic
 from cdc.ports import Record
 from cdc.settings import LogSettings
 from connectors.kafka.compacted import read_range
-from connectors.kafka.log import KafkaStreamLog
+from connectors.kafka.stream_log import KafkaStreamLog
 
 LARGE = b"x" * 1_030_000
 """Between what the log carries alone and what the broker takes."""

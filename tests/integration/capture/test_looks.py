@@ -23,7 +23,7 @@ from cdc.windows import Closed, Written
 from cdc.wiring.pipeline import prepare_pipeline
 from cdc.wiring.status import open_status
 from connectors.kafka.admin import TopicAdmin
-from connectors.snapshots import CaptureEdges, LaterSource
+from connectors.snapshots import CaptureEdges, PostgresLaterSource
 from snapshot.chunks import Chunk
 from snapshot.later.reader_pool import ReaderPool
 from snapshot.later.table_reading import TableReading
@@ -241,7 +241,7 @@ class Deaf(ReaderPool):
 @pytest.mark.parametrize("stubborn", [False, True])
 def test_h115_readers_end_whatever_they_wait_for(pipeline: Pipeline, stubborn: bool) -> None:
     settings = pipeline.settings
-    source = LaterSource(settings)
+    source = PostgresLaterSource(settings)
     edges = CaptureEdges(settings, source, cast("Any", None), cast("Any", None), cast("Any", None))
     readers = Deaf(edges, cast("Any", None), SYSTEM_CLOCK)
     readers.stubborn = stubborn

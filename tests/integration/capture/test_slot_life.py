@@ -16,7 +16,7 @@ from psycopg.conninfo import make_conninfo
 from cdc.clock import SYSTEM_CLOCK
 from cdc.errors import Exit
 from cdc.stack.account import ordinary_account
-from cdc.stack.ports import free_ports
+from cdc.stack.free_ports import free_ports
 from cdc.stack.postgres import SETTINGS, install_folder
 from tests.conftest import Spawn
 from tests.integration.capture.pipeline import Pipeline, refused

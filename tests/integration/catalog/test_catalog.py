@@ -13,10 +13,10 @@ from psycopg.conninfo import make_conninfo
 from cdc.schema import Identity, TableSchema
 from cdc.settings import Settings, parse
 from cdc.wire.types import CATALOG_KINDS, FIXED
-from connectors.postgres.catalog import CapturedTable, from_relation, survey, table_schema
+from connectors.postgres.catalog_shapes import CapturedTable, from_relation, survey, table_schema
+from connectors.postgres.connections import connect
 from connectors.postgres.messages import Relation
 from connectors.postgres.pgoutput import decode
-from connectors.postgres.session import connect
 from tests.golden.direct import frames, make_slot
 
 SCHEMA = """

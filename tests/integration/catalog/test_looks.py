@@ -14,11 +14,11 @@ import pytest
 from cdc.errors import SourceError
 from cdc.settings import Settings, parse
 from cdc.sql import load
-from connectors.postgres.catalog import from_relation, survey, table_schema
-from connectors.postgres.facts import read_publication, read_source
+from connectors.postgres.catalog_facts import read_publication, read_source
+from connectors.postgres.catalog_shapes import from_relation, survey, table_schema
+from connectors.postgres.connections import Connection, connect
 from connectors.postgres.messages import Relation, RelationColumn
 from connectors.postgres.publication import ensure_publication
-from connectors.postgres.session import Connection, connect
 from connectors.snapshots import SnapshotSource
 from snapshot.inspection import sizes
 

@@ -13,10 +13,10 @@ import pytest
 from cdc.aside import CannotFollow, Cause
 from cdc.clock import SystemClock
 from cdc.schema import Column, TableSchema
-from connectors.postgres.held import GONE, Selected, Wanted
+from connectors.postgres.connections import Connection, connect
+from connectors.postgres.held import GONE, Selected, WantedValues
 from connectors.postgres.messages import Omitted
-from connectors.postgres.reselect import Reselect
-from connectors.postgres.session import Connection, connect
+from connectors.postgres.reselect import PostgresReselect
 from tests.golden.direct import settings_of
 from tests.unit.connectors.postgres import written as w
 
@@ -31,7 +31,7 @@ class Source:
 
     def __init__(self, owner: psycopg.Connection[tuple[object, ...]], session: Connection) -> None:
         self._owner = owner
-        self._reselect = Reselect(session, clock=SystemClock(), waiting=self._wait, row_limit=LIMIT)
+        self._reselect = PostgresReselect(session, clock=SystemClock(), waiting=self._wait, row_limit=LIMIT)
         self.meanwhile: list[str] = []
         self.waits = 1
 
@@ -54,7 +54,7 @@ class Source:
     def docs(self, schema: TableSchema, *keys: bytes) -> Sequence[Selected]:
         row = self._owner.execute("select (pg_current_xact_id()::text)::int8").fetchone()
         assert row is not None
-        wanted = [Wanted(schema=schema, key=(key,), columns=(1,)) for key in keys]
+        wanted = [WantedValues(schema=schema, key=(key,), columns=(1,)) for key in keys]
         return self._reselect.rows(wanted, {int(str(row[0]))})
 
     def _wait(self) -> None:
@@ -235,8 +235,8 @@ def test_h141_a_row_that_row_security_hides_is_not_taken_for_gone(source: Source
     shape = source.shape("t")
     with closing(connect(settings_of("s", database, "readable").source)) as session:
         session.execute(f"set role {role}".encode())
-        reselect = Reselect(session, clock=SystemClock())
+        reselect = PostgresReselect(session, clock=SystemClock())
         with pytest.raises(CannotFollow, match="row-level security") as refused:
-            reselect.rows([Wanted(schema=shape, key=(b"2",), columns=(1,))], set())
+            reselect.rows([WantedValues(schema=shape, key=(b"2",), columns=(1,))], set())
         assert refused.value.cause is Cause.NOT_READABLE
     source.execute(f"drop owned by {role}", f"drop role {role}")

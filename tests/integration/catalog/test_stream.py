@@ -12,9 +12,9 @@ import pytest
 from confluent_kafka import murmur2
 
 from cdc.ports import Record
-from connectors.postgres.assemble import Assembler, Limits, Pipeline, Ports
-from connectors.postgres.catalog import resolve_tables
-from connectors.postgres.session import connect
+from connectors.postgres.assemble import Assembler, AssemblerPorts, Limits, Pipeline
+from connectors.postgres.catalog_shapes import resolve_tables
+from connectors.postgres.connections import connect
 from tests.golden.direct import Rereads, Shapes, make_slot, publish, settings_of, start, until_mark
 
 TABLES = """
@@ -86,7 +86,7 @@ def test_h38_h41_h44_h45_h78_the_records_leave_what_the_tables_hold(database: st
         records: list[Record] = []
         assembler = Assembler(
             Pipeline(name="s", database="s", epoch=1),
-            Ports(
+            AssemblerPorts(
                 schemas=shapes, lanes=shapes.lanes, partition=murmur2, reselect=Rereads(conn), overflow=records.extend
             ),
             limits=Limits(netted_bytes=netted_bytes),

@@ -12,8 +12,8 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from cdc.stack.part import Place
-from cdc.stack.ports import free_ports
+from cdc.stack.free_ports import free_ports
+from cdc.stack.part import PartFiles
 from cdc.stack.postgres import PostgresPart
 from tests.conftest import RunCdc, fresh_name
 from tests.integration.cli.pipeline import Pipeline
@@ -57,7 +57,7 @@ class OwnPostgres:
     """A second Postgres, started as a test wants it; settings given at the start win over the stack's."""
 
     def __init__(self, folder: Path) -> None:
-        place = Place(folder=folder / "postgres", log=folder / "postgres.log", ports=free_ports())
+        place = PartFiles(folder=folder / "postgres", log=folder / "postgres.log", ports=free_ports())
         self._part = PostgresPart(place, durable=False)
         self._log = place.log
         self._process: subprocess.Popen[bytes] | None = None

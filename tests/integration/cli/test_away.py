@@ -19,7 +19,7 @@ from cdc.cli.app import run
 from cdc.errors import Exit
 from cdc.progress import Watermark
 from cdc.settings import load
-from cdc.stack.ports import free_ports
+from cdc.stack.free_ports import free_ports
 from sinks.stores import open_store
 from tests.conftest import new_database, new_redis_url, new_topic_prefix
 from tests.settings_file import write_settings

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from cdc.errors import Exit
-from cdc.stack.ports import free_ports
+from cdc.stack.free_ports import free_ports
 from tests.conftest import Spawn
 from tests.integration.cli.conftest import OwnPostgres
 from tests.integration.cli.pipeline import Pipeline, assert_refused

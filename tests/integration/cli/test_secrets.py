@@ -19,7 +19,7 @@ from cdc.cli.app import COMMANDS, _command
 from cdc.cli.app import run as run_here
 from cdc.errors import Exit
 from cdc.settings import Settings, load
-from cdc.stack.ports import free_ports
+from cdc.stack.free_ports import free_ports
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import read_range
 from tests.conftest import Spawn

@@ -12,8 +12,8 @@ import orjson
 import psycopg
 
 from cdc.position import Position
-from cdc.wire.debezium.read import Change, PartitionReader
-from connectors.connect.epochs import read_epochs
+from cdc.wire.debezium.read import DebeziumChange, PartitionReader
+from connectors.connect.connector_epochs import read_epochs
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import read_range
 from tests.integration.debezium.conftest import Pipeline
@@ -59,7 +59,7 @@ class Follower:
                     change = _native(key, value, headers)
                 else:
                     found = reader.read(message.offset() or 0, key, value)
-                    if not isinstance(found, Change):
+                    if not isinstance(found, DebeziumChange):
                         continue
                     change = (found.key, found.pos, _after(found.value))
                 identity = _identity(key, value)

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from cdc.jvm.jars import locked, resolve
 from cdc.stack.connect import ConnectPart
+from cdc.stack.free_ports import free_ports
 from cdc.stack.kafka import KafkaPart
-from cdc.stack.part import LOOPBACK, Command, Part, Place
-from cdc.stack.ports import free_ports
+from cdc.stack.part import LOOPBACK, Command, PartFiles, StackPart
 from tests.tls import self_signed
 from tests.waiting import wait_until
 
@@ -55,10 +55,10 @@ def secured_servers(folder: Path, password: str) -> Iterator[Secured]:
     certificate = self_signed(folder)
     (folder / "broker.pem").write_text(certificate.key.read_text() + certificate.made.read_text(), encoding="utf-8")
     (folder / "kafka.properties").write_text(f"password={password}\n", encoding="utf-8")
-    broker = KafkaPart(Place(folder=folder / "kafka", log=folder / "kafka.log", ports=ports), jars["kafka"])
+    broker = KafkaPart(PartFiles(folder=folder / "kafka", log=folder / "kafka.log", ports=ports), jars["kafka"])
     plugins = {name: jars[name] for name in _JARS[1:]}
     worker = ConnectPart(
-        Place(folder=folder / "connect", log=folder / "connect.log", ports=ports), jars["kafka"], plugins
+        PartFiles(folder=folder / "connect", log=folder / "connect.log", ports=ports), jars["kafka"], plugins
     )
     with _running(broker, _with_secured_listener(broker, ports, folder, password)), _running(worker, worker.prepare()):
         yield Secured(
@@ -89,7 +89,7 @@ def _with_secured_listener(broker: KafkaPart, ports: dict[str, int], folder: Pat
 
 
 @contextmanager
-def _running(part: Part, command: Command) -> Iterator[None]:
+def _running(part: StackPart, command: Command) -> Iterator[None]:
     with part.place.log.open("wb") as log:
         process = subprocess.Popen(
             command.account.tethered(command.argv, death_signal=command.death_signal, parent=os.getpid()),

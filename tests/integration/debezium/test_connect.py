@@ -12,13 +12,13 @@ from psycopg import sql
 from cdc.cli.app import run
 from cdc.errors import ConfigError, Exit
 from cdc.topic import TableName
-from cdc.wire.debezium.read import Change, PartitionReader
+from cdc.wire.debezium.read import DebeziumChange, PartitionReader
 from cdc.wiring import open_schemas
 from connectors.connect.checks import check_connect
 from connectors.debezium.client import ConnectError, MissingConnector
-from connectors.debezium.status import FAILED, ConnectorStatus
+from connectors.debezium.connector_status import FAILED, ConnectorStatus
 from connectors.kafka.compacted import read_range
-from connectors.kafka.schemas import EmbeddedShapes
+from connectors.kafka.schema_registry import EmbeddedShapes
 from sinks.batch import Event, events_of
 from sinks.memory import MemoryStore
 from tests.conftest import Stack
@@ -215,7 +215,7 @@ def test_h91_without_embedded_schemas_the_schema_topic_has_the_types(pipeline: P
         reader = PartitionReader(topic, partition)
         for message in read_range(pipeline.settings().log, topic, partition):
             found = reader.read(message.offset() or 0, message.key(), message.value())
-            assert isinstance(found, Change), found
+            assert isinstance(found, DebeziumChange), found
             place = (topic, partition, message.offset() or 0)
             events.append(Event(*place, found.key, found.value, found.pos.text(), found.op, 1))
     assert not store.open().sink.apply(events_of(events), Known(*open_schemas(pipeline.settings()).versions())).refused

@@ -8,7 +8,7 @@ import pytest
 
 from cdc.crash import CRASH_EXIT
 from cdc.errors import Exit
-from connectors.debezium.progress import shown_lsn
+from connectors.debezium.source_progress import shown_lsn
 from tests.conftest import RunCdc, Spawn, Spawned
 from tests.integration.debezium.conftest import Pipeline
 from tests.integration.debezium.following import Follower, restless, source_rows

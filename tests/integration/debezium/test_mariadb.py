@@ -10,7 +10,7 @@ import pytest
 from cdc.schema import TableSchema
 from cdc.settings import Settings
 from cdc.topic import TableName
-from cdc.wire.debezium.read import Change, PartitionReader, Unreadable
+from cdc.wire.debezium.read import DebeziumChange, PartitionReader, UnreadableRecord
 from connectors.connect.connector import Connector
 from connectors.debezium.client import ConnectError
 from connectors.debezium.faults import advice
@@ -35,8 +35,8 @@ def stored(settings: Settings) -> dict[str, dict[str, Any] | None]:
         for message in read_range(settings.log, topic, partition):
             offset, key, value = message.offset() or 0, message.key(), message.value()
             found = reader.read(offset, key, value)
-            assert not isinstance(found, Unreadable), found
-            if isinstance(found, Change):
+            assert not isinstance(found, UnreadableRecord), found
+            if isinstance(found, DebeziumChange):
                 assert found.schema is not None
                 shapes[topic, found.ver] = found.schema
                 place = (topic, partition, offset)

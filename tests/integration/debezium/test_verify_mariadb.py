@@ -13,11 +13,11 @@ from cdc.schema import TableSchema
 from cdc.settings import Settings
 from cdc.state import TopicsState
 from cdc.topic import TableName
-from cdc.verification.known import Known
-from cdc.verification.ports import Ports, VerifiedStore
+from cdc.verification.known_pipeline import KnownPipeline
+from cdc.verification.ports import VerificationPorts, VerifiedStore
 from cdc.verification.result import Kind
 from cdc.verification.run import Verification
-from cdc.wire.debezium.read import Change, PartitionReader
+from cdc.wire.debezium.read import DebeziumChange, PartitionReader
 from cdc.wiring import open_schemas, open_state
 from cdc.wiring.verification import read_known
 from connectors.connect.connector import Connector
@@ -26,7 +26,7 @@ from connectors.kafka.compacted import read_range
 from connectors.verified_binlog import BinlogSource
 from sinks.batch import Event, events_of
 from sinks.memory import MemoryStore
-from sinks.mend import Mending
+from sinks.mend import StoreRepair
 from tests.contract.topics import Shapes
 from tests.integration.debezium.mariadb import SKIPPED, MariaDb
 from tests.unit.cdc.verification.test_rounds import Silent
@@ -85,7 +85,7 @@ class Followed:
         for message in read_range(self._settings.log, topic, partition):
             offset = message.offset() or 0
             found = reader.read(offset, message.key(), message.value()) if offset >= start else None
-            if isinstance(found, Change):
+            if isinstance(found, DebeziumChange):
                 assert found.schema is not None
                 self.shapes[topic, found.ver] = found.schema
                 place = (topic, partition, offset)
@@ -95,13 +95,15 @@ class Followed:
 
 
 @contextmanager
-def verification(settings: Settings, store: Followed, known: Known) -> Iterator[Verification]:
+def verification(settings: Settings, store: Followed, known: KnownPipeline) -> Iterator[Verification]:
     with closing(BinlogSource(settings, known.topics)) as source:
         opened = store.store.open()
         verified = VerifiedStore(
-            reader=opened.reader, watermarks=store, target=Mending(opened), tables=sorted(source.tables)
+            reader=opened.reader, watermarks=store, target=StoreRepair(opened), tables=sorted(source.tables)
         )
-        ports = Ports(source=source.reader, stores={"memory": verified}, tables=source.tables, passed=source.passed)
+        ports = VerificationPorts(
+            source=source.reader, stores={"memory": verified}, tables=source.tables, passed=source.passed
+        )
         yield Verification(known, ports, Silent(), SYSTEM_CLOCK, timeout_s=90)
 
 

@@ -19,7 +19,7 @@ from cdc.settings import LogSettings
 from cdc.wire.records import BEGINNING, Lot, Span
 from connectors.kafka.clients import fetching_config
 from connectors.kafka.compacted import read_range
-from connectors.kafka.records import KafkaReading, KafkaRecords
+from connectors.kafka.record_reader import KafkaReading, KafkaRecords
 from tests.conftest import Stack
 
 OURS: Any = [("pos", b"0" * 32), ("op", b"u"), ("ver", b"1")]

@@ -12,12 +12,12 @@ import pytest
 
 from cdc.settings import SourceSettings
 from connectors.postgres.abridge import Abridged
+from connectors.postgres.connections import Connection, connect
 from connectors.postgres.frames import KEEPALIVE, XLOG_DATA, status
 from connectors.postgres.incoming import Said
 from connectors.postgres.link import Broken, LibpqLink, Link, Notice, SocketLink, open_link
 from connectors.postgres.messages import Insert, Omitted
 from connectors.postgres.pgoutput import decode
-from connectors.postgres.session import Connection, connect
 from tests.conftest import fresh_name
 from tests.tls import encrypted, self_signed
 from tests.waiting import wait_until

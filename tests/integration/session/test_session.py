@@ -11,7 +11,7 @@ from psycopg.conninfo import make_conninfo
 
 from cdc.errors import CdcError, Exit
 from cdc.settings import SourceSettings
-from connectors.postgres.session import connect
+from connectors.postgres.connections import connect
 from tests.conftest import fresh_name
 
 HOSTILE = {

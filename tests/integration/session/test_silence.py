@@ -10,7 +10,7 @@ import pytest
 
 from cdc.clock import SYSTEM_CLOCK
 from cdc.errors import SourceError
-from connectors.postgres.session import connect
+from connectors.postgres.connections import connect
 from connectors.postgres.stream import ReplicationStream
 from tests.golden.direct import make_slot, settings_of
 from tests.waiting import wait_until

@@ -10,8 +10,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from cdc.errors import ConfigError
 from cdc.settings import SourceSettings
+from connectors.postgres.connections import connect
 from connectors.postgres.link import LibpqLink, open_link
-from connectors.postgres.session import connect
 from tests.tls import encrypted, self_signed
 
 LIMIT = 1 << 20

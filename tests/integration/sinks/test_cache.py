@@ -16,7 +16,7 @@ from redis.cluster import RedisCluster
 from cdc.clock import ManualClock
 from cdc.errors import Exit, SinkError
 from cdc.progress import Watermark
-from cdc.stack.ports import free_ports
+from cdc.stack.free_ports import free_ports
 from sinks.batch import events_of
 from sinks.kinds import beside, open_generations, spec_for
 from sinks.port import OpenSink, StoreAway

@@ -15,7 +15,7 @@ from cdc.position import Position
 from cdc.state import ChunkState
 from cdc.topic import TableName
 from cdc.wiring import open_source
-from connectors.postgres.catalog import table_schema
+from connectors.postgres.catalog_shapes import table_schema
 from snapshot.copy_out import copy_out
 from snapshot.edges import Session
 from snapshot.first.chunk_read import ChunkTask, CutLost, read_chunk

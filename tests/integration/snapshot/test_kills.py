@@ -15,7 +15,7 @@ from cdc.clock import SYSTEM_CLOCK
 from cdc.crash import CRASH_EXIT, POINTS
 from cdc.errors import Exit
 from cdc.state import ChunkState
-from connectors.postgres.session import writer_lock
+from connectors.postgres.connections import writer_lock
 from tests.conftest import Spawn, Spawned
 from tests.integration.snapshot.pipeline import Pipeline
 from tests.integration.snapshot.writers import SCHEMA, TABLES, writing

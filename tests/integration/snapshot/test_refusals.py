@@ -16,7 +16,7 @@ from psycopg.conninfo import make_conninfo
 
 from cdc.errors import ActiveError, CdcError, ConfigError, Exit, PoisonError, SlotError, SourceError, TopicError
 from cdc.wiring import open_state
-from connectors.postgres.session import writer_lock
+from connectors.postgres.connections import writer_lock
 from snapshot.first.slot_creation import making
 from tests.conftest import RunCdc, Spawn
 from tests.integration.snapshot.pipeline import Pipeline

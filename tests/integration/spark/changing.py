@@ -16,8 +16,8 @@ from cdc.cuts import Cut
 from cdc.freshness.rules import wait_until_shown
 from cdc.status.rules import SinkStatus, status_of
 from cdc.topic import TableName
-from cdc.verification.result import Verdict
-from cdc.verification.rounds import verify
+from cdc.verification.passes import verify
+from cdc.verification.result import StoreVerdict
 from cdc.wiring.status import open_status
 from cdc.wiring.verification import read_known
 from connectors.verified import open_cut, verified_tables
@@ -58,7 +58,7 @@ class Changing:
 
     def await_equal(self, table: str, stores: tuple[str, ...] = STORES, deadline_s: float = 60.0) -> None:
         """Wait until these stores equal the source, row by row, at a fence."""
-        found: list[Verdict] = []
+        found: list[StoreVerdict] = []
 
         def equal() -> bool:
             if self.running.failure is not None:
@@ -68,7 +68,7 @@ class Changing:
 
         wait_until(equal, deadline_s, lambda: [verdict.document() for verdict in found])
 
-    def compare(self, table: str, stores: tuple[str, ...]) -> list[Verdict]:
+    def compare(self, table: str, stores: tuple[str, ...]) -> list[StoreVerdict]:
         """One comparison of a table."""
         settings = self.pipeline.settings
         with closing(open_cut(settings)) as source:

@@ -20,9 +20,9 @@ from cdc.settings import Settings
 from cdc.wiring.sinks import build_sinks
 from sinks.port import OpenSink
 from sinks.stores import open_store
-from spark.app import SinkApplication, run
-from spark.session import SessionSpec, end_session, start_session
-from spark.stop import Stop
+from spark.application import SinkApplication, run
+from spark.spark_session import SessionSpec, end_session, start_session
+from spark.stop import SinkStop
 from tests.integration.spark.handmade import HandMadeLog
 from tests.waiting import wait_until
 
@@ -78,7 +78,7 @@ class Sinks:
 
     def catch_up(self, settings: Settings, **changes: Any) -> None:
         """Feed the stores until they show all that the topics hold now."""
-        run(self.application(settings, **changes), Stop(), until_caught_up=True, session=self._session)
+        run(self.application(settings, **changes), SinkStop(), until_caught_up=True, session=self._session)
 
     @contextmanager
     def running(self, settings: Settings, **changes: Any) -> Iterator[RunningSinks]:
@@ -93,7 +93,7 @@ class RunningSinks:
     """An application in a thread of its own."""
 
     def __init__(self, application: SinkApplication, session: SparkSession) -> None:
-        self._wish = Stop()
+        self._wish = SinkStop()
         self.failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, args=(application, session), daemon=True)
         self._thread.start()

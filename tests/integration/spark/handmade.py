@@ -18,8 +18,8 @@ from cdc.topic import TableName, partition_of, progress_topic, schema_topic, sta
 from cdc.topic_specs import TopicSpec, pipeline_topic_specs, table_topic_spec
 from connectors.kafka.admin import TopicAdmin, topics_state
 from connectors.kafka.clients import producer_config
-from connectors.kafka.compacted import CompactedTopic
-from connectors.kafka.schemas import SchemaRegistry
+from connectors.kafka.compacted import KafkaCompactedTopic
+from connectors.kafka.schema_registry import SchemaRegistry
 from sinks.port import OpenSink
 
 FIRST_LSN = 0x1000000
@@ -123,11 +123,11 @@ class HandMadeLog:
         topics = {str(shape.table): shape.topic for shape in self.shapes.values()}
         facts = self.admin.describe(topics.values())
         state = topics_state(facts, topics, self.admin.cluster_id(), "readable")
-        CompactedTopic(self.log, state_topic(self.name)).write([(state.key(), state.to_json())])
+        KafkaCompactedTopic(self.log, state_topic(self.name)).write([(state.key(), state.to_json())])
 
     def add_shape(self, shape: TableSchema) -> TableSchema:
         """A new version of a table's shape, as the schema topic numbers it."""
-        registered = SchemaRegistry(CompactedTopic(self.log, schema_topic(self.name))).register(shape)
+        registered = SchemaRegistry(KafkaCompactedTopic(self.log, schema_topic(self.name))).register(shape)
         self.shapes[shape.table.table] = registered
         return registered
 
@@ -205,7 +205,7 @@ class HandMadeLog:
         """Write a progress record: everything so far, unless told otherwise. Returns its LSN."""
         lsn = self.lsn + 8 if lsn is None else lsn
         record = Progress(epoch=epoch, lsn=lsn, offsets=self.offsets() if offsets is None else offsets)
-        CompactedTopic(self.log, progress_topic(self.name)).write([(PROGRESS_KEY, record.to_json())])
+        KafkaCompactedTopic(self.log, progress_topic(self.name)).write([(PROGRESS_KEY, record.to_json())])
         return lsn
 
     def _send(

@@ -45,7 +45,7 @@ class FaultyStore:
 
 
 def connecting(stores: dict[str, FaultyStore]) -> Callable[[SinkSpec], OpenSink]:
-    """For :attr:`spark.app.SinkApplication.connect`: a store by the prefix of its sink."""
+    """For :attr:`spark.application.SinkApplication.connect`: a store by the prefix of its sink."""
     return lambda spec: stores[spec.prefix].open()
 
 

@@ -12,7 +12,7 @@ import pytest
 from cdc.dead import DeadLetter, Why
 from cdc.settings import Settings
 from cdc.topic import dead_topic
-from connectors.kafka.letters import DeadLetterTopic
+from connectors.kafka.dead_letters import DeadLetterTopic
 from sinks.port import OpenSink
 from tests.integration.spark.conftest import Sinks
 from tests.integration.spark.handmade import NOTE, HandMadeLog, orders_schema

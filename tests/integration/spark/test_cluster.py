@@ -16,7 +16,7 @@ import pytest
 from cdc.errors import Exit
 from cdc.jvm.java import java_home
 from cdc.settings import Settings
-from cdc.stack.ports import free_ports
+from cdc.stack.free_ports import free_ports
 from sinks.port import OpenSink
 from tests.conftest import OTHER_STORE, Spawn, Spawned
 from tests.integration.spark.handmade import HandMadeLog

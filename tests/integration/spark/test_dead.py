@@ -17,7 +17,7 @@ from cdc.dead import DeadLetter, waiting
 from cdc.errors import Exit
 from cdc.settings import Settings
 from cdc.topic import dead_topic
-from connectors.kafka.letters import DeadLetterTopic
+from connectors.kafka.dead_letters import DeadLetterTopic
 from sinks.port import OpenSink
 from tests.conftest import RunCdc, Spawn, Spawned
 from tests.integration.spark.conftest import Sinks

@@ -11,7 +11,7 @@ from urllib.request import urlopen
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from cdc.stack.ports import free_ports
+from cdc.stack.free_ports import free_ports
 from tests.conftest import Spawn, Spawned, Stack
 from tests.contract.conftest import postgres_url
 from tests.integration.spark.handmade import HandMadeLog

@@ -18,7 +18,7 @@ from cdc.rebuild.rules import RebuildState, Step
 from cdc.settings import Settings
 from cdc.topic import dead_topic
 from cdc.wiring.rebuild import open_rebuild
-from connectors.kafka.letters import DeadLetterTopic
+from connectors.kafka.dead_letters import DeadLetterTopic
 from sinks.port import OpenSink
 from sinks.stores import open_store
 from tests.conftest import RunCdc, Spawn
@@ -101,16 +101,16 @@ def test_a_damaged_store_is_built_anew_while_its_sink_runs_and_can_be_had_back(
 
 def damage(pipeline: HandMadeLog, settings: Settings, sink: str) -> None:
     """Row 5 becomes row 7000, in the store alone."""
-    from cdc.cuts import Row  # noqa: PLC0415
-    from sinks.mend import Mending  # noqa: PLC0415
+    from cdc.cuts import RepairRow  # noqa: PLC0415
+    from sinks.mend import StoreRepair  # noqa: PLC0415
 
     store = open_store(sink, settings)
     shape = pipeline.shapes["orders"]
     pos = f"{1:08x}{pipeline.lsn:016x}ffffffff"
-    Mending(store).put(
+    StoreRepair(store).put(
         shape,
         pos,
-        [Row(b'{"id":5}', None), Row(b'{"id":7000}', b'{"id":7000,"status":"never","total":"1.00"}')],
+        [RepairRow(b'{"id":5}', None), RepairRow(b'{"id":7000}', b'{"id":7000,"status":"never","total":"1.00"}')],
     )
     store.close()
 

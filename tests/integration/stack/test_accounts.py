@@ -14,8 +14,8 @@ import psycopg
 import pytest
 
 from cdc.stack.account import Account, ordinary_account, outside_folder
-from cdc.stack.part import Place
-from cdc.stack.ports import free_ports
+from cdc.stack.free_ports import free_ports
+from cdc.stack.part import PartFiles
 from cdc.stack.postgres import PostgresPart
 from tests.conftest import Spawn
 from tests.waiting import wait_until
@@ -37,7 +37,7 @@ def other_account(tmp_path: Path) -> Iterator[Account]:
 @_as_root
 def test_where_namespaces_are_refused_an_account_of_the_machine_serves(other_account: Account, tmp_path: Path) -> None:
     assert other_account.uid
-    place = Place(folder=tmp_path / "postgres", log=tmp_path / "log", ports=free_ports(["postgres"]))
+    place = PartFiles(folder=tmp_path / "postgres", log=tmp_path / "log", ports=free_ports(["postgres"]))
     part = PostgresPart(place, account=other_account)
     command = part.prepare()
     argv = command.account.tethered(command.argv, death_signal=command.death_signal, parent=os.getpid())

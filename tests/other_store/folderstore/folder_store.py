@@ -20,10 +20,10 @@ from cdc.checks.facts import StoreFacts
 from cdc.clock import Clock
 from cdc.errors import ConfigError
 from cdc.schema import TableSchema
-from sinks.generations import Place
+from sinks.batch_plan import TableBatch
+from sinks.generations import OpenGeneration
 from sinks.names import folder
 from sinks.notes import NotedWatermarks
-from sinks.plan import TableBatch
 from sinks.port import Applied, CannotCarry, OpenSink, PlaceMissing, StoredRow, stored_batch
 from sinks.registry import SinkSpec
 from sinks.store import StoreSink
@@ -55,7 +55,7 @@ def root_of(spec: SinkSpec) -> Path:
     return Path(spec.text("path")) / quote(spec.prefix, safe="")
 
 
-class FolderPlace(Place):
+class FolderPlace(OpenGeneration):
     """The folder of the generation that is worked on."""
 
     def __init__(self, spec: SinkSpec) -> None:

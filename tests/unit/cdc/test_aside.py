@@ -11,14 +11,14 @@ from prometheus_client import CollectorRegistry, generate_latest
 from cdc.aside import AsideState, Cause, TableState
 from cdc.cli.verify import conclude
 from cdc.clock import ManualClock
-from cdc.errors import Difference, NewerError
+from cdc.errors import DifferenceFound, NewerError
 from cdc.freshness.rules import require_whole
 from cdc.metrics import CaptureCollector, CaptureFigures, Health
 from cdc.progress import Progress, Watermark
 from cdc.settings import LimitSettings
 from cdc.status.rules import status_of
 from cdc.stored import read_members
-from cdc.verification.result import Report
+from cdc.verification.result import VerificationReport
 from tests.unit.cdc.status.test_rules import FACTS, page
 
 ASIDE = AsideState(
@@ -70,15 +70,15 @@ def test_h119_a_store_that_lacks_changes_of_a_table_is_not_fresh() -> None:
     held = Watermark.from_json(Watermark(epoch=1, lsn=0x2000, aside=SAID).to_json())
     assert held.aside == SAID
     require_whole("cache", replace(held, aside={}))
-    with pytest.raises(Difference, match=r"cache shows all tables up to 0/2000 but these: public\.t is set aside"):
+    with pytest.raises(DifferenceFound, match=r"cache shows all tables up to 0/2000 but these: public\.t is set aside"):
         require_whole("cache", held)
 
 
 def test_h119_verify_does_not_end_well_where_a_table_was_not_compared() -> None:
-    conclude(Report(verdicts=[], fence=1, looks=1))
-    report = Report(verdicts=[], fence=1, looks=1, not_compared={"public.t": ASIDE.sentence()})
+    conclude(VerificationReport(verdicts=[], fence=1, looks=1))
+    report = VerificationReport(verdicts=[], fence=1, looks=1, not_compared={"public.t": ASIDE.sentence()})
     assert report.document()["not_compared"] == {"public.t": ASIDE.sentence()}
-    with pytest.raises(Difference, match=r"not compared: public\.t"):
+    with pytest.raises(DifferenceFound, match=r"not compared: public\.t"):
         conclude(report)
 
 

@@ -9,10 +9,10 @@ import orjson
 import pytest
 
 from cdc.boundary import capture_up_to
-from cdc.capture import Session, StartingPoint
+from cdc.capture import CaptureSession, StartingPoint
 from cdc.clock import ManualClock
 from cdc.errors import LogError
-from cdc.ports import Batch, Record
+from cdc.ports import Record, StreamBatch
 from cdc.progress import PROGRESS_KEY
 from cdc.testing import MemoryStream
 from tests.unit.cdc.test_capture import FakeAssembler, FakeLog
@@ -25,15 +25,15 @@ def frames(*ends: int) -> list[bytes]:
 class Opened:
     """A session on doubles."""
 
-    def __init__(self, *batches: Batch, delay: int = 0) -> None:
+    def __init__(self, *batches: StreamBatch, delay: int = 0) -> None:
         self.clock = ManualClock()
         self.closed: list[bool] = []
         self.assembler = FakeAssembler()
         self.log = FakeLog(self.clock, delay=delay)
         self.stream = MemoryStream(batches, clock=self.clock)
 
-    def session(self) -> Session:
-        return Session(
+    def session(self) -> CaptureSession:
+        return CaptureSession(
             stream=self.stream,
             assembler=self.assembler,
             log=self.log,
@@ -44,7 +44,7 @@ class Opened:
 
 
 def test_it_ends_behind_the_mark_and_writes_nothing_of_what_follows_in_the_same_batch() -> None:
-    opened = Opened(Batch(frames(110, 120), None), Batch(frames(130, 140, 150), None), delay=5)
+    opened = Opened(StreamBatch(frames(110, 120), None), StreamBatch(frames(130, 140, 150), None), delay=5)
     assert capture_up_to(opened.session(), 125, opened.clock) == 130
     assert sum(len(group) for group in opened.log.groups) == 3 * 2 + 1
     assert opened.log.progress() == [130]
@@ -54,7 +54,7 @@ def test_it_ends_behind_the_mark_and_writes_nothing_of_what_follows_in_the_same_
 
 
 def test_what_the_broker_does_not_take_is_not_acknowledged() -> None:
-    opened = Opened(Batch(frames(130), None), delay=10**9)
+    opened = Opened(StreamBatch(frames(130), None), delay=10**9)
     with pytest.raises(LogError, match="did not take everything"):
         capture_up_to(opened.session(), 125, opened.clock)
     assert opened.log.progress() == []
@@ -64,7 +64,7 @@ def test_what_the_broker_does_not_take_is_not_acknowledged() -> None:
 
 @pytest.mark.parametrize("batches", [[(125, 130, 140)], [(125,), (130,), (140,)]])
 def test_a_transaction_that_ends_at_the_mark_is_not_beyond_it(batches: list[tuple[int, ...]]) -> None:
-    opened = Opened(*(Batch(frames(*ends), None) for ends in batches))
+    opened = Opened(*(StreamBatch(frames(*ends), None) for ends in batches))
     told: list[int] = []
     assert capture_up_to(opened.session(), 125, opened.clock, told.append) == 130
     assert sum(len(group) for group in opened.log.groups) == 2 * 2 + 1
@@ -72,7 +72,7 @@ def test_a_transaction_that_ends_at_the_mark_is_not_beyond_it(batches: list[tupl
 
 
 def test_its_progress_speaks_of_table_topics_alone() -> None:
-    opened = Opened(Batch(frames(130), None))
+    opened = Opened(StreamBatch(frames(130), None))
     capture_up_to(opened.session(), 125, opened.clock)
     ((lane, key, value, _),) = opened.log.groups[-1]
     assert (lane, key) == (9, PROGRESS_KEY)
@@ -80,7 +80,7 @@ def test_its_progress_speaks_of_table_topics_alone() -> None:
 
 
 def test_h81_nothing_is_acknowledged_before_the_progress_record_is_held() -> None:
-    opened = Opened(Batch(frames(130), None))
+    opened = Opened(StreamBatch(frames(130), None))
     opened.log.most = 1
     with pytest.raises(LogError, match="did not take everything"):
         capture_up_to(opened.session(), 125, opened.clock)
@@ -104,7 +104,7 @@ class WaitingAssembler(FakeAssembler):
 
 
 def test_h95_records_that_wait_are_written_before_the_progress_that_passes_them() -> None:
-    opened = Opened(Batch(frames(130), None), delay=3)
+    opened = Opened(StreamBatch(frames(130), None), delay=3)
     opened.assembler = WaitingAssembler(after=3)
     assert capture_up_to(opened.session(), 125, opened.clock) == 130
     keys = [[record[1] for record in group] for group in opened.log.groups]
@@ -113,7 +113,7 @@ def test_h95_records_that_wait_are_written_before_the_progress_that_passes_them(
 
 
 def test_h95_a_table_that_waits_for_good_is_asked_with_pauses_and_lets_nothing_be_acknowledged() -> None:
-    opened = Opened(Batch(frames(130), None))
+    opened = Opened(StreamBatch(frames(130), None))
     opened.assembler = waiting = WaitingAssembler(after=10**9)
     with pytest.raises(LogError):
         capture_up_to(opened.session(), 125, opened.clock)

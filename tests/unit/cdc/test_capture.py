@@ -11,11 +11,11 @@ from typing import NamedTuple
 import orjson
 import pytest
 
-from cdc.capture import Session, StartingPoint, Stop, Stopped, keep_capturing
+from cdc.capture import CaptureSession, CaptureStop, StartingPoint, Stopped, keep_capturing
 from cdc.clock import ManualClock
 from cdc.errors import ActiveError, ConfigError, LogError, SourceError
 from cdc.metrics import CaptureFigures
-from cdc.ports import Batch, Record
+from cdc.ports import Record, StreamBatch
 from cdc.progress import PROGRESS_KEY
 from cdc.testing import MemoryStream
 
@@ -100,7 +100,7 @@ class FakeAssembler:
 class Setting:
     """A capture on doubles. ``opened`` counts the sessions; ``problems`` are raised at opening, first ones first."""
 
-    batches: deque[Batch] = field(default_factory=deque)
+    batches: deque[StreamBatch] = field(default_factory=deque)
     problems: deque[Exception] = field(default_factory=deque)
     clock: ManualClock = field(default_factory=ManualClock)
     figures: CaptureFigures = field(default_factory=CaptureFigures)
@@ -110,17 +110,17 @@ class Setting:
     closed: list[bool] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.stop = Stop(self.clock, 30.0)
+        self.stop = CaptureStop(self.clock, 30.0)
         self.log = FakeLog(self.clock)
         self.stream = MemoryStream(self.batches, at_end=self.at_end or self.stop.want, clock=self.clock)
 
-    def open(self) -> Session:
+    def open(self) -> CaptureSession:
         self.opened += 1
         if self.problems:
             problem = self.problems.popleft()
             if problem.args:
                 raise problem
-        return Session(
+        return CaptureSession(
             stream=self.stream,
             assembler=self.assembler,
             log=self.log,
@@ -138,7 +138,7 @@ def transaction(end_lsn: int, rows: int) -> bytes:
 
 
 def test_h16_stop_acknowledges_everything_that_was_read() -> None:
-    setting = Setting(deque([Batch([transaction(80, 3), transaction(160, 2)], None), Batch([], 400)]))
+    setting = Setting(deque([StreamBatch([transaction(80, 3), transaction(160, 2)], None), StreamBatch([], 400)]))
     setting.log.delay = 3
     setting.run()
     assert [len(group) for group in setting.log.groups if group[0][1] == b"k"] == [5]
@@ -150,7 +150,7 @@ def test_h16_stop_acknowledges_everything_that_was_read() -> None:
 
 
 def test_h1_nothing_is_acknowledged_while_the_broker_is_silent() -> None:
-    setting = Setting(deque([Batch([transaction(80, 1)], None)]))
+    setting = Setting(deque([StreamBatch([transaction(80, 1)], None)]))
     setting.log.delay = 10**9
     with pytest.raises(LogError, match="within 30 s"):
         setting.run()
@@ -164,13 +164,13 @@ def test_h95_progress_goes_on_as_soon_as_nothing_waits_though_the_source_is_idle
             self.oldest_waiting = None
             return ()
 
-    setting = Setting(deque([Batch([transaction(80, 1)], None)]), assembler=Waits(oldest_waiting=40))
+    setting = Setting(deque([StreamBatch([transaction(80, 1)], None)]), assembler=Waits(oldest_waiting=40))
     setting.run()
     assert setting.log.progress()[-1] == 80
 
 
 def test_progress_speaks_of_table_topics_alone() -> None:
-    setting = Setting(deque([Batch([transaction(80, 1)], None)]))
+    setting = Setting(deque([StreamBatch([transaction(80, 1)], None)]))
     setting.run()
     (value,) = [r[2] for group in setting.log.groups for r in group if r[1] == PROGRESS_KEY]
     assert orjson.loads(value or b"")["offsets"] == {"s.public.t": {"0": 7}}
@@ -208,7 +208,7 @@ def pauses(*, progress_at: int | None = None) -> list[float]:
     def at_end() -> None:
         if len(ends) == progress_at and not setting.stream.acknowledged:
             if not setting.log.groups:
-                setting.stream.batches.append(Batch([transaction(80, 1)], None))
+                setting.stream.batches.append(StreamBatch([transaction(80, 1)], None))
             return
         ends.append(setting.clock.monotonic())
         if len(ends) == 8:
@@ -232,7 +232,7 @@ def test_a_session_that_came_further_makes_the_next_one_come_soon() -> None:
 
 
 def test_h115_a_stop_while_the_source_is_waited_for_ends_in_order() -> None:
-    setting = Setting(deque([Batch([transaction(80, 1)], None), Batch([transaction(160, 1)], None)]))
+    setting = Setting(deque([StreamBatch([transaction(80, 1)], None), StreamBatch([transaction(160, 1)], None)]))
     opened = setting.open
 
     class Waiting(FakeAssembler):
@@ -252,7 +252,7 @@ def test_h115_a_stop_while_the_source_is_waited_for_ends_in_order() -> None:
 
 
 def test_h57_a_log_that_failed_is_not_waited_for() -> None:
-    setting = Setting(deque([Batch([transaction(80, 1)], None)]))
+    setting = Setting(deque([StreamBatch([transaction(80, 1)], None)]))
     setting.log.failure = LogError("refused", retry=ConfigError.retry)
     with pytest.raises(LogError):
         setting.run()

@@ -15,7 +15,7 @@ from cdc.condition import (
     All,
     Among,
     Between,
-    Column,
+    ColumnName,
     Compared,
     Condition,
     Either,
@@ -23,7 +23,7 @@ from cdc.condition import (
     NoCondition,
     Not,
     Null,
-    Number,
+    NumberLiteral,
     Text,
     Truth,
     Value,
@@ -36,13 +36,13 @@ any_text = st.text(st.characters(exclude_characters="\0", exclude_categories=["C
 # Characters with a meaning of their own, far oftener than chance gives them.
 texts = st.one_of(any_text, st.text(st.sampled_from("'\"\\%_aZ;-( )"), max_size=6))
 names = st.one_of(st.sampled_from(["id", "Name", "or", "null", 'a"b', "é", "a b"]), texts.filter(bool))
-column = st.builds(Column, names)
+column = st.builds(ColumnName, names)
 numbers = st.decimals(allow_nan=False, allow_infinity=False, min_value=-(10**20), max_value=10**20, places=3)
 value: st.SearchStrategy[Value] = st.one_of(
     column,
     st.builds(Text, texts),
-    st.builds(Number, numbers),
-    st.builds(Number, st.integers(-(2**63), 2**63).map(Decimal)),
+    st.builds(NumberLiteral, numbers),
+    st.builds(NumberLiteral, st.integers(-(2**63), 2**63).map(Decimal)),
     st.builds(Truth, st.booleans()),
 )
 compared = st.one_of(
@@ -85,18 +85,22 @@ def test_any_text_is_a_condition_or_refused(text: str) -> None:
 
 
 ACCEPTED = {
-    "id = 3": Compared(Column("id"), "=", Number(Decimal(3))),
-    "3 != ID": Compared(Number(Decimal(3)), "<>", Column("id")),
-    '"Id" >= -1.5e2': Compared(Column("Id"), ">=", Number(Decimal("-150"))),
-    "active": Column("active"),
-    "not active": Not(Column("active")),
-    "active = true": Compared(Column("active"), "=", Truth(True)),
-    "note = 'it''s'": Compared(Column("note"), "=", Text("it's")),
-    "a is null or b is not null and c": Either((Null(Column("a")), All((Null(Column("b"), True), Column("c"))))),
-    "(a or b)\n and\tc": All((Either((Column("a"), Column("b"))), Column("c"))),
-    "a not in (1, 'x', b)": Among(Column("a"), (Number(Decimal(1)), Text("x"), Column("b")), True),
-    "a BETWEEN 1 AND 2 AND b": All((Between(Column("a"), Number(Decimal(1)), Number(Decimal(2))), Column("b"))),
-    "a not ilike 'x%'": Like(Column("a"), Text("x%"), True, True),
+    "id = 3": Compared(ColumnName("id"), "=", NumberLiteral(Decimal(3))),
+    "3 != ID": Compared(NumberLiteral(Decimal(3)), "<>", ColumnName("id")),
+    '"Id" >= -1.5e2': Compared(ColumnName("Id"), ">=", NumberLiteral(Decimal("-150"))),
+    "active": ColumnName("active"),
+    "not active": Not(ColumnName("active")),
+    "active = true": Compared(ColumnName("active"), "=", Truth(True)),
+    "note = 'it''s'": Compared(ColumnName("note"), "=", Text("it's")),
+    "a is null or b is not null and c": Either(
+        (Null(ColumnName("a")), All((Null(ColumnName("b"), True), ColumnName("c"))))
+    ),
+    "(a or b)\n and\tc": All((Either((ColumnName("a"), ColumnName("b"))), ColumnName("c"))),
+    "a not in (1, 'x', b)": Among(ColumnName("a"), (NumberLiteral(Decimal(1)), Text("x"), ColumnName("b")), True),
+    "a BETWEEN 1 AND 2 AND b": All(
+        (Between(ColumnName("a"), NumberLiteral(Decimal(1)), NumberLiteral(Decimal(2))), ColumnName("b"))
+    ),
+    "a not ilike 'x%'": Like(ColumnName("a"), Text("x%"), True, True),
 }
 
 
@@ -150,7 +154,7 @@ def test_h111_the_grammar_refuses(text: str) -> None:
 @given(conditions)
 def test_all_columns_are_named(condition: Condition) -> None:
     shown = show(condition)
-    assert all(show(Column(name)) in shown for name in columns(condition))
+    assert all(show(ColumnName(name)) in shown for name in columns(condition))
 
 
 @pytest.mark.parametrize(
@@ -178,7 +182,7 @@ def test_the_limits_are_the_last_that_is_taken() -> None:
     with pytest.raises(NoCondition, match="characters"):
         parse(long + " ")
     deep = "(" * (MOST_DEPTH - 1) + "a" + ")" * (MOST_DEPTH - 1)
-    assert parse(deep) == Column("a")
+    assert parse(deep) == ColumnName("a")
     with pytest.raises(NoCondition, match="nested"):
         parse(f"({deep})")
     beside = " and ".join(["(a)"] * (2 * MOST_DEPTH))
@@ -203,8 +207,8 @@ def test_a_refusal_says_what_stands_where(text: str, why: str) -> None:
 
 def test_names_are_folded_as_postgres_folds_them() -> None:
     assert columns(parse("AZ = \u00c9z")) == {"az", "\u00c9z"}
-    assert parse("a <= 1") == Compared(Column("a"), "<=", Number(Decimal(1)))
-    assert parse("a < 1") == Compared(Column("a"), "<", Number(Decimal(1)))
-    assert parse("a = false") == Compared(Column("a"), "=", Truth(False))
-    assert parse("a in (1)") == Among(Column("a"), (Number(Decimal(1)),))
+    assert parse("a <= 1") == Compared(ColumnName("a"), "<=", NumberLiteral(Decimal(1)))
+    assert parse("a < 1") == Compared(ColumnName("a"), "<", NumberLiteral(Decimal(1)))
+    assert parse("a = false") == Compared(ColumnName("a"), "=", Truth(False))
+    assert parse("a in (1)") == Among(ColumnName("a"), (NumberLiteral(Decimal(1)),))
     assert not parse("a like 'x'").negated  # type: ignore[union-attr]

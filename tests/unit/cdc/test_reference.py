@@ -7,7 +7,7 @@ import tomllib
 
 import pytest
 
-from cdc.reference import SECTIONS, Row, duration_text, example, rows, size_text, table
+from cdc.reference import SECTIONS, SettingRow, duration_text, example, rows, size_text, table
 from cdc.settings import Settings
 from sinks.sections import parse_settings as parse
 from sinks.sections import sink_sections
@@ -55,7 +55,7 @@ def test_every_model_has_a_section() -> None:
 
 
 @pytest.mark.parametrize("row", rows(SINKS), ids=lambda row: str(row.path))
-def test_every_kind_is_a_word_for_people(row: Row) -> None:
+def test_every_kind_is_a_word_for_people(row: SettingRow) -> None:
     assert "`" in row.kind or row.kind in (
         "text",
         "number",

@@ -14,7 +14,7 @@ from cdc.errors import SourceError
 from cdc.ports import Record
 from cdc.position import CHUNK_SEQ, Position
 from cdc.visibility import Gate, Visibility, VisibilityGate
-from cdc.windows import Closed, Moment, Overrun, Rows, Window, Windows, Written
+from cdc.windows import Closed, Moment, Overrun, Window, WindowPairs, Windows, Written
 
 KEYS = 4
 PARTITIONS = 2
@@ -145,7 +145,7 @@ class World:
         self.gate.saw(seen)
         self.read_once.append(window)
         headers = [("pos", window.position.text().encode()), ("op", b"r")]
-        self.windows.offer(window, Rows(pairs=sorted(self.rows().items()), headers=headers))
+        self.windows.offer(window, WindowPairs(pairs=sorted(self.rows().items()), headers=headers))
         self.floors.append(window.position.text())
         return True
 
@@ -311,7 +311,7 @@ def test_rows_wait_until_progress_has_passed_their_position() -> None:
     world = World(VisibilityGate(Visibility(FIRST_XID, frozenset())))
     window = world.windows.ask("t")
     world.windows.turn(Moment(80, 72, 0))
-    world.windows.offer(window, Rows(pairs=[(b"\0", b"v")], headers=[("pos", b""), ("op", b"r")]))
+    world.windows.offer(window, WindowPairs(pairs=[(b"\0", b"v")], headers=[("pos", b""), ("op", b"r")]))
     world.windows.turn(Moment(80, 72, 0))
     assert world.log == []
     world.windows.turn(Moment(80, 80, 0))
@@ -327,7 +327,9 @@ def test_rows_go_out_in_pieces_and_a_key_changed_between_them_stays_out() -> Non
     world.windows.turn(Moment(80, 80, 0))
     keys = [n.to_bytes(4) for n in range(module.PIECE_ROWS + 1)]
     headers = [("pos", b""), ("op", b"r")]
-    world.windows.offer(window, Rows(pairs=[(key, b"v") for key in keys], headers=headers, prefix=b"<", suffix=b">"))
+    world.windows.offer(
+        window, WindowPairs(pairs=[(key, b"v") for key in keys], headers=headers, prefix=b"<", suffix=b">")
+    )
     world.windows.turn(Moment(80, 80, 0))
     assert len(world.log) == module.PIECE_ROWS
     assert world.log[0][2] == b"<v>"
@@ -342,7 +344,7 @@ def test_marks_go_to_every_partition() -> None:
     world = World(VisibilityGate(Visibility(FIRST_XID, frozenset())))
     window = world.windows.ask("t")
     world.windows.turn(Moment(80, 80, 0))
-    marks = Rows(pairs=[(b"mark", b"")], headers=[("pos", b""), ("op", b"t")], everywhere=True)
+    marks = WindowPairs(pairs=[(b"mark", b"")], headers=[("pos", b""), ("op", b"t")], everywhere=True)
     world.windows.offer(window, marks)
     world.windows.turn(Moment(80, 80, 0))
     assert [(record[0], record[1]) for record in world.log] == [(10, b"mark"), (11, b"mark")]
@@ -354,7 +356,7 @@ def test_a_window_that_outlives_too_many_changes_is_given_up() -> None:
     world.windows.turn(Moment(80, 80, 0))
     headers = [("pos", b""), ("op", b"u")]
     world.windows.touch([(10, n.to_bytes(4), b"", headers) for n in range(module.TOUCHED_KEYS + 1)])
-    world.windows.offer(window, Rows(pairs=[(b"\0", b"v")], headers=headers))
+    world.windows.offer(window, WindowPairs(pairs=[(b"\0", b"v")], headers=headers))
     world.windows.turn(Moment(80, 80, 0))
     assert isinstance(world.windows.outcome(window), Overrun)
     assert world.log == []

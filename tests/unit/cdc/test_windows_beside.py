@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cdc.position import Position
 from cdc.visibility import Visibility, VisibilityGate
-from cdc.windows import Rows, Window, Written
+from cdc.windows import Window, WindowPairs, Written
 from tests.unit.cdc.test_windows import FIRST_XID, KEYS, PARTITIONS, World, changes
 
 MARK = b"sweep"
@@ -52,14 +52,14 @@ class Readings(World):
         wanted = self.parts[self.open.index(window)]
         pairs = sorted((key, value) for key, value in self.rows().items() if key[0] in wanted)
         headers = [("pos", window.position.text().encode()), ("op", b"r")]
-        self.windows.offer(window, Rows(pairs=pairs, headers=headers))
+        self.windows.offer(window, WindowPairs(pairs=pairs, headers=headers))
 
     def sweep(self, floor: Position) -> None:
         window = self.windows.ask("t")
         self.turn()
         assert window.position is not None
         headers = [("pos", window.position.text().encode()), ("op", b"t")]
-        self.windows.offer(window, Rows(pairs=[(MARK, floor.text().encode())], headers=headers, everywhere=True))
+        self.windows.offer(window, WindowPairs(pairs=[(MARK, floor.text().encode())], headers=headers, everywhere=True))
         for _ in range(200):
             self.turn()
         assert isinstance(window.outcome, Written)

@@ -13,7 +13,7 @@ from cdc.errors import SourceError
 from cdc.ports import Headers
 from cdc.position import CHUNK_SEQ, Position
 from cdc.visibility import Visibility, VisibilityGate
-from cdc.windows import Closed, Moment, Overrun, Rows, Window, Windows, Written
+from cdc.windows import Closed, Moment, Overrun, Window, WindowPairs, Windows, Written
 from tests.unit.cdc.test_windows import FIRST_XID, World
 
 READ: Headers = [("pos", b""), ("op", b"r")]
@@ -63,7 +63,7 @@ def test_there_is_something_to_do_until_the_broker_holds_the_rows() -> None:
     assert busy(windows), "it waits for the stream to pass what the log holds"
     windows.turn(Moment(80, 0, 0))
     assert not busy(windows), "its reader reads"
-    windows.offer(window, Rows(pairs=[(b"\0", b"v")], headers=READ))
+    windows.offer(window, WindowPairs(pairs=[(b"\0", b"v")], headers=READ))
     assert busy(windows)
     windows.turn(Moment(80, 72, 0))
     assert busy(windows), "its changes are not surely held yet"
@@ -108,7 +108,7 @@ def test_who_waits_is_told_when_it_is_so() -> None:
     windows.turn(Moment(80, 0, 0))
     assert position.get(timeout=PATIENCE_S) == Position(1, 72, CHUNK_SEQ)
     outcome = told(lambda: windows.outcome(window))
-    windows.offer(window, Rows(pairs=[(b"\0", b"v")], headers=READ))
+    windows.offer(window, WindowPairs(pairs=[(b"\0", b"v")], headers=READ))
     windows.turn(Moment(80, 80, 1))
     assert outcome.get(timeout=PATIENCE_S) == Written(1, 0)
 
@@ -125,7 +125,7 @@ def test_who_waits_is_told_that_the_session_is_over(wait: Callable[[Windows, Win
 def test_h74_a_truncate_leaves_every_row_of_an_open_window_out() -> None:
     there = world()
     window = granted(there)
-    there.windows.offer(window, Rows(pairs=[(b"\0", b"v"), (b"\1", b"v")], headers=READ))
+    there.windows.offer(window, WindowPairs(pairs=[(b"\0", b"v"), (b"\1", b"v")], headers=READ))
     there.windows.touch([(10, b"", b"", [("pos", b"u"), ("op", b"t")])])
     there.windows.turn(Moment(80, 80, 0))
     assert there.log == []
@@ -137,7 +137,7 @@ def test_an_update_leaves_one_key_out_whatever_its_position_says() -> None:
     there = world()
     window = granted(there)
     there.windows.touch([(10, b"\0", b"", [("pos", b"t"), ("op", b"u")])])
-    there.windows.offer(window, Rows(pairs=[(b"\0", b"v"), (b"\1", b"v")], headers=READ))
+    there.windows.offer(window, WindowPairs(pairs=[(b"\0", b"v"), (b"\1", b"v")], headers=READ))
     there.windows.turn(Moment(80, 80, 1))
     assert [(lane, key) for lane, key, _, _ in there.log] == [(11, b"\1")]
     assert there.windows.outcome(window) == Written(1, 1)
@@ -155,8 +155,8 @@ def test_as_many_changes_as_can_be_noted_are_no_overrun() -> None:
 MARK: Headers = [("pos", b""), ("op", b"t")]
 
 
-def rows(*keys: bytes, headers: Headers = READ) -> Rows:
-    return Rows(pairs=[(key, b"v") for key in keys], headers=headers)
+def rows(*keys: bytes, headers: Headers = READ) -> WindowPairs:
+    return WindowPairs(pairs=[(key, b"v") for key in keys], headers=headers)
 
 
 def pair(there: World) -> tuple[Window, Window]:

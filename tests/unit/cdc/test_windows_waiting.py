@@ -8,7 +8,7 @@ import pytest
 
 from cdc.ports import Record
 from cdc.position import Position
-from cdc.windows import Moment, Overrun, Rows, Window, Windows, Written
+from cdc.windows import Moment, Overrun, Window, WindowPairs, Windows, Written
 from tests.unit.cdc.test_windows import OpenGate
 
 WAITS, FREE = 0, 1
@@ -40,7 +40,7 @@ class World:
         self.windows.turn(Moment(1000, 500, 0, 1000, waiting))
         position = self.windows.granted(window)
         headers = [("pos", position.text().encode()), ("op", b"r")]
-        self.windows.offer(window, Rows(pairs=[(b"k", b"v")], headers=headers))
+        self.windows.offer(window, WindowPairs(pairs=[(b"k", b"v")], headers=headers))
         return window
 
     def turn(self, *, position: int = 500, stored: int = 1000, waiting: frozenset[int] = WAITING) -> None:

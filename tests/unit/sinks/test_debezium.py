@@ -7,7 +7,7 @@ import pytest
 
 from cdc.schema import TableSchema
 from cdc.topic import TableName
-from cdc.wire.debezium.read import Change
+from cdc.wire.debezium.read import DebeziumChange
 from sinks.batch import Event, events_of
 from sinks.memory import MemoryStore
 from tests.contract.topics import Shapes
@@ -21,7 +21,7 @@ def applied(records: list[Recorded], batch: int) -> MemoryStore:
     shapes: dict[tuple[str, int], TableSchema] = {}
     events = []
     for record, found in zip(records, read_all(records), strict=True):
-        if isinstance(found, Change):
+        if isinstance(found, DebeziumChange):
             assert found.schema is not None
             shapes[record.topic, found.ver] = found.schema
             place = (record.topic, record.partition, record.offset)

@@ -9,8 +9,8 @@ import pytest
 
 from cdc.schema import TableSchema
 from cdc.wire.format import UNAVAILABLE
+from sinks.batch_plan import Readable, plan
 from sinks.fill import PORTION_BYTES, Filler, Portion
-from sinks.plan import Readable, plan
 from sinks.port import StoredRow
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch
 

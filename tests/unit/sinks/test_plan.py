@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from cdc.wire.plain import PlainTable
 from sinks.arrow import pc, where
-from sinks.plan import Plan, TableBatch, plan
+from sinks.batch_plan import BatchPlan, TableBatch, plan
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch
 
 ROW_BYTES = 100_000
 
 
-def planned(events: pa.Table) -> Plan:
+def planned(events: pa.Table) -> BatchPlan:
     return plan(events, Shapes(ORDERS), lambda _table: at(1).text())
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from cdc.progress import Watermark
 from cdc.schema import TableSchema
+from sinks.batch_plan import TableBatch
 from sinks.notes import NotedWatermarks
-from sinks.plan import TableBatch
 from sinks.port import Applied, PlaceMissing, StoredRow
 from sinks.store import StoreSink
 from tests.contract.orders import SHAPES, order

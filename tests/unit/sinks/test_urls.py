@@ -7,9 +7,9 @@ import pytest
 from cdc.clock import ManualClock
 from cdc.errors import ConfigError
 from sinks.cache.cache_probe import URLS
-from sinks.facts import place
 from sinks.kinds import kind_named, spec_for
 from sinks.registry import attribute, open_sink
+from sinks.store_facts import place
 
 
 @pytest.mark.parametrize(

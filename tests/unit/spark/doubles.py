@@ -9,7 +9,7 @@ from cdc.dead import DeadLetter
 from cdc.progress import Offsets, Progress
 from cdc.schema import Column, Identity, TableSchema
 from cdc.topic import TableName
-from spark.ports import Topics
+from spark.ports import SinkTopics
 from tests.unit.spark.records import TOPIC
 
 
@@ -35,7 +35,7 @@ def orders(version: int = 1, *, extra: tuple[str, ...] = ()) -> TableSchema:
 
 @dataclass
 class MemoryFacts:
-    """:class:`spark.ports.LogFacts`: say what it answers."""
+    """:class:`spark.ports.LogQuestions`: say what it answers."""
 
     shapes: list[TableSchema] = field(default_factory=lambda: [orders()])
     end: int = 1000
@@ -44,10 +44,10 @@ class MemoryFacts:
     begun: Offsets = field(default_factory=dict)
     asked_shapes: int = 0
 
-    def topics(self, sink: str) -> Topics:
-        return Topics(ids={TOPIC: self.topic_id}, partitions={TOPIC: self.partitions}, compaction_lag_s=60.0)
+    def topics(self, sink: str) -> SinkTopics:
+        return SinkTopics(ids={TOPIC: self.topic_id}, partitions={TOPIC: self.partitions}, compaction_lag_s=60.0)
 
-    def ends(self, topics: Topics) -> Offsets:
+    def ends(self, topics: SinkTopics) -> Offsets:
         return {TOPIC: dict.fromkeys(range(self.partitions), self.end)}
 
     def begun_behind(self, epoch: int) -> Offsets:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from cdc.testing import MemoryReading
 from cdc.wire.records import Lot, numbered_by_slice
-from spark.batch import Batch
-from spark.patience import Halted
+from spark.micro_batch import MicroBatch
+from spark.outage import Halted
 from spark.source import EARLIEST
 from tests.unit.spark.records import TOPIC, KafkaRecord, lot_of, sound
 
@@ -23,8 +23,8 @@ def record(offset: int, size: int = SIZE, partition: int = 0) -> KafkaRecord:
     return KafkaRecord(b"k", b"v" * (size - 1), sound(8 * (offset + 1)), offset, partition=partition)
 
 
-def batch_of(records: list[KafkaRecord], ends: dict[int, int], starts: dict[int, int] | None = None) -> Batch:
-    return Batch(
+def batch_of(records: list[KafkaRecord], ends: dict[int, int], starts: dict[int, int] | None = None) -> MicroBatch:
+    return MicroBatch(
         starts={TOPIC: starts or dict.fromkeys(ends, EARLIEST)},
         ends={TOPIC: ends},
         reader=MemoryReading(tuple(lot_of(one) for one in records)).open(),

@@ -13,9 +13,9 @@ import pytest
 
 from cdc.schema import TableSchema
 from cdc.wire.records import Lot, Span
-from spark.debezium import KnownEpochs, PositionsFell, SnapshotAgain, Translation
+from spark.debezium_feed import KnownEpochs, PositionsFell, SnapshotAgain, Translation
 from spark.source import RECORD_SCHEMA, parse
-from spark.translate import TaskTranslation, TaskTranslator, Told
+from spark.translate import TaskNotes, TaskTranslation, TaskTranslator
 from tests.unit.cdc.wire.debezium.recorded import Recorded, recorded
 from tests.unit.spark.records import KafkaRecord, records_of
 
@@ -54,7 +54,7 @@ class InTasks(Translation):
             plan = pickle.dumps(self.for_tasks(spans))
             tasks = [begun(plan) for _ in shares]
             done = [task(share) for task, share in zip(tasks, shares, strict=True)]
-            told = sum((pickle.loads(pickle.dumps(task.told)) for task in tasks), start=Told())
+            told = sum((pickle.loads(pickle.dumps(task.told)) for task in tasks), start=TaskNotes())
             if not told.undecided:
                 self.go_on(told)
                 return pa.concat_tables(done)

@@ -15,8 +15,8 @@ from cdc.errors import Retry, SinkError
 from sinks.batch import events_of
 from spark.apply import Outcome
 from spark.fanout import Behind, Content, FanOut, Lane
-from spark.metrics import Metrics
 from spark.query import Engine, shapes_of
+from spark.sink_metrics import Metrics
 from tests.unit.spark.doubles import orders
 from tests.unit.spark.records import TOPIC, KafkaRecord, records_of
 from tests.unit.spark.test_store import Bench, bench, row

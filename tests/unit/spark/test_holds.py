@@ -16,14 +16,14 @@ from cdc.schema import TableSchema
 from cdc.topic import TableName
 from sinks.memory import MemoryStore
 from sinks.port import CannotCarry
-from sinks.schemas import SchemaBook
+from sinks.table_shapes import SchemaBook
 from spark.apply import Outcome, Rules, sort_out
 from spark.holds import HeldAgain, claim, overdue
-from spark.metrics import Metrics
-from spark.ports import Topics
-from spark.store import Store, Surroundings
-from spark.watch import LogWatch, TopicsChanged
-from spark.watermark import Claim, LogView, Seen
+from spark.log_watch import LogWatch, TopicsChanged
+from spark.ports import SinkTopics
+from spark.sink_metrics import Metrics
+from spark.store_thread import Store, Surroundings
+from spark.watermark import Claim, LogEnds, LogView
 from tests.unit.spark.doubles import MemoryDead, MemoryFeed, orders
 from tests.unit.spark.records import TOPIC, KafkaRecord, records_of, sound
 
@@ -53,11 +53,13 @@ class Facts:
     captured: tuple[str, ...] = (TOPIC, OTHER)
     retention_s: float = math.inf
 
-    def topics(self, sink: str) -> Topics:
+    def topics(self, sink: str) -> SinkTopics:
         ids = {topic: f"id of {topic}" for topic in self.captured}
-        return Topics(ids=ids, partitions=dict.fromkeys(ids, 1), compaction_lag_s=60.0, retention_s=self.retention_s)
+        return SinkTopics(
+            ids=ids, partitions=dict.fromkeys(ids, 1), compaction_lag_s=60.0, retention_s=self.retention_s
+        )
 
-    def ends(self, topics: Topics) -> Offsets:
+    def ends(self, topics: SinkTopics) -> Offsets:
         return {topic: self.end[topic] for topic in topics.ids}
 
     def begun_behind(self, epoch: int) -> Offsets:
@@ -112,7 +114,7 @@ class Bench:
 @pytest.fixture
 def bench() -> Iterator[Bench]:
     made = Bench()
-    made.view.note_ends(Seen(1.0, {TOPIC: {0: 0}, OTHER: {0: 0}}))
+    made.view.note_ends(LogEnds(1.0, {TOPIC: {0: 0}, OTHER: {0: 0}}))
     yield made
     for store in made.stores:
         store.end()
@@ -175,7 +177,7 @@ DAY_MS = 86_400_000
 
 
 def test_h60_a_table_that_waited_for_longer_than_deletes_are_kept_stays_held() -> None:
-    topics = Topics(ids={TOPIC: "a", OTHER: "b"}, partitions={TOPIC: 1, OTHER: 1}, retention_s=7 * 86_400)
+    topics = SinkTopics(ids={TOPIC: "a", OTHER: "b"}, partitions={TOPIC: 1, OTHER: 1}, retention_s=7 * 86_400)
     why = {TOPIC: Hold(table="public.orders", reason=WHY)}
     view = LogView()
     level = Watermark(epoch=1, lsn=8, level_ms=DAY_MS)

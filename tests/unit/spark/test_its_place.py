@@ -10,12 +10,12 @@ from cdc.errors import ActiveError, Retry, TopicError
 from cdc.progress import Offsets, Watermark
 from sinks.memory import MemoryStore
 from sinks.port import OpenSink
-from spark.batch import shares, spans_between
+from spark.micro_batch import shares, spans_between
 from spark.place import StoreMoved, check_place, check_topics, span
-from spark.ports import Topics
+from spark.ports import SinkTopics
 
 ORDERS, OTHERS = "shop.public.orders", "shop.public.others"
-TOPICS = Topics(ids={ORDERS: "id1"}, partitions={ORDERS: 2})
+TOPICS = SinkTopics(ids={ORDERS: "id1"}, partitions={ORDERS: 2})
 HELD = Watermark(epoch=1, lsn=8, offsets={ORDERS: {0: 7, 1: 3}}, topic_ids={ORDERS: "id1"})
 FURTHER = replace(HELD, offsets={ORDERS: {0: 9, 1: 3}})
 BEHIND = replace(HELD, offsets={ORDERS: {0: 7, 1: 2}})

@@ -11,7 +11,7 @@ import pytest
 
 from cdc.clock import ManualClock
 from cdc.errors import SinkError
-from spark.metrics import ANSWER_S, SILENCE_S, Metrics, SinkFigures
+from spark.sink_metrics import ANSWER_S, SILENCE_S, Metrics, SinkFigures
 
 
 class Feeding:

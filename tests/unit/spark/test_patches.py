@@ -8,11 +8,11 @@ import pytest
 from cdc.clock import ManualClock
 from cdc.dead import DeadLetter, Parked, Why
 from cdc.schema import TableSchema
-from cdc.wire.debezium.mongodb import UNBROKEN_FROM
+from cdc.wire.debezium.mongodb_read import UNBROKEN_FROM
 from sinks.memory import MemoryStore
-from sinks.schemas import SchemaBook
+from sinks.table_shapes import SchemaBook
 from spark.apply import Rules, apply_sorted, compact, sort_out
-from spark.debezium import KnownEpochs, Translation
+from spark.debezium_feed import KnownEpochs, Translation
 from spark.retry import apply_letters
 from spark.source import parse
 from tests.unit.cdc.wire.debezium.mongodb import ANNE, ANNE_MARIE, CUSTOMERS, RENAMED, TOPIC, envelope, key, patch

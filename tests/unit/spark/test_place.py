@@ -10,18 +10,18 @@ import pytest
 from cdc.clock import ManualClock
 from cdc.errors import TopicError
 from cdc.progress import Offsets, Progress, Watermark
-from spark.metrics import Metrics
 from spark.place import check_reach, outdated
-from spark.ports import Topics
-from spark.store import Store, Surroundings
-from spark.watermark import Claim, LogView, Seen
+from spark.ports import SinkTopics
+from spark.sink_metrics import Metrics
+from spark.store_thread import Store, Surroundings
+from spark.watermark import Claim, LogEnds, LogView
 from tests.unit.spark.doubles import MemoryFacts
 from tests.unit.spark.records import TOPIC
 from tests.unit.spark.test_store import Bench, row
 
 WINDOW_S = 3600.0
 HELD = Watermark(epoch=1, lsn=8, offsets={TOPIC: {0: 7}}, topic_ids={TOPIC: "id1"}, level_ms=1_000)
-TOPICS = Topics(ids={TOPIC: "id1"}, partitions={TOPIC: 1}, compaction_lag_s=60.0, retention_s=WINDOW_S)
+TOPICS = SinkTopics(ids={TOPIC: "id1"}, partitions={TOPIC: 1}, compaction_lag_s=60.0, retention_s=WINDOW_S)
 
 
 @dataclass
@@ -30,11 +30,11 @@ class Keeping(MemoryFacts):
 
     more: tuple[str, ...] = ()
 
-    def topics(self, sink: str) -> Topics:
+    def topics(self, sink: str) -> SinkTopics:
         ids = dict.fromkeys((TOPIC, *self.more), "id1")
         return replace(TOPICS, ids=ids, partitions=dict.fromkeys(ids, 1))
 
-    def ends(self, topics: Topics) -> Offsets:
+    def ends(self, topics: SinkTopics) -> Offsets:
         return {topic: {0: self.end} for topic in topics.ids}
 
 
@@ -53,7 +53,7 @@ class Timed(Bench):
 @pytest.fixture
 def timed() -> Iterator[Timed]:
     made = Timed(facts=Keeping(end=7))
-    made.view.note_ends(Seen(1.0, {TOPIC: {0: 7}}))
+    made.view.note_ends(LogEnds(1.0, {TOPIC: {0: 7}}))
     yield made
     for store in made.stores:
         store.end()
@@ -85,7 +85,7 @@ def test_h60_a_store_that_has_nothing_to_catch_up_with_missed_nothing(timed: Tim
 def test_h60_a_reader_that_stays_behind_for_longer_is_held_while_it_runs(timed: Timed) -> None:
     timed.facts.end = 1000
     timed.view = LogView()
-    timed.view.note_ends(Seen(1.0, {TOPIC: {0: 1000}}))
+    timed.view.note_ends(LogEnds(1.0, {TOPIC: {0: 1000}}))
     store = timed.begun()
     timed.settle(store, 7, row(1, 6))
     timed.clock.advance(WINDOW_S - 60)
@@ -100,7 +100,7 @@ def test_a_store_at_rest_says_now_and_then_that_it_is_level(timed: Timed) -> Non
     timed.settle(store, 7, row(1, 6))
     before = timed.watermark
     timed.clock.advance(WINDOW_S / 2)
-    timed.view.note_ends(Seen(timed.clock.monotonic(), {TOPIC: {0: 7}}))
+    timed.view.note_ends(LogEnds(timed.clock.monotonic(), {TOPIC: {0: 7}}))
     store.idle()
     store.run(lambda: None)
     after = timed.watermark
@@ -112,7 +112,7 @@ def test_a_table_that_was_never_read_takes_the_lsn_away_until_it_shows(timed: Ti
     view = LogView()
     topics = replace(TOPICS, ids={TOPIC: "id1", "shop.public.new": "id2"})
     view.note_progress([Progress(epoch=1, lsn=64, offsets={TOPIC: {0: 7}, "shop.public.new": {0: 5}})])
-    view.note_ends(Seen(1.0, {TOPIC: {0: 7}, "shop.public.new": {0: 5}}))
+    view.note_ends(LogEnds(1.0, {TOPIC: {0: 7}, "shop.public.new": {0: 5}}))
     empty = view.claim(HELD, Claim({TOPIC: {0: 7}}, 1.0), topics)
     assert (empty.epoch, empty.lsn) == (1, 0)
     filled = view.claim(empty, Claim({TOPIC: {0: 7}, "shop.public.new": {0: 5}}, 1.0), topics)

@@ -16,8 +16,8 @@ from cdc.errors import SinkError
 from cdc.orders import Orders, order
 from spark.apply import Outcome, behind_letters, events_of_letters
 from spark.source import parse
-from spark.store import Store
-from spark.watermark import Seen
+from spark.store_thread import Store
+from spark.watermark import LogEnds
 from tests.unit.spark.doubles import MemoryDead
 from tests.unit.spark.records import TOPIC, records_of
 from tests.unit.spark.test_store import TABLE, Bench, at, row
@@ -27,7 +27,7 @@ from tests.waiting import wait_until
 @pytest.fixture
 def made() -> Iterator[Bench]:
     bench = Bench()
-    bench.view.note_ends(Seen(1.0, {TOPIC: {0: 0}}))
+    bench.view.note_ends(LogEnds(1.0, {TOPIC: {0: 0}}))
     yield bench
     for store in bench.stores:
         store.end()
@@ -161,7 +161,7 @@ def test_h67_whatever_is_parked_retried_dropped_and_killed_a_key_never_goes_back
 ) -> None:
     chance = random.Random(seed)
     bench = Bench()
-    bench.view.note_ends(Seen(1.0, {TOPIC: {0: 0}}))
+    bench.view.note_ends(LogEnds(1.0, {TOPIC: {0: 0}}))
     offset, newest = 0, dict.fromkeys(range(3), -1)
     store = bench.begun()
     for step in range(chance.randrange(4, 14)):

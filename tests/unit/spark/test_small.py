@@ -14,16 +14,16 @@ from cdc.errors import ConfigError, LogError, Retry, SinkError, TopicError
 from sinks.kinds import spec_for
 from spark.checkpoint import LocalFolder, batch_offsets, parse_offsets
 from spark.failures import QueryFailed, read_failure
+from spark.outage import Halted, persist
 from spark.package import build_zip, openers_of
-from spark.patience import Halted, persist
 from spark.query import batch_after
-from spark.session import SessionSpec, configuration, start_session
-from spark.stop import Stop
+from spark.spark_session import SessionSpec, configuration, start_session
+from spark.stop import SinkStop
 
 
 def test_a_signal_asks_to_stop_and_leaves_the_handler_as_it_was() -> None:
     before = signal.getsignal(signal.SIGTERM)
-    stop = Stop()
+    stop = SinkStop()
     with stop.on_signals():
         os.kill(os.getpid(), signal.SIGTERM)
         assert stop.wait(5)
@@ -35,7 +35,7 @@ def test_a_signal_asks_to_stop_and_leaves_the_handler_as_it_was() -> None:
 
 
 def test_a_file_asks_to_stop_once(tmp_path: Path) -> None:
-    stop = Stop(tmp_path / "spark.stop")
+    stop = SinkStop(tmp_path / "spark.stop")
     assert not stop.asked
     (tmp_path / "spark.stop").touch()
     assert stop.wait(0)
@@ -161,7 +161,7 @@ def test_the_zip_holds_what_a_task_imports_and_is_the_same_each_time(tmp_path: P
         "sinks/registry.py",
         "cdc/progress.py",
         "sinks/cache/write.lua",
-        "connectors/kafka/records.py",
+        "connectors/kafka/record_reader.py",
     } <= names
     assert not [name for name in names if "__pycache__" in name or name.startswith(("snapshot", "tests"))]
 

@@ -17,10 +17,10 @@ from cdc.topic import TableName
 from sinks.memory import MemoryStore
 from sinks.port import Applied, OpenSink, PlaceMissing, Schemas
 from spark.apply import Outcome, with_keys
-from spark.metrics import Metrics
+from spark.sink_metrics import Metrics
 from spark.source import parse
-from spark.store import Store, StoreMoved, Surroundings
-from spark.watermark import Claim, LogView, Seen
+from spark.store_thread import Store, StoreMoved, Surroundings
+from spark.watermark import Claim, LogEnds, LogView
 from tests.unit.spark.doubles import MemoryDead, MemoryFacts, orders
 from tests.unit.spark.records import TOPIC, KafkaRecord, records_of, sound
 from tests.waiting import wait_until
@@ -107,7 +107,7 @@ def at(end: int) -> Claim:
 @pytest.fixture
 def bench() -> Iterator[Bench]:
     made = Bench()
-    made.view.note_ends(Seen(1.0, {TOPIC: {0: 0}}))
+    made.view.note_ends(LogEnds(1.0, {TOPIC: {0: 0}}))
     yield made
     for store in made.stores:
         store.end()

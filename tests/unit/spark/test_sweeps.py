@@ -10,19 +10,19 @@ from hypothesis import strategies as st
 
 from cdc.position import Position
 from cdc.progress import Progress, Watermark
-from spark.ports import Topics
+from spark.ports import SinkTopics
 from spark.sweeps import Sweeps
-from spark.watermark import Claim, LogView, Seen
+from spark.watermark import Claim, LogEnds, LogView
 from tests.unit.spark.records import TOPIC, KafkaRecord
 from tests.unit.spark.test_store import Bench, row
 
-HERE = Topics(ids={TOPIC: "id1"}, partitions={TOPIC: 1}, compaction_lag_s=60.0)
+HERE = SinkTopics(ids={TOPIC: "id1"}, partitions={TOPIC: 1}, compaction_lag_s=60.0)
 
 
 @pytest.fixture
 def bench() -> Iterator[Bench]:
     made = Bench()
-    made.view.note_ends(Seen(1.0, {TOPIC: {0: 0}}))
+    made.view.note_ends(LogEnds(1.0, {TOPIC: {0: 0}}))
     yield made
     for store in made.stores:
         store.end()
@@ -88,7 +88,7 @@ def test_h123_a_sweep_cut_short_is_made_at_the_next_start(bench: Bench) -> None:
 @given(st.booleans(), st.integers(0, 3), st.integers(0, 12), st.integers(1, 12))
 def test_h123_sweeps_are_due_once_and_only_when_passed(whole: bool, held_epoch: int, offset: int, end: int) -> None:
     view, sweeps = LogView(), Sweeps()
-    view.note_ends(Seen(1.0, {TOPIC: {0: 0}}))
+    view.note_ends(LogEnds(1.0, {TOPIC: {0: 0}}))
     view.note_progress([over(end, epoch=3, reread=whole)])
     sweeps.begin(Watermark(epoch=held_epoch, lsn=8, offsets={TOPIC: {0: 0}}) if held_epoch else None)
     due = sweeps.due(view, Claim({TOPIC: {0: offset}}, 1.0), HERE)
@@ -98,8 +98,8 @@ def test_h123_sweeps_are_due_once_and_only_when_passed(whole: bool, held_epoch: 
 
 
 def test_h123_a_topic_that_no_progress_names_is_never_swept() -> None:
-    view, other = LogView(), Topics(ids={"t2": "id2"}, partitions={"t2": 1})
-    view.note_ends(Seen(1.0, {"t2": {0: 0}}))
+    view, other = LogView(), SinkTopics(ids={"t2": "id2"}, partitions={"t2": 1})
+    view.note_ends(LogEnds(1.0, {"t2": {0: 0}}))
     view.note_progress([over(5)])
     assert Sweeps().due(view, Claim({"t2": {0: 99}}, 1.0), other) == {}
 
@@ -122,7 +122,7 @@ def test_h123_a_store_reads_an_epoch_from_its_beginning(bench: Bench) -> None:
 
 def test_h123_an_epoch_taken_over_behind_a_swept_one_is_not_swept() -> None:
     view, sweeps = LogView(), Sweeps()
-    view.note_ends(Seen(1.0, {TOPIC: {0: 0}}))
+    view.note_ends(LogEnds(1.0, {TOPIC: {0: 0}}))
     view.note_progress([over(5), over(9, epoch=3, reread=False)])
     assert sweeps.due(view, Claim({TOPIC: {0: 9}}, 1.0), HERE) == {}
     assert sweeps.due(view, Claim({TOPIC: {0: 5}}, 1.0), HERE) == {TOPIC: 2}

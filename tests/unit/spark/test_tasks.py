@@ -20,11 +20,11 @@ from cdc.wire.records import Span
 from sinks.kinds import spec_for
 from sinks.port import CannotCarry, PlaceMissing, StoreAway
 from sinks.registry import open_sink
-from sinks.schemas import SchemaBook
+from sinks.table_shapes import SchemaBook
 from spark.apply import Outcome, Rules
-from spark.batch import shares, spans_between
-from spark.debezium import KnownEpochs, Translation
-from spark.report import REPORT_SCHEMA, Report, read_report
+from spark.debezium_feed import KnownEpochs, Translation
+from spark.micro_batch import shares, spans_between
+from spark.report import REPORT_SCHEMA, TaskReport, read_report
 from spark.source import EARLIEST
 from spark.tasks import Task, run_task
 from tests.unit.cdc.wire.debezium.recorded import recorded
@@ -44,14 +44,14 @@ def size(record: KafkaRecord) -> int:
     return len(record.key or b"") + len(record.value or b"")
 
 
-def report_of(task: Task, *records: KafkaRecord, failure: CdcError | None = None, span: Span = SPAN) -> Report:
+def report_of(task: Task, *records: KafkaRecord, failure: CdcError | None = None, span: Span = SPAN) -> TaskReport:
     reading = MemoryReading(tuple(lot_of(one) for one in records), failure)
     numbers = pa.RecordBatch.from_pydict({"id": pa.array([0], pa.int64())})
     batches = list(run_task(task, reading, [[span]], [numbers]))
     return read_report(pa.Table.from_batches(batches, schema=REPORT_SCHEMA))
 
 
-def winners(report: Report) -> Mapping[bytes, list[int]]:
+def winners(report: TaskReport) -> Mapping[bytes, list[int]]:
     found: dict[bytes, list[int]] = {}
     for event in report.winners.sort_by("offset").to_pylist():
         found.setdefault(event["key"], []).append(event["offset"])

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc.progress import Progress, Watermark
-from spark.history import ProgressHistory
-from spark.ports import Topics
-from spark.watermark import Claim, LogView, Seen, covers, distance, highest, lowest
+from spark.ports import SinkTopics
+from spark.progress_history import ProgressHistory
+from spark.watermark import Claim, LogEnds, LogView, covers, distance, highest, lowest
 
 T = "shop.public.orders"
-TOPICS = Topics(ids={T: "id1"}, partitions={T: 2}, compaction_lag_s=60.0)
+TOPICS = SinkTopics(ids={T: "id1"}, partitions={T: 2}, compaction_lag_s=60.0)
 
 
 def progress(lsn: int, first: int, second: int = 0, *, epoch: int = 1) -> Progress:
@@ -23,7 +23,7 @@ def progress(lsn: int, first: int, second: int = 0, *, epoch: int = 1) -> Progre
 def view(*records: Progress, ends: tuple[float, int, int] = (0.0, 0, 0)) -> LogView:
     seen = LogView()
     seen.note_progress(records)
-    seen.note_ends(Seen(ends[0], {T: {0: ends[1], 1: ends[2]}}))
+    seen.note_ends(LogEnds(ends[0], {T: {0: ends[1], 1: ends[2]}}))
     return seen
 
 
@@ -49,7 +49,7 @@ def test_h80_ends_seen_longer_ago_than_the_cleaner_waits_prove_nothing() -> None
     log = view(progress(100, 10), ends=(0.0, 1000, 0))
     late = Claim({T: {0: 1000, 1: 0}}, 61.0)
     assert log.claim(None, late, TOPICS).lsn == 0
-    log.note_ends(Seen(30.0, {T: {0: 1000, 1: 0}}))
+    log.note_ends(LogEnds(30.0, {T: {0: 1000, 1: 0}}))
     assert log.claim(None, late, TOPICS).lsn == 100
 
 

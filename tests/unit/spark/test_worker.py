@@ -8,17 +8,17 @@ from threading import Event
 import pytest
 
 from sinks.memory import MemoryStore
-from spark.metrics import Metrics
-from spark.patience import Halted
-from spark.store import Store, Surroundings
+from spark.outage import Halted
+from spark.sink_metrics import Metrics
+from spark.store_thread import Store, Surroundings
+from spark.thread import StoreThread
 from spark.watermark import LogView
-from spark.worker import Worker
 from tests.unit.spark.doubles import MemoryDead, MemoryFacts
 from tests.waiting import wait_until
 
 
 def test_what_is_submitted_is_done_in_order_and_what_it_raises_is_told() -> None:
-    worker = Worker("test")
+    worker = StoreThread("test")
     done: list[int] = []
     futures = [worker.submit(partial(done.append, number)) for number in range(5)]
     failed = worker.submit(lambda: 1 // 0)
@@ -29,7 +29,7 @@ def test_what_is_submitted_is_done_in_order_and_what_it_raises_is_told() -> None
 
 
 def test_h115_a_thread_that_does_not_come_back_is_left_behind() -> None:
-    worker, silent = Worker("test"), Event()
+    worker, silent = StoreThread("test"), Event()
     worker.submit(silent.wait)
     assert not worker.end(0.05)
     silent.set()

@@ -9,12 +9,12 @@ import pytest
 from rich.console import Console
 
 from cdc.cli.comparison import conclude_comparison, show_comparison
-from cdc.comparison.verdict import Comparison, Verdict
-from cdc.errors import Difference
+from cdc.comparison.verdict import Comparison, TableVerdict
+from cdc.errors import DifferenceFound
 
 
 def comparison(*, theirs: int = 10, ours: int = 10, unexplained: int = 0) -> Comparison:
-    verdict = Verdict(
+    verdict = TableVerdict(
         table="public.orders",
         theirs=theirs,
         ours=ours,
@@ -43,11 +43,11 @@ def test_each_rule_that_was_needed_is_said_with_its_reason() -> None:
 def test_what_no_rule_explains_is_shown_and_ends_with_1() -> None:
     found = comparison(unexplained=1)
     assert "unexplained: public.orders u {}: Debezium 1 | ours 2" in shown(found)
-    with pytest.raises(Difference, match="1 differences are explained by no rule"):
+    with pytest.raises(DifferenceFound, match="1 differences are explained by no rule"):
         conclude_comparison(found)
     assert found.document()["tables"][0]["explained"] == {"D14": 60, "D3": 2}
 
 
 def test_nothing_compared_is_no_proof() -> None:
-    with pytest.raises(Difference, match="nothing was compared"):
+    with pytest.raises(DifferenceFound, match="nothing was compared"):
         conclude_comparison(comparison(theirs=0, ours=0))

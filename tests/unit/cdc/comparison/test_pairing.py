@@ -5,28 +5,28 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cdc.comparison.commit_window import CommitWindow, comparable
+from cdc.comparison.compared_record import ComparedRecord
 from cdc.comparison.lossless import parse, show
 from cdc.comparison.pairing import Told, out_of_order, paired
-from cdc.comparison.records import Record
 from cdc.comparison.verdict import judge
-from cdc.comparison.window import Window, comparable
 from cdc.position import Position
 
 
 def record(
     key: int, op: str | None, lsn: int = 0, *, place: tuple[int, int] = (0, 0), value: str = "v", xid: int = 7
-) -> Record:
+) -> ComparedRecord:
     body = None
     if op is not None:
         source = (
             f'{{"name":"one","snapshot":"false","sequence":"[\\"{lsn - 1}\\",\\"{lsn}\\"]","txId":{xid},"lsn":{lsn}}}'
         )
         body = parse(f'{{"after":{{"id":{key},"v":"{value}"}},"source":{source},"op":"{op}","ts_ms":{lsn}}}')
-    return Record(table="public.t", key=parse(f'{{"id":{key}}}'), value=body, headers=(), place=place)
+    return ComparedRecord(table="public.t", key=parse(f'{{"id":{key}}}'), value=body, headers=(), place=place)
 
 
-def shown(pairs: list[tuple[Record | None, Record | None]]) -> list[tuple[str, str]]:
-    def name(record: Record | None) -> str:
+def shown(pairs: list[tuple[ComparedRecord | None, ComparedRecord | None]]) -> list[tuple[str, str]]:
+    def name(record: ComparedRecord | None) -> str:
         return "-" if record is None else f"{record.op or 'tombstone'} {show(record.key)}"
 
     return [(name(one), name(two)) for one, two in pairs]
@@ -74,16 +74,18 @@ def test_a_lost_and_a_wrong_record_are_counted_and_told() -> None:
     assert verdict.words[0] == 'public.t u {"id":1} value.after.v: Debezium "v" | ours "other"'
 
 
-def at(found: Record, commit_lsn: int) -> Record:
+def at(found: ComparedRecord, commit_lsn: int) -> ComparedRecord:
     pos = Position(1, commit_lsn, 1).text()
-    return Record(table=found.table, key=found.key, value=found.value, headers=(("pos", pos),), place=found.place)
+    return ComparedRecord(
+        table=found.table, key=found.key, value=found.value, headers=(("pos", pos),), place=found.place
+    )
 
 
 def test_the_window_is_cut_by_commits_on_our_side_and_by_their_transactions_on_the_other() -> None:
     ours = [at(record(1, "u", 90, xid=1), 100), at(record(2, "u", 95, xid=2), 120), at(record(3, "u", 99, xid=3), 140)]
     theirs = [record(1, "u", 90, xid=1), record(2, "u", 95, xid=2), record(3, "u", 99, xid=3)]
     lost = record(4, "u", 118, xid=4)
-    one, two = Window(110, 130, rows=False).cut([*theirs, lost], ours)
+    one, two = CommitWindow(110, 130, rows=False).cut([*theirs, lost], ours)
     assert [show(r.key) for r in one] == ['{"id":2}', '{"id":4}']
     assert [show(r.key) for r in two] == ['{"id":2}']
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from cdc.comparison.compared_record import ComparedRecord, TableHistory
 from cdc.comparison.differences import differences, explained_by, undecided
 from cdc.comparison.lossless import parse
-from cdc.comparison.records import Record, TableFacts
 from cdc.comparison.rules import RULES
 from cdc.position import Position
 from cdc.schema import Column, Identity, TableSchema
@@ -47,7 +47,7 @@ COLUMNS = (
 )
 
 
-def facts(*, identity: Identity = Identity.DEFAULT, deferrable_key: bool = False, leaf: bool = False) -> TableFacts:
+def facts(*, identity: Identity = Identity.DEFAULT, deferrable_key: bool = False, leaf: bool = False) -> TableHistory:
     schema = TableSchema(
         table=TableName("public", "t"),
         topic="t",
@@ -58,17 +58,19 @@ def facts(*, identity: Identity = Identity.DEFAULT, deferrable_key: bool = False
         deferrable_key=deferrable_key,
         columns=COLUMNS,
     )
-    return TableFacts(schemas=(schema,), defaults=frozenset(("t",)), primary_key=("id",), leaf=leaf)
+    return TableHistory(schemas=(schema,), defaults=frozenset(("t",)), primary_key=("id",), leaf=leaf)
 
 
-def record(value: str | None, *, op: str = "c", key: str = '{"id":1}', side: str = "after") -> Record:
+def record(value: str | None, *, op: str = "c", key: str = '{"id":1}', side: str = "after") -> ComparedRecord:
     body = None
     if value is not None:
         body = parse(f'{{"{side}":{value},"source":{{"snapshot":"{"true" if op == "r" else "false"}"}},"op":"{op}"}}')
-    return Record(table="public.t", key=parse(key), value=body, headers=())
+    return ComparedRecord(table="public.t", key=parse(key), value=body, headers=())
 
 
-def names(theirs: Record | None, ours: Record | None, known: TableFacts | None = None) -> list[list[str]]:
+def names(
+    theirs: ComparedRecord | None, ours: ComparedRecord | None, known: TableHistory | None = None
+) -> list[list[str]]:
     found = differences("readable", [(theirs, ours)], {"public.t": known or facts()})
     return [explained_by(RULES, d) for d in found]
 
@@ -140,8 +142,8 @@ def test_a_record_that_one_side_lacks_is_explained_by_its_table_alone() -> None:
 
 
 def test_headers_and_fields_of_our_own_are_named() -> None:
-    def with_headers(*pairs: tuple[str, str]) -> Record:
-        return Record(table="public.t", key=parse('{"id":1}'), value=None, headers=pairs)
+    def with_headers(*pairs: tuple[str, str]) -> ComparedRecord:
+        return ComparedRecord(table="public.t", key=parse('{"id":1}'), value=None, headers=pairs)
 
     theirs = with_headers(("__debezium.context.taskId", "0"), ("__debezium.newkey", '{"id":"a\nb"}'))
     ours = with_headers(("pos", "0"), ("op", "d"), ("ver", "1"), ("__debezium.newkey", '{"id":"a\\nb"}'))
@@ -151,7 +153,7 @@ def test_headers_and_fields_of_our_own_are_named() -> None:
     source = '{"version":"3.7.0.Final","lsn":1}'
     own = '{"version":"0.1.0","lsn":1,"epoch":1,"commit_lsn":2,"tx_seq":1}'
     one, two = (
-        Record(table="public.t", key=None, value=parse(f'{{"source":{text},"op":"c"}}'), headers=())
+        ComparedRecord(table="public.t", key=None, value=parse(f'{{"source":{text},"op":"c"}}'), headers=())
         for text in (source, own)
     )
     assert names(one, two) == [["D15"]] * 4
@@ -221,8 +223,8 @@ def test_a_key_by_an_index_is_that_of_the_row(theirs: str, ours: str, explained:
     indexed = facts(identity=Identity.INDEX)
     columns = tuple(replace(c, key_position={"big": 1}.get(c.name)) for c in COLUMNS)
     indexed = replace(indexed, schemas=(replace(indexed.schemas[0], columns=columns),))
-    one = Record(table="public.t", key=parse('{"id":1}'), value=parse(f"{{{theirs}}}"), headers=())
-    two = Record(table="public.t", key=parse('{"big":7}'), value=parse(f"{{{ours}}}"), headers=())
+    one = ComparedRecord(table="public.t", key=parse('{"id":1}'), value=parse(f"{{{theirs}}}"), headers=())
+    two = ComparedRecord(table="public.t", key=parse('{"big":7}'), value=parse(f"{{{ours}}}"), headers=())
     found = differences("readable", [(one, two)], {"public.t": indexed})
     assert all(explained_by(RULES, d) == ["D9"] for d in found) is explained
 
@@ -241,7 +243,7 @@ def test_a_record_of_another_key_needs_one_of_the_same_change() -> None:
     ("name", "got", "explained"), [("op", "u", False), ("op", "c", True), ("ver", "x", False), ("ver", "1", True)]
 )
 def test_a_header_of_ours_says_what_the_record_is(name: str, got: str, explained: bool) -> None:
-    one = Record(table="public.t", key=None, value=parse('{"source":{},"op":"c"}'), headers=())
+    one = ComparedRecord(table="public.t", key=None, value=parse('{"source":{},"op":"c"}'), headers=())
     two = replace(one, headers=((name, got),))
     (found,) = differences("readable", [(one, two)], {})
     assert bool(explained_by(RULES, found)) is explained
@@ -249,7 +251,7 @@ def test_a_header_of_ours_says_what_the_record_is(name: str, got: str, explained
 
 def test_pos_is_the_position_of_the_source() -> None:
     source = '{"source":{"epoch":1,"commit_lsn":2,"tx_seq":3},"op":"c"}'
-    one = Record(table="public.t", key=None, value=parse(source), headers=())
+    one = ComparedRecord(table="public.t", key=None, value=parse(source), headers=())
     for position, explained in ((Position(1, 2, 3), True), (Position(1, 2, 4), False)):
         (found,) = differences("readable", [(one, replace(one, headers=(("pos", position.text()),)))], {})
         assert bool(explained_by(RULES, found)) is explained

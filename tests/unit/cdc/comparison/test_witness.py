@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from cdc.comparison.compared_record import ComparedRecord, TableHistory
 from cdc.comparison.lossless import Json, parse
-from cdc.comparison.records import Record, TableFacts
-from cdc.comparison.verdict import Verdict, judge
+from cdc.comparison.verdict import TableVerdict, judge
 from cdc.comparison.witness import Place
 from tests.unit.cdc.comparison.test_rules import facts
 
@@ -21,18 +21,21 @@ class Source:
     def __init__(self, **rows: str) -> None:
         self._rows = rows
 
-    def rows(self, records: Sequence[Record]) -> Mapping[Place, Json]:
+    def rows(self, records: Sequence[ComparedRecord]) -> Mapping[Place, Json]:
         return {r.place: parse(self._rows[i]) for r in records for i in self._rows if f"{r.key}".find(f"'{i[1:]}'") > 0}
 
 
-def of(offset: int, op: str, text: str, *, key: str = '{"id":1}') -> Record:
+def of(offset: int, op: str, text: str, *, key: str = '{"id":1}') -> ComparedRecord:
     body = f'{{"after":{{"id":1,"t":{text}}},"source":{{"txId":{offset},"lsn":{offset}}},"op":"{op}"}}'
-    return Record(table="public.t", key=parse(key), value=parse(body), headers=(), place=(0, offset))
+    return ComparedRecord(table="public.t", key=parse(key), value=parse(body), headers=(), place=(0, offset))
 
 
 def judged(
-    theirs: Sequence[Record], ours: Sequence[Record], source: Source | None = None, known: TableFacts | None = None
-) -> Verdict:
+    theirs: Sequence[ComparedRecord],
+    ours: Sequence[ComparedRecord],
+    source: Source | None = None,
+    known: TableHistory | None = None,
+) -> TableVerdict:
     return judge("public.t", "readable", theirs, ours, {"public.t": known or facts()}, source)
 
 

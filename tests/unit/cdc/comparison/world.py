@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from cdc.clock import ManualClock
+from cdc.comparison.compared_record import ComparedRecord, Facts
 from cdc.comparison.lossless import parse
-from cdc.comparison.ports import Ports
-from cdc.comparison.records import Facts, Record
+from cdc.comparison.ports import ComparisonPorts
 from cdc.comparison.run import Comparing
 from cdc.comparison.sides import sides_of
-from cdc.cuts import Cut, Row, VerifiedTable
+from cdc.cuts import Cut, RepairRow, VerifiedTable
 from cdc.position import Position
 from cdc.settings import Settings
 from tests.killing import Steps
@@ -81,7 +81,7 @@ class World:
 
     def comparing(self) -> Comparing:
         over = self.steps.over
-        ports = Ports(
+        ports = ComparisonPorts(
             native=over("native", self.native),
             debezium=over("debezium", self.debezium),
             source=over("source", self.source),
@@ -106,7 +106,7 @@ class Side:
         self.exists = self.runs = self.stuck = False
         self.failure: Exception | None = None
         self.at = 0
-        self.records: list[Record] = []
+        self.records: list[ComparedRecord] = []
         self.seen: list[str] = []
 
     def start(self, *, rows: bool) -> None:
@@ -135,13 +135,15 @@ class Side:
                 else:
                     self.records.append(self.record(self.at))
 
-    def record(self, number: int) -> Record:
+    def record(self, number: int) -> ComparedRecord:
         lsn = number * _STEP
         source = f'"name":"{self.name}","snapshot":"false","sequence":"[\\"{lsn - _STEP}\\",\\"{lsn}\\"]"'
         body = f'{{"after":{{"id":1,"v":{number}}},"source":{{{source},"txId":{number},"lsn":{lsn}}},"op":"u"}}'
         pos = Position(1, lsn - 1, 1).text()
         place = (0, len(self.records))
-        return Record(table=TABLE, key=parse('{"id":1}'), value=parse(body), headers=(("pos", pos),), place=place)
+        return ComparedRecord(
+            table=TABLE, key=parse('{"id":1}'), value=parse(body), headers=(("pos", pos),), place=place
+        )
 
 
 class Native(Side):
@@ -176,7 +178,7 @@ class Source:
     def tables(self) -> Mapping[str, VerifiedTable]:
         return {}
 
-    def records_of(self, table: VerifiedTable, keys: Sequence[str]) -> Iterator[dict[str, Row]]:
+    def records_of(self, table: VerifiedTable, keys: Sequence[str]) -> Iterator[dict[str, RepairRow]]:
         return iter(())
 
     def close(self) -> None:
@@ -194,7 +196,7 @@ class Written:
         names = [f"{side.name}.public.t" for side in (self._world.native, self._world.debezium) if side.records]
         return {TABLE: "shop-native.public.t"}, [*names, "shop-debezium.message", "shop.public.t"]
 
-    def records(self, topic: str, table: str) -> list[Record]:
+    def records(self, topic: str, table: str) -> list[ComparedRecord]:
         sides: Iterable[Side] = (self._world.native, self._world.debezium)
         return next((list(side.records) for side in sides if topic == f"{side.name}.public.t"), [])
 

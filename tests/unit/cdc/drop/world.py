@@ -8,15 +8,15 @@ from dataclasses import replace
 from typing import Any
 
 from cdc.checks.facts import ServerFacts, SlotFacts
-from cdc.drop.ports import Ports
-from cdc.drop.run import Drop, Plan
+from cdc.drop.ports import DropPorts
+from cdc.drop.run import Drop, DropPlan
 from cdc.errors import ActiveError, LogError, TopicError
 from cdc.state import SlotState, TopicsState
 from cdc.testing import MemoryCompactedTopic
 from tests.killing import Steps
 from tests.unit.cdc.handover.world import SERVER, SLOT
 
-PLAN = Plan(name="shop", slot="cdc_shop", publication="cdc_shop")
+PLAN = DropPlan(name="shop", slot="cdc_shop", publication="cdc_shop")
 STATE = "shop.state"
 OWN = frozenset({STATE, "shop.public.t", "shop.dead"})
 
@@ -34,14 +34,14 @@ class World:
         noted = TopicsState(cluster_id="c", topics={name: {"id": name, "partitions": 1} for name in OWN}, tables={})
         self.state = MemoryCompactedTopic({noted.key(): noted.to_json(), **slot_made()})
 
-    def drop(self, plan: Plan = PLAN) -> Drop:
+    def drop(self, plan: DropPlan = PLAN) -> Drop:
         over = self.steps.over
 
         @contextmanager
         def source() -> Iterator[Any]:
             yield over("source", Source(self))
 
-        ports = Ports(
+        ports = DropPorts(
             reach=self.reach,
             source=source,
             state=over("state", State(self)),

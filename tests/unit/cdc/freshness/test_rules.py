@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cdc.clock import ManualClock
-from cdc.errors import Difference
+from cdc.errors import DifferenceFound
 from cdc.freshness.rules import wait_until_read, wait_until_shown
 from cdc.progress import Watermark
 
@@ -34,9 +34,9 @@ def test_it_returns_what_the_store_shows() -> None:
 
 def test_past_the_time_it_says_where_the_store_stands() -> None:
     clock = ManualClock()
-    with pytest.raises(Difference, match=r"cache stands at 0/5; 0/64 was not reached in 3 s"):
+    with pytest.raises(DifferenceFound, match=r"cache stands at 0/5; 0/64 was not reached in 3 s"):
         wait_until_shown("cache", Store(at(5)), 100, timeout_s=3, clock=clock)
-    with pytest.raises(Difference, match="cache has no watermark yet"):
+    with pytest.raises(DifferenceFound, match="cache has no watermark yet"):
         wait_until_shown("cache", Store(None), 100, timeout_s=0, clock=clock)
 
 
@@ -50,13 +50,13 @@ def test_an_older_epoch_shows_nothing_of_a_newer_token(held: Watermark, shown: b
     if shown:
         assert look() == held
     else:
-        with pytest.raises(Difference):
+        with pytest.raises(DifferenceFound):
             look()
 
 
 def test_h93_a_quiet_server_is_nudged_once() -> None:
     nudges: list[int] = []
-    with pytest.raises(Difference):
+    with pytest.raises(DifferenceFound):
         wait_until_shown("cache", Store(at(5)), 100, timeout_s=10, clock=ManualClock(), nudge=lambda: nudges.append(1))
     assert nudges == [1]
 
@@ -67,7 +67,7 @@ def test_h131_a_store_without_lsns_shows_what_lies_below_its_offsets() -> None:
 
     ends = {"shop.a": {0: 7, 1: 0}}
     assert wait_until_read("cache", Store(None, upto(6), upto(7)), ends, clock=ManualClock()) == upto(7)
-    with pytest.raises(Difference, match="cache is 1 records behind, and did not catch up in 3 s"):
+    with pytest.raises(DifferenceFound, match="cache is 1 records behind, and did not catch up in 3 s"):
         wait_until_read("cache", Store(upto(6)), ends, timeout_s=3, clock=ManualClock())
-    with pytest.raises(Difference, match="cache has no watermark yet"):
+    with pytest.raises(DifferenceFound, match="cache has no watermark yet"):
         wait_until_read("cache", Store(None), ends, timeout_s=0, clock=ManualClock())

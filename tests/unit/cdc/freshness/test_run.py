@@ -11,8 +11,8 @@ import pytest
 from cdc.clock import ManualClock
 from cdc.dead import DeadLetter, Why
 from cdc.epochs import EpochsState, epoch_of
-from cdc.errors import Difference, LogError, SinkError, TopicError
-from cdc.freshness.run import Ports, Waits
+from cdc.errors import DifferenceFound, LogError, SinkError, TopicError
+from cdc.freshness.run import WaitPorts, Waits
 from cdc.progress import Hold, Watermark
 from cdc.state import SlotState
 
@@ -53,7 +53,7 @@ class World:
     brief: bool = False
 
     def waits(self) -> Waits:
-        ports = Ports(
+        ports = WaitPorts(
             open=self._open, briefly=self._briefly, epoch=self._epoch, letters=self._letters, nudge=self._nudge
         )
         return Waits(ports, ManualClock())
@@ -93,7 +93,7 @@ def test_it_returns_what_the_store_shows_and_asks_for_the_epoch_once() -> None:
 
 def test_h88_a_store_of_an_older_epoch_shows_nothing_of_the_token() -> None:
     world = World(epoch=3)
-    with pytest.raises(Difference, match="cache stands at 0/32"):
+    with pytest.raises(DifferenceFound, match="cache stands at 0/32"):
         world.waits().wait("cache", 5, timeout_s=3)
     assert world.nudged == 1
 

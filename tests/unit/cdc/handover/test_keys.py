@@ -11,7 +11,7 @@ from cdc.schema import Column, Encoding, Identity, TableSchema
 from cdc.topic import TableName
 from cdc.turn import WriterState, require_turn
 from connectors.connect.locate import Finder
-from connectors.connect.places import Place, newest_place
+from connectors.connect.places import StreamedPlace, newest_place
 
 
 def table(kind: str, *, encoding: Encoding = "readable", identity: Identity = Identity.DEFAULT) -> TableSchema:
@@ -84,14 +84,14 @@ def theirs(key: int, transaction: int, lsn: int, before: int, snapshot: str = "f
 def test_the_place_of_a_partition_counts_the_records_of_its_last_lsn() -> None:
     deleted = theirs(1, 9, 80, 60)
     records = [theirs(5, 8, 40, 30), deleted, (b"1", None), theirs(2, 9, 80, 60), theirs(7, 0, 99, 98, "true")]
-    assert newest_place(records) == Place(9, 80, 3, 60)
+    assert newest_place(records) == StreamedPlace(9, 80, 3, 60)
     assert newest_place(records[-1:]) is None
     # It may go on before what was read: then more has to be read.
     assert newest_place(records[1:3], whole=False) is None
 
 
 def test_the_finder_gives_the_position_of_the_record_that_the_place_counts_to() -> None:
-    finder = Finder({("t", 0): Place(9, 80, 3, 60)})
+    finder = Finder({("t", 0): StreamedPlace(9, 80, 3, 60)})
     for seq, (lsn, key, tombstone) in enumerate(
         [(70, b"0", 0), (80, b"1", 0), (80, b"1", 1), (80, b"2", 0), (80, b"3", 0)]
     ):

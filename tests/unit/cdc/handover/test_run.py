@@ -10,7 +10,7 @@ import pytest
 
 from cdc.clock import ManualClock
 from cdc.errors import ActiveError, CdcError, ConfigError, LogError, SlotError, TopicError
-from cdc.handover.ports import Session
+from cdc.handover.ports import LockedSession
 from cdc.position import Position
 from cdc.progress import PROGRESS_KEY, Progress
 from cdc.schema import Identity
@@ -178,7 +178,7 @@ def is_keyed_by_an_index(world: World) -> None:
 
 
 def is_written_natively(world: World) -> None:
-    world.writer = Session(7, "cdc run")
+    world.writer = LockedSession(7, "cdc run")
 
 
 def has_no_snapshot(world: World) -> None:

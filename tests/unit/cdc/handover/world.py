@@ -8,8 +8,8 @@ from dataclasses import replace
 from cdc.checks.facts import ServerFacts, SlotFacts
 from cdc.clock import ManualClock
 from cdc.handover.keys import KeyQuestion
-from cdc.handover.ports import ConnectorFacts, Ports, Session
-from cdc.handover.rules import Plan
+from cdc.handover.ports import ConnectorState, HandoverPorts, LockedSession
+from cdc.handover.rules import HandoverPlan
 from cdc.handover.run import Handover
 from cdc.position import Position
 from cdc.progress import PROGRESS_KEY, Offsets, Progress
@@ -24,7 +24,7 @@ NAME = "shop"
 TOPIC = "shop.public.t"
 PARTITIONS = 2
 EPOCH = 1
-PLAN = Plan(name=NAME, slot="cdc_shop", publication="cdc_shop", connector="shop-connector")
+PLAN = HandoverPlan(name=NAME, slot="cdc_shop", publication="cdc_shop", connector="shop-connector")
 SHAPE = TableSchema(
     table=TableName("public", "t"),
     topic=TOPIC,
@@ -86,7 +86,7 @@ class World:
         self.rows: list[int] = []
         """Ends of the transactions that have a row."""
         self.slot: SlotFacts | None = SLOT
-        self.writer: Session | None = None
+        self.writer: LockedSession | None = None
         self.truncates = False
         self.shapes = [SHAPE]
         self.primary: Mapping[str, Sequence[str]] = {"public.t": ["k"]}
@@ -131,9 +131,9 @@ class World:
 
     # -- the command
 
-    def ports(self) -> Ports:
+    def ports(self) -> HandoverPorts:
         over = self.steps.over
-        return Ports(
+        return HandoverPorts(
             source=over("source", Source(self)),
             keys=over("keys", Source(self)),
             connector=over("connector", self.debezium),
@@ -143,7 +143,7 @@ class World:
             progress=over("progress", self.progress),
         )
 
-    def hand_over(self, to: Writer, plan: Plan = PLAN) -> WriterState:
+    def hand_over(self, to: Writer, plan: HandoverPlan = PLAN) -> WriterState:
         return Handover(plan, self.ports(), self.said.append, self.clock).run(to)
 
 
@@ -154,7 +154,7 @@ class Source:
     def facts(self) -> tuple[ServerFacts, SlotFacts | None]:
         return SERVER, self._world.slot
 
-    def writer(self) -> Session | None:
+    def writer(self) -> LockedSession | None:
         return self._world.writer
 
     def mark(self) -> int:
@@ -192,8 +192,8 @@ class Debezium:
             self.offset = self._world.ends[-1]
             self._world.confirm(self._world.ends[-4])
 
-    def facts(self) -> ConnectorFacts:
-        return ConnectorFacts(self.differing, self.incremental, self.offset if self.complete else None)
+    def facts(self) -> ConnectorState:
+        return ConnectorState(self.differing, self.incremental, self.offset if self.complete else None)
 
     def stop(self) -> bool:
         if self.exists:

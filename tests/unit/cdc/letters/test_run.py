@@ -11,9 +11,9 @@ import pytest
 from cdc.clock import ManualClock
 from cdc.dead import CAPTURE, DeadLetter, Waiting, Why, waiting
 from cdc.errors import TopicError
-from cdc.letters.ports import Ports
+from cdc.letters.ports import LetterPorts
 from cdc.letters.rules import left_out
-from cdc.letters.run import Letters
+from cdc.letters.run import LettersRun
 from cdc.orders import Orders, carry_out, queues
 from cdc.schema import TableSchema
 from cdc.testing import MemoryDeadLetters
@@ -62,23 +62,23 @@ class Feeding:
 
 def opened(
     topic: MemoryDeadLetters, clock: ManualClock, rows: Mapping[str, Row] | None = None, steps: Steps | None = None
-) -> Letters:
+) -> LettersRun:
     over = (steps or Steps()).over
 
     @contextmanager
     def store(sink: str) -> Iterator[Reader]:
         yield Reader(rows or {})
 
-    ports = Ports(
+    ports = LetterPorts(
         letters=over("letters", topic),
         follow=lambda: over("feed", topic.follow()),
         shapes=lambda: [SHAPE],
         open_store=store,
     )
-    return Letters(ports, clock)
+    return LettersRun(ports, clock)
 
 
-def fed(*letters: DeadLetter) -> tuple[MemoryDeadLetters, Letters, ManualClock]:
+def fed(*letters: DeadLetter) -> tuple[MemoryDeadLetters, LettersRun, ManualClock]:
     feeding, clock = Feeding(), ManualClock()
     feeding.topic += letters
     topic = MemoryDeadLetters(letters, answering=feeding, clock=clock)

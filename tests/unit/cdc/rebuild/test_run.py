@@ -8,7 +8,7 @@ import pytest
 
 from cdc.errors import SinkError, UsageError
 from cdc.progress import Watermark
-from cdc.rebuild.letters import apart
+from cdc.rebuild.generation_letters import apart
 from cdc.rebuild.rules import RebuildState, Step, find_rebuild, level, share
 from tests.killing import Killed, Steps, every_kill
 from tests.unit.cdc.rebuild.world import SINK, TOPIC, World

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from cdc.dead import DeadLetter, Parked, Waiting, Why, place, waiting
 from cdc.orders import Orders, Refusals, carry_out, queues
 from cdc.progress import Watermark
-from cdc.rebuild.letters import apart
-from cdc.rebuild.ports import Ports, Standing
+from cdc.rebuild.generation_letters import apart
+from cdc.rebuild.ports import GenerationProgress, RebuildPorts
 from cdc.rebuild.rules import RebuildState
 from cdc.rebuild.run import Rebuild
 from cdc.schema import TableSchema
@@ -95,7 +95,7 @@ class World:
 
     def rebuild(self) -> Rebuild:
         over = self.steps.over
-        ports = Ports(
+        ports = RebuildPorts(
             generations=over("generations", Generations(self)),
             filling=over("filling", Filling(self)),
             letters=over("letters", self.letters),
@@ -166,10 +166,10 @@ class Filling:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def fill(self, run: RebuildState, level: Callable[[Standing], bool]) -> bool:
+    def fill(self, run: RebuildState, level: Callable[[GenerationProgress], bool]) -> bool:
         world = self._world
         new = world.places.setdefault(run.generation, Place())
-        while not level(Standing(world.tables.mark(), {TOPIC: {0: len(world.log)}}, new.mark())):
+        while not level(GenerationProgress(world.tables.mark(), {TOPIC: {0: len(world.log)}}, new.mark())):
             if world.stops:
                 return False
             world.fill(run.generation, apart(run), new.read + _BATCH)

@@ -11,8 +11,8 @@ from cdc.aside import AsideState, Cause, TableState
 from cdc.clock import ManualClock
 from cdc.condition import Condition
 from cdc.errors import ConfigError, SourceError, UsageError
-from cdc.rereads.ports import Ports
-from cdc.rereads.run import Rereads, Wanted
+from cdc.rereads.ports import RereadPorts
+from cdc.rereads.run import Rereads, WantedRows
 from cdc.schema import Column, Identity, TableSchema
 from cdc.state import (
     CommandState,
@@ -74,7 +74,7 @@ class World:
         yield self
 
     def rereads(self) -> Rereads:
-        ports = Ports(
+        ports = RereadPorts(
             state=self.steps.over("state", self.state),
             source=self.source,
             shape=lambda table: shape(table) if self.known else None,
@@ -92,10 +92,10 @@ class World:
 
 def test_h97_a_whole_table_is_asked_for_once() -> None:
     world = World()
-    (first,) = world.rereads().ask(["a"], Wanted())
+    (first,) = world.rereads().ask(["a"], WantedRows())
     assert (first.id, first.table, first.after_lsn) == ("snapshot:public.a", "public.a", 700)
     world.clock.advance(1)
-    again = world.rereads().ask(["public.a", "other.b"], Wanted())
+    again = world.rereads().ask(["public.a", "other.b"], WantedRows())
     assert {one.id: one.serial for one in again}["snapshot:public.a"] == first.serial
     assert sorted(one.table for one in world.asked()) == ["other.b", "public.a"]
 
@@ -103,7 +103,7 @@ def test_h97_a_whole_table_is_asked_for_once() -> None:
 def test_h120_a_table_that_is_set_aside_is_asked_for_by_hand_though_it_is_asked_for_already() -> None:
     """The request that is under way waits for the cause to go; the operator's takes the table as it is."""
     world = World()
-    (first,) = world.rereads().ask(["public.a"], Wanted())
+    (first,) = world.rereads().ask(["public.a"], WantedRows())
     aside = AsideState(
         table="public.a",
         epoch=1,
@@ -115,7 +115,7 @@ def test_h120_a_table_that_is_set_aside_is_asked_for_by_hand_though_it_is_asked_
     )
     world.state.write([(aside.key(), aside.to_json())])
     world.clock.advance(1)
-    (again,) = world.rereads().ask(["public.a"], Wanted())
+    (again,) = world.rereads().ask(["public.a"], WantedRows())
     assert again.by_hand
     assert again.serial > first.serial
 
@@ -125,15 +125,15 @@ def test_h142_a_table_of_a_schema_with_a_dot_is_asked_for_by_any_of_its_names() 
     topics = TopicsState(cluster_id="c", tables={"my.schema.t": "shop.t", "public.a": "shop.a"})
     world.state.write([(topics.key(), topics.to_json())])
     for name in ("t", "my.schema.t"):
-        (asked,) = world.rereads().ask([name], Wanted())
+        (asked,) = world.rereads().ask([name], WantedRows())
         assert asked.table == "my.schema.t"
 
 
 def test_rows_are_asked_for_by_condition_and_by_key_each_time_anew() -> None:
     world = World()
     for _ in range(2):
-        world.rereads().ask(["a"], Wanted(where="id > 3"))
-        world.rereads().ask(["a"], Wanted(keys=["1:2", "a%3Ab:2"]))
+        world.rereads().ask(["a"], WantedRows(where="id > 3"))
+        world.rereads().ask(["a"], WantedRows(keys=["1:2", "a%3Ab:2"]))
         world.clock.advance(1)
     asked = world.asked()
     assert len(asked) == 4
@@ -144,14 +144,14 @@ def test_rows_are_asked_for_by_condition_and_by_key_each_time_anew() -> None:
 @pytest.mark.parametrize(
     ("tables", "wanted", "words"),
     [
-        (["a", "never"], Wanted(), "never is no captured table"),
-        (["b"], Wanted(), "b is more than one captured table"),
-        (["a"], Wanted(where="secret = 1"), "no captured column secret"),
-        (["a"], Wanted(where="id ="), "no condition on public.a"),
-        (["a"], Wanted(keys=["1"]), "has 2 columns, one of --keys has 1"),
+        (["a", "never"], WantedRows(), "never is no captured table"),
+        (["b"], WantedRows(), "b is more than one captured table"),
+        (["a"], WantedRows(where="secret = 1"), "no captured column secret"),
+        (["a"], WantedRows(where="id ="), "no condition on public.a"),
+        (["a"], WantedRows(keys=["1"]), "has 2 columns, one of --keys has 1"),
     ],
 )
-def test_what_cannot_be_carried_out_is_not_asked_for(tables: list[str], wanted: Wanted, words: str) -> None:
+def test_what_cannot_be_carried_out_is_not_asked_for(tables: list[str], wanted: WantedRows, words: str) -> None:
     world = World()
     with pytest.raises((UsageError, ConfigError), match=words):
         world.rereads().ask(tables, wanted)
@@ -162,26 +162,26 @@ def test_nothing_is_written_where_the_source_refuses_or_is_away() -> None:
     world = World()
     world.refuses = True
     with pytest.raises(ConfigError, match="no condition"):
-        world.rereads().ask(["a"], Wanted(where="id = 1"))
+        world.rereads().ask(["a"], WantedRows(where="id = 1"))
     world.away = True
     with pytest.raises(SourceError, match="away"):
-        world.rereads().ask(["a"], Wanted())
+        world.rereads().ask(["a"], WantedRows())
     world.away = world.refuses = world.known = False
     with pytest.raises(ConfigError, match="the shape of "):
-        world.rereads().ask(["a"], Wanted(where="id = 1"))
+        world.rereads().ask(["a"], WantedRows(where="id = 1"))
     assert world.asked() == []
 
 
 def test_before_the_first_snapshot_no_table_is_read_again() -> None:
     with pytest.raises(UsageError, match="the first snapshot takes every table"):
-        World(snapshot=None).rereads().ask(["a"], Wanted())
+        World(snapshot=None).rereads().ask(["a"], WantedRows())
 
 
 def test_a_wish_counts_for_the_request_that_was_seen() -> None:
     world = World()
     with pytest.raises(UsageError, match="no table is being read again"):
         world.rereads().command([], "paused")
-    world.rereads().ask(["public.a", "public.b"], Wanted())
+    world.rereads().ask(["public.a", "public.b"], WantedRows())
     assert world.rereads().command(["a"], "paused") == ["public.a: paused"]
     (command,) = find_all(world.state.read(), CommandState)
     seen = {one.table: with_command(one, command if one.id == command.id else None).state for one in world.asked()}
@@ -191,7 +191,7 @@ def test_a_wish_counts_for_the_request_that_was_seen() -> None:
 
 def test_a_request_is_followed_by_its_serial() -> None:
     world = World()
-    (asked,) = world.rereads().ask(["a"], Wanted())
+    (asked,) = world.rereads().ask(["a"], WantedRows())
     assert world.rereads().look([asked]) == [None]
     world.note(serial=asked.serial - 1)
     assert world.rereads().look([asked]) == [None]
@@ -221,7 +221,7 @@ def test_first_rows_are_not_asked_for_beside_a_snapshot_that_reads_them(change: 
 
 def test_a_call_killed_at_any_step_is_run_again() -> None:
     def run(world: World) -> None:
-        world.rereads().ask(["public.a", "public.b"], Wanted())
+        world.rereads().ask(["public.a", "public.b"], WantedRows())
         world.rereads().command([], "paused")
 
     for steps in every_kill(lambda steps: run(World(steps))):

@@ -8,13 +8,13 @@ from typing import Any
 
 import yaml
 
-from cdc.stack.catalog import OPTIONAL_PARTS, PARTS
+from cdc.stack.free_ports import DEFAULT_PORTS
+from cdc.stack.inventory import OPTIONAL_PARTS, PARTS
 from cdc.stack.kafka import _SETTINGS as KAFKA_SETTINGS
-from cdc.stack.pipeline import settings_text
-from cdc.stack.ports import DEFAULT_PORTS
 from cdc.stack.postgres import SETTINGS as POSTGRES_SETTINGS
 from cdc.stack.redis import DATABASES
-from connectors.debezium.config import connector_config
+from cdc.stack.settings_file import settings_text
+from connectors.debezium.connector_config import connector_config
 from sinks.sections import load_settings as load
 
 COMPOSE = Path(__file__).parents[4] / "compose"

@@ -21,10 +21,10 @@ from cdc.jvm.java import download_options
 from cdc.jvm.lock_jars import ROOTS, write
 from cdc.settings import load
 from cdc.stack.account import ANYBODY
-from cdc.stack.catalog import checked_parts, jar_sets, own_ports
+from cdc.stack.free_ports import DEFAULT_PORTS, free_ports
+from cdc.stack.inventory import checked_parts, jar_sets, own_ports
 from cdc.stack.part import refuse_taken_port
-from cdc.stack.pipeline import write_settings
-from cdc.stack.ports import DEFAULT_PORTS, free_ports
+from cdc.stack.settings_file import write_settings
 
 
 def test_the_lock_is_read_as_it_is_written(tmp_path: Path) -> None:

@@ -16,14 +16,14 @@ from cdc.found import Unknown
 from cdc.progress import Hold, Mark, Watermark
 from cdc.settings import LimitSettings
 from cdc.state import ReadingState, RequestState, SnapshotState
-from cdc.status.facts import ConnectorFacts, SinkFacts, SourceFacts, StatusFacts, rereads_of
+from cdc.status.facts import ConnectorFacts, SinkFacts, SourceState, StatusFacts, rereads_of
 from cdc.status.rules import Status, lag_seconds, status_of
 from tests.unit.cdc.checks.test_postgres import KNOWN, SERVER, SLOT
 
 NOW_MS = 1_000_000
 HEAD = 100_000_000
 SNAPSHOT = SnapshotState(epoch=1, state="complete", consistent_point=10, last_cut_lsn=500, tables=["a"], rows=1234)
-SOURCE = SourceFacts(
+SOURCE = SourceState(
     address="127.0.0.1:5432/shop",
     server=replace(SERVER, wal_lsn=HEAD),
     slot=replace(SLOT, active_pid=7, retained_bytes=16 * 1024**2),

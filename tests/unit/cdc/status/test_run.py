@@ -15,9 +15,9 @@ from cdc.errors import CdcError, LogError, SinkError, SourceError, TopicError
 from cdc.found import Unknown
 from cdc.progress import Mark, Offsets, Watermark
 from cdc.state import SlotState, SnapshotState, TopicsState
-from cdc.status.facts import ConnectorFacts, SourceFacts, StatusFacts
-from cdc.status.ports import Ports
-from cdc.status.run import Look, Plan
+from cdc.status.facts import ConnectorFacts, SourceState, StatusFacts
+from cdc.status.ports import StatusPorts
+from cdc.status.run import StatusPlan, StatusReader
 from cdc.topic import TableName
 from tests.unit.cdc.checks.test_postgres import KNOWN, SERVER, SLOT
 
@@ -65,9 +65,9 @@ class World:
         self.ask("ends")
         return {topic: {0: 7} for topic in topics}
 
-    def facts(self) -> SourceFacts:
+    def facts(self) -> SourceState:
         self.ask("source")
-        return SourceFacts(address="here", server=SERVER, slot=SLOT)
+        return SourceState(address="here", server=SERVER, slot=SLOT)
 
     def publication(self) -> PublicationFacts | None:
         self.ask("publication")
@@ -97,21 +97,21 @@ class World:
     def briefly(self) -> Iterator[None]:
         yield
 
-    def look(self) -> Look:
-        plan = Plan(
+    def look(self) -> StatusReader:
+        plan = StatusPlan(
             name="shop",
             slot="cdc_shop",
             sinks={"cache": "redis", "search": "opensearch"},
             takes=lambda table: table != "public.left_out",
         )
-        ports = Ports(
+        ports = StatusPorts(
             log=self,
             source=self if self.postgres else None,
             connector=None if self.postgres else self.connector,
             open_store=self.open_store,
             briefly=self.briefly,
         )
-        return Look(plan, ports, ManualClock())
+        return StatusReader(plan, ports, ManualClock())
 
     def read(self) -> StatusFacts:
         with self.look() as look:
@@ -157,7 +157,7 @@ def test_h109_a_log_that_is_away_hides_no_other_part() -> None:
     assert facts.log == facts.slot == facts.snapshot == Unknown(away)
     assert (facts.marks, facts.not_followed) == ((), {})
     assert [(s.watermark, s.parked) for s in facts.sinks] == [(Watermark(epoch=1, lsn=300), None)] * 2
-    assert isinstance(facts.source, SourceFacts)
+    assert isinstance(facts.source, SourceState)
 
 
 @pytest.mark.parametrize("part", ["source", "publication"])
@@ -185,7 +185,7 @@ def test_h113_a_document_that_cannot_be_read_is_a_fault_of_the_log_alone() -> No
     world.held[KNOWN.key()] = b"{"
     facts = world.read()
     assert isinstance(facts.log, Unknown)
-    assert isinstance(facts.source, SourceFacts)
+    assert isinstance(facts.source, SourceState)
 
 
 def test_before_the_slot_is_noted_no_table_counts_as_left_behind() -> None:

@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc.clock import ManualClock
-from cdc.cuts import Cut, Row, VerifiedTable
+from cdc.cuts import Cut, RepairRow, VerifiedTable
 from cdc.errors import SourceError
 from cdc.position import Position
 from cdc.schema import Column, TableSchema
 from cdc.verification.repair import Repaired, record_key, repair
-from cdc.verification.result import Kind, Report, Verdict
+from cdc.verification.result import Kind, StoreVerdict, VerificationReport
 from sinks.memory import MemoryStore
-from sinks.mend import Mending
+from sinks.mend import StoreRepair
 from sinks.port import StoredRow
 from tests.unit.cdc.verification.test_rounds import SHAPE, TABLE
 
@@ -39,7 +39,7 @@ class Source:
     ahead: int = 0
     certain: bool = True
     cuts: int = 0
-    _seen: dict[str, Row] = field(default_factory=dict)
+    _seen: dict[str, RepairRow] = field(default_factory=dict)
 
     def cut(self) -> Cut:
         self.cuts += 1
@@ -47,41 +47,41 @@ class Source:
         self._seen = {str(key): row for key, row in self.state().items()}
         return Cut(fence=settled + 1000, settled=settled, certain=self.certain)
 
-    def state(self) -> dict[int, Row]:
-        rows: dict[int, Row] = {}
+    def state(self) -> dict[int, RepairRow]:
+        rows: dict[int, RepairRow] = {}
         for change in self.changes:
             rows.pop(change.key, None)
             if change.total is not None:
                 rows[change.key] = record(change.key, change.total)
         return rows
 
-    def records_of(self, table: VerifiedTable, keys: Sequence[str]) -> Iterator[dict[str, Row]]:
+    def records_of(self, table: VerifiedTable, keys: Sequence[str]) -> Iterator[dict[str, RepairRow]]:
         for key in keys:
             if key in self._seen:
                 yield {key: self._seen[key], "another": record(99, "0")}
 
 
-def record(key: int, total: str) -> Row:
-    return Row(orjson.dumps({"id": key}), orjson.dumps({"id": key, "total": total}))
+def record(key: int, total: str) -> RepairRow:
+    return RepairRow(orjson.dumps({"id": key}), orjson.dumps({"id": key, "total": total}))
 
 
-def damaged(*keys: str) -> Report:
-    verdict = Verdict(sink="cache", table=SHAPE.table)
+def damaged(*keys: str) -> VerificationReport:
+    verdict = StoreVerdict(sink="cache", table=SHAPE.table)
     for key in keys:
         verdict.add(Kind.STALE, key)
-    return Report(verdicts=[verdict], fence=0, looks=1)
+    return VerificationReport(verdicts=[verdict], fence=0, looks=1)
 
 
 def deliver(memory: MemoryStore, change: Change) -> None:
     """A sink applies a change."""
     row = record(change.key, change.total or "")
     one = row if change.total is not None else row._replace(after=None)
-    Mending(memory.open()).put(SHAPE, Position(1, change.lsn, 1).text(), [one])
+    StoreRepair(memory.open()).put(SHAPE, Position(1, change.lsn, 1).text(), [one])
 
 
-def shown(memory: MemoryStore) -> dict[int, Row]:
+def shown(memory: MemoryStore) -> dict[int, RepairRow]:
     return {
-        int(key): Row(orjson.dumps({"id": int(key)}), stored.row)
+        int(key): RepairRow(orjson.dumps({"id": int(key)}), stored.row)
         for key, stored in memory.table(SHAPE.table).items()
         if stored.row is not None
     }
@@ -104,7 +104,7 @@ def test_h93_whatever_is_delivered_before_and_after_a_repair_the_store_ends_as_t
     past = Position(1, chance.randrange(8 * reached + 1), 1).text()
     for damaged_key in range(5):
         if chance.random() < 0.5:
-            Mending(memory.open()).put(SHAPE, past, [record(damaged_key, "wrong")])
+            StoreRepair(memory.open()).put(SHAPE, past, [record(damaged_key, "wrong")])
     later = source.changes[reached:]
     early = chance.randrange(len(later) + 1)
     source.ahead = chance.randrange(len(later) + 1) if later else 0
@@ -112,7 +112,7 @@ def test_h93_whatever_is_delivered_before_and_after_a_repair_the_store_ends_as_t
         deliver(memory, change)
     repair(
         source,
-        {"cache": Mending(memory.open())},
+        {"cache": StoreRepair(memory.open())},
         {SHAPE.table: TABLE},
         damaged(*map(str, range(5))),
         epoch=1,
@@ -127,11 +127,11 @@ def test_h93_whatever_is_delivered_before_and_after_a_repair_the_store_ends_as_t
 def test_h101_a_version_of_the_future_is_taken_away_before_the_cut_and_then_written() -> None:
     source, memory = Source([Change(8, 1, "1")]), MemoryStore()
     future = Position(1, 8_000, 1).text()
-    Mending(memory.open()).put(SHAPE, future, [record(1, "wrong"), record(2, "ghost")])
+    StoreRepair(memory.open()).put(SHAPE, future, [record(1, "wrong"), record(2, "ghost")])
     # The store ignores a change in favour of the row of the future; it is committed, so the cut has to have it.
     change = Change(16, 1, "2")
     deliver(memory, change)
-    seen: list[dict[int, Row]] = []
+    seen: list[dict[int, RepairRow]] = []
 
     class Late(Source):
         def cut(self) -> Cut:
@@ -180,8 +180,8 @@ def test_h93_a_repair_writes_at_what_the_cut_surely_holds_and_no_higher() -> Non
     assert shown(memory) == {1: record(1, "2")}
 
 
-def mend(source: Source, memory: MemoryStore, report: Report) -> list[Repaired]:
-    targets = {"cache": Mending(memory.open())}
+def mend(source: Source, memory: MemoryStore, report: VerificationReport) -> list[Repaired]:
+    targets = {"cache": StoreRepair(memory.open())}
     return repair(source, targets, {SHAPE.table: TABLE}, report, epoch=1, clock=ManualClock())
 
 
@@ -189,7 +189,7 @@ def test_nothing_is_written_from_a_cut_that_may_lack_a_commit() -> None:
     source, memory = Source([Change(8, 1, "1")], certain=False), MemoryStore()
     with pytest.raises(SourceError, match="stays open"):
         repair(
-            source, {"cache": Mending(memory.open())}, {SHAPE.table: TABLE}, damaged("1"), epoch=1,
+            source, {"cache": StoreRepair(memory.open())}, {SHAPE.table: TABLE}, damaged("1"), epoch=1,
             clock=ManualClock(),
         )  # fmt: skip
     assert source.cuts == 5
@@ -199,7 +199,7 @@ def test_nothing_is_written_from_a_cut_that_may_lack_a_commit() -> None:
 def test_it_says_what_it_wrote_deleted_and_could_not() -> None:
     source, memory = Source([Change(8, 1, "1"), Change(16, 2, "2")]), MemoryStore(refuse=frozenset({"2"}))
     (done,) = repair(
-        source, {"cache": Mending(memory.open())}, {SHAPE.table: TABLE}, damaged("1", "2", "3", "x:y"), epoch=1,
+        source, {"cache": StoreRepair(memory.open())}, {SHAPE.table: TABLE}, damaged("1", "2", "3", "x:y"), epoch=1,
         clock=ManualClock(),
     )  # fmt: skip
     assert (done.written, done.deleted, len(done.refused), done.unread) == (1, 1, 1, ["x:y"])

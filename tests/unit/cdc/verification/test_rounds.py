@@ -16,9 +16,9 @@ from cdc.cuts import Cut, VerifiedTable
 from cdc.position import Position
 from cdc.schema import Column, Identity, TableSchema
 from cdc.topic import TableName
-from cdc.verification import rounds
-from cdc.verification.result import Kind, Report
-from cdc.verification.rounds import verify
+from cdc.verification import passes as rounds
+from cdc.verification.passes import verify
+from cdc.verification.result import Kind, VerificationReport
 from cdc.wire.canonical import canonical_row
 
 SHAPE = TableSchema(
@@ -108,7 +108,7 @@ def at(lsn: int, value: bytes | None) -> Version:
     return Version(Position(1, lsn, 1).text(), value)
 
 
-def compare(source: Source, store: Store) -> Report:
+def compare(source: Source, store: Store) -> VerificationReport:
     return verify(
         source,
         {"cache": store},

@@ -9,15 +9,15 @@ import orjson
 import pytest
 
 from cdc.clock import ManualClock
-from cdc.cuts import Cut, Row, VerifiedTable
+from cdc.cuts import Cut, RepairRow, VerifiedTable
 from cdc.epochs import EpochsState
 from cdc.errors import ConfigError, SinkError
 from cdc.progress import Offsets, Watermark
 from cdc.schema import TableSchema
 from cdc.state import SlotState, SnapshotState, TopicsState
-from cdc.verification.known import Known, known_of
-from cdc.verification.ports import Ports, VerifiedStore
-from cdc.verification.result import Report
+from cdc.verification.known_pipeline import KnownPipeline, known_of
+from cdc.verification.ports import VerificationPorts, VerifiedStore
+from cdc.verification.result import VerificationReport
 from cdc.verification.run import Verification
 from tests.killing import Killed, Steps, every_kill
 from tests.unit.cdc.verification.test_rounds import TABLE, Silent, Store, Version, at, row
@@ -30,8 +30,8 @@ TOPICS = TopicsState(cluster_id="c", tables={"public.orders": "shop.public.order
 class Source(ComparedSource):
     """Rows by key, at one cut."""
 
-    def records_of(self, table: VerifiedTable, keys: Sequence[str]) -> Iterator[dict[str, Row]]:
-        held = {key: Row(orjson.dumps({"id": int(key)}), self.held[key]) for key in keys if key in self.held}
+    def records_of(self, table: VerifiedTable, keys: Sequence[str]) -> Iterator[dict[str, RepairRow]]:
+        held = {key: RepairRow(orjson.dumps({"id": int(key)}), self.held[key]) for key in keys if key in self.held}
         if held:
             yield held
 
@@ -42,7 +42,7 @@ class Target:
     def __init__(self, store: Store, steps: Steps, stubborn: Sequence[str] = ()) -> None:
         self._store, self._steps, self._stubborn = store, steps, stubborn
 
-    def put(self, shape: TableSchema, pos: str, rows: Sequence[Row]) -> Sequence[str]:
+    def put(self, shape: TableSchema, pos: str, rows: Sequence[RepairRow]) -> Sequence[str]:
         for one in rows:
             key = str(orjson.loads(one.key)["id"])
             if key not in self._stubborn:
@@ -85,8 +85,10 @@ class World:
             fills_lost_tables=self.fills,
         )
         tables = {self.table.table: self.table}
-        ports = Ports(source=over("source", self.source), stores={"cache": store}, tables=tables, passed=passed)
-        return Verification(Known(TOPICS, 1, self.kind), ports, Silent(), ManualClock(), timeout_s=5)
+        ports = VerificationPorts(
+            source=over("source", self.source), stores={"cache": store}, tables=tables, passed=passed
+        )
+        return Verification(KnownPipeline(TOPICS, 1, self.kind), ports, Silent(), ManualClock(), timeout_s=5)
 
     def rows(self) -> dict[str, bytes]:
         return {key: version.row for key, version in self.store.versions.items() if version.row is not None}
@@ -96,7 +98,7 @@ def test_what_differs_is_counted_and_repaired() -> None:
     world, shown = World(), list[int]()
     assert world.verification().compare().differences == 3
 
-    def show(report: Report) -> None:
+    def show(report: VerificationReport) -> None:
         shown.append(report.differences)
 
     report, (done,) = world.verification().repair_all(show)

@@ -24,7 +24,7 @@ PIECES = re.compile(
 )
 ELSEWHERE = {
     ("cdc/metrics.py", "op"): "the label of a metric",
-    ("connectors/debezium/progress.py", "pos"): "the place in a binlog",
+    ("connectors/debezium/source_progress.py", "pos"): "the place in a binlog",
 }
 
 

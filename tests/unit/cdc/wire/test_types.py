@@ -13,13 +13,13 @@ import pytest
 from cdc.schema import Column, Encoding, Identity, TableSchema
 from cdc.topic import TableName
 from cdc.wire.canonical import CanonicalTable
-from cdc.wire.debezium.types import _KINDS as READ_FROM_DEBEZIUM
+from cdc.wire.debezium.connect_types import _KINDS as READ_FROM_DEBEZIUM
 from cdc.wire.plain import PlainTable
 from cdc.wire.types import BY_KIND, CATALOG_KINDS, ENUM, EXTENSION_KINDS, FAMILIES, OTHER, Canonical, Family, Plain
 from cdc.wire.unavailable import may_be_unavailable
 from connectors.postgres.held import placeholder
-from connectors.postgres.kinds import Type, resolve
-from connectors.postgres.values import _READABLE, _SAME, codec
+from connectors.postgres.type_rows import Type, resolve
+from connectors.postgres.wire_values import _READABLE, _SAME, codec
 from sinks.search.search_mapping import field_mapping
 from sinks.warehouse.warehouse_columns import arrow_type, typed
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.connect.streaming import Reading, Streaming, judge
+from connectors.connect.streaming import SlotSample, Streaming, judge
 
 
-def look(pid: int | None = 7, age_s: float | None = 60.0, sent_lsn: int | None = 100, writes: int = 5) -> Reading:
-    return Reading(pid=pid, age_s=age_s, sent_lsn=sent_lsn, writes=writes, wal_lsn=150)
+def look(pid: int | None = 7, age_s: float | None = 60.0, sent_lsn: int | None = 100, writes: int = 5) -> SlotSample:
+    return SlotSample(pid=pid, age_s=age_s, sent_lsn=sent_lsn, writes=writes, wal_lsn=150)
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def look(pid: int | None = 7, age_s: float | None = 60.0, sent_lsn: int | None =
     ],
 )
 def test_h116_a_connector_that_begins_anew_does_not_read(
-    first: Reading, last: Reading, between_s: float, found: Streaming
+    first: SlotSample, last: SlotSample, between_s: float, found: Streaming
 ) -> None:
     assert judge(first, last, between_s) is found
     assert found.good is (found in (Streaming.IDLE, Streaming.READS))

@@ -9,7 +9,7 @@ from cdc.clock import ManualClock
 from cdc.errors import CdcError, ConfigError, Exit
 from cdc.settings import DebeziumSettings
 from connectors.debezium.client import ConnectClient, ConnectError, MissingConnector, unencrypted
-from connectors.debezium.status import parse_status
+from connectors.debezium.connector_status import parse_status
 from tests.tls import self_signed
 from tests.unit.connectors.debezium.rest_server import Script, rest_server
 

@@ -17,10 +17,10 @@ from cdc.wiring.freshness import Freshness
 from connectors.connect.checks import connect_warnings
 from connectors.connect.connector import Connector
 from connectors.debezium.address import described_address
-from connectors.debezium.config import changed_options, connector_config, may_hold_debezium, reselects
-from connectors.debezium.mongodb import patch_cautions
+from connectors.debezium.connector_config import changed_options, connector_config, may_hold_debezium, reselects
+from connectors.debezium.hidden_options import masked
+from connectors.debezium.mongodb_options import patch_cautions
 from connectors.debezium.regex import table_list
-from connectors.debezium.secrecy import masked
 
 REFERENCE = "${file:/secrets/db.properties:password}"
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cdc.clock import ManualClock
-from cdc.errors import CdcError, ConfigError, Difference
+from cdc.errors import CdcError, ConfigError, DifferenceFound
 from connectors.debezium.passed import require_heartbeat, wait_until_passed
 from connectors.mysql.gtid import mariadb_covers
 
@@ -43,11 +43,11 @@ def test_h131_it_is_passed_once_the_stored_offset_covers_it() -> None:
     [
         (
             offset("0-1-8"),
-            Difference,
+            DifferenceFound,
             "is at GTID 0-1-8, bin.000001:7; GTID 0-1-9 was not reached in 5 s",
         ),
-        (offset("0-1-9", snapshot="INITIAL"), Difference, "reads a snapshot, or has not begun"),
-        ([], Difference, "no place yet"),
+        (offset("0-1-9", snapshot="INITIAL"), DifferenceFound, "reads a snapshot, or has not begun"),
+        ([], DifferenceFound, "no place yet"),
         (offset(None), ConfigError, "holds no GTIDs"),
     ],
 )

@@ -8,7 +8,7 @@ from cdc.clock import ManualClock
 from cdc.epochs import EpochsState
 from cdc.errors import LogError
 from cdc.progress import Offsets
-from connectors.debezium.progress import ConnectProgress, shown_lsn
+from connectors.debezium.source_progress import ConnectProgress, shown_lsn
 
 Stored = list[Mapping[str, Any]]
 

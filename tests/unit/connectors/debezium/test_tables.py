@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from cdc.errors import ConfigError, UsageError
 from cdc.settings import Settings, parse
-from connectors.connect.orders import require_captured, require_running, require_snapshots
+from connectors.connect.signal_rules import require_captured, require_running, require_snapshots
 from connectors.connect.topics import named_tables, topics_of_patterns
-from connectors.debezium.config import connector_config
-from connectors.debezium.status import ConnectorStatus, TaskStatus
-from connectors.debezium.tables import captures, newly_taken, table_of, topic_of, usual_topic
+from connectors.debezium.captured_tables import captures, newly_taken, table_of, topic_of, usual_topic
+from connectors.debezium.connector_config import connector_config
+from connectors.debezium.connector_status import ConnectorStatus, TaskStatus
 
 DATABASES = ("postgres", "mysql", "mariadb", "mongodb", "oracle", "sqlserver")
 

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from cdc.settings import LogSettings
-from connectors.kafka.compacted import CompactedTopic, leaderless, stands
+from connectors.kafka.compacted import KafkaCompactedTopic, leaderless, stands
 
 
 class _GivenUp(Exception):
@@ -32,7 +32,7 @@ def test_a_running_capture_waits_for_the_brokers_with_its_notes_until_it_is_told
             raise _GivenUp
 
     # Nobody listens on port 1.
-    topic = CompactedTopic(LogSettings(bootstrap_servers="127.0.0.1:1"), "shop.state", waiting=waiting)
+    topic = KafkaCompactedTopic(LogSettings(bootstrap_servers="127.0.0.1:1"), "shop.state", waiting=waiting)
     for turns in (2, 3):
         with pytest.raises(_GivenUp):
             topic.write([(b"key", b"value")])

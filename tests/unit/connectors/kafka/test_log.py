@@ -13,8 +13,8 @@ from cdc.errors import LogError, PoisonError
 from cdc.ports import Record, Withheld
 from cdc.position import Position
 from cdc.settings import LogSettings
-from connectors.kafka.log import KafkaStreamLog
 from connectors.kafka.oversized import Oversized
+from connectors.kafka.stream_log import KafkaStreamLog
 from tests.unit.spark.doubles import MemoryDead
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cdc.schema import TableSchema
 from cdc.testing import MemoryCompactedTopic
-from connectors.kafka.schemas import EmbeddedShapes, SchemaRegistry
+from connectors.kafka.schema_registry import EmbeddedShapes, SchemaRegistry
 from tests.unit.connectors.postgres import written as w
 
 

@@ -12,8 +12,8 @@ import pytest
 from cdc.clock import ManualClock
 from cdc.cuts import VerifiedTable
 from cdc.errors import ConfigError, SourceError
+from connectors.mysql.binlog_cut import Converter, MySqlCut, MysqlServer, Passed, place, server_of
 from connectors.mysql.columns import Readings, SourceColumn, readings_of
-from connectors.mysql.cut import Converter, MySqlCut, Passed, Server, place, server_of
 from tests.unit.connectors.mysql.test_columns import ID, TABLE, source, stored
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
@@ -111,7 +111,7 @@ def test_h131_a_server_without_gtids_or_binlog_is_refused() -> None:
         server_of(Session("10.11.6-MariaDB", log_bin=0))
     with pytest.raises(SourceError, match="does not say where its binlog stood"):
         cut_of(Session("10.11.6-MariaDB", at=(None, None))).cut()
-    assert server_of(Session("8.0.36")) == Server(mariadb=False, version=(8, 0, 36))
+    assert server_of(Session("8.0.36")) == MysqlServer(mariadb=False, version=(8, 0, 36))
 
 
 def table(*columns: SourceColumn) -> tuple[VerifiedTable, Readings]:

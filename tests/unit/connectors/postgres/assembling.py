@@ -11,10 +11,10 @@ from cdc.ports import Record
 from cdc.position import Position
 from cdc.schema import TableSchema
 from cdc.topic import partition_of
-from connectors.postgres.assemble import Assembler, Committed, Limits, Pipeline, Ports, Start
-from connectors.postgres.held import GONE, LATER, Later, Selected, Wanted
+from connectors.postgres.assemble import Assembler, AssemblerPorts, Committed, Limits, Pipeline, Start
+from connectors.postgres.held import GONE, LATER, Later, Selected, WantedValues
 from connectors.postgres.messages import Relation
-from connectors.postgres.ports import Asides, Never
+from connectors.postgres.ports import AsideRegister, Never
 from tests.unit.connectors.postgres import written as w
 
 PIPELINE = Pipeline(name="shop", database="app", epoch=1)
@@ -63,15 +63,15 @@ class Rows:
 
     def __init__(self, rows: Mapping[tuple[bytes, ...], Sequence[bytes | None]] | None = None) -> None:
         self.rows_by_key = dict(rows or {})
-        self.asked: list[tuple[Sequence[Wanted], frozenset[int]]] = []
+        self.asked: list[tuple[Sequence[WantedValues], frozenset[int]]] = []
         self.locked: set[int] = set()
         """Tables by oid that nobody can read now."""
 
-    def rows(self, wanted: Sequence[Wanted], xids: Collection[int], *, brief: bool = False) -> Sequence[Selected]:
+    def rows(self, wanted: Sequence[WantedValues], xids: Collection[int], *, brief: bool = False) -> Sequence[Selected]:
         self.asked.append((wanted, frozenset(xids)))
         return [LATER if one.schema.oid in self.locked else self._one(one) for one in wanted]
 
-    def _one(self, wanted: Wanted) -> Selected:
+    def _one(self, wanted: WantedValues) -> Selected:
         row = self.rows_by_key.get(wanted.key)
         return GONE if row is None else tuple(row[i] for i in wanted.columns)
 
@@ -90,7 +90,7 @@ class Stream:
         near_xid: int = 0,
         renumbered: bool = False,
         shapes: Shapes | None = None,
-        asides: Asides | None = None,
+        asides: AsideRegister | None = None,
     ) -> None:
         self.shapes = shapes or Shapes(*schemas)
         self.schemas = schemas
@@ -103,7 +103,7 @@ class Stream:
         self._announced = False
         self.assembler = Assembler(
             PIPELINE,
-            Ports(
+            AssemblerPorts(
                 schemas=self.shapes,
                 lanes=self._lanes,
                 partition=partition_of,

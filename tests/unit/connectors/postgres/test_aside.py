@@ -13,7 +13,7 @@ from cdc.aside import CannotFollow, Cause
 from cdc.schema import TableSchema
 from cdc.topic import TableName
 from connectors.postgres.assemble import Limits
-from connectors.postgres.held import Later, Selected, Wanted
+from connectors.postgres.held import Later, Selected, WantedValues
 from connectors.postgres.messages import Relation
 from tests.unit.connectors.postgres import written as w
 from tests.unit.connectors.postgres.assembling import Read, Rows, Shapes, Stream, seqs
@@ -60,7 +60,7 @@ class Forbidden(Rows):
         super().__init__({(b"%d" % n,): [b"%d" % n, b"doc %d" % n, b"7"] for n in range(9)})
         self.forbidden: set[int] = set()
 
-    def rows(self, wanted: Sequence[Wanted], xids: Collection[int], *, brief: bool = False) -> Sequence[Selected]:
+    def rows(self, wanted: Sequence[WantedValues], xids: Collection[int], *, brief: bool = False) -> Sequence[Selected]:
         for one in wanted:
             if one.schema.oid in self.forbidden:
                 raise CannotFollow("not readable", cause=Cause.NOT_READABLE, tables=[one.schema.table])

@@ -12,11 +12,11 @@ import pytest
 from psycopg import errors, sql
 
 from cdc.clock import ManualClock
-from cdc.cuts import Row, VerifiedTable
+from cdc.cuts import RepairRow, VerifiedTable
 from cdc.errors import CdcError, ConfigError, SourceError
 from cdc.sql import load
+from connectors.postgres.connections import Connection
 from connectors.postgres.cut import FILTERS_SINCE, SourceCut
-from connectors.postgres.session import Connection
 from tests.unit.connectors.postgres import written as w
 
 SQL = load("connectors.postgres", "cut.sql")
@@ -187,7 +187,7 @@ def test_rows_of_keys_are_those_asked_for() -> None:
 def test_records_of_keys_are_as_in_the_topic() -> None:
     source = Source(Session({"filter": [[]]}), Session(lines=lines(1, 2)))
     (found,) = source.cut.records_of(table(), ["2"])
-    assert found == {"2": Row(b'{"id":2}', b'{"id":2,"doc":"doc 2"}')}
+    assert found == {"2": RepairRow(b'{"id":2}', b'{"id":2,"doc":"doc 2"}')}
     assert """(('2'))""" in source.reads.copied[0]
 
 

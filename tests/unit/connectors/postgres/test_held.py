@@ -14,7 +14,7 @@ from cdc.ports import Withheld
 from cdc.position import Position
 from cdc.schema import Identity
 from connectors.postgres.assemble import Limits
-from connectors.postgres.held import Selected, Wanted, placeholder
+from connectors.postgres.held import Selected, WantedValues, placeholder
 from connectors.postgres.messages import Omitted
 from tests.unit.connectors.postgres import written as w
 from tests.unit.connectors.postgres.assembling import Read, Rows, Stream, store
@@ -261,7 +261,9 @@ def test_h38_the_final_rows_are_the_sources_whatever_was_left_out(
 
 def test_h58_a_row_whose_value_no_topic_takes_is_withheld_where_it_waited() -> None:
     class Long(Rows):
-        def rows(self, wanted: Sequence[Wanted], xids: Collection[int], *, brief: bool = False) -> Sequence[Selected]:
+        def rows(
+            self, wanted: Sequence[WantedValues], xids: Collection[int], *, brief: bool = False
+        ) -> Sequence[Selected]:
             return [(Omitted(200_000_000, b""),) for _ in wanted]
 
     stream = Stream(SHAPE, head=Long())

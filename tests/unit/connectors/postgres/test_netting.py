@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from cdc.errors import SourceError
 from cdc.schema import Identity, TableSchema
 from connectors.postgres.assemble import Limits
-from connectors.postgres.netting import Netting, Settled
+from connectors.postgres.netting import Netting, SettledKey
 from tests.unit.connectors.postgres import written as w
 from tests.unit.connectors.postgres.assembling import Read, Rows, Stream, store
 
@@ -176,7 +176,7 @@ def test_h41_every_transaction_that_moves_keys_ends_in_the_right_rows(
 # The spill
 
 
-def settled(netting: Netting) -> list[Settled]:
+def settled(netting: Netting) -> list[SettledKey]:
     return list(netting.settle())
 
 
@@ -186,7 +186,7 @@ def test_a_spill_keeps_rows_and_the_last_lsn(tmp_path: Path) -> None:
         netting.went(7, b"k", b"old", 6)
         netting.came(7, b"k", b"row", 8)
         netting.went(7, b"k", b"row", 9)
-        assert settled(netting) == [Settled(table=7, key=b"k", lsn=9, before=b"old", after=b"row")]
+        assert settled(netting) == [SettledKey(table=7, key=b"k", lsn=9, before=b"old", after=b"row")]
         assert list(tmp_path.iterdir()) == [], "the file has no name, so nobody need remove it"
 
 

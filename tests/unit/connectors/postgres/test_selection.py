@@ -12,38 +12,38 @@ from hypothesis import strategies as st
 
 from cdc.errors import ConfigError
 from cdc.topic import TableName
-from connectors.postgres.kinds import Resolved, Type, missing, resolve
-from connectors.postgres.problems import Leaf, Relation, problems_of, topic_problems
+from connectors.postgres.problems import CatalogRelation, LeafRelation, problems_of, topic_problems
 from connectors.postgres.selection import Pattern, select, takes
+from connectors.postgres.type_rows import Resolved, Type, missing, resolve
 from tests.faults.steps import Steps
 
 OIDS = iter(range(20_000, 90_000))
 
 
-def relation(name: str, schema: str = "public", **changes: Any) -> Relation:
+def relation(name: str, schema: str = "public", **changes: Any) -> CatalogRelation:
     """A table with the primary key ``id``, unless changed."""
     usual: dict[str, Any] = {
         "oid": next(OIDS), "schema": schema, "name": name, "kind": "r", "persistence": "p", "identity": "d",
         "has_columns": True, "ancestors": [], "primary_key": ["id"], "primary_key_deferrable": False,
         "primary_key_name": f"{name}_pkey", "identity_index": [], "unique_index": [], "unique_index_name": None,
     }  # fmt: skip
-    return Relation(**(usual | changes))
+    return CatalogRelation(**(usual | changes))
 
 
-def leaf(name: str, identity: str = "d", **changes: Any) -> Leaf:
+def leaf(name: str, identity: str = "d", **changes: Any) -> LeafRelation:
     usual: dict[str, Any] = {"kind": "r", "persistence": "p", "identity": identity, "has_identity_key": True}
-    return Leaf(oid=next(OIDS), schema="public", name=name, **(usual | changes))
+    return LeafRelation(oid=next(OIDS), schema="public", name=name, **(usual | changes))
 
 
-def names(chosen: list[Relation]) -> list[str]:
+def names(chosen: list[CatalogRelation]) -> list[str]:
     return [str(r.table) for r in chosen]
 
 
-def messages(found: Relation, leaves: tuple[Leaf, ...] = (), *access: Any) -> list[str]:
+def messages(found: CatalogRelation, leaves: tuple[LeafRelation, ...] = (), *access: Any) -> list[str]:
     return [problem.message for problem in problems_of(found, leaves, access)]
 
 
-def hints(found: Relation, leaves: tuple[Leaf, ...] = ()) -> list[str]:
+def hints(found: CatalogRelation, leaves: tuple[LeafRelation, ...] = ()) -> list[str]:
     return [problem.hint for problem in problems_of(found, leaves, ())]
 
 
@@ -196,7 +196,9 @@ def test_h45_partitions_must_have_the_identity_of_their_root() -> None:
         (relation("p", kind="p"), (leaf("p_u", persistence="u"),), "is unlogged"),
     ],
 )
-def test_h50_what_no_slot_delivers_is_refused_by_name(table: Relation, leaves: tuple[Leaf, ...], part: str) -> None:
+def test_h50_what_no_slot_delivers_is_refused_by_name(
+    table: CatalogRelation, leaves: tuple[LeafRelation, ...], part: str
+) -> None:
     (message,) = messages(table, leaves)
     assert part in message
 

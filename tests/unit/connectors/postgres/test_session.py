@@ -7,7 +7,7 @@ import pytest
 from cdc.errors import ConfigError, SourceError
 from cdc.setting_types import Secret
 from cdc.settings import SourceSettings
-from connectors.postgres.session import connect_error
+from connectors.postgres.connections import connect_error
 from tests.strangers import silence, stranger
 
 WRONG = 'connection failed: FATAL:  password authentication failed for user "cdc"'

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cdc.schema import Encoding
 from connectors.postgres import shapes
-from connectors.postgres.values import codec
+from connectors.postgres.wire_values import codec
 from tests.unit.connectors.postgres.written import column
 
 finite = st.floats(allow_nan=False, allow_infinity=False)

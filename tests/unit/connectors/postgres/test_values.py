@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from cdc.schema import Column, Encoding
 from cdc.wire.types import CATALOG_KINDS, EXTENSION_KINDS
-from connectors.postgres.values import codec
+from connectors.postgres.wire_values import codec
 from tests.unit.connectors.postgres.written import column
 
 ENCODINGS: tuple[Encoding, Encoding] = ("readable", "debezium")

@@ -23,7 +23,7 @@ from connectors.postgres.held import (
     Held,
     Pending,
     Selected,
-    Wanted,
+    WantedValues,
     commit_of,
     completed,
     placeholder,
@@ -47,7 +47,7 @@ class Source:
     value: bytes = b"v"
     asked: list[tuple[list[bytes], bool]] = field(default_factory=list)
 
-    def rows(self, wanted: Sequence[Wanted], xids: Collection[int], *, brief: bool = False) -> Sequence[Selected]:
+    def rows(self, wanted: Sequence[WantedValues], xids: Collection[int], *, brief: bool = False) -> Sequence[Selected]:
         self.asked.append(([one.key[0] for one in wanted], brief))
         return [LATER if self.locked else (self.value,) for _ in wanted]
 

@@ -11,17 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc.aside import AsideState, CannotFollow, Cause, TableState, asides_of, left_out
-from cdc.capture import Capture, Session, StartingPoint, Stop
+from cdc.capture import Capture, CaptureSession, CaptureStop, StartingPoint
 from cdc.clock import ManualClock
 from cdc.errors import LogError
 from cdc.metrics import CaptureFigures
-from cdc.ports import Batch
+from cdc.ports import StreamBatch
 from cdc.position import Position
 from cdc.progress import Progress
 from cdc.state import ReadingState, RequestState, requests_of
 from cdc.testing import MemoryCompactedTopic, MemoryStream, MemoryStreamLog
 from cdc.topic import TableName, partition_of
-from connectors.postgres.assemble import Assembler, Limits, Ports
+from connectors.postgres.assemble import Assembler, AssemblerPorts, Limits
 from connectors.session.asides import Rounds, SetAside
 from tests.unit.connectors.postgres import written as w
 from tests.unit.connectors.postgres.assembling import PIPELINE, Rows, Shapes
@@ -302,9 +302,9 @@ def test_h119_progress_passes_a_table_only_once_it_is_noted(
     frames = _frames(transactions)
     borders = sorted({0, len(frames), *(split % len(frames) for split in splits)})
     end = 801 + 100 * len(transactions)
-    batches = [Batch(frames[low:high], None) for low, high in pairwise(borders)]
-    stop = Stop(clock, 30.0)
-    state.stream = MemoryStream([*batches, Batch([], end + 8)], at_end=stop.want, clock=clock)
+    batches = [StreamBatch(frames[low:high], None) for low, high in pairwise(borders)]
+    stop = CaptureStop(clock, 30.0)
+    state.stream = MemoryStream([*batches, StreamBatch([], end + 8)], at_end=stop.want, clock=clock)
     asides = SetAside(state, {}, epoch=1, clock=clock)
     session = _session(state, asides, clock, limit)
     try:
@@ -332,13 +332,13 @@ def _frames(transactions: list[list[bytes]]) -> list[bytes]:
     return frames
 
 
-def _session(state: Watched, asides: SetAside, clock: ManualClock, limit: int) -> Session:
+def _session(state: Watched, asides: SetAside, clock: ManualClock, limit: int) -> CaptureSession:
     log, head = state.log, Rows()
     head.locked.add(SHAPE.oid)
     lanes = {schema.topic: (log.open(schema.topic, [0]), 1) for schema in (SHAPE, OTHER)}
     assembler = Assembler(
         PIPELINE,
-        Ports(
+        AssemblerPorts(
             schemas=Shapes(SHAPE, OTHER),
             lanes=lanes.__getitem__,
             partition=partition_of,
@@ -348,7 +348,7 @@ def _session(state: Watched, asides: SetAside, clock: ManualClock, limit: int) -
         ),
         limits=Limits(waiting_bytes=limit),
     )
-    return Session(
+    return CaptureSession(
         stream=state.stream,
         assembler=assembler,
         log=log,

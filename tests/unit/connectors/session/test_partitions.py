@@ -7,25 +7,25 @@ from collections.abc import Mapping
 import pytest
 
 from cdc.topic import TableName
-from connectors.session.partitions import Link, Partitions
+from connectors.session.partitions import PartitionLink, Partitions
 
 TABLE = TableName("public", "parted")
-HERE = Link(True, {"11": 700}, {"11": 700}, 90)
-GONE = Link(False, {}, {}, 91)
-ANEW = Link(True, {"11": 705}, {"11": 705}, 92)
-MADE = Link(True, {"11": 705}, {}, 93)
+HERE = PartitionLink(True, {"11": 700}, {"11": 700}, 90)
+GONE = PartitionLink(False, {}, {}, 91)
+ANEW = PartitionLink(True, {"11": 705}, {"11": 705}, 92)
+MADE = PartitionLink(True, {"11": 705}, {}, 93)
 
 
 class World:
     """A catalog that says one thing after the other, and what is noted."""
 
-    def __init__(self, *found: Link | None) -> None:
+    def __init__(self, *found: PartitionLink | None) -> None:
         self.found = list(found)
         self.asked: list[tuple[str, int]] = []
         self.seen: dict[str, int] = {}
         self.waits = 0
 
-    def link(self, oid: int, leaf_oid: int) -> Link | None:
+    def link(self, oid: int, leaf_oid: int) -> PartitionLink | None:
         assert (oid, leaf_oid) == (10, 11)
         return self.found.pop(0)
 
@@ -68,7 +68,7 @@ def test_h145_one_that_the_transaction_made_itself_is_looked_for_once_it_is_visi
      (ANEW, ("public.parted had a partition detached for a while", 92))],
 )  # fmt: skip
 def test_h145_one_that_is_gone_has_its_table_read_behind_all_that_it_can_have_brought(
-    found: Link, asked: tuple[str, int]
+    found: PartitionLink, asked: tuple[str, int]
 ) -> None:
     world = World(found, found)
     world.came()

@@ -10,7 +10,7 @@ from cdc.aside import CannotFollow, Cause, TableState
 from cdc.clock import ManualClock
 from cdc.settings import parse
 from cdc.testing import MemoryCompactedTopic
-from connectors.kafka.schemas import SchemaRegistry
+from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.session.asides import SetAside
 from connectors.session.remedies import Remedies
 

@@ -11,7 +11,7 @@ import pytest
 from cdc.clock import ManualClock
 from sinks.port import StoreAway
 from sinks.search.search_bulk import BulkWriter, Fates, Item
-from sinks.search.search_client import Blocked, Conflict, Gone
+from sinks.search.search_client import Conflict, IndexBlocked, IndexGone
 
 Answer = Callable[[int, int], tuple[int, str]]
 """(number of the item, how often it was sent) -> status and type of error."""
@@ -82,10 +82,10 @@ def test_h101_a_body_that_cannot_be_read_is_halved_until_the_items_are_found(bro
 @pytest.mark.parametrize(
     ("status", "kind", "error"),
     [
-        (404, "index_not_found_exception", Gone),
-        (403, "cluster_block_exception", Blocked),
-        (429, "cluster_block_exception", Blocked),
-        (400, "index_closed_exception", Blocked),
+        (404, "index_not_found_exception", IndexGone),
+        (403, "cluster_block_exception", IndexBlocked),
+        (429, "cluster_block_exception", IndexBlocked),
+        (400, "index_closed_exception", IndexBlocked),
     ],
 )
 def test_h100_what_is_wrong_with_the_index_is_no_item_s_fault(status: int, kind: str, error: type[Exception]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from cdc.topic import TableName
-from cdc.wire.debezium.mongodb import collection_schema
+from cdc.wire.debezium.mongodb_read import collection_schema
 
 TOPIC = "fulfillment.inventory.customers"
 CUSTOMERS = collection_schema(TableName("inventory", "customers"), TOPIC)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from cdc.epochs import EpochsState
-from cdc.wire.debezium.read import Change, PartitionReader, Settled, Unreadable
+from cdc.wire.debezium.read import DebeziumChange, PartitionReader, SettledRecord, UnreadableRecord
 
 FOLDER = Path(__file__).parents[4] / "fixtures" / "debezium"
 
@@ -33,7 +33,9 @@ def _b(text: str | None) -> bytes | None:
     return None if text is None else text.encode()
 
 
-def read_all(records: list[Recorded], epochs: EpochsState | None = None) -> list[Change | Settled | Unreadable]:
+def read_all(
+    records: list[Recorded], epochs: EpochsState | None = None
+) -> list[DebeziumChange | SettledRecord | UnreadableRecord]:
     """What a reader of each partition makes of them, in order."""
     readers: dict[tuple[str, int], PartitionReader] = {}
     found = []
@@ -44,12 +46,12 @@ def read_all(records: list[Recorded], epochs: EpochsState | None = None) -> list
     return found
 
 
-def changes(records: list[Recorded]) -> list[Change]:
+def changes(records: list[Recorded]) -> list[DebeziumChange]:
     """The same, where nothing is unreadable."""
     found = read_all(records)
-    assert not [one for one in found if isinstance(one, Unreadable)]
-    return [one for one in found if isinstance(one, Change)]
+    assert not [one for one in found if isinstance(one, UnreadableRecord)]
+    return [one for one in found if isinstance(one, DebeziumChange)]
 
 
-def after(change: Change) -> Any:
+def after(change: DebeziumChange) -> Any:
     return None if change.value is None else orjson.loads(change.value)["after"]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from cdc.epochs import EpochsState
 from cdc.wire.debezium.falls import BOUND_MS
-from cdc.wire.debezium.read import Change, PartitionReader
+from cdc.wire.debezium.read import DebeziumChange, PartitionReader
 
 TOPIC = "d.s.t"
 Source = dict[str, Any]
@@ -44,7 +44,7 @@ def faults(sources: Iterator[tuple[Source, int]], reader: PartitionReader | None
     reader = reader or PartitionReader(TOPIC, 0)
     found = []
     for offset, (source, time_ms) in enumerate(sources):
-        assert isinstance(reader.read(offset, b'{"id":1}', value(source), time_ms=time_ms), Change)
+        assert isinstance(reader.read(offset, b'{"id":1}', value(source), time_ms=time_ms), DebeziumChange)
         found.append(reader.fell)
     return [fault for fault in found if fault]
 
@@ -155,5 +155,5 @@ def test_h126_a_flat_tombstone_first_after_a_start_is_a_delete() -> None:
     reader = PartitionReader(TOPIC, 0)
     reader.look_back(3, b'{"id":1}', orjson.dumps({"id": 1, "v": "a"}))
     found = reader.read(4, b'{"id":1}', None)
-    assert isinstance(found, Change)
+    assert isinstance(found, DebeziumChange)
     assert (found.op, found.value) == ("d", None)

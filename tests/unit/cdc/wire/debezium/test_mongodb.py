@@ -9,8 +9,8 @@ import pytest
 
 from cdc.epochs import EpochsState
 from cdc.position import Position
-from cdc.wire.debezium.mongodb import UNBROKEN_FROM, id_text
-from cdc.wire.debezium.read import Change, PartitionReader, Settled, Unreadable
+from cdc.wire.debezium.mongodb_read import UNBROKEN_FROM, id_text
+from cdc.wire.debezium.read import DebeziumChange, PartitionReader, SettledRecord, UnreadableRecord
 from cdc.wire.format import UNAVAILABLE
 from cdc.wire.row import row_reader
 from tests.unit.cdc.wire.debezium.mongodb import ANNE, ANNE_MARIE, CREATED, CUSTOMERS, ID, RENAMED, TOPIC, envelope, key
@@ -23,13 +23,13 @@ SCHEMAED_KEY = orjson.dumps(
 )
 
 
-def read(value: bytes | None, offset: int = 0, *, kept: bool = False) -> Change:
+def read(value: bytes | None, offset: int = 0, *, kept: bool = False) -> DebeziumChange:
     found = PartitionReader(TOPIC, 0).read(offset, key(), value, kept=kept)
-    assert isinstance(found, Change)
+    assert isinstance(found, DebeziumChange)
     return found
 
 
-def row(change: Change) -> Any:
+def row(change: DebeziumChange) -> Any:
     """As a sink cuts it out of the value."""
     return orjson.loads(row_reader([c.name for c in CUSTOMERS.columns])(change.value or b""))
 
@@ -37,7 +37,7 @@ def row(change: Change) -> Any:
 @pytest.mark.parametrize("bytes_of_key", [SCHEMAED_KEY, key()])
 def test_a_document_is_a_row_of_its_id_and_itself(bytes_of_key: bytes) -> None:
     found = PartitionReader(TOPIC, 0).read(0, bytes_of_key, envelope("c", after=CREATED))
-    assert isinstance(found, Change)
+    assert isinstance(found, DebeziumChange)
     assert found.key == orjson.dumps({"id": ID})
     assert row(found) == {"id": ID, "document": CREATED}
     assert found.schema == CUSTOMERS
@@ -82,7 +82,7 @@ def test_a_patch_that_the_cleaner_may_have_come_near_says_from_where_on_nothing_
     told = []
     for offset, kept in [(3, False), (4, False), (5, True), (9, False), (10, False), (9, False)]:
         found = reader.read(offset, key(), envelope("u", patch=RENAMED), kept=kept)
-        assert isinstance(found, Change)
+        assert isinstance(found, DebeziumChange)
         told.append(orjson.loads(found.value or b"").get(UNBROKEN_FROM))
     first, later = (Position(1, (offset + 1) << 3, 1).text() for offset in (3, 9))
     assert told == [first, first, None, later, later, later]
@@ -101,23 +101,23 @@ def test_a_patch_that_the_cleaner_may_have_come_near_says_from_where_on_nothing_
 )
 def test_an_update_that_holds_neither_a_document_nor_a_patch_is_told(description: Any) -> None:
     found = PartitionReader(TOPIC, 0).read(0, key(), envelope("u", patch=description))
-    assert isinstance(found, Unreadable)
+    assert isinstance(found, UnreadableRecord)
 
 
 def test_a_delete_and_its_tombstone() -> None:
     reader = PartitionReader(TOPIC, 0)
     deleted = reader.read(1, key(), envelope("d", before=ANNE))
-    assert isinstance(deleted, Change)
+    assert isinstance(deleted, DebeziumChange)
     assert (deleted.op, deleted.value, deleted.key) == ("d", None, orjson.dumps({"id": ID}))
-    assert isinstance(reader.read(2, key(), None), Settled)
+    assert isinstance(reader.read(2, key(), None), SettledRecord)
 
 
 def test_a_tombstone_whose_delete_was_compacted_away_deletes_where_it_stands() -> None:
     reader = PartitionReader(TOPIC, 0)
     before = reader.read(1, key('"other"'), envelope("c", after=ANNE))
     gone = reader.read(7, key(), None)
-    assert isinstance(before, Change)
-    assert isinstance(gone, Change)
+    assert isinstance(before, DebeziumChange)
+    assert isinstance(gone, DebeziumChange)
     assert (gone.op, gone.key) == ("d", orjson.dumps({"id": ID}))
     assert before.pos < gone.pos
 
@@ -131,7 +131,7 @@ def test_the_order_is_the_partitions_where_the_clock_of_the_source_block_says_ot
         reader.read(offset, key(), envelope("u", after=ANNE, wall_ms=wall, increment=increment))
         for offset, (wall, increment) in enumerate(told)
     ]
-    positions = [change.pos for change in changes if isinstance(change, Change)]
+    positions = [change.pos for change in changes if isinstance(change, DebeziumChange)]
     assert positions == sorted(set(positions))
     assert len(positions) == len(told)
 
@@ -141,9 +141,9 @@ def test_rows_of_a_snapshot_lie_below_the_changes_behind_them() -> None:
     snapshot = reader.read(0, key(), envelope("r", after=ANNE, snapshot="true", increment=31))
     change = reader.read(1, key(), envelope("u", after=ANNE_MARIE, wall_ms=1, increment=1))
     again = reader.read(2, key(), envelope("r", after=ANNE, snapshot="incremental", increment=-1))
-    assert isinstance(snapshot, Change)
-    assert isinstance(change, Change)
-    assert isinstance(again, Change)
+    assert isinstance(snapshot, DebeziumChange)
+    assert isinstance(change, DebeziumChange)
+    assert isinstance(again, DebeziumChange)
     assert snapshot.pos < change.pos < again.pos
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cdc.epochs import EpochsState
 from cdc.position import CHUNK_SEQ, Position
-from cdc.wire.debezium.read import UNVERSIONED, Change, PartitionReader, Settled, Unreadable
+from cdc.wire.debezium.read import UNVERSIONED, DebeziumChange, PartitionReader, SettledRecord, UnreadableRecord
 from cdc.wire.format import UNAVAILABLE
 from cdc.wire.plain import store_key
 from tests.unit.cdc.wire.debezium.recorded import Recorded, after, changes, read_all, recorded
@@ -36,8 +36,8 @@ def test_positions_never_fall_within_a_partition(name: str) -> None:
     by_partition: dict[tuple[str, int], list[Position]] = defaultdict(list)
     records = [r for r in recorded(name) if r.key is not None]
     for record, found in zip(records, read_all(records), strict=True):
-        assert not isinstance(found, Unreadable), (record, found)
-        if isinstance(found, Change):
+        assert not isinstance(found, UnreadableRecord), (record, found)
+        if isinstance(found, DebeziumChange):
             by_partition[record.topic, record.partition].append(found.pos)
     assert any(len(positions) > 1 for positions in by_partition.values())
     for positions in by_partition.values():
@@ -51,7 +51,7 @@ def test_the_newest_by_position_is_the_last_of_each_key(name: str) -> None:
     last: dict[tuple[str, bytes], Any] = {}
     records = [r for r in recorded(name) if r.key is not None]
     for record, found in zip(records, read_all(records), strict=True):
-        if not isinstance(found, Change):
+        if not isinstance(found, DebeziumChange):
             continue
         key = (record.topic, found.key)
         last[key] = after(found)
@@ -63,7 +63,7 @@ def test_the_newest_by_position_is_the_last_of_each_key(name: str) -> None:
 def test_without_schemas_values_and_keys_stay_as_they_are() -> None:
     records = recorded("sh_operations")
     first, *_ = found = changes(records)
-    assert first == Change(b'{"id":1}', records[0].value, Position(1, 0, 0), "r", UNVERSIONED, None)
+    assert first == DebeziumChange(b'{"id":1}', records[0].value, Position(1, 0, 0), "r", UNVERSIONED, None)
     assert {change.op for change in found} == {"r", "c", "u", "d"}
 
 
@@ -83,7 +83,7 @@ def test_h91_rows_of_later_snapshots_lie_above_all_before_and_below_all_after() 
     records = recorded("snapshots_schemas")
     for record, found in zip(records, read_all(records), strict=True):
         source = orjson.loads(record.value or b"{}")["payload"]["source"]
-        assert isinstance(found, Change)
+        assert isinstance(found, DebeziumChange)
         last_commit = orjson.loads(source["sequence"])[0]
         if found.op == "r" and last_commit is not None:
             assert found.pos == Position(1, int(last_commit) - 8, CHUNK_SEQ)
@@ -100,7 +100,7 @@ def test_an_incremental_row_without_a_place_takes_the_highest_of_its_partition()
     highest: dict[str, Position] = {}
     bare = 0
     for before, record, found in zip(partition, stripped, read_all(stripped), strict=True):
-        if isinstance(found, Change):
+        if isinstance(found, DebeziumChange):
             if record.value != before.value:
                 bare += 1
                 assert found.pos == highest[record.topic]
@@ -112,7 +112,7 @@ def test_a_reset_is_a_new_epoch_from_its_offsets_on() -> None:
     records = [r for r in recorded("sh_operations") if r.value is not None]
     epochs = EpochsState().begin({records[0].topic: {0: 5}})
     for record, found in zip(records, read_all(records, epochs), strict=True):
-        assert isinstance(found, Change)
+        assert isinstance(found, DebeziumChange)
         assert found.pos.epoch == (1 if record.offset < 5 else 2)
 
 
@@ -120,17 +120,17 @@ def test_a_tombstone_deletes_what_the_delete_before_it_did_and_no_more() -> None
     found = read_all(recorded("sh_operations"))
     tombstones = [n for n, r in enumerate(recorded("sh_operations")) if r.value is None]
     assert tombstones
-    assert all(isinstance(found[n], Settled) for n in tombstones)
+    assert all(isinstance(found[n], SettledRecord) for n in tombstones)
 
 
 def test_a_tombstone_whose_delete_was_compacted_away_deletes_up_to_where_it_stands() -> None:
     reader = PartitionReader("t", 0)
-    assert reader.read(0, b'{"id":1}', None) == Settled("its delete lies before the first record that was read")
+    assert reader.read(0, b'{"id":1}', None) == SettledRecord("its delete lies before the first record that was read")
     record = next(r for r in recorded("sh_operations") if b'"op":"c"' in (r.value or b""))
     created = reader.read(3, record.key, record.value)
-    assert isinstance(created, Change)
+    assert isinstance(created, DebeziumChange)
     found = reader.read(5, b'{"id":77}', None)
-    assert isinstance(found, Change)
+    assert isinstance(found, DebeziumChange)
     assert (found.key, found.value, found.op, found.pos) == (b'{"id":77}', None, "d", created.pos)
 
 
@@ -215,7 +215,7 @@ def test_a_flat_delete_says_so_where_operations_were_not_added(said: bytes) -> N
 )
 def test_h67_what_is_none_of_debeziums_is_told_apart(key: bytes | None, value: bytes | None, words: str) -> None:
     found = PartitionReader("t", 0).read(0, key, value)
-    assert isinstance(found, Unreadable)
+    assert isinstance(found, UnreadableRecord)
     assert words in found.reason
 
 
@@ -226,7 +226,7 @@ def test_h67_no_bytes_make_the_reader_raise(record: Recorded, data: st.DataObjec
     other = data.draw(st.binary(max_size=8))
     mangled = value[:at] + other + value[at + len(other) :]
     found = PartitionReader("t", 0).read(0, data.draw(st.sampled_from([record.key, other, None])), mangled)
-    assert isinstance(found, Change | Settled | Unreadable)
+    assert isinstance(found, DebeziumChange | SettledRecord | UnreadableRecord)
 
 
 def test_h126_columns_may_be_named_schema_and_payload() -> None:
@@ -234,8 +234,8 @@ def test_h126_columns_may_be_named_schema_and_payload() -> None:
     key, row = b'{"schema":"public","payload":7}', b'{"schema":"public","payload":"x"}'
     reader = PartitionReader("d.s.t", 0)
     found = reader.read(0, key, row)
-    assert isinstance(found, Change), found
+    assert isinstance(found, DebeziumChange), found
     assert (orjson.loads(found.key), after(found)) == (orjson.loads(key), orjson.loads(row))
     deleted = reader.read(1, key, None)
-    assert isinstance(deleted, Change)
+    assert isinstance(deleted, DebeziumChange)
     assert (deleted.op, orjson.loads(deleted.key)) == ("d", orjson.loads(key))

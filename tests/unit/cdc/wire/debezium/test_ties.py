@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc.position import Position
-from cdc.wire.debezium.read import Change, PartitionReader, Unreadable
+from cdc.wire.debezium.read import DebeziumChange, PartitionReader, UnreadableRecord
 
 Source = dict[str, Any]
 Transaction = list[list[tuple[int, str]]]
@@ -93,7 +93,7 @@ def test_h105_the_newest_is_the_last_of_its_partition(
         if offset == begins_at:
             reader = PartitionReader("d.s.t", 0)
         change = reader.read(offset, orjson.dumps({"id": key}), value)
-        assert isinstance(change, Change), change
+        assert isinstance(change, DebeziumChange), change
         if change.key not in stored or change.pos >= stored[change.key][0]:
             stored[change.key] = (change.pos, change.value)
     wanted = {orjson.dumps({"id": key}): orjson.loads(value)["after"] for key, value in last.items()}
@@ -108,7 +108,7 @@ def test_a_flat_row_may_have_columns_named_op_and_source() -> None:
     reader = PartitionReader("d.s.t", 0)
     for source in ("web", {"kind": "web"}, None):
         found = reader.read(0, b'{"id":1}', orjson.dumps({"id": 1, "op": "buy", "source": source}))
-        assert isinstance(found, Change), found
+        assert isinstance(found, DebeziumChange), found
         assert orjson.loads(found.value or b"{}")["after"] == {"id": 1, "op": "buy", "source": source}
 
 
@@ -121,4 +121,4 @@ def test_a_flat_row_with_a_schema_may_have_them_too() -> None:
     schema = {"type": "struct", "fields": fields, "optional": False, "name": "d.s.t.Value"}
     value = orjson.dumps({"schema": schema, "payload": {"id": 1, "op": "buy", "source": "web"}})
     found = PartitionReader("d.s.t", 0).read(0, b'{"id":1}', value)
-    assert not isinstance(found, Unreadable), found
+    assert not isinstance(found, UnreadableRecord), found

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from cdc.wire.debezium.types import column_type
+from cdc.wire.debezium.connect_types import column_type
 from tests.unit.cdc.wire.debezium.recorded import after, changes, recorded
 
 READABLE = {

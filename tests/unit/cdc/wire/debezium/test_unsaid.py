@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from cdc.wire.debezium.read import Change, PartitionReader
+from cdc.wire.debezium.read import DebeziumChange, PartitionReader
 from cdc.wire.unavailable import NULL_OR_UNCHANGED, UUID, is_unavailable, may_be_unavailable
 from tests.unit.cdc.wire.debezium.recorded import after
 
@@ -56,9 +56,9 @@ def record(column: dict[str, Any], value: Any, *, op: str = "u", before: Any = N
     return orjson.dumps({"schema": {"type": "struct", "fields": fields}, "payload": payload})
 
 
-def read(column: dict[str, Any], value: Any, **more: Any) -> tuple[Any, Change]:
+def read(column: dict[str, Any], value: Any, **more: Any) -> tuple[Any, DebeziumChange]:
     found = PartitionReader("d.s.t", 0).read(0, b'{"id":1}', record(column, value, **more))
-    assert isinstance(found, Change), found
+    assert isinstance(found, DebeziumChange), found
     return after(found)["v"], found
 
 
@@ -94,5 +94,5 @@ def test_h125_a_connector_that_asks_again_says_every_null() -> None:
     """Debezium's ReselectColumnsPostProcessor: what is NULL behind it is NULL in the database."""
     reader = PartitionReader("d.s.t", 0, reselected=True)
     found = reader.read(0, b'{"id":1}', record(SILENT["varbit"], None))
-    assert isinstance(found, Change)
+    assert isinstance(found, DebeziumChange)
     assert after(found)["v"] is None

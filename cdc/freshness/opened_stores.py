@@ -1,0 +1,42 @@
+"""Stores that are kept open between looks, and opened anew once readers see another generation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Protocol
+
+from cdc.freshness.rules import ReadsWatermarks
+
+
+class OpenedStore(Protocol):
+    """A store, opened."""
+
+    @property
+    def watermarks(self) -> ReadsWatermarks: ...
+
+    def current(self) -> bool:
+        """Whether what was opened is still what readers see."""
+
+    def close(self) -> None: ...
+
+
+class KeptStores:
+    """Stores by the names of their sinks. Threads may ask for different ones at a time."""
+
+    def __init__(self, open_store: Callable[[str], OpenedStore]) -> None:
+        self._open_store = open_store
+        self._exits = ExitStack()
+        self._stores: dict[str, OpenedStore] = {}
+
+    def watermarks(self, sink: str) -> ReadsWatermarks:
+        """Of the generation that readers see. Raises what opening the store raises."""
+        if sink not in self._stores or not self._stores[sink].current():
+            # Not yet, or another generation since it was rebuilt.
+            store = self._open_store(sink)
+            self._exits.callback(store.close)
+            self._stores[sink] = store
+        return self._stores[sink].watermarks
+
+    def close(self) -> None:
+        self._exits.close()

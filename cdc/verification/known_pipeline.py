@@ -1,0 +1,32 @@
+"""What the pipeline's memory has to say before its stores can be compared: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from cdc.epochs import EpochsState
+from cdc.errors import ConfigError
+from cdc.state import SlotState, SnapshotState, TopicsState
+
+
+class KnownPipeline(NamedTuple):
+    """``kind``: of the source, ``postgres`` or ``debezium``."""
+
+    topics: TopicsState
+    epoch: int
+    kind: str
+
+
+def known_of(held: Mapping[bytes, bytes], kind: str) -> KnownPipeline:
+    """The memory of a pipeline, by its state topic. ConfigError while the first snapshot is not complete."""
+    topics, slot, snapshot = TopicsState.find(held), SlotState.find(held), SnapshotState.find(held)
+    if topics is not None and kind == "debezium":
+        return KnownPipeline(topics, (EpochsState.find(held) or EpochsState()).latest, kind)
+    if topics is None or slot is None or snapshot is None:
+        raise ConfigError(
+            "there is nothing to compare yet", hint="cdc init, then cdc snapshot, then cdc run and cdc sink"
+        )
+    if snapshot.state != "complete":
+        raise ConfigError("the first snapshot is not complete", hint="cdc snapshot goes on where it stopped")
+    return KnownPipeline(topics, slot.epoch, kind)

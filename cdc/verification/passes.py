@@ -1,0 +1,217 @@
+"""The looks: one at every row, then again and again at the keys that differed, until each is settled.
+
+A key counts as different only if it differed at two cuts and the store's position is below what the last cut
+surely contains. A store that has moved past the cut proves nothing; such a key is looked at again, and one that
+moves at every look (a counter row under load) is reported as undecided, never as different (hazard H93).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from cdc.clock import Clock
+from cdc.crash import crash_point, declare
+from cdc.cuts import Cut, SourceReader, VerifiedTable
+from cdc.position import CHUNK_SEQ, Position
+from cdc.schema import TableSchema
+from cdc.topic import TableName
+from cdc.verification.compare import KeyDifference, difference_of, differences, row_count
+from cdc.verification.result import Kind, StoreVerdict, VerificationReport
+from cdc.verification.spool import Spool, digest, part_count
+from cdc.wire.canonical import CanonicalTable
+from cdc.wire.format import POS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+declare("verify_cut", "verify_reached", "verify_looked")
+
+KEYED_LOOK_KEYS = 20_000
+"""Up to so many differing keys of a table are looked up one by one; more are read whole again."""
+MAX_LOOKS = 8
+PAUSE_S = 0.25
+
+
+class Stored(Protocol):
+    """A version that a store holds; a deleted one is remembered by its position alone."""
+
+    @property
+    def pos(self) -> str: ...
+    @property
+    def row(self) -> bytes | None: ...
+
+
+class ScansStore(Protocol):
+    """The part of ``sinks.port.StoreReader`` that is used here."""
+
+    def scan(self, schema: TableSchema) -> Iterator[pa.RecordBatch]: ...
+
+    def get(self, schema: TableSchema, key: str) -> Stored | None: ...
+
+
+@dataclass(slots=True)
+class Pair:
+    """One store and one table on the way to a verdict. ``open``: keys to look at again; None: all of them."""
+
+    verdict: StoreVerdict
+    table: VerifiedTable
+    reader: ScansStore
+    open: list[str] | None = None
+    left: int = field(default=1)
+
+
+class Watch(Protocol):
+    """Told how far a verification is."""
+
+    def reading(self, side: str, table: TableName, rows: int) -> None:
+        """``rows`` more rows of the table were read from ``side``: ``source`` or a sink."""
+
+    def looking(self, look: int, keys: int) -> None:
+        """Another look begins, at so many keys."""
+
+
+def verify(
+    source: SourceReader,
+    stores: Mapping[str, ScansStore],
+    tables: Mapping[str, Sequence[VerifiedTable]],
+    *,
+    epoch: int,
+    reached: Callable[[Cut], None],
+    clock: Clock,
+    watch: Watch,
+) -> VerificationReport:
+    """Compare each store with the source in its ``tables``.
+
+    ``reached`` returns when every store shows the cut's fence, and raises when that takes too long. A key whose
+    position lies above the source's end, asked for after the store was read, counts whatever its row is: the store
+    would ignore every change until then (hazard H101). Raises what the readers raise; nothing is written
+    anywhere but in a temporary folder.
+    """
+
+    def ceiling() -> str:
+        return Position(epoch, source.insert_lsn(), CHUNK_SEQ).text()
+
+    pairs = [
+        Pair(StoreVerdict(sink=sink, table=table.table), table, reader)
+        for sink, reader in stores.items()
+        for table in tables[sink]
+    ]
+    cut, look = Cut(0, 0, False), 0
+    while look < MAX_LOOKS and (waiting := [pair for pair in pairs if pair.left]):
+        look += 1
+        watch.looking(look, sum(pair.left for pair in waiting) if look > 1 else 0)
+        cut = source.cut()
+        crash_point("verify_cut")
+        reached(cut)
+        crash_point("verify_reached")
+        bound = Position(epoch, cut.settled, 0).text() if look > (1 if cut.certain else 2) else None
+        for table, together in _by_table(waiting):
+            _look(source, table, together, _Bounds(bound, ceiling), watch)
+            crash_point("verify_looked")
+        if any(pair.left for pair in pairs):
+            clock.sleep(PAUSE_S * look)
+    for pair in pairs:
+        pair.verdict.undecided = pair.left
+    left_out = {str(pair.table.table): pair.table.left_out for pair in pairs if pair.table.left_out}
+    verdicts = [pair.verdict for pair in pairs]
+    return VerificationReport(
+        verdicts=verdicts, fence=cut.fence, looks=look, place=cut.place, columns_left_out=left_out
+    )
+
+
+class _Bounds(NamedTuple):
+    """``below``: a position under which a difference counts; None: nothing counts yet. ``ceiling``: a position that
+    no change so far is above."""
+
+    below: str | None
+    ceiling: Callable[[], str]
+
+
+def _by_table(pairs: Iterable[Pair]) -> Iterator[tuple[VerifiedTable, list[Pair]]]:
+    groups: dict[TableName, list[Pair]] = {}
+    for pair in pairs:
+        groups.setdefault(pair.table.table, []).append(pair)
+    for group in groups.values():
+        yield group[0].table, group
+
+
+def _look(source: SourceReader, table: VerifiedTable, pairs: list[Pair], bounds: _Bounds, watch: Watch) -> None:
+    """One look at one table in several stores."""
+    keyed = [pair for pair in pairs if pair.open is not None]
+    whole = [pair for pair in pairs if pair.open is None]
+    if keyed:
+        rows = source.rows_of(table, sorted({key for pair in keyed for key in pair.open or ()}))
+        for pair in keyed:
+            _settle(pair, _keyed_differences(pair, rows, bounds), bounds.below)
+    if whole:
+        _look_whole(source, table, whole, bounds, watch)
+
+
+def _keyed_differences(pair: Pair, rows: Mapping[str, bytes], bounds: _Bounds) -> Iterator[KeyDifference]:
+    found = [(key, pair.reader.get(pair.table.stored, key)) for key in pair.open or ()]
+    ceiling = bounds.ceiling()
+    canonical = CanonicalTable(pair.table.shape)
+    for key, held in found:
+        row = held.row if held is not None else None
+        stored = _canonical(canonical, row) if row is not None else None
+        difference = difference_of(key, rows.get(key), stored, held.pos if held is not None else None, ceiling)
+        if stored != rows.get(key) or difference.kind is Kind.AHEAD:
+            yield difference
+
+
+def _canonical(table: CanonicalTable, row: bytes) -> bytes:
+    """A stored row in its one form; of what somebody else put there, a form that no row of the source has."""
+    try:
+        return table.row(row)
+    except (ValueError, TypeError, LookupError, AttributeError):
+        return b"\0" + row
+
+
+def _look_whole(source: SourceReader, table: VerifiedTable, pairs: list[Pair], bounds: _Bounds, watch: Watch) -> None:
+    parts = part_count(table.rows)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="cdc-verify-")))
+        read = stack.enter_context(Spool(folder, "source", parts))
+        for keys, rows in source.rows(table):
+            read.add(keys, [digest(row) for row in rows])
+            watch.reading("source", table.table, len(keys))
+        read.finish()
+        count = row_count(read)
+        for pair in pairs:
+            with Spool(folder, "store", parts) as held:
+                _fill(held, pair, watch)
+                # Everything is looked at anew, so nothing counted before stands.
+                pair.verdict.restart(source_rows=count, store_rows=row_count(held))
+                _settle(pair, differences(read, held, bounds.ceiling()), bounds.below)
+
+
+def _fill(held: Spool, pair: Pair, watch: Watch) -> None:
+    canonical = CanonicalTable(pair.table.shape)
+    for batch in pair.reader.scan(pair.table.stored):
+        rows = batch.column("row").to_pylist()
+        digests = [None if row is None else digest(_canonical(canonical, row)) for row in rows]
+        keys: list[Any] = batch.column("key").to_pylist()
+        held.add(keys, digests, batch.column(POS).to_pylist())
+        watch.reading(pair.verdict.sink, pair.table.table, len(rows))
+    held.finish()
+
+
+def _settle(pair: Pair, found: Iterable[KeyDifference], bound: str | None) -> None:
+    """Count what is proven, keep what is open for another look."""
+    moving: list[str] = []
+    left = 0
+    for difference in found:
+        proven = bound is not None and (difference.pos is None or difference.pos < bound)
+        if proven or difference.kind is Kind.AHEAD:
+            pair.verdict.add(difference.kind, difference.key, difference.pos)
+            continue
+        left += 1
+        if left <= KEYED_LOOK_KEYS:
+            moving.append(difference.key)
+    pair.left = left
+    pair.open = moving if left <= KEYED_LOOK_KEYS else None

@@ -1,0 +1,80 @@
+"""Postgres and Kafka as ``cdc status`` asks them: :mod:`cdc.status.ports`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+from cdc.checks.facts import PublicationFacts
+from cdc.dead import DeadLetter
+from cdc.errors import CdcError
+from cdc.progress import Mark, Offsets
+from cdc.settings import Settings
+from cdc.status.facts import SourceState
+from cdc.topic import TableName, dead_topic, state_topic
+from connectors.kafka.admin import TopicAdmin
+from connectors.kafka.compacted import KafkaCompactedTopic
+from connectors.kafka.dead_letters import DeadLetterTopic
+from connectors.kafka.progress_times import read_marks
+from connectors.kafka.reach import require_broker
+from connectors.postgres.catalog_facts import read_publication, read_relations, read_server, read_slot
+from connectors.postgres.connections import Connection, connect, describe
+
+T = TypeVar("T")
+
+
+class StatusLog:
+    """:class:`cdc.status.ports.TopicStatus` on Kafka."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def state(self) -> Mapping[bytes, bytes]:
+        require_broker(self._settings.log)
+        return KafkaCompactedTopic(self._settings.log, state_topic(self._settings.name)).read()
+
+    def marks(self) -> Sequence[Mark]:
+        return read_marks(self._settings.log, self._settings.name)
+
+    def letters(self) -> Iterable[DeadLetter]:
+        return DeadLetterTopic(self._settings.log, dead_topic(self._settings.name)).read()
+
+    def ends(self, topics: Sequence[str]) -> Offsets:
+        admin = TopicAdmin(self._settings.log)
+        return admin.end_offsets(admin.counts(topics))
+
+
+class StatusSource:
+    """:class:`cdc.status.ports.DatabaseStatus` on Postgres; a session that failed is opened anew at the next look."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._session: Connection | None = None
+
+    def facts(self) -> SourceState:
+        settings = self._settings
+        return self._ask(
+            lambda session: SourceState(
+                address=describe(settings.source), server=read_server(session), slot=read_slot(session, settings.slot)
+            )
+        )
+
+    def publication(self) -> PublicationFacts | None:
+        return self._ask(lambda session: read_publication(session, self._settings.publication))
+
+    def relations(self, tables: Sequence[str], oids: Sequence[int]) -> Mapping[int, TableName]:
+        return self._ask(lambda session: read_relations(session, tables, oids))
+
+    def close(self) -> None:
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    def _ask(self, question: Callable[[Connection], T]) -> T:
+        if self._session is None or self._session.closed:
+            self._session = connect(self._settings.source, application_name="cdc status", autocommit=True)
+        try:
+            return question(self._session)
+        except CdcError:
+            self.close()
+            raise

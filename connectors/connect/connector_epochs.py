@@ -1,0 +1,115 @@
+"""Where a connector's positions started over: noted in ``<name>.state``, read by the sinks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from cdc.epochs import EpochsState
+from cdc.progress import Offsets
+from cdc.settings import Settings
+from cdc.state import TopicsState
+from cdc.topic import state_topic
+from cdc.topic_specs import pipeline_topic_specs
+from connectors.debezium.source_progress import is_first_snapshot
+from connectors.kafka.admin import TopicAdmin
+from connectors.kafka.compacted import KafkaCompactedTopic
+from connectors.kafka.offsets_at import offsets_at
+
+Place = tuple[str, int, int, int]
+"""A record's topic, partition and offset, and the topic's time of it in milliseconds."""
+
+
+def next_epoch(settings: Settings) -> int:
+    """Note that records after the topics' present ends belong to a new epoch; returns its number.
+
+    Makes the state topic where it is missing. Call it while nothing writes to the table topics. Until
+    :func:`settle_epoch` the connector's offsets count as those of the epoch before.
+    """
+    admin = TopicAdmin(settings.log)
+    admin.create(pipeline_topic_specs(settings.log, settings.name))
+    admin.end_offsets({state_topic(settings.name): 1})  # returns when a topic made a moment ago has its leader
+
+    def begin(epochs: EpochsState, held: dict[bytes, bytes]) -> EpochsState:
+        return replace(epochs.begin(_ends(admin, settings, TopicsState.find(held))), unsettled=True)
+
+    return _change(settings, begin).latest
+
+
+def settle_epoch(settings: Settings) -> None:
+    """Note that the connector's offsets are gone, so that it begins the latest epoch by reading its tables."""
+    _change(settings, lambda epochs, _held: epochs.settled())
+
+
+def note_fall(settings: Settings, why: str) -> None:
+    """Note that the latest epoch's positions are in no order any more; ``why``: one sentence."""
+    _change(settings, lambda epochs, _held: epochs.fallen(why))
+
+
+def note_first(settings: Settings, topic: str, partition: int, offset: int) -> None:
+    """Note where the latest epoch's snapshot began."""
+    _change(settings, lambda epochs, _held: epochs.snapshot_at(topic, partition, offset))
+
+
+def begin_again(settings: Settings, topic: str, partition: int, offset: int, time_ms: int) -> None:
+    """Note a new epoch for a snapshot that began anew with this record: in each partition, from the first record that
+    is not older, by the topic's time. Nothing where the place is noted already."""
+    admin = TopicAdmin(settings.log)
+
+    def begin(epochs: EpochsState, held: dict[bytes, bytes]) -> EpochsState:
+        if epochs.first() == (topic, partition, offset):
+            return epochs
+        ends = _ends(admin, settings, TopicsState.find(held))
+        starts = {name: dict(parts) for name, parts in offsets_at(settings.log, ends, time_ms).items()}
+        starts.setdefault(topic, {})[partition] = offset
+        return epochs.begin(starts).settled().snapshot_at(topic, partition, offset)
+
+    _change(settings, begin)
+
+
+def read_epochs(settings: Settings) -> EpochsState:
+    """Where the positions of Debezium's records start over; the first epoch alone unless it was noted otherwise."""
+    return EpochsState.find(KafkaCompactedTopic(settings.log, state_topic(settings.name)).read()) or EpochsState()
+
+
+class NotedEpochs:
+    """:class:`spark.debezium_feed.Epochs` in ``<name>.state``. Any thread.
+
+    ``stored``: the connector's stored offsets, as Kafka Connect gives them.
+    """
+
+    def __init__(self, settings: Settings, stored: Callable[[], Iterable[Mapping[str, Any]]]) -> None:
+        self._settings = settings
+        self._stored = stored
+
+    def read(self) -> EpochsState:
+        return read_epochs(self._settings)
+
+    def fell(self, why: str) -> None:
+        note_fall(self._settings, why)
+
+    def snapshot_at(self, place: Place) -> None:
+        note_first(self._settings, *place[:3])
+
+    def snapshot_again(self, place: Place) -> None:
+        begin_again(self._settings, *place)
+
+    def reading(self) -> bool:
+        return self._settings.debezium is not None and is_first_snapshot(self._stored())
+
+
+def _change(settings: Settings, change: Callable[[EpochsState, dict[bytes, bytes]], EpochsState]) -> EpochsState:
+    topic = KafkaCompactedTopic(settings.log, state_topic(settings.name))
+    held = dict(topic.read())
+    changed = change(EpochsState.find(held) or EpochsState(), held)
+    topic.write([(changed.key(), changed.to_json())])
+    return changed
+
+
+def _ends(admin: TopicAdmin, settings: Settings, known: TopicsState | None) -> Offsets:
+    """Of all topics that the connector writes to: of a name of their own, too."""
+    renamed = {*settings.source.topics.values(), *(known.tables.values() if known is not None else ())}
+    topics = [topic for topic in admin.names() if topic.startswith(f"{settings.name}.") or topic in renamed]
+    facts = admin.describe(topics)
+    return admin.end_offsets({topic: found.partitions for topic, found in facts.items()})

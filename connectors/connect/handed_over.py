@@ -1,0 +1,188 @@
+"""Postgres, Kafka Connect and the native capture, as a handover uses them: :mod:`cdc.handover.ports`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+
+from psycopg import sql
+
+from cdc.boundary import capture_up_to
+from cdc.capture import CaptureStop
+from cdc.checks.facts import ServerFacts, SlotFacts
+from cdc.clock import Clock
+from cdc.errors import ConfigError
+from cdc.handover.keys import KeyQuestion, shaping_options
+from cdc.handover.ports import ConnectorState, HandoverPorts, LockedSession
+from cdc.handover.rules import HandoverPlan
+from cdc.handover.run import Handover
+from cdc.metrics import CaptureFigures
+from cdc.progress import Offsets
+from cdc.schema import TableSchema
+from cdc.settings import Settings
+from cdc.state import SlotState, TopicsState
+from cdc.topic import progress_topic, schema_topic, state_topic
+from connectors.connect.compared_tables import read_tables
+from connectors.connect.connector import Connector
+from connectors.connect.locate import locate
+from connectors.connect.places import newest_places
+from connectors.debezium.client import MissingConnector
+from connectors.debezium.source_progress import shown_lsn
+from connectors.kafka.admin import TopicAdmin
+from connectors.kafka.compacted import KafkaCompactedTopic
+from connectors.kafka.reach import require_broker
+from connectors.kafka.schema_registry import SchemaRegistry
+from connectors.postgres.catalog_facts import read_server, read_slot
+from connectors.postgres.connections import Connection, connect
+from connectors.postgres.publication import publish_everything
+from connectors.postgres.slot import lock_holders
+from connectors.prepare import prepare
+from connectors.session.opening import Opening
+
+_MARK = b"select pg_logical_emit_message(true, 'cdc.handover', '') - '0/0'::pg_lsn"
+
+
+class HandoverSource:
+    """:class:`cdc.handover.ports.HandoverDatabase` and :class:`cdc.handover.ports.Keys` on Postgres; each call has a
+    session of its own, because minutes may lie between them."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def facts(self) -> tuple[ServerFacts, SlotFacts | None]:
+        with closing(self._open()) as session:
+            return read_server(session), read_slot(session, self._settings.slot)
+
+    def writer(self) -> LockedSession | None:
+        with closing(self._open()) as session:
+            holders = lock_holders(session, self._settings.name)
+        return LockedSession(holders[0].pid, holders[0].application) if holders else None
+
+    def mark(self) -> int:
+        with closing(self._open()) as session:
+            row = session.execute(_MARK).fetchone()
+        assert row is not None
+        return int(row[0])
+
+    def publish_everything(self) -> bool:
+        with closing(self._open()) as session:
+            return publish_everything(session, self._settings.publication)
+
+    def primary(self) -> Mapping[str, Sequence[str]]:
+        with closing(self._open()) as session:
+            return {f"{table.schema}.{table.name}": table.primary_key for table in read_tables(session)}
+
+    def answer(self, questions: Sequence[KeyQuestion]) -> Sequence[KeyQuestion]:
+        with closing(self._open()) as session:
+            return [question for question in questions if _holds(session, question)]
+
+    def _open(self) -> Connection:
+        return connect(self._settings.source, application_name="cdc handover", autocommit=True)
+
+
+def _holds(session: Connection, question: KeyQuestion) -> bool:
+    condition = sql.SQL(question.condition).format(sql.Identifier(question.column))
+    query = sql.SQL("select exists (select from {} where {})").format(sql.Identifier(*question.table.table), condition)
+    row = session.execute(query).fetchone()
+    return bool(row and row[0])
+
+
+class HandoverConnector:
+    """:class:`cdc.handover.ports.DebeziumConnector` on Kafka Connect."""
+
+    def __init__(self, connector: Connector) -> None:
+        self._connector = connector
+
+    def facts(self) -> ConnectorState:
+        self._connector.require_healthy()
+        differing = tuple(self._connector.diff())
+        stored = self._connector.offsets()
+        members = [name for entry in stored for name in entry.get("offset") or ()]
+        incremental = any(name.startswith("incremental_snapshot") for name in members)
+        return ConnectorState(differing, incremental, shown_lsn(stored))
+
+    def stop(self) -> bool:
+        return _done(self._connector.stop)
+
+    def withdraw(self) -> bool:
+        return _done(self._connector.withdraw)
+
+    def place_stopped(self, lsn: int) -> None:
+        self._connector.place_stopped(lsn)
+
+    def resume(self) -> None:
+        self._connector.resume(handing_over=True)
+
+
+def _done(act: Callable[[], None]) -> bool:
+    """False where there is no connector."""
+    try:
+        act()
+    except MissingConnector:
+        return False
+    return True
+
+
+class NativeCapture:
+    """:class:`cdc.handover.ports.NativeWriter` on Postgres and Kafka."""
+
+    def __init__(self, settings: Settings, state: KafkaCompactedTopic, clock: Clock) -> None:
+        self._settings = settings
+        self._state = state
+        self._clock = clock
+
+    def prepare(self) -> None:
+        settings = self._settings
+        with closing(connect(settings.source, application_name="cdc init", autocommit=True)) as session:
+            prepare(session, settings, TopicAdmin(settings.log), self._state, handing_over=True)
+
+    def shapes(self) -> Sequence[TableSchema]:
+        schemas = SchemaRegistry(KafkaCompactedTopic(self._settings.log, schema_topic(self._settings.name)))
+        return [shape for table in schemas.tables() if (shape := schemas.latest(table)) is not None]
+
+    def write_up_to(self, mark: int) -> int:
+        figures = CaptureFigures(ticked_s=self._clock.monotonic())
+        stop = CaptureStop(self._clock, self._settings.capture.drain_timeout.total_seconds())
+        # Without later snapshots: a handover ends within seconds, and requests are for the capture behind it.
+        opening = Opening(self._settings, figures=figures, stop=stop, clock=self._clock, handing_over=True)
+        return capture_up_to(opening.open(), mark, self._clock)
+
+    def ahead(self, slot: SlotState, topics: TopicsState, start: int, ends: Offsets) -> Mapping[str, Mapping[int, str]]:
+        places = newest_places(self._settings.log, ends)
+        return locate(self._settings, slot, topics, start, places, self._clock)
+
+
+def handover_of(settings: Settings, say: Callable[[str], None], clock: Clock) -> Handover:
+    """A handover of the pipeline that the settings describe, whichever writer they name now.
+
+    ConfigError without a [debezium] section for Postgres; LogError, at once, when no broker takes a connection.
+    """
+    if settings.debezium is None or settings.debezium.database != "postgres":
+        raise ConfigError(
+            "a handover needs a [debezium] section for Postgres",
+            hint='add [debezium] with url = "http://127.0.0.1:8083"',
+        )
+    native, connector = _with_kind(settings, "postgres"), Connector(_with_kind(settings, "debezium"))
+    require_broker(settings.log)
+    source, state = HandoverSource(native), KafkaCompactedTopic(settings.log, state_topic(settings.name))
+    ports = HandoverPorts(
+        source=source,
+        keys=source,
+        connector=HandoverConnector(connector),
+        native=NativeCapture(native, state, clock),
+        topics=TopicAdmin(settings.log),
+        state=state,
+        progress=KafkaCompactedTopic(settings.log, progress_topic(settings.name)),
+    )
+    plan = HandoverPlan(
+        name=settings.name,
+        slot=settings.slot,
+        publication=settings.publication,
+        connector=connector.name,
+        shaping=shaping_options(settings.debezium.options),
+    )
+    return Handover(plan, ports, say, clock)
+
+
+def _with_kind(settings: Settings, kind: str) -> Settings:
+    return settings.model_copy(update={"source": settings.source.model_copy(update={"kind": kind})})

@@ -1,0 +1,116 @@
+"""Reads from a server what :mod:`cdc.checks` judges and ``cdc status`` shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+from psycopg.rows import dict_row
+
+from cdc.checks.facts import (
+    PublicationFacts,
+    Sent,
+    ServerFacts,
+    SlotFacts,
+    SourceFacts,
+    TableFacts,
+    TransactionFacts,
+)
+from cdc.errors import ConfigError, SourceError
+from cdc.foreign import quoted
+from cdc.settings import Settings
+from cdc.sql import load
+from cdc.topic import TableName
+from connectors.postgres.catalog_shapes import CapturedTable, survey
+
+Connection = psycopg.Connection[Any]
+
+LONG_TRANSACTION_S = 300.0
+
+
+def read_source(conn: Connection, settings: Settings) -> SourceFacts:
+    """Everything the checks look at. ConfigError when a table that the settings name does not exist."""
+    tables = survey(conn, settings)
+    return SourceFacts(
+        server=read_server(conn),
+        slot=read_slot(conn, settings.slot),
+        publication=read_publication(conn, settings.publication),
+        tables=tuple(_table(conn, table, settings.publication) for table in tables.tables),
+        left_out=tuple((out.table, out.reason) for out in tables.left_out),
+        transactions=read_transactions(conn),
+    )
+
+
+def read_server(conn: Connection) -> ServerFacts:
+    """The server, its settings, and our role on it. One row, always."""
+    (row,) = _rows(conn, "server")
+    return ServerFacts(**row | {"standbys_away": tuple(row["standbys_away"])})
+
+
+def read_slot(conn: Connection, slot: str) -> SlotFacts | None:
+    """The slot of that name, None when there is none."""
+    rows = _rows(conn, "slot", slot=slot)
+    return SlotFacts(**rows[0]) if rows else None
+
+
+def read_publication(conn: Connection, publication: str) -> PublicationFacts | None:
+    """The publication of that name, None when there is none."""
+    rows = _rows(conn, "publication", publication=publication)
+    if not rows:
+        return None
+    tables = _rows(conn, "published", publication=publication)
+    return PublicationFacts(
+        publication=rows[0]["publication"],
+        operations=frozenset(rows[0]["operations"]),
+        via_root=rows[0]["via_root"],
+        tables=frozenset(TableName(row["schema"], row["name"]) for row in tables),
+        filtered=frozenset(TableName(row["schema"], row["name"]) for row in tables if row["filtered"]),
+        sent={
+            TableName(row["schema"], row["name"]): Sent(row["oid"], row["sends"], row["born"], row["listed"])
+            for row in tables
+        },
+    )
+
+
+def unpublishable(conn: Connection, tables: Sequence[TableName]) -> str:
+    """What our role lacks to make a publication of these tables, as a clause; empty where nothing."""
+    (row,) = _rows(conn, "publishing", tables=[str(table) for table in tables])
+    lacking = [] if row["may_create"] else ["may not create in the database"]
+    if row["of_others"]:
+        lacking.append(f"does not own {', '.join(row['of_others'])}")
+    return " and ".join(lacking)
+
+
+def read_relations(conn: Connection, tables: Sequence[str], oids: Sequence[int]) -> dict[int, TableName]:
+    """Oid -> name of the tables that have one of these names (``schema.table``) or oids."""
+    rows = _rows(conn, "named", tables=list(tables), oids=list(oids))
+    return {row["oid"]: TableName(row["schema"], row["name"]) for row in rows}
+
+
+def read_transactions(conn: Connection, age_s: float = LONG_TRANSACTION_S) -> tuple[TransactionFacts, ...]:
+    """The five oldest transactions that have been open for more than ``age_s``."""
+    return tuple(TransactionFacts(**row) for row in _rows(conn, "transactions", age_s=age_s))
+
+
+def _table(conn: Connection, table: CapturedTable, publication: str) -> TableFacts:
+    generated = _rows(conn, "generated", oid=table.oid, publication=publication)
+    return TableFacts(
+        table=table.table,
+        topic=table.topic,
+        identity=table.identity,
+        key=table.key,
+        problems=tuple((problem.message, problem.hint) for problem in table.problems),
+        generated=tuple(row["name"] for row in generated),
+    )
+
+
+def _rows(conn: Connection, name: str, **arguments: Any) -> list[dict[str, Any]]:
+    query = load("connectors.postgres", "facts.sql")[name]
+    try:
+        with conn.cursor(row_factory=dict_row) as cursor:
+            return cursor.execute(query, arguments or None).fetchall()
+    except psycopg.errors.InsufficientPrivilege as refused:
+        raise ConfigError(f"Postgres refuses to answer: {refused.diag.message_primary}") from None
+    except psycopg.Error as error:
+        raise SourceError(f"Postgres broke off while it was looked at: {quoted(error)}") from None

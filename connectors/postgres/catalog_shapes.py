@@ -1,0 +1,284 @@
+"""What the live catalog says of tables: which are captured, what stands in their way, and their shape.
+
+Three questions: :func:`resolve_tables` (patterns to tables, with every reason to refuse one),
+:func:`table_schema` (a table's shape now) and :class:`Catalog` (the shape behind a Relation message).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol
+
+import psycopg
+from psycopg.rows import namedtuple_row
+
+from cdc.errors import ConfigError
+from cdc.schema import Column, Encoding, Identity, TableSchema
+from cdc.settings import Settings
+from cdc.sql import load
+from cdc.topic import TableName, table_topic
+from connectors.postgres.problems import CatalogRelation, LeafRelation, TableProblem, problems_of, topic_problems
+from connectors.postgres.selection import LeftOut, select
+from connectors.postgres.type_rows import Type, missing, resolve
+
+Connection = psycopg.Connection[Any]
+
+IDENTITIES = {"d": Identity.DEFAULT, "f": Identity.FULL, "i": Identity.INDEX, "n": Identity.NOTHING}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapturedTable:
+    """A table that the settings name.
+
+    ``key``: names of the key's columns in key order, empty when there is none. ``leaves``: where its rows lie,
+    itself unless it is partitioned. ``problems``: why it cannot be captured as it is; empty when it can.
+    """
+
+    oid: int
+    table: TableName
+    topic: str
+    partitioned: bool
+    identity: Identity
+    key: tuple[str, ...]
+    deferrable_key: bool
+    leaves: tuple[LeafRelation, ...]
+    problems: tuple[TableProblem, ...]
+
+
+class Survey(NamedTuple):
+    """Every table the settings take, and what a wildcard met but a slot cannot deliver."""
+
+    tables: list[CapturedTable]
+    left_out: list[LeftOut]
+
+
+def resolve_tables(
+    conn: Connection, settings: Settings, missing: Callable[[ConfigError], None] | None = None
+) -> list[CapturedTable]:
+    """The tables that ``[source] tables`` and ``exclude`` name, by schema and name; see :func:`survey`."""
+    return survey(conn, settings, missing).tables
+
+
+def survey(conn: Connection, settings: Settings, missing: Callable[[ConfigError], None] | None = None) -> Survey:
+    """Look at every table that the settings name.
+
+    Partitions of a captured tree are not listed: their changes come under the topmost captured table. Raises
+    ConfigError when a name or pattern meets nothing, or calls ``missing`` with it and goes on: a table that is gone
+    hides no other (H143). Everything else is a problem of its table.
+    """
+    relations = [CatalogRelation(**row._asdict()) for row in _rows(conn, "relations")]
+    chosen, left_out = select(relations, settings.source.tables, settings.source.exclude, missing)
+    oids = [r.oid for r in chosen]
+    leaves: dict[int, list[LeafRelation]] = defaultdict(list)
+    for row in _rows(conn, "leaves", oids=oids):
+        leaf = row._asdict()
+        leaves[leaf.pop("root")].append(LeafRelation(**leaf))
+    tops = {oid: oid for oid in oids} | {leaf.oid: top for top, found in leaves.items() for leaf in found}
+    rights = _rows(conn, "access", oids=list(tops), tops=list(tops.values()), publication=settings.publication)
+    access = {row.oid: row for row in rights}
+    tables = []
+    for relation in chosen:
+        below = tuple(leaves[relation.oid])
+        problems = problems_of(
+            relation, below, [access[o] for o in (relation.oid, *(b.oid for b in below)) if o in access]
+        )
+        tables.append(_captured(relation, below, problems, settings))
+    return Survey(_with_topic_problems(tables, settings.name), left_out)
+
+
+def table_schema(
+    conn: Connection,
+    oid: int,
+    *,
+    topic: str,
+    encoding: Encoding,
+    publication: str | None = None,
+    version: int = 0,
+) -> TableSchema:
+    """A table's shape as the publication delivers it, from the catalog as it is now.
+
+    Columns in attnum order: those of the publication's column list; generated ones only where the publication
+    carries them (PostgreSQL 18). A publication that does not exist yet, or before PostgreSQL 15, means every
+    column that is not generated. Raises ConfigError when the table is gone.
+    """
+    found = _rows(conn, "relation", oid=oid)
+    if not found:
+        raise ConfigError(f"the table with oid {oid} is gone", hint="cdc check names the tables that are missing")
+    rows = _rows(conn, "columns", oid=oid, publication=publication)
+    delivered = [row for row in rows if row.delivered]
+    types = read_types(conn, {row.type_oid for row in delivered})
+    key = _rows(conn, "key", oid=oid)
+    identity = IDENTITIES[found[0].identity]
+    return TableSchema(
+        table=TableName(found[0].schema, found[0].name),
+        topic=topic,
+        version=version,
+        oid=oid,
+        encoding=encoding,
+        identity=identity,
+        deferrable_key=any(row.deferrable for row in key),
+        columns=tuple(_columns(delivered, [row.name for row in key], types)),
+    )
+
+
+class RelationLike(Protocol):
+    """The part of a Relation message that :func:`from_relation` reads."""
+
+    @property
+    def relation_oid(self) -> int: ...
+    @property
+    def schema(self) -> str: ...
+    @property
+    def table(self) -> str: ...
+    @property
+    def identity(self) -> Identity: ...
+    @property
+    def columns(self) -> Sequence[RelationColumnLike]: ...
+
+
+class RelationColumnLike(Protocol):
+    """A column of a Relation message."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def type_oid(self) -> int: ...
+    @property
+    def typmod(self) -> int: ...
+    @property
+    def in_key(self) -> bool: ...
+
+
+def from_relation(
+    conn: Connection,
+    message: RelationLike,
+    *,
+    topic: str,
+    encoding: Encoding,
+    known: TableSchema | None = None,
+    publication: str | None = None,
+) -> TableSchema:
+    """The shape a Relation message announces, at version 0.
+
+    The message lacks attnum, nullability and the key's order. They are taken, column by column, from the live
+    catalog, which may be newer than the stream (hazard H51), then from ``known``, the last shape seen: names,
+    types and which columns there are always come from the message. A table that is gone still has a shape.
+    """
+    try:
+        now = table_schema(conn, message.relation_oid, topic=topic, encoding=encoding, publication=publication)
+    except ConfigError:
+        now = None
+    sources = [s for s in (now, known) if s is not None]
+    types = read_types(conn, {c.type_oid for c in message.columns})
+    printed = _type_names(conn, message.columns)
+    key = _key_order(message, sources)
+    columns = []
+    for place, column in enumerate(message.columns):
+        like = _same_column(column, sources)
+        kind, array, typmod = resolve(column.type_oid, column.typmod, types)
+        columns.append(
+            Column(
+                name=column.name,
+                attnum=like.attnum if like else 0,
+                type=printed[place],
+                type_oid=column.type_oid,
+                kind=kind,
+                array=array,
+                typmod=typmod,
+                nullable=like.nullable if like else True,
+                key_position=key.index(column.name) if column.name in key else None,
+                generated=like.generated if like else False,
+            )
+        )
+    return TableSchema(
+        table=TableName(message.schema, message.table),
+        topic=topic,
+        version=0,
+        oid=message.relation_oid,
+        encoding=encoding,
+        identity=message.identity,
+        deferrable_key=sources[0].deferrable_key if sources else False,
+        columns=tuple(columns),
+    )
+
+
+def read_types(conn: Connection, oids: set[int]) -> dict[int, Type]:
+    """Rows of pg_type for these types and all they are made of."""
+    types: dict[int, Type] = {}
+    asked: set[int] = set()
+    while wanted := missing(oids, types) - asked:
+        asked |= wanted
+        types |= {row.oid: Type(**row._asdict()) for row in _rows(conn, "types", oids=sorted(wanted))}
+    return types
+
+
+def _captured(
+    relation: CatalogRelation, leaves: tuple[LeafRelation, ...], problems: list[TableProblem], settings: Settings
+) -> CapturedTable:
+    table = relation.table
+    return CapturedTable(
+        oid=relation.oid,
+        table=table,
+        topic=settings.source.topics.get(str(table)) or table_topic(settings.name, table),
+        partitioned=relation.kind == "p",
+        identity=IDENTITIES[relation.identity],
+        key=tuple(relation.key),
+        deferrable_key=relation.deferrable_key,
+        leaves=leaves or (relation.as_leaf(),) if relation.kind != "p" else leaves,
+        problems=tuple(problems),
+    )
+
+
+def _with_topic_problems(tables: list[CapturedTable], name: str) -> list[CapturedTable]:
+    found = topic_problems(name, [(t.table, t.topic) for t in tables])
+    return [replace(t, problems=t.problems + tuple(found.get(t.table, ()))) for t in tables]
+
+
+def _columns(rows: Iterable[Any], key: list[str], types: Mapping[int, Type]) -> Iterator[Column]:
+    for row in rows:
+        kind, array, typmod = resolve(row.type_oid, row.typmod, types)
+        yield Column(
+            name=row.name,
+            attnum=row.attnum,
+            type=row.type,
+            type_oid=row.type_oid,
+            kind=kind,
+            array=array,
+            typmod=typmod,
+            nullable=row.nullable,
+            key_position=key.index(row.name) if row.name in key else None,
+            generated=bool(row.generated),
+        )
+
+
+def _type_names(conn: Connection, columns: Sequence[RelationColumnLike]) -> list[str]:
+    rows = _rows(conn, "type_names", oids=[c.type_oid for c in columns], typmods=[c.typmod for c in columns])
+    return [row[1] for row in rows]
+
+
+def _same_column(column: RelationColumnLike, sources: Sequence[TableSchema]) -> Column | None:
+    """The same column as an earlier or later shape has it: same name, and the same type if one has it."""
+    named = [c for s in sources for c in s.columns if c.name == column.name]
+    typed = [c for c in named if c.type_oid == column.type_oid]
+    return next(iter(typed or named), None)
+
+
+def _key_order(message: RelationLike, sources: Sequence[TableSchema]) -> list[str]:
+    """Key columns in key order. Under FULL the message flags every column, so only a shape can tell them."""
+    present = {c.name for c in message.columns}
+    flagged = {c.name for c in message.columns if c.in_key}
+    for shape in sources:
+        names = [c.name for c in shape.key]
+        if set(names) == flagged or (message.identity == Identity.FULL and names and set(names) <= present):
+            return names
+    if message.identity == Identity.FULL:
+        return []
+    return [c.name for c in message.columns if c.in_key]
+
+
+def _rows(conn: Connection, name: str, **arguments: Any) -> list[Any]:
+    query = load("connectors.postgres")[name]
+    with conn.cursor(row_factory=namedtuple_row) as cursor:
+        return cursor.execute(query.encode(), arguments or None).fetchall()

@@ -1,0 +1,39 @@
+"""What the state topic says of a pipeline before capture may stream: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cdc.epochs import EpochsState, require_begun
+from cdc.errors import ConfigError
+from cdc.state import SlotState, SnapshotState, TopicsState
+from cdc.turn import require_turn
+from connectors.postgres.failover import Promotion
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownState:
+    """``cut_lsn``: the last moment at which the first snapshot read. ``promotion``: the server is a standby of the one
+    that the pipeline was on, and ``slot`` has its timeline."""
+
+    topics: TopicsState
+    slot: SlotState
+    epochs: EpochsState
+    cut_lsn: int
+    promotion: Promotion | None = None
+
+
+def known_of(held: Mapping[bytes, bytes], *, handing_over: bool) -> KnownState | str:
+    """Known once the first snapshot is complete, until then what it waits for: compaction keeps what came last, so no
+    change may come before. ConfigError when ``cdc init`` is due, or it is another's turn to write."""
+    if not handing_over:
+        require_turn(held, "native")
+    topics, slot, snapshot = TopicsState.find(held), SlotState.find(held), SnapshotState.find(held)
+    epochs = EpochsState.find(held) or EpochsState()
+    require_begun(epochs, slot)
+    if topics is None:
+        raise ConfigError("the pipeline has no topics yet", hint="cdc init makes them")
+    if slot is not None and snapshot is not None and snapshot.state == "complete":
+        return KnownState(topics=topics, slot=slot, epochs=epochs, cut_lsn=snapshot.last_cut_lsn)
+    return "cdc snapshot has not been run" if snapshot is None else "the snapshot is not complete"

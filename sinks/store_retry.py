@@ -1,0 +1,103 @@
+"""Trying again while a store is out of reach: longer and longer, for a bounded time, then one sentence."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TypeVar
+
+import tenacity
+
+from cdc.clock import SYSTEM_CLOCK, Clock
+from cdc.errors import CdcError, Exit, Retry, SinkError
+from cdc.foreign import quoted
+from sinks.port import StoreAway
+
+T = TypeVar("T")
+log = logging.getLogger("headrace.sinks")
+
+_FIRST_S = 0.1
+_LONGEST_S = 5.0
+_ATTEMPTS = 10
+"""About 25 seconds in all."""
+_ATTEMPTS_OF_A_LOOK = 3
+_looking = ContextVar("looking", default=False)
+
+
+@contextmanager
+def looking() -> Iterator[None]:
+    """Within, on this thread, a store that does not answer is given up within a second: somebody waits for the word."""
+    before = _looking.set(True)
+    try:
+        yield
+    finally:
+        _looking.reset(before)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreRetry:
+    """How often a store is tried. ``store``: what to call it in messages; never with a secret in it.
+
+    ``passing``: exceptions that may pass by themselves. ``explain``: the SinkError that any exception of the
+    client stands for.
+    """
+
+    store: str
+    passing: tuple[type[Exception], ...]
+    explain: Callable[[Exception], SinkError]
+    clock: Clock = SYSTEM_CLOCK
+    attempts: int = _ATTEMPTS
+
+    def call(self, act: Callable[[], T], *, again: Callable[[], object] | None = None) -> T:
+        """``act``'s result. ``again`` is called before each repetition. SinkError when it goes on failing."""
+
+        def before(state: tenacity.RetryCallState) -> None:
+            failure = state.outcome.exception() if state.outcome is not None else None
+            log.warning(
+                "store_unreachable",
+                extra={"store": self.store, "attempt": state.attempt_number, "error": type(failure).__name__},
+            )
+            if again is not None:
+                again()
+
+        attempts = min(self.attempts, _ATTEMPTS_OF_A_LOOK) if _looking.get() else self.attempts
+        retrying = tenacity.Retrying(
+            stop=tenacity.stop_after_attempt(attempts),
+            wait=tenacity.wait_random_exponential(multiplier=_FIRST_S, max=_LONGEST_S),
+            retry=tenacity.retry_if_exception_type(self.passing),
+            sleep=self.clock.sleep,
+            before_sleep=before,
+            reraise=True,
+        )
+        try:
+            return retrying(act)
+        except CdcError:
+            raise
+        except Exception as error:
+            raise self.explain(error) from None
+
+
+def unreachable(store: str, why: str, *, setting: str = "url") -> SinkError:
+    """The server does not answer."""
+    return StoreAway(
+        f"{store} cannot be reached: {brief(why)}",
+        hint=f"check the sink's {setting}, and that the server runs and can be reached from here",
+    )
+
+
+def login_refused(store: str, why: str) -> SinkError:
+    """The server answers and does not let us in: trying again is of no use."""
+    return SinkError(
+        f"{store} refuses the login: {brief(why)}",
+        hint='check the sink\'s user, and its password = "env:NAME" or "file:PATH"',
+        retry=Retry.NEVER,
+        exit=Exit.CONFIG,
+    )
+
+
+def brief(reason: str) -> str:
+    """The first line of what a client says, and not much of it; see :func:`cdc.foreign.quoted`."""
+    return quoted(reason)

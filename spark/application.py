@@ -1,0 +1,218 @@
+"""The application: one Spark session, a query per sink (or one for all), and an orderly end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from cdc.clock import SYSTEM_CLOCK, Clock
+from cdc.dead import DeadLetters, LetterFeed
+from cdc.errors import CdcError
+from sinks.port import OpenSink
+from sinks.registry import SinkSpec
+from spark.checkpoint import open_folder
+from spark.fanout import FanOut
+from spark.log_watch import LogWatch
+from spark.micro_batch import Translate
+from spark.ports import LogQuestions, ProgressFeed
+from spark.query import Engine, Query
+from spark.sink_metrics import Metrics
+from spark.source import KafkaInput
+from spark.spark_session import (
+    LOG_FILE,
+    SessionSpec,
+    end_session,
+    require_jvm,
+    start_session,
+    submitted,
+    telling_of_jvm,
+)
+from spark.stop import SinkStop, ended_in_time
+from spark.store_thread import Store, Surroundings
+from spark.tasks import SLICE_BYTES
+from spark.watermark import LogView
+
+log = logging.getLogger(__name__)
+
+_LOOK_S = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkApplication:
+    """Everything an application needs, put together by :mod:`cdc.wiring`.
+
+    ``specs``: sink -> its store; ``connect`` opens one in the driver. ``open_feed``: the progress topic,
+    ``open_letters``: the dead letters'. ``http_address``: for ``/metrics``, empty for none. ``package``: makes the
+    zip of our packages for executors elsewhere. ``translation``: for topics that are not ours. ``stop_together``: a
+    store that cannot go on ends the others.
+    """
+
+    session: SessionSpec
+    specs: Mapping[str, SinkSpec]
+    connect: Callable[[SinkSpec], OpenSink]
+    facts: LogQuestions
+    dead: DeadLetters
+    open_feed: Callable[[], ProgressFeed]
+    open_letters: Callable[[], LetterFeed]
+    kafka: KafkaInput
+    checkpoint: str
+    driver_rows: int
+    stop_together: bool = False
+    slice_bytes: int = SLICE_BYTES
+    fan_out: bool = False
+    http_address: str = ""
+    package: Callable[[], Path] | None = None
+    translation: Callable[[], Translate] | None = None
+    clock: Clock = SYSTEM_CLOCK
+
+
+def run(
+    application: SinkApplication, stop: SinkStop, *, until_caught_up: bool = False, session: SparkSession | None = None
+) -> None:
+    """Feed the stores until asked to stop, or until each shows what the topics held at its start.
+
+    A store that no restart of its query can help stands still, and the others go on; what stopped it is raised at the
+    end, or at once when none is left. SparkLost when Spark itself ended.
+    ``session``: one that is used and left running, for tests.
+    """
+    _refuse_early(application, until_caught_up)
+    with ExitStack() as at_end:
+        own = session
+        if own is None:
+            own = start_session(application.session)
+            at_end.enter_context(ended_in_time(own, stop))
+            at_end.callback(end_session, own)
+        at_end.enter_context(stop.on_signals())
+        _Running(application, own, at_end, stop).go(stop, until_caught_up)
+
+
+def _refuse_early(application: SinkApplication, until_caught_up: bool) -> None:
+    """What would end the application anyway, found out before Spark takes its seconds to start."""
+    refusals = []
+    for name, spec in application.specs.items():
+        try:
+            application.facts.topics(name)
+            application.connect(spec).close()
+        except CdcError as refusal:
+            refusals.append(refusal)
+    _raise_refusal(refusals, len(application.specs), until_caught_up or application.stop_together)
+
+
+def _raise_refusal(refusals: list[CdcError], store_count: int, any_of_them: bool) -> None:
+    """A store that cannot be fed at the start is left alone, unless there is none that can be fed meanwhile."""
+    for refusal in refusals:
+        if any_of_them or len(refusals) == store_count:
+            raise refusal
+
+
+class _Running:
+    """An application while it runs."""
+
+    def __init__(self, application: SinkApplication, session: SparkSession, at_end: ExitStack, stop: SinkStop) -> None:
+        self._application = application
+        self._stop = stop
+        metrics = Metrics(clock=application.clock)
+        view = LogView()
+        around = Surroundings(
+            facts=application.facts, dead=application.dead, view=view, metrics=metrics, clock=application.clock
+        )
+        if application.package is not None:
+            session.sparkContext.addPyFile(str(application.package()))
+        self._engine = Engine(
+            session=session,
+            kafka=application.kafka,
+            folder=open_folder(application.checkpoint, session),
+            metrics=metrics,
+            driver_rows=application.driver_rows,
+            slice_bytes=application.slice_bytes,
+            slots=max(1, session.sparkContext.defaultParallelism),
+            log_file=str(application.session.log_folder / LOG_FILE),
+            translation=application.translation,
+            clock=application.clock,
+        )
+        server = metrics.serve(application.http_address) if application.http_address else None
+        if server is not None:
+            at_end.callback(server.close)
+        self._stores = {name: self._store(name, spec, around) for name, spec in application.specs.items()}
+        for store in self._stores.values():
+            at_end.callback(self._let_go, store)
+        self._watch = LogWatch(
+            list(self._stores.values()),
+            application.facts,
+            application.open_feed(),
+            view,
+            clock=application.clock,
+            letters=application.open_letters(),
+            seen=metrics.log,
+        )
+        at_end.callback(self._watch.close)
+
+    def go(self, stop: SinkStop, until_caught_up: bool) -> None:
+        queries, tended = self._queries()
+        self._watch.start()
+        try:
+            self._tend(stop, queries, tended, until_caught_up)
+        finally:
+            stop.ask("the application ends")
+            with suppress(Py4JError, OSError):
+                self._end(tended)
+        for query in queries:
+            if query.failure is not None:
+                raise query.failure
+
+    def _tend(self, stop: SinkStop, queries: list[Query], tended: list[Query | FanOut], until_caught_up: bool) -> None:
+        session, log_file = self._engine.session, self._engine.log_file
+        while not stop.wait(_LOOK_S):
+            self._engine.metrics.tick()
+            require_jvm(session, log_file)
+            with telling_of_jvm(session, log_file):
+                for one in tended:
+                    one.tend()
+            self._raise_failures(queries, until_caught_up)
+            going = [query.store for query in queries if query.failure is None]
+            if until_caught_up and all(store.caught_up for store in going):
+                log.info("caught_up", extra={"sinks": ",".join(store.name for store in going)})
+                return
+        log.info("stopping", extra={"reason": stop.reason})
+
+    def _end(self, tended: list[Query | FanOut]) -> None:
+        if submitted():
+            # Spark's log is the user's stderr there, and has nothing to add to how a query ends.
+            self._engine.session.sparkContext.setLogLevel("OFF")
+        for one in tended:
+            # All at once: the time that each may take for its batch in hand is the same time.
+            one.ask()
+        for one in tended:
+            with suppress(CdcError, PySparkException):
+                one.halt()
+
+    def _let_go(self, store: Store) -> None:
+        if not store.end():
+            self._stop.left_behind = True
+
+    def _queries(self) -> tuple[list[Query], list[Query | FanOut]]:
+        pairs = {name: (store, self._application.specs[name]) for name, store in self._stores.items()}
+        if self._application.fan_out and len(pairs) > 1:
+            fan_out = FanOut(pairs, self._engine)
+            return list(fan_out.alone.values()), [fan_out]
+        queries = [Query(store, spec, self._engine) for store, spec in pairs.values()]
+        return queries, [*queries]
+
+    def _raise_failures(self, queries: list[Query], until_caught_up: bool) -> None:
+        refusals = [query.refusal for query in queries if query.refusal is not None]
+        _raise_refusal(refusals, len(queries), until_caught_up)
+        failures = [query.failure for query in queries if query.failure is not None]
+        if failures and (self._application.stop_together or len(failures) == len(queries)):
+            raise failures[0]
+        if self._watch.failure is not None:
+            raise self._watch.failure
+
+    def _store(self, name: str, spec: SinkSpec, around: Surroundings) -> Store:
+        return Store(name, lambda: self._application.connect(replace(spec, leads=True)), around)

@@ -1,0 +1,314 @@
+"""Topics that Debezium fills, as the queries read them: what is known of their order and their shapes, in a run.
+
+What is done to a record is in :mod:`spark.translate`. Whatever one of them says of others is decided here, on the
+driver: a shape that is new, a snapshot that begins, an order that has begun anew.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Protocol
+
+import pyarrow as pa
+
+from cdc.clock import SYSTEM_CLOCK, Clock
+from cdc.epochs import EpochsState
+from cdc.errors import CdcError, Exit, Retry, TopicError
+from cdc.position import SNAPSHOT_SEQ
+from cdc.schema import TableSchema
+from cdc.wire.debezium.read import UNVERSIONED, DebeziumChange, PartitionReader
+from cdc.wire.format import POS
+from cdc.wire.records import BEGINNING, Lot, RecordReader, Span
+from spark.translate import (
+    Begun,
+    Fall,
+    Partition,
+    RecordPlace,
+    TaskNotes,
+    TaskTranslation,
+    Version,
+    in_order,
+    translated,
+)
+
+log = logging.getLogger(__name__)
+
+Register = Callable[[str, TableSchema | None], int]
+"""(topic, embedded shape or None) -> the version that the schema topic knows it by; 0 for none."""
+_BACK = (64, 4096)
+"""Offsets to look back where a run begins in the middle; more where the cleaner left none of the first ones."""
+
+
+class PositionsFell(CdcError):
+    """The connector's positions are in no order any more: whoever goes on takes each change for an old one."""
+
+    exit = Exit.IDENTITY
+
+
+class SnapshotAgain(CdcError):
+    """A snapshot was cut short and began anew: another epoch was noted, and the stores read it from its beginning."""
+
+    exit = Exit.UNAVAILABLE
+    retry = Retry.NOW
+
+
+class Epochs(Protocol):
+    """Where the positions of Debezium's records start over. LogError when the log does not answer."""
+
+    def read(self) -> EpochsState:
+        """As noted now."""
+        ...
+
+    def fell(self, why: str) -> None:
+        """Note that the latest epoch's positions are in no order any more; ``why``: one sentence."""
+        ...
+
+    def snapshot_at(self, place: RecordPlace) -> None:
+        """Note where the latest epoch's snapshot began."""
+        ...
+
+    def snapshot_again(self, place: RecordPlace) -> None:
+        """Note that a snapshot cut short began anew there: a new epoch, from what was written since then on."""
+        ...
+
+    def reading(self) -> bool:
+        """Whether the connector says now that it reads its first snapshot."""
+        ...
+
+
+class KnownEpochs:
+    """Epochs that nobody notes anything of, in memory."""
+
+    def __init__(self, state: EpochsState | None = None) -> None:
+        self.state = state or EpochsState()
+        self.is_reading = False
+
+    def read(self) -> EpochsState:
+        return self.state
+
+    def fell(self, why: str) -> None:
+        self.state = self.state.fallen(why)
+
+    def snapshot_at(self, place: RecordPlace) -> None:
+        self.state = self.state.snapshot_at(*place[:3])
+
+    def snapshot_again(self, place: RecordPlace) -> None:
+        begun = self.state.begin({place.topic: {place.partition: place.offset}}).settled()
+        self.state = begun.snapshot_at(*place[:3])
+
+    def reading(self) -> bool:
+        return self.is_reading
+
+
+class Translation:
+    """Translates the batches of one run of a query, in their order. ``register`` and ``epochs`` may raise LogError.
+
+    Records of a small batch come here; for those that tasks read :meth:`for_tasks` makes what they need, and what they
+    tell is decided here, slice by slice.
+
+    ``epochs`` is asked anew for each batch: a new epoch is noted before its first record is written.
+    ``compaction_lag_s``: how old a record is at least before the cleaner may take it. ``earlier``: opens a reader of
+    records from before the run, which say how the order stood there; None to look at none. ``reselected``: as
+    :class:`cdc.wire.debezium.read.PartitionReader` has it.
+    """
+
+    def __init__(
+        self,
+        register: Register,
+        epochs: Epochs,
+        *,
+        compaction_lag_s: float = 0.0,
+        earlier: Callable[[], RecordReader] | None = None,
+        reselected: bool = False,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._register = register
+        self._epochs = epochs
+        self._lag_ms = int(compaction_lag_s * 1000)
+        self._earlier = earlier
+        self._reselected = reselected
+        self._clock = clock
+        self._readers: dict[Partition, PartitionReader] = {}
+        self._versions: dict[Version, int] = {}
+        self._unversioned: set[str] = set()
+        self._decided: set[tuple[str, int, int]] = set()
+        self._found: list[Fall | Begun] = []
+        self._latest: int | None = None
+
+    def __call__(self, records: pa.Table) -> pa.Table:
+        """The same columns (:data:`spark.source.RECORD_SCHEMA`); settled tombstones are left out.
+
+        PositionsFell where the connector's order has begun anew, now or before (hazard H124).
+        """
+        if records.column(POS).null_count == 0:
+            return records  # all of them ours
+        epochs = self._epochs_now()
+        records = in_order(records)
+        self._look_back(_firsts(records), epochs)
+        self._found = []
+        done = translated(records, self._readers.__getitem__, epochs, self._kept_ms(), self)
+        self._see_to(self._found, self._readers)
+        return done
+
+    def for_tasks(self, spans: Iterable[Span]) -> TaskTranslation:
+        """What the tasks that read these spans need. PositionsFell and SnapshotAgain as for records read here."""
+        epochs = self._epochs_now()
+        starts = {span[:2]: max(0, span.start) for span in spans}
+        self._look_back(starts, epochs)
+        for topic in self._unversioned & {topic for topic, _ in starts}:
+            # Without an embedded schema the newest version counts, which may be another one by now.
+            self._versions[topic, UNVERSIONED] = self._register(topic, None)
+        first = epochs.first()
+        return TaskTranslation(
+            epochs=epochs,
+            kept_ms=self._kept_ms(),
+            versions={
+                known: ver for known, ver in self._versions.items() if known[0] in {topic for topic, _ in starts}
+            },
+            decided=frozenset(self._decided | ({first} if first is not None else set())),
+            readers={place: pickle.dumps(self._readers[place]) for place in starts},
+        )
+
+    def decide(self, told: TaskNotes) -> frozenset[Version]:
+        """See to what tasks could not decide; the shapes that have numbers now. Raises as :meth:`__call__`."""
+        behind = {place: pickle.loads(reader) for place, reader in told.readers.items()}
+        self._see_to((*told.falls, *told.begun), {**self._readers, **behind})
+        self._decided |= {one.place[:3] for one in told.begun}
+        learned = set()
+        for (topic, ver), shape in told.shapes.items():
+            if shape is None:
+                self._unversioned.add(topic)
+            self._versions[topic, ver] = self._register(topic, shape)
+            learned.add((topic, self._versions[topic, ver]))
+        return frozenset(learned)
+
+    def go_on(self, told: TaskNotes) -> None:
+        """The slice is done: the next one goes on behind what its tasks have read."""
+        self._readers |= {place: pickle.loads(reader) for place, reader in told.readers.items()}
+        self._decided.clear()
+
+    def version(self, topic: str, change: DebeziumChange) -> int:
+        known = self._versions.get((topic, change.ver)) if change.schema is not None else None
+        if known is None:
+            # Without an embedded schema the newest version counts, which may be another one by now.
+            known = self._register(topic, change.schema)
+            self._versions[topic, change.ver] = known
+        return known
+
+    def fell(self, fall: Fall) -> None:
+        self._found.append(fall)
+
+    def begins(self, begun: Begun) -> None:
+        self._found.append(begun)
+
+    def _see_to(self, found: Iterable[Fall | Begun], readers: Mapping[Partition, PartitionReader]) -> None:
+        """Of a whole slice, by the topics' time: its partitions are read in no order (H133)."""
+        for one in sorted(found, key=lambda one: _by_time(one.place)):
+            if isinstance(one, Fall):
+                self._note_fall(one)
+            else:
+                self._note_first(one, readers.values())
+
+    def _note_fall(self, fall: Fall) -> None:
+        place = fall.place
+        where = {"topic": place.topic, "partition": place.partition, "offset": place.offset}
+        log.error("positions_fell", extra={**where, "reason": fall.why})
+        sentence = f"the order of {place.topic} has begun anew at offset {place.offset}: {fall.why}"
+        self._epochs.fell(sentence)
+        raise _fallen(sentence)
+
+    def _kept_ms(self) -> int:
+        return self._clock.now_ns() // 1_000_000 - self._lag_ms
+
+    def _epochs_now(self) -> EpochsState:
+        """SnapshotAgain where an epoch was noted that begins below what this run has read."""
+        epochs = self._epochs.read()
+        if epochs.fell:
+            raise _fallen(epochs.fell)
+        begun, self._latest = self._latest, epochs.latest
+        behind = epochs.behind(begun) if begun is not None else {}
+        for (topic, partition), reader in self._readers.items():
+            if reader.next_offset > behind.get(topic, {}).get(partition, reader.next_offset):
+                raise SnapshotAgain("another epoch has begun: it is read from its beginning")
+        return epochs
+
+    def _note_first(self, begun: Begun, readers: Iterable[PartitionReader]) -> None:
+        """A snapshot of whole tables begins here: the epoch's first one, one on request, or one that begins anew
+        because its worker was killed. What that one does not hold any more is swept (hazard H123)."""
+        epochs, place = self._epochs.read(), begun.place
+        known = epochs.first()
+        if known is None:
+            self._epochs.snapshot_at(place)
+        elif known[:2] != place[:2] or known[2] < place.offset:
+            if not self._cut_short(begun, readers):
+                log.info("snapshot_on_request", extra=place._asdict())
+                return
+            self._epochs.snapshot_again(place)
+            log.warning("snapshot_again", extra={**place._asdict(), "epoch": epochs.latest + 1})
+            raise SnapshotAgain("a snapshot was cut short and began anew: another epoch begins")
+
+    def _cut_short(self, begun: Begun, readers: Iterable[PartitionReader]) -> bool:
+        """Whether the snapshot before was not read to its end. One of Postgres' that was taken while it streamed stands
+        behind a commit; of others the connector itself has to say that it is at its first one.
+
+        What another partition says of the end counts if it was written before (H133).
+        """
+        place, pos = begun.place, begun.pos
+        ends = [(reader.over, -reader.over_ms) for reader in readers]
+        if begun.over or any(end > (pos.epoch, -place.time_ms) for end in ends):
+            return False
+        return pos[1:] == (0, SNAPSHOT_SEQ) or self._epochs.reading()
+
+    def _look_back(self, starts: Mapping[Partition, int], epochs: EpochsState, depths: Iterable[int] = _BACK) -> None:
+        """Make a reader of each partition that has none, and let it see some records from before where it starts."""
+        begun = {place: offset for place, offset in starts.items() if place not in self._readers}
+        for place in begun:
+            self._readers[place] = PartitionReader(*place, epochs=epochs, reselected=self._reselected)
+        missing = {place: offset for place, offset in begun.items() if offset > 0}
+        for back in depths if self._earlier is not None else ():
+            missing = self._seed(missing, back) if missing else {}
+
+    def _seed(self, begun: dict[Partition, int], back: int) -> dict[Partition, int]:
+        """Returns those of which nothing was found."""
+        assert self._earlier is not None
+        spans = [Span(*place, offset - back if offset > back else BEGINNING, offset) for place, offset in begun.items()]
+        seen: set[Partition] = set()
+        reader = self._earlier()
+        try:
+            # What begins with records that are gone has none to look at.
+            with suppress(TopicError):
+                for lot in reader.read(spans):
+                    seen.add((lot.topic, lot.partition))
+                    _show(self._readers[lot.topic, lot.partition], lot)
+        finally:
+            reader.close()
+        return {place: offset for place, offset in begun.items() if place not in seen}
+
+
+def _firsts(records: pa.Table) -> dict[Partition, int]:
+    """The first offset of each partition, of records in order."""
+    found: dict[Partition, int] = {}
+    columns = (records[name].to_pylist() for name in ("topic", "partition", "offset"))
+    for topic, partition, offset in zip(*columns, strict=True):
+        found.setdefault((topic, partition), offset)
+    return found
+
+
+def _by_time(place: RecordPlace) -> tuple[int, str, int, int]:
+    return place.time_ms, place.topic, place.partition, place.offset
+
+
+def _show(reader: PartitionReader, lot: Lot) -> None:
+    for offset, key, value, pos, time_ms in zip(lot.offsets, lot.keys, lot.values, lot.pos, lot.times_ms, strict=True):
+        if pos is None:
+            reader.look_back(offset, key, value, time_ms=time_ms or 0)
+
+
+def _fallen(sentence: str) -> PositionsFell:
+    return PositionsFell(
+        sentence,
+        hint="cdc connect offsets --reset, then cdc connect resume: a new epoch begins with a new snapshot",
+    )

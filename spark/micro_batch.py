@@ -1,0 +1,131 @@
+"""A micro-batch: stretches of partitions that Spark planned, read and applied in slices of some bytes (hazard H102).
+
+Spark bounds a batch in records alone, and 20,000 records of 100 kB are 2 GB: no batch is ever in memory whole. Each
+slice is applied, shown and written into the watermark before the next one, so a process that ended goes on behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from operator import itemgetter
+from threading import Event
+from typing import NamedTuple, Protocol
+
+import pyarrow as pa
+
+from cdc.progress import Offsets
+from cdc.wire.records import Lot, RecordReader, Span, numbered_by_slice
+from spark.outage import Halted
+from spark.source import records_of
+from spark.translate import TaskNotes, TaskTranslation, Version
+
+Reached = Mapping[tuple[str, int], int]
+"""(topic, partition) -> the offset behind what was read; partitions of which nothing was read are left out."""
+
+
+class Translate(Protocol):
+    """Turns the records of one run of a query into ours, batch by batch in their order; those that tasks read, too."""
+
+    def __call__(self, records: pa.Table) -> pa.Table:
+        """The same columns (:data:`spark.source.RECORD_SCHEMA`)."""
+        ...
+
+    def for_tasks(self, spans: Iterable[Span]) -> TaskTranslation:
+        """What tasks need for these spans."""
+        ...
+
+    def decide(self, told: TaskNotes) -> frozenset[Version]:
+        """See to what tasks could not decide; the versions of shapes that are known now."""
+        ...
+
+    def go_on(self, told: TaskNotes) -> None:
+        """A slice is done that tasks have read."""
+        ...
+
+
+class MicroBatch(NamedTuple):
+    """A micro-batch, or a slice of one. ``starts`` and ``ends`` name the same partitions; either may be
+    :data:`spark.source.EARLIEST`. ``translation``: what the tasks had that read this slice."""
+
+    starts: Offsets
+    ends: Offsets
+    reader: RecordReader
+    halting: Event
+    translate: Translate | None = None
+    translation: TaskTranslation | None = None
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        return spans_between(self.starts, self.ends)
+
+    @property
+    def most_rows(self) -> int:
+        """Records in it, gaps counted too."""
+        return sum(span.most_records for span in self.spans)
+
+    @property
+    def begun(self) -> Offsets:
+        """Where it starts; 0 for a partition's beginning."""
+        return {topic: {p: max(0, start) for p, start in parts.items()} for topic, parts in self.starts.items()}
+
+    @property
+    def offsets(self) -> Offsets:
+        """Where a store is that shows all of it; without partitions that nobody has begun to read."""
+        return {topic: {p: end for p, end in parts.items() if end >= 0} for topic, parts in self.ends.items()}
+
+    def upto(self, reached: Reached) -> MicroBatch:
+        """The slice of it that ends where a reader is."""
+        open_spans = {(span.topic, span.partition): span.start for span in self.spans}
+        ends = {
+            topic: {p: reached.get((topic, p), open_spans.get((topic, p), end)) for p, end in parts.items()}
+            for topic, parts in self.ends.items()
+        }
+        return self._replace(ends=ends)
+
+    def behind(self, piece: MicroBatch) -> MicroBatch | None:
+        """What is left of it behind a slice; None for nothing. Halted when the query was told to end."""
+        rest = self._replace(starts=piece.ends)
+        if not rest.spans:
+            return None
+        if self.halting.is_set():
+            raise Halted("the query was told to end")
+        return rest
+
+    def slices(self, most_bytes: int) -> Iterator[tuple[MicroBatch, pa.Table]]:
+        """All of it, read here: each slice with its records. Halted, between two, when the query was told to end."""
+        reached: dict[tuple[str, int], int] = {}
+        rest: MicroBatch | None = self
+        groups = groupby(numbered_by_slice(self.reader.read(self.spans), most_bytes), key=itemgetter(0))
+        group = next(groups, None)
+        while rest is not None:
+            records = records_of(noting(reached, (lot for _, lot in group[1]) if group is not None else ()))
+            group = next(groups, None)
+            piece = rest.upto(reached) if group is not None else rest
+            yield piece, records if self.translate is None else self.translate(records)
+            rest = rest.behind(piece)
+
+
+def noting(reached: dict[tuple[str, int], int], lots: Iterable[Lot]) -> Iterator[Lot]:
+    """The same lots; ``reached`` gets the offset behind each."""
+    for lot in lots:
+        reached[lot.topic, lot.partition] = lot.offsets[-1] + 1
+        yield lot
+
+
+def shares(spans: Iterable[Span], count: int) -> list[list[Span]]:
+    """Spans in at most ``count`` shares of about the same work; a partition stays in one, for its order."""
+    found: list[list[Span]] = [[] for _ in range(count)]
+    for span in sorted(spans, key=lambda span: -span.most_records):
+        min(found, key=lambda share: sum(one.most_records for one in share)).append(span)
+    return [share for share in found if share]
+
+
+def spans_between(starts: Offsets, ends: Offsets) -> tuple[Span, ...]:
+    """What lies between a batch's offsets; ``starts`` may be :data:`spark.source.EARLIEST`."""
+    return tuple(
+        Span(topic, partition, starts[topic][partition], end)
+        for topic, parts in ends.items()
+        for partition, end in parts.items()
+        if end > max(0, starts[topic][partition])
+    )

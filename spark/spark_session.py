@@ -1,0 +1,251 @@
+"""The Spark session: on the project's own Java and jars, tuned for small batches, quiet, and without a secret in it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from cdc.errors import ConfigError
+from spark.failures import SparkLost
+
+LOG_FILE = "spark.log"
+ERR_FILE = "spark.err"
+"""What the JVM prints by itself; empty on a good day."""
+
+_JVM_END_S = 20.0
+_LOOK_S = 2.0
+# The JVM only keeps time and passes Arrow on: what its second compiler would win, compiling costs twice over.
+_LOCAL_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss8m"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionSpec:
+    """What a session is started with.
+
+    ``jars``: Spark's Kafka source and what it needs. ``java_home``: whose ``bin/java`` runs the driver; the
+    environment's unless set. ``log_folder``: where Spark's own log goes. ``conf``: the user's own, over ours.
+    ``java_options``: more of the driver's.
+    """
+
+    name: str
+    master: str
+    driver_memory: str
+    log_folder: Path
+    jars: tuple[Path, ...] = ()
+    java_home: Path | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+    java_options: tuple[str, ...] = ()
+
+    @property
+    def local(self) -> bool:
+        return self.master.startswith("local")
+
+
+def configuration(spec: SessionSpec, log4j: Path) -> dict[str, str]:
+    """Every Spark setting that we choose; never a secret, because these stand in the driver's arguments."""
+    options = [
+        f"-Dlog4j2.configurationFile={log4j.as_uri()}",
+        f"-Dheadrace.log={spec.log_folder / LOG_FILE}",
+        *spec.java_options,
+    ]
+    conf = {
+        "spark.master": spec.master,
+        "spark.application.name": f"headrace-{spec.name}",
+        "spark.jars": ",".join(str(jar) for jar in spec.jars),
+        "spark.driver.memory": spec.driver_memory,
+        "spark.driver.extraJavaOptions": " ".join([*([_LOCAL_JVM] if spec.local else []), *options]),
+        "spark.sql.session.timeZone": "UTC",
+        **_FRESH,
+        **_LASTING,
+        # A slice is bounded by us, in bytes of its records, and one record alone may be larger than Spark's 1 GB.
+        "spark.driver.maxResultSize": "0",
+    }
+    if spec.local:
+        conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        # Executors of a cluster may not find the module at their start; here they are this process's own.
+        conf |= {"spark.python.daemon.module": "spark.daemon"}
+    return conf | dict(spec.conf)
+
+
+_FRESH = {
+    # The largest part of a small batch is bookkeeping; each of these was measured (see the manual).
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "spark.locality.wait": "0s",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.streaming.pollingDelay": "5ms",
+    "spark.sql.streaming.metricsEnabled": "false",
+    # A query that works off a backlog must not hold the small batches of the others.
+    "spark.scheduler.mode": "FAIR",
+}
+
+_LASTING = {
+    # An application that runs for months keeps no history of its batches in memory.
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.ui.retainedJobs": "20",
+    "spark.ui.retainedStages": "20",
+    "spark.ui.retainedTasks": "500",
+    "spark.ui.retainedDeadExecutors": "10",
+    "spark.sql.ui.retainedExecutions": "20",
+    "spark.sql.streaming.ui.retainedProgressUpdates": "10",
+    "spark.sql.streaming.ui.retainedQueries": "10",
+    "spark.sql.streaming.numRecentProgressUpdates": "10",
+    "spark.sql.streaming.minBatchesToRetain": "10",
+    # A batch that waits for a store that says nothing is given up.
+    "spark.sql.streaming.stopTimeout": "15s",
+    # Where a user switches the UI on, it must not show what the Kafka options hold.
+    "spark.redaction.regex": r"(?i)secret|password|token|access[.]?key|jaas|sasl|keystore|\.key$",
+    "spark.sql.redaction.options.regex": r"(?i)url|secret|password|token|access[.]?key|jaas|sasl|keystore|\.key$",
+}
+
+
+def start_session(spec: SessionSpec) -> SparkSession:
+    """A session of this process; ConfigError, naming the log, when Spark does not start.
+
+    Sets JAVA_HOME, and PYSPARK_PYTHON unless it is set, of this process; Spark and its workers read them. Under
+    ``spark-submit`` the JVM runs already: master, memory, jars and Java options are then the submitter's.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if spec.java_home is not None:
+        os.environ["JAVA_HOME"] = str(spec.java_home)
+    _quiet_client()
+    _make_folder(spec.log_folder)
+    with as_file(files("spark") / "log4j2.properties") as log4j:
+        conf = configuration(spec, log4j.absolute())
+        return _adopted(conf) if submitted() else _launched(spec, conf)
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"the checkpoint folder {folder} cannot be written: {error.strerror}",
+            hint="name another one in [spark] checkpoint, or give this user the right to write there",
+        ) from None
+
+
+def submitted() -> bool:
+    """Whether ``spark-submit`` started this process."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _launched(spec: SessionSpec, conf: Mapping[str, str]) -> SparkSession:
+    loaded = SparkConf(loadDefaults=False).setAll(list(conf.items()))
+    err = spec.log_folder / ERR_FILE
+    try:
+        with err.open("wb") as talk:
+            # A session of its own: a Ctrl-C at the terminal is ours to handle, between batches.
+            popen = {"stdout": talk, "stderr": talk, "start_new_session": True}
+            gateway = launch_gateway(loaded, popen)  # type: ignore[no-untyped-call]
+        context = SparkContext(conf=loaded, gateway=gateway)
+    except PySparkException:
+        raise ConfigError(
+            "Spark did not start", hint=f"its own words are in {err} and {spec.log_folder / LOG_FILE}"
+        ) from None
+    return SparkSession(context)
+
+
+def _adopted(conf: Mapping[str, str]) -> SparkSession:
+    """In the JVM that spark-submit started: what can still be set is set, and the submitter's word goes first."""
+    given = SparkConf()
+    for name, value in conf.items():
+        if name not in _SUBMITTER and not given.contains(name):
+            given.set(name, value)
+    session = SparkSession(SparkContext.getOrCreate(given))
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+_SUBMITTER = ("spark.master", "spark.driver.memory", "spark.driver.extraJavaOptions", "spark.jars")
+
+
+def _quiet_client() -> None:
+    """What py4j says of a callback that raised, and of a JVM that is gone, we say ourselves, once."""
+    # It has a handler of its own, which drops all; some of it goes to the root's logger.
+    logging.getLogger("py4j").propagate = False
+    logging.getLogger().addFilter(_not_of_py4j)
+
+
+def _not_of_py4j(record: logging.LogRecord) -> bool:
+    return f"{os.sep}py4j{os.sep}" not in record.pathname
+
+
+def require_jvm(session: SparkSession, log_file: str) -> None:
+    """SparkLost when the JVM that we started has ended."""
+    process = _process(session)
+    if process is not None and process.poll() is not None:
+        raise _lost(process.poll(), log_file)
+
+
+@contextmanager
+def telling_of_jvm(session: SparkSession, log_file: str) -> Iterator[None]:
+    """What the body raises because the JVM, or the connection to it, is gone: as SparkLost."""
+    try:
+        yield
+    except (Py4JError, PySparkException, OSError, EOFError) as failure:
+        process = _process(session)
+        code = None
+        if process is not None:
+            # It may have ended a moment ago.
+            with suppress(subprocess.TimeoutExpired):
+                code = process.wait(_LOOK_S)
+        if code is None and not isinstance(failure, Py4JError | ConnectionError | EOFError):
+            raise
+        raise _lost(code, log_file) from None
+
+
+def _lost(code: int | None, log_file: str) -> SparkLost:
+    how = "is out of reach" if code is None else f"was killed by signal {-code}" if code < 0 else f"ended with {code}"
+    return SparkLost(
+        f"Spark's JVM {how}",
+        hint=f"start cdc sink again: each store goes on. Often the kernel ends it for its memory; see {log_file}",
+    )
+
+
+def _process(session: SparkSession) -> subprocess.Popen[bytes] | None:
+    """The JVM, where we started it."""
+    gateway: Any = session.sparkContext._gateway
+    return getattr(gateway, "proc", None)
+
+
+def end_session(session: SparkSession, patience_s: float = _JVM_END_S) -> None:
+    """End the session, and the JVM with it; never raises. ``patience_s``: how long the JVM may take."""
+    gateway: Any = session.sparkContext._gateway
+    with suppress(Exception):
+        session.stop()
+    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    if process is None:
+        return
+    with suppress(Exception):
+        gateway.shutdown()
+    # The JVM ends with its standard input.
+    if process.stdin is not None:
+        process.stdin.close()
+    try:
+        process.wait(patience_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    # The next session of this process needs a JVM of its own.
+    SparkContext._gateway, SparkContext._jvm = None, None

@@ -1,0 +1,477 @@
+"""One store and all that belongs to it, on one thread of its own: its place, its shapes, its parked keys."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NotInTime
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+import pyarrow as pa
+
+from cdc.clock import SYSTEM_CLOCK
+from cdc.crash import crash_point, declare
+from cdc.dead import DeadLetter, Parked, Waiting, Why
+from cdc.errors import CdcError, Retry
+from cdc.orders import Orders, Refusals, carry_out, queues
+from cdc.progress import Offsets, Watermark
+from cdc.schema import TableSchema
+from sinks.port import CannotCarry, OpenSink
+from sinks.table_shapes import SchemaBook
+from spark.apply import (
+    History,
+    Outcome,
+    Rules,
+    Shape,
+    apply_events,
+    apply_sorted,
+    behind_letters,
+    refused_letters,
+    replayed,
+    sort_out,
+    split_parked,
+    unheld,
+    unknown,
+)
+from spark.failures import unexpected
+from spark.holds import Holds, claim, make_room, overdue
+from spark.outage import Halted, persist
+from spark.place import StoreMoved, Surroundings, check_place, check_reach, check_topics, outdated
+from spark.ports import SinkTopics
+from spark.retry import apply_letters, unheld_letters, without_released
+from spark.source import EARLIEST
+from spark.sweeps import Sweeps, floors_of, rewound, said
+from spark.thread import StoreThread
+from spark.watermark import Claim, covers, distance
+
+__all__ = ["Store", "StoreMoved", "Surroundings"]
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+declare("sink_before_apply", "sink_after_apply", "sink_after_letters", "sink_after_watermark")
+declare("sink_after_retry", "sink_after_answers")
+
+_ORDERS_AT_ONCE = 1_000
+_TURN_S = 0.2
+_LOOK_S = 2.0  # how often a store at rest is asked whether it is still what it was
+
+
+class Store:
+    """One sink's store. All that touches it runs on its own thread, in order, so a sink needs no lock.
+
+    ``connect`` opens it, and is called again after :meth:`close`.
+    """
+
+    def __init__(self, name: str, connect: Callable[[], OpenSink], around: Surroundings) -> None:
+        self.name = name
+        self.captured = SinkTopics()
+        """The topics of all its tables."""
+        self.topics = SinkTopics()
+        """Those that it reads: all but those of held tables."""
+        self.fault: CdcError | None = None
+        """What an idle moment found out; the query has to end for it."""
+        self.halt = threading.Event()
+        """Set while the store is not to be waited for."""
+        self._connect = connect
+        self._around = around
+        self._thread = StoreThread(f"sink-{name}")
+        self._lock = threading.Lock()
+        self._queued = 0
+        self._opened: OpenSink | None = None
+        self._held: Watermark | None = None
+        self._unsure: Watermark | None = None
+        self._place = Claim({}, 0.0)
+        self._book = SchemaBook()
+        self._absent: frozenset[Shape] = frozenset()
+        self._parked = Parked(name)
+        self._orders = Orders(name)
+        self._goal: Offsets | None = None
+        self._ends: Offsets = {}
+        self._holds = Holds(name, around.clock)
+        self._sweeps = Sweeps()
+        self._looked_s = around.clock.monotonic()
+        self._figures = around.metrics.sink(name)
+        self._figures.behind = self.behind
+
+    def run(self, action: Callable[[], T]) -> T:
+        """Do something on the store's thread, again and again while it is away. Halted when told not to wait: at once
+        between two tries, and in the middle of one that does not end in ``grace_s``."""
+        return self.result(self.submit(action))
+
+    def result(self, future: Future[T]) -> T:
+        """What was submitted came to; waits as :meth:`run` does."""
+        halted_s: float | None = None
+        while True:
+            try:
+                return future.result(_TURN_S)
+            except NotInTime:
+                if future.done():
+                    raise
+            now_s = SYSTEM_CLOCK.monotonic()
+            if not self.halt.is_set():
+                halted_s = None
+            elif halted_s is None:
+                halted_s = now_s
+            elif now_s - halted_s > self._around.grace_s:
+                raise Halted(f"the store of {self.name} did not answer in time for the end")
+
+    def submit(self, action: Callable[[], T]) -> Future[T]:
+        """As :meth:`run`, without waiting for the result."""
+        return self.attempt(partial(self.patiently, action))
+
+    def attempt(self, action: Callable[[], T]) -> Future[T]:
+        """As :meth:`submit`, once: a store that is away is an error."""
+        with self._lock:
+            self._queued += 1
+        future = self._thread.submit(partial(self._acted, action))
+        future.add_done_callback(self._done)
+        return future
+
+    @property
+    def offsets(self) -> Offsets:
+        """What the store shows, by its last watermark; empty for an empty store."""
+        return self._held.offsets if self._held is not None else {}
+
+    @property
+    def lsn(self) -> int:
+        return self._held.lsn if self._held is not None else 0
+
+    @property
+    def rules(self) -> Rules:
+        """What a batch is sorted by; for the store's own thread."""
+        held = frozenset(self._holds.now)
+        return Rules(book=self._book, parked=self._parked.firsts(), absent=self._absent, held=held)
+
+    def rules_of_now(self) -> Rules:
+        """The same for another thread, or for a task: what is parked stays as it is."""
+        return replace(self.rules, parked=self._parked.snapshot())
+
+    @property
+    def starts(self) -> Offsets:
+        """The offset from which to read each partition; :data:`spark.source.EARLIEST` for one never read."""
+        if not self.topics.ids:
+            # A query has to read something: what is held, from here on, and leaves it alone.
+            return self._ends
+        return {
+            topic: {p: self.offsets.get(topic, {}).get(p, EARLIEST) for p in range(count)}
+            for topic, count in self.topics.partitions.items()
+        }
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether it shows all that the topics it reads held when it first began."""
+        if self._goal is None:
+            return False
+        return covers(self.offsets, {topic: ends for topic, ends in self._goal.items() if topic in self.topics.ids})
+
+    @property
+    def backlog(self) -> int:
+        """Records between the store and what the topics held when it first began."""
+        return distance(self.offsets, self._goal or {})
+
+    def behind(self) -> int:
+        """Records between the store and the end of the log as it was last seen."""
+        return self._around.view.behind(self.offsets, self.topics.ids)
+
+    def holds_outgrown(self, shapes: Callable[[], list[TableSchema]]) -> bool:
+        """Whether a held table has a newer shape than the one that it is held for."""
+        return self._holds.outgrown(shapes)
+
+    # The rest runs on the store's thread, through `run` or `submit`.
+
+    def begin(self) -> Offsets:
+        """Find out where the store is and make it ready; returns the offset to read each partition from.
+
+        TopicError when it was fed from other topics than those of today.
+        """
+        around, self.fault = self._around, None
+        self.captured = self.topics = around.facts.topics(self.name)
+        # A client keeps what it has made in mind: a new one sees what was deleted meanwhile, and makes it anew.
+        self._close()
+        opened = self._open()
+        self._held, self._unsure = opened.watermarks.read(), None
+        self._ends = ends = around.facts.ends(self.captured)
+        check_topics(self.name, self._held, self.captured, ends)
+        if self._held is not None and not covers(self.offsets, ends):
+            check_reach(self.name, self._held, self.captured, self._now_ms())
+        self._holds.begin(overdue(self._held, self.captured, self._now_ms()))
+        self._goal = self._goal or ends
+        letters = [letter for letter in around.dead.read() if letter.sink == self.name]
+        self._parked, self._orders = Parked(self.name, letters), Orders(self.name, letters)
+        self._book, self._absent = SchemaBook(), frozenset()
+        self.learn(frozenset())
+        # Where a table was missing, making it forgot the watermark.
+        self._held = opened.watermarks.read()
+        self._go_back()
+        self._sweeps.begin(self._held)
+        held = {topic: parts for topic, parts in self.offsets.items() if topic in self.topics.ids}
+        self._place = Claim(held, around.clock.monotonic())
+        self._figures.answered(around.clock.monotonic())
+        self._tell()
+        # What was asked while nobody fed the store: before its first batch.
+        self.submit(self._carry_out_orders)
+        return self.starts
+
+    def _go_back(self) -> None:
+        """Where an epoch began below what the store has read, as an earlier one it is read again from there (H123)."""
+        held = self._held
+        if held is None:
+            return
+        back = rewound(held.offsets, self._around.facts.begun_behind(held.epoch))
+        if back != held.offsets:
+            self._held = replace(held, offsets=back)
+            self._open().commit(self._held)
+            log.warning("store_goes_back", extra={"sink": self.name, "reason": "an epoch began before its place"})
+
+    def learn(self, needs: frozenset[Shape]) -> None:
+        """Read the schema topic, and make room in the store for every shape; what is still missing is absent.
+
+        A table whose newest shape the store cannot take is held from here on, until the next :meth:`begin`.
+        """
+        shapes = [shape for shape in self._around.facts.schemas() if shape.topic in self.captured.ids]
+        self._book = SchemaBook(shapes)
+        for versions in self._book.tables():
+            self._holding(partial(self._make_room, versions))
+        self.topics = self.captured.without(self._holds.now)
+        self._absent |= {shape for shape in needs if shape not in self._book}
+
+    def _make_room(self, versions: list[TableSchema]) -> None:
+        if versions[0].topic not in self._holds.now:
+            make_room(self._open().sink, versions)
+
+    def hold(self, refusal: CannotCarry) -> None:
+        """Hold a table from here on, until the next :meth:`begin`. The refusal itself where it is held already."""
+        self._holds.refuse(refusal, self._book)
+        self.topics = self.captured.without(self._holds.now)
+
+    def _holding(self, action: Callable[[], T]) -> T:
+        """Act; again, without each table that turns out to be one that the store cannot take (hazard H100)."""
+        while True:
+            try:
+                return action()
+            except CannotCarry as refusal:
+                self.hold(refusal)
+
+    def set_floors(self, floors: pa.Table) -> Outcome:
+        """Apply a batch's floor records, alone, before its rows go to several tasks at once."""
+        applied = self._holding(lambda: self._open().sink.apply(unheld(floors, self.rules), self._book))
+        return Outcome(applied=applied, letters=refused_letters(applied.refused))
+
+    def settle(self, records: pa.Table, at: Claim) -> Outcome:
+        """Apply a batch's records, bury what was refused, and say so in the watermark."""
+        found = sort_out(records, self.rules)
+        if found.needs:
+            self.learn(found.needs)
+            found = sort_out(records, self.rules)
+        crash_point("sink_before_apply")
+        act = partial(apply_sorted, sink=self._open().sink, book=self._book)
+        return self.conclude(self._holding(lambda: act(found.unheld(self._holds.now))), at)
+
+    def settle_events(self, events: pa.Table, before: Outcome, at: Claim, history: History) -> Outcome:
+        """Apply events that executors brought down to those that matter; ``before``: what they found on the way."""
+        free, behind = split_parked(unheld(events, self.rules), self._parked.firsts())
+        again = replayed(behind, self._parked.firsts(), self.offsets)
+        if again:
+            before_parked = split_parked(history(again), self._parked.firsts())[0]
+            free = pa.concat_tables([before_parked, free])
+        needs = unknown(free, self.rules)
+        if needs:
+            self.learn(needs)
+            free = unheld(free, self.rules)
+        crash_point("sink_before_apply")
+        applied = self._holding(lambda: apply_events(unheld(free, self.rules), self._open().sink, self._book, history))
+        letters = (*refused_letters(applied.refused), *behind_letters(behind))
+        return self.conclude(before + Outcome(applied=applied, letters=letters), at)
+
+    def conclude(self, outcome: Outcome, at: Claim) -> Outcome:
+        """After the data: dead letters, then the watermark. Returns what really was buried."""
+        crash_point("sink_after_apply")
+        late = partial(without_released, parked=self._parked, sink=self._open().sink, book=self._book)
+        outcome = self._holding(lambda: late(unheld_letters(outcome, self._holds.now)))
+        letters = self._parked.fresh(replace(letter, sink=self.name) for letter in outcome.letters)
+        if letters:
+            self._around.dead.write(letters)
+            self._parked.add(letters)
+        crash_point("sink_after_letters")
+        self._commit(at)
+        crash_point("sink_after_watermark")
+        done = replace(outcome, letters=tuple(letters))
+        self._count(done)
+        return done
+
+    def idle(self) -> None:
+        """Queue a look at the watermark, unless there is work: its LSN moves while the tables rest."""
+        if self._queued == 0 and self._opened is not None and self.fault is None:
+            self.submit(self._commit_when_idle)
+
+    def hear(self, letters: list[DeadLetter]) -> None:
+        """What the dead letters' topic says anew, from any thread: an order is carried out between two batches."""
+        mine = [letter for letter in letters if letter.sink == self.name and not letter.why.is_letter]
+        if mine:
+            self.submit(partial(self._hear, mine))
+
+    def close(self) -> None:
+        """Let go of the store when what is queued is done. The thread stays for another :meth:`begin`."""
+        self._thread.submit(self._close).result()
+
+    def end(self) -> bool:
+        """Let go for good; whether it did. A call into the store that does not end is left behind: what it does may be
+        repeated."""
+        self.halt.set()
+        self._thread.submit(self._close)
+        ended = self._thread.end(self._around.grace_s)
+        if not ended:
+            log.warning("store_left_behind", extra={"sink": self.name, "reason": "it does not answer"})
+        return ended
+
+    def _commit_when_idle(self) -> None:
+        if not self.behind():
+            self._figures.level_s = self._around.clock.monotonic()
+        with self._faults_kept():
+            self._holds.try_again(self._open().sink.prepare)
+            wanted, held = self._claim(self._place), self._held
+            moved = held is None or (wanted.lsn, wanted.held, wanted.aside) != (held.lsn, held.held, held.aside)
+            if moved or self._unswept(self._place) or outdated(held, wanted, self.captured):
+                self._commit(self._place)
+                self._tell()
+            elif (now_s := self._around.clock.monotonic()) - self._looked_s >= _LOOK_S:
+                self._looked_s = now_s
+                self._check_place()
+
+    @contextmanager
+    def _faults_kept(self) -> Iterator[None]:
+        """What goes wrong beside a batch ends the query, unless waiting can help."""
+        try:
+            yield
+        except Halted:
+            raise
+        except CdcError as error:
+            if error.retry is Retry.LATER:
+                raise
+            self.fault = error
+        except Exception as failure:
+            self.fault = unexpected(self.name, failure)
+
+    def _hear(self, letters: list[DeadLetter]) -> None:
+        self._orders.add(letters)
+        self._carry_out_orders()
+
+    def _carry_out_orders(self) -> None:
+        """Carry out what was asked of the dead letters; an order that is not answered in the end comes again."""
+        if self._opened is None or self.fault is not None:
+            return
+        with self._faults_kept():
+            every = self._orders.open()
+            if not every:
+                return
+            letters = Waiting(letter for letter in self._around.dead.read() if letter.sink == self.name)
+            if any(one.why is Why.RETRY for one in every):
+                # A client keeps what it knew of tables and mappings: they have been repaired since.
+                self._close()
+                if self._open().watermarks.read() != self._held:
+                    raise StoreMoved(f"the store of {self.name} is another one than it was")
+                self._absent = frozenset()
+                self.learn(frozenset())
+            for first in range(0, len(every), _ORDERS_AT_ONCE):
+                asked = every[first : first + _ORDERS_AT_ONCE]
+                answers = carry_out(queues(asked, letters), self._retried)
+                # Shown before it is answered: killed in between, the same is applied once more.
+                self._commit(self._place)
+                crash_point("sink_after_retry")
+                self._around.dead.write(answers)
+                self._parked.add(answers)
+                self._orders.add(answers)
+                letters.add(answers)
+                crash_point("sink_after_answers")
+                log.info("orders_answered", extra={"sink": self.name, "orders": len(asked), "left": len(self._parked)})
+        self._tell()
+
+    def _retried(self, letters: Sequence[DeadLetter]) -> Refusals:
+        apply = partial(apply_letters, letters, sink=self._open().sink, book=self._book)
+        return self._holding(lambda: apply(holds=self._holds.now))
+
+    def _commit(self, at: Claim) -> None:
+        wanted = self._claim(at)
+        check_reach(self.name, wanted, self.captured, self._now_ms())
+        self._check_place()
+        self._sweep(at)
+        self._unsure = wanted
+        self._open().commit(wanted)
+        self._held, self._unsure, self._place = wanted, None, at
+        self._figures.answered(self._around.clock.monotonic())
+
+    def _unswept(self, at: Claim) -> Mapping[str, int]:
+        return self._sweeps.due(self._around.view, at, self.captured.without(self._holds.now))
+
+    def _sweep(self, at: Claim) -> None:
+        """Before the watermark says that the store shows an epoch, whatever earlier ones left behind goes (H123)."""
+        due = self._unswept(at)
+        if not due:
+            return
+        floors = floors_of(due, self._book)
+        self._holding(lambda: self._open().sink.apply(unheld(floors, self.rules), self._book))
+        self._sweeps.done({topic: epoch for topic, epoch in due.items() if topic not in self._holds.now})
+        log.info("epoch_swept", extra={"sink": self.name, "tables": said(due, self._book), "epoch": max(due.values())})
+
+    def _claim(self, at: Claim) -> Watermark:
+        return claim(self._around.view, self._held, at, self.captured, self._holds.now, self._now_ms())
+
+    def _now_ms(self) -> int:
+        return self._around.clock.now_ns() // 1_000_000
+
+    def _check_place(self) -> None:
+        check_place(self.name, self._open(), self._held, self._unsure)
+        self._figures.answered(self._around.clock.monotonic())
+
+    def _open(self) -> OpenSink:
+        if self._opened is None:
+            self._opened = self._connect()
+        return self._opened
+
+    def _close(self) -> None:
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.close()
+
+    def patiently(self, action: Callable[[], T]) -> T:
+        """The action's result, again and again while the store is away; for work on the store's own thread."""
+
+        def away(error: CdcError) -> None:
+            self._figures.away = error.message
+            log.warning("store_away", extra={"sink": self.name, "reason": error.message})
+
+        return persist(action, halt=self.halt, patience_s=self._around.patience_s, away=away)
+
+    def _acted(self, action: Callable[[], T]) -> T:
+        self._figures.asked_s = self._around.clock.monotonic()
+        try:
+            return action()
+        finally:
+            self._figures.asked_s = None
+
+    def _done(self, _future: Future[T]) -> None:
+        with self._lock:
+            self._queued -= 1
+
+    def _count(self, outcome: Outcome) -> None:
+        metrics, applied = self._around.metrics, outcome.applied
+        metrics.records.labels(self.name).inc(outcome.records)
+        metrics.applied.labels(self.name).inc(applied.applied)
+        metrics.deleted.labels(self.name).inc(applied.deleted)
+        metrics.stale.labels(self.name).inc(applied.stale)
+        for letter in outcome.letters:
+            metrics.dead.labels(self.name, letter.why.value).inc()
+        self._figures.newest_ms = max(self._figures.newest_ms, outcome.newest_ms)
+        self._tell()
+
+    def _tell(self) -> None:
+        figures = self._figures
+        figures.begin(self._around.clock.monotonic())
+        figures.lsn, figures.parked = self.lsn, len(self._parked)
+        figures.held = tuple(sorted(hold.table for hold in self._holds.now.values()))
