@@ -1,4 +1,4 @@
-"""Headrace: Postgres changes, in order, in a compacted Kafka topic; stores kept true from it.
+"""Headrace: Postgres changes, in order, in a compacted Kafka topic. Stores are kept true from it.
 
 This package holds the vocabulary (position, event, envelope, topic, schema, progress), the ports and the
 command line. It knows no edge: databases, brokers and stores live in ``connectors``, ``snapshot``, ``sinks``

@@ -19,7 +19,7 @@ _BUSY_RECORDS = 1_000
 _NOTHING = 1 << 64
 """Above every LSN."""
 _BYTES_PER_S = 200_000
-"""Progress records name every partition; a pipeline of thousands writes them more seldom."""
+"""Progress records name every partition. A pipeline of thousands writes them more seldom."""
 
 
 class Advance:
@@ -32,7 +32,7 @@ class Advance:
     def __init__(self, position: int, now_s: float) -> None:
         self.position = position
         self.held = position
-        """What the broker holds of the source; the next progress record says this."""
+        """What the broker holds of the source. The next progress record says this."""
         self._stored = position
         self._floor = self._oldest = _NOTHING
         self._floors: deque[tuple[int, int]] = deque()
@@ -56,7 +56,7 @@ class Advance:
 
     @property
     def reached(self) -> int:
-        """What was handed to the log; outside a transaction all that was streamed."""
+        """What was handed to the log. Outside a transaction all that was streamed."""
         return self._reached
 
     @property
@@ -91,7 +91,7 @@ class Advance:
             self._writing = None
 
     def waits(self, oldest: int | None, group: int) -> None:
-        """Records that were streamed wait with the capture, from commit LSN ``oldest`` on (None: no more); those that
+        """Records that were streamed wait with the capture, from commit LSN ``oldest`` on (None: no more). Those that
         waited before and do no more are in ``group`` or an earlier one. No mark of the log passes ``oldest``. To be
         called before the transactions that they belong to are marked by :meth:`commit`."""
         found = _NOTHING if oldest is None else oldest

@@ -1,6 +1,6 @@
 """Tables that are set aside: what the state topic says of a table that capture cannot follow for now. Pure.
 
-A table whose changes cannot be carried waits alone. Its records are kept within a bound; past it the table is set
+A table whose changes cannot be carried waits alone. Its records are kept within a bound. Past it the table is set
 aside, with an :class:`AsideState` that the brokers hold before any progress passes the oldest of these records. From
 then on its changes are dropped. When the cause is gone the table is followed again and read again, with a sweep. So its
 final state is kept, and the versions in between are not (H119).
@@ -50,7 +50,7 @@ class TableState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AsideState(Document):
-    """A table that is not followed as the others are; there is no document of one that is. Written by capture alone.
+    """A table that is not followed as the others are. There is no document of one that is. Written by capture alone.
 
     ``state``: never ``following``. ``detail``: the cause as a sentence. ``since_lsn``: the commit of its oldest change
     that is missing, or waits. ``since_ms``: since 1970. ``xid``: a transaction that has to be visible before its rows
@@ -119,32 +119,34 @@ def aside_key(table: str) -> bytes:
     return orjson.dumps({"what": AsideState.WHAT, "table": table})
 
 
-def left_out(held: Mapping[bytes, bytes], epoch: int) -> dict[str, Position]:
+def left_out(documents: Mapping[bytes, bytes], epoch: int) -> dict[str, Position]:
     """Table -> the position up to which a start leaves its changes out, from the state topic's records (H119).
 
     Changes that were dropped while a table was set aside come again where another table has held progress back. Its
     rows have been read since, or are to be: an older change behind them would be what compaction keeps.
     """
     found: dict[str, Position] = {}
-    for state in find_all(held, ReadingState):
+    for state in find_all(documents, ReadingState):
         if (state.id, state.state, state.epoch) == (f"snapshot:{state.table}", "done", epoch) and state.floor:
             found[state.table] = Position.parse(state.floor)
-    for one in find_all(held, AsideState):
+    for one in find_all(documents, AsideState):
         if one.epoch == epoch and one.state is TableState.READING:
             until = Position(epoch, (one.from_lsn - 1) & ~COMMIT_ALIGNMENT, CHUNK_SEQ)
             found[one.table] = max(until, found.get(one.table, until))
     return found
 
 
-def asides_of(held: Mapping[bytes, bytes]) -> dict[str, AsideState]:
+def asides_of(documents: Mapping[bytes, bytes]) -> dict[str, AsideState]:
     """Table -> its document, from the state topic's records, of those that are not followed as the others are."""
-    rereads = {state.table: state for state in find_all(held, ReadingState) if state.id == f"snapshot:{state.table}"}
-    found = {one.table: one for one in find_all(held, AsideState)}
+    rereads = {
+        state.table: state for state in find_all(documents, ReadingState) if state.id == f"snapshot:{state.table}"
+    }
+    found = {one.table: one for one in find_all(documents, AsideState)}
     return {
         table: one for table, one in sorted(found.items()) if not (table in rereads and one.read_again(rereads[table]))
     }
 
 
-def lacking(held: Mapping[bytes, bytes]) -> dict[str, str]:
+def lacking(documents: Mapping[bytes, bytes]) -> dict[str, str]:
     """Tables of which the log lacks changes, each with what is to be said of it, from the state topic's records."""
-    return {table: one.sentence() for table, one in asides_of(held).items() if one.due}
+    return {table: one.sentence() for table, one in asides_of(documents).items() if one.due}

@@ -18,7 +18,7 @@ _PATIENCE_S = 60.0
 def capture_up_to(
     session: CaptureSession, mark: int, clock: Clock, watch: Callable[[int], None] = lambda _: None
 ) -> int:
-    """Write every transaction up to the first that ends beyond ``mark``, and acknowledge it; its end.
+    """Write every transaction up to the first that ends beyond ``mark``, and acknowledge it. Its end.
 
     A transaction that follows is not begun, so that another writer can go on right there. ``watch`` is told how
     far it is. Closes the session. Raises what the session raises, LogError when the broker takes too long.

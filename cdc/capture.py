@@ -1,7 +1,7 @@
 """The capture loop: read frames, assemble records, hand them to the log, note the progress, acknowledge.
 
 One :class:`Capture` is one session with the source. It starts from what the log says and ends by an error, or
-by being told to stop; :func:`keep_capturing` opens the next one. Nothing is kept between two sessions: after a
+by being told to stop. :func:`keep_capturing` opens the next one. Nothing is kept between two sessions: after a
 broken connection, a killed process or a new machine the start is the same.
 """
 
@@ -117,7 +117,7 @@ class CaptureStop:
         return self._deadline is not None
 
     def wanted_s(self) -> float:
-        """For how long; 0 while it is not."""
+        """For how long. 0 while it is not."""
         if self._deadline is None:
             return 0.0
         return self._clock.monotonic() - (self._deadline - self._drain_s)
@@ -137,7 +137,7 @@ class CaptureStop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartingPoint:
-    """Where a session begins. ``position``: lsn of the newest progress record; the next ones go to ``lane``, which is
+    """Where a session begins. ``position``: lsn of the newest progress record. The next ones go to ``lane``, which is
     the only partition of ``topic``."""
 
     epoch: int
@@ -150,9 +150,9 @@ class StartingPoint:
 class CaptureSession:
     """What one session works with, opened and checked.
 
-    ``look``: the slot and the server's WAL position as last known, at once; raises what was found to be wrong.
-    ``close``: releases everything but the stream; its argument says whether the log works, so that what is on its way
-    may arrive. ``windows``: where rows of later snapshots enter; ``asides``: tables that are set aside.
+    ``look``: the slot and the server's WAL position as last known, at once. Raises what was found to be wrong.
+    ``close``: releases everything but the stream. Its argument says whether the log works, so that what is on its way
+    may arrive. ``windows``: where rows of later snapshots enter. ``asides``: tables that are set aside.
     """
 
     stream: ChangeStream
@@ -180,7 +180,7 @@ class Capture:
         self._resume_s = 0.0
 
     def run(self) -> None:
-        """Return when told to stop and everything handed over is acknowledged; raise what went wrong."""
+        """Return when told to stop and everything handed over is acknowledged. Raise what went wrong."""
         figures = self._figures
         figures.phase, figures.waiting_for = "streaming", ""
         start = self._session.start
@@ -303,7 +303,7 @@ class Capture:
         log.info("stopped", extra={"position": str(Lsn(self._advance.position))})
 
     def _note(self, acked: int, now_s: float) -> None:
-        """Figures for whoever asks; cheap, because it happens at every turn."""
+        """Figures for whoever asks. Cheap, because it happens at every turn."""
         figures, advance = self._figures, self._advance
         figures.ticked_s = figures.noted_s = now_s
         figures.received_lsn = self._session.stream.received
@@ -337,10 +337,10 @@ class Capture:
 def keep_capturing(
     open_session: Callable[[], CaptureSession], *, figures: CaptureFigures, stop: CaptureStop, clock: Clock
 ) -> None:
-    """Capture until told to stop; open a new session when one broke for a reason that passes.
+    """Capture until told to stop. Open a new session when one broke for a reason that passes.
 
     The first session has to open: what is wrong then is told at once. Later a source or broker that is down is
-    waited for, however long it takes; what waiting cannot mend ends it.
+    waited for, however long it takes. What waiting cannot mend ends it.
     """
     attempt, streamed = 0, False
     active_since: float | None = None
@@ -376,7 +376,7 @@ def keep_capturing(
 
 
 def _abandon(session: CaptureSession, *, log_works: bool) -> None:
-    """What is on its way to a broker that works may arrive; the next session then finds it there."""
+    """What is on its way to a broker that works may arrive. The next session then finds it there."""
     with suppress(CdcError):
         session.close(log_works)
     session.stream.close()

@@ -31,7 +31,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that a test moves; ``sleep`` advances it and never waits."""
+    """A clock that a test moves. ``sleep`` advances it and never waits."""
 
     def __init__(self, now_ns: int = 1_700_000_000_000_000_000) -> None:
         self._now_ns = now_ns

@@ -2,7 +2,7 @@
 
 A condition travels through ``<name>.state``, where others may write too. So it is never evaluated as text: it is
 parsed here, by the command that asks and again by the capture that reads, and what does not parse is refused. The
-parts are columns, operators of a closed list and literals; there are no functions, casts, arithmetic or subqueries,
+parts are columns, operators of a closed list and literals. There are no functions, casts, arithmetic or subqueries,
 so a condition cannot change anything and cannot wait. ``snapshot/later/condition_sql.py`` makes a part of a
 statement of it.
 
@@ -18,7 +18,7 @@ statement of it.
     value     := column | string | number | "true" | "false"
 
 A test names at least one column. A column is a name as in SQL, quoted or not. A string is in single quotes, a quote in
-it doubled; it takes the type of the column that it is compared with.
+it doubled. It takes the type of the column that it is compared with.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ WORDS = frozenset({"and", "between", "false", "ilike", "in", "is", "like", "not"
 
 
 class NoCondition(ValueError):
-    """The text is no condition; the argument says what is wrong with it."""
+    """The text is no condition. The argument says what is wrong with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ def columns(condition: Condition) -> frozenset[str]:
 
 
 def show(condition: Condition | Value) -> str:  # noqa: C901, PLR0911 - one case for each part of the grammar
-    """The text of a condition in one spelling; :func:`parse` gives the same condition back.
+    """The text of a condition in one spelling. :func:`parse` gives the same condition back.
 
     >>> show(parse('NOT (Total>=1.50 or "Name" ilike \\'o\\'\\'b%\\')'))
     '(not ("total" >= 1.50 or "Name" ilike \\'o\\'\\'b%\\'))'
@@ -262,7 +262,7 @@ def _short(text: str) -> str:
 
 
 class _Parser:
-    """By recursive descent; depth is bounded."""
+    """By recursive descent. Depth is bounded."""
 
     def __init__(self, tokens: list[_Token]) -> None:
         self._tokens = tokens

@@ -18,7 +18,7 @@ POINTS: set[str] = set()
 
 
 def declare(*names: str) -> None:
-    """Make names known; a module declares its own points where it is imported."""
+    """Make names known. A module declares its own points where it is imported."""
     POINTS.update(names)
 
 
@@ -30,7 +30,7 @@ def arm(where: str) -> None:
 
 
 def crash_point(name: str) -> None:
-    """Die here if the environment asks for it; one string comparison otherwise."""
+    """Die here if the environment asks for it. One string comparison otherwise."""
     global _left  # noqa: PLW0603 - the countdown belongs to the process
     if name != _at:
         return

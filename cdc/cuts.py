@@ -17,7 +17,7 @@ class Cut(NamedTuple):
     """One state of the source. Every change committed below ``settled`` is in it, and none at or above ``fence``.
 
     ``certain``: that every such change was visible has been proven, not only waited for. ``place``: the fence in the
-    words of a source that has no LSNs; both numbers are places in the order of positions there.
+    words of a source that has no LSNs. Both numbers are places in the order of positions there.
     """
 
     fence: int
@@ -61,7 +61,7 @@ class SourceReader(Protocol):
 
 
 class RepairRow(NamedTuple):
-    """A row to be written; ``key``: the record's key as JSON, ``after``: the row as on the wire, None for a delete."""
+    """A row to be written. ``key``: the record's key as JSON, ``after``: the row as on the wire, None for a delete."""
 
     key: bytes
     after: bytes | None

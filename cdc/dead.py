@@ -1,7 +1,7 @@
 """Dead letters: what a store did not take, whole, with where it came from and why, on ``<name>.dead``.
 
-One record per letter, in the order in which its key met them; never compacted. The record's key and value are
-the refused record's own; headers named ``dead.…`` say the rest, and the refused record's headers follow them.
+One record per letter, in the order in which its key met them. Never compacted. The record's key and value are
+the refused record's own. Headers named ``dead.…`` say the rest, and the refused record's headers follow them.
 Among the letters stand what an operator asks for and the answers to it: see :mod:`cdc.orders`.
 """
 
@@ -28,7 +28,7 @@ class Why(StrEnum):
     """What a letter is."""
 
     REFUSED = "refused"
-    """The store does not take the record; its key is parked from here on."""
+    """The store does not take the record. Its key is parked from here on."""
     BEHIND = "behind"
     """A later event of a parked key: it waits its turn."""
     UNREADABLE = "unreadable"
@@ -38,7 +38,7 @@ class Why(StrEnum):
     RELEASED = "released"
     """Not a letter but its answer: the key's letters up to ``offset`` were applied or dropped."""
     HELD = "held"
-    """Not a letter: the answer to an order that changed nothing, or not all; ``reason`` says why."""
+    """Not a letter: the answer to an order that changed nothing, or not all. ``reason`` says why."""
     RETRY = "retry"
     """Not a letter but an order: apply what waits."""
     DROP = "drop"
@@ -51,7 +51,7 @@ class Why(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """A record that ``sink`` could not carry, from ``topic``, ``partition``, ``offset``; ``reason`` is one sentence."""
+    """A record that ``sink`` could not carry, from ``topic``, ``partition``, ``offset``. ``reason`` is one sentence."""
 
     sink: str
     why: Why
@@ -65,7 +65,7 @@ class DeadLetter:
 
     @property
     def parks(self) -> bool:
-        """Whether later events of this key have to wait; a floor's key stands for a table, not for a row."""
+        """Whether later events of this key have to wait. A floor's key stands for a table, not for a row."""
         return self.why in (Why.REFUSED, Why.BEHIND) and dict(self.headers).get(OP) != _FLOOR_OP
 
     def record_headers(self) -> list[tuple[str, bytes | None]]:
@@ -108,14 +108,14 @@ class DeadLetters(Protocol):
         """Every letter, in order, as far as the topic's end at the call."""
 
     def write(self, letters: Iterable[DeadLetter]) -> None:
-        """Append and return when the broker holds them all; LogError otherwise."""
+        """Append and return when the broker holds them all. LogError otherwise."""
 
 
 class LetterFeed(Protocol):
     """``<name>.dead``, followed from its end at the opening."""
 
     def poll(self, timeout_s: float) -> list[DeadLetter]:
-        """Letters, orders and answers since the last call, in order; waits for the first at most so long."""
+        """Letters, orders and answers since the last call, in order. Waits for the first at most so long."""
 
     def close(self) -> None: ...
 
@@ -150,7 +150,7 @@ class Parked:
         self.add(letters)
 
     def add(self, letters: Iterable[DeadLetter]) -> None:
-        """Take letters in the order of the topic; those of other sinks pass."""
+        """Take letters in the order of the topic. Those of other sinks pass."""
         for letter in letters:
             if letter.sink != self._sink:
                 continue
@@ -183,7 +183,7 @@ class Parked:
         return self._firsts
 
     def snapshot(self) -> dict[str, dict[bytes, Parking]]:
-        """The same as plain data that stays as it is, for a task; takes as long as there are keys."""
+        """The same as plain data that stays as it is, for a task. Takes as long as there are keys."""
         return {topic: dict(firsts) for topic, firsts in list(self._firsts.items())}
 
     def __len__(self) -> int:
@@ -214,7 +214,7 @@ def place(letter: DeadLetter) -> tuple[str, int, int]:
 
 
 class Waiting:
-    """The letters that have not been released, whole, each record once; of every sink."""
+    """The letters that have not been released, whole, each record once. Of every sink."""
 
     def __init__(self, letters: Iterable[DeadLetter] = ()) -> None:
         self._groups: dict[tuple[str, str, bytes | None], dict[Parking, DeadLetter]] = {}
@@ -242,7 +242,7 @@ class Waiting:
 
 
 def waiting(letters: Iterable[DeadLetter]) -> list[DeadLetter]:
-    """The letters that have not been released, whole, each record once, oldest first; of every sink."""
+    """The letters that have not been released, whole, each record once, oldest first. Of every sink."""
     return Waiting(letters).every()
 
 

@@ -11,7 +11,7 @@ OURS = frozenset({"CDC_CONFIG", "CDC_CRASH_AT"})
 
 
 def overlay(document: dict[str, Any], environment: dict[str, str]) -> dict[tuple[str, ...], str]:
-    """Put ``CDC_SECTION__KEY`` variables over the document, in place; values are TOML where they parse as it.
+    """Put ``CDC_SECTION__KEY`` variables over the document, in place. Values are TOML where they parse as it.
 
     ``CDC_NAME`` is the pipeline's name, the one setting without a section. Returns which place was set by which
     variable. ConfigError for a variable whose section is none.

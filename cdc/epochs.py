@@ -21,12 +21,12 @@ FIRST_EPOCH = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochsState(Document):
-    """``starts``: topic -> partition (as text) -> first offsets of epoch 2, 3 and so on; ``latest`` the newest.
+    """``starts``: topic -> partition (as text) -> first offsets of epoch 2, 3 and so on. ``latest`` the newest.
 
     ``unsettled``: the latest was noted, and the connector's offsets of the epoch before may stand yet, so what they
     say is not of the latest. ``reread``: the newest epoch whose connector began without offsets, and so with a
-    reading of its tables; 0 for none. ``fell``: why the latest epoch's positions are in no order any more, as a
-    sentence; empty while they are. Another epoch is the cure. ``firsts``: epoch (as text) -> topic, partition and
+    reading of its tables. 0 for none. ``fell``: why the latest epoch's positions are in no order any more, as a
+    sentence. Empty while they are. Another epoch is the cure. ``firsts``: epoch (as text) -> topic, partition and
     offset of the row that began its snapshot.
     """
 
@@ -39,7 +39,7 @@ class EpochsState(Document):
     firsts: Mapping[str, list[Any]] = field(default_factory=dict)
 
     def begin(self, ends: Offsets) -> EpochsState:
-        """One epoch more, from these end offsets on; a topic or partition not named here begins at 0.
+        """One epoch more, from these end offsets on. A topic or partition not named here begins at 0.
 
         >>> state = EpochsState().begin({"shop.public.a": {0: 7}})
         >>> state.epoch("shop.public.a", 0, 6), state.epoch("shop.public.a", 0, 7), state.epoch("new", 0, 0)
@@ -57,7 +57,7 @@ class EpochsState(Document):
         return EpochsState(latest=self.latest + 1, starts=starts, reread=self.reread, firsts=self.firsts)
 
     def first(self) -> tuple[str, int, int] | None:
-        """Where the latest epoch's snapshot began: topic, partition and offset; None where nobody saw it."""
+        """Where the latest epoch's snapshot began: topic, partition and offset. None where nobody saw it."""
         held = self.firsts.get(str(self.latest))
         return (str(held[0]), int(held[1]), int(held[2])) if held is not None and len(held) == 3 else None
 
@@ -66,7 +66,7 @@ class EpochsState(Document):
         return replace(self, firsts={**self.firsts, str(self.latest): [topic, partition, offset]})
 
     def behind(self, epoch: int) -> dict[str, dict[int, int]]:
-        """Where the epochs after this one begin, in partitions that hold more than one; empty for the latest.
+        """Where the epochs after this one begin, in partitions that hold more than one. Empty for the latest.
 
         >>> second = EpochsState().begin({"shop.public.a": {0: 7}})
         >>> second.behind(1), second.behind(2)
@@ -111,12 +111,12 @@ class EpochsState(Document):
         return FIRST_EPOCH + sum(offset >= boundary for boundary in boundaries)
 
 
-def epoch_of(held: Mapping[bytes, bytes], kind: str) -> int | None:
+def epoch_of(documents: Mapping[bytes, bytes], kind: str) -> int | None:
     """The pipeline's epoch by its state topic, None before it has one. ``kind``: of the source, ``postgres`` or
     ``debezium``."""
     if kind == "debezium":
-        return (EpochsState.find(held) or EpochsState()).latest
-    slot = SlotState.find(held)
+        return (EpochsState.find(documents) or EpochsState()).latest
+    slot = SlotState.find(documents)
     return slot.epoch if slot is not None else None
 
 

@@ -1,6 +1,6 @@
 """Everything that can stop Headrace, as one sentence, a hint and an exit code.
 
-Only the command line turns these into text; a traceback on a user's screen is a bug.
+Only the command line turns these into text. A traceback on a user's screen is a bug.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from enum import Enum, IntEnum
 
 
 class Exit(IntEnum):
-    """Exit codes of ``cdc``; 64 and above ask a supervisor not to restart, except 69."""
+    """Exit codes of ``cdc``. 64 and above ask a supervisor not to restart, except 69."""
 
     OK = 0
     DIFFERENCE = 1
@@ -18,7 +18,7 @@ class Exit(IntEnum):
     POISON = 65
     """A record cannot be carried and the policy is to stop."""
     UNAVAILABLE = 69
-    """A server did not answer in time; a restart is useful."""
+    """A server did not answer in time. A restart is useful."""
     BUG = 70
     CONFIG = 78
     SLOT = 80
@@ -42,7 +42,7 @@ class Retry(Enum):
 
 
 class CdcError(Exception):
-    """Base of all. ``message``: one sentence without a final period's context; ``hint``: what to do about it."""
+    """Base of all. ``message``: one sentence without a final period's context. ``hint``: what to do about it."""
 
     exit = Exit.BUG
     retry = Retry.NEVER
@@ -77,7 +77,7 @@ class SourceError(CdcError):
 
 
 class SlotError(SourceError):
-    """The replication slot cannot give what we need; nothing may be skipped, so capture stops."""
+    """The replication slot cannot give what we need. Nothing may be skipped, so capture stops."""
 
     exit = Exit.SLOT
     retry = Retry.NEVER
@@ -124,7 +124,7 @@ class TopicError(LogError):
 
 
 class NewerError(CdcError):
-    """A stored document has a format that this version does not know; nothing of it may be guessed."""
+    """A stored document has a format that this version does not know. Nothing of it may be guessed."""
 
     exit = Exit.NEWER
 

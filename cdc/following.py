@@ -23,7 +23,7 @@ def not_followed(
 ) -> dict[str, str]:
     """Captured table -> why it is not followed, as a sentence.
 
-    ``oids``: the relation that was captured under each name, as far as known; ``relations``: those of the catalog that
+    ``oids``: the relation that was captured under each name, as far as known. ``relations``: those of the catalog that
     have one of these names or oids. A table that was dropped is not there to be followed.
     """
     if publication is None:
@@ -45,8 +45,8 @@ def not_followed(
     return found
 
 
-def captured_oids(held: Mapping[bytes, bytes]) -> dict[str, int]:
-    """Table -> the relation that it was when the watch last saw it, else when the first snapshot read it; ``held``: the
-    state topic's records."""
-    plans = {plan.table: plan.oid for plan in find_all(held, SnapshotTableState)}
-    return plans | {form.table: form.oid for form in find_all(held, FormState)}
+def captured_oids(documents: Mapping[bytes, bytes]) -> dict[str, int]:
+    """Table -> the relation that it was when the watch last saw it, else when the first snapshot read it.
+    ``documents``: the state topic's records."""
+    plans = {plan.table: plan.oid for plan in find_all(documents, SnapshotTableState)}
+    return plans | {form.table: form.oid for form in find_all(documents, FormState)}

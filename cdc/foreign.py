@@ -32,7 +32,7 @@ def remember(secrets: Iterable[str]) -> None:
 
 
 def hide(text: str) -> str:
-    """``text`` without what is, or looks like, a password; for words that others wrote.
+    """``text`` without what is, or looks like, a password. For words that others wrote.
 
     >>> hide("connecting with password=hunter2 to redis://:hunter2@host")
     'connecting with password=*** to redis://***@host'
@@ -47,7 +47,7 @@ def hide(text: str) -> str:
 
 
 def without_urls(text: str) -> str:
-    """``text`` without the user and password of URLs in it; this much may be done to our own sentences, too.
+    """``text`` without the user and password of URLs in it. This much may be done to our own sentences, too.
 
     >>> without_urls("cannot reach postgresql://cdc:p@ss/w@h/db")
     'cannot reach postgresql://***@h/db'

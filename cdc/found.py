@@ -26,7 +26,7 @@ class Unknown:
 
 
 Found: TypeAlias = T | Unknown | None
-"""The value; None where the server answered that there is none; :class:`Unknown` where it did not answer."""
+"""The value. None where the server answered that there is none. :class:`Unknown` where it did not answer."""
 
 
 def look(asked: Callable[[], T]) -> T | Unknown:
@@ -38,5 +38,5 @@ def look(asked: Callable[[], T]) -> T | Unknown:
 
 
 def known(found: Found[T]) -> T | None:
-    """The value where there is one; None for absent and not known alike: only where nothing is said of its absence."""
+    """The value where there is one. None for absent and not known alike: only where nothing is said of its absence."""
     return None if isinstance(found, Unknown) else found

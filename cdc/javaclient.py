@@ -81,7 +81,7 @@ def _text(value: str | int | bool) -> str:
 
 
 def _trust(client: Mapping[str, str]) -> dict[str, str]:
-    """Java reads PEM since Kafka 2.7; inline, so that no file has to exist on the executors."""
+    """Java reads PEM since Kafka 2.7. Inline, so that no file has to exist on the executors."""
     found: dict[str, str] = {}
     authority = _pem(client, "ssl.ca")
     if authority is not None:

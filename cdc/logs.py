@@ -1,4 +1,4 @@
-"""Logs: one line per event, its name first; ``key=value`` for people, JSON for machines; nothing secret.
+"""Logs: one line per event, its name first. ``key=value`` for people, JSON for machines. Nothing secret.
 
 ``log.info("slot_found", extra={"slot": "cdc_shop", "lsn": "0/16B3D48"})`` reads, on a terminal,
 ``12:00:01 info slot_found slot=cdc_shop lsn=0/16B3D48``. Never a line per row, and no row's values.
@@ -22,7 +22,7 @@ OURS = ("cdc", "connectors", "snapshot", "sinks", "spark")
 
 
 def configure(verbosity: int = 0, stream: TextIO | None = None, *, as_json: bool | None = None) -> None:
-    """Send our logs to ``stream`` (stderr), at INFO, or DEBUG with ``verbosity``; other libraries' at WARNING.
+    """Send our logs to ``stream`` (stderr), at INFO, or DEBUG with ``verbosity``. Other libraries' at WARNING.
 
     JSON unless the stream is a terminal, or as told.
     """

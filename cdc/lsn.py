@@ -8,7 +8,7 @@ _TEXT = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})")
 
 
 class Lsn(int):
-    """A byte position in the write-ahead log; prints as Postgres prints it.
+    """A byte position in the write-ahead log. Prints as Postgres prints it.
 
     >>> Lsn.parse("0/16B3D48")
     Lsn(0/16B3D48)
@@ -20,7 +20,7 @@ class Lsn(int):
 
     @classmethod
     def parse(cls, text: str) -> Lsn:
-        """Read ``X/X`` as Postgres writes it; raises ValueError on anything else."""
+        """Read ``X/X`` as Postgres writes it. Raises ValueError on anything else."""
         match = _TEXT.fullmatch(text)
         if match is None:
             raise ValueError(f"not an LSN: {text!r}")

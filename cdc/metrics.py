@@ -1,6 +1,6 @@
 """What capture says of itself: figures, health, and the small HTTP server that shows them on loopback.
 
-The loop writes plain attributes of :class:`CaptureFigures`; they become metrics only when somebody asks.
+The loop writes plain attributes of :class:`CaptureFigures`. They become metrics only when somebody asks.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class Flow(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RereadFigures:
-    """Tables that are read again. ``states``: how many requests wait, run or are paused; ``windows``: parts being read;
-    ``rows`` written and ``left_out`` because the stream had newer ones; ``shares``: by table, how much is done, 0 to 1.
+    """Tables that are read again. ``states``: how many requests wait, run or are paused. ``windows``: parts being read.
+    ``rows`` written and ``left_out`` because the stream had newer ones. ``shares``: by table, how much is done, 0 to 1.
     """
 
     states: Mapping[str, int] = field(default_factory=dict)
@@ -74,10 +74,10 @@ class CaptureFigures:
 
     ``phase``: starting, waiting, streaming, reconnecting or stopping. ``waiting_for``: why, in words.
     ``commit_us``: the commit time of the newest transaction the broker holds, since 1970. ``noted_s``: when the loop
-    last wrote down where stream and broker are; ``looked_s``: when the server last answered for slot and WAL.
+    last wrote down where stream and broker are. ``looked_s``: when the server last answered for slot and WAL.
     ``stuck_since_s``: since when the source is ahead and nothing moves. ``not_followed``: captured tables that the
     stream says nothing of, and why.
-    ``waiting``: records of each table that waits; ``waiting_since_s``: since when one does. ``asides``: by table, what
+    ``waiting``: records of each table that waits. ``waiting_since_s``: since when one does. ``asides``: by table, what
     is noted of those that are set aside or wait.
     """
 
@@ -127,7 +127,7 @@ class CaptureFigures:
         return self.looked_s is not None and now_s - self.looked_s <= STALL_S
 
     def lag_s(self, now_ns: int) -> float:
-        """How old the newest change of the source is that the log lacks; 0 when it lacks none."""
+        """How old the newest change of the source is that the log lacks. 0 when it lacks none."""
         if self.caught_up or self.commit_us is None:
             return 0.0
         return max(0.0, now_ns / 1e9 - self.commit_us / 1e6)
@@ -162,7 +162,7 @@ class Health:
         return not tables, tables or "streaming"
 
     def _tables(self) -> str:
-        """What is wrong with single tables; empty for nothing."""
+        """What is wrong with single tables. Empty for nothing."""
         figures, now_s = self._figures, self._clock.monotonic()
         wrong = sorted(figures.not_followed.values())
         since_s = figures.waiting_since_s
@@ -281,7 +281,7 @@ class CaptureCollector:
 
 
 class MetricsServer:
-    """``/metrics``, ``/livez``, ``/readyz`` and ``/status`` (JSON) on one address; no row data anywhere."""
+    """``/metrics``, ``/livez``, ``/readyz`` and ``/status`` (JSON) on one address. No row data anywhere."""
 
     def __init__(self, address: str, figures: CaptureFigures, clock: Clock, pipeline: str = "") -> None:
         """Listen at ``address``, host:port. ActiveError where the capture of ``pipeline`` does already, ConfigError
@@ -344,7 +344,7 @@ def status_document(figures: CaptureFigures, clock: Clock, pipeline: str) -> dic
 
 
 def _age_s(then_s: float | None, now_s: float) -> float:
-    """Seconds since; NaN for never."""
+    """Seconds since. NaN for never."""
     return math.nan if then_s is None else now_s - then_s
 
 

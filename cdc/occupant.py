@@ -31,7 +31,7 @@ def address_taken(address: str, pipeline: str, why: str) -> CdcError:
 
 
 def _pipeline_at(address: str) -> str | None:
-    """The pipeline whose capture answers there; None where something else does, or nothing."""
+    """The pipeline whose capture answers there. None where something else does, or nothing."""
     try:
         with closing(http.client.HTTPConnection(address, timeout=_TIMEOUT_S)) as connection:
             connection.request("GET", "/status")

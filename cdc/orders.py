@@ -1,6 +1,6 @@
 """What an operator asks for of the dead letters, and the answers: records among the letters of ``<name>.dead``.
 
-``cdc dead retry`` and ``drop`` write an order for each key; the application that feeds the store carries it out
+``cdc dead retry`` and ``drop`` write an order for each key. The application that feeds the store carries it out
 between two batches, because nobody else knows what the key has coming, and answers on the same topic. An order
 that nobody hears stays: the next ``cdc sink`` finds it unanswered. One answer is one record, so an order is either
 answered, with the key's letters released, or it is carried out once more, which changes nothing.
@@ -27,7 +27,7 @@ def order(letter: DeadLetter, why: Why, identity: str) -> DeadLetter:
 
 
 def identity_of(letter: DeadLetter) -> str | None:
-    """The identity of an order, or of the order that an answer is about; None for a letter."""
+    """The identity of an order, or of the order that an answer is about. None for a letter."""
     held = None if letter.why.is_letter else dict(letter.headers).get(_ID)
     return held.decode() if held is not None else None
 
@@ -86,10 +86,10 @@ def queues(orders: Sequence[DeadLetter], letters: Waiting) -> list[Queue]:
 
 
 def carry_out(asked: Sequence[Queue], apply: Apply) -> list[DeadLetter]:
-    """Carry orders out; returns the answers, to be written when what was applied shows.
+    """Carry orders out. Returns the answers, to be written when what was applied shows.
 
     ``apply`` is given letters of many keys: it applies the newest of each and says which it refused. Of a key whose
-    newest is refused the one before it is tried, and so on; what lies before all refused ones is then released.
+    newest is refused the one before it is tried, and so on. What lies before all refused ones is then released.
     """
     applied, why = _retried([queue for queue in asked if queue.order.why is Why.RETRY], apply)
     answers: list[DeadLetter] = []

@@ -15,7 +15,7 @@ A value may be :class:`Withheld`."""
 
 class Withheld(bytes):
     """Stands for a value that no topic takes and that was not built: it has no bytes, only a length, that of the
-    row's text. A log puts its record aside or refuses it; it never sends it."""
+    row's text. A log puts its record aside or refuses it. It never sends it."""
 
     size_bytes: int
 
@@ -41,10 +41,10 @@ class StreamLog(Protocol):
     """
 
     def open(self, topic: str, next_offsets: Sequence[int]) -> int:
-        """Number the topic's partitions as lanes ``base, base + 1, ...``; returns ``base``."""
+        """Number the topic's partitions as lanes ``base, base + 1, ...``. Returns ``base``."""
 
     def produce(self, records: Sequence[Record]) -> int:
-        """Hand one group over; may block while the queue is full. Returns the group's number, from 1."""
+        """Hand one group over. May block while the queue is full. Returns the group's number, from 1."""
 
     @property
     def newest(self) -> int:
@@ -99,7 +99,7 @@ class CompactedTopic(Protocol):
         """The newest value of every key, as far as the topic's end at the call."""
 
     def write(self, records: Iterable[tuple[bytes, bytes | None]]) -> None:
-        """Append and return when the broker holds them all; LogError otherwise."""
+        """Append and return when the broker holds them all. LogError otherwise."""
 
 
 class Topics(Protocol):

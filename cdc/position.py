@@ -1,6 +1,6 @@
 """The one order of all changes: ``(epoch, commit_lsn, tx_seq)``.
 
-An event applies to a store if its position is at or above the stored one; among equals the later offset of
+An event applies to a store if its position is at or above the stored one. Among equals the later offset of
 the partition wins. Why commit LSN and not the record's own: records of concurrent transactions interleave,
 and an update's record can lie below the snapshot's LSN while its commit lies above it (hazard H11).
 """
@@ -13,7 +13,7 @@ SNAPSHOT_SEQ = 0
 """tx_seq of a row of the first snapshot: below every streamed change at that commit LSN."""
 NUMBERING = 2
 """How ``tx_seq`` counts, as progress records say it. 1, which they do not say: an update took three numbers only where
-its key changed, which the catalog told. Of the same bytes, no message has a lower number in 2 than in 1; only what is
+its key changed, which the catalog told. Of the same bytes, no message has a lower number in 2 than in 1. Only what is
 netted at COMMIT may have."""
 CHUNK_SEQ = 0xFFFFFFFF
 """tx_seq of a row of a later chunk: above every streamed change of the commit it was read behind."""
@@ -23,7 +23,7 @@ _ALIGNMENT = 7
 
 
 class Position(NamedTuple):
-    """A place in the order; compares left to right, and so does its text.
+    """A place in the order. Compares left to right, and so does its text.
 
     >>> Position(1, 0x16B3D48, 3).text()
     '0000000100000000016b3d4800000003'
@@ -41,7 +41,7 @@ class Position(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Position:
-        """Read :meth:`text` back; raises ValueError when it is not 32 hex digits."""
+        """Read :meth:`text` back. Raises ValueError when it is not 32 hex digits."""
         if len(text) != 32:
             raise ValueError(f"not a position: {text!r}")
         return cls(int(text[:8], 16), int(text[8:24], 16), int(text[24:], 16))
@@ -50,7 +50,7 @@ class Position(NamedTuple):
     def streamed(self) -> bool:
         """Whether this is a streamed change, not a row of a snapshot.
 
-        Debezium's records carry no tx_seq; theirs lie between two commits, at an LSN that is not aligned.
+        Debezium's records carry no tx_seq. Theirs lie between two commits, at an LSN that is not aligned.
         """
         if self.tx_seq == SNAPSHOT_SEQ:
             return self.commit_lsn & _ALIGNMENT != 0

@@ -32,7 +32,7 @@ class Progress:
     """Every change with ``commit_lsn < lsn`` lies below ``offsets`` (exclusive, hazard H79).
 
     Below them may lie more. ``ahead``: the newest streamed position (as text) of each partition whose records
-    below ``offsets`` reach to ``lsn`` or beyond; a start must not write them again, and would not find them in
+    below ``offsets`` reach to ``lsn`` or beyond. A start must not write them again, and would not find them in
     what stands behind ``offsets``. ``numbering``: how the records behind it count their positions in a transaction,
     see :data:`cdc.position.NUMBERING`. ``aside``: topics of tables that are set aside, each with what is to be said of
     it: of these the log lacks changes.
@@ -83,8 +83,8 @@ class Mark(NamedTuple):
 class Hold:
     """A table that a store does not show as far as its LSN says.
 
-    ``reason``: one sentence on why its changes wait; empty once they wait no more and are being applied. ``since_ms``:
-    when, in ms since 1970, the store was last level with the log before it held the table; 0 where nobody knows.
+    ``reason``: one sentence on why its changes wait. Empty once they wait no more and are being applied. ``since_ms``:
+    when, in ms since 1970, the store was last level with the log before it held the table. 0 where nobody knows.
     """
 
     table: str
@@ -110,7 +110,7 @@ class Watermark:
     ``offsets`` are the end offsets of the last batch it holds, from the query's checkpoint. ``lsn`` is 0
     while the store is still being filled from the log's beginning (hazard H80). ``topic_ids`` says of which
     topics the offsets speak: topic -> Kafka's id of it, another one for a topic made anew (hazard H63). ``level_ms``:
-    when, in ms since 1970, the store was last seen to be level with the log's end, or began; 0 where nobody knows.
+    when, in ms since 1970, the store was last seen to be level with the log's end, or began. 0 where nobody knows.
     ``aside``: as the progress record had it that ``lsn`` is of: of these tables the log lacks changes.
     """
 

@@ -58,7 +58,7 @@ _SAMPLES: dict[str, Any] = {
     "source.tables": ["public.orders", "public.customers"],
     "log.bootstrap_servers": "127.0.0.1:9092",
 }
-"""What the example sets; everything else stands there as a comment with its default."""
+"""What the example sets. Everything else stands there as a comment with its default."""
 
 _FORMS: dict[str, Any] = {
     "password": "env:NAME",
@@ -93,7 +93,7 @@ class SettingRow(NamedTuple):
 
 
 def rows(sinks: Sequence[SinkSection]) -> list[SettingRow]:
-    """Every setting, in the file's order; ``sinks``: a section of each kind."""
+    """Every setting, in the file's order. ``sinks``: a section of each kind."""
     return [
         SettingRow(section.path, name, _kind(field), _default(field), field.description or "")
         for section in _with(sinks)

@@ -32,7 +32,7 @@ class Column:
     """One column as it stands on the wire.
 
     ``kind`` is the row of :mod:`cdc.wire.types` that encodes it, by the base type's name in pg_catalog (``int4``,
-    ``numeric``, ``timestamptz``, ``bpchar``, ``enum``, ...), domains resolved; ``other`` for every type
+    ``numeric``, ``timestamptz``, ``bpchar``, ``enum``, ...), domains resolved. ``other`` for every type
     without a row of its own (its text is carried). For an array, ``kind`` is the element's and ``array`` is
     true. ``typmod`` is the column's atttypmod (the domain's, if it has one), -1 for none.
     """
@@ -50,7 +50,7 @@ class Column:
 
     @property
     def precision(self) -> int | None:
-        """numeric: digits in all; bit, varbit, char, varchar: length; times: digits of the fraction; else None."""
+        """numeric: digits in all. Bit, varbit, char, varchar: length. Times: digits of the fraction. Else None."""
         if self.typmod < 0:
             return None
         if self.kind == "numeric":
@@ -63,7 +63,7 @@ class Column:
 
     @property
     def scale(self) -> int | None:
-        """numeric: digits after the point, negative allowed (PostgreSQL 15+); else None."""
+        """numeric: digits after the point, negative allowed (PostgreSQL 15+). Else None."""
         if self.kind != "numeric" or self.typmod < 0:
             return None
         raw = (self.typmod - 4) & 0x7FF
@@ -72,7 +72,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSchema:
-    """One version of one table's shape. ``columns`` in the order they stand in a record; ``version`` from 1."""
+    """One version of one table's shape. ``columns`` in the order they stand in a record. ``version`` from 1."""
 
     table: TableName
     topic: str
@@ -91,7 +91,7 @@ class TableSchema:
 
     @property
     def key_form(self) -> tuple[tuple[object, ...], ...]:
-        """What a record's key is made of; while it stays, a row keeps its key in the topic and in the stores.
+        """What a record's key is made of, while it stays, a row keeps its key in the topic and in the stores.
 
         Names in their order, and how values are written: an int that becomes a bigint is written as before.
         """

@@ -73,7 +73,7 @@ SomeBytes = Annotated[ByteCount, AfterValidator(_some)]
 
 
 class Secret:
-    """A password or key by reference; shows as ``***`` wherever it is printed.
+    """A password or key by reference. Shows as ``***`` wherever it is printed.
 
     ``env:NAME`` and ``file:PATH`` are read when :meth:`reveal` is called, so a rotated secret is picked up.
     """
@@ -86,7 +86,7 @@ class Secret:
         self._reference = reference
 
     def reveal(self) -> str:
-        """The secret itself; ConfigError names the variable or file that is missing, never a value."""
+        """The secret itself. ConfigError names the variable or file that is missing, never a value."""
         kind, _, where = self._reference.partition(":")
         revealed = self._from_environment(where) if kind == "env" else self._from_file(where)
         remember([revealed])

@@ -53,7 +53,7 @@ class KindsOfSinks(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class KnownSettings:
-    """The settings that exist. ``sections``: models by section, "" for the file itself; ``document``: what is read."""
+    """The settings that exist. ``sections``: models by section, "" for the file itself. ``document``: what is read."""
 
     sections: Mapping[str, type[BaseModel]]
     document: Mapping[str, Any]
@@ -64,7 +64,7 @@ class KnownSettings:
         return kinds_in(self.document).get(location[1]) if location[:1] == ("sinks",) and len(location) > 1 else None
 
     def settings(self, path: Sequence[str], kind: str | None) -> Sequence[str]:
-        """Names of the settings at a place; ``kind``: of the sink there, if it is one."""
+        """Names of the settings at a place. ``kind``: of the sink there, if it is one."""
         if path and path[0] == "sinks":
             model = self.kinds.model(kind) if self.kinds is not None and kind is not None else None
         else:
@@ -82,7 +82,7 @@ class KnownSettings:
 
 
 def kinds_in(document: Mapping[str, Any]) -> dict[str, str]:
-    """The kinds of a document's sinks, by their names; sections that say none are left out."""
+    """The kinds of a document's sinks, by their names. Sections that say none are left out."""
     sections = document.get("sinks")
     if not isinstance(sections, dict):
         return {}

@@ -18,7 +18,7 @@ def load(package: str, file: str = "queries.sql") -> dict[str, str]:
 
 
 def quote_identifier(name: str) -> str:
-    """Any name, safe as one identifier; raises ValueError for a NUL, which Postgres cannot hold."""
+    """Any name, safe as one identifier. Raises ValueError for a NUL, which Postgres cannot hold."""
     if "\0" in name or not name:
         raise ValueError("an identifier is never empty and holds no NUL")
     return '"' + name.replace('"', '""') + '"'

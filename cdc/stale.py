@@ -1,7 +1,7 @@
 """Records that came too late: what a capture that was taken for dead still had on its way (H15, H75, H76).
 
 A process that was stopped and goes on, or a request that stood in a stalled broker, writes old records behind newer
-ones. Stores are not misled, because they compare positions; but compaction keeps what stands last of each key, and a
+ones. Stores are not misled, because they compare positions, but compaction keeps what stands last of each key, and a
 store built from the log later would be wrong for ever. So the end of each partition is looked through at every start,
 and what stands last of such a key is made right again. Pure.
 """
@@ -25,10 +25,10 @@ def is_position(pos: bytes) -> bool:
 
 
 class PartitionTail:
-    """A partition from a progress record's offset on, taken record by record; there may be millions.
+    """A partition from a progress record's offset on, taken record by record. There may be millions.
 
     ``floor``: streamed records from there on lie below the offset already. ``newest``: the highest streamed position
-    known to lie there. ``suspect_chunks``: rows of later snapshots are doubted too; their order tells nothing.
+    known to lie there. ``suspect_chunks``: rows of later snapshots are doubted too. Their order tells nothing.
     """
 
     def __init__(self, floor: Position, newest: Position | None = None, suspect_chunks: bool = False) -> None:
@@ -47,16 +47,16 @@ class PartitionTail:
 
     @property
     def newest(self) -> Position | None:
-        """The highest streamed position so far; None while there is none beyond the floor."""
+        """The highest streamed position so far. None while there is none beyond the floor."""
         return Position.parse(self._top.decode()) if self._top > self._floor else None
 
     def position(self, pos: bytes) -> Position:
-        """What a header says; FOREIGN where it is none, or one of an epoch that has not begun."""
+        """What a header says. FOREIGN where it is none, or one of an epoch that has not begun."""
         position = Position.parse(pos.decode()) if is_position(pos) else FOREIGN
         return position if position.epoch <= self._epoch else FOREIGN
 
     def take(self, offset: int, key: bytes, pos: bytes) -> None:
-        """The next record; ``pos`` as its header has it, empty for none.
+        """The next record. ``pos`` as its header has it, empty for none.
 
         One without a position, or with one of an epoch to come, is somebody else's. It stands where ours may have
         stood last, so its key counts as late: what we wrote before it is written again behind it.
@@ -88,7 +88,7 @@ class KeyHistory:
     """Whether a record in its right place is as new: else one may have been there, and compaction removed it."""
 
     def take(self, offset: int, position: Position, *, late: bool) -> bool:
-        """The next record; whether it is the best so far: the newest, and of equals the later one."""
+        """The next record. Whether it is the best so far: the newest, and of equals the later one."""
         self.last = position
         self.proven = self.proven or (not late and position >= self.stale)
         if self.best is not None and position < self.best:

@@ -1,6 +1,6 @@
 """What ``<name>.state`` holds: the pipeline's own memory, so that capture keeps no file.
 
-One compacted record per document; the key is JSON with a ``what`` member. Each document has one writer:
+One compacted record per document. The key is JSON with a ``what`` member. Each document has one writer:
 ``cdc init`` the topics and the epoch, ``cdc snapshot`` the slot, the manifest and its chunks, the running capture how
 far requests are and the tables' forms. Two are exceptions: whoever finds that a table has to be read again writes a
 request, and a capture that comes upon a table which is to be captured and has no topic yet adds it to the topics.
@@ -30,7 +30,7 @@ class Document:
 
     WHAT: ClassVar[str] = ""
     FORMAT: ClassVar[int] = FIRST
-    """The format that is written, and the newest that is read; see :mod:`cdc.stored`."""
+    """The format that is written, and the newest that is read. See :mod:`cdc.stored`."""
 
     def key(self) -> bytes:
         return orjson.dumps({"what": self.WHAT})
@@ -52,9 +52,9 @@ class Document:
         return members
 
     @classmethod
-    def find(cls, held: Mapping[bytes, bytes]) -> Self | None:
-        """The one document of this kind among the state topic's records; None while it has not been written."""
-        value = held.get(orjson.dumps({"what": cls.WHAT}))
+    def find(cls, documents: Mapping[bytes, bytes]) -> Self | None:
+        """The one document of this kind among the state topic's records. None while it has not been written."""
+        value = documents.get(orjson.dumps({"what": cls.WHAT}))
         return cls.from_json(value) if value is not None else None
 
 
@@ -62,7 +62,7 @@ class Document:
 class TopicsState(Document):
     """What ``init`` made: a re-created topic has another id, a raised one another count (H61, H63, H89).
 
-    ``topics``: topic -> {"id": text, "partitions": n}; ``tables``: table -> topic.
+    ``topics``: topic -> {"id": text, "partitions": n}. ``tables``: table -> topic.
     """
 
     WHAT: ClassVar[str] = "topics"
@@ -89,7 +89,7 @@ class SlotIntent(Document):
 class SlotState(Document):
     """The slot's identity (H5, H6): another server, timeline or slot under the same name is noticed.
 
-    ``consistent_point`` as a number; ``database`` by name and oid. ``epoch`` from 1. ``timeline``: the running capture
+    ``consistent_point`` as a number. ``database`` by name and oid. ``epoch`` from 1. ``timeline``: the running capture
     writes it anew when it goes on with a promoted standby.
     """
 
@@ -106,7 +106,7 @@ class SlotState(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotState(Document):
-    """The manifest's head. ``state``: ``running`` or ``complete``; capture streams only when complete.
+    """The manifest's head. ``state``: ``running`` or ``complete``. Capture streams only when complete.
 
     ``last_cut_lsn``: the stores are ``bootstrapping`` until the stream has passed it. ``tables`` in plan order.
     """
@@ -125,10 +125,10 @@ class SnapshotState(Document):
 class SnapshotTableState(Document):
     """How a table of the first snapshot was cut into chunks.
 
-    The plan is whole when ``chunks`` chunks of this ``generation`` are there; a table that was rewritten gets the
+    The plan is whole when ``chunks`` chunks of this ``generation`` are there. A table that was rewritten gets the
     next generation. ``leaves``: ``{"oid", "schema", "name", "filenode"}`` each, at planning. ``version``: of the
     shape its rows are written in. ``gone``: the table was dropped before it was read. ``publication``, ``entries``,
-    ``types``, ``links``: as in :class:`FormState`, from before the rows were read; ``publication`` is None in a plan
+    ``types``, ``links``: as in :class:`FormState`, from before the rows were read. ``publication`` is None in a plan
     that did not note them.
     """
 
@@ -185,12 +185,12 @@ REQUEST_STATES = ("asked", "paused", "cancelled")
 class RequestState(Document):
     """A table to be read again in windows of the stream, once the stream has passed ``after_lsn``.
 
-    Written by whoever asks; never by the capture that carries it out, nor by whoever pauses it (see
+    Written by whoever asks. Never by the capture that carries it out, nor by whoever pauses it (see
     :class:`CommandState`). ``id``:
     asking again under one id replaces the request, if its ``serial`` (nanoseconds since 1970) is another. ``reason``:
     a sentence for people. ``state``: how it begins, ``asked``, ``paused`` or ``cancelled``. ``where``: a condition,
-    see :mod:`cdc.condition`; ``keys``: each the key columns' text, in key order; ``leaves``: partitions, as
-    ``schema.name``; without any of the three the whole table is read, and a sweep mark ends it. ``first``: these are
+    see :mod:`cdc.condition`. ``keys``: each the key columns' text, in key order. ``leaves``: partitions, as
+    ``schema.name``. Without any of the three the whole table is read, and a sweep mark ends it. ``first``: these are
     the table's first rows. ``by_hand``: an operator asks.
     """
 
@@ -249,11 +249,11 @@ class CommandState(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadingState(Document):
-    """How far the running capture is with a request; written by it alone, about once a second.
+    """How far the running capture is with a request. Written by it alone, about once a second.
 
     ``state``: ``waiting`` (``detail`` says for what), ``running``, ``paused``, ``done``, ``failed`` (``detail`` says
     why) or ``cancelled``. ``floor``: position of the first window as text, which everything that is alive ends up at
-    or above; empty before it. ``leaves``: ``{"oid", "schema", "name", "filenode", "blocks", "next"}`` each, as
+    or above. Empty before it. ``leaves``: ``{"oid", "schema", "name", "filenode", "blocks", "next"}`` each, as
     planned, ``next`` the block below which all is held by the brokers. ``share``: of the blocks, 0 to 1.
     """
 
@@ -288,9 +288,9 @@ class FormState(Document):
     """A table as the catalog watch last saw it, so that what changes while no capture runs is noticed too.
 
     ``columns``: ``[attnum, name, type oid, typmod, filled]`` each, ``filled``: rows from before the column have a value
-    for it. ``leaves``: ``[oid, schema, name, filenode]`` each. ``publication``: what it sends of the table, as text;
-    empty when it does not send it. ``born``: by attnum, the transaction that last changed the column; empty where that
-    says nothing of the rows. ``entries``: the catalog entries that publish it, with their transactions; empty when not
+    for it. ``leaves``: ``[oid, schema, name, filenode]`` each. ``publication``: what it sends of the table, as text.
+    Empty when it does not send it. ``born``: by attnum, the transaction that last changed the column. Empty where that
+    says nothing of the rows. ``entries``: the catalog entries that publish it, with their transactions. Empty when not
     known. ``types``: by member (a label, an attribute) of each type that its columns use, the transaction that last
     changed it. ``links``: by oid of each partition on every level, the transaction that attached it. ``version``: the
     newest version of its shape that the log knew then, 0 where nobody noted it.
@@ -320,7 +320,7 @@ D = TypeVar("D", bound=Document)
 
 
 def what_of(key: bytes) -> str:
-    """Which kind of document a key of the state topic is of; empty for a key that is none of the pipeline's."""
+    """Which kind of document a key of the state topic is of. Empty for a key that is none of the pipeline's."""
     try:
         found = orjson.loads(key)
     except orjson.JSONDecodeError:
@@ -329,13 +329,13 @@ def what_of(key: bytes) -> str:
     return what if isinstance(what, str) else ""
 
 
-def requests_of(held: Mapping[bytes, bytes]) -> list[RequestState]:
+def requests_of(documents: Mapping[bytes, bytes]) -> list[RequestState]:
     """Every request among the state topic's records in the state that a command has given it.
 
     Those that cannot be read are left out, for nobody carries them out.
     """
-    commands = {command.id: command for command in _readable(held, CommandState)}
-    return [with_command(request, commands.get(request.id)) for request in _readable(held, RequestState)]
+    commands = {command.id: command for command in _readable(documents, CommandState)}
+    return [with_command(request, commands.get(request.id)) for request in _readable(documents, RequestState)]
 
 
 def with_command(request: RequestState, command: CommandState | None) -> RequestState:
@@ -345,15 +345,15 @@ def with_command(request: RequestState, command: CommandState | None) -> Request
     return replace(request, state=command.state)
 
 
-def _readable(held: Mapping[bytes, bytes], kind: type[D]) -> list[D]:
+def _readable(documents: Mapping[bytes, bytes], kind: type[D]) -> list[D]:
     found = []
-    for key, value in held.items():
+    for key, value in documents.items():
         if what_of(key) == kind.WHAT:
             with suppress(DamagedError, NewerError):
                 found.append(kind.from_json(value))
     return found
 
 
-def find_all(held: Mapping[bytes, bytes], kind: type[D]) -> list[D]:
+def find_all(documents: Mapping[bytes, bytes], kind: type[D]) -> list[D]:
     """Every document of a kind among the state topic's records."""
-    return [kind.from_json(value) for key, value in held.items() if what_of(key) == kind.WHAT]
+    return [kind.from_json(value) for key, value in documents.items() if what_of(key) == kind.WHAT]

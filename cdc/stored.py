@@ -33,7 +33,7 @@ T = TypeVar("T")
 def read_members(text: bytes | str, about: str, newest: int = FIRST) -> dict[str, Any]:
     """The members of a stored document, its format checked against ``newest``, the highest that the caller reads.
 
-    ``about`` names the document and its place in an error. NewerError when the document's format is above ``newest``;
+    ``about`` names the document and its place in an error. NewerError when the document's format is above ``newest``.
     DamagedError when ``text`` is no JSON object, or its format no number.
     """
     try:
@@ -67,7 +67,7 @@ def reading(about: str) -> Iterator[None]:
 
 
 def record_of(kind: type[T], members: Mapping[str, Any], about: str) -> T:
-    """A frozen record of ``kind``, a dataclass, from a document's members; unknown members are passed over.
+    """A frozen record of ``kind``, a dataclass, from a document's members. Unknown members are passed over.
 
     DamagedError when a member is missing that has no default, or has another type than its annotation.
     """
@@ -98,7 +98,7 @@ def _members_of(kind: type[Any]) -> dict[str, tuple[Any, bool]]:
 
 
 def _typed(value: Any, annotation: Any, name: str) -> Any:
-    """``value`` if it is what ``annotation`` says; ValueError names the member otherwise."""
+    """``value`` if it is what ``annotation`` says. ValueError names the member otherwise."""
     origin, inner = get_origin(annotation), get_args(annotation)
     if annotation is Any:
         return value
@@ -160,7 +160,7 @@ def _numbers(value: dict[str, Any], name: str) -> dict[int, int]:
 
 
 def _key(key: str, annotation: Any, name: str) -> Any:
-    """JSON's keys are texts; a number is written as its digits."""
+    """JSON's keys are texts. A number is written as its digits."""
     if annotation is int:
         return int(key) if key.isascii() and key.isdigit() else _wrong(name)
     return key

@@ -1,6 +1,6 @@
 """Names of topics and the partition of a key.
 
-A topic per table is ``<name>.<schema>.<table>``; characters Kafka does not take become ``_`` as in Debezium,
+A topic per table is ``<name>.<schema>.<table>``. Characters Kafka does not take become ``_`` as in Debezium,
 so two tables can collide: :func:`collisions` finds them before anything is made.
 """
 
@@ -56,7 +56,7 @@ def dead_topic(name: str) -> str:
 
 
 def reserved_topics(name: str) -> frozenset[str]:
-    """Topics of the pipeline itself; a table whose topic is one of these is refused."""
+    """Topics of the pipeline itself. A table whose topic is one of these is refused."""
     return frozenset({schema_topic(name), state_topic(name), progress_topic(name), dead_topic(name), f"{name}.message"})
 
 
@@ -79,7 +79,7 @@ def collisions(name: str, topics: Iterable[tuple[TableName, str]]) -> list[str]:
 def murmur2(data: bytes) -> int:
     """Kafka's own murmur2 (32 bit, seed 0x9747b28c), as ``org.apache.kafka.common.utils.Utils`` has it.
 
-    For tests and small counts; the producing path uses confluent-kafka's C version of the same.
+    For tests and small counts. The producing path uses confluent-kafka's C version of the same.
 
     >>> murmur2(b"21")  # UtilsTest.testMurmur2: -973932308
     3321034988

@@ -39,7 +39,7 @@ def table_topic_spec(settings: LogSettings, topic: str) -> TopicSpec:
 
 
 def pipeline_topic_specs(settings: LogSettings, name: str) -> list[TopicSpec]:
-    """The pipeline's own topics: state, schema and progress compacted; dead letters kept until dealt with."""
+    """The pipeline's own topics: state, schema and progress compacted. Dead letters kept until dealt with."""
     size = str(max(_MB, settings.max_message_bytes))
     compact = {"cleanup.policy": "compact", "max.message.bytes": size, **_durability(settings)}
     # Progress is written up to ten times a second, and read at every start.

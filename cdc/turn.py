@@ -31,9 +31,9 @@ class WriterState(Document):
         return self.step == "done"
 
 
-def require_turn(held: Mapping[bytes, bytes], writer: Writer) -> None:
+def require_turn(documents: Mapping[bytes, bytes], writer: Writer) -> None:
     """ConfigError when the state topic says that it is not this writer's turn."""
-    state = WriterState.find(held)
+    state = WriterState.find(documents)
     if state is None or (state.settled and state.writer == writer):
         return
     if not state.settled:

@@ -42,7 +42,7 @@ class Gate(Protocol):
         """What a read that is to stand above everything streamed so far has to see, as far as it is not known to."""
 
     def saw(self, seen: Visibility) -> None:
-        """A snapshot was taken that sees so much; every later one sees it too. Any thread."""
+        """A snapshot was taken that sees so much. Every later one sees it too. Any thread."""
 
     def passes(self, awaited: Collection[int], seen: Visibility) -> bool:
         """Whether a read with this snapshot sees all of them. Any thread."""

@@ -7,7 +7,7 @@ writes is newer as well, whichever reading it belongs to, and is noted in window
 key's last record in the topic is always its newest, and no record of a window ever stands behind one that is above it
 (H21, H22, H74, H99): compaction keeps the last record, and a sweep's floor may lie between the two.
 
-Two threads meet here: readers ask, read and offer; the capture loop grants, notes, writes and settles. The loop's
+Two threads meet here: readers ask, read and offer. The capture loop grants, notes, writes and settles. The loop's
 part does no I/O of its own but ``produce``.
 """
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 PIECE_ROWS = 500
 """Rows written in one go, so that the stream is not held up."""
 TOUCHED_KEYS = 200_000
-"""Keys noted for one window; one that outlives more changes of its table is given up, and read in smaller parts."""
+"""Keys noted for one window. One that outlives more changes of its table is given up, and read in smaller parts."""
 _ALIGNMENT = 7
 _FLOOR_OP = TRUNCATE_OP.encode()
 
@@ -44,8 +44,8 @@ class Closed(Exception):
 class Moment(NamedTuple):
     """Where the loop is. ``reached``: lsn below which everything has been streamed, None inside a transaction.
 
-    ``position``: lsn of the newest progress record; ``acked``: newest group that the broker holds. ``waiting``: lanes
-    of tables that wait, which hold ``position`` back; ``stored``: what the broker holds of all others.
+    ``position``: lsn of the newest progress record. ``acked``: newest group that the broker holds. ``waiting``: lanes
+    of tables that wait, which hold ``position`` back. ``stored``: what the broker holds of all others.
     """
 
     reached: int | None
@@ -71,7 +71,7 @@ class Overrun:
 class WindowPairs:
     """What a window is to write: (key, value) pairs, all with the same ``headers``.
 
-    A value is what stands between ``prefix`` and ``suffix``; None writes a record without a value. Each pair goes to
+    A value is what stands between ``prefix`` and ``suffix``. None writes a record without a value. Each pair goes to
     its key's partition, unless ``everywhere``: then to every partition.
     """
 
@@ -98,7 +98,7 @@ class Window:
     ended: bool = False
 
     def touch(self, record: Record) -> None:
-        """The stream is about to change this key; a TRUNCATE changes every key (H74)."""
+        """The stream is about to change this key. A TRUNCATE changes every key (H74)."""
         if record[3][1][1] == _FLOOR_OP:
             self.emptied = True
         else:
@@ -120,7 +120,7 @@ class _Emission:
         self._records = self._made(parts, partition)
 
     def piece(self) -> list[Record]:
-        """The next records; what the stream has changed by now is left out."""
+        """The next records. What the stream has changed by now is left out."""
         taken = list(islice(self._records, PIECE_ROWS))
         self.whole = len(taken) < PIECE_ROWS
         window = self.window
@@ -145,7 +145,7 @@ class _Emission:
 class Windows:
     """All windows of one session.
 
-    ``lanes``: a topic's first lane and how many; ``partition``: (key, count) -> partition; ``produce``: hands records
+    ``lanes``: a topic's first lane and how many. ``partition``: (key, count) -> partition. ``produce``: hands records
     to the log, returns the group's number. ``after_lsn``: commits up to this one may stand in the log although this
     session has not come to them yet, so no window opens before it has.
     """
@@ -188,7 +188,7 @@ class Windows:
         return window
 
     def granted(self, window: Window) -> Position:
-        """Wait until a window is granted; the position of its rows. Raises Closed."""
+        """Wait until a window is granted. The position of its rows. Raises Closed."""
         self._await(lambda: window.position is not None)
         assert window.position is not None
         return window.position
@@ -250,7 +250,7 @@ class Windows:
                 window.touch(record)
 
     def turn(self, moment: Moment) -> None:
-        """Grant, write and settle what can be; between two batches of the stream."""
+        """Grant, write and settle what can be. Between two batches of the stream."""
         if self._failure is not None:
             raise self._failure
         if moment.reached is not None:

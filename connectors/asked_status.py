@@ -45,7 +45,7 @@ class StatusLog:
 
 
 class StatusSource:
-    """:class:`cdc.status.ports.DatabaseStatus` on Postgres; a session that failed is opened anew at the next look."""
+    """:class:`cdc.status.ports.DatabaseStatus` on Postgres. A session that failed is opened anew at the next look."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings

@@ -38,8 +38,8 @@ def begin_epoch(conn: Connection, settings: Settings, admin: TopicAdmin, state: 
     Killed in between, it is run again. ConfigError when there is nothing to begin anew, ActiveError when a capture
     or a snapshot runs, SlotError when the slot of that name is not provably the pipeline's own.
     """
-    held = state.read()
-    topics = TopicsState.find(held)
+    documents = state.read()
+    topics = TopicsState.find(documents)
     if topics is None:
         raise ConfigError(
             f"the pipeline {settings.name} has not begun yet, so there is no epoch to end",
@@ -47,23 +47,23 @@ def begin_epoch(conn: Connection, settings: Settings, admin: TopicAdmin, state: 
         )
     _lock(conn, settings.name, clock)
     # Again, now that nobody else writes it.
-    held = state.read()
-    slot = SlotState.find(held)
-    _drop_former(conn, settings, slot, SlotIntent.find(held))
+    documents = state.read()
+    slot = SlotState.find(documents)
+    _drop_former(conn, settings, slot, SlotIntent.find(documents))
     crash_point("epoch_slot_dropped")
-    epochs = EpochsState.find(held) or EpochsState()
+    epochs = EpochsState.find(documents) or EpochsState()
     if slot is None or slot.epoch == epochs.latest:
         epochs = epochs.begin(admin.end_offsets({t: topics.topics[t]["partitions"] for t in topics.tables.values()}))
     state.write([(epochs.key(), epochs.to_json())])
     crash_point("epoch_noted")
-    state.write(forgotten(held))
+    state.write(forgotten(documents))
     return epochs.latest
 
 
-def forgotten(held: Mapping[bytes, bytes]) -> list[tuple[bytes, None]]:
+def forgotten(documents: Mapping[bytes, bytes]) -> list[tuple[bytes, None]]:
     """Records that remove what was noted of the former slot and its snapshot: the slot last, because as long as it is
     there, a command that was killed here is known not to have come to its end."""
-    of_tables = sorted(key for key in held if what_of(key) in _OF_TABLES)
+    of_tables = sorted(key for key in documents if what_of(key) in _OF_TABLES)
     heads = (_key(kind) for kind in (SnapshotState.WHAT, SlotIntent.WHAT, SlotState.WHAT))
     return [(key, None) for key in (*of_tables, *heads)]
 

@@ -20,7 +20,7 @@ _APPLICATION = "cdc wait"
 
 
 def read_epoch(settings: Settings) -> int | None:
-    """The pipeline's epoch; None before it has one. LogError, at once, when no broker takes a connection."""
+    """The pipeline's epoch. None before it has one. LogError, at once, when no broker takes a connection."""
     require_broker(settings.log)
     return epoch_of(KafkaCompactedTopic(settings.log, state_topic(settings.name)).read(), settings.source.kind)
 
@@ -32,7 +32,7 @@ def read_letters(settings: Settings) -> Iterable[DeadLetter]:
 
 
 def nudge(settings: Settings) -> None:
-    """Write a fence, so that a quiet server's log moves; nothing where Postgres cannot be asked."""
+    """Write a fence, so that a quiet server's log moves. Nothing where Postgres cannot be asked."""
     with suppress(CdcError):
         require_postgres(settings, _APPLICATION)
         with closing(connect(settings.source, application_name=_APPLICATION, autocommit=True)) as session:

@@ -1,6 +1,6 @@
 """Everything that is made before the first row flows: the publication, the topics, the first shapes.
 
-``cdc init`` runs it; it may be run again, and then checks what is there and makes what is missing.
+``cdc init`` runs it. It may be run again, and then checks what is there and makes what is missing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from connectors.postgres.publication import ensure_publication
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """What was made just now, and what is there. ``tables``: table -> topic; ``late``: those whose first rows the
+    """What was made just now, and what is there. ``tables``: table -> topic. ``late``: those whose first rows the
     running capture brings."""
 
     publication_made: bool
@@ -62,15 +62,15 @@ def prepare(
 ) -> Prepared:
     """Make or check publication, topics and shapes, then note the topics in ``<name>.state``.
 
-    ``handing_over``: another reader has the slot and passes it on; the publication then has to be complete.
+    ``handing_over``: another reader has the slot and passes it on. The publication then has to be complete.
 
     Nothing is made while a check of the source fails: one table without a key in a publication makes its
     updates fail in the application (H42). Raises ConfigError, SlotError or TopicError with what to do.
     """
     own = pipeline_topic_specs(settings.log, settings.name)
     present = admin.describe([spec.topic for spec in own])
-    held = state.read() if own[0].topic in present else {}
-    known, slot = TopicsState.find(held), SlotState.find(held)
+    documents = state.read() if own[0].topic in present else {}
+    known, slot = TopicsState.find(documents), SlotState.find(documents)
     check_ready(conn, settings, slot, besides=("publication", "slot") if handing_over else ("publication",))
     tables = resolve_tables(conn, settings)
     if known is not None and known.encoding != settings.log.encoding:
@@ -121,7 +121,7 @@ def _first_rows(table: CapturedTable) -> RequestState:
 def _specs(
     settings: Settings, own: Sequence[TopicSpec], tables: Sequence[CapturedTable], known: TopicsState | None
 ) -> list[TopicSpec]:
-    """The topics as they are to be; one that was made keeps its partition count, whatever the settings say now."""
+    """The topics as they are to be. One that was made keeps its partition count, whatever the settings say now."""
     specs = [*own, *(table_topic_spec(settings.log, table.topic) for table in tables)]
     if known is None:
         return specs
@@ -161,14 +161,14 @@ def _shapes(conn: Connection, settings: Settings, tables: Sequence[CapturedTable
 
 
 def prepare_pipeline(settings: Settings) -> Prepared:
-    """Make or check publication, topics and shapes, on a session of its own; see :func:`prepare`."""
+    """Make or check publication, topics and shapes, on a session of its own. See :func:`prepare`."""
     with closing(connect(settings.source, application_name="cdc init", autocommit=True)) as session:
         require_broker(settings.log)
         return prepare(session, settings, TopicAdmin(settings.log), _state(settings))
 
 
 def begin_pipeline_again(settings: Settings, clock: Clock) -> tuple[int, Prepared]:
-    """End the present epoch and prepare the next one; see :mod:`connectors.epoch`. Its number, and what was made."""
+    """End the present epoch and prepare the next one. See :mod:`connectors.epoch`. Its number, and what was made."""
     with closing(connect(settings.source, application_name="cdc init", autocommit=True)) as session:
         require_broker(settings.log)
         # First, because nothing may be given up that cannot be begun again.

@@ -24,7 +24,7 @@ from connectors.postgres.publication import refused_publication
 
 
 class ServerProbes:
-    """:class:`cdc.checks.preflight.Probes` on the real servers; connections open when first asked for."""
+    """:class:`cdc.checks.preflight.Probes` on the real servers. Connections open when first asked for."""
 
     def __init__(self, settings: Settings, store: Callable[[str], Iterable[Finding]]) -> None:
         self._settings = settings
@@ -40,10 +40,10 @@ class ServerProbes:
     def state(self) -> tuple[TopicsState | None, SlotState | None]:
         self._topics()
         try:
-            held = KafkaCompactedTopic(self._settings.log, state_topic(self._settings.name)).read()
+            documents = KafkaCompactedTopic(self._settings.log, state_topic(self._settings.name)).read()
         except TopicError:
             return None, None
-        return TopicsState.find(held), SlotState.find(held)
+        return TopicsState.find(documents), SlotState.find(documents)
 
     def source(self) -> SourceFacts:
 
@@ -69,7 +69,7 @@ class ServerProbes:
         )
 
     def _rights(self, admin: TopicAdmin) -> TopicRights | None:
-        """Of the state topic; a broker on this machine alone need not check any."""
+        """Of the state topic. A broker on this machine alone need not check any."""
         rights = admin.rights(state_topic(self._settings.name))
         return rights if rights.checked or remote_brokers(self._settings) else None
 

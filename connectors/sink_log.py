@@ -25,7 +25,7 @@ _DAY_MS = 86_400_000
 
 
 class SinkLog:
-    """:class:`spark.ports.LogQuestions` of one pipeline; one client, kept. Any thread, one at a time per method."""
+    """:class:`spark.ports.LogQuestions` of one pipeline. One client, kept. Any thread, one at a time per method."""
 
     def __init__(self, settings: Settings, patterns: Callable[[str], Sequence[str]]) -> None:
         self._settings = settings

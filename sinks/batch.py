@@ -1,6 +1,6 @@
 """Events as they come to a sink: one Arrow table of a fixed shape, nothing in it unique or ordered.
 
-``key`` and ``value`` are the record's bytes as they are in the topic; ``pos``, ``op`` and ``ver`` come from its
+``key`` and ``value`` are the record's bytes as they are in the topic. ``pos``, ``op`` and ``ver`` come from its
 headers. Any of them may be null or nonsense in a foreign record: the sink refuses such a record, it never raises.
 A floor record (op ``t``) has the key ``{"__truncate":…}``, with its own ``pos`` as the floor, or ``{"__sweep":…}``.
 """

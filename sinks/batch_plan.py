@@ -34,7 +34,7 @@ class TableBatch:
     """Rows of one table in one shape, one per key. The lists run in parallel.
 
     ``rows``: JSON of the row as on the wire, None for a delete. ``filled``: rows by number whose unavailable
-    values were found elsewhere, whole, as plain values; they stand for the one in ``rows``. ``events``: the
+    values were found elsewhere, whole, as plain values. They stand for the one in ``rows``. ``events``: the
     records themselves.
     """
 
@@ -76,7 +76,7 @@ class TableBatch:
             yield self.piece(start, len(self))
 
     def converted(self, convert: Callable[[bytes], T], filled: Callable[[dict[str, Any]], T]) -> Converted[T]:
-        """Each row as a store wants it: ``convert`` from JSON on the wire, ``filled`` from plain values; None for
+        """Each row as a store wants it: ``convert`` from JSON on the wire, ``filled`` from plain values. None for
         a delete. Rows for which either raises ValueError are left out and refused."""
         if not self.filled:
             try:
@@ -122,7 +122,7 @@ class TableBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Converted(Generic[T]):
-    """A batch and its rows in a store's form, in parallel; ``refused``: what had none."""
+    """A batch and its rows in a store's form, in parallel. ``refused``: what had none."""
 
     batch: TableBatch
     rows: list[T | None]
@@ -168,7 +168,7 @@ def floor_marks(
 
 
 def plan(events: pa.Table, schemas: Schemas, floor_of: FloorOf) -> BatchPlan:
-    """Take the newest of each key, drop what lies below a floor, read keys and rows; refuse what cannot be read."""
+    """Take the newest of each key, drop what lies below a floor, read keys and rows. Refuse what cannot be read."""
     every = conform(events)
     winners = newest(every)
     rows = rows_mask(winners)
@@ -247,7 +247,7 @@ def _above(rows: pa.Table, floor: str) -> pa.Table:
 
 
 def _read(events: pa.Table, schema: TableSchema) -> tuple[TableBatch, tuple[Refused, ...]]:
-    """Keys and rows of one table's events; the unreadable refused."""
+    """Keys and rows of one table's events. The unreadable refused."""
     plain = PlainTable(schema)
     read = row_reader([c.name for c in schema.columns])
     deletes: list[bool] = pc.or_(pc.equal(events[OP], DELETE_OP), pc.is_null(events["value"])).to_pylist()

@@ -89,7 +89,7 @@ class Filler:
 
 
 def _filled(batch: TableBatch, histories: Sequence[Sequence[Event]], held: Mapping[str, StoredRow]) -> Portion:
-    """Rows with their unavailable values filled and their patches applied; what cannot be filled refused."""
+    """Rows with their unavailable values filled and their patches applied. What cannot be filled refused."""
     filled: dict[int, dict[str, Any]] = {}
     bad: dict[int, str] = {}
     behind: dict[int, str] = {}

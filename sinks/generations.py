@@ -33,14 +33,14 @@ class Generations(Protocol):
         """Let readers see this generation, and whoever feeds the store go on with it."""
 
     def discard(self, number: int, shapes: Sequence[TableSchema]) -> None:
-        """Remove a generation that is not in use; nothing happens when there is none."""
+        """Remove a generation that is not in use. Nothing happens when there is none."""
 
     def close(self) -> None:
-        """Let go; never raises."""
+        """Let go. Never raises."""
 
 
 def said_in_use(notes: Notes) -> int:
-    """What the notes of the first generation's place say; negative while a switch to it is under way."""
+    """What the notes of the first generation's place say. Negative while a switch to it is under way."""
     with reading("the generation in use, as the store says it,"):
         return int(notes.read().get(GENERATION, b"%d" % FIRST))
 
@@ -82,5 +82,5 @@ class OpenGeneration:
         return changed
 
     def current(self) -> bool:
-        """Whether what was opened is still in use; a given one always is."""
+        """Whether what was opened is still in use. A given one always is."""
         return self._given is not None or said_in_use(self._notes) == self._opened

@@ -23,8 +23,8 @@ _SCAN_ROWS = 10_000
 class MemoryStore:
     """What is kept: rows by table and key, deletes with the time until which they are remembered, notes.
 
-    Several sinks may be opened over one. For tests, ``refuse``: keys that this store does not take; ``rigid``: a
-    column keeps the type that it had first; ``away``: it does not answer; ``closed``: tables of which it takes nothing.
+    Several sinks may be opened over one. For tests, ``refuse``: keys that this store does not take. ``rigid``: a
+    column keeps the type that it had first. ``away``: it does not answer. ``closed``: tables of which it takes nothing.
     A table is dropped by taking it out of ``rows``.
     """
 

@@ -14,7 +14,7 @@ from sinks.table_shapes import SchemaBook
 
 
 class RepairedRow(Protocol):
-    """A record's key as JSON, and the row as on the wire; None for a delete."""
+    """A record's key as JSON, and the row as on the wire. None for a delete."""
 
     @property
     def key(self) -> bytes: ...

@@ -23,7 +23,7 @@ from sinks.members import members
 
 
 def patterns(schema: TableSchema) -> list[bytes]:
-    """Bytes of which some are in every row of this table that holds a placeholder; empty: none can."""
+    """Bytes of which some are in every row of this table that holds a placeholder. Empty: none can."""
     kinds = {(c.kind, c.array) for c in schema.columns if may_be_unavailable(c)}
     found = [UNAVAILABLE] if kinds else []
     if any(kind == "bytea" for kind, _ in kinds):
@@ -42,8 +42,8 @@ class Unheld(ValueError):
 def follows(pos: str) -> bool:
     """Whether the log is sure to say more of a row whose record at ``pos`` lacks a value.
 
-    Our capture writes the placeholder only where the row was gone when it asked for the value, or its column; the
-    delete, a later event or a chunk comes behind. Debezium writes it for every unchanged value; its positions have
+    Our capture writes the placeholder only where the row was gone when it asked for the value, or its column. The
+    delete, a later event or a chunk comes behind. Debezium writes it for every unchanged value. Its positions have
     the tx_seq 0.
     """
     return pos[24:] != "00000000"
@@ -74,7 +74,7 @@ def fill_from_earlier(history: Sequence[Event], schema: TableSchema) -> tuple[di
 
 
 def _before(name: str, after: Mapping[str, Any], row: Mapping[str, Any]) -> Any:
-    """The value of an event before; ValueError where it may have become NULL since."""
+    """The value of an event before. ValueError where it may have become NULL since."""
     before = row[name]
     if after[name] == NULL_OR_UNCHANGED and before is not None and before != NULL_OR_UNCHANGED:
         raise _either([name])

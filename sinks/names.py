@@ -48,7 +48,7 @@ _FIELD_RESERVED = frozenset(
     )
 )
 _INDEX_BYTES = 200
-"""Above this an alias is shortened; an index name, with its generation, has at most 255 bytes."""
+"""Above this an alias is shortened. An index name, with its generation, has at most 255 bytes."""
 
 
 def cache_table(table: TableName) -> str:
@@ -61,7 +61,7 @@ def cache_table(table: TableName) -> str:
 
 
 def index_part(text: str) -> str:
-    """A part of an index name: every byte outside ``[a-z0-9_-]`` as ``=xx``; a dot only parts schema and table.
+    """A part of an index name: every byte outside ``[a-z0-9_-]`` as ``=xx``. A dot only parts schema and table.
 
     >>> index_part("Orders"), index_part("orders")
     ('=4frders', 'orders')
@@ -82,7 +82,7 @@ def index_alias(prefix: str, table: TableName) -> str:
 
 
 def index_prefix(prefix: str) -> str:
-    """What every index of a sink begins with, escaped; no index may begin with a dot or a dash."""
+    """What every index of a sink begins with, escaped. No index may begin with a dot or a dash."""
     escaped = re.sub(rb"[^a-z0-9._-]", _equals_hex, prefix.encode()).decode()
     return re.sub(r"^[-_.]", lambda found: f"={ord(found[0]):02x}", escaped)
 
@@ -104,7 +104,7 @@ def folder(text: str) -> str:
 
 
 def field_names(columns: Iterable[str]) -> dict[str, str]:
-    """Column -> field of a search document; a name is changed only where the index would read it otherwise.
+    """Column -> field of a search document. A name is changed only where the index would read it otherwise.
 
     >>> field_names(["id", "a.b", "_id", "50%"])
     {'id': 'id', 'a.b': 'a%2Eb', '_id': '%5Fid', '50%': '50%25'}
@@ -115,7 +115,7 @@ def field_names(columns: Iterable[str]) -> dict[str, str]:
 def column_names(columns: Iterable[str], reserved: Iterable[str]) -> dict[str, str]:
     """Column -> column of a warehouse table.
 
-    Characters that Delta or Parquet readers refuse are percent-encoded; names that differ in case alone, or are
+    Characters that Delta or Parquet readers refuse are percent-encoded. Names that differ in case alone, or are
     reserved, get the source's name in hex as an ending, because most warehouses read ``Id`` and ``id`` as one.
 
     >>> column_names(["id", "Id", "a b", "_pos"], ["_pos"])

@@ -25,7 +25,7 @@ _ZEROS = (0, 1, 2, 3, 4, 5, 8, 9)
 
 
 def newest(events: pa.Table | pa.RecordBatch) -> pa.Table:
-    """The events that matter of a batch, in no promised order; ``newest(newest(x))`` is ``newest(x)``.
+    """The events that matter of a batch, in no promised order. ``newest(newest(x))`` is ``newest(x)``.
 
     Of the rows, one per (topic, key): the one with the greatest ``(pos, offset)``, which for two chunk rows read
     at the same P is the later one (hazard H77). A delete counts like any row. Kept apart, every one: floor
@@ -46,7 +46,7 @@ def newest(events: pa.Table | pa.RecordBatch) -> pa.Table:
 
 
 def rows_mask(events: pa.Table) -> Mask:
-    """True for each record that is a row's change with a place in the order; never null."""
+    """True for each record that is a row's change with a place in the order. Never null."""
     known = pc.fill_null(pc.is_in(events[OP], value_set=pa.array(ROW_OPS)), False)
     return pc.and_(pc.and_(known, pc.is_valid(events["key"])), ordered_mask(events[POS]))
 
@@ -61,7 +61,7 @@ def out_of_range(pos: str) -> bool:
 
 
 def floors_mask(events: pa.Table) -> Mask:
-    """True for each floor record with a place in the order; never null."""
+    """True for each floor record with a place in the order. Never null."""
     known = pc.fill_null(pc.equal(events[OP], FLOOR_OP), False)
     return pc.and_(pc.and_(known, pc.is_valid(events["key"])), ordered_mask(events[POS]))
 
@@ -111,7 +111,7 @@ def _dictionary_codes(column: Column) -> npt.NDArray[np.int64]:
 
 
 def _ascending(rows: pa.Table) -> npt.NDArray[np.int64]:
-    """Row numbers ordered by (pos, offset); rows that are equal in both stay in their order."""
+    """Row numbers ordered by (pos, offset). Rows that are equal in both stay in their order."""
     words = _characters(rows[POS]).view(">u8")
     offsets = rows["offset"].combine_chunks().to_numpy(zero_copy_only=False)
     # Most of a position is the same all through a batch: a column that does not vary orders nothing.
@@ -126,7 +126,7 @@ def _ascending(rows: pa.Table) -> npt.NDArray[np.int64]:
 
 
 def _characters(pos: Column) -> npt.NDArray[np.uint8]:
-    """The digits' bytes as (n, 32); every value is 32 bytes long."""
+    """The digits' bytes as (n, 32). Every value is 32 bytes long."""
     if len(pos) == 0:
         return np.empty((0, POS_CHARS), dtype=np.uint8)
     array = joined(pos)

@@ -23,10 +23,10 @@ _FORGOTTEN = b"null"
 
 
 class Notes(Protocol):
-    """A handful of small named JSON texts, kept in the store; a write replaces one by name."""
+    """A handful of small named JSON texts, kept in the store. A write replaces one by name."""
 
     def read(self) -> Mapping[str, bytes]:
-        """All of them; empty in a store that has none."""
+        """All of them. Empty in a store that has none."""
 
     def write(self, name: str, text: bytes) -> None:
         """Durable when this returns, together with what the store's transaction held, if it has them."""
@@ -57,7 +57,7 @@ class NotedWatermarks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FloorMark:
-    """A floor as one partition tells of it. ``partitions``: how many have to tell; 1 for a TRUNCATE."""
+    """A floor as one partition tells of it. ``partitions``: how many have to tell. 1 for a TRUNCATE."""
 
     table: TableName
     partition: int
@@ -125,17 +125,17 @@ class Floors:
         self._tables: dict[str, TableFloor] | None = None
 
     def refresh(self) -> None:
-        """Read the notes if need be; call before each batch."""
+        """Read the notes if need be. Call before each batch."""
         if self._tables is None or self._shared:
             found = self._notes.read().items()
             self._tables = {name: TableFloor.from_json(text) for name, text in found if name.startswith("floor:")}
 
     def of(self, table: TableName) -> str:
-        """A table's floor as text of a position; empty when it has none."""
+        """A table's floor as text of a position. Empty when it has none."""
         return self._known().get(_note(table), TableFloor()).floor
 
     def tell(self, marks: Iterable[FloorMark]) -> dict[TableName, str]:
-        """Take marks in, durably; returns the floors to enforce now: again, when a mark is told again."""
+        """Take marks in, durably. Returns the floors to enforce now: again, when a mark is told again."""
         known = self._known()
         enforced: dict[TableName, str] = {}
         for mark in marks:

@@ -39,7 +39,7 @@ def is_patch(value: bytes | None) -> bool:
 
 
 def after_patches(history: Sequence[Event], held: StoredRow | None, plain: PlainTable) -> dict[str, Any]:
-    """The row after a key's events, oldest first, as plain values; the last one is a patch that is newer than ``held``.
+    """The row after a key's events, oldest first, as plain values. The last one is a patch that is newer than ``held``.
 
     ValueError where its document cannot be made, in a sentence for the dead letters.
     """

@@ -1,8 +1,8 @@
 """The contract between the log and a store: three small ports, at most four methods each.
 
 A store is kept by one :class:`Sink`, says how far it is by :class:`Watermarks` and is read back whole by a
-:class:`StoreReader`; :func:`sinks.registry.open_sink` opens the three together. :mod:`sinks.memory` holds
-them in a dict, for tests and for users; one contract suite runs over every implementation.
+:class:`StoreReader`. :func:`sinks.registry.open_sink` opens the three together. :mod:`sinks.memory` holds
+them in a dict, for tests and for users. One contract suite runs over every implementation.
 
 An error of a store is one of three kinds, and each store says which (hazard H100): :class:`StoreAway` passes with
 time, :class:`PlaceMissing` needs a new beginning, and what the store cannot take is one record (:class:`Refused`)
@@ -32,10 +32,10 @@ class Schemas(Protocol):
     """The shapes of tables, by their topics."""
 
     def __call__(self, topic: str, version: int) -> TableSchema:
-        """The shape of a record by its ``ver``; KeyError when the schema topic does not hold it."""
+        """The shape of a record by its ``ver``. KeyError when the schema topic does not hold it."""
 
     def newest(self, topic: str) -> TableSchema:
-        """The newest shape known of a topic's table; KeyError when there is none."""
+        """The newest shape known of a topic's table. KeyError when there is none."""
 
 
 class StoreAway(SinkError):
@@ -88,7 +88,7 @@ a delete, and the row as JSON of plain values (null for a deleted one)."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """A record that the store, or the sink before it, cannot take; it goes to the dead letters as it came.
+    """A record that the store, or the sink before it, cannot take. It goes to the dead letters as it came.
 
     ``reason``: one sentence, with column names but no values. ``key``, ``value``, ``pos``, ``op`` and ``ver``
     as the record had them, None where it had none.
@@ -130,29 +130,29 @@ class Applied:
 class Sink(Protocol):
     """Writes to one store. One thread at a time.
 
-    Order: none is asked of the caller. Events of one key may come in any order, over any number of calls; what
+    Order: none is asked of the caller. Events of one key may come in any order, over any number of calls. What
     stays is the newest by ``(pos, offset)``, and a delete is remembered for ``replay_window`` at least. But a row that
     lacks a value, and a patch, are made whole of what is there: one that comes after a later one of its key is stale.
-    Duplicates: every call may be repeated, whole or in part, at any later time; the store ends up the same.
+    Duplicates: every call may be repeated, whole or in part, at any later time. The store ends up the same.
     Among equal positions the later call wins, so a replay has to go on to where it was (hazard H77).
-    Floors: events with op ``t`` set a floor of their table, kept in the store; rows and events below it go,
+    Floors: events with op ``t`` set a floor of their table, kept in the store. Rows and events below it go,
     whoever brings them. Where several sinks share a store, give the ``t`` events to one of them first, alone.
-    Failure: ``apply`` either returns, and then every event is applied, stale or in ``refused``; or raises
+    Failure: ``apply`` either returns, and then every event is applied, stale or in ``refused``, or raises
     SinkError, and then any part of the events may have been applied: call again with the same. After StoreAway later,
     after PlaceMissing with the sink opened anew, after CannotCarry at once without the events of its table.
     """
 
     def prepare(self, schema: TableSchema, *, older: bool = False) -> None:
-        """Make the table's place, or evolve it to this shape, the newest of its table; repeatable.
+        """Make the table's place, or evolve it to this shape, the newest of its table. Repeatable.
 
-        CannotCarry when the place cannot become that. ``older``: a shape that is not the newest any more; columns
+        CannotCarry when the place cannot become that. ``older``: a shape that is not the newest any more. Columns
         that are missing are added for its rows, and the others stay as they are. ``apply`` calls it by itself.
         """
 
     def apply(self, events: pa.Table, schemas: Schemas) -> Applied:
-        """Apply events (:data:`sinks.batch.EVENT_SCHEMA`) of any tables; an empty batch does nothing.
+        """Apply events (:data:`sinks.batch.EVENT_SCHEMA`) of any tables. An empty batch does nothing.
 
-        Connection faults are retried inside, for a bounded time; StoreAway when the store stays down, PlaceMissing
+        Connection faults are retried inside, for a bounded time. StoreAway when the store stays down, PlaceMissing
         when a table's place was removed, CannotCarry when the store takes none of a table's rows. A
         record that cannot be read or that the store does not take is returned in ``refused``, never raised.
         """
@@ -161,17 +161,17 @@ class Sink(Protocol):
         """What ``apply`` wrote is visible to every reader of the store when this returns."""
 
     def close(self) -> None:
-        """Let go of connections; never raises. What was applied and not yet shown may be lost: replay it."""
+        """Let go of connections. Never raises. What was applied and not yet shown may be lost: replay it."""
 
 
 class Watermarks(Protocol):
     """What a store says of itself, kept in the store, so that a restored store knows how old it is."""
 
     def read(self) -> Watermark | None:
-        """The watermark; None in a store that has none (new, flushed, dropped)."""
+        """The watermark. None in a store that has none (new, flushed, dropped)."""
 
     def write(self, watermark: Watermark) -> None:
-        """Replace it. Call after ``show``; where the store has transactions, what the sink of the same
+        """Replace it. Call after ``show``. Where the store has transactions, what the sink of the same
         :class:`OpenSink` applied and did not show yet becomes visible in the same one."""
 
 
@@ -186,23 +186,23 @@ class StoreReader(Protocol):
         """
 
     def get(self, schema: TableSchema, key: str) -> StoredRow | None:
-        """One key (see :func:`cdc.wire.plain.store_key`); None where the store holds nothing."""
+        """One key (see :func:`cdc.wire.plain.store_key`). None where the store holds nothing."""
 
     def close(self) -> None:
-        """Let go of connections; never raises."""
+        """Let go of connections. Never raises."""
 
 
 class Discards(Protocol):
     """Takes stored versions away that no event can replace: for a repair, never for a sink."""
 
     def remove(self, schema: TableSchema, versions: Mapping[str, str]) -> None:
-        """Remove what is stored under each key at exactly the position that is given with it; an empty one stands for
+        """Remove what is stored under each key at exactly the position that is given with it. An empty one stands for
         none at all. What has another position by then stays. When it returns, a row of any position is taken there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRow:
-    """One stored version; ``row``: JSON of plain values, None for the memory of a delete. ``pos`` is empty for one that
+    """One stored version. ``row``: JSON of plain values, None for the memory of a delete. ``pos`` is empty for one that
     has none: somebody else put it there (hazard H101), and ``row`` may be anything."""
 
     key: str
@@ -230,7 +230,7 @@ class OpenSink:
     discards: Discards | None = None
 
     def commit(self, watermark: Watermark) -> None:
-        """Show what was applied, then write the watermark; in one transaction where the store has them."""
+        """Show what was applied, then write the watermark. In one transaction where the store has them."""
         if not self.transactional:
             self.sink.show()
         self.watermarks.write(watermark)
@@ -239,7 +239,7 @@ class OpenSink:
             self.sink.show()
 
     def close(self) -> None:
-        """Close all three; never raises."""
+        """Close all three. Never raises."""
         self.reader.close()
         self.sink.close()
 

@@ -33,10 +33,10 @@ class TableStore(Protocol):
         """Write each row and each delete that is at or above what the store holds for its key."""
 
     def stored(self, schema: TableSchema, keys: Sequence[str]) -> Mapping[str, StoredRow]:
-        """What the store holds for some keys, also what was written a moment ago; absent keys are left out."""
+        """What the store holds for some keys, also what was written a moment ago. Absent keys are left out."""
 
     def remove_below(self, schema: TableSchema, floor: str) -> None:
-        """Remove every row below the floor, also rows that do not show yet; repeatable."""
+        """Remove every row below the floor, also rows that do not show yet. Repeatable."""
 
 
 class StoreSession(Protocol):
@@ -46,7 +46,7 @@ class StoreSession(Protocol):
         """Make visible what was written."""
 
     def close(self) -> None:
-        """Let go; never raises."""
+        """Let go. Never raises."""
 
 
 class StoreSink:

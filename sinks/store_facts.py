@@ -15,7 +15,7 @@ ELSEWHERE = "check the port in the sink's url: another server may listen there"
 def place(url: str, like: tuple[str, ...] = ()) -> str:
     """Host and port of a URL, without anything secret.
 
-    ``like``: an example for each scheme that may be, the first for the hint; empty: any. ConfigError when it is
+    ``like``: an example for each scheme that may be, the first for the hint. Empty: any. ConfigError when it is
     no such URL.
     """
     try:
@@ -31,7 +31,7 @@ def place(url: str, like: tuple[str, ...] = ()) -> str:
 
 
 def bad_url(why: str, like: tuple[str, ...]) -> ConfigError:
-    """What to raise for a URL that is none; names nothing of it, for it may hold a password."""
+    """What to raise for a URL that is none. Names nothing of it, for it may hold a password."""
     hint = f'write url = "{like[0]}"' if like else "write scheme://user@host:port/..., with a port up to 65535"
     return ConfigError(f"the sink's url cannot be used: {why}", hint=hint)
 
@@ -49,7 +49,7 @@ def stranger(protocol: str, where: str, hint: str = ELSEWHERE) -> ConfigError:
 
 
 def unreached(product: str, where: str, reason: str, setting: str) -> SinkError:
-    """What to raise for a server that does not answer; ``setting``: what names it."""
+    """What to raise for a server that does not answer. ``setting``: what names it."""
     return SinkError(
         f"cannot reach {product} at {where}: {quoted(reason)}",
         hint=f"check the sink's {setting}, and that the server runs and can be reached from here",

@@ -39,7 +39,7 @@ def looking() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreRetry:
-    """How often a store is tried. ``store``: what to call it in messages; never with a secret in it.
+    """How often a store is tried. ``store``: what to call it in messages. Never with a secret in it.
 
     ``passing``: exceptions that may pass by themselves. ``explain``: the SinkError that any exception of the
     client stands for.
@@ -99,5 +99,5 @@ def login_refused(store: str, why: str) -> SinkError:
 
 
 def brief(reason: str) -> str:
-    """The first line of what a client says, and not much of it; see :func:`cdc.foreign.quoted`."""
+    """The first line of what a client says, and not much of it. See :func:`cdc.foreign.quoted`."""
     return quoted(reason)

@@ -35,7 +35,7 @@ def kind_of(name: str, settings: Settings) -> SinkKind:
 
 
 def open_store(name: str, settings: Settings, *, parallel: bool = False) -> OpenSink:
-    """A store, opened; ``parallel``: others write to it too. SinkError when it cannot be reached."""
+    """A store, opened. ``parallel``: others write to it too. SinkError when it cannot be reached."""
     return open_sink(spec_of(name, settings, parallel=parallel))
 
 

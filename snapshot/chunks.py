@@ -17,7 +17,7 @@ RANGES_SINCE = 140_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """Blocks ``low`` up to but not including ``high`` of a leaf; None: to the end, wherever that is.
+    """Blocks ``low`` up to but not including ``high`` of a leaf. None: to the end, wherever that is.
 
     Or ``keys`` of the table, and then ``leaf`` is None. Without either it is the whole of a table that has no
     partition, and holds nothing.
@@ -36,7 +36,7 @@ class Chunk:
         return self.leaf.by_range and (self.high is None or self.high - self.low > 1)
 
     def halves(self) -> list[Chunk]:
-        """Two chunks that hold the same together; itself alone where there is none smaller."""
+        """Two chunks that hold the same together. Itself alone where there is none smaller."""
         if self.leaf is None:
             middle = len(self.keys) // 2
             return [Chunk(keys=self.keys[:middle]), Chunk(keys=self.keys[middle:])] if middle else [self]
@@ -49,7 +49,7 @@ class Chunk:
 
 
 def blocks_at_once(leaf: LeafForm, *, chunk_bytes: int, server_version: int) -> int | None:
-    """How many blocks of a leaf a chunk of about ``chunk_bytes`` takes; None where the leaf is one chunk.
+    """How many blocks of a leaf a chunk of about ``chunk_bytes`` takes. None where the leaf is one chunk.
 
     It is one where ranges cannot be had, or would each read the whole leaf (before PostgreSQL 14).
     """
@@ -59,7 +59,7 @@ def blocks_at_once(leaf: LeafForm, *, chunk_bytes: int, server_version: int) -> 
 
 
 def leaf_chunks(leaf: LeafForm, step: int | None, start: int = 0) -> Iterator[Chunk]:
-    """The chunks of a leaf from block ``start`` on, ``step`` blocks each; at least one."""
+    """The chunks of a leaf from block ``start`` on, ``step`` blocks each. At least one."""
     low = start
     while step is not None and low + step < leaf.heap_blocks:
         yield Chunk(leaf=leaf, low=low, high=low + step)
@@ -68,7 +68,7 @@ def leaf_chunks(leaf: LeafForm, step: int | None, start: int = 0) -> Iterator[Ch
 
 
 def table_chunks(form: TableForm, *, chunk_bytes: int, server_version: int) -> Iterator[Chunk]:
-    """The chunks of a table, leaf by leaf, each of about ``chunk_bytes`` of heap and TOAST; at least one per leaf."""
+    """The chunks of a table, leaf by leaf, each of about ``chunk_bytes`` of heap and TOAST. At least one per leaf."""
     for leaf in form.leaves:
         yield from leaf_chunks(leaf, blocks_at_once(leaf, chunk_bytes=chunk_bytes, server_version=server_version))
 
@@ -87,5 +87,5 @@ def blocks_per_chunk(heap_blocks: int, size_bytes: int, chunk_bytes: int) -> int
 
 
 def block_count(heap_blocks: int, low: int, high: int | None) -> int:
-    """How much of a leaf a range is, in blocks; an open-ended one counts one block at least."""
+    """How much of a leaf a range is, in blocks. An open-ended one counts one block at least."""
     return max((heap_blocks if high is None else high) - low, 1)

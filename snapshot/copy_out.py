@@ -15,7 +15,7 @@ BLOCK_BYTES = 1024**2
 
 
 def copy_out(session: Session, statement: bytes) -> Iterator[list[bytes]]:
-    """Run a COPY ... TO STDOUT; its lines in blocks, as they come. psycopg's error when it fails.
+    """Run a COPY ... TO STDOUT. Its lines in blocks, as they come. psycopg's error when it fails.
 
     It waits outside libpq, so that other threads run meanwhile.
     """
@@ -46,7 +46,7 @@ def copy_out(session: Session, statement: bytes) -> Iterator[list[bytes]]:
 
 
 def _wait(pgconn: pq.abc.PGconn, *, consume: bool = False) -> None:
-    """Until a result is there; with ``consume`` until something came."""
+    """Until a result is there. With ``consume`` until something came."""
     while consume or pgconn.is_busy():
         readable(pgconn.socket, None)
         pgconn.consume_input()
@@ -55,7 +55,7 @@ def _wait(pgconn: pq.abc.PGconn, *, consume: bool = False) -> None:
 
 
 def _expect(pgconn: pq.abc.PGconn, status: pq.ExecStatus) -> None:
-    """The next result has that status; else its error, the session ready for the next command."""
+    """The next result has that status. Else its error, the session ready for the next command."""
     result = pgconn.get_result()
     if result is None:
         raise psycopg.OperationalError("the session ended")

@@ -1,4 +1,4 @@
-"""What a snapshot needs of the world; put together in :mod:`cdc.wiring`.
+"""What a snapshot needs of the world. Put together in :mod:`cdc.wiring`.
 
 Everything here is handed to worker processes, so an implementation is plain data that opens things when asked.
 """
@@ -74,7 +74,7 @@ class SourcePort(Protocol):
 
 
 class LaterSourcePort(SourcePort, Protocol):
-    """The database, as later snapshots need it. Its ``tables`` are those that exist; none hides another."""
+    """The database, as later snapshots need it. Its ``tables`` are those that exist. None hides another."""
 
     def barrier(self, session: Session) -> Visibility:
         """What is visible now, with every transaction that is not ended in its list of running ones."""
@@ -84,7 +84,7 @@ class TopicsPort(Protocol):
     """Which table goes to which topic."""
 
     def topic(self, table: TableName) -> str | None:
-        """The table's topic; None when it has none as far as is known."""
+        """The table's topic. None when it has none as far as is known."""
 
     def refresh(self) -> None:
         """Read what others may have added."""
@@ -97,7 +97,7 @@ class TopicsPort(Protocol):
         """Those since the last call: table -> oid -> the transaction that attached it."""
 
     def hindrance(self, request: RequestState) -> str:
-        """Why the table of a request must not be read now; empty where it may be."""
+        """Why the table of a request must not be read now. Empty where it may be."""
 
     def read(self, state: ReadingState) -> None:
         """A reading is over."""
@@ -123,7 +123,7 @@ class Shapes(Protocol):
     """The registry of shapes."""
 
     def register(self, schema: TableSchema) -> TableSchema:
-        """The shape with the version it is known by; brokers hold it before this returns."""
+        """The shape with the version it is known by. Brokers hold it before this returns."""
 
     def get(self, table: TableName, version: int) -> TableSchema: ...
 
@@ -139,13 +139,13 @@ class RowLog(Protocol):
     """The topics, for one of several writers. A refused row raises PoisonError at the next call of anything here."""
 
     def rows(self, topic: str, partition_count: int, pairs: Iterable[tuple[bytes, bytes]], headers: Headers) -> None:
-        """Hand over (key, value) pairs; may block while the queue is full."""
+        """Hand over (key, value) pairs. May block while the queue is full."""
 
     def produce(self, topic: str, partition: int, key: bytes, value: bytes | None, headers: Headers) -> None:
         """Hand one record over, to a partition of the caller's choice."""
 
     def flush(self, timeout_s: float) -> None:
-        """Return when the brokers hold everything; LogError when that takes longer."""
+        """Return when the brokers hold everything. LogError when that takes longer."""
 
     def abort(self) -> None:
         """Send nothing more."""
@@ -205,13 +205,13 @@ class Edges(Protocol):
 
 
 class Reporter(Protocol):
-    """Who is told how it goes; calls come from one thread."""
+    """Who is told how it goes. Calls come from one thread."""
 
     def say(self, sentence: str) -> None:
         """Something a person wants to know."""
 
     def plan(self, tables: Mapping[str, TableTotals]) -> None:
-        """The tables and what is known of their size; again when it changes."""
+        """The tables and what is known of their size. Again when it changes."""
 
     def progress(self, table: str, rows: int, share: float) -> None:
         """Rows read so far, those of earlier runs included, and how much of the table that is, 0 to 1."""

@@ -77,7 +77,7 @@ class Inspection(NamedTuple):
 
 
 def form_change(planned: TableForm, now: TableForm) -> str | None:
-    """What happened to a table between two looks that no event tells; None when nothing did (H71, H85, H86).
+    """What happened to a table between two looks that no event tells. None when nothing did (H71, H85, H86).
 
     A sentence part that follows the table's name.
     """
@@ -97,5 +97,5 @@ def form_change(planned: TableForm, now: TableForm) -> str | None:
 
 
 def largest_first(forms: Sequence[TableForm]) -> list[TableForm]:
-    """The order of reading: big tables first, so that small ones fill the gaps at the end; equal ones by name."""
+    """The order of reading: big tables first, so that small ones fill the gaps at the end. Equal ones by name."""
     return sorted(forms, key=lambda look: (-look.size_bytes, look.table))

@@ -34,9 +34,9 @@ def inspect(
     topics: TopicsState | None,
     only: Collection[str] | None,
 ) -> Inspection:
-    """Look at the captured tables, or at those of them that ``only`` names; shapes that are new are registered.
+    """Look at the captured tables, or at those of them that ``only`` names. Shapes that are new are registered.
 
-    ConfigError when one cannot be captured, is not in the publication, or has no topic; without ``topics`` none
+    ConfigError when one cannot be captured, is not in the publication, or has no topic. Without ``topics`` none
     of this is asked.
     """
     found = edges.source.tables(session)
@@ -149,7 +149,7 @@ class Size(NamedTuple):
 
 
 def sizes(session: Session, oids: Sequence[int]) -> dict[int, Size]:
-    """The sizes now, by oid; of none where one of the tables is locked. Does not wait for whoever has it (H95)."""
+    """The sizes now, by oid. Of none where one of the tables is locked. Does not wait for whoever has it (H95)."""
     try:
         with session.transaction():
             session.execute(_SQL.text("size_lock_timeout"))

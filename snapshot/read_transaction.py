@@ -24,11 +24,11 @@ _SQL = Queries(__package__)
 
 
 class Changed(Exception):
-    """The table is not the one that was planned, or not the one that the snapshot shows; the argument says how."""
+    """The table is not the one that was planned, or not the one that the snapshot shows. The argument says how."""
 
 
 class LockTimeout(Exception):
-    """The lock was not to be had in time; the argument is Postgres' SQLSTATE."""
+    """The lock was not to be had in time. The argument is Postgres' SQLSTATE."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class ReadTarget:
     """What a transaction locks, checks and reads: a leaf, or a table as a whole.
 
     ``schema``: the registered shape, of the table that the rows belong to. ``name``, ``oid``: of the target.
-    ``filenode``: of its heap as planned; None where no file is planned. ``partitions``: lock those of the target too.
+    ``filenode``: of its heap as planned. None where no file is planned. ``partitions``: lock those of the target too.
     """
 
     schema: TableSchema

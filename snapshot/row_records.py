@@ -30,7 +30,7 @@ def envelope(
 ) -> SnapshotEnvelope:
     """What stands around every row of a chunk.
 
-    ``marker``: ``source.snapshot``. ``source_us``: when the rows were seen, in microseconds since 1970; now unless
+    ``marker``: ``source.snapshot``. ``source_us``: when the rows were seen, in microseconds since 1970. Now unless
     given. ``tx_id``: ``source.txId``.
     """
     return encoder.snapshot_envelope(

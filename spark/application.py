@@ -48,7 +48,7 @@ _LOOK_S = 0.1
 class SinkApplication:
     """Everything an application needs, put together by :mod:`cdc.wiring`.
 
-    ``specs``: sink -> its store; ``connect`` opens one in the driver. ``open_feed``: the progress topic,
+    ``specs``: sink -> its store. ``connect`` opens one in the driver. ``open_feed``: the progress topic,
     ``open_letters``: the dead letters'. ``http_address``: for ``/metrics``, empty for none. ``package``: makes the
     zip of our packages for executors elsewhere. ``translation``: for topics that are not ours. ``stop_together``: a
     store that cannot go on ends the others.
@@ -78,7 +78,7 @@ def run(
 ) -> None:
     """Feed the stores until asked to stop, or until each shows what the topics held at its start.
 
-    A store that no restart of its query can help stands still, and the others go on; what stopped it is raised at the
+    A store that no restart of its query can help stands still, and the others go on. What stopped it is raised at the
     end, or at once when none is left. SparkLost when Spark itself ended.
     ``session``: one that is used and left running, for tests.
     """

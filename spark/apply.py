@@ -32,7 +32,7 @@ _EARLIER_TRIES = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What a batch is sorted by. ``absent``: versions that the schema topic does not hold; their records are
+    """What a batch is sorted by. ``absent``: versions that the schema topic does not hold. Their records are
     refused. ``parked``: topic -> key -> from where on it waits. ``held``: topics whose records are left alone."""
 
     book: SchemaBook
@@ -43,7 +43,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sorted:
-    """Records told apart. ``events`` are for the sink; ``needs`` are shapes to be fetched before it may have them."""
+    """Records told apart. ``events`` are for the sink. ``needs`` are shapes to be fetched before it may have them."""
 
     records: pa.Table
     events: pa.Table
@@ -66,7 +66,7 @@ class Sorted:
 
 
 def sort_out(records: pa.Table, rules: Rules) -> Sorted:
-    """Tell a batch's records (:data:`spark.source.RECORD_SCHEMA`) apart; pure."""
+    """Tell a batch's records (:data:`spark.source.RECORD_SCHEMA`) apart. Pure."""
     records = unheld(records, rules)
     events, unreadable = parse(records)
     free, behind = split_parked(events, rules.parked)
@@ -122,7 +122,7 @@ def with_keys(events: pa.Table, keys: Mapping[str, list[bytes]]) -> pa.Table:
 
 
 def _waiting(events: pa.Table, parked: Mapping[str, Mapping[bytes, Parking]]) -> Mask | None:
-    """True for events that wait; None when none does."""
+    """True for events that wait. None when none does."""
     found: Mask | None = None
     for topic, firsts in parked.items():
         if events.num_rows < len(firsts):
@@ -182,7 +182,7 @@ def apply_sorted(batch: Sorted, sink: Sink, book: SchemaBook) -> Outcome:
 
 
 def apply_events(events: pa.Table, sink: Sink, book: SchemaBook, history: History | None = None) -> Applied:
-    """Apply events; for a key whose newest is refused, the one before it, so that batches' borders show nowhere.
+    """Apply events. For a key whose newest is refused, the one before it, so that batches' borders show nowhere.
 
     ``history``: where ``events`` are the newest alone, finds all events of some keys.
     """
@@ -227,7 +227,7 @@ def earlier(events: pa.Table, refused: Iterable[Refused]) -> pa.Table:
 
 
 def newest_ms(records: pa.Table) -> int:
-    """Kafka's time of the newest record; 0 for none."""
+    """Kafka's time of the newest record. 0 for none."""
     return int(pc.max(records["time_ms"]).as_py() or 0)
 
 
@@ -341,7 +341,7 @@ def _place(refused: Refused) -> tuple[str, int, int]:
 
 
 def _headers(records: pa.Table, wanted: pa.Table) -> dict[tuple[str, int, int], tuple[tuple[str, bytes | None], ...]]:
-    """The headers of some records, by their place; read from the records that share an offset with one wanted."""
+    """The headers of some records, by their place. Read from the records that share an offset with one wanted."""
     near = records.filter(pc.is_in(records["offset"], value_set=pc.unique(wanted["offset"])))
     return {
         (row["topic"], row["partition"], row["offset"]): headers_of(row)

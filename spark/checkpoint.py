@@ -1,6 +1,6 @@
 """Spark's own memory of a query: a folder per run, and what it says of a batch's offsets.
 
-The store's watermark is the truth; a checkpoint serves one run of a query, which starts from the watermark. So
+The store's watermark is the truth. A checkpoint serves one run of a query, which starts from the watermark. So
 a store that was restored, flushed or dropped gets what it lacks (H84), no batch is skipped by its number, and
 a checkpoint that was lost or copied from elsewhere changes nothing.
 """
@@ -23,10 +23,10 @@ class Folder(Protocol):
     """Where checkpoints live: a local folder, or whatever Hadoop's file systems reach."""
 
     def fresh(self, query: str) -> str:
-        """A new, empty place for one run of a query; those of its earlier runs are removed."""
+        """A new, empty place for one run of a query. Those of its earlier runs are removed."""
 
     def read(self, place: str, name: str) -> str:
-        """A small file below ``place``; FileNotFoundError when there is none."""
+        """A small file below ``place``. FileNotFoundError when there is none."""
 
 
 def open_folder(root: str, session: SparkSession) -> Folder:
@@ -100,7 +100,7 @@ class HadoopFolder:
 
 
 def batch_offsets(folder: Folder, place: str, batch_id: int) -> Offsets:
-    """Where a planned batch ends, as Spark wrote it down before the batch began; never counted from records,
+    """Where a planned batch ends, as Spark wrote it down before the batch began. Never counted from records,
     because compaction and transactions leave gaps."""
     name = f"offsets/{batch_id}"
     try:

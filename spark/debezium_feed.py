@@ -37,9 +37,9 @@ from spark.translate import (
 log = logging.getLogger(__name__)
 
 Register = Callable[[str, TableSchema | None], int]
-"""(topic, embedded shape or None) -> the version that the schema topic knows it by; 0 for none."""
+"""(topic, embedded shape or None) -> the version that the schema topic knows it by. 0 for none."""
 _BACK = (64, 4096)
-"""Offsets to look back where a run begins in the middle; more where the cleaner left none of the first ones."""
+"""Offsets to look back where a run begins in the middle. More where the cleaner left none of the first ones."""
 
 
 class PositionsFell(CdcError):
@@ -63,7 +63,7 @@ class Epochs(Protocol):
         ...
 
     def fell(self, why: str) -> None:
-        """Note that the latest epoch's positions are in no order any more; ``why``: one sentence."""
+        """Note that the latest epoch's positions are in no order any more. ``why``: one sentence."""
         ...
 
     def snapshot_at(self, place: RecordPlace) -> None:
@@ -106,12 +106,12 @@ class KnownEpochs:
 class Translation:
     """Translates the batches of one run of a query, in their order. ``register`` and ``epochs`` may raise LogError.
 
-    Records of a small batch come here; for those that tasks read :meth:`for_tasks` makes what they need, and what they
+    Records of a small batch come here. For those that tasks read :meth:`for_tasks` makes what they need, and what they
     tell is decided here, slice by slice.
 
     ``epochs`` is asked anew for each batch: a new epoch is noted before its first record is written.
     ``compaction_lag_s``: how old a record is at least before the cleaner may take it. ``earlier``: opens a reader of
-    records from before the run, which say how the order stood there; None to look at none. ``reselected``: as
+    records from before the run, which say how the order stood there. None to look at none. ``reselected``: as
     :class:`cdc.wire.debezium.read.PartitionReader` has it.
     """
 
@@ -139,7 +139,7 @@ class Translation:
         self._latest: int | None = None
 
     def __call__(self, records: pa.Table) -> pa.Table:
-        """The same columns (:data:`spark.source.RECORD_SCHEMA`); settled tombstones are left out.
+        """The same columns (:data:`spark.source.RECORD_SCHEMA`). Settled tombstones are left out.
 
         PositionsFell where the connector's order has begun anew, now or before (hazard H124).
         """
@@ -173,7 +173,7 @@ class Translation:
         )
 
     def decide(self, told: TaskNotes) -> frozenset[Version]:
-        """See to what tasks could not decide; the shapes that have numbers now. Raises as :meth:`__call__`."""
+        """See to what tasks could not decide. The shapes that have numbers now. Raises as :meth:`__call__`."""
         behind = {place: pickle.loads(reader) for place, reader in told.readers.items()}
         self._see_to((*told.falls, *told.begun), {**self._readers, **behind})
         self._decided |= {one.place[:3] for one in told.begun}
@@ -252,7 +252,7 @@ class Translation:
 
     def _cut_short(self, begun: Begun, readers: Iterable[PartitionReader]) -> bool:
         """Whether the snapshot before was not read to its end. One of Postgres' that was taken while it streamed stands
-        behind a commit; of others the connector itself has to say that it is at its first one.
+        behind a commit. Of others the connector itself has to say that it is at its first one.
 
         What another partition says of the end counts if it was written before (H133).
         """

@@ -26,7 +26,7 @@ _LONGEST = 300
 
 
 class QueryFailed(CdcError):
-    """A query ended for a reason of Spark's; tried again a few times."""
+    """A query ended for a reason of Spark's. Tried again a few times."""
 
     exit = Exit.BUG
     retry = Retry.NOW

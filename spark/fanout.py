@@ -2,7 +2,7 @@
 
 Each store starts with a query of its own and joins the shared one when it is near the log's end. One whose
 queue stays full leaves: it goes on by itself from where it is, and joins again when it has caught up. Spark's
-checkpoint of the shared query runs ahead of the stores; each is as far as its own watermark says.
+checkpoint of the shared query runs ahead of the stores. Each is as far as its own watermark says.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Lane:
         self._queue: deque[tuple[int, int, Future[None]]] = deque()
 
     def offer(self, content: Content, settle: Callable[[Content], None]) -> None:
-        """Queue a batch; ``settle`` may get it joined with those behind it, and is repeated while the store is away."""
+        """Queue a batch. ``settle`` may get it joined with those behind it, and is repeated while the store is away."""
 
         def work() -> None:
             taken = self.take()
@@ -105,7 +105,7 @@ class Lane:
         self._queue.append((rows.num_rows, rows.nbytes, self.store.attempt(work)))
 
     def take(self) -> Content | None:
-        """The next batch with all that can be joined to it; None when an earlier call took it. One thread calls."""
+        """The next batch with all that can be joined to it. None when an earlier call took it. One thread calls."""
         if not self._waiting:
             return None
         first = self._waiting.popleft()
@@ -124,7 +124,7 @@ class Lane:
         return replace(joined, records=pa.concat_tables(tables))
 
     def has_room(self, timeout_s: float) -> bool:
-        """Whether a batch may be queued; waits for room at most so long."""
+        """Whether a batch may be queued. Waits for room at most so long."""
         self._shed()
         if self._full:
             wait([self._queue[0][2]], timeout_s, FIRST_COMPLETED)
@@ -169,7 +169,7 @@ class FanOut:
     def __init__(self, stores: Mapping[str, tuple[Store, SinkSpec]], engine: Engine) -> None:
         self._engine = engine
         self.alone = {sink: Query(store, spec, engine) for sink, (store, spec) in stores.items()}
-        """Every store's own query; those in the shared one rest."""
+        """Every store's own query. Those in the shared one rest."""
         self._lanes: dict[str, Lane] = {}
         self._run: Run | None = None
         self._may_join_s = dict.fromkeys(stores, 0.0)
@@ -182,7 +182,7 @@ class FanOut:
         return frozenset(self._lanes)
 
     def tend(self) -> None:
-        """One look; call it a few times a second. A store that no further start can mend stands still alone."""
+        """One look. Call it a few times a second. A store that no further start can mend stands still alone."""
         for sink, query in self.alone.items():
             if sink not in self._lanes:
                 query.tend()
@@ -198,7 +198,7 @@ class FanOut:
             self._run.ask()
 
     def halt(self) -> None:
-        """End between slices; what is queued is done, unless its store is away or does not answer in time."""
+        """End between slices. What is queued is done, unless its store is away or does not answer in time."""
         self.ask()
         self._end_shared(GRACE_S)
         for query in self.alone.values():
@@ -260,7 +260,7 @@ class FanOut:
         log.info("stores_share_a_query", extra={"sinks": ",".join(self._lanes)})
 
     def _end_shared(self, drain_s: float = _DRAIN_S) -> list[str]:
-        """End the shared query; the stores that got all that was queued for them, the others go on by themselves."""
+        """End the shared query. The stores that got all that was queued for them, the others go on by themselves."""
         run, self._run = self._run, None
         lanes, self._lanes = self._lanes, {}
         if run is not None:

@@ -28,7 +28,7 @@ _LOOK_S = 0.5
 class SparkFilling:
     """:class:`cdc.rebuild.ports.Filling` on Spark.
 
-    ``build`` makes the application that feeds the sink; ``session``: one to be used in place of one of its own.
+    ``build`` makes the application that feeds the sink. ``session``: one to be used in place of one of its own.
     """
 
     def __init__(self, build: Callable[[], SinkApplication], session: SparkSession | None = None) -> None:

@@ -59,13 +59,13 @@ class Holds:
         self._tries: dict[str, _Try] = {}
 
     def begin(self, kept: Mapping[str, Hold]) -> None:
-        """All over again, with these alone: the rest is found out anew. Those are not tried; how often another one was
+        """All over again, with these alone: the rest is found out anew. Those are not tried. How often another one was
         stays known."""
         self.now = dict(kept)
         self._tries = {topic: one for topic, one in self._tries.items() if topic not in kept}
 
     def refuse(self, refusal: CannotCarry, book: SchemaBook) -> None:
-        """Hold the table of a refusal; the refusal itself where it is held already, or is none that is known.
+        """Hold the table of a refusal. The refusal itself where it is held already, or is none that is known.
 
         It is tried again after 10 s, and after twice as long each time, 10 minutes at most.
         """

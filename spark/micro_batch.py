@@ -21,11 +21,11 @@ from spark.source import records_of
 from spark.translate import TaskNotes, TaskTranslation, Version
 
 Reached = Mapping[tuple[str, int], int]
-"""(topic, partition) -> the offset behind what was read; partitions of which nothing was read are left out."""
+"""(topic, partition) -> the offset behind what was read. Partitions of which nothing was read are left out."""
 
 
 class Translate(Protocol):
-    """Turns the records of one run of a query into ours, batch by batch in their order; those that tasks read, too."""
+    """Turns the records of one run of a query into ours, batch by batch in their order. Those that tasks read, too."""
 
     def __call__(self, records: pa.Table) -> pa.Table:
         """The same columns (:data:`spark.source.RECORD_SCHEMA`)."""
@@ -36,7 +36,7 @@ class Translate(Protocol):
         ...
 
     def decide(self, told: TaskNotes) -> frozenset[Version]:
-        """See to what tasks could not decide; the versions of shapes that are known now."""
+        """See to what tasks could not decide. The versions of shapes that are known now."""
         ...
 
     def go_on(self, told: TaskNotes) -> None:
@@ -45,7 +45,7 @@ class Translate(Protocol):
 
 
 class MicroBatch(NamedTuple):
-    """A micro-batch, or a slice of one. ``starts`` and ``ends`` name the same partitions; either may be
+    """A micro-batch, or a slice of one. ``starts`` and ``ends`` name the same partitions. Either may be
     :data:`spark.source.EARLIEST`. ``translation``: what the tasks had that read this slice."""
 
     starts: Offsets
@@ -66,12 +66,12 @@ class MicroBatch(NamedTuple):
 
     @property
     def begun(self) -> Offsets:
-        """Where it starts; 0 for a partition's beginning."""
+        """Where it starts. 0 for a partition's beginning."""
         return {topic: {p: max(0, start) for p, start in parts.items()} for topic, parts in self.starts.items()}
 
     @property
     def offsets(self) -> Offsets:
-        """Where a store is that shows all of it; without partitions that nobody has begun to read."""
+        """Where a store is that shows all of it. Without partitions that nobody has begun to read."""
         return {topic: {p: end for p, end in parts.items() if end >= 0} for topic, parts in self.ends.items()}
 
     def upto(self, reached: Reached) -> MicroBatch:
@@ -84,7 +84,7 @@ class MicroBatch(NamedTuple):
         return self._replace(ends=ends)
 
     def behind(self, piece: MicroBatch) -> MicroBatch | None:
-        """What is left of it behind a slice; None for nothing. Halted when the query was told to end."""
+        """What is left of it behind a slice. None for nothing. Halted when the query was told to end."""
         rest = self._replace(starts=piece.ends)
         if not rest.spans:
             return None
@@ -107,14 +107,14 @@ class MicroBatch(NamedTuple):
 
 
 def noting(reached: dict[tuple[str, int], int], lots: Iterable[Lot]) -> Iterator[Lot]:
-    """The same lots; ``reached`` gets the offset behind each."""
+    """The same lots. ``reached`` gets the offset behind each."""
     for lot in lots:
         reached[lot.topic, lot.partition] = lot.offsets[-1] + 1
         yield lot
 
 
 def shares(spans: Iterable[Span], count: int) -> list[list[Span]]:
-    """Spans in at most ``count`` shares of about the same work; a partition stays in one, for its order."""
+    """Spans in at most ``count`` shares of about the same work. A partition stays in one, for its order."""
     found: list[list[Span]] = [[] for _ in range(count)]
     for span in sorted(spans, key=lambda span: -span.most_records):
         min(found, key=lambda share: sum(one.most_records for one in share)).append(span)
@@ -122,7 +122,7 @@ def shares(spans: Iterable[Span], count: int) -> list[list[Span]]:
 
 
 def spans_between(starts: Offsets, ends: Offsets) -> tuple[Span, ...]:
-    """What lies between a batch's offsets; ``starts`` may be :data:`spark.source.EARLIEST`."""
+    """What lies between a batch's offsets. ``starts`` may be :data:`spark.source.EARLIEST`."""
     return tuple(
         Span(topic, partition, starts[topic][partition], end)
         for topic, parts in ends.items()

@@ -20,7 +20,7 @@ from cdc.errors import CdcError, Exit, Retry
 
 T = TypeVar("T")
 PATIENCE_S = 3600.0
-"""How long a store may stay away before its application ends; a supervisor's restart then tries anew."""
+"""How long a store may stay away before its application ends. A supervisor's restart then tries anew."""
 _LONGEST_WAIT_S = 15.0
 GRACE_S = 20.0
 """How long the batch in hand may take once the application was told to stop."""
@@ -41,8 +41,8 @@ def persist(
 ) -> T:
     """The action's result, trying again while it fails with an error that time can mend.
 
-    ``away`` hears of each failure before the wait. Halted when ``halt`` is set meanwhile; the last error when
-    patience is at its end; any other error at once.
+    ``away`` hears of each failure before the wait. Halted when ``halt`` is set meanwhile. The last error when
+    patience is at its end. Any other error at once.
     """
 
     def before_sleep(state: RetryCallState) -> None:

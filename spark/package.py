@@ -23,7 +23,7 @@ def openers_of(specs: Iterable[SinkSpec]) -> tuple[str, ...]:
 
 
 def build_zip(folder: Path, more: Sequence[str] = ()) -> Path:
-    """Write ``headrace.zip`` into ``folder``; the same content gives the same bytes.
+    """Write ``headrace.zip`` into ``folder``. The same content gives the same bytes.
 
     ``more``: other packages, or lone modules, that a task imports.
     """

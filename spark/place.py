@@ -36,12 +36,12 @@ class Surroundings:
     grace_s: float = GRACE_S
 
 
-def check_topics(sink: str, held: Watermark | None, topics: SinkTopics, ends: Offsets) -> None:
+def check_topics(sink: str, watermark: Watermark | None, topics: SinkTopics, ends: Offsets) -> None:
     """TopicError when a store's offsets speak of topics that are gone (H63)."""
-    for topic, parts in (held.offsets if held is not None else {}).items():
-        if held is None or topic not in topics.ids:
+    for topic, parts in (watermark.offsets if watermark is not None else {}).items():
+        if watermark is None or topic not in topics.ids:
             continue
-        fed_from = held.topic_ids.get(topic)
+        fed_from = watermark.topic_ids.get(topic)
         anew = fed_from is not None and fed_from != topics.ids[topic]
         if anew or any(offset > ends.get(topic, {}).get(p, 0) for p, offset in parts.items()):
             raise TopicError(
@@ -50,18 +50,18 @@ def check_topics(sink: str, held: Watermark | None, topics: SinkTopics, ends: Of
             )
 
 
-def check_place(sink: str, opened: OpenSink, held: Watermark | None, unsure: Watermark | None) -> None:
+def check_place(sink: str, opened: OpenSink, watermark: Watermark | None, unsure: Watermark | None) -> None:
     """A store that was restored or emptied under us must not be told that it is further than it is (H84).
 
-    ``held``: what we wrote last; ``unsure``: what we tried to write, and do not know whether it arrived. StoreMoved
-    where it is behind that, or another generation of it is in use.
+    ``watermark``: what we wrote last. ``unsure``: what we tried to write, and do not know whether it arrived.
+    StoreMoved where it is behind that, or another generation of it is in use.
     """
     if not opened.current():
         raise StoreMoved(f"the store of {sink} was rebuilt: another generation is in use")
     found = opened.watermarks.read()
-    if found == held or (found is not None and found == unsure):
+    if found == watermark or (found is not None and found == unsure):
         return
-    if found is None or not covers(found.offsets, held.offsets if held is not None else {}):
+    if found is None or not covers(found.offsets, watermark.offsets if watermark is not None else {}):
         raise StoreMoved(f"the store of {sink} is behind what was written to it: restored or emptied?")
     raise ActiveError(
         f"another cdc sink is writing to the store of {sink}",
@@ -70,11 +70,11 @@ def check_place(sink: str, opened: OpenSink, held: Watermark | None, unsure: Wat
     )
 
 
-def check_reach(sink: str, held: Watermark, topics: SinkTopics, now_ms: int) -> None:
+def check_reach(sink: str, watermark: Watermark, topics: SinkTopics, now_ms: int) -> None:
     """TopicError when a store was behind the log's end for longer than the log keeps deletes: it may have missed
     some, and would show those rows for ever (H60)."""
-    behind_s = (now_ms - held.level_ms) / 1000
-    if held.level_ms and behind_s > topics.retention_s:
+    behind_s = (now_ms - watermark.level_ms) / 1000
+    if watermark.level_ms and behind_s > topics.retention_s:
         raise TopicError(
             f"the store of {sink} was last level with the log {span(behind_s)} ago, and the topics keep deletes for "
             f"{span(topics.retention_s)}: it may have missed some",
@@ -82,11 +82,11 @@ def check_reach(sink: str, held: Watermark, topics: SinkTopics, now_ms: int) -> 
         )
 
 
-def outdated(held: Watermark | None, wanted: Watermark, topics: SinkTopics) -> bool:
+def outdated(watermark: Watermark | None, wanted: Watermark, topics: SinkTopics) -> bool:
     """Whether a store at rest should say again that it is level."""
-    if held is None or topics.retention_s == math.inf:
+    if watermark is None or topics.retention_s == math.inf:
         return False
-    return wanted.level_ms - held.level_ms > max(1.0, topics.retention_s / 20) * 1000
+    return wanted.level_ms - watermark.level_ms > max(1.0, topics.retention_s / 20) * 1000
 
 
 def span(seconds: float) -> str:

@@ -15,7 +15,7 @@ from cdc.schema import TableSchema
 class SinkTopics:
     """The topics of a sink: ``ids`` topic -> Kafka's id of it, ``partitions`` topic -> how many are read.
 
-    ``compaction_lag_s``: how old a record is at least before the cleaner may take it; ``retention_s``: how long the
+    ``compaction_lag_s``: how old a record is at least before the cleaner may take it. ``retention_s``: how long the
     cleaner leaves the record of a delete (the least of all topics).
     """
 
@@ -31,7 +31,7 @@ class SinkTopics:
 
 
 class LogQuestions(Protocol):
-    """Questions to the broker; LogError when it does not answer."""
+    """Questions to the broker. LogError when it does not answer."""
 
     def topics(self, sink: str) -> SinkTopics:
         """The topics of this sink's tables as they are now. TopicError when one is gone, or is not the one that
@@ -41,7 +41,7 @@ class LogQuestions(Protocol):
         """Where each partition ends now."""
 
     def begun_behind(self, epoch: int) -> Offsets:
-        """Where the epochs after this one begin, as far as records do not say so themselves; empty for none."""
+        """Where the epochs after this one begin, as far as records do not say so themselves. Empty for none."""
 
     def schemas(self) -> list[TableSchema]:
         """Every version of every table, as the schema topic holds them now."""
@@ -51,6 +51,6 @@ class ProgressFeed(Protocol):
     """The progress topic, followed."""
 
     def poll(self, timeout_s: float) -> list[Progress]:
-        """Records since the last call, in order; waits for the first at most so long. LogError when it fails."""
+        """Records since the last call, in order. Waits for the first at most so long. LogError when it fails."""
 
     def close(self) -> None: ...

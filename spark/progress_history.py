@@ -60,7 +60,7 @@ class _Moves:
 
 
 class ProgressHistory:
-    """Finds the newest record that a reader behind has passed. The older the coarser; the newest always stays."""
+    """Finds the newest record that a reader behind has passed. The older the coarser. The newest always stays."""
 
     def __init__(self, records: Iterable[Progress] = ()) -> None:
         self._marks: list[ProgressProof] = []

@@ -162,7 +162,7 @@ class Query:
         return self._run is not None and self._run.active
 
     def tend(self) -> None:
-        """One look; call it a few times a second. What no further start can mend is then its :attr:`failure`."""
+        """One look. Call it a few times a second. What no further start can mend is then its :attr:`failure`."""
         if self.failure is not None:
             return
         if self._run is not None:
@@ -183,7 +183,7 @@ class Query:
             self._run.ask()
 
     def halt(self) -> None:
-        """End between slices; the store stays open."""
+        """End between slices. The store stays open."""
         self.ask()
         run, self._run, self._beginning = self._run, None, None
         if run is not None:
@@ -234,7 +234,7 @@ class Query:
         self.again(fault or run.failure())
 
     def again(self, failure: CdcError) -> None:
-        """Rest, longer each time, and start anew; or stand still, when no start can mend it."""
+        """Rest, longer each time, and start anew, or stand still, when no start can mend it."""
         self._failures += 1
         unknown = isinstance(failure, QueryFailed) and self._failures > _UNKNOWN_FAILURES
         if unknown or not (mendable(failure) or failure.retry is Retry.NOW):
@@ -297,7 +297,7 @@ def collected(
 def collect(
     engine: Engine, batch: MicroBatch, stores: Sequence[Store], spec: SinkSpec | None, mode: Mode
 ) -> tuple[MicroBatch, TaskReport]:
-    """Run a batch's next slice on the executors until nothing is missing for it; several stores only to bring it down
+    """Run a batch's next slice on the executors until nothing is missing for it. Several stores only to bring it down
     for them.
 
     What a first attempt finds lacking (a schema version, a floor to be set alone) the driver sees to, and the
@@ -364,7 +364,7 @@ def on_executors(engine: Engine, batch: MicroBatch, task: Task) -> TaskReport:
 
 
 def tell(engine: Engine, store: Store, outcome: Outcome, started_s: float) -> float:
-    """A slice's line in the log, and its time in the metrics; returns the time."""
+    """A slice's line in the log, and its time in the metrics. Returns the time."""
     now_s = engine.clock.monotonic()
     took_s = now_s - started_s
     engine.metrics.batch.labels(store.name).observe(took_s)

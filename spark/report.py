@@ -22,7 +22,7 @@ from spark.micro_batch import Reached
 from spark.translate import TaskNotes
 
 REPORT_SCHEMA = schema_of([("kind", pa.string()), ("rows", pa.binary())])
-"""``kind``: done, reached, told, letter, shape, floor, winner or failed; ``rows``: a table as an Arrow stream.
+"""``kind``: done, reached, told, letter, shape, floor, winner or failed. ``rows``: a table as an Arrow stream.
 
 Between a task and the driver stand Spark's own rows, where each value costs and each byte is copied several times: a
 stream is one value, and compressed.
@@ -30,7 +30,7 @@ stream is one value, and compressed.
 _PIECE_BYTES = 16 * 1024**2
 _PACKING = pa.ipc.IpcWriteOptions(compression="lz4")
 _NOTED_SCHEMA = pa.schema([*EVENT_SCHEMA, pa.field("note", pa.binary())])
-"""An event's columns where a row speaks of one; ``note``: JSON, of ``told`` a pickle."""
+"""An event's columns where a row speaks of one. ``note``: JSON, of ``told`` a pickle."""
 
 _FAULTS: Mapping[str, type[SinkError | LogError]] = {
     "topic": TopicError,
@@ -43,7 +43,7 @@ _FAULTS: Mapping[str, type[SinkError | LogError]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskReport:
-    """All tasks' reports together; with ``needs``, ``floors`` or something undecided in ``told`` the driver sees to
+    """All tasks' reports together. With ``needs``, ``floors`` or something undecided in ``told`` the driver sees to
     those and runs the slice again.
 
     ``reached``: how far each partition was read.

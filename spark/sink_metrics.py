@@ -1,4 +1,4 @@
-"""What the sinks say of themselves to Prometheus, and whether they are well; one registry per application.
+"""What the sinks say of themselves to Prometheus, and whether they are well. One registry per application.
 
 Counters count as things happen. What can be other at any moment is worked out when somebody asks: a store or a broker
 that says nothing sets no figure, and one that keeps its last value would look well for ever (hazard H110). What is not
@@ -29,18 +29,18 @@ _BUCKETS = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.8, 1.5, 3, 10, 30, 120)
 ANSWER_S = 60.0
 """A call into a store that takes longer is no answer."""
 SILENCE_S = 30.0
-"""What was last heard longer ago is not known any more; at rest a store is asked every 2 s, the log every 5 s."""
+"""What was last heard longer ago is not known any more. At rest a store is asked every 2 s, the log every 5 s."""
 TICK_S = 60.0
 """A loop that has not come round for so long is stuck."""
 
 
 @dataclass
 class SinkFigures:
-    """One store, written as it goes; times in seconds of the monotonic clock, unless said otherwise.
+    """One store, written as it goes. Times in seconds of the monotonic clock, unless said otherwise.
 
     ``behind``: records that the store lacks, by the ends of the log as last seen. ``level_s``: when it lacked none.
     ``newest_ms``: Kafka's time of the newest record applied, ms since 1970. ``asked_s``: since when a call goes on.
-    ``begun_s``: when its watermark was first read; None before.
+    ``begun_s``: when its watermark was first read. None before.
     """
 
     behind: Callable[[], int] = lambda: 0
@@ -60,7 +60,7 @@ class SinkFigures:
         return self.begun_s is not None
 
     def begin(self, now_s: float) -> None:
-        """Its watermark was read; again is nothing new."""
+        """Its watermark was read. Again is nothing new."""
         if self.begun_s is None:
             self.begun_s = now_s
 
@@ -69,7 +69,7 @@ class SinkFigures:
         self.answered_s, self.away = now_s, ""
 
     def trouble(self, now_s: float) -> str:
-        """Why nothing can be written to it now, in words; empty when nothing is known against it."""
+        """Why nothing can be written to it now, in words. Empty when nothing is known against it."""
         if self.stopped:
             return f"stopped: {self.stopped}"
         if self.away:
@@ -79,7 +79,7 @@ class SinkFigures:
         return ""
 
     def up(self, now_s: float) -> float:
-        """1 or 0; NaN when it was not asked lately."""
+        """1 or 0. NaN when it was not asked lately."""
         if self.trouble(now_s):
             return 0.0
         return 1.0 if self.answered_s is not None and now_s - self.answered_s <= SILENCE_S else math.nan
@@ -172,7 +172,7 @@ class Metrics:
         return not wrong, "\n".join(wrong) or "feeding " + ", ".join(sorted(self.sinks))
 
     def serve(self, address: str) -> SinkMetricsServer | None:
-        """``/metrics``, ``/livez``, ``/readyz`` at ``host:port``; None, with a warning, when somebody else has it."""
+        """``/metrics``, ``/livez``, ``/readyz`` at ``host:port``. None, with a warning, when somebody else has it."""
         host, _, port = address.rpartition(":")
         if not host or not port.isdigit():
             raise ConfigError(
@@ -188,7 +188,7 @@ class Metrics:
         return float(figures.behind()) if figures.begun and self.log.known(now_s) else math.nan
 
     def _lag_s(self, figures: SinkFigures, now_s: float) -> float:
-        """0 for a store that lacks nothing, else since when it has, or how old its newest record is; since it began
+        """0 for a store that lacks nothing, else since when it has, or how old its newest record is. Since it began
         where neither was seen."""
         behind = self._lag_records(figures, now_s)
         if not behind > 0:
@@ -238,7 +238,7 @@ def _answer_age_s(figures: SinkFigures, now_s: float) -> float:
 
 
 class SinkMetricsServer:
-    """The thread that answers ``/metrics``, ``/livez`` and ``/readyz``; no row data anywhere."""
+    """The thread that answers ``/metrics``, ``/livez`` and ``/readyz``. No row data anywhere."""
 
     def __init__(self, address: tuple[str, int], metrics: Metrics) -> None:
         self._server = ThreadingHTTPServer(address, _handler(metrics))

@@ -1,6 +1,6 @@
 """From Kafka's records to events: the one place that knows what a record of a table topic looks like.
 
-Spark's Kafka source says which offsets a batch has, and when; the records themselves are read by our own reader
+Spark's Kafka source says which offsets a batch has, and when. The records themselves are read by our own reader
 (:mod:`cdc.wire.records`), in the driver for a small batch and in the tasks for a large one. Through Spark's rows a
 record with headers costs 26 us of CPU before Python sees it, and a batch of any size a job of its own.
 
@@ -39,7 +39,7 @@ RECORD_SCHEMA = schema_of(
         ("headers", _HEADER_LIST),
     ]
 )
-"""Records as they were read. ``pos``, ``op``, ``ver``: header values, whatever they hold; ``headers``: all of them,
+"""Records as they were read. ``pos``, ``op``, ``ver``: header values, whatever they hold. ``headers``: all of them,
 of a record that has others than the three, else null."""
 EARLIEST = BEGINNING
 _VERSION_DIGITS = 9
@@ -48,7 +48,7 @@ _OPS = pa.array([op.encode() for op in (*ROW_OPS, FLOOR_OP)], pa.binary())
 
 class KafkaInput(NamedTuple):
     """Where the queries read. ``options``: of :func:`cdc.javaclient.java_options`, for Spark's source, which
-    finds the offsets; ``reading``: opens what reads the records. Both hold secrets."""
+    finds the offsets. ``reading``: opens what reads the records. Both hold secrets."""
 
     options: Mapping[str, str]
     max_offsets: int

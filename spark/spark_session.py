@@ -25,7 +25,7 @@ from spark.failures import SparkLost
 
 LOG_FILE = "spark.log"
 ERR_FILE = "spark.err"
-"""What the JVM prints by itself; empty on a good day."""
+"""What the JVM prints by itself. Empty on a good day."""
 
 _JVM_END_S = 20.0
 _LOOK_S = 2.0
@@ -37,7 +37,7 @@ _LOCAL_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss8m"
 class SessionSpec:
     """What a session is started with.
 
-    ``jars``: Spark's Kafka source and what it needs. ``java_home``: whose ``bin/java`` runs the driver; the
+    ``jars``: Spark's Kafka source and what it needs. ``java_home``: whose ``bin/java`` runs the driver. The
     environment's unless set. ``log_folder``: where Spark's own log goes. ``conf``: the user's own, over ours.
     ``java_options``: more of the driver's.
     """
@@ -57,7 +57,7 @@ class SessionSpec:
 
 
 def configuration(spec: SessionSpec, log4j: Path) -> dict[str, str]:
-    """Every Spark setting that we choose; never a secret, because these stand in the driver's arguments."""
+    """Every Spark setting that we choose. Never a secret, because these stand in the driver's arguments."""
     options = [
         f"-Dlog4j2.configurationFile={log4j.as_uri()}",
         f"-Dheadrace.log={spec.log_folder / LOG_FILE}",
@@ -118,9 +118,9 @@ _LASTING = {
 
 
 def start_session(spec: SessionSpec) -> SparkSession:
-    """A session of this process; ConfigError, naming the log, when Spark does not start.
+    """A session of this process. ConfigError, naming the log, when Spark does not start.
 
-    Sets JAVA_HOME, and PYSPARK_PYTHON unless it is set, of this process; Spark and its workers read them. Under
+    Sets JAVA_HOME, and PYSPARK_PYTHON unless it is set, of this process. Spark and its workers read them. Under
     ``spark-submit`` the JVM runs already: master, memory, jars and Java options are then the submitter's.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -230,7 +230,7 @@ def _process(session: SparkSession) -> subprocess.Popen[bytes] | None:
 
 
 def end_session(session: SparkSession, patience_s: float = _JVM_END_S) -> None:
-    """End the session, and the JVM with it; never raises. ``patience_s``: how long the JVM may take."""
+    """End the session, and the JVM with it. Never raises. ``patience_s``: how long the JVM may take."""
     gateway: Any = session.sparkContext._gateway
     with suppress(Exception):
         session.stop()

@@ -1,4 +1,4 @@
-"""How an application is asked to stop: by a signal, by a file, or by itself; always between batches."""
+"""How an application is asked to stop: by a signal, by a file, or by itself. Always between batches."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LAST_S = 10.0
 
 
 class SinkStop:
-    """A wish to stop, once uttered for good. ``file``: a path whose appearance says so; it is removed when seen."""
+    """A wish to stop, once uttered for good. ``file``: a path whose appearance says so. It is removed when seen."""
 
     def __init__(self, file: Path | None = None) -> None:
         self.event = threading.Event()
@@ -49,13 +49,13 @@ class SinkStop:
         return self.event.is_set()
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for the wish, at most so long; whether it is there."""
+        """Wait for the wish, at most so long. Whether it is there."""
         self.event.wait(timeout_s)
         return self.asked
 
     @contextmanager
     def on_signals(self) -> Iterator[None]:
-        """SIGTERM and SIGINT ask to stop while the body runs; a second one of them interrupts at once.
+        """SIGTERM and SIGINT ask to stop while the body runs. A second one of them interrupts at once.
 
         Enter it after Spark, which takes SIGINT for itself. In another thread than the main one it does nothing:
         signals are then the business of the program around.
@@ -80,7 +80,7 @@ class SinkStop:
 @contextmanager
 def ended_in_time(session: SparkSession, stop: SinkStop, end_s: float = END_S) -> Iterator[None]:
     """From the wish to stop on the body has ``end_s``: then the JVM is killed, which ends every wait for it, and when
-    that does not help this process ends (hazard H115); so it does when a call was left behind. The stores go on from
+    that does not help this process ends (hazard H115). So it does when a call was left behind. The stores go on from
     their watermarks, as after any kill."""
     done = threading.Event()
     gateway: Any = session.sparkContext._gateway

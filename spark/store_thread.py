@@ -75,7 +75,7 @@ class Store:
         self.topics = SinkTopics()
         """Those that it reads: all but those of held tables."""
         self.fault: CdcError | None = None
-        """What an idle moment found out; the query has to end for it."""
+        """What an idle moment found out. The query has to end for it."""
         self.halt = threading.Event()
         """Set while the store is not to be waited for."""
         self._connect = connect
@@ -105,7 +105,7 @@ class Store:
         return self.result(self.submit(action))
 
     def result(self, future: Future[T]) -> T:
-        """What was submitted came to; waits as :meth:`run` does."""
+        """What was submitted came to. Waits as :meth:`run` does."""
         halted_s: float | None = None
         while True:
             try:
@@ -135,7 +135,7 @@ class Store:
 
     @property
     def offsets(self) -> Offsets:
-        """What the store shows, by its last watermark; empty for an empty store."""
+        """What the store shows, by its last watermark. Empty for an empty store."""
         return self._held.offsets if self._held is not None else {}
 
     @property
@@ -144,7 +144,7 @@ class Store:
 
     @property
     def rules(self) -> Rules:
-        """What a batch is sorted by; for the store's own thread."""
+        """What a batch is sorted by. For the store's own thread."""
         held = frozenset(self._holds.now)
         return Rules(book=self._book, parked=self._parked.firsts(), absent=self._absent, held=held)
 
@@ -154,7 +154,7 @@ class Store:
 
     @property
     def starts(self) -> Offsets:
-        """The offset from which to read each partition; :data:`spark.source.EARLIEST` for one never read."""
+        """The offset from which to read each partition. :data:`spark.source.EARLIEST` for one never read."""
         if not self.topics.ids:
             # A query has to read something: what is held, from here on, and leaves it alone.
             return self._ends
@@ -186,7 +186,7 @@ class Store:
     # The rest runs on the store's thread, through `run` or `submit`.
 
     def begin(self) -> Offsets:
-        """Find out where the store is and make it ready; returns the offset to read each partition from.
+        """Find out where the store is and make it ready. Returns the offset to read each partition from.
 
         TopicError when it was fed from other topics than those of today.
         """
@@ -230,7 +230,7 @@ class Store:
             log.warning("store_goes_back", extra={"sink": self.name, "reason": "an epoch began before its place"})
 
     def learn(self, needs: frozenset[Shape]) -> None:
-        """Read the schema topic, and make room in the store for every shape; what is still missing is absent.
+        """Read the schema topic, and make room in the store for every shape. What is still missing is absent.
 
         A table whose newest shape the store cannot take is held from here on, until the next :meth:`begin`.
         """
@@ -251,7 +251,7 @@ class Store:
         self.topics = self.captured.without(self._holds.now)
 
     def _holding(self, action: Callable[[], T]) -> T:
-        """Act; again, without each table that turns out to be one that the store cannot take (hazard H100)."""
+        """Act. Again, without each table that turns out to be one that the store cannot take (hazard H100)."""
         while True:
             try:
                 return action()
@@ -274,7 +274,7 @@ class Store:
         return self.conclude(self._holding(lambda: act(found.unheld(self._holds.now))), at)
 
     def settle_events(self, events: pa.Table, before: Outcome, at: Claim, history: History) -> Outcome:
-        """Apply events that executors brought down to those that matter; ``before``: what they found on the way."""
+        """Apply events that executors brought down to those that matter. ``before``: what they found on the way."""
         free, behind = split_parked(unheld(events, self.rules), self._parked.firsts())
         again = replayed(behind, self._parked.firsts(), self.offsets)
         if again:
@@ -321,7 +321,7 @@ class Store:
         self._thread.submit(self._close).result()
 
     def end(self) -> bool:
-        """Let go for good; whether it did. A call into the store that does not end is left behind: what it does may be
+        """Let go for good. Whether it did. A call into the store that does not end is left behind: what it does may be
         repeated."""
         self.halt.set()
         self._thread.submit(self._close)
@@ -363,7 +363,7 @@ class Store:
         self._carry_out_orders()
 
     def _carry_out_orders(self) -> None:
-        """Carry out what was asked of the dead letters; an order that is not answered in the end comes again."""
+        """Carry out what was asked of the dead letters. An order that is not answered in the end comes again."""
         if self._opened is None or self.fault is not None:
             return
         with self._faults_kept():
@@ -440,7 +440,7 @@ class Store:
             opened.close()
 
     def patiently(self, action: Callable[[], T]) -> T:
-        """The action's result, again and again while the store is away; for work on the store's own thread."""
+        """The action's result, again and again while the store is away. For work on the store's own thread."""
 
         def away(error: CdcError) -> None:
             self._figures.away = error.message

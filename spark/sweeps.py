@@ -28,10 +28,14 @@ class Sweeps:
     def __init__(self) -> None:
         self._done: dict[str, int] = {}
 
-    def begin(self, held: Watermark | None) -> None:
+    def begin(self, watermark: Watermark | None) -> None:
         """All over again: what the watermark speaks of is swept below its epoch, but for tables it holds."""
-        whole = held is not None and held.lsn > 0
-        self._done = {topic: held.epoch for topic in held.offsets if topic not in held.held} if held and whole else {}
+        whole = watermark is not None and watermark.lsn > 0
+        self._done = (
+            {topic: watermark.epoch for topic in watermark.offsets if topic not in watermark.held}
+            if watermark and whole
+            else {}
+        )
 
     def due(self, view: LogView, at: Claim, topics: SinkTopics) -> Mapping[str, int]:
         """topic -> the epoch that it has to be swept below, of a store that shows everything below ``at``."""

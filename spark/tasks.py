@@ -51,7 +51,7 @@ from spark.translate import TaskTranslation, TaskTranslator
 FOLD_ROWS = 250_000
 """How many records a task takes in before it brings them down to the newest of each key."""
 SLICE_BYTES = 32 * 1024**2
-"""What a task reads at most; what is left of its share is for the batch's next slice."""
+"""What a task reads at most. What is left of its share is for the batch's next slice."""
 READ_ROWS = 20_000
 """How many records are told apart at once: what is done once for all of them costs the same for few."""
 READ_BYTES = 8 * 1024**2

@@ -1,7 +1,7 @@
 """A thread that does one thing after the other, and that can be left behind in the middle of one.
 
 A call into a store that says nothing more may take minutes to give up. Python's own pool waits for its threads at the
-end of the process, however long that takes (hazard H115); nobody waits for this one unasked.
+end of the process, however long that takes (hazard H115). Nobody waits for this one unasked.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class StoreThread:
         self._thread.start()
 
     def submit(self, action: Callable[[], T]) -> Future[T]:
-        """Queue an action; its result, or what it raised, is the future's."""
+        """Queue an action. Its result, or what it raised, is the future's."""
         future: Future[T] = Future()
 
         def work() -> None:
@@ -40,7 +40,7 @@ class StoreThread:
         return future
 
     def end(self, timeout_s: float) -> bool:
-        """Take nothing more after what is queued; whether all that was done in time."""
+        """Take nothing more after what is queued. Whether all that was done in time."""
         self._queue.put(None)
         self._thread.join(timeout_s)
         return not self._thread.is_alive()

@@ -18,9 +18,9 @@ _DUMP_S = 300.0
 
 
 def train(spec: SessionSpec, java_options: Sequence[str]) -> None:
-    """Run a batch of a stream through the executors' Python and back, as a sink does; return when the JVM has ended.
+    """Run a batch of a stream through the executors' Python and back, as a sink does. Return when the JVM has ended.
 
-    TimeoutError when it does not get that far; ConfigError when Spark does not start.
+    TimeoutError when it does not get that far. ConfigError when Spark does not start.
     """
     session = start_session(replace(spec, java_options=(*spec.java_options, *java_options)))
     try:

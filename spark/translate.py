@@ -4,7 +4,7 @@ A task reads its stretch of a partition in order, with a reader that goes on whe
 cannot decide by itself (a shape that nobody has numbered, a snapshot that begins, positions that fall) it tells, and
 applies nothing of its share: the driver decides, and the slice runs again.
 
-A record that cannot be read keeps its bytes and gets a header that says why; :mod:`spark.source` sets it aside.
+A record that cannot be read keeps its bytes and gets a header that says why. :mod:`spark.source` sets it aside.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from spark.source import RECORD_SCHEMA
 
 Partition = tuple[str, int]
 Version = tuple[str, int]
-"""A topic, and the number of a shape that its records embed; :data:`UNVERSIONED` for records that embed none."""
+"""A topic, and the number of a shape that its records embed. :data:`UNVERSIONED` for records that embed none."""
 _TOLD = 1_000
 """Snapshots and shapes that one share tells of, at most: what is left is told when the slice runs again."""
 
@@ -40,7 +40,7 @@ class RecordPlace(NamedTuple):
 
 
 class Fall(NamedTuple):
-    """Positions are in no order any more from ``place`` on; ``why``: a clause."""
+    """Positions are in no order any more from ``place`` on. ``why``: a clause."""
 
     place: RecordPlace
     why: str
@@ -100,7 +100,7 @@ def translated(
     kept_ms: int,
     listener: Listener,
 ) -> pa.Table:
-    """Records with the three headers, in the same columns (:data:`spark.source.RECORD_SCHEMA`); settled tombstones are
+    """Records with the three headers, in the same columns (:data:`spark.source.RECORD_SCHEMA`). Settled tombstones are
     left out, and records of ours, from before a handover, stay as they are. ``kept_ms``: the cleaner has not come near
     younger records."""
     if records.column(POS).null_count == 0:
@@ -133,7 +133,7 @@ def translated(
 
 
 class _Row(NamedTuple):
-    """What a record is made into. ``told``: the values of its three headers; ``reason``: why it is none of ours."""
+    """What a record is made into. ``told``: the values of its three headers. ``reason``: why it is none of ours."""
 
     key: bytes | None
     value: bytes | None

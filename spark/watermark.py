@@ -3,7 +3,7 @@
 Two proofs are needed. The batch's end offsets cover a progress record: everything below its LSN was read. And
 nothing read was a hole: a reader far behind walks over a topic whose older values the cleaner has removed in
 favour of newer ones that it has not reached yet, so that it holds nothing at all for such a key (H80).
-The cleaner leaves alone what is younger than ``min.compaction.lag.ms``; so there is no hole once the offsets
+The cleaner leaves alone what is younger than ``min.compaction.lag.ms``. So there is no hole once the offsets
 reach an end of the log that was seen no longer ago than that.
 """
 
@@ -112,7 +112,7 @@ class LogView:
         self._history = ProgressHistory()
         self._ends = EndsSeen()
         self.reread = 0
-        """The newest epoch that began with a reading of its tables which is over; 0 for none."""
+        """The newest epoch that began with a reading of its tables which is over. 0 for none."""
 
     def note_progress(self, records: Iterable[Progress]) -> None:
         noted = list(records)
@@ -139,29 +139,29 @@ class LogView:
             ends = self._ends.newest
         return distance(offsets, {topic: parts for topic, parts in ends.items() if topic in topics})
 
-    def claim(self, held: Watermark | None, at: Claim, topics: SinkTopics, now_ms: int = 0) -> Watermark:
+    def claim(self, watermark: Watermark | None, at: Claim, topics: SinkTopics, now_ms: int = 0) -> Watermark:
         """The watermark of a store that shows everything below ``at.offsets`` of these topics.
 
-        Its LSN never goes back; it moves on where both proofs hold. Only a table that was never read takes it away:
+        Its LSN never goes back. It moves on where both proofs hold. Only a table that was never read takes it away:
         of that one nothing shows yet.
         """
-        before = _before(held, topics)
+        before = _before(watermark, topics)
         with self._lock:
             sound = self._ends.without_holes(at, topics.ids, topics.compaction_lag_s)
             proven = self._history.newest_covered(at.offsets, topics.ids) if sound else None
         epoch, lsn = max(before, (proven.epoch, proven.lsn)) if proven is not None else before
-        said = held.aside if held is not None else {}
+        said = watermark.aside if watermark is not None else {}
         if proven is not None and (epoch, lsn) == (proven.epoch, proven.lsn):
             said = proven.aside
         aside = {topic: why for topic, why in said.items() if topic in topics.ids}
-        level_ms = held.level_ms if held is not None and held.level_ms and not sound else now_ms
+        level_ms = watermark.level_ms if watermark is not None and watermark.level_ms and not sound else now_ms
         ids = dict(topics.ids)
         return Watermark(epoch=epoch, lsn=lsn, offsets=at.offsets, topic_ids=ids, level_ms=level_ms, aside=aside)
 
 
-def _before(held: Watermark | None, topics: SinkTopics) -> tuple[int, int]:
+def _before(watermark: Watermark | None, topics: SinkTopics) -> tuple[int, int]:
     """Epoch and LSN of what a store is known to show of all these topics."""
-    if held is None:
+    if watermark is None:
         return (1, 0)
-    whole = not held.offsets or all(topic in held.offsets for topic in topics.ids)
-    return (held.epoch, held.lsn if whole else 0)
+    whole = not watermark.offsets or all(topic in watermark.offsets for topic in topics.ids)
+    return (watermark.epoch, watermark.lsn if whole else 0)

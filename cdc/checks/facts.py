@@ -15,7 +15,7 @@ class ServerFacts:
     """A Postgres server and the role we are on it.
 
     ``version``: as server_version_num. ``max_slot_wal_keep_bytes``: None for unlimited. ``wal_lsn``: the insert
-    position, None on a standby. ``synchronized_standby_slots``: empty before PostgreSQL 17 too; ``standbys_away``: its
+    position, None on a standby. ``synchronized_standby_slots``: empty before PostgreSQL 17 too. ``standbys_away``: its
     names whose slot no standby reads, or that are none.
     """
 
@@ -45,7 +45,7 @@ class ServerFacts:
 class SlotFacts:
     """A row of pg_replication_slots. ``retained_bytes``: WAL the server keeps for it.
 
-    ``failover``: standbys keep it too; ``synced``: it came to this server so. Both from PostgreSQL 17 on.
+    ``failover``: standbys keep it too. ``synced``: it came to this server so. Both from PostgreSQL 17 on.
     """
 
     slot: str
@@ -78,7 +78,7 @@ class Sent(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublicationFacts:
-    """A publication and the tables it sends, by the names it sends them under; ``filtered``: with a row filter."""
+    """A publication and the tables it sends, by the names it sends them under. ``filtered``: with a row filter."""
 
     publication: str
     operations: frozenset[str]
@@ -90,7 +90,7 @@ class PublicationFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionFacts:
-    """A transaction that has been open for long; slot creation waits for it. ``pid`` None: a prepared one."""
+    """A transaction that has been open for long. Slot creation waits for it. ``pid`` None: a prepared one."""
 
     pid: int | None
     name: str
@@ -127,7 +127,7 @@ class SourceFacts:
 
 
 class TopicFault(NamedTuple):
-    """Where a topic is not as it has to be; ``fatal``: capture must not run with it."""
+    """Where a topic is not as it has to be. ``fatal``: capture must not run with it."""
 
     message: str
     fix: str
@@ -138,7 +138,7 @@ class TopicFault(NamedTuple):
 class TopicRights:
     """Who may write to a topic. ``checked``: whether the brokers check rights at all, None where they do not tell.
 
-    ``writers``: principals that an ACL lets write, sorted; super users need none, and are not among them.
+    ``writers``: principals that an ACL lets write, sorted. Super users need none, and are not among them.
     """
 
     topic: str
@@ -150,7 +150,7 @@ class TopicRights:
 class LogFacts:
     """A Kafka cluster: its id, which of the pipeline's topics exist and which do not, and what is wrong with them.
 
-    ``rights``: on the state topic; None where they were not asked for.
+    ``rights``: on the state topic. None where they were not asked for.
     """
 
     cluster_id: str
@@ -162,7 +162,7 @@ class LogFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreFacts:
-    """A store that answered. ``product`` and ``version`` as it names itself; ``notes``: what its kind adds."""
+    """A store that answered. ``product`` and ``version`` as it names itself. ``notes``: what its kind adds."""
 
     product: str
     version: str

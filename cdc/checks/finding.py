@@ -20,7 +20,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What one check found. ``part``: ``settings``, ``postgres``, ``kafka`` or a sink; ``check``: a stable name."""
+    """What one check found. ``part``: ``settings``, ``postgres``, ``kafka`` or a sink. ``check``: a stable name."""
 
     part: str
     check: str
@@ -54,5 +54,5 @@ def failure(part: str, check: str, error: CdcError) -> Finding:
 
 
 def exit_code(findings: Iterable[Finding]) -> Exit:
-    """The code of the first failure, 0 without one; warnings do not count."""
+    """The code of the first failure, 0 without one. Warnings do not count."""
     return next((f.exit for f in findings if f.level is Level.FAIL), Exit.OK)

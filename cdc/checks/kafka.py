@@ -12,7 +12,7 @@ PART = "kafka"
 
 
 def check_log(facts: LogFacts, *, initialised: bool) -> Iterator[Finding]:
-    """Every finding about Kafka; ``initialised``: ``cdc init`` has made the topics (H61, H62, H63, H89)."""
+    """Every finding about Kafka. ``initialised``: ``cdc init`` has made the topics (H61, H62, H63, H89)."""
     yield ok(PART, "reachable", f"the Kafka cluster {facts.cluster_id} answers")
     yield from check_topics(facts, initialised=initialised)
     if facts.rights is not None:

@@ -23,7 +23,7 @@ FAILOVER_VERSION = 170000
 
 
 def check_source(facts: SourceFacts, settings: Settings, known: Found[SlotState]) -> Iterator[Finding]:
-    """Every finding about Postgres; ``known``: the slot as ``cdc snapshot`` made it, if it has and the log says so."""
+    """Every finding about Postgres. ``known``: the slot as ``cdc snapshot`` made it, if it has and the log says so."""
     server = facts.server
     yield check_version(server)
     yield check_standby(server)
@@ -47,7 +47,7 @@ def check_source(facts: SourceFacts, settings: Settings, known: Found[SlotState]
 
 
 def check_version(server: ServerFacts) -> Finding:
-    """Old servers lack what we rely on; some minors lose changes around ALTER PUBLICATION (H29)."""
+    """Old servers lack what we rely on. Some minors lose changes around ALTER PUBLICATION (H29)."""
     major, minor = server.version // 10000, server.version % 10000
     if server.version < OLDEST_VERSION:
         message = f"PostgreSQL {server.version_text} is older than 14"
@@ -81,7 +81,7 @@ def check_replication_right(server: ServerFacts) -> Finding:
 
 
 def check_encoding(server: ServerFacts) -> Finding:
-    """Text reaches us as UTF-8; a database of another encoding may hold what cannot be converted (H39)."""
+    """Text reaches us as UTF-8. A database of another encoding may hold what cannot be converted (H39)."""
     if server.encoding == "UTF8":
         return ok(PART, "encoding", "the database is in UTF8")
     if server.encoding == "SQL_ASCII":
@@ -287,7 +287,7 @@ def check_transactions(transactions: tuple[TransactionFacts, ...], slot: SlotFac
 
 
 def check_tables(tables: tuple[TableFacts, ...]) -> Iterator[Finding]:
-    """Key, replica identity and rights of each table; generated columns are said aloud (H36, H42)."""
+    """Key, replica identity and rights of each table. Generated columns are said aloud (H36, H42)."""
     for table in tables:
         for message, fix in table.problems:
             yield fail(PART, "table", message, fix)
@@ -306,7 +306,7 @@ def check_left_out(facts: SourceFacts) -> Iterator[Finding]:
 def check_publication(
     publication: PublicationFacts | None, tables: tuple[TableFacts, ...], settings: Settings, known: Found[SlotState]
 ) -> Iterator[Finding]:
-    """Its contents against the settings; a slot cannot pass a change made before its publication was (H52)."""
+    """Its contents against the settings. A slot cannot pass a change made before its publication was (H52)."""
     name = settings.publication
     if publication is None:
         if isinstance(known, Unknown):

@@ -17,10 +17,10 @@ from cdc.state import SlotState, TopicsState
 
 
 class Probes(Protocol):
-    """Reads the facts; every method raises CdcError when its part cannot be asked."""
+    """Reads the facts. Every method raises CdcError when its part cannot be asked."""
 
     def state(self) -> tuple[TopicsState | None, SlotState | None]:
-        """What ``cdc init`` and ``cdc snapshot`` have noted; None for what has not happened."""
+        """What ``cdc init`` and ``cdc snapshot`` have noted. None for what has not happened."""
 
     def source(self) -> SourceFacts: ...
 
@@ -32,7 +32,7 @@ class Probes(Protocol):
 
 
 def preflight(settings: Settings, probes: Probes) -> Iterator[Finding]:
-    """Findings part by part; a part that cannot be asked is one failure, and the others are still looked at."""
+    """Findings part by part. A part that cannot be asked is one failure, and the others are still looked at."""
     yield from check_settings(settings)
     state = look(probes.state)
     topics_known, slot_known = (None, state) if isinstance(state, Unknown) else state

@@ -130,7 +130,7 @@ def _url_password(url: str) -> bool:
 
 
 def _loopback(host: str) -> bool:
-    """Whether the host is this machine; a path is a local socket, and so is no host at all."""
+    """Whether the host is this machine. A path is a local socket, and so is no host at all."""
     host = host.strip("[]'")
     if host in ("", "localhost") or host.startswith("/"):
         return True

@@ -1,4 +1,4 @@
-"""The check that holds for stores of every kind; a kind's own stand with it, see :class:`sinks.kinds.SinkKind`."""
+"""The check that holds for stores of every kind. A kind's own stand with it, see :class:`sinks.kinds.SinkKind`."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ _EVERYTHING = 2
 
 
 class Invocation:
-    """What the global options say; a command finds it in ``context.obj``."""
+    """What the global options say. A command finds it in ``context.obj``."""
 
     def __init__(self, config: Path, verbosity: int = 0, console: Console | None = None) -> None:
         self.config = config
@@ -145,7 +145,7 @@ def root(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and leave.")
     ] = False,
 ) -> None:
-    """Postgres changes, in order, in a compacted Kafka topic; search, cache and warehouse kept true from it."""
+    """Postgres changes, in order, in a compacted Kafka topic. Search, cache and warehouse kept true from it."""
     invocation = context.obj if isinstance(context.obj, Invocation) else Invocation(config)
     invocation.config = config
     invocation.verbosity = verbose
@@ -155,7 +155,7 @@ def root(
 
 
 def _configure_logs(verbosity: int) -> None:
-    """Warnings alone, unless asked for more; ``cdc run`` and ``cdc sink`` say more by themselves."""
+    """Warnings alone, unless asked for more. ``cdc run`` and ``cdc sink`` say more by themselves."""
     logs.configure(max(0, verbosity - 1))
     if verbosity < _EVERYTHING:
         # Clients that are written in Rust log to stderr by themselves; what matters comes back as an error.
@@ -169,7 +169,7 @@ def _configure_logs(verbosity: int) -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command line; returns its exit code, having printed whatever went wrong as a sentence and a hint."""
+    """Run one command line. Returns its exit code, having printed whatever went wrong as a sentence and a hint."""
     invocation = Invocation(Path("cdc.toml"))
     command = typer.main.get_command(app)
     try:
@@ -210,7 +210,7 @@ _VERBOSE = re.compile("-v+|--verbose|-c.+|--config=.*")
 
 
 def _global(word: str) -> int:
-    """How many words the global option takes that begins with this one; 0 where none does."""
+    """How many words the global option takes that begins with this one. 0 where none does."""
     return 2 if word in ("--config", "-c") else int(_VERBOSE.fullmatch(word) is not None)
 
 

@@ -13,13 +13,13 @@ config = typer.Typer(name="config", help="Print an example settings file, or che
 
 @config.command("example")
 def example() -> None:
-    """Print a commented settings file with every setting; a start for cdc.toml."""
+    """Print a commented settings file with every setting. A start for cdc.toml."""
     typer.echo(example_text(sink_sections()), nl=False)
 
 
 @config.command("lint")
 def lint(context: typer.Context) -> None:
-    """Check the settings file; silent on stdout, exit code 78 when it cannot be used."""
+    """Check the settings file. Silent on stdout, exit code 78 when it cannot be used."""
     settings = context.obj.settings()
     sinks = ", ".join(settings.sinks) or "none"
     context.obj.console.print(

@@ -175,7 +175,7 @@ def resume(context: typer.Context) -> None:
 
 @connect.command("stop")
 def stop(context: typer.Context) -> None:
-    """End the tasks; connector and offsets stay, and the slot keeps WAL."""
+    """End the tasks. Connector and offsets stay, and the slot keeps WAL."""
     connector = _connector(context)
     connector.stop()
     _say(context, f"{connector.name} is stopped; its slot keeps WAL until cdc connect resume")
@@ -230,7 +230,7 @@ def handover(
 ) -> None:
     """Let the other capture go on where this one stops: same topics, same slot, no new snapshot. Safe to repeat.
 
-    Refused, before anything is stopped, where the two would write other keys. The sinks run on; afterwards set
+    Refused, before anything is stopped, where the two would write other keys. The sinks run on. Afterwards set
     [source] kind and start them again.
     """
     if to not in ("native", "debezium"):
@@ -257,7 +257,7 @@ def compare(
     """Run the native capture and Debezium side by side and compare what they write, record by record.
 
     Both read the tables of the settings into topics of their own, which are removed afterwards. Each difference is
-    explained by a rule of the wire manual, cdc/wire/README.md; exit code 1 when one is not, or when nothing was
+    explained by a rule of the wire manual, cdc/wire/README.md. Exit code 1 when one is not, or when nothing was
     compared.
     """
     comparing = open_comparison(context.obj.settings(), partial(_say, context), only_clean=only_clean)

@@ -65,8 +65,8 @@ def retry_letters(
 ) -> None:
     """Apply what waits, in order: after the store's mapping, its disk or the shape of its table was repaired.
 
-    The application that feeds the store does it, between two batches; without one running it is done when the
-    next one starts. A key whose letters were all applied is free; of one that is refused still the later events
+    The application that feeds the store does it, between two batches. Without one running it is done when the
+    next one starts. A key whose letters were all applied is free. Of one that is refused still the later events
     go on waiting. Exit code 1 when one is refused still, 69 when nobody answered in time.
     """
     settings = context.obj.settings()
@@ -85,7 +85,7 @@ def drop_letters(
 ) -> None:
     """Forget letters without applying them, and free their keys.
 
-    The store keeps what it shows of such a key until the key's next change; each is named at the end. A store
+    The store keeps what it shows of such a key until the key's next change. Each is named at the end. A store
     that is filled anew meets the records again.
     """
     if not (sink or table or key or everything):
@@ -97,7 +97,7 @@ def drop_letters(
 
 
 def _ask(context: typer.Context, letters: list[DeadLetter], why: Why, timeout_s: float) -> list[str]:
-    """Order, and say what became of each; the sentences of what the stores show of dropped keys come back."""
+    """Order, and say what became of each. The sentences of what the stores show of dropped keys come back."""
     settings = context.obj.settings()
     if not letters:
         context.obj.console.print("no dead letters", highlight=False)
@@ -129,7 +129,7 @@ def _ask(context: typer.Context, letters: list[DeadLetter], why: Why, timeout_s:
 
 
 def _chosen(settings: Settings, sink: str | None, table: str | None, key: str | None) -> list[DeadLetter]:
-    """One letter for each key that waits, the last; and every one that parks no key."""
+    """One letter for each key that waits, the last, and every one that parks no key."""
     if sink is not None and sink != CAPTURE:
         sink_settings(sink, settings)
     topic = settings.source.topics.get(table, table_topic(settings.name, TableName(*_parts(table)))) if table else None

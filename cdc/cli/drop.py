@@ -16,7 +16,7 @@ def drop(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for the slot's name.")] = False,
     topics: Annotated[bool, typer.Option("--topics", help="Delete the pipeline's topics, too.")] = False,
 ) -> None:
-    """Drop the slot and the publication; the slot's name has to be typed back.
+    """Drop the slot and the publication. The slot's name has to be typed back.
 
     The stores stay as they are, and so do the topics unless told otherwise. There is no way back: a later
     start needs a new snapshot. With --yes only a slot that the pipeline's state names as its own is dropped.

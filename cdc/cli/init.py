@@ -26,7 +26,7 @@ def init(
     """Make the publication (or check the one that exists) and the topics.
 
     Safe to run again: what is there is checked, what is missing is made. --new-epoch drops the slot, if it is still
-    there, and lets cdc snapshot read every table again, above all that was written before; topics and stores stay.
+    there, and lets cdc snapshot read every table again, above all that was written before. Topics and stores stay.
     """
     invocation = context.obj
     settings = invocation.settings()

@@ -20,7 +20,7 @@ def rebuild(
 ) -> None:
     """Build a store anew from the log beside the one in use, and switch readers to it when it is level.
 
-    Postgres is not asked for anything, and cdc sink goes on meanwhile; it follows the switch by itself. Stopped or
+    Postgres is not asked for anything, and cdc sink goes on meanwhile. It follows the switch by itself. Stopped or
     killed anywhere, the same command goes on. The old generation is kept until the next rebuild.
     """
     settings = context.obj.settings()

@@ -1,4 +1,4 @@
-"""How an error is shown: one sentence, one hint, an exit code; never a traceback, never a secret."""
+"""How an error is shown: one sentence, one hint, an exit code. Never a traceback, never a secret."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cdc.foreign import hide, without_urls
 def report(failure: BaseException, console: Console) -> int:
     """Print ``failure`` and return its exit code.
 
-    Our own errors are a sentence and a hint; :mod:`cdc.foreign` has cleaned the words of others in them. Anything else
+    Our own errors are a sentence and a hint. :mod:`cdc.foreign` has cleaned the words of others in them. Anything else
     is a bug: the traceback goes to a file that only its owner may read, the sentence names it.
     """
     if isinstance(failure, CdcError):

@@ -20,7 +20,7 @@ def run(context: typer.Context) -> None:
     """Capture changes until stopped.
 
     Waits for the first snapshot. SIGTERM or Ctrl-C lets the broker take what is on its way, acknowledges it and
-    ends with 0; a second signal ends at once. Metrics and health are on [capture] http_address.
+    ends with 0. A second signal ends at once. Metrics and health are on [capture] http_address.
     """
     invocation = context.obj
     settings = invocation.settings()
@@ -56,8 +56,8 @@ def _listen_for(stop: CaptureStop) -> None:
 def _spare_the_collector() -> None:
     """Turn the cyclic collector off for the loop's sake.
 
-    Each batch makes thousands of tuples and lists that live for milliseconds and never form a cycle; the collector
-    would walk them several times per batch. What is loaded now stays for good, so it is frozen; the loop collects by
+    Each batch makes thousands of tuples and lists that live for milliseconds and never form a cycle. The collector
+    would walk them several times per batch. What is loaded now stays for good, so it is frozen. The loop collects by
     hand every quarter of a minute.
     """
     gc.collect()

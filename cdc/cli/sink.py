@@ -21,7 +21,7 @@ def sink(
 ) -> None:
     """Feed the stores from the topics, each by its own query, until SIGTERM or Ctrl-C.
 
-    A stop ends between two batches. A store that goes away is waited for; the others go on. Also ends when the
+    A stop ends between two batches. A store that goes away is waited for. The others go on. Also ends when the
     file spark.stop appears in the checkpoint folder.
     """
     logs.configure(context.obj.verbosity)

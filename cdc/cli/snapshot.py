@@ -165,7 +165,7 @@ class Lines:
 
 
 class Bars:
-    """Progress as bars, one per table; of very many tables, those that are being read."""
+    """Progress as bars, one per table. Of very many tables, those that are being read."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress

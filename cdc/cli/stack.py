@@ -59,7 +59,7 @@ def status(
     folder: Folder = _HERE,
     as_json: Annotated[bool, typer.Option("--json", help="Print what clients need, as JSON.")] = False,
 ) -> None:
-    """Show the servers and how to reach them; exit code 1 if one of them is down."""
+    """Show the servers and how to reach them. Exit code 1 if one of them is down."""
     local = LocalStack(folder)
     parts: dict[str, dict[str, Any]] = local.status()["parts"]
     if as_json:
@@ -79,7 +79,7 @@ def down(
     folder: Folder = _HERE,
     wipe: Annotated[bool, typer.Option("--wipe", help="Remove the data too.")] = False,
 ) -> None:
-    """Stop the servers; their data stays unless --wipe is given."""
+    """Stop the servers. Their data stays unless --wipe is given."""
     local = LocalStack(folder)
     ran = local.running()
     local.stop()
@@ -91,7 +91,7 @@ def down(
 
 @stack.command("fetch", hidden=True)
 def fetch_jars(context: typer.Context) -> None:
-    """Fetch the jars ahead of their use, and prepare Spark; silent when that is done."""
+    """Fetch the jars ahead of their use, and prepare Spark. Silent when that is done."""
     wanted = {jar_set.name: jar_set for jar_set in jar_sets(checked_parts((), ()))}
     fetch([jar_set for name, jar_set in locked().items() if name in wanted or name in ALWAYS], context.obj.console)
     prepare_spark(context.obj.console)

@@ -28,7 +28,7 @@ def status(
 ) -> None:
     """Show the slot, how far the log is behind the source, and what each store shows.
 
-    Exit code 1 when a limit of the settings is passed, a store is empty, or keys are parked; that of the first part
+    Exit code 1 when a limit of the settings is passed, a store is empty, or keys are parked. That of the first part
     which does not answer, when one does not. What it did not answer is shown as not known.
     """
     settings = context.obj.settings()

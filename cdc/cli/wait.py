@@ -28,9 +28,9 @@ def wait(
             f"{lsn} is not an LSN", hint="take it from select pg_current_wal_insert_lsn(); it looks like 0/16B3D48"
         ) from None
     with Freshness(context.obj.settings()) as freshness:
-        held = freshness.wait(sink, wanted, timeout_s=timeout_s)
+        watermark = freshness.wait(sink, wanted, timeout_s=timeout_s)
         if freshness.unsure:
             context.obj.console.print(freshness.unsure, style="yellow", highlight=False, soft_wrap=True)
         for words in freshness.waiting(sink):
             context.obj.console.print(words, style="yellow", highlight=False, soft_wrap=True)
-    typer.echo(str(Lsn(held.lsn)))
+    typer.echo(str(Lsn(watermark.lsn)))

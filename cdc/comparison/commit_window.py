@@ -1,6 +1,6 @@
 """Which records of two captures tell of the same changes: those committed between two marks in the source's log.
 
-The captures begin and end at different moments. Ours carry the LSN of their commit; Debezium's say where the
+The captures begin and end at different moments. Ours carry the LSN of their commit. Debezium's say where the
 commit before theirs ended, and carry the transaction's number, by which ours decide for both.
 """
 
@@ -77,7 +77,7 @@ class CommitWindow:
 
 
 def position_of(record: ComparedRecord) -> Position | None:
-    """The position in our record's header; None where it has none."""
+    """The position in our record's header. None where it has none."""
     text = dict(record.headers).get(POS)
     return Position.parse(text) if text is not None else None
 

@@ -28,7 +28,7 @@ class TableHistory:
     leaf: bool = False
 
     def column(self, name: str) -> Column | None:
-        """The column by its name, as the newest shape that has it says; None for one that none has."""
+        """The column by its name, as the newest shape that has it says. None for one that none has."""
         for schema in reversed(self.schemas):
             for column in schema.columns:
                 if column.name == name:
@@ -71,7 +71,7 @@ class ComparedTable(Protocol):
 
 
 def table_facts(tables: Iterable[ComparedTable], schemas: Iterable[TableSchema]) -> dict[str, TableHistory]:
-    """table -> what is known of it, for each of ``tables``; ``schemas``: every version that the topic holds."""
+    """table -> what is known of it, for each of ``tables``. ``schemas``: every version that the topic holds."""
     versions: dict[TableName, list[TableSchema]] = {}
     for schema in sorted(schemas, key=lambda s: s.version):
         versions.setdefault(schema.table, []).append(schema)
@@ -88,7 +88,7 @@ def table_facts(tables: Iterable[ComparedTable], schemas: Iterable[TableSchema])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedRecord:
-    """One record; ``op`` is None for a tombstone. ``place``: partition and offset, for order and reports."""
+    """One record. ``op`` is None for a tombstone. ``place``: partition and offset, for order and reports."""
 
     table: str
     key: Json

@@ -11,7 +11,7 @@ from cdc.schema import Column
 from cdc.wire.format import AFTER, BEFORE
 
 Pair = tuple[ComparedRecord | None, ComparedRecord | None]
-"""Debezium's record and ours; None where one side has none."""
+"""Debezium's record and ours. None where one side has none."""
 _SHOWN = 300
 
 
@@ -19,9 +19,9 @@ _SHOWN = 300
 class RecordDifference:
     """One place where two records, or a record and nothing, differ. ``path``: ``()`` for a whole record.
 
-    ``expected`` is Debezium's value, ``got`` ours; ABSENT where a member does not stand. ``source`` is what the source
+    ``expected`` is Debezium's value, ``got`` ours. ABSENT where a member does not stand. ``source`` is what the source
     has there, UNKNOWN where nobody could ask it. ``before`` is our value in the record before, of the same key.
-    ``beside``: the other side's records of the same change, where one side has none; None where changes are not known.
+    ``beside``: the other side's records of the same change, where one side has none. None where changes are not known.
     """
 
     encoding: str
@@ -100,7 +100,7 @@ def differences(encoding: str, pairs: Iterable[Pair], facts: Facts) -> Iterator[
 
 
 def explained_by(rules: Sequence[Rule], difference: RecordDifference) -> list[str]:
-    """Names of the rules that explain it; none for a fault of one of the two."""
+    """Names of the rules that explain it. None for a fault of one of the two."""
     return [r.name for r in _explaining(rules, difference) if not (r.blind(difference) and _refuted(difference))]
 
 

@@ -36,7 +36,7 @@ class Object:
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """No member of that name stands there; unlike one that is null."""
+    """No member of that name stands there. Unlike one that is null."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Pair the records of two captures of the same changes.
 
 A change is known by where it stands in the source's log: transaction, LSN of the record, operation, key. Records of
-one statement can share an LSN, so equal ones pair in their order; what is left over pairs without its key, because
+one statement can share an LSN, so equal ones pair in their order. What is left over pairs without its key, because
 a key may differ on purpose. A tombstone belongs to the delete before it, a row of a snapshot to its key.
 """
 

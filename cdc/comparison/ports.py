@@ -14,7 +14,7 @@ class ComparedCapture(Protocol):
     """One of the two captures, on topics and a slot of its own."""
 
     def start(self, *, rows: bool) -> None:
-        """Prepare it and let it capture; ``rows``: with a first snapshot that reads the tables' rows."""
+        """Prepare it and let it capture. ``rows``: with a first snapshot that reads the tables' rows."""
 
     def check(self) -> None:
         """Raise what ended it."""
@@ -27,7 +27,7 @@ class ComparedNative(ComparedCapture, Protocol):
     """The native capture."""
 
     def reached(self) -> int:
-        """The LSN below which every commit is in its topics; 0 before it says so."""
+        """The LSN below which every commit is in its topics. 0 before it says so."""
 
 
 class Debezium(ComparedCapture, Protocol):
@@ -41,7 +41,7 @@ class ComparisonSource(Protocol):
     """The Postgres server that both read. SourceError when it does not answer."""
 
     def mark(self, content: str) -> int:
-        """Commit a logical message that both captures pass; an LSN behind its commit."""
+        """Commit a logical message that both captures pass. An LSN behind its commit."""
 
     def cut(self) -> Cut:
         """End the last cut and begin a new one."""
@@ -66,7 +66,7 @@ class ComparedTopics(Protocol):
         """Table -> topic as the native capture made them, and the names of all topics."""
 
     def records(self, topic: str, table: str) -> list[ComparedRecord]:
-        """A topic, whole, in the order of its partitions; empty where there is none."""
+        """A topic, whole, in the order of its partitions. Empty where there is none."""
 
     def facts(self) -> Facts:
         """What explains differences in each table's records."""
@@ -77,7 +77,7 @@ class ComparisonPorts:
     """Everything that a comparison uses.
 
     ``clean`` removes connector, slots, topics and publication of a comparison as far as they are there, a sentence for
-    each. ``run``: runs a command to its end; returns its exit code, and raises UsageError when it cannot be started.
+    each. ``run``: runs a command to its end. Returns its exit code, and raises UsageError when it cannot be started.
     """
 
     native: ComparedNative

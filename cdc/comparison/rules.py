@@ -112,7 +112,7 @@ def _special_word(d: RecordDifference) -> bool:
 
 
 def _special_date(d: RecordDifference) -> bool:
-    """Infinity in words; and what a snapshot shifts: years before the Gregorian calendar or beyond 9999."""
+    """Infinity in words, and what a snapshot shifts: years before the Gregorian calendar or beyond 9999."""
     kind = _kind(d)
     if kind not in ("date", "timestamp", "timestamptz"):
         return False
@@ -175,7 +175,7 @@ def _negative_blind(d: RecordDifference) -> bool:
 
 
 def _identity_index(d: RecordDifference) -> bool:
-    """Key, old rows by key and records of another key; rows after a change must be equal whatever the key is."""
+    """Key, old rows by key and records of another key. Rows after a change must be equal whatever the key is."""
     if not d.facts.identity_index or not d.path:
         return d.facts.identity_index and _of_another_key(d)
     match d.path[0]:
@@ -252,7 +252,7 @@ def _true_header(d: RecordDifference, name: str) -> bool:
 
 
 def _position_of(source: Object) -> str | None:
-    """As the fields of ours in ``source`` give it; None where they do not stand."""
+    """As the fields of ours in ``source`` give it. None where they do not stand."""
     numbers = [source.get(name) for name in OWN_SOURCE]
     if not all(isinstance(number, LosslessNumber) for number in numbers):
         return None

@@ -1,6 +1,6 @@
 """Native capture and Debezium side by side on the same tables: what ``cdc connect compare`` does, over its ports.
 
-Each gets topics and a slot of its own, both read one publication; nothing of the pipeline itself is touched.
+Each gets topics and a slot of its own, both read one publication. Nothing of the pipeline itself is touched.
 Two logical messages mark where the comparison begins and ends. What a killed run leaves is removed by the next.
 """
 
@@ -28,7 +28,7 @@ _REACH_S = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """What to compare: the changes of ``for_s`` seconds, or those made until ``command`` has ended; with ``rows`` the
+    """What to compare: the changes of ``for_s`` seconds, or those made until ``command`` has ended. With ``rows`` the
     rows of a first snapshot too. ``keep``: leave topics, slots and connector."""
 
     for_s: float = 60.0
@@ -50,7 +50,7 @@ class Comparing:
         """Run both, compare their topics, and remove what was made.
 
         Raises what stands in the way of either: ConfigError, SourceError, SlotError, ConnectError, TopicError,
-        LogError; UsageError when ``command`` failed.
+        LogError. UsageError when ``command`` failed.
         """
         self.clean()
         with ExitStack() as exits:
@@ -73,7 +73,7 @@ class Comparing:
             self._say(sentence)
 
     def _begin(self) -> int:
-        """Mark until Debezium writes one; the LSN behind it. The first snapshot may take its time before."""
+        """Mark until Debezium writes one. The LSN behind it. The first snapshot may take its time before."""
         marked: dict[str, int] = {}
         next_s = self._clock.monotonic()
         while True:

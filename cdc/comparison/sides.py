@@ -33,7 +33,7 @@ class Sides:
     def by_table(self, ours: Mapping[str, str], topics: Sequence[str]) -> dict[str, tuple[str, str]]:
         """Table -> its topic at Debezium and at the native capture, empty where that side has none.
 
-        ``ours``: table -> topic of the native capture; ``topics``: all there are. A topic of Debezium's that the native
+        ``ours``: table -> topic of the native capture. ``topics``: all there are. A topic of Debezium's that the native
         capture has no table for stands under its own name.
         """
         ends = {topic.removeprefix(f"{self.native.name}."): table for table, topic in ours.items()}

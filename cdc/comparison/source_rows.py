@@ -22,7 +22,7 @@ class RowsAtCut:
         self._tables = source.tables()
 
     def of(self, table: str, topic: Sequence[ComparedRecord]) -> Witness | None:
-        """For one table, whose whole topic is given; None where its rows cannot be read."""
+        """For one table, whose whole topic is given. None where its rows cannot be read."""
         known = self._tables.get(table)
         return None if known is None or not self._cut.certain else _TableRows(self._source, self._cut, known, topic)
 

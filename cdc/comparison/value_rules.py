@@ -38,7 +38,7 @@ def is_text(value: Json) -> bool:
 
 
 def base64_text(expected: Json, got: Json) -> bool:
-    """``include.unknown.datatypes``: the same text in base64; an array of it as one text."""
+    """``include.unknown.datatypes``: the same text in base64. An array of it as one text."""
     if not isinstance(expected, str):
         return False
     try:
@@ -95,7 +95,7 @@ def single(number: LosslessNumber) -> bytes:
 
 
 def equal_numbers(one: Json, two: Json) -> bool:
-    """Equal in bits too, so a minus before a zero counts; Java and Postgres print the same float otherwise."""
+    """Equal in bits too, so a minus before a zero counts. Java and Postgres print the same float otherwise."""
     if isinstance(one, tuple) and isinstance(two, tuple):
         return len(one) == len(two) and all(a == b or equal_numbers(a, b) for a, b in zip(one, two, strict=True))
     if not (isinstance(one, LosslessNumber) and isinstance(two, LosslessNumber)) or (_whole(one) and _whole(two)):

@@ -19,7 +19,7 @@ _ON_EVERY_RECORD = frozenset(("D14", "D15"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableVerdict:
-    """One table. ``equal``: pairs that differ in nothing but headers and our fields; ``by_rule``: rule -> how many
+    """One table. ``equal``: pairs that differ in nothing but headers and our fields. ``by_rule``: rule -> how many
     differences it explains. ``undecided``: how many of these only the source could confirm, and its row has changed
     since. ``unexplained``: how many no rule explains, the first of them in words."""
 
@@ -135,7 +135,7 @@ class _Tally:
         self.equal += self.count(found) <= _ON_EVERY_RECORD
 
     def count(self, found: Iterable[RecordDifference]) -> set[str]:
-        """The rules that these needed; an empty name for none."""
+        """The rules that these needed. An empty name for none."""
         needed: set[str] = set()
         for difference in found:
             rule = next(iter(explained_by(RULES, difference)), "")

@@ -90,7 +90,7 @@ def _after(record: ComparedRecord) -> Json:
 
 
 def _member(row: Json, path: Iterable[str]) -> Json | UnknownValue:
-    """The value at a path in a row; UNKNOWN where there is none, or only a placeholder of ours."""
+    """The value at a path in a row. UNKNOWN where there is none, or only a placeholder of ours."""
     for name in path:
         if not isinstance(row, Object) or name not in row.names():
             return UNKNOWN

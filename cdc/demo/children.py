@@ -64,7 +64,7 @@ class Children:
         self.stop()
 
     def start(self, *arguments: str, tied: bool = True) -> Child:
-        """Start ``cdc ARGUMENTS`` in the background; ``tied``: it ends with us."""
+        """Start ``cdc ARGUMENTS`` in the background. ``tied``: it ends with us."""
         name = arguments[0]
         log = self._logs / f"{name}.log"
         with log.open("ab") as output:
@@ -75,7 +75,7 @@ class Children:
         return child
 
     def run(self, *arguments: str) -> int:
-        """Run ``cdc ARGUMENTS`` to its end, on our own terminal; its exit code."""
+        """Run ``cdc ARGUMENTS`` to its end, on our own terminal. Its exit code."""
         process = self._spawn(arguments, tied=True)
         child = Child(arguments[0], process, self._logs / "none")
         self._running.append(child)

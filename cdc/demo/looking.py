@@ -58,7 +58,7 @@ def look_around(config: Path) -> Iterator[str]:
 
 
 def stop_kept(folder: Path) -> bool:
-    """End a demo that was left running, and remove its data; whether there was one."""
+    """End a demo that was left running, and remove its data. Whether there was one."""
     pids = folder / "demo.pids"
     ended = False
     if pids.exists():
@@ -72,7 +72,7 @@ def stop_kept(folder: Path) -> bool:
 
 
 def _end(pid: int) -> bool:
-    """End a process group whose leader is one of our commands; a number that is somebody else's now is let be."""
+    """End a process group whose leader is one of our commands. A number that is somebody else's now is let be."""
     with suppress(OSError):
         if b"cdc" not in Path(f"/proc/{pid}/cmdline").read_bytes():
             return False

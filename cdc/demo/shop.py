@@ -13,14 +13,14 @@ TABLES = ("customers", "order_lines", "orders", "payments", "products", "stock")
 
 @dataclass(frozen=True, slots=True)
 class ShopSize:
-    """How much there is to begin with; 40,000 orders make about 170,000 rows."""
+    """How much there is to begin with. 40,000 orders make about 170,000 rows."""
 
     orders: int = 40_000
     products: int = 3_000
 
 
 def make_shop(dsn: str, size: ShopSize) -> dict[str, int]:
-    """Make and fill the tables in an empty database; table -> rows."""
+    """Make and fill the tables in an empty database. Table -> rows."""
     queries = load("cdc.demo", "shop.sql")
     with psycopg.connect(dsn, autocommit=True, cursor_factory=psycopg.ClientCursor) as connection:
         connection.execute(queries["schema"])

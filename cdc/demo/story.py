@@ -40,7 +40,7 @@ CATCH_UP_S = 120.0
 
 @dataclass(slots=True)
 class Story:
-    """One telling. ``folder``: of the stack; ``keep``: leave everything running at the end."""
+    """One telling. ``folder``: of the stack. ``keep``: leave everything running at the end."""
 
     folder: Path
     console: Console
@@ -160,7 +160,7 @@ class Story:
                 self._pause(until)
 
     def _pause(self, until: str | Workload) -> None:
-        """Until the next look; not past the workload's end."""
+        """Until the next look. Not past the workload's end."""
         pause_s = WATCH_S if self.console.is_terminal else PLAIN_WATCH_S
         if isinstance(until, Workload):
             until.join(pause_s)

@@ -18,14 +18,14 @@ TRANSACTIONS_PER_S = 150
 
 
 class Workload(threading.Thread):
-    """Runs for ``duration_s`` or until :meth:`stop`; ``counts`` says what it did, ``error`` what stopped it."""
+    """Runs for ``duration_s`` or until :meth:`stop`. ``counts`` says what it did, ``error`` what stopped it."""
 
     def __init__(
         self, dsn: str, size: ShopSize, duration_s: float, *, seed: int = 7, clock: Clock = SYSTEM_CLOCK
     ) -> None:
         super().__init__(name="workload", daemon=True)
         self.counts: Counter[str] = Counter()
-        """inserts, updates, key changes, deletes: rows; transactions."""
+        """inserts, updates, key changes, deletes: rows. Transactions."""
         self.error: psycopg.Error | None = None
         self._dsn = dsn
         self._size = size

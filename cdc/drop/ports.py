@@ -18,7 +18,7 @@ class DropSource(Protocol):
         """The server and our role on it."""
 
     def slot(self) -> SlotFacts | None:
-        """The pipeline's slot; None where the server has none."""
+        """The pipeline's slot. None where the server has none."""
 
     def transaction(self) -> AbstractContextManager[object]:
         """What is dropped within is dropped when it ends, and the publication only then. An error undoes its end."""
@@ -37,7 +37,7 @@ class DropTopics(Protocol):
         """Every topic of the cluster."""
 
     def delete(self, topics: Iterable[str]) -> None:
-        """Delete these; one that does not exist is none."""
+        """Delete these. One that does not exist is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class DropPorts:
     """Everything that a drop uses.
 
     ``reach`` raises LogError, at once, when no broker takes a connection. ``source`` opens a session. ``state``: the
-    pipeline's topic; TopicError when it does not exist. ``topics`` opens the administration of the log.
+    pipeline's topic. TopicError when it does not exist. ``topics`` opens the administration of the log.
     """
 
     reach: Callable[[], None]

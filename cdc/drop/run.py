@@ -31,12 +31,12 @@ class Drop:
         self._ports = ports
 
     def owner(self) -> Owner | None:
-        """Whose the slot of the pipeline's name is; None where the server has none."""
+        """Whose the slot of the pipeline's name is. None where the server has none."""
         with self._ports.source() as source:
             return self._owner(source)
 
     def run(self, *, topics: bool, sure: bool = False) -> Iterator[str]:
-        """Drop slot and publication (and ``topics``), a sentence at a time; of slot and publication both or none.
+        """Drop slot and publication (and ``topics``), a sentence at a time. Of slot and publication both or none.
 
         ActiveError while something reads the slot. SlotError when the state does not name the slot as the pipeline's
         own or cannot be read, unless ``sure``: somebody has typed its name, knowing that. LogError, before anything is

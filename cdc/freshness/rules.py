@@ -37,13 +37,13 @@ def wait_until_shown(
 ) -> Watermark:
     """Return the store's watermark once it shows every change committed below ``lsn``.
 
-    ``epoch``: of the token; a watermark of an older one does not count. ``nudge`` is called once when a second
+    ``epoch``: of the token. A watermark of an older one does not count. ``nudge`` is called once when a second
     has passed: a quiet server writes nothing that would carry the log past a token at its very end (H93).
     Raises Difference when ``timeout_s`` has passed, and SinkError when the store cannot be asked.
     """
 
-    def late(held: Watermark | None) -> DifferenceFound:
-        stands = f"stands at {Lsn(held.lsn)}" if held is not None else "has no watermark yet"
+    def late(watermark: Watermark | None) -> DifferenceFound:
+        stands = f"stands at {Lsn(watermark.lsn)}" if watermark is not None else "has no watermark yet"
         return DifferenceFound(
             f"{sink} {stands}; {Lsn(lsn)} was not reached in {timeout_s:g} s",
             hint="cdc status shows where it is held up; cdc run and cdc sink have to be running",
@@ -60,16 +60,16 @@ def wait_until_read(
     Raises Difference when ``timeout_s`` has passed, and SinkError when the store cannot be asked.
     """
 
-    def late(held: Watermark | None) -> DifferenceFound:
-        lacks = sum(max(0, end - _read_upto(held, topic, part)) for topic, part, end in _flat(ends))
-        stands = f"is {lacks:,} records behind" if held is not None else "has no watermark yet"
+    def late(watermark: Watermark | None) -> DifferenceFound:
+        lacks = sum(max(0, end - _read_upto(watermark, topic, part)) for topic, part, end in _flat(ends))
+        stands = f"is {lacks:,} records behind" if watermark is not None else "has no watermark yet"
         return DifferenceFound(
             f"{sink} {stands}, and did not catch up in {timeout_s:g} s",
             hint="cdc status shows where it is held up; cdc sink has to be running",
         )
 
-    def read(held: Watermark) -> bool:
-        return all(_read_upto(held, topic, part) >= end for topic, part, end in _flat(ends))
+    def read(watermark: Watermark) -> bool:
+        return all(_read_upto(watermark, topic, part) >= end for topic, part, end in _flat(ends))
 
     return _wait(watermarks, read, late, timeout_s=timeout_s, nudge=None, clock=clock)
 
@@ -78,8 +78,8 @@ def _flat(ends: Offsets) -> Iterator[tuple[str, int, int]]:
     return ((topic, part, end) for topic, parts in ends.items() for part, end in parts.items())
 
 
-def _read_upto(held: Watermark | None, topic: str, partition: int) -> int:
-    return held.offsets.get(topic, {}).get(partition, 0) if held is not None else 0
+def _read_upto(watermark: Watermark | None, topic: str, partition: int) -> int:
+    return watermark.offsets.get(topic, {}).get(partition, 0) if watermark is not None else 0
 
 
 def _wait(
@@ -93,12 +93,12 @@ def _wait(
 ) -> Watermark:
     started, pause_s = clock.monotonic(), FIRST_PAUSE_S
     while True:
-        held = watermarks.read()
-        if held is not None and shown(held):
-            return held
+        watermark = watermarks.read()
+        if watermark is not None and shown(watermark):
+            return watermark
         waited_s = clock.monotonic() - started
         if waited_s >= timeout_s:
-            raise late(held)
+            raise late(watermark)
         if nudge is not None and waited_s >= NUDGE_AFTER_S:
             nudge()
             nudge = None
@@ -106,19 +106,19 @@ def _wait(
         pause_s = min(pause_s * 1.5, LONGEST_PAUSE_S)
 
 
-def require_whole(sink: str, held: Watermark) -> None:
+def require_whole(sink: str, watermark: Watermark) -> None:
     """Difference where a store shows less of a table than its LSN says, because the log lacks changes of it (H119)."""
-    if held.aside:
-        words = list(held.aside.values())
+    if watermark.aside:
+        words = list(watermark.aside.values())
         more = f", and {len(words) - 1} more" if len(words) > 1 else ""
         raise DifferenceFound(
-            f"{sink} shows all tables up to {Lsn(held.lsn)} but these: {words[0]}{more}",
+            f"{sink} shows all tables up to {Lsn(watermark.lsn)} but these: {words[0]}{more}",
             hint="cdc status names each table that is set aside, and why",
         )
 
 
-def shows(held: Watermark, lsn: int, epoch: int | None) -> bool:
+def shows(watermark: Watermark, lsn: int, epoch: int | None) -> bool:
     """Whether a store at this watermark shows all below ``lsn``."""
-    if epoch is not None and held.epoch != epoch:
-        return held.epoch > epoch
-    return held.lsn >= lsn
+    if epoch is not None and watermark.epoch != epoch:
+        return watermark.epoch > epoch
+    return watermark.lsn >= lsn

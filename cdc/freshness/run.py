@@ -20,11 +20,11 @@ from cdc.progress import Watermark
 class WaitPorts:
     """Everything that a wait uses.
 
-    ``open``: a store by its sink's name; SinkError when it does not answer, UsageError for an unknown sink.
+    ``open``: a store by its sink's name. SinkError when it does not answer, UsageError for an unknown sink.
     ``briefly``: within, a store that does not answer is given up within a second.
     ``epoch``: the pipeline's, None before it has one. ``letters``: its dead letters. Both raise LogError when no
     broker answers, TopicError before ``cdc init``.
-    ``nudge`` moves a quiet server's log past the token; without a source it does nothing.
+    ``nudge`` moves a quiet server's log past the token. Without a source it does nothing.
     """
 
     open: Callable[[str], OpenedStore]
@@ -35,7 +35,7 @@ class WaitPorts:
 
 
 class Waits:
-    """Waits for stores of one pipeline, and keeps what it opened. A context; one thread at a time."""
+    """Waits for stores of one pipeline, and keeps what it opened. A context. One thread at a time."""
 
     def __init__(self, ports: WaitPorts, clock: Clock) -> None:
         self._ports = ports
@@ -43,7 +43,7 @@ class Waits:
         self._stores = KeptStores(ports.open)
         self._epoch: int | None = None
         self.unsure = ""
-        """What the last :meth:`wait` could not find out; empty when it knew all."""
+        """What the last :meth:`wait` could not find out. Empty when it knew all."""
 
     def __enter__(self) -> Self:
         return self
@@ -52,7 +52,7 @@ class Waits:
         self._stores.close()
 
     def wait(self, sink: str, lsn: int, *, timeout_s: float = 30.0) -> Watermark:
-        """Return when ``sink`` shows every change committed below ``lsn``; see :mod:`cdc.freshness.rules`.
+        """Return when ``sink`` shows every change committed below ``lsn``. See :mod:`cdc.freshness.rules`.
 
         While the log does not answer, the epoch of the token is not known: the store's own word is taken then, see
         :attr:`unsure`. UsageError for an unknown sink, SinkError when the store does not answer, Difference after
@@ -65,11 +65,11 @@ class Waits:
         if isinstance(epoch, Unknown):
             return self._take_its_word(sink, watermarks, lsn, epoch)
         self._epoch, self.unsure = epoch, ""
-        held = wait_until_shown(
+        watermark = wait_until_shown(
             sink, watermarks, lsn, epoch=epoch, timeout_s=timeout_s, nudge=self._ports.nudge, clock=self._clock
         )
-        require_whole(sink, held)
-        return held
+        require_whole(sink, watermark)
+        return watermark
 
     def waiting(self, sink: str) -> Iterator[str]:
         """A sentence for each table that the sink holds and for each key that waits in its dead letters: they do not
@@ -88,9 +88,9 @@ class Waits:
 
     def _take_its_word(self, sink: str, watermarks: ReadsWatermarks, lsn: int, unknown: Unknown) -> Watermark:
         with self._ports.briefly():
-            held = watermarks.read()
-        if held is None or not shows(held, lsn, None):
+            watermark = watermarks.read()
+        if watermark is None or not shows(watermark, lsn, None):
             raise unknown.because
-        require_whole(sink, held)
-        self.unsure = f"the pipeline's epoch is not known, {sink} is in epoch {held.epoch}: {unknown}"
-        return held
+        require_whole(sink, watermark)
+        self.unsure = f"the pipeline's epoch is not known, {sink} is in epoch {watermark.epoch}: {unknown}"
+        return watermark

@@ -25,16 +25,16 @@ class HandoverDatabase(Protocol):
     """The Postgres server. SourceError when it does not answer."""
 
     def facts(self) -> tuple[ServerFacts, SlotFacts | None]:
-        """The server, and the pipeline's slot; None where the server has none."""
+        """The server, and the pipeline's slot. None where the server has none."""
 
     def writer(self) -> LockedSession | None:
         """The session that holds the native writer's lock, if one does."""
 
     def mark(self) -> int:
-        """Write a transaction of its own, so that the stream moves; the LSN it was written at."""
+        """Write a transaction of its own, so that the stream moves. The LSN it was written at."""
 
     def publish_everything(self) -> bool:
-        """Let the publication send every kind of change, TRUNCATE too; False when it does already."""
+        """Let the publication send every kind of change, TRUNCATE too. False when it does already."""
 
 
 class Keys(Protocol):
@@ -49,7 +49,7 @@ class Keys(Protocol):
 
 class ConnectorState(NamedTuple):
     """``differing``: options that run otherwise than the settings want. ``incremental``: it reads an incremental
-    snapshot just now. ``shown_lsn``: every commit below it is in the topics; None before its snapshot is complete."""
+    snapshot just now. ``shown_lsn``: every commit below it is in the topics. None before its snapshot is complete."""
 
     differing: Sequence[str]
     incremental: bool
@@ -57,22 +57,22 @@ class ConnectorState(NamedTuple):
 
 
 class DebeziumConnector(Protocol):
-    """Debezium's connector. Every method may be repeated; ConnectError when Kafka Connect refuses or is silent."""
+    """Debezium's connector. Every method may be repeated. ConnectError when Kafka Connect refuses or is silent."""
 
     def facts(self) -> ConnectorState:
         """How it runs. ConnectError when it, or a task of it, has failed or is not there."""
 
     def stop(self) -> bool:
-        """End its tasks, and return when they have ended; False where there is no connector."""
+        """End its tasks, and return when they have ended. False where there is no connector."""
 
     def withdraw(self) -> bool:
-        """Remove it with its offsets; False where there is none."""
+        """Remove it with its offsets. False where there is none."""
 
     def place_stopped(self, lsn: int) -> None:
         """Let it stand there, stopped, so that its next start reads from ``lsn`` on and takes no snapshot."""
 
     def resume(self) -> None:
-        """Start it; returns when it runs."""
+        """Start it. Returns when it runs."""
 
 
 class NativeWriter(Protocol):
@@ -85,7 +85,7 @@ class NativeWriter(Protocol):
         """The newest shape of each table that the schema topic knows."""
 
     def write_up_to(self, mark: int) -> int:
-        """Write every transaction up to the first that ends beyond ``mark``, acknowledge it, and stop; its end."""
+        """Write every transaction up to the first that ends beyond ``mark``, acknowledge it, and stop. Its end."""
 
     def ahead(self, slot: SlotState, topics: TopicsState, start: int, ends: Offsets) -> Mapping[str, Mapping[int, str]]:
         """Topic -> partition -> the position of the newest record below ``ends``, where it lies above ``start``.

@@ -56,10 +56,10 @@ def require_complete(facts: ConnectorState) -> None:
         )
 
 
-def require_native_complete(held: Mapping[bytes, bytes]) -> None:
+def require_native_complete(documents: Mapping[bytes, bytes]) -> None:
     """ConfigError unless the native capture's first snapshot is complete."""
-    snapshot = SnapshotState.find(held)
-    if SlotState.find(held) is None or snapshot is None or snapshot.state != "complete":
+    snapshot = SnapshotState.find(documents)
+    if SlotState.find(documents) is None or snapshot is None or snapshot.state != "complete":
         raise ConfigError(
             "the native capture has no complete snapshot, so there is nothing to hand over",
             hint="cdc snapshot finishes it; with Debezium from the start: cdc connect deploy",
@@ -85,7 +85,7 @@ def require_unshaped(shaping: Sequence[str]) -> None:
 
 
 def require_same_keys(problems: Sequence[str]) -> None:
-    """ConfigError when the two would write other keys; ``problems``: a sentence for each."""
+    """ConfigError when the two would write other keys. ``problems``: a sentence for each."""
     if problems:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         raise ConfigError(
@@ -128,16 +128,16 @@ def require_within(slot: SlotFacts, lsn: int) -> None:
 
 
 def adopted(
-    plan: HandoverPlan, held: Mapping[bytes, bytes], server: ServerFacts, slot: SlotFacts
+    plan: HandoverPlan, documents: Mapping[bytes, bytes], server: ServerFacts, slot: SlotFacts
 ) -> tuple[SlotState, SnapshotState]:
     """Slot and snapshot as the native capture would have noted them, had it made them itself.
 
     Its first snapshot counts as complete: Debezium's is.
     """
-    topics, former, snapshot = TopicsState.find(held), SlotState.find(held), SnapshotState.find(held)
+    topics, former, snapshot = TopicsState.find(documents), SlotState.find(documents), SnapshotState.find(documents)
     assert topics is not None
     assert slot.confirmed_flush_lsn is not None
-    start, epoch = slot.confirmed_flush_lsn, (EpochsState.find(held) or EpochsState()).latest
+    start, epoch = slot.confirmed_flush_lsn, (EpochsState.find(documents) or EpochsState()).latest
     noted = SlotState(
         epoch=epoch,
         system_identifier=server.system_identifier,

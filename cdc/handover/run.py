@@ -57,7 +57,7 @@ class Handover:
         self._clock = clock
 
     def run(self, to: Writer) -> WriterState:
-        """Let ``to`` write the pipeline's topics from here on; returns what was noted. Safe to repeat.
+        """Let ``to`` write the pipeline's topics from here on. Returns what was noted. Safe to repeat.
 
         Everything is checked before anything is stopped: ConfigError where the two would write other keys, topics or
         partitions. ActiveError while ``cdc run`` runs. Raises ConnectError, SlotError, TopicError, LogError.
@@ -98,11 +98,11 @@ class Handover:
         return known
 
     def _adopt(self) -> int:
-        """Note slot, snapshot and progress as the native capture would have; the LSN it goes on from."""
+        """Note slot, snapshot and progress as the native capture would have. The LSN it goes on from."""
         server, slot = self._free_slot()
-        held = self._ports.state.read()
-        topics = _topics(held)
-        noted, snapshot = adopted(self._plan, held, server, slot)
+        documents = self._ports.state.read()
+        topics = _topics(documents)
+        noted, snapshot = adopted(self._plan, documents, server, slot)
         start = slot.confirmed_flush_lsn or 0
         ends = self._still(topics)
         self._say(f"reading the log from {Lsn(start)} on, to see what Debezium wrote last")
@@ -143,10 +143,10 @@ class Handover:
 
     def _note_epoch(self) -> None:
         """Debezium's records carry no epoch: theirs begins where the topics end now."""
-        held = self._ports.state.read()
-        slot, known = SlotState.find(held), EpochsState.find(held) or EpochsState()
+        documents = self._ports.state.read()
+        slot, known = SlotState.find(documents), EpochsState.find(documents) or EpochsState()
         assert slot is not None
-        grown = known.reaching(slot.epoch, self._still(_topics(held)))
+        grown = known.reaching(slot.epoch, self._still(_topics(documents)))
         if grown != known:
             self._ports.state.write([(grown.key(), grown.to_json())])
 
@@ -204,7 +204,7 @@ class Handover:
         return state
 
 
-def _topics(held: Mapping[bytes, bytes]) -> TopicsState:
-    topics = TopicsState.find(held)
+def _topics(documents: Mapping[bytes, bytes]) -> TopicsState:
+    topics = TopicsState.find(documents)
     assert topics is not None
     return topics

@@ -1,7 +1,7 @@
 """A class data archive for Spark's driver: the 12,000 classes that every start would else read and verify anew.
 
 Measured with a first small query: 6.8 instead of 13.8 s of CPU. The archive, 150 MB in the cache folder, is made once
-by a session that is started for it; the JVM leaves it aside by itself where jars or runtime are not those it was made
+by a session that is started for it. The JVM leaves it aside by itself where jars or runtime are not those it was made
 from. Format and options: "Class Data Sharing" in the JDK's guide to the virtual machine, and JEP 350.
 """
 
@@ -27,11 +27,11 @@ Train = Callable[[Sequence[str]], None]
 
 
 class ArchiveError(Exception):
-    """No archive could be made; Spark starts without one, in twice the time."""
+    """No archive could be made. Spark starts without one, in twice the time."""
 
 
 def archived(jars: Path, home: Path | None = None) -> bool:
-    """Whether there is an archive of Spark's ``jars`` for the java of ``home``; else :func:`make_archive`."""
+    """Whether there is an archive of Spark's ``jars`` for the java of ``home``. Else :func:`make_archive`."""
     try:
         return (_home(home) / _OF).read_text(encoding="utf-8") == _fingerprint(jars)
     except OSError:
@@ -39,7 +39,7 @@ def archived(jars: Path, home: Path | None = None) -> bool:
 
 
 def make_archive(jars: Path, train: Train, home: Path | None = None) -> None:
-    """Make it, in half a minute; one process does, the others wait for it. ArchiveError if that fails."""
+    """Make it, in half a minute. One process does, the others wait for it. ArchiveError if that fails."""
     home = _home(home)
     draft, base = home / "draft.jsa", home / BASE_ARCHIVE
     with only_one(home / "archive.lock"):

@@ -17,7 +17,7 @@ def cache_folder() -> Path:
 
 @contextmanager
 def only_one(lock: Path) -> Iterator[None]:
-    """Hold ``lock`` while the body runs; other processes wait here. Ends with the process, however that ends."""
+    """Hold ``lock`` while the body runs. Other processes wait here. Ends with the process, however that ends."""
     lock.parent.mkdir(parents=True, exist_ok=True)
     with lock.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

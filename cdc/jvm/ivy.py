@@ -73,7 +73,7 @@ def pinned(name: str, artifacts: Iterable[Coordinate]) -> str:
 
 
 def closure(name: str, roots: Iterable[Coordinate], extra: str = "") -> str:
-    """An ivy.xml that asks for ``roots`` with all they need at run time; ``extra``: excludes and overrides."""
+    """An ivy.xml that asks for ``roots`` with all they need at run time. ``extra``: excludes and overrides."""
     body = "".join(
         f"<dependency org={quoteattr(one.organisation)} name={quoteattr(one.module)} rev={quoteattr(one.revision)} "
         'conf="default->master,runtime,compile"/>'

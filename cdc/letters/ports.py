@@ -34,8 +34,8 @@ class ReadsStore(Protocol):
 class LetterPorts:
     """Everything that orders use. Each raises LogError when no broker answers.
 
-    ``letters``: the pipeline's; TopicError before ``cdc init``. ``follow`` opens them, to be followed from their end.
-    ``shapes``: every version of every table. ``open_store``: a store's reader, by its sink's name; SinkError when the
+    ``letters``: the pipeline's. TopicError before ``cdc init``. ``follow`` opens them, to be followed from their end.
+    ``shapes``: every version of every table. ``open_store``: a store's reader, by its sink's name. SinkError when the
     store does not answer.
     """
 

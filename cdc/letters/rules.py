@@ -20,7 +20,7 @@ def left_out(letters: Iterable[DeadLetter]) -> Iterator[str]:
 
 
 def row_of(letter: DeadLetter, shapes: Mapping[str, TableSchema]) -> tuple[TableSchema, str] | None:
-    """The table's shape and the key as stores write it, of a letter that parks one; None where it names no row.
+    """The table's shape and the key as stores write it, of a letter that parks one. None where it names no row.
 
     ``shapes``: topic -> the newest shape of its table.
     """

@@ -16,7 +16,7 @@ from cdc.orders import drop_by_hand, identity_of, order
 _POLL_S = 0.2
 
 Answered = tuple[DeadLetter, DeadLetter | None]
-"""A letter, and the answer to the order about it; None where there was none in time."""
+"""A letter, and the answer to the order about it. None where there was none in time."""
 
 
 class LettersRun:
@@ -31,13 +31,13 @@ class LettersRun:
         return list(self._ports.letters.read())
 
     def left_out(self) -> list[str]:
-        """See :func:`cdc.letters.rules.left_out`; nothing before ``cdc init``."""
+        """See :func:`cdc.letters.rules.left_out`. Nothing before ``cdc init``."""
         with suppress(TopicError):
             return list(left_out(self.read()))
         return []
 
     def order(self, letters: Sequence[DeadLetter], why: Why, *, timeout_s: float) -> Iterator[Answered]:
-        """Write an order about each letter; yields each with the answer to it, None for those that had none in time.
+        """Write an order about each letter. Yields each with the answer to it, None for those that had none in time.
 
         The orders stay: the next application that feeds the store carries out what is not answered yet.
         """

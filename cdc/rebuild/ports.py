@@ -15,7 +15,7 @@ from cdc.schema import TableSchema
 
 class RebuildGenerations(Protocol):
     """The generations of the store, as :class:`sinks.generations.RebuildGenerations` promises them. Every call may be
-    repeated after a kill; SinkError when the store does not answer."""
+    repeated after a kill. SinkError when the store does not answer."""
 
     def in_use(self) -> int:
         """Which one readers see."""
@@ -27,7 +27,7 @@ class RebuildGenerations(Protocol):
         """Let readers see this generation, and whoever feeds the store go on with it."""
 
     def discard(self, number: int, shapes: Sequence[TableSchema]) -> None:
-        """Remove a generation that is not in use; nothing happens when there is none."""
+        """Remove a generation that is not in use. Nothing happens when there is none."""
 
 
 class GenerationProgress(NamedTuple):

@@ -22,7 +22,7 @@ class Step(StrEnum):
     """How far a rebuild is."""
 
     BUILDING = "building"
-    """The new generation is filled; readers and the sink know nothing of it."""
+    """The new generation is filled. Readers and the sink know nothing of it."""
     KEEPING = "keeping"
     """It is level with the one in use, which is kept for a rollback."""
     SWITCHING = "switching"
@@ -52,9 +52,9 @@ class RebuildState(Document):
         return replace(self, step=step.value)
 
 
-def find_rebuild(held: Mapping[bytes, bytes], sink: str) -> RebuildState | None:
+def find_rebuild(documents: Mapping[bytes, bytes], sink: str) -> RebuildState | None:
     """The last rebuild of a sink, by the records of the state topic."""
-    value = held.get(orjson.dumps({"what": RebuildState.WHAT, "sink": sink}))
+    value = documents.get(orjson.dumps({"what": RebuildState.WHAT, "sink": sink}))
     return RebuildState.from_json(value) if value is not None else None
 
 
@@ -74,7 +74,7 @@ def rolled_back(sink: str, last: RebuildState | None) -> RebuildState:
 
 
 def level(new: Watermark | None, old: Watermark | None, ends: Offsets) -> bool:
-    """Whether the new generation shows all that the old one does; without an old one, all that the log holds.
+    """Whether the new generation shows all that the old one does. Without an old one, all that the log holds.
 
     Ask for ``old`` and ``ends`` first: both grow.
     """

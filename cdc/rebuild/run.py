@@ -32,10 +32,10 @@ class Rebuild:
         self._separate = separate
 
     def run(self, tell: Tell) -> RebuildState:
-        """Build the store anew from the log and switch to it; goes on where an earlier call was killed.
+        """Build the store anew from the log and switch to it. Goes on where an earlier call was killed.
 
         Returns what was noted. SinkError when it was told to stop while the new generation is filled, or when the store
-        does not answer; LogError when no broker does.
+        does not answer. LogError when no broker does.
         """
         run = self._begin()
         crash_point("rebuild_after_begin")

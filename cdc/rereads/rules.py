@@ -11,12 +11,12 @@ from cdc.state import CommandState, ReadingState, RequestState, SnapshotState, T
 from cdc.topic import TableName
 
 
-def captured_table(held: Mapping[bytes, bytes], name: str) -> TableName:
-    """The captured table of this name, with or without its schema. ``held``: the state topic's records.
+def captured_table(documents: Mapping[bytes, bytes], name: str) -> TableName:
+    """The captured table of this name, with or without its schema. ``documents``: the state topic's records.
 
     UsageError when there is not exactly one, or while the first snapshot is not complete.
     """
-    head, topics = SnapshotState.find(held), TopicsState.find(held)
+    head, topics = SnapshotState.find(documents), TopicsState.find(documents)
     if topics is None or head is None or head.state != "complete":
         raise UsageError("the first snapshot takes every table", hint="cdc snapshot, without a table")
     known = {table: TableName(*table.split(".", 1)) for table in topics.tables}
@@ -62,12 +62,12 @@ def key_texts(keys: Sequence[Sequence[str]], schema: TableSchema) -> tuple[tuple
     return tuple(tuple(key) for key in keys)
 
 
-def first_requests(held: Mapping[bytes, bytes], serial: int) -> list[RequestState]:
+def first_requests(documents: Mapping[bytes, bytes], serial: int) -> list[RequestState]:
     """A request for the first rows of each table that was neither read nor asked for.
 
     ConfigError before ``cdc init``, UsageError when the first snapshot has begun already.
     """
-    head, topics = SnapshotState.find(held), TopicsState.find(held)
+    head, topics = SnapshotState.find(documents), TopicsState.find(documents)
     if topics is None:
         raise ConfigError("the pipeline has no topics yet", hint="cdc init makes them")
     if head is not None and (head.state != "complete" or head.rows):
@@ -75,8 +75,8 @@ def first_requests(held: Mapping[bytes, bytes], serial: int) -> list[RequestStat
             "the first snapshot has begun with its rows, so windows cannot take its place",
             hint="cdc snapshot goes on with it",
         )
-    known = {one.table for one in find_all(held, ReadingState) if one.first and one.state == "done"}
-    known |= {one.table for one in requests_of(held) if one.first}
+    known = {one.table for one in find_all(documents, ReadingState) if one.first and one.state == "done"}
+    known |= {one.table for one in requests_of(documents) if one.first}
     return [
         RequestState(
             id=f"snapshot:{table}",
@@ -91,18 +91,18 @@ def first_requests(held: Mapping[bytes, bytes], serial: int) -> list[RequestStat
     ]
 
 
-def commands_for(held: Mapping[bytes, bytes], tables: Sequence[str], state: str) -> list[tuple[str, CommandState]]:
+def commands_for(documents: Mapping[bytes, bytes], tables: Sequence[str], state: str) -> list[tuple[str, CommandState]]:
     """Table and command of each request on these tables, of all without any. UsageError when there is none."""
-    names = {str(captured_table(held, name)) for name in tables}
-    found = [one for one in requests_of(held) if not names or one.table in names]
+    names = {str(captured_table(documents, name)) for name in tables}
+    found = [one for one in requests_of(documents) if not names or one.table in names]
     if not found:
         raise UsageError("no table is being read again", hint="cdc status shows what is under way")
     return [(one.table, CommandState(id=one.id, serial=one.serial, state=state)) for one in found]
 
 
-def progress_of(held: Mapping[bytes, bytes], requests: Sequence[RequestState]) -> list[ReadingState | None]:
+def progress_of(documents: Mapping[bytes, bytes], requests: Sequence[RequestState]) -> list[ReadingState | None]:
     """How far each request is, None where nobody has taken it up."""
-    states = {one.id: one for one in find_all(held, ReadingState)}
+    states = {one.id: one for one in find_all(documents, ReadingState)}
     # One asked for again meanwhile, by a catalog watch, goes under a newer serial.
     return [
         found if (found := states.get(one.id)) is not None and found.serial >= one.serial else None for one in requests

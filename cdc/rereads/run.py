@@ -33,14 +33,14 @@ class Rereads:
         self._clock = clock
 
     def ask(self, tables: Sequence[str], wanted: WantedRows) -> list[RequestState]:
-        """Write a request for each table; one for all of a table that is under way already is joined, not begun anew.
+        """Write a request for each table. One for all of a table that is under way already is joined, not begun anew.
 
         ConfigError, UsageError or SourceError when a request could not be carried out, and then none is written.
         """
-        held = self._ports.state.read()
-        captured = {name: captured_table(held, name) for name in tables}
-        under_way = {one.id: one for one in requests_of(held)}
-        aside = asides_of(held)
+        documents = self._ports.state.read()
+        captured = {name: captured_table(documents, name) for name in tables}
+        under_way = {one.id: one for one in requests_of(documents)}
+        aside = asides_of(documents)
         asked, joined = [], []
         with self._ports.source() as source:
             after_lsn = source.insert_lsn()
@@ -63,7 +63,7 @@ class Rereads:
         self._ports.state.write([(one.key(), one.to_json()) for one in asked])
 
     def command(self, tables: Sequence[str], state: str) -> list[str]:
-        """Pause, resume or cancel every request on these tables (all without any); sentences that say so.
+        """Pause, resume or cancel every request on these tables (all without any). Sentences that say so.
 
         UsageError when there is none.
         """

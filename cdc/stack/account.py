@@ -64,7 +64,7 @@ class Account:
         return [*self.prefix, sys.executable, "-I", "-S", tether, str(death_signal), str(parent), "--", *argv]
 
     def own_program(self, program: Path, *beside: Path) -> Path:
-        """Where the account can run ``program``: as it lies, or a copy; ``beside`` are folders it needs next to it."""
+        """Where the account can run ``program``: as it lies, or a copy. ``beside`` are folders it needs next to it."""
         if self.uid is None:
             return program
         name = hashlib.sha256(os.fsencode(program)).hexdigest()[:12]
@@ -90,7 +90,7 @@ def outside_folder(folder: Path) -> Path:
 
 
 def ordinary_account(*, namespaces: bool = True) -> Account:
-    """The account for a server that refuses root; ConfigError where there is none.
+    """The account for a server that refuses root. ConfigError where there is none.
 
     ``namespaces=False`` skips the user namespace, for kernels that refuse it.
     """

@@ -38,7 +38,7 @@ _SETTINGS = {
 
 
 class ConnectPart:
-    """One worker; needs the stack's Kafka. ``plugins``: name -> folder of jars."""
+    """One worker. Needs the stack's Kafka. ``plugins``: name -> folder of jars."""
 
     def __init__(self, place: PartFiles, jars: Path, plugins: Mapping[str, Path]) -> None:
         self.place = place

@@ -31,7 +31,7 @@ NEEDS = {"connect": ("kafka",)}
 
 
 def checked_parts(only: Iterable[str], extra: Iterable[str]) -> tuple[str, ...]:
-    """The parts to start: ``only`` these (the usual ones where empty) and ``extra``; UsageError for a strange name."""
+    """The parts to start: ``only`` these (the usual ones where empty) and ``extra``. UsageError for a strange name."""
     wanted = [*(tuple(only) or USUAL_PARTS), *extra]
     for name in wanted:
         if name not in PARTS:

@@ -110,4 +110,4 @@ class KafkaPart:
 
 
 def _not_yet(_error: object) -> None:
-    """Connection errors while the broker starts; ``ready`` says the same."""
+    """Connection errors while the broker starts. ``ready`` says the same."""

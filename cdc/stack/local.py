@@ -48,8 +48,8 @@ class LocalStack:
         """Start a supervisor, tied to this process: when we end, however we end, it ends its servers.
 
         Fetches the jars that ``parts`` need. Returns before the parts answer: see :meth:`wait`. ``ports`` by
-        name, free ones where not given; the ports of an earlier run of this folder stay. Data that is not
-        ``durable`` outlives killed servers but not a crash of the machine; tests are quicker for it.
+        name, free ones where not given. The ports of an earlier run of this folder stay. Data that is not
+        ``durable`` outlives killed servers but not a crash of the machine. Tests are quicker for it.
         """
         wanted = tuple(parts)
         if self.running():
@@ -104,7 +104,7 @@ class LocalStack:
         return self.wait(*parts)
 
     def start_part(self, name: str) -> None:
-        """Start a part that ended; its data and ports stay. For one that runs: :meth:`ensure`."""
+        """Start a part that ended. Its data and ports stay. For one that runs: :meth:`ensure`."""
         earlier = self._run_of(name)
         self._tell(f"start {name}")
         self._until(lambda: self._run_of(name) > earlier, f"{name} to begin")
@@ -115,7 +115,7 @@ class LocalStack:
         self._until(lambda: self._states((name,))[name]["state"] in ("stopped", "failed"), f"{name} to end")
 
     def pid_of(self, name: str) -> int:
-        """The server's process, for tests that pause or kill it themselves; StackError if there is none."""
+        """The server's process, for tests that pause or kill it themselves. StackError if there is none."""
         pid = self._states((name,))[name].get("pid")
         if pid is None:
             raise StackError(f"{name} is not running")
@@ -129,7 +129,7 @@ class LocalStack:
             self._supervisor.stdin.close()
 
     def stop(self) -> None:
-        """End all parts cleanly and return when nothing is left; nothing to do where nothing runs."""
+        """End all parts cleanly and return when nothing is left. Nothing to do where nothing runs."""
         if self.running():
             pid = self.status()["pid"]
             self._tell("end")
@@ -150,7 +150,7 @@ class LocalStack:
             self._supervisor = None
 
     def wipe(self) -> None:
-        """Stop, and remove all data; what is not the stack's stays, and then the folder too."""
+        """Stop, and remove all data. What is not the stack's stays, and then the folder too."""
         self.stop()
         shutil.rmtree(outside_folder(self.folder / "postgres"), ignore_errors=True)
         for name in (*PARTS, "logs", "warehouse", "checkpoints"):
@@ -161,7 +161,7 @@ class LocalStack:
             self.folder.rmdir()
 
     def running(self) -> bool:
-        """Whether a supervisor owns the folder; true also while it is starting or ending its servers."""
+        """Whether a supervisor owns the folder. True also while it is starting or ending its servers."""
         try:
             with (self.folder / "lock").open("r") as lock:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -172,7 +172,7 @@ class LocalStack:
         return False
 
     def status(self) -> dict[str, Any]:
-        """The supervisor's own words: pid, tied, ports, parts; StackError where none runs."""
+        """The supervisor's own words: pid, tied, ports, parts. StackError where none runs."""
         try:
             document: dict[str, Any] = orjson.loads((self.folder / "status.json").read_bytes())
         except FileNotFoundError:
@@ -182,7 +182,7 @@ class LocalStack:
         return document
 
     def connections(self) -> Connections:
-        """What clients need, of every part that answers; and a folder for the warehouse."""
+        """What clients need, of every part that answers, and a folder for the warehouse."""
         parts = self.status()["parts"]
         found: Connections = {name: parts[name]["connection"] for name in PARTS if _is_ready(parts.get(name))}
         found["warehouse"] = {"path": str(self.folder / "warehouse")}

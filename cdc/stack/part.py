@@ -42,7 +42,7 @@ class Command:
 
 
 class StackPart(Protocol):
-    """One server. ``prepare`` is safe to repeat and may take seconds; ``ready`` answers at once or within one."""
+    """One server. ``prepare`` is safe to repeat and may take seconds. ``ready`` answers at once or within one."""
 
     place: PartFiles
 

@@ -26,7 +26,7 @@ def server_binary() -> Path:
 
 
 class RedisPart:
-    """One server without a password, on loopback; saves at a clean stop."""
+    """One server without a password, on loopback. Saves at a clean stop."""
 
     def __init__(self, place: PartFiles) -> None:
         self.place = place

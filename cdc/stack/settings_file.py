@@ -17,7 +17,7 @@ _SINKS = {"redis": ("cache", "redis"), "opensearch": ("search", "opensearch")}
 
 
 def make_database(dsn: str, name: str = NAME) -> str:
-    """Make the database if it is not there; returns the connection string to it."""
+    """Make the database if it is not there. Returns the connection string to it."""
     queries = load("cdc.stack")
     with psycopg.connect(dsn, autocommit=True) as connection:
         if connection.execute(queries["database_exists"], [name]).fetchone() is None:
@@ -26,7 +26,7 @@ def make_database(dsn: str, name: str = NAME) -> str:
 
 
 def settings_text(connections: Connections, folder: Path) -> str:
-    """``cdc.toml`` for the parts that run; one that lacks Postgres or Kafka has their usual ports."""
+    """``cdc.toml`` for the parts that run. One that lacks Postgres or Kafka has their usual ports."""
     postgres = connections.get("postgres", {"dsn": "host=127.0.0.1 port=5432 user=postgres"})
     kafka = connections.get("kafka", {"bootstrap_servers": "127.0.0.1:9092"})
     lines = [

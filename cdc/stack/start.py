@@ -14,7 +14,7 @@ from cdc.stack.local import Connections, LocalStack
 
 
 def fetch(sets: Iterable[JarSet], console: Console) -> None:
-    """Fetch jar sets that are missing, a bar each; silent when all are there."""
+    """Fetch jar sets that are missing, a bar each. Silent when all are there."""
     with _bars(console) as bars:
         resolve(sets, progress=bars)
 
@@ -27,7 +27,7 @@ def start_watched(
     ports: Mapping[str, int] | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Connections:
-    """Start the stack, tied to this process, and return when all parts answer; each is named as it does.
+    """Start the stack, tied to this process, and return when all parts answer. Each is named as it does.
 
     Whatever goes wrong, Ctrl-C included, leaves no server behind.
     """
@@ -50,7 +50,7 @@ def start_watched(
 
 
 class _Bars:
-    """A bar for each set that is fetched; made when its first bytes arrive."""
+    """A bar for each set that is fetched. Made when its first bytes arrive."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress

@@ -35,7 +35,7 @@ LOG_TAIL_BYTES = 400
 
 @dataclass(slots=True, kw_only=True)
 class PartStatus:
-    """What is known of one part. ``state``: starting, ready, stopped, failed; ``run`` counts its starts from 1."""
+    """What is known of one part. ``state``: starting, ready, stopped, failed. ``run`` counts its starts from 1."""
 
     state: str
     run: int = 1
@@ -63,14 +63,14 @@ class Server:
         self._thread.start()
 
     def stop(self, *, kill: bool = False) -> None:
-        """Ask the server to end; ``kill``: at once. Does not wait."""
+        """Ask the server to end. ``kill``: at once. Does not wait."""
         self._asked_to_stop.set()
         process, command = self._process, self._command
         if process is not None and command is not None and process.poll() is None:
             process.send_signal(command.death_signal if kill else command.stop_signal)
 
     def join(self, timeout_s: float) -> None:
-        """Wait for the end that :meth:`stop` asked for; past ``timeout_s`` (or the server's own) it is killed."""
+        """Wait for the end that :meth:`stop` asked for. Past ``timeout_s`` (or the server's own) it is killed."""
         limit_s = min(timeout_s, self._command.stop_timeout_s) if self._command else timeout_s
         self._thread.join(limit_s)
         if self._thread.is_alive() and self._process is not None:
@@ -188,7 +188,7 @@ class Supervisor:
                     self.obey(line.decode("utf-8", "replace"))
 
     def obey(self, line: str) -> None:
-        """Carry out one line of ``control``; a line that makes no sense is noted in the log and nothing else."""
+        """Carry out one line of ``control``. A line that makes no sense is noted in the log and nothing else."""
         match line.split():
             case ["start", name] if name in PARTS:
                 self._start(name)
@@ -203,7 +203,7 @@ class Supervisor:
                 sys.stderr.write(f"not understood: {line!r}\n")
 
     def wait_for(self, names: tuple[str, ...]) -> None:
-        """Return when these parts answer; StackError if one cannot."""
+        """Return when these parts answer. StackError if one cannot."""
         while True:
             states = {name: self._servers[name].status.state if name in self._servers else "absent" for name in names}
             broken = [name for name, state in states.items() if state not in ("starting", "ready")]
@@ -269,7 +269,7 @@ def read_plan(folder: Path) -> dict[str, Any]:
 
 
 def own(folder: Path, clock: Clock) -> IO[str]:
-    """The lock on the folder, ours until the file is closed; SystemExit where another supervisor has it."""
+    """The lock on the folder, ours until the file is closed. SystemExit where another supervisor has it."""
     lock = (folder / "lock").open("w")
     deadline = clock.monotonic() + 1  # somebody who only looks holds it for a moment
     while True:

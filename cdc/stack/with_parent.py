@@ -14,7 +14,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: list[str]) -> None:
-    """Become PROGRAM; the kernel sends it SIGNAL when PARENT ends."""
+    """Become PROGRAM. The kernel sends it SIGNAL when PARENT ends."""
     death_signal, parent, _, *program = arguments
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(death_signal), 0, 0, 0)

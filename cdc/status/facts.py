@@ -25,7 +25,7 @@ class SourceState:
 class ConnectorFacts:
     """Debezium's side: the connector, and how far it says that its topics hold the source.
 
-    ``address``: of the source, as the settings name it. ``fault``: why it failed; empty where it did not.
+    ``address``: of the source, as the settings name it. ``fault``: why it failed. Empty where it did not.
     ``snapshot``: ``none``, ``running`` or ``complete``. ``position``: in the source's own words.
     ``lsn``: below which every commit is in the topics, of Postgres alone.
     """
@@ -52,7 +52,7 @@ class SinkFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reread:
-    """A table that is read again, or is to be. ``state`` and ``detail`` as in :class:`cdc.state.ReadingState`;
+    """A table that is read again, or is to be. ``state`` and ``detail`` as in :class:`cdc.state.ReadingState`.
     ``first``: these are its first rows, so that stores are not whole before."""
 
     table: str
@@ -66,13 +66,13 @@ class Reread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusFacts:
-    """Everything read. ``log``: None when it was read; else ``slot`` and ``snapshot`` are not known, and ``marks`` and
+    """Everything read. ``log``: None when it was read. Else ``slot`` and ``snapshot`` are not known, and ``marks`` and
     ``rereads`` are empty without saying that there are none. ``marks``: the newest progress records, oldest first.
 
     ``source``: None where the source is no Postgres, and is not asked. ``connector``: None where none captures.
     ``ends``: where the table topics end, read for a source without LSNs.
-    ``not_followed``: captured tables that the stream says nothing of, and why (H96); ``asides``: by table, what capture
-    notes of those that are set aside or wait (H119); ``tables``: how many are captured."""
+    ``not_followed``: captured tables that the stream says nothing of, and why (H96). ``asides``: by table, what capture
+    notes of those that are set aside or wait (H119). ``tables``: how many are captured."""
 
     name: str
     slot_name: str
@@ -91,11 +91,11 @@ class StatusFacts:
     ends: Offsets = field(default_factory=dict)
 
 
-def rereads_of(held: Mapping[bytes, bytes]) -> list[Reread]:
-    """What is asked for and not over, and what failed, from the state topic's records; by table."""
-    states = {state.id: state for state in find_all(held, ReadingState)}
+def rereads_of(documents: Mapping[bytes, bytes]) -> list[Reread]:
+    """What is asked for and not over, and what failed, from the state topic's records. By table."""
+    states = {state.id: state for state in find_all(documents, ReadingState)}
     found = []
-    for request in requests_of(held):
+    for request in requests_of(documents):
         state = states.pop(request.id, None)
         if state is None or state.serial != request.serial:
             state = ReadingState(id=request.id, table=request.table, serial=request.serial, epoch=0)

@@ -25,14 +25,14 @@ class TopicStatus(Protocol):
         """The newest progress records, oldest first."""
 
     def letters(self) -> Iterable[DeadLetter]:
-        """Every dead letter; TopicError where there is no such topic."""
+        """Every dead letter. TopicError where there is no such topic."""
 
     def ends(self, topics: Sequence[str]) -> Offsets:
         """Where those of these topics that exist end."""
 
 
 class DatabaseStatus(Protocol):
-    """The Postgres server; its session is kept between looks."""
+    """The Postgres server. Its session is kept between looks."""
 
     def facts(self) -> SourceState:
         """The server and the pipeline's slot."""

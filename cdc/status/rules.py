@@ -44,7 +44,7 @@ class SinkStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """What is shown. ``passed``: one sentence per limit passed or fault seen; empty when all is well. ``silent``: the
+    """What is shown. ``passed``: one sentence per limit passed or fault seen. Empty when all is well. ``silent``: the
     parts that did not answer, of which nothing else is said: part -> why."""
 
     name: str
@@ -66,11 +66,11 @@ class Status:
     silent: Mapping[str, CdcError] = field(default_factory=dict)
     connector: ConnectorFacts | None = None
     asked: bool = True
-    """Whether the source itself was asked; only Postgres is."""
+    """Whether the source itself was asked. Only Postgres is."""
 
     @property
     def exit(self) -> Exit:
-        """That of the first part that did not answer, which explains the rest; else DIFFERENCE for a limit passed."""
+        """That of the first part that did not answer, which explains the rest. Else DIFFERENCE for a limit passed."""
         first = next(iter(self.silent.values()), None)
         return first.exit if first is not None else Exit.DIFFERENCE if self.passed else Exit.OK
 
@@ -170,7 +170,7 @@ def _aside_document(one: AsideState) -> dict[str, Any]:
 
 
 def lag_seconds(marks: Sequence[Mark], held: tuple[int, int], now_ms: int) -> float:
-    """How long ago the log first held more than ``held`` (epoch, lsn); 0 when it holds no more.
+    """How long ago the log first held more than ``held`` (epoch, lsn). 0 when it holds no more.
 
     >>> marks = [Mark(1, 10, 1000), Mark(1, 20, 2000), Mark(1, 30, 3000)]
     >>> lag_seconds(marks, (1, 10), 5000), lag_seconds(marks, (1, 30), 5000), lag_seconds(marks, (1, 0), 5000)
@@ -238,71 +238,71 @@ def _log_lag_s(facts: StatusFacts, lag_bytes: int | None) -> float | None:
 
 
 def _sink_status(sink: SinkFacts, facts: StatusFacts, wal_lsn: int | None, log_lag_s: float | None) -> SinkStatus:
-    held = sink.watermark
-    if isinstance(held, Unknown) or held is None:
+    watermark = sink.watermark
+    if isinstance(watermark, Unknown) or watermark is None:
         return SinkStatus(
             name=sink.name,
             kind=sink.kind,
-            state="empty" if held is None else "unreachable",
+            state="empty" if watermark is None else "unreachable",
             lsn=None,
             lag_bytes=None,
             lag_s=None,
             parked=sink.parked,
-            error=held.because.message if held is not None else None,
+            error=watermark.because.message if watermark is not None else None,
         )
     slot = known(facts.slot)
     # The LSN 0 of a store that is being filled is no place in the WAL, and another epoch's LSN is none in this one.
-    comparable = held.lsn > 0 and (slot is None or held.epoch == slot.epoch)
-    behind_log_s = lag_seconds(facts.marks, (held.epoch, held.lsn), facts.now_ms)
+    comparable = watermark.lsn > 0 and (slot is None or watermark.epoch == slot.epoch)
+    behind_log_s = lag_seconds(facts.marks, (watermark.epoch, watermark.lsn), facts.now_ms)
     return SinkStatus(
         name=sink.name,
         kind=sink.kind,
-        state=_state(held, facts),
-        lsn=held.lsn,
-        lag_bytes=_behind(wal_lsn, held.lsn) if comparable else None,
-        lag_s=max(behind_log_s, log_lag_s) if held.lsn > 0 and log_lag_s is not None else None,
+        state=_state(watermark, facts),
+        lsn=watermark.lsn,
+        lag_bytes=_behind(wal_lsn, watermark.lsn) if comparable else None,
+        lag_s=max(behind_log_s, log_lag_s) if watermark.lsn > 0 and log_lag_s is not None else None,
         parked=sink.parked,
-        held={hold.table: hold.reason for hold in held.held.values()},
-        lag_records=_records_behind(held, facts.ends) if facts.source is None else None,
+        held={hold.table: hold.reason for hold in watermark.held.values()},
+        lag_records=_records_behind(watermark, facts.ends) if facts.source is None else None,
     )
 
 
-def _records_behind(held: Watermark, ends: Offsets) -> int:
+def _records_behind(watermark: Watermark, ends: Offsets) -> int:
     """How many records of the topics the store does not show yet."""
     return sum(
-        max(0, end - held.offsets.get(topic, {}).get(partition, 0))
+        max(0, end - watermark.offsets.get(topic, {}).get(partition, 0))
         for topic, partitions in ends.items()
         for partition, end in partitions.items()
     )
 
 
-def _state(held: Watermark, facts: StatusFacts) -> str:
+def _state(watermark: Watermark, facts: StatusFacts) -> str:
     if facts.source is None:
-        return _level(held, facts)
-    if held.lsn == 0:
+        return _level(watermark, facts)
+    if watermark.lsn == 0:
         return "filling"
     if facts.log is not None:
         return "unjudged"
-    if not _whole(held, facts) or any(one.first for one in facts.rereads):
+    if not _whole(watermark, facts) or any(one.first for one in facts.rereads):
         return "bootstrapping"
-    return "holding" if held.held else "consistent"
+    return "holding" if watermark.held else "consistent"
 
 
-def _level(held: Watermark, facts: StatusFacts) -> str:
+def _level(watermark: Watermark, facts: StatusFacts) -> str:
     """Of a store whose source has no LSNs."""
     if facts.log is not None:
         return "unjudged"
-    if _records_behind(held, facts.ends):
+    if _records_behind(watermark, facts.ends):
         return "behind"
-    return "holding" if held.held else "level"
+    return "holding" if watermark.held else "level"
 
 
-def _whole(held: Watermark, facts: StatusFacts) -> bool:
+def _whole(watermark: Watermark, facts: StatusFacts) -> bool:
     """Whether the store shows the whole first snapshot."""
     if facts.connector is not None:
         return _snapshot(facts) == "complete"
     snapshot = known(facts.snapshot)
-    return snapshot is not None and snapshot.state == "complete" and held.lsn > snapshot.last_cut_lsn
+    return snapshot is not None and snapshot.state == "complete" and watermark.lsn > snapshot.last_cut_lsn
 
 
 def _passed(shown: Status, facts: StatusFacts, limits: LimitSettings) -> Iterator[str]:

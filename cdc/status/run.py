@@ -1,4 +1,4 @@
-"""Reads what ``cdc status`` shows, part by part; one that does not answer does not hide the others."""
+"""Reads what ``cdc status`` shows, part by part. One that does not answer does not hide the others."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _NOTHING = _Log({}, (), None)
 
 
 class StatusReader:
-    """Looks at everything, again and again; what was opened is kept. A context."""
+    """Looks at everything, again and again. What was opened is kept. A context."""
 
     def __init__(self, plan: StatusPlan, ports: StatusPorts, clock: Clock) -> None:
         self._plan = plan
@@ -59,7 +59,7 @@ class StatusReader:
             self._ports.source.close()
 
     def read(self) -> StatusFacts:
-        """Everything as it is now; what a part did not answer is Unknown, and hides no other."""
+        """Everything as it is now. What a part did not answer is Unknown, and hides no other."""
         plan, ports = self._plan, self._ports
         log = look(self._read_log)
         known_log = _NOTHING if isinstance(log, Unknown) else log
@@ -101,20 +101,20 @@ class StatusReader:
             return {}
         return {name: len(Parked(name, letters)) for name in self._plan.sinks}
 
-    def _ask_source(self, held: Mapping[bytes, bytes]) -> tuple[SourceState | None, Mapping[str, str]]:
+    def _ask_source(self, documents: Mapping[bytes, bytes]) -> tuple[SourceState | None, Mapping[str, str]]:
         source = self._ports.source
-        return (None, {}) if source is None else (source.facts(), self._not_followed(source, held))
+        return (None, {}) if source is None else (source.facts(), self._not_followed(source, documents))
 
-    def _not_followed(self, source: DatabaseStatus, held: Mapping[bytes, bytes]) -> Mapping[str, str]:
-        topics, oids = TopicsState.find(held), captured_oids(held)
-        if topics is None or SlotState.find(held) is None:
+    def _not_followed(self, source: DatabaseStatus, documents: Mapping[bytes, bytes]) -> Mapping[str, str]:
+        topics, oids = TopicsState.find(documents), captured_oids(documents)
+        if topics is None or SlotState.find(documents) is None:
             return {}
         wanted = [table for table in topics.tables if self._plan.takes(table)]
         relations = source.relations(wanted, [oids[table] for table in wanted if table in oids])
         return not_followed(wanted, oids, relations, source.publication())
 
-    def _ends(self, held: Mapping[bytes, bytes]) -> Offsets:
-        topics = TopicsState.find(held)
+    def _ends(self, documents: Mapping[bytes, bytes]) -> Offsets:
+        topics = TopicsState.find(documents)
         return self._ports.log.ends(sorted(set(topics.tables.values())) if topics is not None else [])
 
     def _ask_stores(self, parked: Mapping[str, int] | None) -> list[SinkFacts]:

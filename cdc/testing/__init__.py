@@ -1,4 +1,4 @@
-"""Memory doubles of the ports, for tests of what stands on them; yours too.
+"""Memory doubles of the ports, for tests of what stands on them. Yours too.
 
 They keep the promises of the real parts: one contract suite runs over both.
 """

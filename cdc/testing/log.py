@@ -41,7 +41,7 @@ class MemoryBroker:
     def append(
         self, topic: str, partition: int, key: bytes, value: bytes | None, headers: Sequence[tuple[str, bytes]] = ()
     ) -> int:
-        """Store one record; its offset."""
+        """Store one record. Its offset."""
         offset = self.end(topic, partition)
         self._next[topic, partition] = offset + 1
         self.partitions[topic] = max(partition + 1, self.partitions.get(topic, 0))
@@ -76,7 +76,7 @@ class MemoryTopics:
 class MemoryStreamLog:
     """:class:`cdc.ports.StreamLog` on a :class:`MemoryBroker`.
 
-    ``auto_ack`` (default): what was produced arrives when :meth:`acked` is called next; otherwise when :meth:`deliver`
+    ``auto_ack`` (default): what was produced arrives when :meth:`acked` is called next. Otherwise when :meth:`deliver`
     is. A process that is killed is a log that is dropped: what it had not delivered never arrives. ``refuse``: records
     for which this returns true are refused as too large, and nothing behind one is ever acked (H57, H70).
     """

@@ -11,7 +11,7 @@ from cdc.wire.records import Lot, Span
 
 @dataclass(frozen=True)
 class MemoryReading:
-    """:class:`cdc.wire.records.ReaderOpener` over lots that are given; ``failure`` is raised in their place."""
+    """:class:`cdc.wire.records.ReaderOpener` over lots that are given. ``failure`` is raised in their place."""
 
     lots: tuple[Lot, ...]
     failure: CdcError | None = None

@@ -10,7 +10,7 @@ from cdc.ports import StreamBatch
 
 
 class MemoryStream:
-    """:class:`cdc.ports.ChangeStream` over batches that are given; each read returns the next one.
+    """:class:`cdc.ports.ChangeStream` over batches that are given. Each read returns the next one.
 
     ``at_end`` is called by each read behind the last batch, and may raise. ``clock`` moves by what a read waits.
     """

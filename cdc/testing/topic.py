@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 
 class MemoryCompactedTopic:
-    """:class:`cdc.ports.CompactedTopic` in memory; ``writes`` counts the calls that appended something."""
+    """:class:`cdc.ports.CompactedTopic` in memory. ``writes`` counts the calls that appended something."""
 
     def __init__(self, records: Mapping[bytes, bytes] | None = None) -> None:
         self._newest = dict(records or {})

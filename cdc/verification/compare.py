@@ -14,7 +14,7 @@ from cdc.wire.format import POS
 
 
 class KeyDifference(NamedTuple):
-    """A key in which the sides differ; ``pos``: the store's position, None where it knows nothing of the key."""
+    """A key in which the sides differ. ``pos``: the store's position, None where it knows nothing of the key."""
 
     kind: Kind
     key: str
@@ -22,9 +22,9 @@ class KeyDifference(NamedTuple):
 
 
 def differences(source: Spool, store: Spool, ceiling: str | None = None) -> Iterator[KeyDifference]:
-    """Every key in which the store is not as the source; both spools are finished and have as many parts.
+    """Every key in which the store is not as the source. Both spools are finished and have as many parts.
 
-    ``ceiling``: the highest position that there was when the store had been read; a key above it is ahead, whatever
+    ``ceiling``: the highest position that there was when the store had been read. A key above it is ahead, whatever
     its row is.
     """
     for part in range(source.parts):
@@ -32,7 +32,7 @@ def differences(source: Spool, store: Spool, ceiling: str | None = None) -> Iter
 
 
 def row_count(spool: Spool) -> int:
-    """Distinct keys with a row; a store may show a key twice while it is written to."""
+    """Distinct keys with a row. A store may show a key twice while it is written to."""
     return sum(
         pc.count_distinct(table.filter(pc.is_valid(table["digest"]))["key"]).as_py()
         for table in (spool.part(part) for part in range(spool.parts))

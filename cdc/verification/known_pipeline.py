@@ -18,11 +18,11 @@ class KnownPipeline(NamedTuple):
     kind: str
 
 
-def known_of(held: Mapping[bytes, bytes], kind: str) -> KnownPipeline:
+def known_of(documents: Mapping[bytes, bytes], kind: str) -> KnownPipeline:
     """The memory of a pipeline, by its state topic. ConfigError while the first snapshot is not complete."""
-    topics, slot, snapshot = TopicsState.find(held), SlotState.find(held), SnapshotState.find(held)
+    topics, slot, snapshot = TopicsState.find(documents), SlotState.find(documents), SnapshotState.find(documents)
     if topics is not None and kind == "debezium":
-        return KnownPipeline(topics, (EpochsState.find(held) or EpochsState()).latest, kind)
+        return KnownPipeline(topics, (EpochsState.find(documents) or EpochsState()).latest, kind)
     if topics is None or slot is None or snapshot is None:
         raise ConfigError(
             "there is nothing to compare yet", hint="cdc init, then cdc snapshot, then cdc run and cdc sink"

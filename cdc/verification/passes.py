@@ -1,7 +1,7 @@
 """The looks: one at every row, then again and again at the keys that differed, until each is settled.
 
 A key counts as different only if it differed at two cuts and the store's position is below what the last cut
-surely contains. A store that has moved past the cut proves nothing; such a key is looked at again, and one that
+surely contains. A store that has moved past the cut proves nothing. Such a key is looked at again, and one that
 moves at every look (a counter row under load) is reported as undecided, never as different (hazard H93).
 """
 
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 declare("verify_cut", "verify_reached", "verify_looked")
 
 KEYED_LOOK_KEYS = 20_000
-"""Up to so many differing keys of a table are looked up one by one; more are read whole again."""
+"""Up to so many differing keys of a table are looked up one by one. More are read whole again."""
 MAX_LOOKS = 8
 PAUSE_S = 0.25
 
 
 class Stored(Protocol):
-    """A version that a store holds; a deleted one is remembered by its position alone."""
+    """A version that a store holds. A deleted one is remembered by its position alone."""
 
     @property
     def pos(self) -> str: ...
@@ -56,7 +56,7 @@ class ScansStore(Protocol):
 
 @dataclass(slots=True)
 class Pair:
-    """One store and one table on the way to a verdict. ``open``: keys to look at again; None: all of them."""
+    """One store and one table on the way to a verdict. ``open``: keys to look at again. None: all of them."""
 
     verdict: StoreVerdict
     table: VerifiedTable
@@ -89,7 +89,7 @@ def verify(
 
     ``reached`` returns when every store shows the cut's fence, and raises when that takes too long. A key whose
     position lies above the source's end, asked for after the store was read, counts whatever its row is: the store
-    would ignore every change until then (hazard H101). Raises what the readers raise; nothing is written
+    would ignore every change until then (hazard H101). Raises what the readers raise. Nothing is written
     anywhere but in a temporary folder.
     """
 
@@ -125,7 +125,7 @@ def verify(
 
 
 class _Bounds(NamedTuple):
-    """``below``: a position under which a difference counts; None: nothing counts yet. ``ceiling``: a position that
+    """``below``: a position under which a difference counts. None: nothing counts yet. ``ceiling``: a position that
     no change so far is above."""
 
     below: str | None
@@ -165,7 +165,7 @@ def _keyed_differences(pair: Pair, rows: Mapping[str, bytes], bounds: _Bounds) -
 
 
 def _canonical(table: CanonicalTable, row: bytes) -> bytes:
-    """A stored row in its one form; of what somebody else put there, a form that no row of the source has."""
+    """A stored row in its one form. Of what somebody else put there, a form that no row of the source has."""
     try:
         return table.row(row)
     except (ValueError, TypeError, LookupError, AttributeError):

@@ -1,7 +1,7 @@
 """Putting right what a comparison found, while changes go on: ``cdc verify --repair``.
 
 The rows are read again in a new cut, and written at the position ``(epoch, settled, 0)``: the cut holds every change
-committed below ``settled``, so what is written is newer than anything the store can hold from before; and every
+committed below ``settled``, so what is written is newer than anything the store can hold from before, and every
 change that the cut may lack was committed at or above it, so it has a greater position and wins, whichever of the
 two comes first. What the source has no row of is deleted, at the same position. That needs a cut of which it is
 proven that each commit below ``settled`` was visible to it, so none is written without the proof.
@@ -41,10 +41,10 @@ class RepairTarget(Protocol):
     """A store to be repaired."""
 
     def put(self, shape: TableSchema, pos: str, rows: Sequence[RepairRow]) -> Sequence[str]:
-        """Write each row that is at or above what the store holds; returns why it refused some, one reason each."""
+        """Write each row that is at or above what the store holds. Returns why it refused some, one reason each."""
 
     def remove(self, shape: TableSchema, versions: Mapping[str, str]) -> None:
-        """Take away what is stored under these keys at exactly these positions; an empty one: at none."""
+        """Take away what is stored under these keys at exactly these positions. An empty one: at none."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -110,7 +110,7 @@ def repair(
 def _remove_impossible(
     targets: Mapping[str, RepairTarget], tables: Mapping[TableName, VerifiedTable], verdicts: Sequence[StoreVerdict]
 ) -> bool:
-    """Take away versions that win over every change, and those that are none of ours; whether there were any."""
+    """Take away versions that win over every change, and those that are none of ours. Whether there were any."""
     found = False
     for verdict in verdicts:
         versions = {key: pos for key, pos in verdict.held.items() if key in verdict.ahead or not pos}
@@ -181,7 +181,7 @@ class _Mend:
 
 
 def record_key(shape: TableSchema, key: str) -> bytes | None:
-    """A store key as the key of its record; None when it is no key of this table.
+    """A store key as the key of its record. None when it is no key of this table.
 
     The inverse of :func:`cdc.wire.plain.store_key`, checked against it.
     """

@@ -32,7 +32,7 @@ class Kind(StrEnum):
 class StoreVerdict:
     """One store and one table. ``undecided``: keys that changed at every look, so that no look could tell.
 
-    ``source_rows`` and ``store_rows`` are of the last look at every row; ``keys`` holds the first few of each kind,
+    ``source_rows`` and ``store_rows`` are of the last look at every row. ``keys`` holds the first few of each kind,
     ``differing`` many of all kinds, for a repair, and ``held`` the positions of those that the store has: an empty text
     for one that somebody else put there without any.
     """
@@ -88,9 +88,9 @@ class StoreVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerificationReport:
-    """All verdicts. ``fence``: the LSN of the last cut that was needed; ``looks``: how many there were;
-    ``place``: the same in the words of a source without LSNs; ``not_compared``: tables of which the log lacks changes,
-    each with what is to be said of it; ``columns_left_out``: table -> column -> why it was not compared."""
+    """All verdicts. ``fence``: the LSN of the last cut that was needed. ``looks``: how many there were.
+    ``place``: the same in the words of a source without LSNs. ``not_compared``: tables of which the log lacks changes,
+    each with what is to be said of it. ``columns_left_out``: table -> column -> why it was not compared."""
 
     verdicts: list[StoreVerdict]
     fence: int

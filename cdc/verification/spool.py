@@ -38,7 +38,7 @@ def part_count(rows: int) -> int:
 
 
 class Spool:
-    """Append rows, then read them back part by part; a key is in the same part of every spool of that many parts.
+    """Append rows, then read them back part by part. A key is in the same part of every spool of that many parts.
 
     CdcError from whatever writes when the folder takes no more.
     """
@@ -68,7 +68,7 @@ class Spool:
     def add(
         self, keys: Sequence[str], digests: Sequence[bytes | None], positions: Sequence[str | None] | None = None
     ) -> None:
-        """Append rows; the three sequences are of one length."""
+        """Append rows. The three sequences are of one length."""
         self._keys += keys
         self._digests += digests
         self._positions += positions if positions is not None else [None] * len(keys)
@@ -76,7 +76,7 @@ class Spool:
             self._write()
 
     def finish(self) -> None:
-        """No row follows; :meth:`part` may be called."""
+        """No row follows. :meth:`part` may be called."""
         if self._writers:
             self._write()
             with self._writing():

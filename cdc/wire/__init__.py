@@ -1,4 +1,4 @@
-"""The record on the wire: what a topic of a table holds, written and read; pure.
+"""The record on the wire: what a topic of a table holds, written and read. Pure.
 
 :mod:`~cdc.wire.format` has every name of a record, and nobody else spells them.
 :mod:`~cdc.wire.envelope` writes what stands around a row and :mod:`~cdc.wire.row` finds the row again.

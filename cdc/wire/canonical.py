@@ -1,6 +1,6 @@
 """One text for equal rows, whatever store they come from: what ``verify`` compares.
 
-Columns in the shape's order; a column that is missing counts as null. Numbers by value and exactly (1.10 is 1.1
+Columns in the shape's order. A column that is missing counts as null. Numbers by value and exactly (1.10 is 1.1
 and 1e400 is no infinity), floats as the doubles (float4 and vectors: the singles) they are, fractions of seconds
 without trailing zeros, members of JSON objects sorted.
 """
@@ -29,7 +29,7 @@ _INEXACT = re.compile(rb"[0-9.]{16}|[0-9][eE]|[.][0-9]*0(?![0-9])|-0")
 strings may match too: that costs time only."""
 _FLOAT = struct.Struct("<f")
 _MOST_DIGITS = 131_072
-"""Of a numeric, before the point; behind it fewer."""
+"""Of a numeric, before the point. Behind it fewer."""
 _DIGITS = 15
 """Decimals of so many digits and their doubles are one to one."""
 
@@ -44,7 +44,7 @@ class CanonicalTable:
         self._nested = any(c.kind in NESTED_KINDS for c in schema.columns)
 
     def row(self, plain_json: bytes) -> bytes:
-        """The canonical text of a row's plain JSON; equal for equal rows and for no others.
+        """The canonical text of a row's plain JSON. Equal for equal rows and for no others.
 
         ValueError when it is not a JSON object.
         """
@@ -82,7 +82,7 @@ def _table(schema: TableSchema) -> CanonicalTable:
 
 
 def canonical_row(plain_json: bytes, schema: TableSchema) -> bytes:
-    """One row's canonical text; see :class:`CanonicalTable`, which is faster for many."""
+    """One row's canonical text. See :class:`CanonicalTable`, which is faster for many."""
     return _table(schema).row(plain_json)
 
 
@@ -174,7 +174,7 @@ def _quoted(value: Any) -> str:
 
 
 def number_text(text: str) -> str:
-    """The value of a JSON number, exactly, as one text; a short one as orjson prints it.
+    """The value of a JSON number, exactly, as one text. A short one as orjson prints it.
 
     >>> [number_text(text) for text in ("1.10", "11e-1", "10", "1e400", "-0.0", "1234567890123456789")]
     ['1.1', '1.1', '10', '1e400', '0', '1234567890123456789e0']

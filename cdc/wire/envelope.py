@@ -98,7 +98,7 @@ def escaped(text: bytes) -> bytes:
 
 
 def record_headers(position: Position, op: str, version: int, more: Sequence[tuple[str, bytes]] = ()) -> Headers:
-    """The headers every record has, tombstones too; ``pos`` stands first."""
+    """The headers every record has, tombstones too. ``pos`` stands first."""
     return [(POS, position.text().encode()), (OP, op.encode()), (VER, b"%d" % version), *more]
 
 

@@ -17,7 +17,7 @@ from cdc.wire.plain import PlainTable
 from cdc.wire.unavailable import missing
 
 WORDS = {CREATE_OP: "insert", UPDATE_OP: "update", DELETE_OP: "delete", READ_OP: "row", TRUNCATE_OP: "truncate"}
-"""Operations as words; ``row`` is a row of a snapshot."""
+"""Operations as words. ``row`` is a row of a snapshot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One record of a table's topic. ``before`` and ``after`` hold plain values; None where the record has none.
+    """One record of a table's topic. ``before`` and ``after`` hold plain values. None where the record has none.
 
     ``changed``: the columns in which they differ, None where either is not known whole.
     """
@@ -49,7 +49,7 @@ class Change:
     changed: tuple[str, ...] | None = None
 
     def line(self, name: str | None = None) -> str:
-        """``orders 42  update  0/16B3D48  {"status": "paid"}  was {"status": "open"}``; ``name`` for the table.
+        """``orders 42  update  0/16B3D48  {"status": "paid"}  was {"status": "open"}``. ``name`` for the table.
 
         An update whose old row is known shows the columns that differ, any other the whole row.
         """
@@ -87,7 +87,7 @@ class Change:
 
 
 def read(shape: TableSchema, record: Record) -> Change | None:
-    """A record as a change; None for a tombstone, which says nothing that its delete has not said.
+    """A record as a change. None for a tombstone, which says nothing that its delete has not said.
 
     Raises ValueError when the bytes are not a record of this table.
     """

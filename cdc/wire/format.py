@@ -26,13 +26,13 @@ OWN_SOURCE = ("epoch", "commit_lsn", "tx_seq")
 SWEEP = "sweep"
 """Member of a sweep mark's value: its floor and how many partitions have one."""
 TRUNCATE_KEY, SWEEP_KEY = "__truncate", "__sweep"
-"""The one member of a floor record's key; its value is the table's name."""
+"""The one member of a floor record's key. Its value is the table's name."""
 UNAVAILABLE = "__debezium_unavailable_value"
 """Stands for a value that capture could not have (an unchanged TOAST value of a row that is gone)."""
 
 CREATE_OP, UPDATE_OP, DELETE_OP, READ_OP, TRUNCATE_OP = "c", "u", "d", "r", "t"
 ROW_OPS = (CREATE_OP, UPDATE_OP, DELETE_OP, READ_OP)
-"""Operations on one row; READ is a row of a snapshot. A truncate or a sweep is of the whole table."""
+"""Operations on one row. READ is a row of a snapshot. A truncate or a sweep is of the whole table."""
 
 NO_OLD_ROW = b'{"before":null'
 OLD_ROW = b'{"before":'
@@ -52,5 +52,5 @@ def bare_row(row: bytes) -> bytes:
 
 
 def member(document: object, name: str) -> Any:
-    """A member of a value that was read; None where it has none, and of what is no JSON object."""
+    """A member of a value that was read. None where it has none, and of what is no JSON object."""
     return document.get(name) if isinstance(document, Mapping) else None

@@ -2,7 +2,7 @@
 
 Keys of records are compared and partitioned by their bytes, so the escapes matter: the short ones for
 ``\\b \\t \\n \\f \\r " \\``, upper-case hex for other controls, and a pair of surrogates for characters beyond the
-basic plane; everything else stands as itself.
+basic plane. Everything else stands as itself.
 """
 
 from __future__ import annotations

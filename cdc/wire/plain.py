@@ -1,7 +1,7 @@
 """How a value stands in the stores: plain values, the same from either encoding.
 
 A plain value is the one of the ``readable`` encoding (see the wire manual): exact decimals as text, ISO 8601
-dates and times, bytes in base64; with one difference: json, jsonb and hstore are nested as what they are, by
+dates and times, bytes in base64. With one difference: json, jsonb and hstore are nested as what they are, by
 their own text, so that a number such as 1e400 stays as it was written.
 """
 
@@ -32,7 +32,7 @@ _MICROS_INFINITY = {9223372036854775807: "infinity", -9223372036854775808: "-inf
 _MILLIS_INFINITY = {9223372036825200000: "infinity", -9223372036832400000: "-infinity"} | _MICROS_INFINITY
 _PRINTABLE_BITS = 14_000
 _MOST_DIGITS = 131_072
-"""Of a numeric of Postgres, before the point; behind it fewer."""
+"""Of a numeric of Postgres, before the point. Behind it fewer."""
 _DAY_US = 86_400_000_000
 
 
@@ -51,7 +51,7 @@ class PlainTable:
         """Whether a row's JSON on the wire is its plain JSON."""
 
     def values(self, after: Mapping[str, Any]) -> dict[str, Any]:
-        """A row as plain values; json, jsonb and hstore as orjson.Fragment of their text.
+        """A row as plain values. Json, jsonb and hstore as orjson.Fragment of their text.
 
         ValueError, naming the column, when a value does not fit its type.
         """
@@ -85,7 +85,7 @@ class PlainTable:
             raise ValueError(f"the key does not have the columns {columns}") from None
 
     def keys(self, keys_json: Iterable[bytes]) -> list[str]:
-        """:meth:`key` over many; ValueError when any of them is not a key of this table."""
+        """:meth:`key` over many. ValueError when any of them is not a key of this table."""
         if len(self._key) != 1:
             return [self.key(key) for key in keys_json]
         ((name, text),) = self._key
@@ -102,12 +102,12 @@ def _table(schema: TableSchema) -> PlainTable:
 
 
 def plain_row(after: Mapping[str, Any], schema: TableSchema) -> dict[str, Any]:
-    """One row as plain values; see :meth:`PlainTable.values`, which is faster for many."""
+    """One row as plain values. See :meth:`PlainTable.values`, which is faster for many."""
     return _table(schema).values(after)
 
 
 def store_key(schema: TableSchema, key_json: bytes) -> str:
-    """One key as the stores have it; see :meth:`PlainTable.key`, which is faster for many."""
+    """One key as the stores have it. See :meth:`PlainTable.key`, which is faster for many."""
     return _table(schema).key(key_json)
 
 
@@ -122,7 +122,7 @@ def escape_key(text: str) -> str:
 
 
 def _key_text(column: Column, encoding: str) -> Callable[[Any], str]:
-    """How a key column's value on the wire becomes its text; raises ValueError or TypeError on what is no key."""
+    """How a key column's value on the wire becomes its text. Raises ValueError or TypeError on what is no key."""
     convert = None if column.kind in NESTED_KINDS else _conversion(column, encoding)
     if convert is None and column.kind in INTEGERS and not column.array:
         return int.__repr__  # of nothing but an integer: TypeError
@@ -169,7 +169,7 @@ def each(convert: Convert) -> Convert:
 
 
 def _nested(text: str) -> orjson.Fragment:
-    """JSON text as a part of a document; ValueError when it is not JSON."""
+    """JSON text as a part of a document. ValueError when it is not JSON."""
     try:
         orjson.loads(text)
     except orjson.JSONDecodeError:

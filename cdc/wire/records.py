@@ -1,6 +1,6 @@
 """Records of table topics as a reader of the log hands them over: columns of plain Python values, no copy of a row.
 
-The port between whoever reads Kafka and whoever applies what it holds; a double over lists is in
+The port between whoever reads Kafka and whoever applies what it holds. A double over lists is in
 :mod:`cdc.testing`.
 """
 
@@ -76,12 +76,12 @@ class Lot(NamedTuple):
 
 
 class RecordReader(Protocol):
-    """Reads stretches of partitions; quick where each read goes on where the last one ended. For one thread."""
+    """Reads stretches of partitions. Quick where each read goes on where the last one ended. For one thread."""
 
     def read(self, spans: Iterable[Span]) -> Iterator[Lot]:
-        """Every record of these spans, partition by partition in order; partitions may take turns.
+        """Every record of these spans, partition by partition in order. Partitions may take turns.
 
-        TopicError where records are gone that a span begins with; LogError when the log does not answer.
+        TopicError where records are gone that a span begins with. LogError when the log does not answer.
         """
         ...
 
@@ -100,7 +100,7 @@ class ReaderOpener(Protocol):
 
 
 def split_headers(headers: Headers) -> tuple[bytes | None, bytes | None, bytes | None]:
-    """The values of ``pos``, ``op`` and ``ver``; of several of a name the last one, as Kafka has it."""
+    """The values of ``pos``, ``op`` and ``ver``. Of several of a name the last one, as Kafka has it."""
     held = dict(headers)
     return held.get(POS), held.get(OP), held.get(VER)
 

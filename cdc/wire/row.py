@@ -1,7 +1,7 @@
 """From a record's value to its row, without reading more of the envelope than is needed.
 
-Our envelope has a fixed order of members (see the wire manual), so the row is a slice between two fixed marks;
-an envelope of any other order is read whole.
+Our envelope has a fixed order of members (see the wire manual), so the row is a slice between two fixed marks.
+An envelope of any other order is read whole.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RowOf = Callable[[bytes], bytes]
 def row_reader(columns: Sequence[str]) -> RowOf:
     """How to get at the row of a table with these columns: value -> JSON of ``after`` as it stands on the wire.
 
-    The result is not checked to be JSON where it was cut out; a reader of it does that. Raises ValueError when
+    The result is not checked to be JSON where it was cut out. A reader of it does that. Raises ValueError when
     the value is not an envelope with a row.
     """
     # The marks hold quotes, which stand in no string unescaped; only a column of the same name could be one.

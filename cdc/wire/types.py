@@ -2,7 +2,7 @@
 
 Capture finds a column's kind in it, the readers of the log its plain and canonical values, the stores their columns,
 and the manual its table. To add a type, add its row here and, where its form is new, the function that writes it to
-:mod:`connectors.postgres.wire_values`; a test (tests/unit/cdc/wire/test_types.py) names each part that lacks it.
+:mod:`connectors.postgres.wire_values`. A test (tests/unit/cdc/wire/test_types.py) names each part that lacks it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Search(StrEnum):
 
 
 class Example(NamedTuple):
-    """A value as Postgres prints it, and as both encodings have it; for the manual and its test."""
+    """A value as Postgres prints it, and as both encodings have it. For the manual and its test."""
 
     text: str
     readable: str
@@ -68,7 +68,7 @@ class Family:
     """One row: the kinds that are treated alike everywhere.
 
     ``kinds``: names of the types, or ``enum`` and ``other``, parted by blanks. ``example`` is of the first one.
-    ``form``: what its values are on the wire; ``debezium`` where that encoding differs. ``fixed``: all values have
+    ``form``: what its values are on the wire. ``debezium`` where that encoding differs. ``fixed``: all values have
     one length (``typlen`` in pg_type), so Postgres never stores them out of line. ``extension``: the kind counts only
     where the extension of that type owns it. ``warehouse``: the Arrow type, by its name.
     """
@@ -90,7 +90,7 @@ class Family:
 
 
 def _same(text: str, wire: str | None = None, typmod: int = -1) -> Example:
-    """An example that both encodings write alike; as JSON text unless ``wire`` is given."""
+    """An example that both encodings write alike. As JSON text unless ``wire`` is given."""
     json = f'"{text}"' if wire is None else wire
     return Example(text, json, json, typmod)
 
@@ -182,7 +182,7 @@ FAMILIES: tuple[Family, ...] = (
            plain=Plain.OBJECT, canonical=Canonical.JSON, search=Search.SILENT),
     Family(kinds="other", example=_same("(1,open)"), form="the text that Postgres prints"),
 )  # fmt: skip
-"""A domain stands as its base type; an array as a JSON array of what its elements are, nested where it is."""
+"""A domain stands as its base type. An array as a JSON array of what its elements are, nested where it is."""
 
 OTHER, ENUM = "other", "enum"
 """Kinds that are no name of a type: every type without a row, and every enum."""

@@ -1,7 +1,7 @@
 """Where the edges are put together: the only package of ``cdc`` that imports connectors, snapshot, sinks and spark.
 
 Imports stand inside the functions, so that a command loads just what it uses. Each builder takes the
-settings and returns a thing ready to use; none keeps anything.
+settings and returns a thing ready to use. None keeps anything.
 """
 
 from __future__ import annotations

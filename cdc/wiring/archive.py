@@ -1,4 +1,4 @@
-"""Makes what Spark starts faster with; :mod:`cdc.jvm.archive` says what that is."""
+"""Makes what Spark starts faster with. :mod:`cdc.jvm.archive` says what that is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.console import Console
 
 
 def prepare_spark(console: Console) -> None:
-    """Once for each environment, half a minute; silent where it was done, and where there is no Spark.
+    """Once for each environment, half a minute. Silent where it was done, and where there is no Spark.
 
     See :func:`cdc.jvm.archive.prepare`.
     """

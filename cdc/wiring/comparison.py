@@ -28,7 +28,7 @@ def open_comparison(
 ) -> Comparing:
     """Comparisons of the pipeline that the settings describe. ``only_clean``: what is left of one is to be removed.
 
-    ConfigError without a [debezium] section for Postgres; LogError, at once, when no broker takes a connection, unless
+    ConfigError without a [debezium] section for Postgres. LogError, at once, when no broker takes a connection, unless
     ``only_clean``: the connector and the slots are removed without one. SourceError when Postgres does not answer.
     """
     from connectors.connect.compared import ports_of, published

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Freshness(Waits):
-    """Waits for stores of the pipeline that the settings describe. A context; one thread at a time."""
+    """Waits for stores of the pipeline that the settings describe. A context. One thread at a time."""
 
     def __init__(self, settings: Settings) -> None:
         from connectors.freshness import nudge, read_epoch, read_letters
@@ -38,6 +38,6 @@ class Freshness(Waits):
         self._settings = settings
 
     def wait(self, sink: str, lsn: int, *, timeout_s: float = 30.0) -> Watermark:
-        """As :meth:`cdc.freshness.run.Waits.wait`; ConfigError where the source is another database than Postgres."""
+        """As :meth:`cdc.freshness.run.Waits.wait`. ConfigError where the source is another database than Postgres."""
         require_postgres(self._settings, "cdc wait")
         return super().wait(sink, lsn, timeout_s=timeout_s)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def open_rebuild(settings: Settings, sink: str, *, session: SparkSession | None = None) -> Iterator[Rebuild]:
     """Rebuilds of a sink's store. ``session``: a Spark session to be used in place of one of its own.
 
-    UsageError for a sink that the settings do not name; LogError, at once, when no broker takes a connection; SinkError
+    UsageError for a sink that the settings do not name. LogError, at once, when no broker takes a connection. SinkError
     when the store does not answer.
     """
     from connectors.kafka.dead_letters import DeadLetterTopic

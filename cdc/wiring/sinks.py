@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def run_sinks(settings: Settings, names: Sequence[str], *, until_caught_up: bool) -> None:
-    """Feed these sinks (all by default) until asked to stop; see :func:`spark.application.run`.
+    """Feed these sinks (all by default) until asked to stop. See :func:`spark.application.run`.
 
     UsageError for a sink that the settings do not name.
     """
@@ -36,7 +36,7 @@ def run_sinks(settings: Settings, names: Sequence[str], *, until_caught_up: bool
 
 
 def build_sinks(settings: Settings, names: Sequence[str] = ()) -> SinkApplication:
-    """The application for these sinks, all by default. ConfigError when Spark is not installed; LogError, at once, when
+    """The application for these sinks, all by default. ConfigError when Spark is not installed. LogError, at once, when
     no broker takes a connection."""
     from connectors.debezium.connector_config import may_hold_debezium
     from connectors.kafka.clients import client_config, fetching_config
@@ -117,7 +117,7 @@ def _log_folder(checkpoint: str) -> Path:
 
 
 def _java_home() -> Path | None:
-    """The wheel's Java; None, so that the environment's JAVA_HOME counts, where that is not installed."""
+    """The wheel's Java. None, so that the environment's JAVA_HOME counts, where that is not installed."""
     try:
         from cdc.jvm.java import java_home
     except ImportError:

@@ -22,7 +22,7 @@ __all__ = ["SnapshotSummary", "build_snapshot", "open_rereads"]
 
 
 def build_snapshot(settings: Settings, reporter: Reporter, *, workers: int | None = None) -> FirstSnapshot:
-    """One run of the first snapshot; ``workers`` over the settings'. LogError, at once, when no broker takes a
+    """One run of the first snapshot. ``workers`` over the settings'. LogError, at once, when no broker takes a
     connection."""
     from connectors.snapshots import SnapshotEdges
     from snapshot.first.first_snapshot import FirstSnapshot

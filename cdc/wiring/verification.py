@@ -29,8 +29,8 @@ def open_verification(
 ) -> Iterator[Verification]:
     """The stores beside the source, opened. ``timeout_s``: how long a store may take to reach a comparison's fence.
 
-    UsageError for a sink that the settings do not name; LogError, at once, when no broker takes a connection;
-    ConfigError while the first snapshot is not complete, or where the source cannot be asked; SinkError or SourceError
+    UsageError for a sink that the settings do not name. LogError, at once, when no broker takes a connection.
+    ConfigError while the first snapshot is not complete, or where the source cannot be asked. SinkError or SourceError
     when a server does not answer.
     """
     from cdc.verification.ports import VerificationPorts

@@ -52,7 +52,7 @@ def published(settings: Settings) -> bool:
 
 
 def run_command(command: Sequence[str]) -> int:
-    """Run a command to its end; its exit code. UsageError when it cannot be started."""
+    """Run a command to its end. Its exit code. UsageError when it cannot be started."""
     try:
         # What it prints is talk here: our own stdout holds the result alone.
         return subprocess.run(list(command), check=False, stdout=2).returncode
@@ -61,7 +61,7 @@ def run_command(command: Sequence[str]) -> int:
 
 
 def clean(settings: Settings, sides: Sides) -> Iterator[str]:
-    """Remove connector, slots, topics and publication of a comparison, as far as they are there; a sentence each."""
+    """Remove connector, slots, topics and publication of a comparison, as far as they are there. A sentence each."""
     with suppress(MissingConnector):
         Connector(sides.debezium).withdraw()
         yield f"removed the connector {sides.debezium.name}"
@@ -78,7 +78,7 @@ def clean(settings: Settings, sides: Sides) -> Iterator[str]:
 class NativeSide:
     """:class:`cdc.comparison.ports.ComparedNative`: the capture daemon's loop in a thread.
 
-    ``prepare``: makes the pipeline and takes its first snapshot; it is told whether with rows.
+    ``prepare``: makes the pipeline and takes its first snapshot. It is told whether with rows.
     """
 
     def __init__(
@@ -226,7 +226,7 @@ def _session(settings: Settings) -> Connection:
 
 
 def _messages(settings: LogSettings, topic: str) -> Iterator[Message]:
-    """The records of a topic as far as it goes now, partition by partition; none where there is no such topic."""
+    """The records of a topic as far as it goes now, partition by partition. None where there is no such topic."""
     for partition in range(TopicAdmin(settings).counts([topic]).get(topic, 0)):
         yield from read_range(settings, topic, partition)
 

@@ -54,7 +54,7 @@ class Deployed:
     """What :meth:`Connector.deploy` did.
 
     ``action``: ``created``, ``updated`` or ``unchanged``. ``changes``: option -> (before, now). ``added``: tables that
-    joined a connector which runs already, or patterns. ``signal``: the id of the snapshot of their rows; empty where
+    joined a connector which runs already, or patterns. ``signal``: the id of the snapshot of their rows. Empty where
     they are not read, and ``unread`` then says why. ``cautions``: what to be wary of in the tables.
     """
 
@@ -70,7 +70,7 @@ class Deployed:
 class Connector:
     """The connector that the settings describe, on the Kafka Connect that they name.
 
-    Every method raises ConnectError or ConfigError with a hint; none shows a secret.
+    Every method raises ConnectError or ConfigError with a hint. None shows a secret.
     """
 
     def __init__(self, settings: Settings, *, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -83,7 +83,7 @@ class Connector:
 
     @property
     def address(self) -> str:
-        """Where the source is, as the settings name it; without a login."""
+        """Where the source is, as the settings name it. Without a login."""
         return described_address(self._settings)
 
     def condition(self) -> ConnectorStatus:
@@ -117,9 +117,9 @@ class Connector:
         return self.client.validate({**self.wanted(), "name": self.name})
 
     def deploy(self) -> Deployed:
-        """Create or update the connector and return when it runs; nothing is touched when nothing differs.
+        """Create or update the connector and return when it runs. Nothing is touched when nothing differs.
 
-        A Postgres publication is made, or gets the tables that it lacks; their rows are read by an incremental
+        A Postgres publication is made, or gets the tables that it lacks. Their rows are read by an incremental
         snapshot, because Debezium's own is over. A paused or stopped connector goes on.
 
         ConfigError where the server's validation finds a fault or a table cannot be captured, ConnectError where
@@ -158,7 +158,7 @@ class Connector:
         return self._with_rows(done, self._added(published, running or {}), published) if begun else done
 
     def diff(self) -> dict[str, Change]:
-        """option -> (running, wanted) where they differ, secrets masked; MissingConnector where none runs."""
+        """option -> (running, wanted) where they differ, secrets masked. MissingConnector where none runs."""
         return changed_options(self.wanted(), self.client.running_config(self.name))
 
     def status(self) -> ConnectorStatus:
@@ -168,14 +168,14 @@ class Connector:
         return replace(status, offsets=tuple(self.client.offsets(self.name)), lag=lag, lag_unknown=unknown)
 
     def streaming(self) -> Streaming | None:
-        """Whether it reads, watched for up to 16 s; None for a database without a slot. SourceError where Postgres
+        """Whether it reads, watched for up to 16 s. None for a database without a slot. SourceError where Postgres
         cannot be asked."""
         if self._debezium.database != "postgres":
             return None
         return watch(self._settings, self._clock)
 
     def restart(self, *, failed_only: bool = True) -> tuple[int, ...]:
-        """Restart what failed (or all); the numbers of the tasks restarted. Returns when the connector runs."""
+        """Restart what failed (or all). The numbers of the tasks restarted. Returns when the connector runs."""
         before = parse_status(self.client.status(self.name))
         tasks = tuple(task.task for task in (before.failed if failed_only else before.tasks))
         if failed_only and not tasks and before.state != FAILED:
@@ -189,14 +189,14 @@ class Connector:
         self.client.pause(self.name)
 
     def resume(self, *, handing_over: bool = False) -> ConnectorStatus:
-        """Go on after a pause or a stop; returns when it runs. ``handing_over``: as a handover's own step."""
+        """Go on after a pause or a stop. Returns when it runs. ``handing_over``: as a handover's own step."""
         if not handing_over:
             self._require_turn()
         self.client.resume(self.name)
         return self._until_running()
 
     def stop(self) -> None:
-        """End the tasks; returns when they have ended. The slot stays, and keeps WAL."""
+        """End the tasks. Returns when they have ended. The slot stays, and keeps WAL."""
         self.client.stop(self.name)
         self._until(lambda status: status.state == STOPPED and not status.tasks, "stop")
 
@@ -205,14 +205,14 @@ class Connector:
         return self.client.offsets(self.name)
 
     def running_config(self) -> dict[str, str]:
-        """The configuration in force; MissingConnector where there is none."""
+        """The configuration in force. MissingConnector where there is none."""
         return self.client.running_config(self.name)
 
     def reset_offsets(self) -> int:
-        """Forget the offsets, so that the next start takes a new snapshot; the connector is left stopped.
+        """Forget the offsets, so that the next start takes a new snapshot. The connector is left stopped.
 
         Positions start over then, so records from here on belong to a new epoch, which is noted in the state
-        topic before the offsets go; returns it. That they are gone is noted behind: from then on what the connector
+        topic before the offsets go. Returns it. That they are gone is noted behind: from then on what the connector
         says of its snapshot is about the new epoch.
         """
         self.stop()
@@ -252,16 +252,16 @@ class Connector:
         self.client.alter_offsets(self.name, {"server": self._settings.name}, offset_at(lsn, self._clock.now_ns()))
 
     def require_healthy(self) -> ConnectorStatus:
-        """Its status; ConnectError when it or a task has failed."""
+        """Its status. ConnectError when it or a task has failed."""
         status = parse_status(self.client.status(self.name))
         if status.fault:
             raise self._failed(status)
         return status
 
     def snapshot(self, tables: Iterable[str], *, blocking: bool = False, where: str | None = None) -> str:
-        """Ask for a snapshot of these tables while streaming; returns the signal's id.
+        """Ask for a snapshot of these tables while streaming. Returns the signal's id.
 
-        UsageError for a table that is not captured; ConfigError for a connector that would not act on it.
+        UsageError for a table that is not captured. ConfigError for a connector that would not act on it.
         """
         names = list(tables)
         kind: signals.SnapshotKind = "blocking" if blocking else "incremental"
@@ -270,7 +270,7 @@ class Connector:
         return self._send(signals.execute_snapshot(_new_id(), names, kind=kind, where=where))
 
     def snapshot_control(self, word: str, tables: Iterable[str] = ()) -> str:
-        """``stop``, ``pause`` or ``resume`` the running incremental snapshot; returns the signal's id."""
+        """``stop``, ``pause`` or ``resume`` the running incremental snapshot. Returns the signal's id."""
         match word:
             case "stop":
                 return self._send(signals.stop_snapshot(_new_id(), tables))
@@ -287,7 +287,7 @@ class Connector:
         return tuple(newly_taken(self._settings, running))
 
     def _with_rows(self, done: Deployed, added: tuple[str, ...], published: Published) -> Deployed:
-        """Ask for the rows of what was added; or say why not."""
+        """Ask for the rows of what was added, or say why not."""
         if not added:
             return done
         if published.open:

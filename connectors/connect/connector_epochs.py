@@ -22,7 +22,7 @@ Place = tuple[str, int, int, int]
 
 
 def next_epoch(settings: Settings) -> int:
-    """Note that records after the topics' present ends belong to a new epoch; returns its number.
+    """Note that records after the topics' present ends belong to a new epoch. Returns its number.
 
     Makes the state topic where it is missing. Call it while nothing writes to the table topics. Until
     :func:`settle_epoch` the connector's offsets count as those of the epoch before.
@@ -43,7 +43,7 @@ def settle_epoch(settings: Settings) -> None:
 
 
 def note_fall(settings: Settings, why: str) -> None:
-    """Note that the latest epoch's positions are in no order any more; ``why``: one sentence."""
+    """Note that the latest epoch's positions are in no order any more. ``why``: one sentence."""
     _change(settings, lambda epochs, _held: epochs.fallen(why))
 
 
@@ -69,7 +69,7 @@ def begin_again(settings: Settings, topic: str, partition: int, offset: int, tim
 
 
 def read_epochs(settings: Settings) -> EpochsState:
-    """Where the positions of Debezium's records start over; the first epoch alone unless it was noted otherwise."""
+    """Where the positions of Debezium's records start over. The first epoch alone unless it was noted otherwise."""
     return EpochsState.find(KafkaCompactedTopic(settings.log, state_topic(settings.name)).read()) or EpochsState()
 
 

@@ -43,7 +43,7 @@ _MARK = b"select pg_logical_emit_message(true, 'cdc.handover', '') - '0/0'::pg_l
 
 
 class HandoverSource:
-    """:class:`cdc.handover.ports.HandoverDatabase` and :class:`cdc.handover.ports.Keys` on Postgres; each call has a
+    """:class:`cdc.handover.ports.HandoverDatabase` and :class:`cdc.handover.ports.Keys` on Postgres. Each call has a
     session of its own, because minutes may lie between them."""
 
     def __init__(self, settings: Settings) -> None:
@@ -155,7 +155,7 @@ class NativeCapture:
 def handover_of(settings: Settings, say: Callable[[str], None], clock: Clock) -> Handover:
     """A handover of the pipeline that the settings describe, whichever writer they name now.
 
-    ConfigError without a [debezium] section for Postgres; LogError, at once, when no broker takes a connection.
+    ConfigError without a [debezium] section for Postgres. LogError, at once, when no broker takes a connection.
     """
     if settings.debezium is None or settings.debezium.database != "postgres":
         raise ConfigError(

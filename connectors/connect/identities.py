@@ -51,7 +51,7 @@ def cautions(shapes: Iterable[TableSchema], encoding: str) -> list[Caution]:
 
 
 def identity_cautions(settings: Settings) -> list[Caution]:
-    """The cautions for all captured tables; none for another database, or where the connector reads values again.
+    """The cautions for all captured tables. None for another database, or where the connector reads values again.
 
     SourceError or ConfigError where Postgres cannot be asked.
     """

@@ -50,7 +50,7 @@ class Placeless:
 
 
 class Finder:
-    """Watches records of ours go by; ``found``: the position of each place's newest record, as text."""
+    """Watches records of ours go by. ``found``: the position of each place's newest record, as text."""
 
     def __init__(self, places: Mapping[Lane, StreamedPlace]) -> None:
         self._places = dict(places)
@@ -90,7 +90,7 @@ def locate(
 ) -> dict[str, dict[int, str]]:
     """topic -> partition -> position of the newest record there, for places that lie above ``start``.
 
-    Reads the slot from ``start`` to a mark that it writes; the slot stays as it is. Raises what capture raises.
+    Reads the slot from ``start`` to a mark that it writes. The slot stays as it is. Raises what capture raises.
     """
     finder = Finder(places)
     with closing(connect(settings.source, application_name="cdc handover")) as side:

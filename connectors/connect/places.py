@@ -53,7 +53,7 @@ def _newest(settings: LogSettings, topic: str, partition: int, end: int) -> Stre
 
 
 def newest_place(records: Iterable[tuple[Any, Any]], *, whole: bool = True) -> StreamedPlace | None:
-    """The place of a partition by its last records in their order; None when they show none, or not all of it.
+    """The place of a partition by its last records in their order. None when they show none, or not all of it.
 
     ``whole``: whether they begin where the partition begins.
     """

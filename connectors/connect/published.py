@@ -24,7 +24,7 @@ from connectors.postgres.connections import Connection, connect
 from connectors.postgres.publication import ensure_publication
 
 ROW_OPERATIONS = frozenset({"insert", "update", "delete"})
-"""What the connector reads; it passes TRUNCATE over."""
+"""What the connector reads. It passes TRUNCATE over."""
 _AUTOCREATE = "publication.autocreate.mode"
 _KEYS = "message.key.columns"
 _POLL_S = 0.2

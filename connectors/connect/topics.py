@@ -54,7 +54,7 @@ def with_patterns(settings: Settings, state: TopicsState, admin: TopicAdmin) -> 
 
 
 def noted_ends(settings: Settings) -> Offsets:
-    """Where the topics of the pipeline's tables end now, those of patterns too; empty before any topic is noted."""
+    """Where the topics of the pipeline's tables end now, those of patterns too. Empty before any topic is noted."""
     admin = TopicAdmin(settings.log)
     noted = _noted(settings)
     state = with_patterns(settings, noted, admin) if noted is not None else None
@@ -64,7 +64,7 @@ def noted_ends(settings: Settings) -> Offsets:
 
 
 def compaction_lag_s(settings: Settings) -> float:
-    """How many seconds old a record is at least before the cleaner may take it, by the topics themselves; 0 where none
+    """How many seconds old a record is at least before the cleaner may take it, by the topics themselves. 0 where none
     is known. Asked for MongoDB alone: no other connector writes patches."""
     if settings.debezium is None or settings.debezium.database != "mongodb":
         return 0.0
@@ -82,7 +82,7 @@ def _taken(settings: Settings, meant: Mapping[TableName, str]) -> Iterator[str]:
 
 def prepare_topics(settings: Settings, met: Iterable[TableName] = ()) -> list[str]:
     """Make the pipeline's topics and those of the tables that are named or ``met`` by a pattern, check the ones that
-    exist, and note them in ``<name>.state`` for the sinks; returns those made now. Safe to repeat.
+    exist, and note them in ``<name>.state`` for the sinks. Returns those made now. Safe to repeat.
 
     TopicError for a topic that exists otherwise, ConfigError where two tables would share one.
     """

@@ -36,7 +36,7 @@ def server_id(name: str) -> int:
 
 
 def databases(tables: tuple[str, ...]) -> list[str]:
-    """The databases that the tables live in; ConfigError for a table without one."""
+    """The databases that the tables live in. ConfigError for a table without one."""
     found = []
     for table in tables:
         database, dot, _ = table.partition(".")

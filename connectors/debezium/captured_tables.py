@@ -76,7 +76,7 @@ def topic_of(settings: Settings, table: str) -> str:
 
 
 def table_of(settings: Settings, topic: str) -> str | None:
-    """The captured table that a topic is of; None for a topic of no captured table.
+    """The captured table that a topic is of. None for a topic of no captured table.
 
     A pattern's table is named as the topic names it: characters that Kafka does not take are ``_`` there.
     """

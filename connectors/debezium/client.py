@@ -56,7 +56,7 @@ class _Unreachable(Exception):
 
 
 def unencrypted(url: str) -> str | None:
-    """A warning where configurations and passwords would cross a network in clear text; else None."""
+    """A warning where configurations and passwords would cross a network in clear text. Else None."""
     parts = urlsplit(url)
     if parts.scheme != "http" or _is_loopback(parts.hostname or ""):
         return None
@@ -118,7 +118,7 @@ class ConnectClient:
             return {text(value["name"]): list(map(hide, value["errors"])) for value in values if value.get("errors")}
 
     def running_config(self, name: str) -> dict[str, str]:
-        """The configuration in force; MissingConnector where there is none."""
+        """The configuration in force. MissingConnector where there is none."""
         return {
             option: str(value) for option, value in self._object("GET", f"/connectors/{_path(name)}/config").items()
         }
@@ -128,7 +128,7 @@ class ConnectClient:
         self._object("PUT", f"/connectors/{_path(name)}/config", {**config, "name": name})
 
     def create_stopped(self, name: str, config: Mapping[str, str]) -> None:
-        """Create the connector without starting it; ConfigError where another of the name exists already."""
+        """Create the connector without starting it. ConfigError where another of the name exists already."""
         wanted = {**config, "name": name}
         try:
             self._call("POST", "/connectors", {"name": name, "config": wanted, "initial_state": "STOPPED"})
@@ -147,7 +147,7 @@ class ConnectClient:
         return self._object("GET", f"/connectors/{_path(name)}/status")
 
     def restart(self, name: str, *, failed_only: bool = True) -> None:
-        """Restart the connector and its tasks; by default those that failed."""
+        """Restart the connector and its tasks. By default those that failed."""
         only = str(failed_only).lower()
         self._call("POST", f"/connectors/{_path(name)}/restart?includeTasks=true&onlyFailed={only}")
 
@@ -160,7 +160,7 @@ class ConnectClient:
         self._call("PUT", f"/connectors/{_path(name)}/resume")
 
     def stop(self, name: str) -> None:
-        """End the tasks; the connector and its offsets stay."""
+        """End the tasks. The connector and its offsets stay."""
         self._call("PUT", f"/connectors/{_path(name)}/stop")
 
     def offsets(self, name: str) -> list[dict[str, Any]]:
@@ -173,7 +173,7 @@ class ConnectClient:
         self._call("DELETE", f"/connectors/{_path(name)}/offsets")
 
     def delete(self, name: str) -> None:
-        """Remove the connector; its slot, topics and offsets stay."""
+        """Remove the connector. Its slot, topics and offsets stay."""
         self._call("DELETE", f"/connectors/{_path(name)}")
 
     def _object(self, method: str, path: str, body: Any = None) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The connector's configuration from ``cdc.toml``: pure, so that it can be printed, compared and tested.
 
-One module per database (postgres, binlog, mongodb, oracle, sqlserver) says what is particular to it; what all
+One module per database (postgres, binlog, mongodb, oracle, sqlserver) says what is particular to it. What all
 share stands here. Later parts win: shared, the database's own, then ``[debezium.options]``.
 """
 
@@ -40,7 +40,7 @@ _DATABASES: Mapping[str, Callable[[Settings, DebeziumSettings], ConnectorConfig]
 
 
 def debezium_settings(settings: Settings) -> DebeziumSettings:
-    """The ``[debezium]`` section; ConfigError where there is none."""
+    """The ``[debezium]`` section. ConfigError where there is none."""
     if settings.debezium is None:
         raise ConfigError(
             "the settings have no [debezium] section",
@@ -104,7 +104,7 @@ def connector_config(settings: Settings) -> ConnectorConfig:
 
 
 def changed_options(wanted: Mapping[str, str], running: Mapping[str, str]) -> dict[str, tuple[str | None, str | None]]:
-    """option -> (running, wanted) where they differ, masked; Connect's own ``name`` left out."""
+    """option -> (running, wanted) where they differ, masked. Connect's own ``name`` left out."""
     options = sorted((wanted.keys() | running.keys()) - {"name"})
     return {
         option: (masked(option, running.get(option)), masked(option, wanted.get(option)))

@@ -1,4 +1,4 @@
-"""What Kafka Connect says of a connector, as plain values and without secrets; pure."""
+"""What Kafka Connect says of a connector, as plain values and without secrets. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RUNNING, FAILED, PAUSED, STOPPED = "RUNNING", "FAILED", "PAUSED", "STOPPED"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskStatus:
-    """One task. ``trace``: the first line of its stack trace; ``cause``: the innermost one's words."""
+    """One task. ``trace``: the first line of its stack trace. ``cause``: the innermost one's words."""
 
     task: int
     state: str
@@ -59,7 +59,7 @@ class ConnectorStatus:
 
     @property
     def fault(self) -> str:
-        """What went wrong, in the server's words; empty where nothing did."""
+        """What went wrong, in the server's words. Empty where nothing did."""
         if self.state == FAILED:
             return self.trace
         return next((task.cause or task.trace for task in self.failed), "")

@@ -16,7 +16,7 @@ _WITHOUT = r"\1 ***"
 
 
 def first_line(trace: str) -> str:
-    r"""What the trace begins with; empty for no trace.
+    r"""What the trace begins with. Empty for no trace.
 
     >>> first_line("a.B: outer\n\tat x")
     'a.B: outer'
@@ -25,7 +25,7 @@ def first_line(trace: str) -> str:
 
 
 def cause(trace: str) -> str:
-    r"""The innermost ``Caused by`` that says something, without its class's package; empty where none does.
+    r"""The innermost ``Caused by`` that says something, without its class's package. Empty where none does.
 
     >>> cause("a.B: outer\n\tat x\nCaused by: org.c.PSQLException: no slot\n\tat y\nCaused by: d.NoWords\n\tat z")
     'PSQLException: no slot'
@@ -37,7 +37,7 @@ def cause(trace: str) -> str:
 
 
 def advice(fault: str, database: str) -> str:
-    """What to do about a fault that is known by its words; else to mend the cause."""
+    """What to do about a fault that is known by its words. Else to mend the cause."""
     if "could not parse the statement" in fault:
         return (
             'if it changes no captured table: "schema.history.internal.skip.unparseable.ddl" = "true" in '
@@ -86,7 +86,7 @@ def _shown(message: str) -> str:
 
 
 def _without_offset(message: str) -> str:
-    """The same with the offset that is gone named in words; it takes half a page as Debezium prints it."""
+    """The same with the offset that is gone named in words. It takes half a page as Debezium prints it."""
     begin, end = message.find("starting at "), message.rfind(_GONE)
     if "OffsetContext" not in message[max(begin, 0) : max(end, 0)]:
         return message
@@ -94,7 +94,7 @@ def _without_offset(message: str) -> str:
 
 
 def _unparsed(message: str) -> str | None:
-    """The statement that Debezium's parser did not take; None where the message is of something else."""
+    """The statement that Debezium's parser did not take. None where the message is of something else."""
     _, _, behind = message.partition(_UNPARSED)
     _, quote, rest = behind.partition(_STATEMENT)
     found = _BEHIND_STATEMENT.search(rest)

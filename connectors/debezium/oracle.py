@@ -13,7 +13,7 @@ _PORT = 1521
 
 
 def options(settings: Settings, debezium: DebeziumSettings) -> dict[str, str]:
-    """The connector for Oracle 19c and later; ``dbname`` is the (container) database's service name.
+    """The connector for Oracle 19c and later. ``dbname`` is the (container) database's service name.
 
     The pluggable database, where there is one, stands in ``[debezium.options] "database.pdb.name"``. The JDBC
     driver is not Debezium's to give: it belongs into the worker's plugin folder.

@@ -39,7 +39,7 @@ def options(settings: Settings, debezium: DebeziumSettings) -> dict[str, str]:
 
 
 def signal_options(settings: Settings, debezium: DebeziumSettings, tables: list[str]) -> dict[str, str]:
-    """Signals through a topic, so that SELECT rights are enough; or through a table, which joins ``tables``."""
+    """Signals through a topic, so that SELECT rights are enough, or through a table, which joins ``tables``."""
     config = {
         "signal.kafka.topic": f"{settings.name}.signals",
         "signal.kafka.bootstrap.servers": settings.log.bootstrap_servers,

@@ -10,7 +10,7 @@ _SPECIAL = frozenset(r"\.[]{}()*+-?^$|&~# ")
 
 
 def quoted(name: str) -> str:
-    r"""A name as a Java expression that matches it and nothing else; a comma would part the list.
+    r"""A name as a Java expression that matches it and nothing else. A comma would part the list.
 
     >>> print(quoted("order.items, old"))
     order\.items\x2c\ old

@@ -19,14 +19,14 @@ SnapshotKind = Literal["incremental", "blocking"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signal:
-    """One signal; ``identifier`` shows up in the connector's log and notifications."""
+    """One signal. ``identifier`` shows up in the connector's log and notifications."""
 
     identifier: str
     type: str
     data: dict[str, Any]
 
     def record(self) -> bytes:
-        """The value on the signal topic; its key is the connector's topic prefix."""
+        """The value on the signal topic. Its key is the connector's topic prefix."""
         return orjson.dumps({"id": self.identifier, "type": self.type, "data": self.data})
 
     def row(self) -> tuple[str, str, str]:
@@ -39,7 +39,7 @@ def execute_snapshot(
 ) -> Signal:
     """Read these tables again while streaming goes on (incremental) or is held (blocking).
 
-    ``where``: only rows for which this SQL condition holds; for one table only. UsageError where none is named.
+    ``where``: only rows for which this SQL condition holds. For one table only. UsageError where none is named.
     """
     names = list(tables)
     if not names:

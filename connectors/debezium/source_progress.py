@@ -29,7 +29,7 @@ Ask = Callable[[], Iterable[Mapping[str, Any]]]
 
 
 def shown_lsn(stored: Iterable[Mapping[str, Any]]) -> int | None:
-    """The LSN below which every commit is in the topics; None while a snapshot is read, or before anything is.
+    """The LSN below which every commit is in the topics. None while a snapshot is read, or before anything is.
 
     >>> shown_lsn([{"partition": {"server": "shop"}, "offset": {"lsn_proc": 90, "lsn_commit": 80, "lsn": 90}}])
     80
@@ -64,7 +64,7 @@ _POSITIONS = ("gtids", "lsn_commit", "lsn", "commit_scn", "scn", "commit_lsn", "
 
 
 def shown_position(stored: Iterable[Mapping[str, Any]]) -> str:
-    """Where the connector is, in its source's own words; empty where its offsets say nothing that a person knows.
+    """Where the connector is, in its source's own words. Empty where its offsets say nothing that a person knows.
 
     >>> shown_position([{"offset": {"file": "binlog.000003", "pos": 77, "gtids": "0-1-9"}}])
     'GTID 0-1-9, binlog.000003:77'
@@ -82,7 +82,7 @@ def shown_position(stored: Iterable[Mapping[str, Any]]) -> str:
 
 
 def stored_place(stored: Iterable[Mapping[str, Any]]) -> tuple[str, int, str]:
-    """File, position in it and GTIDs of the stored offset; an empty file where there is none yet.
+    """File, position in it and GTIDs of the stored offset. An empty file where there is none yet.
 
     >>> stored_place([{"offset": {"file": "binlog.000003", "pos": 77, "gtids": "0-1-9"}}]), stored_place([])
     (('binlog.000003', 77, '0-1-9'), ('', 0, ''))
@@ -123,7 +123,7 @@ _PARTLY = ("snapshot.include.collection.list", "snapshot.select.statement.overri
 
 
 def part_read(config: Mapping[str, str]) -> str:
-    """The option by which a connector that begins without offsets leaves rows out of its snapshot; empty for none.
+    """The option by which a connector that begins without offsets leaves rows out of its snapshot. Empty for none.
 
     >>> part_read({"snapshot.mode": "initial"}), part_read({"snapshot.mode": "no_data"})
     ('', 'snapshot.mode=no_data')
@@ -151,7 +151,7 @@ def _lsn(value: object) -> int:
 class ConnectProgress:
     """:class:`spark.ports.ProgressFeed` of a Debezium connector. One thread at a time.
 
-    ``ends``: where the table topics end now; asked after the offsets, so that it covers them. ``epochs``: asked before
+    ``ends``: where the table topics end now. Asked after the offsets, so that it covers them. ``epochs``: asked before
     them, so that the offsets are not of an epoch before. ``config``: the connector's configuration, as it runs.
     ``has_lsn``: whether the database is Postgres. While Kafka Connect cannot be asked nothing is reported, and the
     stores go on.
@@ -178,7 +178,7 @@ class ConnectProgress:
         self._due_s = clock.monotonic()
 
     def poll(self, timeout_s: float) -> list[Progress]:
-        """A record if it has moved since the last call; asks about once a second and waits so long at most."""
+        """A record if it has moved since the last call. Asks about once a second and waits so long at most."""
         now_s = self._clock.monotonic()
         if now_s < self._due_s:
             self._clock.sleep(min(timeout_s, self._due_s - now_s))
@@ -206,7 +206,7 @@ class ConnectProgress:
         return 0 if is_streaming(stored) else None
 
     def _rereads(self, epochs: EpochsState) -> bool:
-        """Whether the latest epoch began with a reading of whole tables; asked once for each."""
+        """Whether the latest epoch began with a reading of whole tables. Asked once for each."""
         if epochs.reread != epochs.latest:
             return False
         if self._judged[0] != epochs.latest:

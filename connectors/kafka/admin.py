@@ -105,7 +105,7 @@ def state_problems(state: TopicsState, facts: Mapping[str, TopicFacts], cluster_
     """Where the topics differ from those that ``init`` made: gone, made anew, or with another partition count.
 
     More partitions than at the start do no harm to the order, because a key's partition is computed from the
-    count in the state (H89); they stay empty. That is a problem to know of, not one to stop for.
+    count in the state (H89). They stay empty. That is a problem to know of, not one to stop for.
     """
     if cluster_id != state.cluster_id:
         message = f"the Kafka cluster is {cluster_id}, the pipeline was made on {state.cluster_id}"
@@ -136,7 +136,7 @@ def _kept_problems(topic: str, made: Mapping[str, Any], facts: TopicFacts | None
 
 
 def made_specs(settings: LogSettings, name: str, state: TopicsState) -> list[TopicSpec]:
-    """The topics that ``init`` made, as they have to be now; partition counts are those they were made with."""
+    """The topics that ``init`` made, as they have to be now. Partition counts are those they were made with."""
     specs = [*pipeline_topic_specs(settings, name), *(table_topic_spec(settings, t) for t in state.tables.values())]
     return [replace(s, partitions=state.topics[s.topic]["partitions"]) for s in specs if s.topic in state.topics]
 
@@ -144,7 +144,7 @@ def made_specs(settings: LogSettings, name: str, state: TopicsState) -> list[Top
 def policy_problems(
     specs: Iterable[TopicSpec], facts: Mapping[str, TopicFacts], options: Collection[str] = _LASTING
 ) -> list[TopicProblem]:
-    """Where topics would forget what they must keep; counts are :func:`state_problems`' matter.
+    """Where topics would forget what they must keep. Counts are :func:`state_problems`' matter.
 
     Sizes are left out: a record too large for its topic is refused by name when it comes.
     """
@@ -191,7 +191,7 @@ class TopicAdmin:
             raise log_error(error.args[0], "listing topics", self._settings) from None
 
     def create(self, specs: Iterable[TopicSpec]) -> list[str]:
-        """Make the topics that are missing; their names. One that exists is left as it is: check it after."""
+        """Make the topics that are missing. Their names. One that exists is left as it is: check it after."""
         return [topic for some in rounds(specs, _RECORDS_AT_ONCE, _records) for topic in self._create(some)]
 
     def _create(self, specs: Iterable[TopicSpec]) -> list[str]:
@@ -221,7 +221,7 @@ class TopicAdmin:
         return made
 
     def delete(self, topics: Iterable[str]) -> None:
-        """Delete topics; a missing one is no error."""
+        """Delete topics. A missing one is no error."""
         for some in rounds(topics, _TOPICS_AT_ONCE):
             for topic, future in self._client.delete_topics(some, operation_timeout=_TIMEOUT_S).items():
                 try:
@@ -252,7 +252,7 @@ class TopicAdmin:
         return TopicRights(topic=topic, checked=checked, writers=tuple(sorted(writers)))
 
     def _authorizer(self) -> str:
-        """What checks rights on a broker; empty for nothing."""
+        """What checks rights on a broker. Empty for nothing."""
         nodes = self._client.describe_cluster(request_timeout=_TIMEOUT_S).result().nodes
         broker = ConfigResource(ResourceType.BROKER, str(nodes[0].id))
         answers = self._client.describe_configs([broker], request_timeout=_TIMEOUT_S)
@@ -298,7 +298,7 @@ class TopicAdmin:
         return ends
 
     def ask_ends(self, asked: list[TopicPartition]) -> dict[TopicPartition, Future[Any]]:
-        """Ask for the next offsets of partitions; each answer has an ``offset``."""
+        """Ask for the next offsets of partitions. Each answer has an ``offset``."""
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         return self._client.list_offsets(dict.fromkeys(asked, latest), request_timeout=_ASKED_S) if asked else {}
 

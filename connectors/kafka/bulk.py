@@ -59,7 +59,7 @@ class BulkLog:
         self._produced += 1
 
     def rows(self, topic: str, partition_count: int, pairs: Iterable[tuple[bytes, bytes]], headers: Headers) -> None:
-        """Hand over many rows that share their headers; the partition is each key's own."""
+        """Hand over many rows that share their headers. The partition is each key's own."""
         if self._oversized is not None and self._oversized.concerns(topic):
             pairs = self._fitting(self._oversized, topic, partition_count, pairs, headers)
         produce, fixed = self._producer.produce, list(headers)
@@ -79,7 +79,7 @@ class BulkLog:
     def _fitting(
         oversized: Oversized, topic: str, partition_count: int, pairs: Iterable[tuple[bytes, bytes]], headers: Headers
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Those of the rows that the topic takes; the others are put aside."""
+        """Those of the rows that the topic takes. The others are put aside."""
         for key, value in pairs:
             if oversized.too_large(topic, key, value):
                 oversized.put_aside(topic, murmur2(key, partition_count), [(key, value, headers)])

@@ -28,7 +28,7 @@ class Changes:
     def follow(
         self, tables: Sequence[TableName], *, from_beginning: bool, until_caught_up: bool
     ) -> Iterator[list[Change]]:
-        """Batches of changes of these tables; a record that is not ours is passed over with a warning."""
+        """Batches of changes of these tables. A record that is not ours is passed over with a warning."""
         topics = {shape.topic: table for table in tables if (shape := self._schemas.latest(table)) is not None}
         facts = TopicAdmin(self._settings).describe(topics)
         counts = {topic: found.partitions for topic, found in facts.items()}

@@ -67,7 +67,7 @@ def reader_config(settings: LogSettings) -> dict[str, Any]:
 
 
 def fetching_config(settings: LogSettings) -> dict[str, Any]:
-    """A reader that fetches ahead, for :class:`connectors.kafka.record_reader.KafkaReading`; nothing in it is an
+    """A reader that fetches ahead, for :class:`connectors.kafka.record_reader.KafkaReading`. Nothing in it is an
     object."""
     config = reader_config(settings) | {
         "group.id": "cdc-sink",

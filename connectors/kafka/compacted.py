@@ -82,9 +82,9 @@ def read_range(
 ) -> Iterator[Message]:
     """The records of one partition from ``low`` (default: its beginning) to its end as of the call, in order.
 
-    Compaction and markers leave gaps; the end is found by the broker's end offset and, where the last offset holds
+    Compaction and markers leave gaps. The end is found by the broker's end offset and, where the last offset holds
     no record of ours, the end-of-partition signal, never by counting. Raises LogError when the broker stays silent
-    for 30 s, and what ``waiting`` raises; see :class:`KafkaCompactedTopic`.
+    for 30 s, and what ``waiting`` raises. See :class:`KafkaCompactedTopic`.
     """
     consumer = Consumer(reader_config(settings))
     try:
@@ -188,16 +188,16 @@ class KnownTopic(Protocol):
 def stands(topic: KnownTopic | None, partition: int) -> bool:
     """Whether the brokers know this partition, with or without a leader.
 
-    The client calls a partition unknown that has no leader for the moment, as after a broker that stood still; and so
+    The client calls a partition unknown that has no leader for the moment, as after a broker that stood still, and so
     it does one that does not exist.
     """
     return topic is not None and topic.error is None and partition in topic.partitions
 
 
 def flush(producer: Producer, waiting: Callable[[], None] | None) -> int:
-    """How many records are left unanswered: after 30 s; with ``waiting`` none, however long that takes.
+    """How many records are left unanswered: after 30 s. With ``waiting`` none, however long that takes.
 
-    It is called twice a second, and gives up by raising; what was given up will not arrive later, behind what others
+    It is called twice a second, and gives up by raising. What was given up will not arrive later, behind what others
     have written since.
     """
     if waiting is None:
@@ -212,7 +212,7 @@ def flush(producer: Producer, waiting: Callable[[], None] | None) -> int:
 
 
 class KafkaCompactedTopic:
-    """:class:`cdc.ports.KafkaCompactedTopic` on Kafka; values of at most a few hundred kB, read whole each time.
+    """:class:`cdc.ports.KafkaCompactedTopic` on Kafka. Values of at most a few hundred kB, read whole each time.
 
     What the brokers do not answer fails after 30 s. With ``waiting`` they are waited for however long that takes, as
     by a stream's own records: it is called every few seconds at least, and gives up by raising.

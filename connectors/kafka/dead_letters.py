@@ -29,14 +29,14 @@ class DeadLetterTopic:
         self._waiting = waiting
 
     def read(self) -> Iterator[DeadLetter]:
-        """Every letter, in order, as far as the topic's end at the call; what is no letter is passed over."""
+        """Every letter, in order, as far as the topic's end at the call. What is no letter is passed over."""
         for message in read_range(self._settings, self._topic, 0):
             letter = letter_of(message)
             if letter is not None:
                 yield letter
 
     def write(self, letters: Iterable[DeadLetter]) -> None:
-        """Append and return when the broker holds them all; LogError otherwise."""
+        """Append and return when the broker holds them all. LogError otherwise."""
         producer = Producer(_config(self._settings, 0 if self._waiting is not None else _TIMEOUT_S))
         failures: list[KafkaError] = []
 
@@ -67,7 +67,7 @@ def _config(settings: LogSettings, timeout_s: float) -> dict[str, Any]:
 
 
 def letter_of(message: Message) -> DeadLetter | None:
-    """A record as the letter it is; None where it is none."""
+    """A record as the letter it is. None where it is none."""
     try:
         return DeadLetter.from_record(_bytes(message.key()), _bytes(message.value()), _headers(message))
     except (KeyError, ValueError):

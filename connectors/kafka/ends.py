@@ -31,7 +31,7 @@ class EndsWatch:
         self._answers: Mapping[TopicPartition, Future[Any]] = {}
 
     def look(self) -> Offsets | None:
-        """topic -> partition -> next offset, as of some time since the look before; None while nobody answered."""
+        """topic -> partition -> next offset, as of some time since the look before. None while nobody answered."""
         answers = self._answers
         if not all(answer.done() for answer in answers.values()):
             return None

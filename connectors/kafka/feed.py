@@ -45,7 +45,7 @@ class _Feed:
         return OFFSET_BEGINNING
 
     def messages(self, timeout_s: float) -> Iterator[Message]:
-        """Records since the last call, in order; waits for the first at most so long. LogError when it fails."""
+        """Records since the last call, in order. Waits for the first at most so long. LogError when it fails."""
         first = self._consumer.poll(timeout_s)
         for message in [first, *self._consumer.consume(self.most, timeout=0)] if first is not None else ():
             error = message.error()
@@ -102,7 +102,7 @@ class CompactedFeed:
         self._consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
 
     def poll(self, timeout_s: float) -> list[tuple[bytes, bytes | None]]:
-        """Records since the last call, in order; waits for the first at most so long. LogError when it fails."""
+        """Records since the last call, in order. Waits for the first at most so long. LogError when it fails."""
         found = []
         first = self._consumer.poll(timeout_s)
         for message in [first, *self._consumer.consume(_MOST, timeout=0)] if first is not None else ():

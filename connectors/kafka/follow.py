@@ -22,8 +22,8 @@ def follow(
 ) -> Iterator[list[Record]]:
     """Batches of records of these topics (topic -> partition count), from their end or their beginning.
 
-    ``until_caught_up``: stop at the ends as they are at the call; otherwise for ever. Records of one partition
-    come in order; a batch may be empty. LogError when the broker says an error.
+    ``until_caught_up``: stop at the ends as they are at the call. Otherwise for ever. Records of one partition
+    come in order. A batch may be empty. LogError when the broker says an error.
     """
     ends = TopicAdmin(settings).end_offsets(partitions)
     consumer = Consumer(reader_config(settings))

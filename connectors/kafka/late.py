@@ -34,7 +34,7 @@ class Mend(NamedTuple):
 
 
 class LateRepair(NamedTuple):
-    """``records`` make the keys right again; of ``unproven`` topics a newer record may have been compacted away."""
+    """``records`` make the keys right again. Of ``unproven`` topics a newer record may have been compacted away."""
 
     records: list[Mend]
     unproven: list[str]
@@ -84,7 +84,7 @@ def mending(settings: LogSettings, tails: Mapping[Place, PartitionTail], ends: M
 
 
 def _pos(message: Message) -> bytes:
-    """The header; empty without one."""
+    """The header. Empty without one."""
     return next((value for name, value in _headers(message) if name == POS), b"")
 
 

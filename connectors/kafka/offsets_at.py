@@ -13,7 +13,7 @@ _TIMEOUT_S = 30.0
 
 
 def offsets_at(settings: LogSettings, ends: Offsets, time_ms: int) -> Offsets:
-    """The first offset whose record is as old as ``time_ms`` (since 1970) or younger; the partition's end, of
+    """The first offset whose record is as old as ``time_ms`` (since 1970) or younger. The partition's end, of
     ``ends``, where there is none. LogError when the broker does not answer."""
     asked = [TopicPartition(topic, p, time_ms) for topic, parts in ends.items() for p in parts]
     consumer = Consumer(reader_config(settings))

@@ -2,7 +2,7 @@
 
 Decided before a record is sent, by its bytes as they are: a producer that met a refusal could not go on in order. The
 letter is on ``<name>.dead`` before anything behind the record is acknowledged. Delete events that carry a large old
-row go the same way; the tombstone behind each says the delete. A later row of the key that fits is carried as ever.
+row go the same way. The tombstone behind each says the delete. A later row of the key that fits is carried as ever.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class OversizedLetters(Protocol):
 
 
 class Oversized:
-    """Puts records aside. ``topics``: those of the tables whose policy is to do so; None of them: nothing is."""
+    """Puts records aside. ``topics``: those of the tables whose policy is to do so. None of them: nothing is."""
 
     def __init__(self, settings: LogSettings, dead: OversizedLetters, topics: Iterable[str]) -> None:
         self._limit = settings.max_message_bytes
@@ -44,7 +44,7 @@ class Oversized:
     def of(
         cls, settings: Settings, tables: Mapping[str, str], *, waiting: Callable[[], None] | None = None
     ) -> Oversized:
-        """By the settings; ``tables``: table -> topic. ``waiting``: see :class:`DeadLetterTopic`."""
+        """By the settings. ``tables``: table -> topic. ``waiting``: see :class:`DeadLetterTopic`."""
         log_, every = settings.log, settings.log.oversized
         chosen = [topic for table, topic in tables.items() if log_.oversized_tables.get(table, every) == "dead-letter"]
         return cls(log_, DeadLetterTopic(log_, dead_topic(settings.name), waiting=waiting), chosen)
@@ -61,7 +61,7 @@ class Oversized:
         return value is not None and len(value) + len(key) + _RECORD_BYTES > self._limit and topic in self._topics
 
     def put_aside(self, topic: str, partition: int, records: Sequence[tuple[bytes, bytes, Headers]]) -> None:
-        """Write the letters of records (key, value, headers); return when the broker holds them. LogError otherwise."""
+        """Write the letters of records (key, value, headers). Return when the broker holds them. LogError otherwise."""
         self._dead.write([self._letter(topic, partition, *record) for record in records])
         for key, value, _ in records:
             log.warning("row_put_aside", extra={"topic": topic, "key": key_hash(key), "bytes": len(value)})

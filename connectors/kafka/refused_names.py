@@ -20,7 +20,7 @@ def key_hash(key: bytes) -> str:
 
 
 def refusal(error: KafkaError, topic: str, key: bytes | None, settings: LogSettings) -> CdcError:
-    """The broker's error as one of ours; ``key`` where it is known which record it was."""
+    """The broker's error as one of ours. ``key`` where it is known which record it was."""
     named = _named(key)
     if error.code() in _TOO_LARGE:
         return too_large(topic, key, settings)

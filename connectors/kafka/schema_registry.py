@@ -13,7 +13,7 @@ from cdc.topic import TableName
 
 
 class SchemaRegistry:
-    """Every version of every table's shape; a new one is broker-acked before :meth:`register` returns. Any thread."""
+    """Every version of every table's shape. A new one is broker-acked before :meth:`register` returns. Any thread."""
 
     def __init__(self, topic: CompactedTopic) -> None:
         self._topic = topic
@@ -24,12 +24,12 @@ class SchemaRegistry:
         self.refresh()
 
     def refresh(self) -> None:
-        """Read the topic again; call when a version is asked for that is not known."""
+        """Read the topic again. Call when a version is asked for that is not known."""
         for value in self._topic.read().values():
             self._remember(TableSchema.from_json(value))
 
     def get(self, table: TableName, version: int) -> TableSchema:
-        """A version; KeyError when the topic does not hold it even after a refresh."""
+        """A version. KeyError when the topic does not hold it even after a refresh."""
         found = self._versions.get((table, version))
         if found is None:
             self.refresh()
@@ -40,7 +40,7 @@ class SchemaRegistry:
         return self._latest.get(table)
 
     def named(self, table: str) -> TableSchema | None:
-        """The latest of a table of which only ``schema.table`` is known; any name may have a dot in it (H142)."""
+        """The latest of a table of which only ``schema.table`` is known. Any name may have a dot in it (H142)."""
         return next((shape for known, shape in self._latest.items() if str(known) == table), None)
 
     @property
@@ -76,7 +76,7 @@ class SchemaRegistry:
             return known
 
     def accept_key(self, table: str, accepted: bool = True) -> None:
-        """Whether another key of the table is taken from now on; its readers are to sweep what stands under the former
+        """Whether another key of the table is taken from now on. Its readers are to sweep what stands under the former
         one."""
         with self._lock:
             (self._accepted.add if accepted else self._accepted.discard)(table)
@@ -110,7 +110,7 @@ class EmbeddedShapes:
         self._lock = threading.Lock()
 
     def version(self, topic: str, shape: TableSchema | None) -> int:
-        """The version that this shape is known by, written if it is new; of None the topic's newest, 0 for none.
+        """The version that this shape is known by, written if it is new. Of None the topic's newest, 0 for none.
 
         A shape that was known before keeps its number: a rebuild reads old records again.
         """
@@ -131,5 +131,5 @@ class EmbeddedShapes:
 
 
 def _key_text(schema: TableSchema) -> str:
-    """``(id bigint, region text)``; empty parentheses for no key."""
+    """``(id bigint, region text)``. Empty parentheses for no key."""
     return f"({', '.join(f'{column.name} {column.type}' for column in schema.key)})"

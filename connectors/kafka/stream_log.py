@@ -33,13 +33,13 @@ _FULL_WAIT_S = 0.02
 _NOT_STREAMED = (b"%08x" % SNAPSHOT_SEQ, b"%08x" % CHUNK_SEQ)
 _FATAL_POLLS = 50
 _FATAL = (KafkaException, SystemError)
-"""What a poll raises at a fatal error; SystemError where a callback runs while the exception is pending."""
+"""What a poll raises at a fatal error. SystemError where a callback runs while the exception is pending."""
 _FRESH_S = 3600.0
 """How long a broker surely remembers a silent producer (its default is a day)."""
 
 
 def _position(record: Record) -> bytes:
-    """The position of a streamed record, as its header has it; empty for any other."""
+    """The position of a streamed record, as its header has it. Empty for any other."""
     headers = record[3]
     if not headers or headers[0][0] != POS or headers[0][1][24:] in _NOT_STREAMED:
         return b""
@@ -47,7 +47,7 @@ def _position(record: Record) -> bytes:
 
 
 class _Group:
-    """Records handed over together; ``left``: lanes whose last record is not reported yet."""
+    """Records handed over together. ``left``: lanes whose last record is not reported yet."""
 
     __slots__ = ("left", "number")
 
@@ -63,11 +63,11 @@ class KafkaStreamLog:
     must have: one that was refused, and everything behind it that was taken, shows as a wrong offset (H70).
 
     A restart goes on behind the newest position that a partition holds, so no record may ever arrive behind
-    one that was refused. Four things see to it: the producer is gapless; a record large enough to be refused
-    is waited for; so is the first of each lane, because a broker that knows no sequence number of this
-    producer would take a later batch for the first; and nothing is sent once a failure is known.
+    one that was refused. Four things see to it: the producer is gapless. A record large enough to be refused
+    is waited for. So is the first of each lane, because a broker that knows no sequence number of this
+    producer would take a later batch for the first, and nothing is sent once a failure is known.
 
-    ``waiting`` is called while :meth:`produce` waits for room or for the broker, several times a second; it
+    ``waiting`` is called while :meth:`produce` waits for room or for the broker, several times a second. It
     may raise. ``memory_limit``: bytes of records that may be in flight. ``client`` makes the producer.
     ``oversized`` puts aside records that a topic does not take for their size.
     """
@@ -137,7 +137,7 @@ class KafkaStreamLog:
         return self._number
 
     def _without_oversized(self, records: Sequence[Record], oversized: Oversized) -> Sequence[Record]:
-        """Put aside what its topic does not take; nothing behind it is acknowledged before its letter is."""
+        """Put aside what its topic does not take. Nothing behind it is acknowledged before its letter is."""
         kept: list[Record] = []
         for record in records:
             lane, key, value, headers = record
@@ -187,7 +187,7 @@ class KafkaStreamLog:
         return len(self._producer)
 
     def settle(self) -> None:
-        """Return when all is acked; however long it takes, unless ``waiting`` raises."""
+        """Return when all is acked. However long it takes, unless ``waiting`` raises."""
         while self.acked(_FULL_WAIT_S) < self._number:
             self._waiting()
 
@@ -203,7 +203,7 @@ class KafkaStreamLog:
             self._producer.poll(0)
 
     def _introduce(self, records: Sequence[Record], stale: set[int]) -> list[Record]:
-        """Send the first record of each lane by itself; the rest is what comes back."""
+        """Send the first record of each lane by itself. The rest is what comes back."""
         firsts: dict[int, Record] = {}
         rest: list[Record] = []
         for record in records:
@@ -222,7 +222,7 @@ class KafkaStreamLog:
         return rest
 
     def _carry_large(self, records: Sequence[Record]) -> Sequence[Record]:
-        """Hand over up to the last large record, waiting after each; the rest is what comes back. One that was never
+        """Hand over up to the last large record, waiting after each. The rest is what comes back. One that was never
         built is refused as the broker would refuse it."""
         start = 0
         for index, (lane, key, value, _) in enumerate(records):
@@ -350,7 +350,7 @@ class KafkaStreamLog:
             report(error, message)
 
     def _fail(self, failure: CdcError) -> None:
-        """The first failure is the one that counts; what follows is its echo. A named one beats an unnamed."""
+        """The first failure is the one that counts. What follows is its echo. A named one beats an unnamed."""
         if self._failure is None or (isinstance(failure, PoisonError) and not isinstance(self._failure, PoisonError)):
             self._failure = failure
 

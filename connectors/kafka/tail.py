@@ -27,7 +27,7 @@ class Tail(NamedTuple):
 
 
 def last_progress(settings: LogSettings, topic: str, end: int) -> Progress | None:
-    """The newest progress record of a topic that ends at ``end``; None when there is none.
+    """The newest progress record of a topic that ends at ``end``. None when there is none.
 
     The newest by what it says: one that came too late stands behind it (H76).
     """

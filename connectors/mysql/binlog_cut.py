@@ -35,7 +35,7 @@ SETTLE_S = 5.0
 _BATCH_ROWS = 5_000
 _KEYS_PER_QUERY = 1_000
 _SELECTED_BY = frozenset(("int2", "int4", "int8", "text", "varchar", "bpchar", "enum"))
-"""Kinds of key columns whose store key says what to select; tables with other keys are read whole."""
+"""Kinds of key columns whose store key says what to select. Tables with other keys are read whole."""
 
 
 class CutSession(Protocol):
@@ -126,11 +126,11 @@ class MySqlCut:
             session.close()
 
     def know(self, table: TableName, readings: tuple[ColumnReading, ...]) -> None:
-        """How the columns of a table are read; before any row of it is."""
+        """How the columns of a table are read. Before any row of it is."""
         self._readings[table] = readings
 
     def columns(self, table: TableName) -> list[SourceColumn]:
-        """The columns of a table; none where there is no such table."""
+        """The columns of a table. None where there is no such table."""
         found = self._looks.rows("columns", database=table.schema, table=table.table)
         return [
             SourceColumn(str(c.name), _word(c.type), _word(c.declared), str(c.nullable).upper() == "YES") for c in found
@@ -172,7 +172,7 @@ class MySqlCut:
         return place(str(found[0]), int(found[1]))
 
     def rows(self, table: VerifiedTable) -> Iterator[tuple[Sequence[str], Sequence[bytes]]]:
-        """All rows of the table at this cut, in batches; none but a batch is in memory."""
+        """All rows of the table at this cut, in batches. None but a batch is in memory."""
         yield from self._read(table, self._selection(table))
 
     def rows_of(self, table: VerifiedTable, keys: Sequence[str]) -> dict[str, bytes]:
@@ -280,7 +280,7 @@ def _selected(column: sa.ColumnClause[Any], form: Form) -> sa.ColumnElement[Any]
 
 
 def _values(shape: TableSchema, key: str) -> tuple[Any, ...] | None:
-    """A store key as values to select by; None where no row can have it."""
+    """A store key as values to select by. None where no row can have it."""
     parts = [unquote(part) for part in key.split(":")]
     if len(parts) != len(shape.key):
         return None

@@ -29,7 +29,7 @@ class Form(StrEnum):
 
 
 class SourceColumn(NamedTuple):
-    """A column as the catalog has it. ``type``: one word; ``declared``: all of it, as ``int(10) unsigned``."""
+    """A column as the catalog has it. ``type``: one word. ``declared``: all of it, as ``int(10) unsigned``."""
 
     name: str
     type: str
@@ -56,8 +56,8 @@ class Readings(NamedTuple):
 def readings_of(
     table: TableName, topic: str, source: Sequence[SourceColumn], stored: TableSchema | None, key: Sequence[str]
 ) -> Readings | str:
-    """How a table is compared; a sentence where it cannot be. ``stored``: its newest shape in the log, None where no
-    record was ever read; ``key``: the names of its primary key, for that case.
+    """How a table is compared. A sentence where it cannot be. ``stored``: its newest shape in the log, None where no
+    record was ever read. ``key``: the names of its primary key, for that case.
     """
     known = {column.name: column for column in stored.columns} if stored is not None else None
     keyed = [column.name for column in stored.key] if stored is not None else list(key)
@@ -155,14 +155,14 @@ def _day(column: SourceColumn) -> Readable:
 
 
 def _moment(column: SourceColumn) -> Readable:
-    """A TIMESTAMP of zero is 1970 in the stream, whether or not the column takes NULL; a snapshot brings a NULL."""
+    """A TIMESTAMP of zero is 1970 in the stream, whether or not the column takes NULL. A snapshot brings a NULL."""
     nullable = column.nullable and column.type != "timestamp"
     return _adjusted(column._replace(nullable=nullable), "1970-01-01T00:00:00")
 
 
 def _adjusted(column: SourceColumn, epoch: str) -> Readable:
     """A date, or a date and time. Of a day that no calendar has the connector makes NULL, or 1970 where the column
-    takes none; and years of two digits it takes for years of ours, as the server does in what people type."""
+    takes none, and years of two digits it takes for years of ours, as the server does in what people type."""
 
     def text(value: Any) -> str | None:
         found = _text(value).replace(" ", "T")

@@ -22,7 +22,7 @@ _UNVERIFIED = frozenset(("allow", "prefer", "require"))
 
 
 class MysqlSession:
-    """One session, its text forms pinned; statements commit by themselves unless a snapshot is open."""
+    """One session, its text forms pinned. Statements commit by themselves unless a snapshot is open."""
 
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine

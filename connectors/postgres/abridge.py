@@ -31,7 +31,7 @@ _HEADER_BYTES = 26
 """An XLogData header and the message's kind."""
 
 Want = Generator[int, bytes, None]
-"""Asks for so many bytes; less than 0: for the sha256 of so many that are passed over. At its end the rest is, too."""
+"""Asks for so many bytes. Less than 0: for the sha256 of so many that are passed over. At its end the rest is, too."""
 
 
 class Abridged(bytes):
@@ -44,7 +44,7 @@ def row_limit(max_message_bytes: int) -> int:
 
 
 class Abridging:
-    """One frame of ``size_bytes`` on its way in; of each of its rows at most ``limit`` bytes are kept, and values of
+    """One frame of ``size_bytes`` on its way in. Of each of its rows at most ``limit`` bytes are kept, and values of
     up to 64 KB."""
 
     def __init__(self, size_bytes: int, limit: int) -> None:
@@ -56,7 +56,7 @@ class Abridging:
         self._wanted = next(self._asking)
 
     def feed(self, data: bytes | memoryview, at: int = 0) -> int:
-        """Take what belongs to the frame from ``at`` on; returns where the rest begins."""
+        """Take what belongs to the frame from ``at`` on. Returns where the rest begins."""
         end = min(len(data), at + self._left)
         self._left -= end - at
         while at < end and self._wanted:

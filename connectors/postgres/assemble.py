@@ -1,6 +1,6 @@
 """From the stream's bytes to records in order: positions, key changes, tombstones, TRUNCATE, missing values.
 
-A pure state machine: bytes into :meth:`Assembler.feed`, records out of it; what it must ask the world (a table's
+A pure state machine: bytes into :meth:`Assembler.feed`, records out of it. What it must ask the world (a table's
 shape, a row's newest values) goes through :class:`AssemblerPorts`. Rows of the common kind never become objects:
 the loop in ``feed`` looks their kind and oid up and calls the function compiled for them. Everything else is
 decoded and takes the long way below.
@@ -113,7 +113,7 @@ class Assembler:
         due before any change."""
         self._routes: dict[bytes, Route] = {}
         self._hot: dict[bytes, Route] = {}
-        """The routes while a transaction is open that is not skipped; the loop looks here."""
+        """The routes while a transaction is open that is not skipped. The loop looks here."""
         self._commits: list[Committed] = []
         decoding = Decoding(
             transaction=self._tx,
@@ -132,7 +132,7 @@ class Assembler:
 
     @property
     def xid(self) -> int:
-        """The transaction whose messages are taken, 64 bit; the last one outside."""
+        """The transaction whose messages are taken, 64 bit. The last one outside."""
         return self._tx.xid
 
     @property
@@ -146,7 +146,7 @@ class Assembler:
 
     @property
     def oldest_waiting(self) -> int | None:
-        """The commit LSN of the oldest record that was not returned because its table waits; None without any."""
+        """The commit LSN of the oldest record that was not returned because its table waits. None without any."""
         return _oldest(self._waiting.oldest, self._unread.oldest)
 
     def oldest_of(self, table: TableName) -> int | None:
@@ -182,7 +182,7 @@ class Assembler:
         return found
 
     def feed(self, frames: Sequence[bytes], now_ns: int) -> Assembled:
-        """Take whole XLogData messages, in order; returns their records and the transactions that end with them.
+        """Take whole XLogData messages, in order. Returns their records and the transactions that end with them.
 
         ``now_ns``: when they were captured. Raises DecodeError, naming the LSN and the byte, and whatever a port
         raises.
@@ -355,7 +355,7 @@ class Assembler:
         return TransactionChanges(self._tx, self._outlet, recent, netting)
 
     def _made(self, schema: TableSchema) -> StreamTable:
-        """Of this shape; it is compiled once."""
+        """Of this shape. It is compiled once."""
         found = self._known.get(schema)
         if found is not None:
             return found

@@ -33,7 +33,7 @@ class CapturedTable:
     """A table that the settings name.
 
     ``key``: names of the key's columns in key order, empty when there is none. ``leaves``: where its rows lie,
-    itself unless it is partitioned. ``problems``: why it cannot be captured as it is; empty when it can.
+    itself unless it is partitioned. ``problems``: why it cannot be captured as it is. Empty when it can.
     """
 
     oid: int
@@ -57,7 +57,7 @@ class Survey(NamedTuple):
 def resolve_tables(
     conn: Connection, settings: Settings, missing: Callable[[ConfigError], None] | None = None
 ) -> list[CapturedTable]:
-    """The tables that ``[source] tables`` and ``exclude`` name, by schema and name; see :func:`survey`."""
+    """The tables that ``[source] tables`` and ``exclude`` name, by schema and name. See :func:`survey`."""
     return survey(conn, settings, missing).tables
 
 
@@ -99,7 +99,7 @@ def table_schema(
 ) -> TableSchema:
     """A table's shape as the publication delivers it, from the catalog as it is now.
 
-    Columns in attnum order: those of the publication's column list; generated ones only where the publication
+    Columns in attnum order: those of the publication's column list. Generated ones only where the publication
     carries them (PostgreSQL 18). A publication that does not exist yet, or before PostgreSQL 15, means every
     column that is not generated. Raises ConfigError when the table is gone.
     """

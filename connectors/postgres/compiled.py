@@ -6,7 +6,7 @@ where a loop over columns takes 10. It works because text of Postgres holds no N
 value's length can only part columns.
 
 Each function tries two tiers. *Plain*: no value null, no text that JSON must escape. *Loose*: nulls and any text,
-each value through its own function; text is cut out by its declared length (see
+each value through its own function. Text is cut out by its declared length (see
 :mod:`connectors.postgres.row_reading`). What neither takes (``infinity``, ``NaN``, an unchanged TOASTed column, a
 changed key, bytes cut short) gives None and takes the long way in :mod:`connectors.postgres.encoder`, which knows
 every form and every error. The declared length of each value is compared with what was matched, so a changed byte
@@ -31,9 +31,9 @@ from connectors.postgres.wire_values import Codec, Encode, Fast
 
 Made = tuple[bytes, bytes]
 FromFrame = Callable[[bytes, int, int, bytes, bytes], Made | None]
-"""(frame, lsn, tx_seq, plain template, loose template) -> (key, value); None: take the long way."""
+"""(frame, lsn, tx_seq, plain template, loose template) -> (key, value). None: take the long way."""
 FromLine = Callable[[bytes, bytes, bytes], Made | None]
-"""(COPY line, plain template, loose template) -> (key, value); None: take the long way."""
+"""(COPY line, plain template, loose template) -> (key, value). None: take the long way."""
 
 MOST_COLUMNS = 400
 """Above it no function is made: it would take longer to make than it saves."""
@@ -46,15 +46,15 @@ _FIELD = rb"([^\t\n\x00]*)"
 
 
 class Templates(NamedTuple):
-    """The row part of a value, to be completed by a tail; see :mod:`cdc.wire.envelope`."""
+    """The row part of a value, to be completed by a tail. See :mod:`cdc.wire.envelope`."""
 
     plain: bytes
     loose: bytes
 
 
 class CompiledRows:
-    """What is compiled for a table. ``new``: insert, and update without an old row; ``pair``: update with one;
-    ``old``: delete with the old row; ``keyed``: delete with the old key; ``line``: a line of COPY.
+    """What is compiled for a table. ``new``: insert, and update without an old row. ``pair``: update with one.
+    ``old``: delete with the old row. ``keyed``: delete with the old key. ``line``: a line of COPY.
 
     Each is made when it is first asked for: no table needs all, and five thousand tables fit into memory.
     """
@@ -155,7 +155,7 @@ class _Table:
         }
 
     def row(self, columns: Sequence[int] | None = None, *, bare: bool = False) -> Templates:
-        """Templates of an object with these columns, all unless named; ``bare``: all others stand in it as null."""
+        """Templates of an object with these columns, all unless named. ``bare``: all others stand in it as null."""
         columns = range(len(self._labels)) if columns is None else columns
         plain = {i: self._labels[i] + self._codecs[i].fast.text for i in columns}
         loose = {i: self._labels[i] + b"%b" for i in columns}
@@ -165,7 +165,7 @@ class _Table:
         )
 
     def frame(self, sides: Sequence[Side], only: Sequence[int] | None = None) -> FromFrame:
-        """A function over messages with these rows; of columns not in ``only`` just nulls are taken."""
+        """A function over messages with these rows. Of columns not in ``only`` just nulls are taken."""
         if len(self._labels) * len(sides) > MOST_COLUMNS:
             return _long_way
         present = range(len(self._labels)) if only is None else sorted(only)

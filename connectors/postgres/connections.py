@@ -72,9 +72,9 @@ def connect(
 ) -> Connection:
     """A session with the source, its text format and timeouts pinned.
 
-    ``replication``: a walsender session of the same database; plain SQL works there too. ``options``: more
+    ``replication``: a walsender session of the same database. Plain SQL works there too. ``options``: more
     server settings for the startup packet, over the pinned ones. Raises SourceError when the server cannot be
-    reached, ConfigError when it refuses who we are or what we ask for; neither holds the password.
+    reached, ConfigError when it refuses who we are or what we ask for. Neither holds the password.
     """
     conninfo = _conninfo(settings, application_name, replication, {**PINNED, **options})
     try:
@@ -100,7 +100,7 @@ def writer_lock(name: str) -> tuple[int, int]:
 
 
 def first_line(error: Exception) -> str:
-    """What a sentence of ours can quote of an error; the rest is detail, and may hold row data."""
+    """What a sentence of ours can quote of an error. The rest is detail, and may hold row data."""
     return _first_line(str(error))
 
 
@@ -186,7 +186,7 @@ def _first_line(text: str) -> str:
 
 
 class _Refusal(NamedTuple):
-    """``words``: those of libpq or the server that tell it, in lower case; ``sentence``: of ours, with {where} and
+    """``words``: those of libpq or the server that tell it, in lower case. ``sentence``: of ours, with {where} and
     {reason}."""
 
     words: tuple[str, ...]

@@ -38,7 +38,7 @@ _LITERALS = {
     "varchar": None,
     "uuid": re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"),
 }
-"""Kinds whose store key is their literal, and what a literal has to be like; tables with other keys are read
+"""Kinds whose store key is their literal, and what a literal has to be like. Tables with other keys are read
 whole when keys are looked up."""
 
 
@@ -169,7 +169,7 @@ class SourceCut:
 
 
 def write_fence(conn: Connection) -> int:
-    """Commit a message to the log; every change committed before the call lies below the LSN that is returned."""
+    """Commit a message to the log. Every change committed before the call lies below the LSN that is returned."""
     return int(conn.execute(_query("fence")).fetchall()[0][0])
 
 
@@ -192,7 +192,7 @@ def _chosen(batches: Iterator[tuple[Sequence[str], Sequence[bytes]]], wanted: se
 
 
 def _literals(key: str, kinds: Sequence[str]) -> sql.Composed | None:
-    """A store key as a row of literals; None when no row can have it. Postgres gives each its column's type."""
+    """A store key as a row of literals. None when no row can have it. Postgres gives each its column's type."""
     parts = [unquote(part) for part in key.split(":")]
     if len(parts) != len(kinds) or not all(_fits(part, kind) for part, kind in zip(parts, kinds, strict=True)):
         return None

@@ -1,7 +1,7 @@
 """Rows of one table as JSON: keys, rows and whole values, compiled once per version of its shape.
 
 The stream's way is :attr:`TableEncoder.rows` (see :mod:`connectors.postgres.routes`), the snapshot's is
-:attr:`TableEncoder.snapshot_line`; both take raw bytes. :meth:`TableEncoder.row` and
+:attr:`TableEncoder.snapshot_line`. Both take raw bytes. :meth:`TableEncoder.row` and
 :meth:`TableEncoder.key` are the long way for what the compiled functions leave: any value, column by column.
 """
 
@@ -26,7 +26,7 @@ _HINT = "nothing was skipped; please report it with the column's type and the se
 
 @dataclass(frozen=True, slots=True)
 class SnapshotEnvelope:
-    """What stands before and after the row in a snapshot record's value; constant for a chunk."""
+    """What stands before and after the row in a snapshot record's value. Constant for a chunk."""
 
     prefix: bytes
     suffix: bytes
@@ -35,7 +35,7 @@ class SnapshotEnvelope:
 def compile_table(schema: TableSchema, *, name: str, database: str) -> TableEncoder:
     """The encoder of one version of a table's shape, for the pipeline ``name`` on ``database``.
 
-    Takes some milliseconds; keep it as long as the version lasts. A table without a key has the key ``{}``.
+    Takes some milliseconds. Keep it as long as the version lasts. A table without a key has the key ``{}``.
     """
     return TableEncoder(schema, Envelope(name, database, schema.table))
 
@@ -44,7 +44,7 @@ class TableEncoder:
     """See :func:`compile_table`.
 
     ``lost`` counts by column the values that the encoding cannot express (numeric NaN and infinities under
-    ``debezium``, written as null); ``snapshot_line(line)`` turns one line of COPY in text format, columns in
+    ``debezium``, written as null). ``snapshot_line(line)`` turns one line of COPY in text format, columns in
     the schema's order, into (key, row) and raises DecodeError.
     """
 
@@ -67,7 +67,7 @@ class TableEncoder:
         return self._key
 
     def key(self, values: Sequence[bytes | None]) -> bytes:
-        """Key JSON from a row's text values in column order; only the key's columns are looked at."""
+        """Key JSON from a row's text values in column order. Only the key's columns are looked at."""
         return b"{%b}" % b",".join(self._member(i, values[i]) for i in self._key)
 
     def row(self, values: Sequence[bytes | None]) -> bytes:
@@ -110,8 +110,8 @@ class TableEncoder:
     ) -> SnapshotEnvelope:
         """The constant part of a chunk's values: prefix + row + suffix is an event's value.
 
-        ``marker``: ``source.snapshot`` ("true", "first", "last", "incremental", ...); ``lsn``: the record LSN
-        shown; ``commit_lsn`` and ``tx_seq``: the position; ``source_ts_us``: when the cut was taken.
+        ``marker``: ``source.snapshot`` ("true", "first", "last", "incremental", ...). ``lsn``: the record LSN
+        shown. ``commit_lsn`` and ``tx_seq``: the position. ``source_ts_us``: when the cut was taken.
         """
         stamp = Stamp(
             epoch=epoch,

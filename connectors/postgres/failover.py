@@ -25,7 +25,7 @@ _WAY_BACK = f"{START_OVER}; see connectors/postgres/README.md, failover"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promotion:
     """``timeline``: the server's now. ``switch_lsn``: all that the pipeline's own timeline has below it is the same
-    here; what it had from there on is not."""
+    here. What it had from there on is not."""
 
     timeline: int
     switch_lsn: int
@@ -79,7 +79,7 @@ def read_promotion(walsender: Connection, server: ServerFacts, known: SlotState)
 
 
 def switch_lsn(history: str, timeline: int) -> int | None:
-    r"""Where a history file says that ``timeline`` was left; None when it does not name it.
+    r"""Where a history file says that ``timeline`` was left. None when it does not name it.
 
     >>> Lsn(switch_lsn("1\t0/3000148\tno recovery target specified\n\n2\t0/5000000\tbefore 2026\n", 2))
     Lsn('0/5000000')

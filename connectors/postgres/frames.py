@@ -27,7 +27,7 @@ class Keepalive(NamedTuple):
 
 
 def keepalive(frame: bytes) -> Keepalive:
-    """Read a ``k`` frame; ``sent_us`` since 1970. DecodeError when its length is another one."""
+    """Read a ``k`` frame. ``sent_us`` since 1970. DecodeError when its length is another one."""
     if len(frame) != _KEEPALIVE.size:
         raise DecodeError(f"a keepalive has {_KEEPALIVE.size} bytes, this one has {len(frame)}")
     _, wal_end, clock, reply = _KEEPALIVE.unpack(frame)
@@ -35,7 +35,7 @@ def keepalive(frame: bytes) -> Keepalive:
 
 
 def status(*, written: int, flushed: int, now_ns: int, reply: bool) -> bytes:
-    """A standby status update. The server may forget everything below ``flushed``; ``written`` is for show."""
+    """A standby status update. The server may forget everything below ``flushed``. ``written`` is for show."""
     clock = now_ns // 1000 - _POSTGRES_EPOCH_US
     return _STATUS.pack(b"r", written, flushed, flushed, clock, reply)
 
@@ -58,7 +58,7 @@ class Feedback:
         self.received = max(self.received, lsn)
 
     def hold(self, lsn: int) -> bool:
-        """A progress record of this lsn is held by the broker; whether the position moved. It never moves back."""
+        """A progress record of this lsn is held by the broker. Whether the position moved. It never moves back."""
         if lsn <= self.position:
             return False
         self.position = lsn

@@ -47,7 +47,7 @@ Selected = tuple[bytes | Omitted | None, ...] | RowGone | Later
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedValues:
-    """Values to look up. ``key``: the key columns' text, in key order; ``columns``: indexes into schema.columns."""
+    """Values to look up. ``key``: the key columns' text, in key order. ``columns``: indexes into schema.columns."""
 
     schema: TableSchema
     key: tuple[bytes, ...]
@@ -58,18 +58,18 @@ class Reselect(Protocol):
     """Looks up the newest values of rows in the source."""
 
     def rows(self, wanted: Sequence[WantedValues], xids: Collection[int], *, brief: bool = False) -> Sequence[Selected]:
-        """The wanted columns' text, or GONE, in the order of ``wanted``; of text that no topic takes its length.
+        """The wanted columns' text, or GONE, in the order of ``wanted``. Of text that no topic takes its length.
 
         An answer counts only if every transaction of ``xids`` (64 bit) is visible to the statement that gave
         it: right after its COMMIT message a transaction often is not yet (H69). LATER for rows of a table that cannot
-        be asked, or not with such an answer, within about two seconds; within milliseconds if ``brief``.
+        be asked, or not with such an answer, within about two seconds. Within milliseconds if ``brief``.
         """
 
 
 @dataclass(slots=True, kw_only=True)
 class Pending:
-    """A record whose row lacks values. ``before``: JSON; ``tail``: what follows the row in the value; ``lanes``: those
-    of its topic; ``xid``: its transaction; ``gone``: what is written instead where there is no such row, the record
+    """A record whose row lacks values. ``before``: JSON. ``tail``: what follows the row in the value. ``lanes``: those
+    of its topic. ``xid``: its transaction. ``gone``: what is written instead where there is no such row, the record
     with placeholders if that is empty."""
 
     lane: int
@@ -88,7 +88,7 @@ class Pending:
         return [i for i, value in enumerate(self.values) if value is UNCHANGED]
 
     def record(self, found: Selected, columns: Sequence[int]) -> Record:
-        """The record with what was found for ``columns``; Debezium's placeholder where the row is gone."""
+        """The record with what was found for ``columns``. Debezium's placeholder where the row is gone."""
         encoder = self.encoder
         selected = {} if isinstance(found, RowGone | Later) else dict(zip(columns, found, strict=True))
         encoded = []
@@ -153,7 +153,7 @@ class Held:
 
     @property
     def full(self) -> bool:
-        """Whether to release now, so that the answer stays within memory; fewer rows after wide ones."""
+        """Whether to release now, so that the answer stays within memory. Fewer rows after wide ones."""
         return len(self._rows) >= self._rows_at_once
 
     def __bool__(self) -> bool:
@@ -197,13 +197,13 @@ class Held:
         self.size_bytes = sum(map(size_of, self._queue))
 
     def clear(self) -> None:
-        """Forget everything; the stream will bring it again."""
+        """Forget everything. The stream will bring it again."""
         self._queue = []
         self._rows = set()
         self.size_bytes = 0
 
     def _adapt(self, selected: Sequence[Selected]) -> None:
-        """As many rows next time as fit if they are like these; after wide ones it grows back step by step."""
+        """As many rows next time as fit if they are like these. After wide ones it grows back step by step."""
         found = sum(len(v) for row in selected if isinstance(row, tuple) for v in row if isinstance(v, bytes))
         fitting = _ANSWER_BYTES * len(selected) // max(found, 1)
         self._rows_at_once = max(1, min(HELD_ROWS, 2 * self._rows_at_once, fitting))

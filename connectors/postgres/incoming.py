@@ -40,7 +40,7 @@ class Said(NamedTuple):
 class Incoming:
     """Takes messages apart. ``limit``: a frame that is longer is abridged to rows of this size.
 
-    ``notice`` is called for each. ``error``: why the server gave up; ``ended``: nothing more will come; ``kinds``: of
+    ``notice`` is called for each. ``error``: why the server gave up. ``ended``: nothing more will come. ``kinds``: of
     what tells whether the copy began, until it is taken.
     """
 
@@ -68,7 +68,7 @@ class Incoming:
         self._parts, self._missing, self._at = [], 0, 0
 
     def frames(self, most: int) -> list[bytes]:
-        """Up to ``most`` frames, in order; one that is no XLogData is the last of its list. None yet where the copy
+        """Up to ``most`` frames, in order. One that is no XLogData is the last of its list. None yet where the copy
         begins. DecodeError for what has no place in a stream."""
         # The hot loop of reading: two numbers and one copy per frame, nothing else.
         if self._missing:

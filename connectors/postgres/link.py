@@ -35,17 +35,17 @@ Notice = Callable[[Said], None]
 
 
 class Broken(Exception):
-    """The line is gone; says why."""
+    """The line is gone. Says why."""
 
 
 class Link(Protocol):
     """One COPY in both directions. Not for several threads at once."""
 
     def start(self, statement: bytes) -> Said | None:
-        """Begin it; what the server says against it, None when it runs. Raises Broken."""
+        """Begin it. What the server says against it, None when it runs. Raises Broken."""
 
     def receive(self, most: int) -> list[bytes]:
-        """Frames that can be had without waiting, about a megabyte of them; one that is no XLogData is the last of
+        """Frames that can be had without waiting, about a megabyte of them. One that is no XLogData is the last of
         its list. Those too large are :class:`connectors.postgres.abridge.Abridged`. Raises Broken."""
 
     @property
@@ -57,7 +57,7 @@ class Link(Protocol):
         """Why the server ended it, where it said so."""
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether something came in, after at most so long; sooner where that can not be seen."""
+        """Whether something came in, after at most so long. Sooner where that can not be seen."""
 
     def send(self, frame: bytes) -> None:
         """Without waiting. Raises Broken."""
@@ -66,7 +66,7 @@ class Link(Protocol):
         """Tell the server that nothing more is sent. Raises Broken."""
 
     def close(self) -> None:
-        """Let go of what is the link's own; the connection is not."""
+        """Let go of what is the link's own. The connection is not."""
 
 
 def open_link(connection: Connection, limit: int, notice: Notice) -> Link:
@@ -81,7 +81,7 @@ def _gss_encrypted(connection: Connection) -> bool:
 
 
 class SocketLink:
-    """:class:`Link` on the socket of a session that rests; the connection is good for nothing but being closed then."""
+    """:class:`Link` on the socket of a session that rests. The connection is good for nothing but being closed then."""
 
     def __init__(self, connection: Connection, limit: int, notice: Notice) -> None:
         self._socket = socket.socket(fileno=os.dup(connection.pgconn.socket))
@@ -144,7 +144,7 @@ class SocketLink:
         self._socket.close()
 
     def _read(self) -> bytes:
-        """What is there; nothing where nothing is."""
+        """What is there. Nothing where nothing is."""
         try:
             data = self._socket.recv(_READ_BYTES)
         except BlockingIOError:

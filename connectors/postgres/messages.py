@@ -1,7 +1,7 @@
 """What pgoutput says, protocol version 1, one class per kind of message.
 
 Format: https://www.postgresql.org/docs/18/protocol-logicalrep-message-formats.html. Times are microseconds
-since 1970 in UTC; LSNs and oids are numbers; values are text as bytes.
+since 1970 in UTC. LSNs and oids are numbers. Values are text as bytes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ UNCHANGED = Unchanged.UNCHANGED
 
 @dataclass(frozen=True, slots=True)
 class Omitted:
-    """A value that was passed over on its way in, because no topic takes a record with it; see
+    """A value that was passed over on its way in, because no topic takes a record with it. See
     :mod:`connectors.postgres.abridge`. ``size_bytes`` and ``sha256``: of its text."""
 
     size_bytes: int
@@ -35,7 +35,7 @@ class Omitted:
 
 Value = bytes | None
 Tuple = tuple[bytes | Unchanged | Omitted | None, ...]
-"""A row as pgoutput sends it: text, null, or :data:`UNCHANGED`, in the order of the relation's columns; in a message
+"""A row as pgoutput sends it: text, null, or :data:`UNCHANGED`, in the order of the relation's columns. In a message
 that was abridged, :class:`Omitted` too."""
 
 
@@ -50,7 +50,7 @@ class Begin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """``end_lsn``: where the COMMIT record ends; acknowledging it says the transaction is done (H2)."""
+    """``end_lsn``: where the COMMIT record ends. Acknowledging it says the transaction is done (H2)."""
 
     commit_lsn: int
     end_lsn: int
@@ -67,7 +67,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelationColumn:
-    """``in_key``: part of the replica identity; true for every column under FULL."""
+    """``in_key``: part of the replica identity. True for every column under FULL."""
 
     name: str
     type_oid: int
@@ -88,7 +88,7 @@ class Relation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypeName:
-    """The name of a type that is not built in; a domain comes under its own oid with its base's name (H35)."""
+    """The name of a type that is not built in. A domain comes under its own oid with its base's name (H35)."""
 
     type_oid: int
     schema: str
@@ -103,7 +103,7 @@ class Insert:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """``key``: the old identity columns, the others None without meaning null; ``old``: the old row (FULL)."""
+    """``key``: the old identity columns, the others None without meaning null. ``old``: the old row (FULL)."""
 
     relation_oid: int
     key: Tuple | None
@@ -113,7 +113,7 @@ class Update:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delete:
-    """Exactly one of ``key`` and ``old`` is there; see :class:`Update`."""
+    """Exactly one of ``key`` and ``old`` is there. See :class:`Update`."""
 
     relation_oid: int
     key: Tuple | None
@@ -143,7 +143,7 @@ class LogicalMessage:
 def numbers(change: Insert | Update | Delete) -> int:
     """How many positions a change takes in its transaction. Its bytes alone tell, so that a replay counts the same
     whatever is known of its table: an update that carries an old key or row may be a change of the key, which is three
-    records; a delete is followed by a tombstone."""
+    records. A delete is followed by a tombstone."""
     match change:
         case Insert():
             return 1

@@ -6,7 +6,7 @@ U 3->4, and a delete of the old key followed by a create of the new one, in orde
 rows that went, as multisets of their text: what is left over is the row after, or the row before, or neither.
 
 This needs no knowledge of which of two equal rows is meant, so the streams that look alike for different tables
-(H78) come out right: rows (1,a), (2,a) shifted by one, and the row (1,a) moved twice, both send the same; key 2
+(H78) come out right: rows (1,a), (2,a) shifted by one, and the row (1,a) moved twice, both send the same. Key 2
 has one row come and an equal one go, its state is what it was, and nothing is written for it.
 
 Old rows must be whole (REPLICA IDENTITY FULL). The settled keys come in an order that depends on the keys alone,
@@ -42,7 +42,7 @@ class SettledKey:
     """One key whose row is another than before. ``before``, ``after``: None where there is no row.
 
     ``lsn``: of the last change that touched it. ``unclear``: what came and went does not leave at most one of
-    each, which a table with a unique key cannot do; ``before`` and ``after`` are examples then, and the caller
+    each, which a table with a unique key cannot do. ``before`` and ``after`` are examples then, and the caller
     must look.
     """
 
@@ -65,7 +65,7 @@ Part = dict[tuple[int, int, bytes], _Key]
 
 
 class Netting:
-    """Collects rows of one transaction; use as a context or call :meth:`close`.
+    """Collects rows of one transaction. Use as a context or call :meth:`close`.
 
     ``limit_bytes``: what it may hold before it moves to a temporary file in ``folder``. SourceError when that
     file cannot be written.
@@ -113,7 +113,7 @@ class Netting:
         self.forget(table)
 
     def settle(self) -> Iterator[SettledKey]:
-        """Every key whose row changed, in an order fixed by the keys; collects nothing afterwards."""
+        """Every key whose row changed, in an order fixed by the keys. Collects nothing afterwards."""
         if self._spill is None:
             buckets: dict[int, Part] = defaultdict(dict)
             for place, entry in self._keys.items():

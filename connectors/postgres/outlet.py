@@ -19,7 +19,7 @@ OVERFLOW_BYTES = 8 << 20
 
 class Outlet:
     """Collects records. ``emit`` is the function for the next one: read it again after every call of anything else
-    here. ``overflow`` receives what was collected where it grows too large; ``cannot`` is called with a table that has
+    here. ``overflow`` receives what was collected where it grows too large. ``cannot`` is called with a table that has
     to be set aside, and calls :meth:`leave`."""
 
     def __init__(
@@ -45,7 +45,7 @@ class Outlet:
         self._many_bytes = 0
 
     def take(self) -> list[Record]:
-        """What was collected since the last call; the list is the caller's."""
+        """What was collected since the last call. The list is the caller's."""
         taken = self._records
         self._records = []
         self._direct = self._records.append
@@ -53,13 +53,13 @@ class Outlet:
         return taken
 
     def begin(self, commit_lsn: int) -> bool:
-        """A transaction opens; returns whether all of it is in the log, so that nothing need be emitted."""
+        """A transaction opens. Returns whether all of it is in the log, so that nothing need be emitted."""
         self._filters = self._seen.partly(commit_lsn)
         self.emit = self._next()
         return self._seen.whole(commit_lsn)
 
     def wait(self, pending: Pending) -> None:
-        """A record that lacks values; it and what follows it come out at the next :meth:`release`, or :meth:`resume`
+        """A record that lacks values. It and what follows it come out at the next :meth:`release`, or :meth:`resume`
         where its table waits."""
         last = pending.gone[-1][3] if pending.gone else pending.headers
         if self._filters and self._seen.has(pending.lane, last[0][1]):
@@ -80,7 +80,7 @@ class Outlet:
             self._overflow(self.take())
 
     def release(self) -> None:
-        """Emit what is held, with its values; what cannot have them now begins to wait."""
+        """Emit what is held, with its values. What cannot have them now begins to wait."""
         while self._held:
             try:
                 self._held.release(self._counted, self._waiting.begin)
@@ -111,7 +111,7 @@ class Outlet:
 
     @contextmanager
     def again(self) -> Iterator[None]:
-        """Take records of earlier transactions, some of which may be in the log; what they lack is looked up at the
+        """Take records of earlier transactions, some of which may be in the log. What they lack is looked up at the
         end."""
         kept, self._filters = self._filters, True
         self.emit = self._next()

@@ -28,7 +28,7 @@ class Pipeline:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """Memory, in bytes: records held back, wide rows remembered, rows to be netted before they are spilled, records of
-    tables that wait before they are spilled; and how many bytes of these there may be in all."""
+    tables that wait before they are spilled, and how many bytes of these there may be in all."""
 
     held_bytes: int = 8 << 20
     recent_bytes: int = 8 << 20
@@ -40,7 +40,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
-    """A transaction of which every record was returned. ``xid``: 64 bit; ``rows``: its row messages."""
+    """A transaction of which every record was returned. ``xid``: 64 bit. ``rows``: its row messages."""
 
     xid: int
     commit_lsn: int
@@ -53,7 +53,7 @@ class SchemaSource(Protocol):
     """Knows tables by their announcements."""
 
     def schema(self, relation: Relation, xid: int, patience_s: float) -> TableSchema | Later | None:
-        """The table's shape with its version, known to every reader before this returns; None: not captured, or set
+        """The table's shape with its version, known to every reader before this returns. None: not captured, or set
         aside. CannotFollow for a table that has to be set aside.
 
         LATER when the catalog has to be read for it and does not show yet what transaction ``xid`` (64 bit) did, for
@@ -88,10 +88,10 @@ class Assembled:
 class AssemblerPorts:
     """What an assembler asks, and where it passes on what one answer cannot carry.
 
-    ``lanes`` gives a topic's first lane and how many there are; ``partition`` is (key, count) -> partition;
+    ``lanes`` gives a topic's first lane and how many there are. ``partition`` is (key, count) -> partition.
     ``overflow`` receives records before :meth:`Assembler.feed` returns, where one feed makes too many for memory: they
-    come before those that it returns; ``encoder`` makes a shape's encoder, or finds one that was made before; ``tell``
-    is called when a table begins to wait (true) and when it follows again; ``asides`` keeps which tables are set aside;
+    come before those that it returns. ``encoder`` makes a shape's encoder, or finds one that was made before. ``tell``
+    is called when a table begins to wait (true) and when it follows again. ``asides`` keeps which tables are set aside.
     ``topic`` gives a table's, None while it has none.
     """
 

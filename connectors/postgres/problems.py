@@ -61,7 +61,7 @@ class CatalogRelation:
 
     @property
     def key(self) -> list[str]:
-        """The identity index's columns if there is one, else the primary key's; never any other index (D10)."""
+        """The identity index's columns if there is one, else the primary key's. Never any other index (D10)."""
         return self.identity_index if self.identity == "i" else self.primary_key
 
     @property
@@ -90,7 +90,7 @@ def sql_name(table: TableName) -> str:
 
 
 def problems_of(relation: CatalogRelation, leaves: Sequence[LeafRelation], access: Iterable[Any]) -> list[TableProblem]:
-    """Everything in the way of capturing ``relation``; ``access``: rows of the catalog query of that name."""
+    """Everything in the way of capturing ``relation``. ``access``: rows of the catalog query of that name."""
     refused = list(_no_stream(relation, leaves))
     if refused:
         return refused

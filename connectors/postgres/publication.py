@@ -31,11 +31,11 @@ def ensure_publication(
     may_add: bool = True,
     operations: Set[str] = EVERY_OPERATION,
 ) -> bool:
-    """Make the publication, or check the one that exists; True when it was made.
+    """Make the publication, or check the one that exists. True when it was made.
 
     Changes of a partition come under its root, and stored generated columns come along where the server can
-    send them (18). One that lacks a table gets it; where a slot has been made already, its earlier rows are for a later
-    snapshot to bring (H29, H73), which has to be asked for before; ``may_add=False`` refuses it. ``operations``: those
+    send them (18). One that lacks a table gets it. Where a slot has been made already, its earlier rows are for a later
+    snapshot to bring (H29, H73), which has to be asked for before. ``may_add=False`` refuses it. ``operations``: those
     that one which exists has to publish at least. Raises ConfigError with the SQL that helps when it does not fit, or
     when our role may not make or change it.
     """
@@ -65,7 +65,7 @@ def ensure_publication(
 
 
 def refused_publication(conn: Connection, facts: SourceFacts, name: str) -> tuple[str, str] | None:
-    """Why the publication, which is not there yet, cannot be made by our role, and the SQL for who can; None if it can
+    """Why the publication, which is not there yet, cannot be made by our role, and the SQL for who can. None if it can
     be made, or is there."""
     tables = [table.table for table in facts.tables]
     why = "" if facts.publication is not None else unpublishable(conn, tables)
@@ -78,7 +78,7 @@ def refused_publication(conn: Connection, facts: SourceFacts, name: str) -> tupl
 
 
 def publish_everything(conn: Connection, name: str) -> bool:
-    """Let the publication send every operation, TRUNCATE too; True when it did not. ConfigError when it is not ours."""
+    """Let the publication send every operation, TRUNCATE too. True when it did not. ConfigError when it is not ours."""
     found = read_publication(conn, name)
     if found is None or found.operations == EVERY_OPERATION:
         return False
@@ -87,7 +87,7 @@ def publish_everything(conn: Connection, name: str) -> bool:
 
 
 def drop_publication(conn: Connection, name: str) -> bool:
-    """Drop it; False when there is none. ConfigError when it is not ours to drop."""
+    """Drop it. False when there is none. ConfigError when it is not ours to drop."""
     if read_publication(conn, name) is None:
         return False
     _change(conn, "drop", name)

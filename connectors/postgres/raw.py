@@ -13,7 +13,7 @@ _BLOCK_BYTES = 100
 
 
 class Raw:
-    """First in, first out. ``table``: whose they are; ``memory_bytes``: beyond it they go to files in ``folder``.
+    """First in, first out. ``table``: whose they are. ``memory_bytes``: beyond it they go to files in ``folder``.
     SourceError when one cannot be written or read."""
 
     def __init__(self, table: TableName, memory_bytes: int, folder: str | None) -> None:

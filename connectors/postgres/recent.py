@@ -25,7 +25,7 @@ class Recent:
         self._size_bytes = 0
 
     def keep(self, place: Place, row: bytes | Tuple, size_bytes: int) -> None:
-        """Remember the newest row at ``place``; past the limit, forget all until the transaction ends."""
+        """Remember the newest row at ``place``. Past the limit, forget all until the transaction ends."""
         self._size_bytes += size_bytes
         if self._size_bytes > self._limit_bytes:
             self.rows.clear()

@@ -42,7 +42,7 @@ _NUDGE_S = 0.25
 _UNKEPT = 16
 """Questions whose answers are remembered until standbys have received them."""
 _LATER_S = 2.0
-"""How long the stream of all tables waits for the rows of one; the session's lock_timeout is as long."""
+"""How long the stream of all tables waits for the rows of one. The session's lock_timeout is as long."""
 _LEADING = 4
 """Columns of an answer before the values: snapshot, fingerprint, place, whether the row is there. Two for each value:
 the length where it is too long, and the text."""
@@ -70,7 +70,7 @@ class _Now(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Shape:
-    """A table as it can be asked now. ``columns`` by attnum; ``operators`` of key columns."""
+    """A table as it can be asked now. ``columns`` by attnum. ``operators`` of key columns."""
 
     table: sql.Identifier
     partitioned: bool
@@ -82,7 +82,7 @@ class _Shape:
 class PostgresReselect:
     """Implements :class:`connectors.postgres.held.PostgresReselect` on a session of its own with a ``lock_timeout``.
 
-    ``waiting`` is called, several times a second, while an answer is waited for; it may raise. ``failover_slot``: one
+    ``waiting`` is called, several times a second, while an answer is waited for. It may raise. ``failover_slot``: one
     that standbys keep. An answer then counts only when they have received what it saw: a value that is undone by a
     failover would stay in the log, and no later change would mend it (H55). ``row_limit``: of text that is longer, no
     record that a topic takes can be made, and it is not fetched.
@@ -109,7 +109,7 @@ class PostgresReselect:
         """Rows asked for so far."""
 
     def rows(self, wanted: Sequence[WantedValues], xids: Collection[int], *, brief: bool = False) -> list[Selected]:
-        """The values of each, or GONE, in order; LATER for a table that is locked, or where a transaction of ``xids``
+        """The values of each, or GONE, in order. LATER for a table that is locked, or where a transaction of ``xids``
         does not become visible, or a standby does not receive what was read, in about two seconds."""
         if self._failover_slot is not None:
             answers = self._kept(self._failover_slot, wanted, xids, brief=brief)
@@ -241,7 +241,7 @@ class PostgresReselect:
         return int(row[0])
 
     def _turns(self, what: str = "a commit to become visible") -> Iterator[float]:
-        """Endless; sleeps between turns, longer and longer. Yields how long it has been."""
+        """Endless. Sleeps between turns, longer and longer. Yields how long it has been."""
         start, told = self._clock.monotonic(), False
         turn = 0
         while True:
@@ -254,7 +254,7 @@ class PostgresReselect:
                 log.warning("reselect_waits", extra={"waited_s": _PATIENCE_S, "for": what})
 
     def _ask(self, wanted: Sequence[WantedValues], xids: Collection[int]) -> list[Selected] | None:
-        """One attempt; None when it has to be made again."""
+        """One attempt. None when it has to be made again."""
         schema = wanted[0].schema
         shape = self._shape(schema)
         fields = _fields(schema, wanted[0].columns, shape) if shape is not None else None
@@ -337,7 +337,7 @@ def _as_shape(row: Any, schema: TableSchema) -> _Shape | None:
 
 
 def _fields(schema: TableSchema, columns: Sequence[int], shape: _Shape) -> list[str] | None:
-    """Today's names of the wanted columns; None when one is gone or has another type.
+    """Today's names of the wanted columns. None when one is gone or has another type.
 
     From one string type to another is no other type: Postgres rewrites no row for it, so the value stays left out.
     """

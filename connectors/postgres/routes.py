@@ -19,7 +19,7 @@ _WIDE_BYTES = 500
 class Route:
     """One kind of change of one table.
 
-    ``plain`` and ``loose`` are whole templates, good while ``serial`` is the transaction's; :meth:`renew` makes
+    ``plain`` and ``loose`` are whole templates, good while ``serial`` is the transaction's. :meth:`renew` makes
     them. ``rows`` counts what was written. ``deletes``: a tombstone follows. ``more``: positions that a change takes
     beside its first. ``wide``: rows in messages of more
     bytes may hold values that a later change of this transaction leaves out.
@@ -59,7 +59,7 @@ class Route:
 
 
 class StreamTable:
-    """A table's encoder, its lanes and its routes. ``lane``: that of partition 0; one per partition follow."""
+    """A table's encoder, its lanes and its routes. ``lane``: that of partition 0. One per partition follow."""
 
     def __init__(
         self, encoder: TableEncoder, lane: int, lane_count: int, partition: Callable[[bytes, int], int]
@@ -95,7 +95,7 @@ class StreamTable:
         return self.insert, self.update, self.delete
 
     def hot(self) -> dict[bytes, Route]:
-        """What the stream looks up by the kind and oid of a message; nothing for a netted table."""
+        """What the stream looks up by the kind and oid of a message. Nothing for a netted table."""
         if self.netted:
             return {}
         oid = self.schema.oid.to_bytes(4)

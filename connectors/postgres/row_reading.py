@@ -59,7 +59,7 @@ class Value:
         return b"(?:" + matched + b"|n)" if self.nullable else matched
 
     def walk(self) -> Iterator[str]:
-        """Its one group, from ``at`` on; ``at`` stands behind it then."""
+        """Its one group, from ``at`` on. ``at`` stands behind it then."""
         (found,) = self.groups
         null = [f"elif kind == {_NULL}:", f" {found} = None", " at += 1"] if self.nullable else []
         yield "kind = frame[at]"
@@ -100,7 +100,7 @@ class Value:
 class RowReading:
     """``lines`` take all values out of a message's rows, and break off where it is none that they know.
 
-    ``values``: by side and column; every other column of ``columns`` must be null. ``names``: what the lines use;
+    ``values``: by side and column. Every other column of ``columns`` must be null. ``names``: what the lines use.
     ``prefix`` parts these from those of another reading in the same function.
     """
 

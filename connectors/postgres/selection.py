@@ -1,4 +1,4 @@
-"""Which tables the settings mean: patterns over the names of the catalog; pure.
+"""Which tables the settings mean: patterns over the names of the catalog. Pure.
 
 ``schema.table`` names one table, ``*`` stands for any characters, and ``"schema"."table"`` in double quotes
 (doubled inside) names one whose name holds a dot or a star.
@@ -20,7 +20,7 @@ _QUOTED = re.compile(r'"((?:[^"]|"")+)"\."((?:[^"]|"")+)"')
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """A table that a wildcard met and that a slot cannot deliver; said aloud, not refused."""
+    """A table that a wildcard met and that a slot cannot deliver. Said aloud, not refused."""
 
     table: TableName
     reason: str
@@ -67,7 +67,7 @@ def select(
 ) -> tuple[list[CatalogRelation], list[LeftOut]]:
     """The tables that the patterns mean, and what wildcards left out.
 
-    Partitions whose tree is taken are not listed themselves. ConfigError when an entry meets no table; with ``missing``
+    Partitions whose tree is taken are not listed themselves. ConfigError when an entry meets no table. With ``missing``
     that is told there, and all others are found.
     """
     barred = [Pattern.parse(text) for text in exclude]
@@ -119,6 +119,6 @@ def _meets_nothing(pattern: Pattern, relations: Sequence[CatalogRelation], barre
 
 
 def kept(tables: Sequence[TableName], patterns: Sequence[str]) -> list[TableName]:
-    """Those of the tables that one of the patterns takes, as a sink's ``tables`` name them; all of them without any."""
+    """Those of the tables that one of the patterns takes, as a sink's ``tables`` name them. All of them without any."""
     taking = [Pattern.parse(text) for text in patterns]
     return [table for table in tables if not taking or any(pattern.takes(table) for pattern in taking)]

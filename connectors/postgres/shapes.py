@@ -26,7 +26,7 @@ _POINT, _LINE, _POLYGON = 1, 2, 3
 
 
 def number(text: bytes) -> bytes:
-    """A float as a JSON number, or as the strings "NaN", "Infinity", "-Infinity"; minus zero keeps its sign."""
+    """A float as a JSON number, or as the strings "NaN", "Infinity", "-Infinity". Minus zero keeps its sign."""
     if text == b"-0":
         return b"-0.0"
     if _NUMBER.fullmatch(text):
@@ -105,7 +105,7 @@ def hstore(text: bytes) -> bytes:
 
 
 def array(element: Encode, delimiter: bytes) -> Encode:
-    """An array of any dimensions as nested JSON arrays; lower bounds other than 1 are not carried."""
+    """An array of any dimensions as nested JSON arrays. Lower bounds other than 1 are not carried."""
 
     def encode(text: bytes) -> bytes:
         if text.startswith(b"["):

@@ -16,13 +16,13 @@ from connectors.postgres.connections import Connection, first_line, writer_lock
 
 RUNBOOK = "cdc init --new-epoch, then cdc snapshot; see connectors/postgres/README.md, slot lost"
 START_OVER = "cdc init --new-epoch, then cdc snapshot"
-"""What begins anew where changes are missing; topics and stores stay."""
+"""What begins anew where changes are missing. Topics and stores stay."""
 _SQL = "slot.sql"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockHolder:
-    """A session that holds the pipeline's lock; ``exclusive``: a capture, otherwise a snapshot."""
+    """A session that holds the pipeline's lock. ``exclusive``: a capture, otherwise a snapshot."""
 
     pid: int
     application: str
@@ -78,7 +78,7 @@ def require_not_ahead(slot: SlotFacts, position: int) -> None:
 
 
 def try_lock(conn: Connection, name: str) -> bool:
-    """Take the pipeline's lock for this session, exclusively; False when another session holds it."""
+    """Take the pipeline's lock for this session, exclusively. False when another session holds it."""
     space, number = writer_lock(name)
     row = conn.execute(load(__package__, _SQL)["try_lock"].encode(), {"space": space, "number": number}).fetchone()
     return bool(row and row[0])
@@ -93,7 +93,7 @@ def lock_holders(conn: Connection, name: str) -> list[LockHolder]:
 
 
 def drop_slot(conn: Connection, slot: str) -> bool:
-    """Drop it; False when there is none. ActiveError when it is in use."""
+    """Drop it. False when there is none. ActiveError when it is in use."""
     try:
         conn.execute(load(__package__, _SQL)["drop"].encode(), {"slot": slot})
     except psycopg.errors.UndefinedObject:
@@ -109,7 +109,7 @@ def drop_slot(conn: Connection, slot: str) -> bool:
 
 
 def active(slot: str, reason: str) -> ActiveError:
-    """The slot is held by somebody; ``reason`` is the server's sentence, which names the process (H14)."""
+    """The slot is held by somebody. ``reason`` is the server's sentence, which names the process (H14)."""
     return ActiveError(
         f"another reader is running: {reason or f'the slot {slot} is in use'}",
         hint="stop the other capture; if none runs, its session ends after wal_sender_timeout, "

@@ -1,6 +1,6 @@
 """Records of tables that wait, on disk: first in, first out, in files that go as they are read.
 
-A block is its length and an entry's fields. A field is its length and its bytes; lengths below zero stand for what has
+A block is its length and an entry's fields. A field is its length and its bytes. Lengths below zero stand for what has
 none. Nothing but the process that wrote them reads these files, and no version of it outlives them.
 """
 
@@ -31,7 +31,7 @@ Field = bytes | Unchanged | None
 
 
 class Blocks:
-    """A queue of blocks of bytes in files of a folder; the system's temporary one without. OSError when one cannot be
+    """A queue of blocks of bytes in files of a folder. The system's temporary one without. OSError when one cannot be
     written or read."""
 
     def __init__(self, folder: str | None, segment_bytes: int = SEGMENT_BYTES) -> None:
@@ -51,7 +51,7 @@ class Blocks:
         return sum(segment.end for segment in self._segments)
 
     def append(self, block: bytes) -> int:
-        """Add a block; returns the bytes that it takes."""
+        """Add a block. Returns the bytes that it takes."""
         if not self._segments or self._segments[-1].end >= self._segment_bytes:
             self._segments.append(_Segment(self._folder))
         size_bytes = self._segments[-1].append(block)
@@ -100,7 +100,7 @@ class Spilled:
         return self._blocks.file_bytes
 
     def append(self, entry: Entry) -> int:
-        """Add an entry; returns the bytes that it takes."""
+        """Add an entry. Returns the bytes that it takes."""
         return self._blocks.append(_written(entry, self._number))
 
     def pop(self) -> Entry:

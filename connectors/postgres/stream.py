@@ -36,7 +36,7 @@ _BATCH_FRAMES = 1000
 _NOT_PREREQUISITE = "55000"
 """SQLSTATE of a slot the server gave up, and of the warning that a publication is passed over (H53, H52)."""
 _STANDBYS = "synchronized_standby_slots"
-"""Named, with the same SQLSTATE, where the server waits for a standby (H55); in any language."""
+"""Named, with the same SQLSTATE, where the server waits for a standby (H55). In any language."""
 
 
 _NOTHING = StreamBatch([], None)
@@ -44,7 +44,7 @@ _XLOG_DATA, _KEEPALIVE = bytes((XLOG_DATA,)), bytes((KEEPALIVE,))
 
 
 class ReplicationStream:
-    """A started stream. One thread reads; :meth:`acknowledge` may be called from it at any time.
+    """A started stream. One thread reads. :meth:`acknowledge` may be called from it at any time.
 
     ``connection``: a replication session, owned from here on. ``start_lsn``: our position. ``row_limit``: values that
     make a row larger are left out, see :mod:`connectors.postgres.abridge`. Raises SlotError, ActiveError, ConfigError
@@ -102,7 +102,7 @@ class ReplicationStream:
     def read(self, timeout_s: float) -> StreamBatch:
         """What has arrived, at once if there is something, else after at most ``timeout_s``.
 
-        SourceError when the connection broke, was ended by the server or has been silent for too long;
+        SourceError when the connection broke, was ended by the server or has been silent for too long.
         SlotError when the server can not go on with this slot or publication.
         """
         batch = self._take()

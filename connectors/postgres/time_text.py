@@ -81,7 +81,7 @@ def padded(time: bytes, precision: int) -> bytes:
 
 
 def zoned_time(text: bytes) -> bytes:
-    """timetz in UTC, the fraction trimmed; 24:00 stays where UTC has it so."""
+    """timetz in UTC, the fraction trimmed. 24:00 stays where UTC has it so."""
     match = _TIME.match(text)
     zone = _ZONE.fullmatch(text, match.end()) if match else None
     if match is None or zone is None:
@@ -130,7 +130,7 @@ def readable_interval(text: bytes) -> bytes:
 
 
 def interval_us(text: bytes) -> bytes:
-    """Microseconds, a month being 365.25/12 days; held to 64 bits."""
+    """Microseconds, a month being 365.25/12 days. Held to 64 bits."""
     if text in _INFINITE:
         return _INFINITE_US[text]
     years, months, days, hours, minutes, seconds = _interval(text).groups(b"0")
@@ -144,7 +144,7 @@ def interval_us(text: bytes) -> bytes:
 
 
 def time_us(text: bytes) -> int:
-    """Microseconds of the day; 24:00:00 is 86400000000."""
+    """Microseconds of the day. 24:00:00 is 86400000000."""
     match = _TIME.fullmatch(text)
     if match is None:
         raise ValueError("not a time")

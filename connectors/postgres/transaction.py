@@ -12,7 +12,7 @@ _HALF_ROUND, _ROUND = 1 << 31, 1 << 32
 
 
 class Transaction:
-    """State between BEGIN and COMMIT; ``begin`` is None outside.
+    """State between BEGIN and COMMIT. ``begin`` is None outside.
 
     ``seq``: the last tx_seq given away. ``pos``: template of the position header, to be filled with a tx_seq.
     ``serial`` grows whenever what :meth:`stamp` says changes.
@@ -39,7 +39,7 @@ class Transaction:
 
     @property
     def lsn(self) -> int:
-        """The commit LSN of the open transaction; outside one where the last ended, 0 before the first."""
+        """The commit LSN of the open transaction. Outside one where the last ended, 0 before the first."""
         return self.begin.final_lsn if self.begin is not None else self._before_lsn or 0
 
     def captured_at(self, now_ns: int) -> None:
@@ -60,14 +60,14 @@ class Transaction:
         self._changed()
 
     def close(self, end_lsn: int | None) -> None:
-        """Its COMMIT came, ending at ``end_lsn``; None: the stream broke off."""
+        """Its COMMIT came, ending at ``end_lsn``. None: the stream broke off."""
         self.begin = None
         self._origin = None
         self._before_lsn = end_lsn
         self.skipped = False
 
     def take(self, count: int) -> int:
-        """Give away ``count`` numbers; returns the first."""
+        """Give away ``count`` numbers. Returns the first."""
         first = self.seq + 1
         self.seq += count
         return first

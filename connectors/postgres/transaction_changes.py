@@ -41,7 +41,7 @@ def _size_bytes(row: Sequence[bytes | Unchanged | Omitted | None]) -> int:
 
 
 class TransactionChanges:
-    """Writes the changes of one transaction after the other; state is kept in what it is given."""
+    """Writes the changes of one transaction after the other. State is kept in what it is given."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class TransactionChanges:
             self._remove(table, lsn, seq, self._key(table, old), old)
 
     def truncate(self, table: StreamTable, lsn: int, seq: int) -> None:
-        """A ``t`` event to every partition; rows of the table that this transaction brought are gone."""
+        """A ``t`` event to every partition. Rows of the table that this transaction brought are gone."""
         self._recent.forget_table(table.lane)
         self._netting.forget(table.schema.oid)
         tail = table.encoder.envelope.tail(self._tx.stamp(), TRUNCATE_OP.encode()) % (lsn, lsn, seq)

@@ -32,7 +32,7 @@ class Resolved(NamedTuple):
 
 
 def resolve(oid: int, typmod: int, types: Mapping[int, Type]) -> Resolved:
-    """Kind, arrayness and typmod of a type, through domains; a type that is gone is ``other``."""
+    """Kind, arrayness and typmod of a type, through domains. A type that is gone is ``other``."""
     base, typmod = _through_domains(oid, typmod, types)
     if base is None:
         return Resolved(OTHER, False, typmod)
@@ -46,7 +46,7 @@ def resolve(oid: int, typmod: int, types: Mapping[int, Type]) -> Resolved:
 
 
 def missing(oids: set[int], types: Mapping[int, Type]) -> set[int]:
-    """Types that must be read too before all of ``oids`` resolve; empty when all is there."""
+    """Types that must be read too before all of ``oids`` resolve. Empty when all is there."""
     wanted = oids | {t.base for t in types.values() if t.base} | {t.element for t in types.values() if t.element}
     return wanted - types.keys()
 

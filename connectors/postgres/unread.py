@@ -37,7 +37,7 @@ _PORTION, _PORTION_BYTES = 2_000, 8 << 20
 """What of a table is decoded in one turn at most, so that others flow meanwhile."""
 _BEGUN, _MESSAGE, _EMPTIED, _ENDED = b"B", b"M", b"T", b"E"
 _STAMP = Struct(">IQqQQqq")
-"""epoch, commit lsn, committed us, captured ns, xid, end of the commit before, origin's lsn; -1 where there is none."""
+"""epoch, commit lsn, committed us, captured ns, xid, end of the commit before, origin's lsn. -1 where there is none."""
 _PLACE = Struct(">QI?")
 """lsn of a record, its number in the transaction, whether it was abridged."""
 _TABLE = Struct(">QII")
@@ -48,8 +48,8 @@ _PAYLOAD_AT = 25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoding:
-    """What kept messages are decoded with. ``changes``: makes what writes the changes of one table; ``made``: what the
-    stream sees of a table of this shape; ``live``: called with an oid and what its messages mean from now on."""
+    """What kept messages are decoded with. ``changes``: makes what writes the changes of one table. ``made``: what the
+    stream sees of a table of this shape. ``live``: called with an oid and what its messages mean from now on."""
 
     transaction: Transaction
     outlet: Outlet
@@ -60,7 +60,7 @@ class Decoding:
 
 
 class UnreadTables:
-    """All of them. ``tell``: called when a table begins to wait (true) and when it follows again; ``cannot``: called
+    """All of them. ``tell``: called when a table begins to wait (true) and when it follows again. ``cannot``: called
     with tables that have to be set aside, it calls :meth:`leave`. SourceError when a file cannot be written."""
 
     def __init__(
@@ -203,7 +203,7 @@ class UnreadTables:
         self.size_bytes = sum(group.raw.size_bytes for group in self._groups)
 
     def _decode(self, group: _UnreadGroup) -> bool:
-        """The next of what is kept; whether that was all, and the table's messages may be taken as they come."""
+        """The next of what is kept. Whether that was all, and the table's messages may be taken as they come."""
         if group.awaited is not None and not self._read(group, *group.awaited):
             return False
         taken = size_bytes = 0
@@ -269,8 +269,8 @@ class UnreadTables:
 
 class _UnreadGroup:
     """One table, or several that share relations and names. ``awaited``: an announcement that could not be read, and
-    the transaction that has to be visible for it; ``open_lsn``: of the transaction whose messages are being kept;
-    ``stamp``: of the one that is being decoded; ``tables``: what an oid means there."""
+    the transaction that has to be visible for it. ``open_lsn``: of the transaction whose messages are being kept.
+    ``stamp``: of the one that is being decoded. ``tables``: what an oid means there."""
 
     def __init__(
         self, table: TableName, relation: Relation, xid: int, since_lsn: int, raw: Raw, changes: TransactionChanges

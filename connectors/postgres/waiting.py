@@ -40,7 +40,7 @@ _PORTION = 1000
 
 
 class Bounds(NamedTuple):
-    """``memory_bytes``: of a table's records, before the newer ones go to files in ``folder``; ``limit_bytes``: of all
+    """``memory_bytes``: of a table's records, before the newer ones go to files in ``folder``. ``limit_bytes``: of all
     tables' records, in memory and on disk."""
 
     memory_bytes: int
@@ -92,7 +92,7 @@ class Room:
 
 
 class WaitingTables:
-    """All of them. ``tell``: called when a table begins to wait (true) and when it follows again; ``cannot``: called
+    """All of them. ``tell``: called when a table begins to wait (true) and when it follows again. ``cannot``: called
     with a table that has to be set aside, it calls :meth:`leave`. SourceError when a file cannot be written."""
 
     def __init__(

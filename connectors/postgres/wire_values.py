@@ -3,7 +3,7 @@
 :func:`codec` gives, for a column, the function for any value it may hold, and a :class:`Fast` form for the
 values that make up nearly all rows: a regular expression with one group per part and the text to write around
 them, from which :mod:`connectors.postgres.compiled` makes a function for whole rows. A value that the fast
-form does not match is not wrong; it takes the function. The wire manual has the table of all types; D-numbers
+form does not match is not wrong. It takes the function. The wire manual has the table of all types. D-numbers
 are its list of deliberate differences from Debezium.
 """
 
@@ -30,7 +30,7 @@ _WHOLE = rb"(0|-?[1-9]\d*)"
 _INTEGER = re.compile(_WHOLE)
 _DECIMAL = re.compile(rb"-?\d+(?:\.\d+)?")
 _DIGITS = 4000
-"""Below Python's limit for turning digits into an int at once; numeric may have 131,072 and more."""
+"""Below Python's limit for turning digits into an int at once. Numeric may have 131,072 and more."""
 _BOOLEANS = {b"t": b"true", b"f": b"false"}
 _NOT_A_NUMBER = (b"NaN", b"Infinity", b"-Infinity")
 
@@ -39,10 +39,10 @@ _NOT_A_NUMBER = (b"NaN", b"Infinity", b"-Infinity")
 class Fast:
     """The common form of a kind's values.
 
-    ``pattern`` has ``groups`` groups; a value's length is the groups' lengths plus ``extra``, or ``length``
+    ``pattern`` has ``groups`` groups. A value's length is the groups' lengths plus ``extra``, or ``length``
     where it is fixed. ``text``: what is written, ``%b`` for each group. ``mapped``: the last group goes through
     this function first, unless ``unless_length`` is its length. ``anything``: the pattern matches every value
-    of the kind; ``mapped`` raises ValueError for what is none.
+    of the kind. ``mapped`` raises ValueError for what is none.
     """
 
     pattern: bytes
@@ -112,7 +112,7 @@ def hex_bytes(text: bytes) -> bytes:
 
 
 def bit(text: bytes) -> bytes:
-    """bit(1) and varbit(1); an empty varbit has no truth value."""
+    """bit(1) and varbit(1). An empty varbit has no truth value."""
     return b"null" if not text else {b"1": b"true", b"0": b"false"}[text]
 
 
@@ -222,7 +222,7 @@ _SAME: Mapping[str, Codec] = MappingProxyType(
         "hstore": _slow(shapes.hstore),
     }
 )
-"""Kinds that both encodings write alike; every kind in no table is text."""
+"""Kinds that both encodings write alike. Every kind in no table is text."""
 
 _READABLE: Mapping[str, Codec] = MappingProxyType(
     {

@@ -1,4 +1,4 @@
-"""Which tables are set aside, in the state topic and in this session; and how they are followed again.
+"""Which tables are set aside, in the state topic and in this session, and how they are followed again.
 
 The capture loop sets a table aside and follows it again. The looks say when its cause is gone, the later snapshots when
 it was read again. So everything here may be called by any thread.
@@ -50,7 +50,7 @@ class SetAside:
     def __init__(
         self,
         state: CompactedTopic,
-        held: Mapping[bytes, bytes],
+        documents: Mapping[bytes, bytes],
         *,
         epoch: int,
         clock: Clock,
@@ -63,10 +63,10 @@ class SetAside:
         self._histories = frozenset(histories)
         self._accept = accept
         self._lock = threading.RLock()
-        found = {table: one for table, one in asides_of(held).items() if one.epoch == epoch and one.due}
-        self._stale = [table for table in _tables_of(held) if table not in found]
+        found = {table: one for table, one in asides_of(documents).items() if one.epoch == epoch and one.due}
+        self._stale = [table for table in _tables_of(documents) if table not in found]
         self._documents: Mapping[str, AsideState] = found
-        self._left_out = left_out(held, epoch)
+        self._left_out = left_out(documents, epoch)
         self._remedied: dict[str, int] = {}
         self._followed: set[tuple[str, int]] = set()
         self._asked: dict[str, int] = {}
@@ -81,7 +81,7 @@ class SetAside:
         return self._documents
 
     def of(self, table: str) -> AsideState | None:
-        """What is noted of a table as of this call; None for one that is followed as the others are."""
+        """What is noted of a table as of this call. None for one that is followed as the others are."""
         return self._documents.get(table)
 
     def seen(
@@ -93,8 +93,8 @@ class SetAside:
     ) -> dict[int, Position]:
         """Lane -> the position up to which a start at ``after_lsn`` leaves records out.
 
-        ``found``: what stands in the log; beyond it goes what was dropped of a table and is read again. ``topic``: a
-        table's; ``lanes``: a topic's first lane and how many.
+        ``found``: what stands in the log. Beyond it goes what was dropped of a table and is read again. ``topic``: a
+        table's. ``lanes``: a topic's first lane and how many.
         """
         seen = dict(found)
         for table, until in self._left_out.items():
@@ -162,7 +162,7 @@ class SetAside:
                 self._remove(table)
 
     def hindrance(self, request: RequestState) -> str:
-        """Why the table of a request must not be read now; empty where it may be. One by hand for a table that is set
+        """Why the table of a request must not be read now. Empty where it may be. One by hand for a table that is set
         aside takes its key or its name as they are now."""
         known = self._documents.get(request.table)
         if known is None or known.state is TableState.READING:
@@ -309,5 +309,5 @@ class Rounds:
                 self._asides.note_waiting(name, oldest)
 
 
-def _tables_of(held: Mapping[bytes, bytes]) -> list[str]:
-    return [one.table for one in find_all(held, AsideState)]
+def _tables_of(documents: Mapping[bytes, bytes]) -> list[str]:
+    return [one.table for one in find_all(documents, AsideState)]

@@ -26,9 +26,9 @@ log = logging.getLogger(__name__)
 
 
 class CapturedTopics:
-    """Which table goes to which topic. Any thread; what is added is in ``<name>.state`` before it is known here.
+    """Which table goes to which topic. Any thread. What is added is in ``<name>.state`` before it is known here.
 
-    ``waiting``: called while the brokers do not answer, may raise; without it they have 30 s. ``asides``: tables that
+    ``waiting``: called while the brokers do not answer, may raise. Without it they have 30 s. ``asides``: tables that
     are set aside.
     """
 
@@ -54,7 +54,7 @@ class CapturedTopics:
         return self._topics
 
     def topic(self, table: TableName) -> str | None:
-        """The table's topic; None when it has none as far as is known."""
+        """The table's topic. None when it has none as far as is known."""
         return self.named(str(table))
 
     def named(self, table: str) -> str | None:
@@ -151,7 +151,7 @@ class CapturedTopics:
 
 
 class Lanes:
-    """Where a topic's records go, in the session's numbering; of new ones too. The capture loop's thread alone."""
+    """Where a topic's records go, in the session's numbering. Of new ones too. The capture loop's thread alone."""
 
     def __init__(self, settings: Settings, topics: CapturedTopics, open_topic: Callable[[str, list[int]], int]) -> None:
         self._settings = settings
@@ -182,7 +182,7 @@ class Running(Protocol):
     def start(self) -> None: ...
 
     def close(self) -> None:
-        """End it; never raises."""
+        """End it. Never raises."""
 
 
 Later = Callable[[Windows, CapturedTopics, SchemaRegistry, int], Running]

@@ -24,13 +24,13 @@ class KnownState:
     promotion: Promotion | None = None
 
 
-def known_of(held: Mapping[bytes, bytes], *, handing_over: bool) -> KnownState | str:
+def known_of(documents: Mapping[bytes, bytes], *, handing_over: bool) -> KnownState | str:
     """Known once the first snapshot is complete, until then what it waits for: compaction keeps what came last, so no
     change may come before. ConfigError when ``cdc init`` is due, or it is another's turn to write."""
     if not handing_over:
-        require_turn(held, "native")
-    topics, slot, snapshot = TopicsState.find(held), SlotState.find(held), SnapshotState.find(held)
-    epochs = EpochsState.find(held) or EpochsState()
+        require_turn(documents, "native")
+    topics, slot, snapshot = TopicsState.find(documents), SlotState.find(documents), SnapshotState.find(documents)
+    epochs = EpochsState.find(documents) or EpochsState()
     require_begun(epochs, slot)
     if topics is None:
         raise ConfigError("the pipeline has no topics yet", hint="cdc init makes them")

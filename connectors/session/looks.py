@@ -45,8 +45,8 @@ _LIMITS = {"lock_timeout": "2s", "statement_timeout": "10s"}
 
 
 class Looks:
-    """Two threads, one for each server. ``topics``: what is captured by now; ``oids``: of which relation, as far as
-    known; ``counts``: topic -> number of partitions."""
+    """Two threads, one for each server. ``topics``: what is captured by now. ``oids``: of which relation, as far as
+    known. ``counts``: topic -> number of partitions."""
 
     def __init__(
         self,
@@ -91,12 +91,12 @@ class Looks:
         return self._found
 
     def ends(self) -> Offsets | None:
-        """Where the topics end, as of some time since the call before; None when nothing new is known."""
+        """Where the topics end, as of some time since the call before. None when nothing new is known."""
         found, self._ends = self._ends, None
         return found
 
     def close(self) -> None:
-        """End both; returns within seconds, whatever the servers do."""
+        """End both. Returns within seconds, whatever the servers do."""
         self._over.set()
         session = self._session
         if session is not None:

@@ -1,6 +1,6 @@
 """Late records at a session's start: found in the topics' ends, and made harmless before the stream goes on.
 
-What is written again has its old position, so stores take it for what they have already; in the log it is the last of
+What is written again has its old position, so stores take it for what they have already. In the log it is the last of
 its key once more, which is what compaction keeps (H75, H76). See :mod:`cdc.stale`.
 """
 
@@ -55,7 +55,7 @@ class Ends:
     def take_up(
         self, records: KafkaStreamLog, bases: Mapping[str, int], state: CompactedTopic, clock: Clock
     ) -> dict[int, Position]:
-        """Lane -> the highest position it holds, which the log knows from here on; what came too late is mended."""
+        """Lane -> the highest position it holds, which the log knows from here on. What came too late is mended."""
         seen = {bases[topic] + partition: newest for (topic, partition), newest in self.newest.items()}
         for lane, newest in seen.items():
             records.hold(lane, newest)
@@ -63,7 +63,7 @@ class Ends:
         return seen
 
     def mend(self, records: KafkaStreamLog, bases: Mapping[str, int], state: CompactedTopic, clock: Clock) -> None:
-        """Write again what has to stand last; ask for tables to be read again where the log cannot tell what that is.
+        """Write again what has to stand last. Ask for tables to be read again where the log cannot tell what that is.
 
         Held by the brokers when this returns, with a progress record that leaves it behind. Safe to repeat.
         """

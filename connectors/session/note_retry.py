@@ -9,7 +9,7 @@ from cdc.windows import Closed
 
 
 class NoteRetry:
-    """Called again and again while a session's note is not taken; any thread. Raises to give up: what ``turn``
+    """Called again and again while a session's note is not taken. Any thread. Raises to give up: what ``turn``
     raises, Closed when the session is over."""
 
     def __init__(self, turn: Callable[[], None]) -> None:

@@ -77,7 +77,7 @@ class Opening:
     """Opens one session after the other, each from nothing but the settings and what the servers say.
 
     ``handing_over``: this session belongs to a handover, which others have to wait for. ``later``: makes what carries
-    out later snapshots; ``gate``: what decides which reads see enough.
+    out later snapshots. ``gate``: what decides which reads see enough.
     """
 
     def __init__(

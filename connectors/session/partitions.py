@@ -18,9 +18,9 @@ _PATIENCE_S = 2.0
 
 
 class PartitionLink(NamedTuple):
-    """A relation and a table as the catalog has them. ``below``: it is a partition of the table, on any level;
-    ``links``: those on the way up, each with the 32-bit transaction that made it; ``attached``: those of relations that
-    were made by an earlier one; ``insert_lsn``: of the server."""
+    """A relation and a table as the catalog has them. ``below``: it is a partition of the table, on any level.
+    ``links``: those on the way up, each with the 32-bit transaction that made it. ``attached``: those of relations that
+    were made by an earlier one. ``insert_lsn``: of the server."""
 
     below: bool
     links: Mapping[str, int]
@@ -36,8 +36,8 @@ class LeafTopics(Protocol):
 
 
 class Partitions:
-    """One session's. ``link``: a table and a relation by oid, None where the table has no partitions; ``visible``:
-    whether the catalog shows a transaction, or does within so many seconds; ``xid``: the one that is being streamed."""
+    """One session's. ``link``: a table and a relation by oid, None where the table has no partitions. ``visible``:
+    whether the catalog shows a transaction, or does within so many seconds. ``xid``: the one that is being streamed."""
 
     def __init__(
         self,
@@ -74,14 +74,14 @@ class Partitions:
 
 
 def link_in(connection: Connection, oid: int, leaf_oid: int) -> PartitionLink | None:
-    """From the catalog, as :class:`Partitions` wants it. Takes no lock of a table; raises psycopg.Error."""
+    """From the catalog, as :class:`Partitions` wants it. Takes no lock of a table. Raises psycopg.Error."""
     query = load(__package__, "partitions.sql")["partition"].encode()
     row = connection.execute(query, {"root": oid, "leaf": leaf_oid}).fetchone()
     return PartitionLink(*row) if row is not None else None
 
 
 def gone(found: PartitionLink, xid: int) -> str:
-    """Why a partition whose changes come in the transaction ``xid`` may have left since; empty where it has not.
+    """Why a partition whose changes come in the transaction ``xid`` may have left since. Empty where it has not.
 
     One that was made as a partition was none before, also if a subtransaction made it, whose number is higher.
 

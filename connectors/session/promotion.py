@@ -39,7 +39,7 @@ def require_within(known: KnownState, position: int) -> None:
 
 
 def take_over(known: KnownState, newest: Mapping[tuple[str, int], Position], state: CompactedTopic) -> None:
-    """The same for what stands at the topics' ends; then note the timeline: from here on this server is the one."""
+    """The same for what stands at the topics' ends. Then note the timeline: from here on this server is the one."""
     promotion = known.promotion
     if promotion is None:
         return

@@ -34,7 +34,7 @@ class Relations:
     A new shape is on ``<name>.schema``, held by the broker, before the first record names it. ``visible``: whether
     ``connection`` sees a transaction (64 bit), or does within so many seconds. What is announced as it was known is not
     waited for: the catalog may tell less of it than the message does (H97). ``xid``: the transaction that is being
-    streamed; without it partitions are not looked at.
+    streamed. Without it partitions are not looked at.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Relations:
             self._captured[found.oid].add(found.table)
 
     def schema(self, relation: Relation, xid: int, patience_s: float) -> TableSchema | Later | None:
-        """The shape with its version; None for a table that the settings leave out, or that is set aside; LATER while
+        """The shape with its version. None for a table that the settings leave out, or that is set aside. LATER while
         its transaction ``xid`` is not visible. One that is new to them gets its topic, and its rows from before are
         asked for.
 
@@ -161,7 +161,7 @@ class Relations:
         return True
 
     def _late(self, table: TableName) -> str | None:
-        """The topic of a table that came while capture runs, made if need be; None for one that is not captured."""
+        """The topic of a table that came while capture runs, made if need be. None for one that is not captured."""
         self._topics.refresh()
         if self._topics.topic(table) is not None:
             return self._topics.topic(table)

@@ -28,7 +28,7 @@ _FOLLOW = "rename it back, or publish it again: cdc init"
 
 
 class Remedies:
-    """One session's; the thread of the looks alone."""
+    """One session's. The thread of the looks alone."""
 
     def __init__(self, settings: Settings, asides: SetAside, registry: SchemaRegistry) -> None:
         self._settings = settings
@@ -39,7 +39,7 @@ class Remedies:
     def look(self, session: Connection, faults: Mapping[str, str], since_lsn: int) -> None:
         """Set aside what is not followed, and find out what may be followed again.
 
-        ``faults``: captured tables that are not followed, and why, as of now; ``since_lsn``: the log has all below.
+        ``faults``: captured tables that are not followed, and why, as of now. ``since_lsn``: the log has all below.
         Raises LogError and psycopg.Error.
         """
         before, self._faults = self._faults, faults

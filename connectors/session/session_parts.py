@@ -25,7 +25,7 @@ from connectors.session.note_retry import NoteRetry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Servers:
-    """The servers, checked to be the pipeline's own. ``side``: a session beside the stream; it holds the lock."""
+    """The servers, checked to be the pipeline's own. ``side``: a session beside the stream. It holds the lock."""
 
     side: Connection
     admin: TopicAdmin
@@ -34,7 +34,7 @@ class Servers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogStanding:
-    """How far the log is. ``ends``: next offset of each written partition; ``position``: lsn of the newest progress
+    """How far the log is. ``ends``: next offset of each written partition. ``position``: lsn of the newest progress
     record, or where the slot begins."""
 
     ends: Offsets
@@ -49,7 +49,7 @@ class LogStanding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Writer:
-    """The log, ready for the stream's records. ``bases``: first lane of each topic; ``seen``: lane -> the highest
+    """The log, ready for the stream's records. ``bases``: first lane of each topic. ``seen``: lane -> the highest
     streamed position that it holds."""
 
     log: KafkaStreamLog
@@ -71,7 +71,7 @@ class Tables:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceStream:
-    """The stream, which nobody else can move now. ``visible``: a snapshot taken before it began; ``near_xid``: a 64-bit
+    """The stream, which nobody else can move now. ``visible``: a snapshot taken before it began. ``near_xid``: a 64-bit
     transaction id of now."""
 
     stream: ReplicationStream
@@ -81,8 +81,8 @@ class SourceStream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Following:
-    """What makes records of the stream, and what lets rows of later snapshots in. ``later``: what carries those out;
-    ``looks``: what asks the servers meanwhile; ``rounds``: follows tables again that were set aside."""
+    """What makes records of the stream, and what lets rows of later snapshots in. ``later``: what carries those out.
+    ``looks``: what asks the servers meanwhile. ``rounds``: follows tables again that were set aside."""
 
     windows: Windows
     reselect: PostgresReselect

@@ -35,7 +35,7 @@ _PASSING = (
     redis.exceptions.ReadOnlyError,
     redis.exceptions.OutOfMemoryError,
 )
-"""AuthenticationError is a ConnectionError too; it is told apart before."""
+"""AuthenticationError is a ConnectionError too. It is told apart before."""
 
 
 class Call(NamedTuple):
@@ -68,8 +68,8 @@ class CacheClient:
     def run(self, script: str, trips: Callable[[], Iterable[Sequence[Call]]]) -> Iterator[list[Any]]:
         """The answers to a script run over lots of keys: a list for each trip to the server, in order.
 
-        A trip is under way while the next is made, so ``trips`` is asked for them one by one; and from the
-        beginning, when the connection broke. In a cluster each lot's keys must share a slot; see :meth:`lots`.
+        A trip is under way while the next is made, so ``trips`` is asked for them one by one, and from the
+        beginning, when the connection broke. In a cluster each lot's keys must share a slot. See :meth:`lots`.
         """
         return iter(self._patience.call(lambda: list(self._run(script, trips())), again=self._again))
 
@@ -85,7 +85,7 @@ class CacheClient:
         return lots
 
     def scan(self, pattern: str) -> Iterator[list[bytes]]:
-        """Every key that meets a glob pattern, some at a time; a key may come more than once."""
+        """Every key that meets a glob pattern, some at a time. A key may come more than once."""
         for node in self._nodes():
             cursor = 0
             while True:
@@ -96,7 +96,7 @@ class CacheClient:
                     break
 
     def fields(self, key: str) -> dict[bytes, bytes]:
-        """A hash, whole; empty for a key that holds something else."""
+        """A hash, whole. Empty for a key that holds something else."""
         return self._patience.call(lambda: self._fields(key))
 
     def _fields(self, key: str) -> dict[bytes, bytes]:
@@ -108,7 +108,7 @@ class CacheClient:
             raise
 
     def set_field(self, key: str, field: str, text: bytes) -> None:
-        """One field of a hash; it does not expire. What is none gives way to it: the key is ours."""
+        """One field of a hash. It does not expire. What is none gives way to it: the key is ours."""
         self._patience.call(lambda: self._set_field(key, field, text))
 
     def _set_field(self, key: str, field: str, text: bytes) -> None:

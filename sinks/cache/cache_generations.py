@@ -1,4 +1,4 @@
-"""Generations of a cache: keys below a prefix of their own each; ``HGET <prefix>:_watermark generation`` names the one
+"""Generations of a cache: keys below a prefix of their own each. ``HGET <prefix>:_watermark generation`` names the one
 in use.
 
 The one that was in use before expires after ``replay_window``: until then a rollback finds it whole. Later the topics
@@ -30,7 +30,7 @@ def open_generations(spec: SinkSpec, clock: Clock) -> Generations:
 
 
 _EXPIRES, _LEAVING = "expires", "leaving"
-"""Notes: until when (ms since 1970) a generation is whole; which one is being left."""
+"""Notes: until when (ms since 1970) a generation is whole, which one is being left."""
 
 
 class _CacheGenerations:

@@ -211,7 +211,7 @@ class _CacheDiscards:
 
 
 def _read(client: CacheClient, full: Sequence[bytes], keys: Sequence[str]) -> Iterator[tuple[int, StoredRow]]:
-    """What is held under some keys, by number; keys that hold nothing are left out."""
+    """What is held under some keys, by number. Keys that hold nothing are left out."""
     lots = client.lots(full, _KEYS_PER_SCRIPT)
     trips = [lots[start : start + _CALLS_PER_TRIP] for start in range(0, len(lots), _CALLS_PER_TRIP)]
     answers = client.run("read", lambda: ([Call([full[n] for n in lot], []) for lot in trip] for trip in trips))
@@ -224,7 +224,7 @@ def _read(client: CacheClient, full: Sequence[bytes], keys: Sequence[str]) -> It
 
 
 def _is_text(key: bytes) -> bool:
-    """Whether a key can be one of ours; another under our prefix is read by nobody who looks for a row."""
+    """Whether a key can be one of ours. Another under our prefix is read by nobody who looks for a row."""
     try:
         key.decode()
     except UnicodeDecodeError:

@@ -56,7 +56,7 @@ _OWN_FIELDS: list[tuple[str, pa.DataType]] = [
 
 
 def open_delta(spec: SinkSpec, clock: Clock) -> OpenSink:
-    """Open a warehouse; the folder is made when the first table is."""
+    """Open a warehouse. The folder is made when the first table is."""
     storage = Storage.of(spec)
     notes = DeltaNotes(storage, clock)
     tables = _DeltaTables(storage, notes, spec.replay_window_s, clock)
@@ -157,7 +157,7 @@ class _DeltaTables:
         return done
 
     def _merge(self, table: Delta, rows: pa.Table, deletes: Sequence[bool]) -> Applied:
-        """Put rows in; the newer of each key stays."""
+        """Put rows in. The newer of each key stays."""
         written = table.put(rows, KEY, POS)
         stale = len(deletes) - written
         # Which of the stale ones were deletes is not told: they are taken off the deletes first.

@@ -31,7 +31,7 @@ _CONFIGURATION: dict[str, str | None] = {
     "delta.deletedFileRetentionDuration": "interval 1 hours",
 }
 _RESTORE = "RESTORE"
-"""What a commit says that puts an older version in place; the table's own version goes up by it."""
+"""What a commit says that puts an older version in place. The table's own version goes up by it."""
 _TIDY_EVERY_S = 60.0
 _SMALL_FILES = 16
 """With so many more files than needed, they are joined."""
@@ -81,7 +81,7 @@ _UNFIT = (
     ("Kernel error: Json error", "the table's log cannot be read"),
     ("DeltaProtocolError", "the table's protocol is none that is known here"),
 )
-"""What delta-rs says of a table that will not mend by itself; it has one class of errors for nearly all."""
+"""What delta-rs says of a table that will not mend by itself. It has one class of errors for nearly all."""
 
 
 class Delta:
@@ -103,14 +103,14 @@ class Delta:
         self._patience = StoreRetry(store=store, passing=passing, explain=self._explained, clock=clock, attempts=6)
 
     def exists(self) -> bool:
-        """Whether there is such a table; opens it."""
+        """Whether there is such a table. Opens it."""
         if self._opened is not None:
             return True
         return self._patience.call(self._open)
 
     @property
     def version(self) -> int:
-        """The table's version as it was last seen here; -1 for one that was never opened."""
+        """The table's version as it was last seen here. -1 for one that was never opened."""
         if self._opened is not None:
             self._seen = max(self._seen, self._opened.version())
         return self._seen
@@ -143,7 +143,7 @@ class Delta:
         self._table.delete()
 
     def refresh(self) -> bool:
-        """See what others wrote; False when there is no such table."""
+        """See what others wrote. False when there is no such table."""
         if not self.exists():
             return False
         self._patience.call(self._updated)
@@ -173,7 +173,7 @@ class Delta:
             crash_point("delta_columns_added")
 
     def retype(self, types: Mapping[str, pa.DataType]) -> None:
-        """Write the table anew with wider columns; what they held stays."""
+        """Write the table anew with wider columns. What they held stays."""
         if not types:
             return
         held = self.types()
@@ -189,7 +189,7 @@ class Delta:
         self._reopen()
 
     def put(self, rows: pa.Table, key: str, order: str) -> int:
-        """Insert rows, replace those with the same key that are not newer; returns how many were written."""
+        """Insert rows, replace those with the same key that are not newer. Returns how many were written."""
         whole = self._whole(rows)
 
         def put() -> int:
@@ -216,7 +216,7 @@ class Delta:
         return written
 
     def replace(self, rows: pa.Table) -> None:
-        """Put rows in the place of all there are; makes the table if need be."""
+        """Put rows in the place of all there are. Makes the table if need be."""
 
         def write() -> None:
             if not self.exists():
@@ -248,7 +248,7 @@ class Delta:
         return self._patience.call(self._dataset, again=self._reopen)
 
     def row_bytes(self) -> float:
-        """About how many bytes a row has on the disk; 0 where nothing says so."""
+        """About how many bytes a row has on the disk. 0 where nothing says so."""
         return self._patience.call(self._row_bytes, again=self._reopen)
 
     def _row_bytes(self) -> float:

@@ -33,7 +33,7 @@ class Item(NamedTuple):
 
 @dataclass(slots=True)
 class Fates:
-    """What became of items, by number: stale (a newer version is there), refused with why; all others written."""
+    """What became of items, by number: stale (a newer version is there), refused with why. All others written."""
 
     stale: set[int] = field(default_factory=set)
     refused: dict[int, str] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class Bulk(Protocol):
 
 
 class BulkWriter:
-    """Sends items; they come back in no order, so they must be of different documents."""
+    """Sends items. They come back in no order, so they must be of different documents."""
 
     def __init__(self, client: Bulk, clock: Clock) -> None:
         self._client = client
@@ -89,7 +89,7 @@ class BulkWriter:
         return fates
 
     def _patiently(self, items: Sequence[Item]) -> Fates:
-        """One body; items that the server was too busy for again, and again."""
+        """One body. Items that the server was too busy for again, and again."""
         fates = Fates()
         left = list(items)
 
@@ -170,7 +170,7 @@ def _error_of(answer: dict[str, object]) -> tuple[str, str]:
 
 
 def _field_of(reason: str) -> str:
-    """The field that a mapping error names; what follows it may be a value."""
+    """The field that a mapping error names. What follows it may be a value."""
     for before, after in (("failed to parse field [", "]"), ('term in field="', '"')):
         _, found, rest = reason.partition(before)
         if found:

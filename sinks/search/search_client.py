@@ -80,7 +80,7 @@ class SearchClient:
     ) -> Any:
         """One request and its answer, read exactly. ``absent``: returned for 404, unless None.
 
-        StoreAway when the server stays away; :class:`IndexGone`, :class:`IndexBlocked` and :class:`Conflict` for what
+        StoreAway when the server stays away. :class:`IndexGone`, :class:`IndexBlocked` and :class:`Conflict` for what
         it does not do with an index, however often it is asked.
         """
         text = self._patience.call(
@@ -98,7 +98,7 @@ class SearchClient:
         return [item for entry in orjson.loads(text)["items"] for item in entry.values()]
 
     def scroll(self, path: str, body: Mapping[str, Any], size: int) -> Iterator[list[dict[str, Any]]]:
-        """Every hit of a search, ``size`` at a time, as of its beginning; nothing where the index is absent."""
+        """Every hit of a search, ``size`` at a time, as of its beginning. Nothing where the index is absent."""
         query = {**body, "size": size, "sort": ["_doc"]}
         page = self.call("POST", f"{path}/_search", query, params={"scroll": _SCROLL}, absent={})
         if not page:
@@ -159,7 +159,7 @@ class SearchClient:
 
 class Conflict(SinkError):
     """What was asked for does not fit what is there, as a mapping that would change a field's type, or a bulk body
-    with an item that cannot be read. ``kind``: the server's name for that; ``reason``: its words, which may quote a
+    with an item that cannot be read. ``kind``: the server's name for that. ``reason``: its words, which may quote a
     body's values."""
 
     exit = Exit.CONFIG

@@ -1,4 +1,4 @@
-"""Generations of a search index: an index per table and generation; the alias, and a note, name the one in use."""
+"""Generations of a search index: an index per table and generation. The alias, and a note, name the one in use."""
 
 from __future__ import annotations
 

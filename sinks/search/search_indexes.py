@@ -57,7 +57,7 @@ class Indexes:
         self._found: dict[str, str] = {}
 
     def look(self) -> bool:
-        """Whether another generation is in use since; the indexes are looked up anew then."""
+        """Whether another generation is in use since. The indexes are looked up anew then."""
         moved = self._place.look()
         if moved:
             self._found.clear()

@@ -1,4 +1,4 @@
-"""The mapping of an index from the shape of a table. No legal value is refused by it; see the manual for each kind."""
+"""The mapping of an index from the shape of a table. No legal value is refused by it. See the manual for each kind."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sinks.names import field_names
 from sinks.port import CannotCarry
 
 POS, DELETED, DELETED_AT, KEY, TEXT = "_pos", "_deleted", "_deleted_at", "_key", "_text"
-"""Our own fields: position; whether and when (ms) it was deleted; the key where the id is its hash; JSON that the
+"""Our own fields: position. Whether and when (ms) it was deleted. The key where the id is its hash. JSON that the
 index does not take, by field, as text."""
 
 LIVE = {"bool": {"must_not": [{"term": {DELETED: True}}]}}
@@ -61,7 +61,7 @@ def changes(
     """What has to be added to an index's fields for a shape: field -> mapping.
 
     ``known``: the index's fields as the server tells of them. CannotCarry when one of them indexes something else
-    than the shape's column; with ``older`` such a one stays, and a value that it does not fit is kept, not indexed.
+    than the shape's column. With ``older`` such a one stays, and a value that it does not fit is kept, not indexed.
     """
     names = field_names(column.name for column in schema.columns)
     found: dict[str, Any] = {}

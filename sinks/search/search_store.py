@@ -128,7 +128,7 @@ class _SearchTables:
         return index
 
     def _items(self, index: str, batch: TableBatch, documents: Documents, unfit: dict[int, str]) -> Iterator[Item]:
-        """A batch's documents; ``unfit`` gets what cannot be one, by number."""
+        """A batch's documents. ``unfit`` gets what cannot be one, by number."""
         name = orjson.dumps(write_alias(index))
         now_ms = self._clock.now_ns() // 1_000_000
         for number, (key, pos) in enumerate(zip(batch.keys, batch.pos, strict=True)):
@@ -163,7 +163,7 @@ class _SearchTables:
 
 
 def _body(batch: TableBatch, documents: Documents, number: int) -> bytes | None:
-    """A row's document without its ending; None for a delete. ValueError where the row cannot be one."""
+    """A row's document without its ending. None for a delete. ValueError where the row cannot be one."""
     whole, row = batch.filled.get(number), batch.rows[number]
     if whole is not None:
         return documents.filled(whole)

@@ -99,7 +99,7 @@ class SqlClient:
         return self._patience.call(attempt)
 
     def read(self, act: Callable[[sa.Connection], T]) -> T:
-        """Look something up, in the open transaction if there is one; leaves none open otherwise.
+        """Look something up, in the open transaction if there is one. Leaves none open otherwise.
 
         StoreAway as for :meth:`write`: a look on a new connection would hide that what was written is gone.
         """

@@ -13,7 +13,7 @@ from sqlalchemy import exc
 
 
 class Fault(Enum):
-    """The three kinds of :mod:`sinks.port`; of what cannot be taken it says what."""
+    """The three kinds of :mod:`sinks.port`. Of what cannot be taken it says what."""
 
     AWAY = "away"
     MISSING = "missing"
@@ -28,7 +28,7 @@ _STATES: tuple[tuple[tuple[str, ...], Fault], ...] = (
     (("23502", "42", "54011", "54023", "55000", "2B"), Fault.TABLE),
     (("22", "23", "54", "44", "P0", "38", "39", "09"), Fault.RECORD),
 )
-"""The beginnings of SQLSTATEs (PostgreSQL's appendix A), the first that fits; all others may pass: no connection, no
+"""The beginnings of SQLSTATEs (PostgreSQL's appendix A), the first that fits. All others may pass: no connection, no
 room, a deadlock, a lock that was not had, a transaction that may not write."""
 
 _LITE: tuple[tuple[str, Fault], ...] = (
@@ -63,13 +63,13 @@ def fault_of(error: Exception) -> Fault:
 
 
 def state_of(error: Exception) -> str:
-    """The SQLSTATE; empty where there is none."""
+    """The SQLSTATE. Empty where there is none."""
     cause: Any = error.orig if isinstance(error, exc.DBAPIError) else error
     return getattr(cause, "sqlstate", None) or ""
 
 
 def kind_of(error: Exception) -> str:
-    """What kind of error it is, without its text, which may quote a row; with the column that it names."""
+    """What kind of error it is, without its text, which may quote a row. With the column that it names."""
     cause: Any = error.orig if isinstance(error, exc.DBAPIError) else error
     state = state_of(error)
     named = getattr(getattr(cause, "diag", None), "column_name", None)

@@ -122,7 +122,7 @@ class _SqlStore:
         raise CannotCarry.because(schema.table, f"the database takes none of its rows: {answer}")
 
     def _insert(self, table: sa.Table, rows: pa.Table, batch: TableBatch, *, whole: bool = True) -> Applied:
-        """Put rows in; where the database refuses them, halve until it is one row that is refused."""
+        """Put rows in. Where the database refuses them, halve until it is one row that is refused."""
         written = self._try(table, rows)
         if isinstance(written, str):
             if len(batch) == 1:

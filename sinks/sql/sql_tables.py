@@ -76,7 +76,7 @@ class SqlTables:
         columns: Sequence[WarehouseColumn],
         held: Mapping[str, pa.DataType] | None = None,
     ) -> sa.Table:
-        """The table as SQLAlchemy has it, without asking the database; with ``held`` also columns of other shapes."""
+        """The table as SQLAlchemy has it, without asking the database. With ``held`` also columns of other shapes."""
         own = [
             sa.Column(KEY, self._key_type(), primary_key=True),
             sa.Column(POS, sa.String(32).with_variant(sa.String(32, collation="C"), "postgresql"), nullable=False),
@@ -90,7 +90,7 @@ class SqlTables:
         return sa.Table(self.name(schema.table), sa.MetaData(schema=self._db_schema), *typed, *own)
 
     def held(self, connection: sa.Connection, schema: TableSchema) -> dict[str, pa.DataType] | None:
-        """Column -> type, of the table as it is in the database, less those that it computes itself; None when there
+        """Column -> type, of the table as it is in the database, less those that it computes itself. None when there
         is none."""
         inspector = sa.inspect(connection)
         name = self.name(schema.table)
@@ -124,7 +124,7 @@ class SqlTables:
         return False
 
     def unfit(self, connection: sa.Connection, schema: TableSchema) -> str:
-        """Why no row of ours can be put into the table as somebody has altered it; empty where it can."""
+        """Why no row of ours can be put into the table as somebody has altered it. Empty where it can."""
         found = {
             one["name"]: one for one in sa.inspect(connection).get_columns(self.name(schema.table), self._db_schema)
         }
@@ -170,7 +170,7 @@ class SqlTables:
         return sa.Text().with_variant(bounded, "mysql", "mariadb").with_variant(sa.Text(collation="C"), "postgresql")
 
     def _type(self, kind: pa.DataType) -> pa.DataType:
-        """A type that this dialect has and that holds the same; text where there is none."""
+        """A type that this dialect has and that holds the same. Text where there is none."""
         if pa.types.is_list(kind) and self.dialect != "postgresql":
             return pa.string()
         if self.dialect == "sqlite":
@@ -188,7 +188,7 @@ class SqlTables:
 
 
 def arrow_of(kind: sa.types.TypeEngine[Any]) -> pa.DataType:
-    """The type of a column that is there, as Arrow has it; text for any other."""
+    """The type of a column that is there, as Arrow has it. Text for any other."""
     if isinstance(kind, sa.ARRAY | postgresql.ARRAY):
         return pa.list_(arrow_of(kind.item_type))
     if isinstance(kind, sa.DateTime | postgresql.TIMESTAMP):

@@ -19,7 +19,7 @@ from sinks.sql.sql_tables import SqlTables
 from sinks.warehouse.warehouse_columns import DELETED_AT, EXACT, KEY, POS
 
 Put = Callable[[sa.Connection, sa.Table, pa.Table], int]
-"""Put rows in; returns how many were written. All of the columns are the table's."""
+"""Put rows in. Returns how many were written. All of the columns are the table's."""
 
 _STATEMENT_ROWS = 5_000
 _COUNTED = {"preserve_rowcount": True}
@@ -56,7 +56,7 @@ def _copied(tables: SqlTables, connection: sa.Connection, table: sa.Table, rows:
 
 
 def _copy(connection: sa.Connection, statement: str, data: bytes) -> None:
-    """COPY is the driver's own; its errors become SQLAlchemy's."""
+    """COPY is the driver's own. Its errors become SQLAlchemy's."""
     driver: Any = connection.dialect.dbapi
     cursor: Any = connection.connection.cursor()
     try:

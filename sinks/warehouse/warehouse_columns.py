@@ -112,7 +112,7 @@ def _wider_decimal(one: Any, other: Any) -> pa.DataType:
 
 
 def _as_decimal(kind: pa.DataType) -> pa.DataType | None:
-    """A decimal that holds a whole number's type; None for what is neither."""
+    """A decimal that holds a whole number's type. None for what is neither."""
     digits = _WHOLE_DIGITS.get(kind)
     return pa.decimal128(digits, 0) if digits else kind if pa.types.is_decimal(kind) else None
 
@@ -148,9 +148,9 @@ def retypes(
 
 
 def removed(held: Collection[str], wanted: Sequence[WarehouseColumn], kept: Collection[str]) -> str:
-    """Why a table that lost a column cannot be gone on with; empty where it lost none.
+    """Why a table that lost a column cannot be gone on with. Empty where it lost none.
 
-    ``kept``: columns of the source that it is known to have had. One that was never there is new in the source; one
+    ``kept``: columns of the source that it is known to have had. One that was never there is new in the source. One
     that was removed by hand would come back without what it held.
     """
     own = [name for name in OWN if name not in held]
@@ -166,7 +166,7 @@ def _text_instead(both: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def typed(values: Sequence[Any], kind: pa.DataType, *, finite: bool = False) -> tuple[Any, dict[int, Any]]:
-    """Plain values as an array of a type; by number, the values that it does not hold (null in the array).
+    """Plain values as an array of a type. By number, the values that it does not hold (null in the array).
 
     ``finite``: floats have neither NaN nor infinity (text, here) nor a negative zero, which stays as a zero.
     """
@@ -199,7 +199,7 @@ def exact_text(value: Any) -> str:
 
 
 def _fast(values: Sequence[Any], kind: pa.DataType) -> Any:
-    """All at once; raises when any value is out of the ordinary."""
+    """All at once. Raises when any value is out of the ordinary."""
     array: Any = pa.array
     if pa.types.is_list(kind):
         return _lists(values, kind)
@@ -240,7 +240,7 @@ def _lists(values: Sequence[Any], kind: pa.DataType) -> Any:
 
 
 def _one_by_one(values: Sequence[Any], kind: pa.DataType) -> tuple[Any, dict[int, Any]]:
-    """Value by value; text types take anything, as JSON where it is no text."""
+    """Value by value. Text types take anything, as JSON where it is no text."""
     convert: Callable[[Any], Any] = exact_text if pa.types.is_string(kind) else lambda value: _scalar(value, kind)
     fitting: list[Any] = []
     exact: dict[int, Any] = {}
@@ -255,7 +255,7 @@ def _one_by_one(values: Sequence[Any], kind: pa.DataType) -> tuple[Any, dict[int
 
 
 def _scalar(value: Any, kind: pa.DataType) -> Any:
-    """One value as Arrow takes it; raises when the type does not hold it."""
+    """One value as Arrow takes it. Raises when the type does not hold it."""
     if pa.types.is_decimal(kind):
         number = Decimal(value)
         if not number.is_finite():

@@ -134,7 +134,7 @@ def from_exact(text: str, column: Column) -> Any:
 
 
 def plain_values(values: Any, column: Column) -> list[Any]:
-    """A column of a warehouse as plain values of its kind; null where it is null."""
+    """A column of a warehouse as plain values of its kind. Null where it is null."""
     if not pa.types.is_list(values.type):
         return _scalars(values, column)
     whole = joined(values)

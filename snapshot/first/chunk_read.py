@@ -37,7 +37,7 @@ The holder's transaction ends before its file does: src/backend/access/transam/x
 class ChunkTask:
     """A chunk as a worker is told it: plain data.
 
-    ``chunk`` as planned, of the leaf ``leaf_oid``; ``schema``: the registered shape; ``condition``: the
+    ``chunk`` as planned, of the leaf ``leaf_oid``. ``schema``: the registered shape. ``condition``: the
     publication's row filter. ``first_of_table``, ``first_of_all``: no earlier run wrote a row of it, or of anything.
     """
 

@@ -83,7 +83,7 @@ class ChunkScheduler:
         return insert_lsn(self._session)
 
     def work(self, pool: WorkerPool) -> None:
-        """Until every chunk is done. Needs workers that were started; they end with it."""
+        """Until every chunk is done. Needs workers that were started. They end with it."""
         if self.holder is None:
             self._recut()
         self._fill()
@@ -97,7 +97,7 @@ class ChunkScheduler:
             self._check_slot()
 
     def replan_changed(self) -> bool:
-        """Plan tables anew that changed since they were read, for another round; False when none did."""
+        """Plan tables anew that changed since they were read, for another round. False when none did."""
         if not self._ledger.changed(self.inspect_at_end()):
             return False
         self._recut(read_too=True)
@@ -114,7 +114,7 @@ class ChunkScheduler:
         return self.holder
 
     def _recut(self, *, read_too: bool = False) -> None:
-        """A new cut for all that is left, after a new look at the tables; ``read_too``: for read ones that changed."""
+        """A new cut for all that is left, after a new look at the tables. ``read_too``: for read ones that changed."""
         self.close()
         inspection = self.inspect()
         self.holder = open_cut(self._edges.source)
@@ -147,7 +147,7 @@ class ChunkScheduler:
             pool.finish()
 
     def _task(self, chunk: ChunkState) -> ChunkTask | None:
-        """What a worker is told of a chunk; None when its leaf was not there at the last look."""
+        """What a worker is told of a chunk. None when its leaf was not there at the last look."""
         manifest = self._ledger.manifest
         inspected, state = self.tables[chunk.table], manifest.table(chunk.table)
         assert state is not None and manifest.slot is not None

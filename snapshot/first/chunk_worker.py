@@ -2,7 +2,7 @@
 
 It never outlives the process that started it: an orphan could write a row behind a streamed event (H76). Three
 things see to that: the kernel kills it with the server it was forked from, and that one with whoever started it
-(:mod:`snapshot.first.fork_server`); a watch on a pipe ends it where there is no such kernel; and its session holds the
+(:mod:`snapshot.first.fork_server`). A watch on a pipe ends it where there is no such kernel, and its session holds the
 writers' lock, which capture needs for itself, until all it produced is acknowledged.
 """
 
@@ -138,7 +138,7 @@ class ChunkWorker:
         self._told_s = 0.0
 
     def work(self) -> None:
-        """Until :class:`NoMoreTasks`. CdcError when it cannot go on; EOFError when the parent is gone."""
+        """Until :class:`NoMoreTasks`. CdcError when it cannot go on. EOFError when the parent is gone."""
         self._pipe.send(WorkerReady())
         while isinstance(order := self._pipe.recv(), ChunkTask):
             self._pipe.send(self._try(order))

@@ -1,7 +1,7 @@
 """The cut: a database snapshot that every worker reads from, held open by one session.
 
 The first one is exported by the slot's creation, so that rows and stream meet without gap or overlap (H18). It
-lives as long as the walsender session that made it, and no longer (H19); what is left then is read in a plain
+lives as long as the walsender session that made it, and no longer (H19). What is left then is read in a plain
 REPEATABLE READ cut, at the same position, because the stream from the slot repairs the difference.
 """
 
@@ -29,7 +29,7 @@ _SQL = Queries(__package__)
 class ExportedCut:
     """``snapshot``: its id for SET TRANSACTION SNAPSHOT. ``lsn``: every commit it sees lies below.
 
-    ``tx_id``: the first transaction it does not know; ``taken_us``: since 1970.
+    ``tx_id``: the first transaction it does not know. ``taken_us``: since 1970.
     """
 
     snapshot: str

@@ -30,7 +30,7 @@ declare("snapshot_planned", "slot_noted", "slot_recorded", "chunks_all_recorded"
 
 _RUN_AGAIN = "run cdc snapshot again: it goes on where it was"
 _ROUNDS = 3
-"""How often tables that changed after they were read are read again; what changes then is only asked for."""
+"""How often tables that changed after they were read are read again. What changes then is only asked for."""
 
 
 class FirstSnapshot:
@@ -51,7 +51,7 @@ class FirstSnapshot:
         self._ledger = Ledger(edges.log.state())
 
     def run(self, *, rows: bool = True) -> Summary:
-        """Make the slot and copy the rows; ``rows=False`` makes the slot and calls that the whole snapshot.
+        """Make the slot and copy the rows. ``rows=False`` makes the slot and calls that the whole snapshot.
 
         Raises ConfigError, TopicError, SlotError, IdentityError, ActiveError, SourceError, LogError, PoisonError,
         or UsageError for ``rows=False`` after a snapshot with rows has begun.
@@ -127,7 +127,7 @@ class FirstSnapshot:
         )
 
     def _copy(self, session: Session, scheduler: ChunkScheduler) -> None:
-        """Read what is left; at the very first make the slot, while the workers start."""
+        """Read what is left. At the very first make the slot, while the workers start."""
         manifest = self._ledger.manifest
         if manifest.slot is not None and not manifest.left():
             return

@@ -42,7 +42,7 @@ class Ledger:
         self._write(self.manifest.withdraw())
 
     def open(self, slot: SlotState, tables: Iterable[str], *, rows: bool) -> None:
-        """Note the slot; without ``rows`` that is the whole snapshot."""
+        """Note the slot. Without ``rows`` that is the whole snapshot."""
         self._write(self.manifest.open(slot, tables, state=RUNNING if rows else COMPLETE))
 
     def changed(self, inspection: Inspection) -> list[str]:
@@ -51,7 +51,7 @@ class Ledger:
         return [table for table, form in forms.items() if form and form_change(form, inspection.tables[table].form)]
 
     def cut(self, lsn: int, inspection: Inspection, sizing: Sizing, *, read_too: bool = False) -> list[str]:
-        """Note a new cut; tables that changed since they were planned are planned anew. Sentences that say so.
+        """Note a new cut. Tables that changed since they were planned are planned anew. Sentences that say so.
 
         Of the changed ones just those that are not read to their end, unless ``read_too``. What changed without an
         event (a rewrite, other partitions, other columns) also has to be read again once the stream has passed

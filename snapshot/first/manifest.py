@@ -1,6 +1,6 @@
 """What of the first snapshot is done and what is left, as ``<name>.state`` holds it: pure.
 
-Every change returns the records that make it last; they count once the topic holds them, in their order: a crash
+Every change returns the records that make it last. They count once the topic holds them, in their order: a crash
 between two leaves a beginning of them, and every beginning is a state to go on from.
 """
 
@@ -68,11 +68,11 @@ class Manifest:
         return sorted(whole, key=lambda table: (order.get(table, len(order)), table))
 
     def table(self, table: str) -> SnapshotTableState | None:
-        """The plan of a table; None when it has none, or when writing it was cut short."""
+        """The plan of a table. None when it has none, or when writing it was cut short."""
         return self._tables[table] if self._whole(table) else None
 
     def form(self, table: str) -> TableForm | None:
-        """A table as it was when it was planned; sizes unknown. None as for :meth:`table`."""
+        """A table as it was when it was planned. Sizes unknown. None as for :meth:`table`."""
         found = self.table(table)
         if found is None:
             return None
@@ -90,7 +90,7 @@ class Manifest:
         return TableForm(table=name, topic=found.topic, oid=found.oid, version=found.version, leaves=leaves)
 
     def chunks(self, table: str) -> list[ChunkState]:
-        """The chunks of a table's present plan, by number; none while the plan is not whole."""
+        """The chunks of a table's present plan, by number. None while the plan is not whole."""
         return self._present(table) if self._whole(table) else []
 
     def chunk(self, table: str, number: int) -> ChunkState:
@@ -153,7 +153,7 @@ class Manifest:
         return as_records(state)
 
     def finish(self, read: ChunkState) -> Records:
-        """Note that every record of a chunk is held by the brokers; nothing if its plan was replaced meanwhile."""
+        """Note that every record of a chunk is held by the brokers. Nothing if its plan was replaced meanwhile."""
         present = self._chunks.get(read.table, {}).get(read.number)
         if present is None or present.generation != read.generation or present.state == DONE:
             return []
@@ -221,7 +221,7 @@ class Manifest:
 
 
 def request(table: str, reason: str, after_lsn: int) -> RequestState:
-    """Ask for a table to be read again once the stream has passed ``after_lsn``; asking twice is asking once."""
+    """Ask for a table to be read again once the stream has passed ``after_lsn``. Asking twice is asking once."""
     return RequestState(
         id=f"snapshot:{table}", table=table, after_lsn=after_lsn, reason=f"{table} {reason}", serial=after_lsn
     )

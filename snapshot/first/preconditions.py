@@ -1,4 +1,4 @@
-"""What has to be so before a snapshot begins or goes on; each refusal says what helps."""
+"""What has to be so before a snapshot begins or goes on. Each refusal says what helps."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def topics(manifest: Manifest, settings: Settings) -> TopicsState:
 
 
 def epoch(manifest: Manifest, *, rows: bool) -> None:
-    """ConfigError when a new epoch's beginning was cut short; UsageError when it would begin without its rows."""
+    """ConfigError when a new epoch's beginning was cut short. UsageError when it would begin without its rows."""
     require_begun(manifest.epochs, manifest.slot)
     if not rows and manifest.epochs.latest > FIRST_EPOCH and not manifest.complete:
         raise UsageError(
@@ -62,7 +62,7 @@ def server(edges: Edges, session: Session) -> None:
 
 
 def slot(edges: Edges, session: Session, manifest: Manifest, *, rows: bool) -> None:
-    """The slot of an earlier run is there, unmoved; or none is, if there was no such run."""
+    """The slot of an earlier run is there, unmoved, or none is, if there was no such run."""
     if manifest.slot is None:
         return
     # Nobody reads from it before the snapshot is complete; afterwards it is capture that knows where it has to be.
@@ -76,7 +76,7 @@ def slot(edges: Edges, session: Session, manifest: Manifest, *, rows: bool) -> N
 
 
 def no_slot(edges: Edges, session: Session, manifest: Manifest, reporter: Reporter) -> None:
-    """No slot of the wanted name is there; one that a killed run left is removed (H24), and no other."""
+    """No slot of the wanted name is there. One that a killed run left is removed (H24), and no other."""
     here, found, _ = edges.source.facts(session)
     if found is None:
         return

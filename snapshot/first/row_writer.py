@@ -21,7 +21,7 @@ from snapshot.row_records import envelope
 
 
 def marker(*, first_of_all: bool, first_of_table: bool, last_of_table: bool, last_of_all: bool) -> str:
-    """``source.snapshot`` of a row; where several hold, in Debezium's order.
+    """``source.snapshot`` of a row. Where several hold, in Debezium's order.
 
     >>> marker(first_of_all=True, first_of_table=True, last_of_table=True, last_of_all=False)
     'last_in_data_collection'
@@ -70,7 +70,7 @@ class _LastRow:
 class RowWriter:
     """Writes the rows of chunks, one chunk after the other.
 
-    ``name``: the pipeline's; ``database``: the source's. ``exact``: hold the newest row back for its marker; only
+    ``name``: the pipeline's. ``database``: the source's. ``exact``: hold the newest row back for its marker. Only
     for a single worker. What :meth:`settled` returns is
     held by the brokers once the log has been flushed *before* that call.
     """
@@ -149,7 +149,7 @@ class RowWriter:
         return self._chunk
 
     def _hold(self, chunk: _OpenChunk, lines: list[bytes]) -> list[bytes]:
-        """Settle the markers at both ends of a block; the lines between them are what comes back."""
+        """Settle the markers at both ends of a block. The lines between them are what comes back."""
         table = chunk.task.chunk.table
         if self._last_row is not None:
             self._release(last_of_table=self._last_row.chunk.task.chunk.table != table, last_of_all=False)

@@ -49,14 +49,14 @@ def making(slot: str) -> str:
 def make_slot(
     source: SourcePort, session: Session, slot: str, *, export: bool, lock_timeout_s: float, say: Say
 ) -> tuple[MadeSlot, Session]:
-    """Make the slot under its temporary name; :func:`keep_slot` gives it the lasting one, once it is noted where it
+    """Make the slot under its temporary name. :func:`keep_slot` gives it the lasting one, once it is noted where it
     begins: so one that a killed run left is known for ours. Returns it with the walsender session, whose next command
     (or end) ends the export.
 
     Waits for every transaction older than itself to end, at most ``lock_timeout_s`` for each (H24: a statement
     timeout would not stop it), and says whom it waits for. ``session``: another session, to look from. Raises
     ConfigError when the server is not set up for a slot, SlotError when one of that name is there, SourceError
-    when the wait was too long; then the server has removed the half-made slot.
+    when the wait was too long. Then the server has removed the half-made slot.
     """
     walsender = source.session(_MAKER, replication=True, lock_timeout_s=lock_timeout_s)
     try:
@@ -111,7 +111,7 @@ def remove_slot(session: Session, slot: str) -> None:
 
 
 def end_making(session: Session, slot: str, clock: Clock) -> bool:
-    """End the session that still makes the slot for a run that was killed (H24); the slot goes with it.
+    """End the session that still makes the slot for a run that was killed (H24). The slot goes with it.
 
     False when there is none. SlotError when it does not end, or when it is not ours.
     """
@@ -172,7 +172,7 @@ def describe_blockers(session: Session, pid: int) -> Iterator[str]:
 
 
 def _run(walsender: Session, query: bytes, look: Callable[[], None]) -> list[bytes | None]:
-    """Run one command, looking around while it takes its time. Its only row; psycopg's error when it fails."""
+    """Run one command, looking around while it takes its time. Its only row. Psycopg's error when it fails."""
     pgconn = walsender.pgconn
     pgconn.send_query(query)
     while pgconn.is_busy():

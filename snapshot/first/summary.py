@@ -15,7 +15,7 @@ from snapshot.forms import TableForm
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSummary:
-    """A table. ``size_bytes``: of keys and values as records; ``duration_s``: while any chunk of it was read."""
+    """A table. ``size_bytes``: of keys and values as records. ``duration_s``: while any chunk of it was read."""
 
     table: str
     rows: int
@@ -31,7 +31,7 @@ class TableSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """The whole. ``read_s``: while anything was read, earlier runs included; ``elapsed_s``: of this run.
+    """The whole. ``read_s``: while anything was read, earlier runs included. ``elapsed_s``: of this run.
 
     ``requests``: sentences on tables that have to be read again once the stream has passed ``last_cut_lsn``.
     """
@@ -139,7 +139,7 @@ class Tally:
         return self._done_rows.get(table, 0) + sum(self._under_way.get(table, {}).values())
 
     def share(self, table: str) -> float:
-        """Part of the table that is read, by blocks; inside a chunk by the planner's estimate of rows.
+        """Part of the table that is read, by blocks. Inside a chunk by the planner's estimate of rows.
 
         1.0 only when every chunk is done.
         """

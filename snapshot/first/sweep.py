@@ -32,7 +32,7 @@ def sweep(
     name: str,
     clock: Clock,
 ) -> None:
-    """Write the mark of every table that was read to each of its partitions; brokers hold them when this returns.
+    """Write the mark of every table that was read to each of its partitions. Brokers hold them when this returns.
 
     Safe to repeat. ``topics``: topic -> what ``cdc init`` noted of it. Raises LogError.
     """

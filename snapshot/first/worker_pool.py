@@ -116,7 +116,7 @@ class WorkerPool:
         return {key for member in self._workers for key in member.given}
 
     def give(self, member: WorkerProcess, task: ChunkTask) -> None:
-        """Hand a task to a worker that is ready; one that just died is noticed by :meth:`hear`."""
+        """Hand a task to a worker that is ready. One that just died is noticed by :meth:`hear`."""
         member.ready = False
         member.given[chunk_id(task.chunk)] = task.chunk
         with suppress(OSError):
@@ -130,7 +130,7 @@ class WorkerPool:
                 member.pipe.send(NoMoreTasks())
 
     def hear(self, timeout_s: float) -> Iterator[RowsRead | ChunkRead | ChunkUnread | WorkerFailed | WorkerDied]:
-        """What the workers report within ``timeout_s``; nothing when all are silent."""
+        """What the workers report within ``timeout_s``. Nothing when all are silent."""
         living = [member for member in self._workers if not member.ended]
         if not living:
             return

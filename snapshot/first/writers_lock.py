@@ -1,7 +1,7 @@
 """The writers' lock, from the side of ``cdc snapshot`` (H15, H76).
 
 Taken exclusively first: that proves that no capture runs and no worker of a killed run is left. Then held shared,
-beside the workers, until the snapshot is complete; capture needs it exclusively.
+beside the workers, until the snapshot is complete. Capture needs it exclusively.
 """
 
 from __future__ import annotations

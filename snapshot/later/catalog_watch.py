@@ -57,10 +57,10 @@ class CatalogWatch:
         """Transactions that may hold changes of the table from before it came into the publication (H73)."""
         return self._barriers.get(table, frozenset())
 
-    def look(self, held: Mapping[bytes, bytes], *, now: bool = False) -> Records:
-        """Look if it is time, or ``now``; what is to be written to the state topic.
+    def look(self, documents: Mapping[bytes, bytes], *, now: bool = False) -> Records:
+        """Look if it is time, or ``now``. What is to be written to the state topic.
 
-        ``held``: the state topic's records.
+        ``documents``: the state topic's records.
         """
         now_s = self._clock.monotonic()
         if now_s >= self._see_s:
@@ -75,12 +75,12 @@ class CatalogWatch:
         fingerprint = (row[0], self._edges.shapes.size)
         if fingerprint == self._fingerprint and not self._edges.topics.new_partitions:
             return []
-        found = self._compare(held)
+        found = self._compare(documents)
         # Only now: what was not compared to its end has to be compared again.
         self._fingerprint = fingerprint
         return found
 
-    def _compare(self, held: Mapping[bytes, bytes]) -> Records:
+    def _compare(self, documents: Mapping[bytes, bytes]) -> Records:
         captured = list(self._edges.source.tables(self._session))
         self._read_publication()
         self._add(captured)
@@ -89,8 +89,8 @@ class CatalogWatch:
             for table in known:
                 self._bar(str(table.table))
             return []
-        forms = {form.table: form for form in find_all(held, FormState)}
-        plans = {plan.table: plan for plan in find_all(held, SnapshotTableState)}
+        forms = {form.table: form for form in find_all(documents, FormState)}
+        plans = {plan.table: plan for plan in find_all(documents, SnapshotTableState)}
         records: Records = []
         streamed = self._edges.topics.take_partitions()
         shapes = self._shapes()
@@ -105,7 +105,7 @@ class CatalogWatch:
             if found is not None:
                 if found.unsent:
                     self._bar(now.table)
-                records += self._ask(now.table, found, held)
+                records += self._ask(now.table, found, documents)
             if now != forms.get(now.table):
                 records.append((now.key(), now.to_json()))
         return records
@@ -207,9 +207,9 @@ class CatalogWatch:
             found.append(form)
         return found
 
-    def _ask(self, table: str, found: Need, held: Mapping[bytes, bytes]) -> Records:
+    def _ask(self, table: str, found: Need, documents: Mapping[bytes, bytes]) -> Records:
         name = f"snapshot:{table}" + ("" if found.leaves is None else ":partitions")
-        asked = [request for request in requests_of(held) if request.id == name]
+        asked = [request for request in requests_of(documents) if request.id == name]
         if found.added and asked:
             return []
         leaves = found.leaves

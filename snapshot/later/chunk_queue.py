@@ -1,7 +1,7 @@
 """What of a table is still to be read in windows: pure.
 
 A chunk is a range of heap blocks of one leaf, small enough to be held in memory, or a handful of keys. Chunks are given
-out in order and come back in any order; what is noted is the block below which all of a leaf is done.
+out in order and come back in any order. What is noted is the block below which all of a leaf is done.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class _Leaf:
 
 
 class TooLarge(Exception):
-    """A leaf cannot be read range by range, and is too large to be read at once; the argument is its name."""
+    """A leaf cannot be read range by range, and is too large to be read at once. The argument is its name."""
 
 
 class ChunkQueue:
@@ -73,7 +73,7 @@ class ChunkQueue:
 
     @property
     def share(self) -> float:
-        """How much is done, by blocks; 1.0 only when all is."""
+        """How much is done, by blocks. 1.0 only when all is."""
         total = sum(max(leaf.form.heap_blocks, 1) for leaf in self._leaves.values())
         if not self.left:
             return 1.0
@@ -84,7 +84,7 @@ class ChunkQueue:
         return min(done / total, 0.999) if total else 0.0
 
     def take(self) -> Chunk | None:
-        """The next chunk to be read; None when all that is left is out."""
+        """The next chunk to be read. None when all that is left is out."""
         chunk = self._returned.pop(0) if self._returned else self._next()
         if chunk is not None:
             self._out.add(chunk)
@@ -106,7 +106,7 @@ class ChunkQueue:
             leaf.done_below = high
 
     def put_back(self, chunk: Chunk, *, smaller: bool = False) -> None:
-        """A chunk has to be read once more; ``smaller``: in two halves, where it has any."""
+        """A chunk has to be read once more. ``smaller``: in two halves, where it has any."""
         self._out.discard(chunk)
         self._returned[:0] = chunk.halves() if smaller else [chunk]
 

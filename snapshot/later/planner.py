@@ -34,7 +34,7 @@ class LookNow(Protocol):
 
 
 class NotNow(Exception):
-    """The table cannot be planned yet; the argument says why."""
+    """The table cannot be planned yet. The argument says why."""
 
 
 class Planner:

@@ -30,13 +30,13 @@ _END_S = 5.0
 
 
 def cut_off(session: Session) -> None:
-    """Shut the connection's socket, so that whoever waits at it is told; from any thread."""
+    """Shut the connection's socket, so that whoever waits at it is told. From any thread."""
     with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(session.fileno())) as line:
         line.shutdown(socket.SHUT_RDWR)
 
 
 class GivenUp(Exception):
-    """A chunk was not read; ``smaller``: it is too large for one window."""
+    """A chunk was not read. ``smaller``: it is too large for one window."""
 
     def __init__(self, why: str, *, smaller: bool = False) -> None:
         super().__init__(why)
@@ -56,7 +56,7 @@ class ReaderPool:
         self._pool = ThreadPoolExecutor(edges.settings.snapshot.windows, thread_name_prefix="cdc-window")
 
     def submit(self, reading: TableReading, chunk: Chunk | None) -> Future[tuple[Written, Position]]:
-        """Read a chunk; without one write the mark that ends a reading."""
+        """Read a chunk. Without one write the mark that ends a reading."""
         given = (
             self._pool.submit(self.sweep, reading) if chunk is None else self._pool.submit(self.read, reading, chunk)
         )
@@ -72,7 +72,7 @@ class ReaderPool:
     def close(self) -> None:
         """End the threads and their sessions, within seconds whatever they wait for (H115).
 
-        A statement may begin behind one cancellation, so they are repeated; a server that does not hear them is cut
+        A statement may begin behind one cancellation, so they are repeated. A server that does not hear them is cut
         off. A thread that is left would keep the process alive.
         """
         self._pool.shutdown(wait=False, cancel_futures=True)

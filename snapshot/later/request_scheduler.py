@@ -60,7 +60,7 @@ _FORGET_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    """What came of a chunk: ``error`` None, and what was written; chunk None for a sweep mark."""
+    """What came of a chunk: ``error`` None, and what was written. Chunk None for a sweep mark."""
 
     reading: TableReading
     chunk: Chunk | None
@@ -69,7 +69,7 @@ class _Result:
 
 
 class RequestScheduler:
-    """One session's. ``start`` it once; ``close`` ends it, and waits for its threads."""
+    """One session's. ``start`` it once. ``close`` ends it, and waits for its threads."""
 
     def __init__(self, edges: LaterEdges, windows: Windows, *, epoch: int, clock: Clock) -> None:
         self._edges = edges
@@ -89,7 +89,7 @@ class RequestScheduler:
         self._forget_s = 0.0
         self._rows = self._left_out = self._turn = 0
         self.figures = RereadFigures()
-        """How far all requests are; replaced as a whole, for whoever asks."""
+        """How far all requests are. Replaced as a whole, for whoever asks."""
         self._readers = ReaderPool(edges, windows, clock)
         self._planner = Planner(edges, windows, clock, self._look)
         self._thread = threading.Thread(target=self._run, name="cdc-snapshots", daemon=True)
@@ -98,7 +98,7 @@ class RequestScheduler:
         self._thread.start()
 
     def close(self) -> None:
-        """End it; never raises."""
+        """End it. Never raises."""
         self._windows.close()
         self._wake.set()
         self._readers.cancel()
@@ -192,7 +192,7 @@ class RequestScheduler:
         reading.ready = not why
 
     def _deal(self) -> None:
-        """Give out what there are readers for, in turn; end what has nothing left."""
+        """Give out what there are readers for, in turn. End what has nothing left."""
         paced = self._pace.wait_s(self._clock.monotonic()) > 0
         readings = list(self._readings.values())
         for reading in readings:
@@ -290,7 +290,7 @@ class RequestScheduler:
         self._unread(session, reading, chunk, error)
 
     def _unread(self, session: Session, reading: TableReading, chunk: Chunk, error: Exception | None) -> None:
-        """A chunk was not read: again, or never, but by this request alone; the stream goes on."""
+        """A chunk was not read: again, or never, but by this request alone. The stream goes on."""
         match error:
             case GivenUp():
                 if reading.chunks is not None:
@@ -332,7 +332,7 @@ class RequestScheduler:
         reading.note(WAITING, why)
 
     def _note(self, reading: TableReading | None = None) -> None:
-        """Write what has changed, about once a second; at once for one reading."""
+        """Write what has changed, about once a second. At once for one reading."""
         now_s = self._clock.monotonic()
         if reading is None and now_s < self._note_s:
             return
@@ -348,7 +348,7 @@ class RequestScheduler:
             crash_point("reread_noted")
 
     def _forget(self) -> None:
-        """Remove what the state topic says of chunks that were read long ago; requests of them come without end."""
+        """Remove what the state topic says of chunks that were read long ago. Requests of them come without end."""
         now_s = self._clock.monotonic()
         if now_s >= self._forget_s:
             self._forget_s = now_s + _FORGET_S

@@ -23,7 +23,7 @@ class StateView:
         self.states: dict[str, ReadingState] = {}
 
     def apply(self, key: bytes, value: bytes | None) -> str:
-        """Take one record in; the id of the reading that it removes, or an empty text."""
+        """Take one record in. The id of the reading that it removes, or an empty text."""
         what = what_of(key)
         if value is not None:
             self.records[key] = value
@@ -45,7 +45,7 @@ class StateView:
         return [with_command(request, self.commands.get(request.id)) for request in self.requests.values()]
 
     def removals(self, name: str, serial: int) -> list[tuple[bytes, None]]:
-        """What removes a request that is over, and the command on it; a newer request of the id stays."""
+        """What removes a request that is over, and the command on it. A newer request of the id stays."""
         request = next((one for one in self.requests.values() if (one.id, one.serial) == (name, serial)), None)
         command = self.commands.get(name)
         found = [request] if request is not None else []

@@ -17,7 +17,7 @@ from snapshot.forms import TableForm as Look
 from snapshot.later.chunk_queue import ChunkQueue
 
 MOST_FAILURES = 5
-"""In a row; then the request has failed, and says why."""
+"""In a row. Then the request has failed, and says why."""
 MOST_WAIT_S = 30.0
 WAITING, RUNNING, PAUSED, DONE, FAILED, CANCELLED = "waiting", "running", "paused", "done", "failed", "cancelled"
 
@@ -47,9 +47,9 @@ class TableReading:
     failures: int = 0
 
     def plan(self, inspected: InspectedTable, encoder: TableEncoder, *, window_bytes: int, server_version: int) -> None:
-        """Cut the table into chunks; those that an earlier session finished are not read again, if it is as it was.
+        """Cut the table into chunks. Those that an earlier session finished are not read again, if it is as it was.
 
-        Raises TooLarge; ConfigError when the request's condition is none.
+        Raises TooLarge. ConfigError when the request's condition is none.
         """
         where = self.request.where
         self.wanted = condition_on(where, inspected.schema) if where is not None else None
@@ -83,7 +83,7 @@ class TableReading:
         self.state = replace(self.state, leaves=[], floor="")
 
     def written(self, position: Position) -> None:
-        """Rows were written there; the lowest of their positions is the floor of all."""
+        """Rows were written there. The lowest of their positions is the floor of all."""
         text = position._replace(tx_seq=CHUNK_SEQ).text()
         if not self.state.floor or text < self.state.floor:
             self.state = replace(self.state, floor=text)
@@ -105,7 +105,7 @@ class TableReading:
         self.state = replace(self.state, state=state, detail=detail)
 
     def failed(self, now_s: float) -> bool:
-        """Note a failure; False when there were so many in a row that it is not tried again."""
+        """Note a failure. False when there were so many in a row that it is not tried again."""
         self.failures += 1
         self.not_before_s = now_s + min(2.0 ** (self.failures - 1), MOST_WAIT_S)
         return self.failures <= MOST_FAILURES
@@ -132,7 +132,7 @@ def next_reading(readings: Iterable[TableReading]) -> TableReading | None:
 
 
 def _planned(state: ReadingState, now: Look) -> Look:
-    """The table as an earlier session planned it; only what tells whether it is the same is compared."""
+    """The table as an earlier session planned it. Only what tells whether it is the same is compared."""
     leaves: Sequence[LeafForm] = tuple(
         LeafForm(
             oid=leaf["oid"],
@@ -180,7 +180,7 @@ def forgettable(states: Iterable[ReadingState], now_ns: int) -> list[ReadingStat
 
 @dataclass(slots=True)
 class RateLimit:
-    """No more than so many rows a second over time; 0: no limit."""
+    """No more than so many rows a second over time. 0: no limit."""
 
     rows_per_s: int
     _free_s: float = 0.0

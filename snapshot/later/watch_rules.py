@@ -40,15 +40,15 @@ def need(
     streamed: Mapping[str, int] = NONE,
     announced: Iterable[TableSchema] = (),
 ) -> Need | None:
-    """What a table needs that was ``before`` and is ``now``; None when events tell all there is to tell.
+    """What a table needs that was ``before`` and is ``now``. None when events tell all there is to tell.
 
     ``empty``: oids of leaves that hold no row. ``streamed``: partitions that brought changes in between, each with the
-    transaction that had attached it; neither look need have seen them (H145). ``announced``: shapes under which the
-    stream brought changes in between; neither look need have seen their names (H146).
+    transaction that had attached it. Neither look need have seen them (H145). ``announced``: shapes under which the
+    stream brought changes in between. Neither look need have seen their names (H146).
 
     A rewrite that gives rows other values changes a column's entry in the catalog in the same transaction, also where
     the type stays what it was. Where none was changed, it was VACUUM FULL, CLUSTER or a TRUNCATE, which the stream
-    tells; but of a partition's alone it does not, so there all are read again.
+    tells, but of a partition's alone it does not, so there all are read again.
     A table that is not published any more needs nothing until it is again.
     """
     if not now.publication:

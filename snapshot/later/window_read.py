@@ -40,7 +40,7 @@ _AROUND_BYTES = 1024
 _LINE_PER_ROW = 4
 """A line of COPY is at most so many times longer than the row in JSON: a byte of bytea has two characters there."""
 MOST_BYTES = 32 * 1024**2
-"""Of a chunk's rows in memory; what turns out larger is read in smaller chunks, down to one block."""
+"""Of a chunk's rows in memory. What turns out larger is read in smaller chunks, down to one block."""
 
 
 class Unseen(Exception):
@@ -53,8 +53,8 @@ class TooWide(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowTask:
-    """A chunk of a table as it is to be read. ``condition``: the publication's row filter, as the catalog prints it;
-    ``wanted``: the request's own condition; ``partitioned``: ``schema.table`` has its rows in partitions;
+    """A chunk of a table as it is to be read. ``condition``: the publication's row filter, as the catalog prints it.
+    ``wanted``: the request's own condition. ``partitioned``: ``schema.table`` has its rows in partitions.
     ``most_bytes``: of a record, where the policy is to stop at a larger one."""
 
     chunk: Chunk
@@ -66,7 +66,7 @@ class WindowTask:
 
     @property
     def target(self) -> ReadTarget:
-        """The chunk's leaf as it was planned; for keys the table as a whole."""
+        """The chunk's leaf as it was planned. For keys the table as a whole."""
         leaf, schema = self.chunk.leaf, self.schema
         if leaf is not None:
             return ReadTarget(schema=schema, name=leaf.table, oid=leaf.oid, filenode=leaf.filenode)
@@ -75,9 +75,9 @@ class WindowTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowRows:
-    """What a chunk holds: (key, row) as JSON; ``gone``: (key, row of the key alone) of asked keys without a row.
+    """What a chunk holds: (key, row) as JSON. ``gone``: (key, row of the key alone) of asked keys without a row.
 
-    ``insert_lsn``: the server's log behind the read; until it is on disk, a row read may vanish in a crash (H88).
+    ``insert_lsn``: the server's log behind the read. Until it is on disk, a row read may vanish in a crash (H88).
     """
 
     rows: list[tuple[bytes, bytes]]
@@ -87,7 +87,7 @@ class WindowRows:
 
 
 def visible_now(session: Session) -> Visibility:
-    """Which transactions the session's snapshot sees; takes the snapshot where the transaction has none yet."""
+    """Which transactions the session's snapshot sees. Takes the snapshot where the transaction has none yet."""
     return Visibility.parse(_SQL.one(session, "see")[0])
 
 
@@ -188,7 +188,7 @@ def _copy(task: WindowTask, target: ReadTarget, types: Sequence[str]) -> sql.Com
 
 
 def _key_types(session: Session, task: WindowTask) -> list[str]:
-    """The types of the key's columns as the catalog writes them now; empty for a chunk that asks for no keys."""
+    """The types of the key's columns as the catalog writes them now. Empty for a chunk that asks for no keys."""
     if not task.chunk.keys:
         return []
     types = dict(_SQL.rows(session, "key_types", oid=task.schema.oid))

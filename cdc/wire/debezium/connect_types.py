@@ -1,6 +1,6 @@
 """A column's type from the schema that JsonConverter embeds, and its values as the readable encoding has them.
 
-``column.propagate.source.type`` puts the database's own type beside Connect's; where it is there, it decides the
+``column.propagate.source.type`` puts the database's own type beside Connect's. Where it is there, it decides the
 kind, and lengths and scales come with it. Without it the semantic name does (``io.debezium.time.Date``).
 """
 
@@ -26,7 +26,7 @@ _UNAVAILABLE_BASE64 = binascii.b2a_base64(UNAVAILABLE.encode(), newline=False).d
 _DAY_US = int(timedelta(days=1).total_seconds() * 1_000_000)
 
 _KINDS = (CATALOG_KINDS | EXTENSION_KINDS) - {"char"}
-"""Postgres' "char" is a byte; what other databases call char is a text."""
+"""Postgres' "char" is a byte. What other databases call char is a text."""
 _NUMBERS = kinds(Plain.BOOLEAN, Plain.INTEGER, Plain.FLOAT) | {"bytea"}
 _NUMERIC = frozenset(("numeric", "decimal", "number"))
 _BYTES = frozenset(("bytea", "binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "image", "raw"))
@@ -129,7 +129,7 @@ def _typmod(kind: str, parameters: Mapping[str, Any]) -> int:
 
 
 def _numeric_typmod(precision: Any, scale: int) -> int:
-    """As pg_attribute has it; -1 for a number of any length."""
+    """As pg_attribute has it. -1 for a number of any length."""
     if precision is None or not 0 < int(precision) <= 1000:
         return -1
     return (int(precision) << 16 | scale & 0x7FF) + 4
@@ -163,7 +163,7 @@ def _date(days: int) -> str:
 
 
 def _clock(nanos: int) -> str:
-    """A time of day; MySQL has negative ones, and of over a day."""
+    """A time of day. MySQL has negative ones, and of over a day."""
     seconds, part = divmod(abs(nanos), 1_000_000_000)
     fraction = f".{part:09d}".rstrip("0") if part else ""
     sign = "-" if nanos < 0 else ""

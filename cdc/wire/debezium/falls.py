@@ -5,7 +5,7 @@ then was sent before: positions fall, and climb to where they were, because the 
 again, too. Positions that do not climb back are another server's, or of a connector that began anew. A store that went
 on would take each of those changes for an old one.
 
-Three things tell at once: a row of a first snapshot below streamed changes; a server that was not heard of before; a
+Three things tell at once: a row of a first snapshot below streamed changes. A server that was not heard of before. A
 transaction that its server numbers above every one that was read. Else time does: positions that stay below for
 :data:`BOUND_MS` of the topic's own time.
 """
@@ -25,14 +25,14 @@ Source = Mapping[str, Any]
 
 
 class TransactionOrigin(NamedTuple):
-    """Who wrote a transaction, and under which number; 0 where it has none."""
+    """Who wrote a transaction, and under which number. 0 where it has none."""
 
     server: str
     number: int
 
 
 def origin_of(source: Source) -> TransactionOrigin | None:
-    """The server that wrote the change of a MySQL or MariaDB, by its GTID or its ``server_id``; None for others.
+    """The server that wrote the change of a MySQL or MariaDB, by its GTID or its ``server_id``. None for others.
 
     >>> origin_of({"connector": "mysql", "gtid": "db58b0ae-2c10-11e6-b284-0242ac110002:199", "server_id": 1})
     Origin(server='db58b0ae-2c10-11e6-b284-0242ac110002', number=199)
@@ -65,7 +65,7 @@ class Falls:
         self._fall: _Fall | None = None
 
     def streamed(self, pos: Position, source: Source, time_ms: int) -> str:
-        """Note a streamed change. Returns why its order is none any more, as a clause; empty where it is one."""
+        """Note a streamed change. Returns why its order is none any more, as a clause. Empty where it is one."""
         origin = origin_of(source)
         fault = ""
         if self.highest is None or pos >= self.highest:

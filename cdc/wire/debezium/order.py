@@ -1,4 +1,4 @@
-"""Where a record of Debezium's stands in the one order, from its ``source`` block; one rule per connector.
+"""Where a record of Debezium's stands in the one order, from its ``source`` block. One rule per connector.
 
 A position holds 56 bits of log position whose low three are kept free (see
 :meth:`cdc.position.Position.document_version`), an epoch above them and 32 bits below. Each connector's own
@@ -7,11 +7,11 @@ order is packed into that without changing how two positions compare:
 =============  =============================================  ==============================================
 connector      commit_lsn                                     tx_seq
 =============  =============================================  ==============================================
-postgresql     ``sequence[0] - 1``                            0; the later offset wins
-mysql          number of the binlog file, position in it      fffffffe; the later offset wins
+postgresql     ``sequence[0] - 1``                            0. The later offset wins
+mysql          number of the binlog file, position in it      fffffffe. The later offset wins
 mariadb        the same                                       the same
-oracle         commit SCN                                     1; the later offset wins
-sqlserver      log file and block of the commit LSN           slot of the commit LSN; the later offset wins
+oracle         commit SCN                                     1. The later offset wins
+sqlserver      log file and block of the commit LSN           slot of the commit LSN. The later offset wins
 =============  =============================================  ==============================================
 
 Within one log position the order is the partition's, by offset, which is the connector's own. What a record says of
@@ -55,7 +55,7 @@ class Unordered(ValueError):
 
 
 def position_of(source: Source, epoch: int) -> Position:
-    """The position of a record by its ``source``; raises :class:`Unordered` where it holds none.
+    """The position of a record by its ``source``. Raises :class:`Unordered` where it holds none.
 
     >>> position_of({"connector": "postgresql", "sequence": '["4096","4120"]', "snapshot": "false"}, 1)
     Position(epoch=1, commit_lsn=4095, tx_seq=0)
@@ -76,7 +76,7 @@ def position_of(source: Source, epoch: int) -> Position:
 
 
 def snapshot_marker(source: Source) -> str:
-    """``source.snapshot`` as one word; ``false`` where it is left out, as without default values."""
+    """``source.snapshot`` as one word. ``false`` where it is left out, as without default values."""
     marker = source.get("snapshot")
     if marker is None or marker is False:
         return "false"
@@ -115,7 +115,7 @@ def _binlog(source: Source) -> _Place:
 
 
 def _oracle(source: Source) -> _Place:
-    """The commit SCN; a RAC writes one per redo thread, ``1234:1:1-1:2``, of which the first part is the number."""
+    """The commit SCN. A RAC writes one per redo thread, ``1234:1:1-1:2``, of which the first part is the number."""
     scn = source.get("commit_scn") or source["scn"]
     return int(str(scn).partition(":")[0].partition(",")[0]) << 3, _row_seq(source, 1)
 

@@ -3,9 +3,9 @@
 The rules are the server's own, by which its secondaries apply a change to a document that may hold later ones
 already (``document_diff_applier.cpp``), so that a run of patches applied again from its beginning ends as before:
 
-1. ``removedFields`` go; a field that is not there is no fault.
-2. ``truncatedArrays`` are cut to their size; a shorter one stays as it is.
-3. ``updatedFields`` are set; a place beyond an array's end is reached by nulls.
+1. ``removedFields`` go. A field that is not there is no fault.
+2. ``truncatedArrays`` are cut to their size. A shorter one stays as it is.
+3. ``updatedFields`` are set. A place beyond an array's end is reached by nulls.
 
 A path is names and array indexes joined by dots, and a name may hold dots itself. The server tells these apart by
 ``disambiguatedPaths``, which Debezium leaves out, so the document does: whatever stands at a path. Where two
@@ -38,7 +38,7 @@ class Patch(NamedTuple):
 
     @classmethod
     def read(cls, description: Mapping[str, Any], loads: Callable[[str], Any]) -> Patch:
-        """From the record's member; ``loads`` reads the JSON string of the updated fields. ValueError or TypeError
+        """From the record's member. ``loads`` reads the JSON string of the updated fields. ValueError or TypeError
         where it is no patch.
 
         >>> import orjson
@@ -71,7 +71,7 @@ class Patched:
         """Paths of updates that had no place, and that no later patch made needless."""
 
     def apply(self, patch: Patch) -> None:
-        """One more patch. AmbiguousPath for a path that means two places; the document is of no use then."""
+        """One more patch. AmbiguousPath for a path that means two places. The document is of no use then."""
         for path in patch.removed:
             self._remove(path)
         for path, size in patch.truncated:

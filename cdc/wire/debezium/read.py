@@ -1,8 +1,8 @@
 """A record of Debezium's, of whatever form, as a change: key, envelope, position, op and the shape of its row.
 
-Forms: with the embedded schema (``schema`` and ``payload``) or without; the full envelope or the flat row of
-ExtractNewRecordState; readable or default encodings; documents of MongoDB. Values come out in the readable
-encoding where the schema is embedded; without it they stay as they are, and the schema topic has their types.
+Forms: with the embedded schema (``schema`` and ``payload``) or without. The full envelope or the flat row of
+ExtractNewRecordState. Readable or default encodings. Documents of MongoDB. Values come out in the readable
+encoding where the schema is embedded. Without it they stay as they are, and the schema topic has their types.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _OPS = frozenset("cudrt")
 
 
 class DebeziumChange(NamedTuple):
-    """One change, as :class:`sinks.batch.Event` has it. ``schema``: the embedded one; None for the schema topic's."""
+    """One change, as :class:`sinks.batch.Event` has it. ``schema``: the embedded one. None for the schema topic's."""
 
     key: bytes
     value: bytes | None
@@ -56,7 +56,7 @@ class SettledRecord(NamedTuple):
 
 
 class UnreadableRecord(NamedTuple):
-    """A record that is not one of Debezium's, or lacks what is needed; never dropped silently."""
+    """A record that is not one of Debezium's, or lacks what is needed. Never dropped silently."""
 
     reason: str
 
@@ -69,9 +69,9 @@ class PartitionReader:
     """Reads the records of one partition in their order. Raises nothing, whatever the bytes are.
 
     It remembers the highest position it has read, the last delete and the last shape, for records that carry
-    none; a reader that starts in the middle can be given some records from before, their changes not applied.
+    none. A reader that starts in the middle can be given some records from before, their changes not applied.
     It also knows from which offset on it has read every one, so that a patch tells what it may be applied to. It can be
-    pickled between two records, and goes on in another process; ``epochs`` have to be given to it there.
+    pickled between two records, and goes on in another process. ``epochs`` have to be given to it there.
     ``reselected``: the connector asks the database for what is NULL, so a NULL is one.
     """
 
@@ -83,7 +83,7 @@ class PartitionReader:
         self.highest: Position | None = None
         self.epochs = epochs or EpochsState()
         self.fell = ""
-        """Why the record that was read last is in no order with those before it, as a clause; empty where it is."""
+        """Why the record that was read last is in no order with those before it, as a clause. Empty where it is."""
         self.began = False
         """Whether the record that was read last begins a snapshot of whole tables."""
         self.over = 0
@@ -127,7 +127,7 @@ class PartitionReader:
 
     @property
     def next_offset(self) -> int:
-        """Behind the record that was read last; -1 before the first."""
+        """Behind the record that was read last. -1 before the first."""
         return self._next
 
     def look_back(self, offset: int, key: bytes | None, value: bytes | None, *, time_ms: int = 0) -> None:
@@ -300,7 +300,7 @@ def _unsaid(shape: Shape | None, payload: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_envelope(payload: Mapping[str, Any]) -> bool:
-    """Whether it is the full envelope; a flat row may have columns named ``op`` and ``source``."""
+    """Whether it is the full envelope. A flat row may have columns named ``op`` and ``source``."""
     source = payload.get("source")
     return "op" in payload and isinstance(source, dict) and "connector" in source
 

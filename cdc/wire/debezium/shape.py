@@ -15,7 +15,7 @@ from cdc.wire.debezium.connect_types import Convert, column_type
 from cdc.wire.unavailable import may_be_unavailable
 
 EMBEDDED_VERSIONS = 1 << 28
-"""Versions from here on are numbers of embedded schemas; those of the schema topic count from 1."""
+"""Versions from here on are numbers of embedded schemas. Those of the schema topic count from 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ _FITS_DIGITS = 28
 def silent_columns(schema: TableSchema, encoding: str) -> list[str]:
     """The same by the catalog, before there is a record: the columns in which an unchanged value may become NULL.
 
-    ``encoding``: of the log; a numeric is a text in ``readable``, and a text has a placeholder.
+    ``encoding``: of the log. A numeric is a text in ``readable``, and a text has a placeholder.
     """
     return [column.name for column in schema.columns if _may_be_silent(column, encoding)]
 

@@ -29,7 +29,7 @@ class Embedded:
         self._made_of: tuple[tuple[str, ...], TableName, str] | None = None
 
     def shaped(self, key: tuple[str, ...], table: TableName, topic: str) -> Shape:
-        """The row's shape; ``key`` counts the first time. KeyError or TypeError for what is no struct."""
+        """The row's shape. ``key`` counts the first time. KeyError or TypeError for what is no struct."""
         if self.shape is None:
             self.shape = shape_of(self.fields or (), key, table, topic)
             self._made_of = (key, table, topic)
@@ -47,7 +47,7 @@ def _again(text: bytes, made_of: tuple[tuple[str, ...], TableName, str] | None) 
 
 
 class Wrapped(NamedTuple):
-    """``text``: the payload's own bytes; ``embedded``: the schema, None where there is none."""
+    """``text``: the payload's own bytes. ``embedded``: the schema, None where there is none."""
 
     payload: Any
     text: bytes
@@ -55,7 +55,7 @@ class Wrapped(NamedTuple):
 
 
 class Wrappings:
-    """Takes records apart; a schema is read once, however many records embed it."""
+    """Takes records apart. A schema is read once, however many records embed it."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, Embedded | None] = {}
@@ -78,7 +78,7 @@ class Wrappings:
 
 
 def is_wrapped(document: Any) -> bool:
-    """Whether it is a schema and what it describes; a key or a row may have columns of these names.
+    """Whether it is a schema and what it describes. A key or a row may have columns of these names.
 
     >>> is_wrapped({"schema": {"type": "struct", "fields": []}, "payload": {"id": 1}})
     True

@@ -150,8 +150,8 @@ def _arrivals(rig: Rig) -> Iterator[list[float]]:
 
 
 def _read_again(rig: Rig) -> bool:
-    held = open_state(rig.settings).read()
-    return bool(asides_of(held)) or any(one.table == "public.t" for one in find_all(held, ReadingState))
+    documents = open_state(rig.settings).read()
+    return bool(asides_of(documents)) or any(one.table == "public.t" for one in find_all(documents, ReadingState))
 
 
 def _spilled(pid: int, folder: Path) -> int:

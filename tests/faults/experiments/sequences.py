@@ -345,14 +345,14 @@ class Sequence(RuleBasedStateMachine):
     def _seen(self) -> bool:
         """Whether the watch has seen the tables as they are, and all that it asked for was read."""
         self._lives()
-        held = open_state(self.rig.settings).read()
-        forms = {form.table: form for form in find_all(held, FormState)}
+        documents = open_state(self.rig.settings).read()
+        forms = {form.table: form for form in find_all(documents, FormState)}
         for table in TABLES:
             form = forms.get(f"public.{table}")
             columns, filenode = self._form(table)
             if form is None or [(c[0], c[1]) for c in form.columns] != columns or form.leaves[0][3] != filenode:
                 return False
-        return not find_all(held, RequestState)
+        return not find_all(documents, RequestState)
 
 
 def _short(rows: Mapping[int, Row]) -> str:

@@ -53,9 +53,9 @@ def writes(world: World) -> None:
 
 def ended(world: World, to: Writer) -> None:
     """The state in which every handover has to end, wherever it was killed."""
-    held = world.state.read()
-    require_turn(held, to)
-    writer, slot, snapshot = WriterState.find(held), SlotState.find(held), SnapshotState.find(held)
+    documents = world.state.read()
+    require_turn(documents, to)
+    writer, slot, snapshot = WriterState.find(documents), SlotState.find(documents), SnapshotState.find(documents)
     assert writer is not None
     assert slot is not None
     assert snapshot is not None
