@@ -13,7 +13,6 @@ from contextlib import ExitStack
 from functools import partial
 
 import psycopg
-from confluent_kafka import murmur2
 
 from cdc.capture import CaptureSession, CaptureStop, StartingPoint, Stopped
 from cdc.checks.facts import SlotFacts
@@ -21,7 +20,6 @@ from cdc.clock import Clock
 from cdc.crash import crash_point, declare
 from cdc.errors import ActiveError, IdentityError, LogError, SourceError
 from cdc.metrics import CaptureFigures, Flow, RereadFigures
-from cdc.position import NUMBERING
 from cdc.progress import PROGRESS_KEY, Offsets, Progress
 from cdc.settings import Settings
 from cdc.state import SlotState, TopicsState
@@ -35,31 +33,25 @@ from connectors.kafka.reach import require_broker
 from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.kafka.stream_log import KafkaStreamLog
 from connectors.kafka.tail import last_progress
-from connectors.postgres.abridge import row_limit
-from connectors.postgres.assemble import Assembler, AssemblerPorts, Limits, Pipeline, Start
 from connectors.postgres.barrier import barrier
 from connectors.postgres.catalog_facts import read_publication, read_slot
 from connectors.postgres.connections import Connection, connect, first_line
-from connectors.postgres.failover import keep_on_standbys
-from connectors.postgres.reselect import PostgresReselect, newest_xid
+from connectors.postgres.reselect import newest_xid
 from connectors.postgres.slot import (
     lock_holders,
     require_not_ahead,
     require_usable,
     try_lock,
 )
-from connectors.postgres.stream import ReplicationStream
-from connectors.postgres.visible import Visible
 from connectors.session.asides import Rounds, SetAside
-from connectors.session.captured import CapturedTopics, Lanes, Later
-from connectors.session.handing_over import handing_over, tell_waiting
+from connectors.session.captured import CapturedTopics, Lanes, Later, Running
+from connectors.session.joining import Joining
 from connectors.session.known_state import KnownState, known_of
 from connectors.session.looks import Looks, gone
 from connectors.session.mending import Ends, beginning, require_nothing_lost, require_still
 from connectors.session.note_retry import NoteRetry
 from connectors.session.promotion import identify, require_within, take_over
-from connectors.session.relations import Relations
-from connectors.session.remedies import Remedies
+from connectors.session.replication import open_stream
 from connectors.session.session_parts import Following, LogStanding, Servers, SourceStream, Tables, Writer
 
 log = logging.getLogger(__name__)
@@ -219,7 +211,7 @@ class Opening:
         """Start the stream."""
         # Before it starts: what it brings from then on is told by name.
         visible = barrier(place.side)
-        stream = self._stream(place.side, place.known.slot, standing.position)
+        stream = open_stream(self._settings, place.side, place.known.slot, standing.position, self._clock)
         # Its own thread would go on feeding the slot, and nobody else could have it.
         opened.callback(stream.abandon)
         found = read_slot(place.side, place.known.slot.slot)
@@ -244,65 +236,25 @@ class Opening:
         source: SourceStream,
     ) -> Following:
         """Join what makes records with what takes them, and start what reads tables again."""
-        settings, slot = self._settings, place.known.slot
-        windows = Windows(
-            epoch=slot.epoch,
-            after_lsn=max([slot.consistent_point, *(newest.commit_lsn for newest in writer.seen.values())]),
-            gate=self._gate(source.visible),
-            lanes=tables.lanes.of,
-            partition=murmur2,
-            produce=writer.log.produce,
-        )
-        reselect = PostgresReselect(
-            place.side,
+        joining = Joining(
+            settings=self._settings,
+            servers=place,
+            standing=standing,
+            writer=writer,
+            tables=tables,
+            source=source,
+            figures=self._figures,
             clock=self._clock,
+            gate=self._gate,
             waiting=self.source_turn,
-            failover_slot=slot.slot if settings.source.failover else None,
-            row_limit=row_limit(settings.log.max_message_bytes),
         )
-        visible = Visible(place.side, clock=self._clock, waiting=self.source_turn)
-        assembler = Assembler(
-            Pipeline(name=settings.name, database=slot.database, epoch=slot.epoch),
-            AssemblerPorts(
-                schemas=Relations(
-                    place.side,
-                    settings,
-                    tables.topics,
-                    tables.registry,
-                    visible=visible.within,
-                    aside=tables.asides.of,
-                    xid=lambda: assembler.xid,
-                ),
-                lanes=tables.lanes.of,
-                partition=murmur2,
-                reselect=reselect,
-                overflow=handing_over(writer.log, windows),
-                tell=tell_waiting,
-                asides=tables.asides,
-                topic=tables.topics.topic,
-            ),
-            Start(
-                near_xid=source.near_xid,
-                after_lsn=standing.position,
-                seen=tables.asides.seen(writer.seen, standing.position, tables.topics.named, tables.lanes.of),
-                renumbered=standing.progress is not None and standing.progress.numbering != NUMBERING,
-            ),
-            Limits(spill_folder=settings.capture.spill_path, waiting_bytes=settings.capture.waiting_limit),
-        )
-        later = self._later(windows, tables.topics, tables.registry, slot.epoch) if self._later is not None else None
+        windows, reselect = joining.windows(), joining.reselect()
+        assembler = joining.assembler(reselect, windows)
+        later = self._later_of(windows, tables, place.known.slot.epoch)
         if later is not None:
             later.start()
             opened.callback(later.close)
-        looks = Looks(
-            settings,
-            slot,
-            topics=lambda: tables.topics.known,
-            oids=lambda: oids_of(tables.registry),
-            counts=standing.counts,
-            figures=self._figures,
-            clock=self._clock,
-        )
-        looks.remedies = Remedies(settings, tables.asides, tables.registry)
+        looks = joining.looks()
         opened.callback(looks.close)
         return Following(
             windows=windows,
@@ -314,6 +266,9 @@ class Opening:
         )
 
     # -- parts of the steps
+
+    def _later_of(self, windows: Windows, tables: Tables, epoch: int) -> Running | None:
+        return self._later(windows, tables.topics, tables.registry, epoch) if self._later is not None else None
 
     def _await_snapshot(self) -> KnownState:
         state = KafkaCompactedTopic(self._settings.log, state_topic(self._settings.name))
@@ -385,33 +340,6 @@ class Opening:
         records.settle()
         crash_point("first_progress_written")
 
-    def _stream(self, side: Connection, slot: SlotState, position: int) -> ReplicationStream:
-        settings = self._settings
-        with ExitStack() as opened:
-            connection = connect(settings.source, application_name="cdc capture stream", replication=True)
-            opened.callback(connection.close)
-            row = connection.execute("IDENTIFY_SYSTEM").fetchone()
-            if row is None or row[0] != slot.system_identifier or row[1] != slot.timeline:
-                raise IdentityError(
-                    f"the dsn leads to more than one server: the stream's is {row[0] if row else 'unknown'}",
-                    hint="name one host in [source] dsn",
-                )
-            if settings.source.failover:
-                found = read_slot(side, slot.slot)
-                if found is not None and not found.failover:
-                    keep_on_standbys(connection, slot.slot)
-            stream = ReplicationStream(
-                connection,
-                settings.source,
-                slot=slot.slot,
-                publication=slot.publication,
-                start_lsn=position,
-                row_limit=row_limit(settings.log.max_message_bytes),
-                clock=self._clock,
-            )
-            opened.pop_all()
-            return stream
-
     # -- while it runs, and its end
 
     def _show(self, writer: Writer, following: Following) -> None:
@@ -448,12 +376,6 @@ class Opening:
                 hint="a capture taken for dead still wrote, or somebody else does; capture starts again and mends it",
             )
         return looks.newest()
-
-
-def oids_of(registry: SchemaRegistry) -> dict[str, int]:
-    """Table -> the relation that its latest shape was registered for."""
-    latest = {str(table): registry.latest(table) for table in registry.tables()}
-    return {table: shape.oid for table, shape in latest.items() if shape is not None}
 
 
 def require_published(side: Connection, known: SlotState) -> None:

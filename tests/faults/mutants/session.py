@@ -6,7 +6,7 @@ from tests.faults.mutants.mutant import Mutant
 
 MUTANTS = (
     Mutant(
-        "take what was noted when the session began for what is", "connectors/session/opening.py",
+        "take what was noted when the session began for what is", "connectors/session/joining.py",
         "aside=tables.asides.of,", "aside=tables.asides.documents.get,",
         "tests/integration/capture/test_aside.py",
     ),

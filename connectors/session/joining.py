@@ -1,0 +1,132 @@
+"""Joining the opened parts of a session: what makes records of the stream, and what stands beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from confluent_kafka import murmur2
+
+from cdc.clock import Clock
+from cdc.metrics import CaptureFigures
+from cdc.position import NUMBERING
+from cdc.settings import Settings
+from cdc.state import SlotState
+from cdc.visibility import Gate, Visibility
+from cdc.windows import Windows
+from connectors.kafka.schema_registry import SchemaRegistry
+from connectors.postgres.abridge import row_limit
+from connectors.postgres.assemble import Assembler, AssemblerPorts, Limits, Pipeline, Start
+from connectors.postgres.reselect import PostgresReselect
+from connectors.postgres.visible import Visible
+from connectors.session.handing_over import handing_over, tell_waiting
+from connectors.session.looks import Looks
+from connectors.session.relations import Relations
+from connectors.session.remedies import Remedies
+from connectors.session.session_parts import LogStanding, Servers, SourceStream, Tables, Writer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joining:
+    """The parts, and how each of them is told of the others.
+
+    ``gate``: decides which reads see enough. ``waiting``: called while an answer of the source is waited for. It raises
+    Stopped to give up.
+    """
+
+    settings: Settings
+    servers: Servers
+    standing: LogStanding
+    writer: Writer
+    tables: Tables
+    source: SourceStream
+    figures: CaptureFigures
+    clock: Clock
+    gate: Callable[[Visibility], Gate]
+    waiting: Callable[[], None]
+
+    @property
+    def _slot(self) -> SlotState:
+        return self.servers.known.slot
+
+    def windows(self) -> Windows:
+        """What lets rows of later snapshots in, behind everything that the log holds."""
+        seen = (newest.commit_lsn for newest in self.writer.seen.values())
+        return Windows(
+            epoch=self._slot.epoch,
+            after_lsn=max([self._slot.consistent_point, *seen]),
+            gate=self.gate(self.source.visible),
+            lanes=self.tables.lanes.of,
+            partition=murmur2,
+            produce=self.writer.log.produce,
+        )
+
+    def reselect(self) -> PostgresReselect:
+        """What reads values that updates did not carry, on the session beside the stream."""
+        return PostgresReselect(
+            self.servers.side,
+            clock=self.clock,
+            waiting=self.waiting,
+            failover_slot=self._slot.slot if self.settings.source.failover else None,
+            row_limit=row_limit(self.settings.log.max_message_bytes),
+        )
+
+    def assembler(self, reselect: PostgresReselect, windows: Windows) -> Assembler:
+        """What makes records of the stream's frames."""
+        settings, tables = self.settings, self.tables
+        relations = Relations(
+            self.servers.side,
+            settings,
+            tables.topics,
+            tables.registry,
+            visible=Visible(self.servers.side, clock=self.clock, waiting=self.waiting).within,
+            aside=tables.asides.of,
+            xid=lambda: assembler.xid,
+        )
+        ports = AssemblerPorts(
+            schemas=relations,
+            lanes=tables.lanes.of,
+            partition=murmur2,
+            reselect=reselect,
+            overflow=handing_over(self.writer.log, windows),
+            tell=tell_waiting,
+            asides=tables.asides,
+            topic=tables.topics.topic,
+        )
+        assembler = Assembler(
+            Pipeline(name=settings.name, database=self._slot.database, epoch=self._slot.epoch),
+            ports,
+            self._start(),
+            Limits(spill_folder=settings.capture.spill_path, waiting_bytes=settings.capture.waiting_limit),
+        )
+        return assembler
+
+    def looks(self) -> Looks:
+        """What asks the servers while the stream runs, in threads of its own."""
+        tables = self.tables
+        looks = Looks(
+            self.settings,
+            self._slot,
+            topics=lambda: tables.topics.known,
+            oids=lambda: oids_of(tables.registry),
+            counts=self.standing.counts,
+            figures=self.figures,
+            clock=self.clock,
+        )
+        looks.remedies = Remedies(self.settings, tables.asides, tables.registry)
+        return looks
+
+    def _start(self) -> Start:
+        position, progress, tables = self.standing.position, self.standing.progress, self.tables
+        return Start(
+            near_xid=self.source.near_xid,
+            after_lsn=position,
+            seen=tables.asides.seen(self.writer.seen, position, tables.topics.named, tables.lanes.of),
+            renumbered=progress is not None and progress.numbering != NUMBERING,
+        )
+
+
+def oids_of(registry: SchemaRegistry) -> dict[str, int]:
+    """Table -> the relation that its latest shape was registered for."""
+    latest = {str(table): registry.latest(table) for table in registry.tables()}
+    return {table: shape.oid for table, shape in latest.items() if shape is not None}
