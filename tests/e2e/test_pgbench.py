@@ -125,8 +125,9 @@ def began_or_ended(snapshot: Spawned) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("turns", [2, pytest.param(5, marks=pytest.mark.long)])
 def test_stores_equal_the_source_whatever_is_killed_on_the_way(
-    pipeline: Pipeline, spawn: Spawn, capsys: pytest.CaptureFixture[str]
+    pipeline: Pipeline, spawn: Spawn, capsys: pytest.CaptureFixture[str], turns: int
 ) -> None:
     seed = int(os.environ.get("CDC_TEST_SEED") or random.SystemRandom().randrange(10**6))
     delays = random.Random(seed)
@@ -139,9 +140,9 @@ def test_stores_equal_the_source_whatever_is_killed_on_the_way(
     sinks = Lives(spawn, pipeline, "sink", alive="sink_started")
     killed = snapshot_killed_twice(pipeline, spawn, delays)
     capture = Lives(spawn, pipeline, "run", alive='"streaming"')
-    for turn in range(3):
+    for turn in range(turns):
         capture.kill_after(delays.uniform(0.2, 3))
-        if turn < 2:
+        if turn < turns - 1:
             sinks.kill_after(delays.uniform(0.2, 4))
     capture.kill_after(delays.uniform(0.2, 1))
     assert load_.process.poll() is None, load_.stderr
@@ -163,7 +164,7 @@ def test_stores_equal_the_source_whatever_is_killed_on_the_way(
     assert sinks.now.terminate(90) == 0, sinks.now.stderr
     rows = sum(t["source_rows"] for t in report["tables"]) // 3
     with capsys.disabled():
-        print(f"\n[seed {seed}: {killed + 4 + 2} kills, {rows} rows, {records} streamed records, 0 lost, 0 wrong]")
+        print(f"\n[seed {seed}: {killed + 2 * turns} kills, {rows} rows, {records} streamed records, 0 lost, 0 wrong]")
 
 
 def differences_are_found(pipeline: Pipeline) -> None:

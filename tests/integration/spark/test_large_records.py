@@ -54,10 +54,10 @@ def test_h102_a_batch_of_large_records_is_applied_in_slices(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, logger="spark")
-    count = 150
+    count = 60
     pipeline.put(large(count))
     lsn = pipeline.progress()
-    settings = pipeline.settings(stores, slice_bytes=4 * MB, **WAYS[way])
+    settings = pipeline.settings(stores, slice_bytes=2 * MB, **WAYS[way])
     sinks.catch_up(settings)
     for name in stores:
         store = opened(settings, name)
@@ -67,7 +67,7 @@ def test_h102_a_batch_of_large_records_is_applied_in_slices(
         slices = [one for one in caplog.records if one.message == "batch_applied" and vars(one)["sink"] == name]
         records = [vars(one)["records"] for one in slices]
         # Tasks that write for themselves read a slice each, at the same time.
-        most = 4 * MB // ROW_BYTES * (2 if way == "executors" and name in ("cache", "search") else 1)
+        most = 2 * MB // ROW_BYTES * (2 if way == "executors" and name in ("cache", "search") else 1)
         assert sum(records) == count
         assert max(records) <= most, name
 

@@ -196,7 +196,7 @@ def test_h103_without_its_jvm_the_application_ends_to_be_started_again(
     job.pipeline.assert_shown(store)
 
 
-@pytest.fixture(params=["ours", "debezium"])
+@pytest.fixture(params=["ours", pytest.param("debezium", marks=pytest.mark.long)])
 def either_job(request: pytest.FixtureRequest, kafka: str, topic_prefix: str, redis_url: str, tmp_path: Path) -> Job:
     """A job on topics of ours, and on topics that Debezium fills."""
     made = (EmbeddedLog if request.param == "debezium" else HandMadeLog)(topic_prefix, kafka)
