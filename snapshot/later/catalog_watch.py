@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from cdc.checks.facts import Sent
@@ -28,6 +28,18 @@ log = logging.getLogger(__name__)
 Records = list[tuple[bytes, bytes | None]]
 _SQL = Queries(__package__)
 _SEE_S = 1.0
+_READS = 3
+"""How often the columns are read, until no file was changed meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """By oid: a table's columns, the transactions that last changed them, its file, and the rows of its leaves."""
+
+    columns: dict[int, list[list[Any]]] = field(default_factory=lambda: defaultdict(list))
+    born: dict[int, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
+    filenodes: dict[int, int] = field(default_factory=dict)
+    leaves: dict[int, Any] = field(default_factory=dict)
 
 
 class CatalogWatch:
@@ -175,37 +187,40 @@ class CatalogWatch:
 
     def _forms(self, captured: Sequence[Captured]) -> list[FormState]:
         """Each table as it is now."""
-        oids = [table.oid for table in captured]
-        columns: dict[int, list[list[Any]]] = defaultdict(list)
-        born: dict[int, dict[str, int]] = defaultdict(dict)
-        filenodes: dict[int, int] = {}
-        for row in self._session.execute(_SQL.text("columns"), {"oids": oids}).fetchall():
-            columns[row[0]].append([row[1], row[2], row[3], row[4], row[5]])
-            born[row[0]][str(row[1])] = row[6]
-            filenodes[row[0]] = row[7]
+        for _ in range(_READS):
+            read = self._read_columns(captured)
+            if all(read.filenodes.get(oid, leaf.filenode) == leaf.filenode for oid, leaf in read.leaves.items()):
+                break  # else a file was changed between two of the queries, and nobody could tell what it holds
         marks = catalog_marks(self._session, captured, self._sent)
-        leaves = {
-            row.oid: row for row in leaf_rows(self._session, [leaf.oid for table in captured for leaf in table.leaves])
-        }
         found = []
         for table in captured:
-            own = [leaves[leaf.oid] for leaf in table.leaves if leaf.oid in leaves]
+            own = [read.leaves[leaf.oid] for leaf in table.leaves if leaf.oid in read.leaves]
             # The columns tell of the file only if they were read with it.
             files = [(leaf.oid, leaf.filenode) for leaf in own]
             sent = self._sent.get(str(table.table))
             # A table that is listed by itself cannot be made unlogged for a while. Any other can.
             listed = sent is not None and sent.listed
-            same = self._truncates and listed and files == [(table.oid, filenodes.get(table.oid))]
+            same = self._truncates and listed and files == [(table.oid, read.filenodes.get(table.oid))]
             form = FormState(
                 table=str(table.table),
                 oid=table.oid,
-                columns=columns[table.oid],
+                columns=read.columns[table.oid],
                 leaves=[[leaf.oid, leaf.schema, leaf.name, leaf.filenode] for leaf in own],
-                born=born[table.oid] if same else {},
+                born=read.born[table.oid] if same else {},
                 **asdict(marks[table.oid]),
             )
             found.append(form)
         return found
+
+    def _read_columns(self, captured: Sequence[Captured]) -> _Read:
+        read = _Read()
+        for row in self._session.execute(_SQL.text("columns"), {"oids": [table.oid for table in captured]}).fetchall():
+            read.columns[row[0]].append([row[1], row[2], row[3], row[4], row[5]])
+            read.born[row[0]][str(row[1])] = row[6]
+            read.filenodes[row[0]] = row[7]
+        leaves = leaf_rows(self._session, [leaf.oid for table in captured for leaf in table.leaves])
+        read.leaves.update({row.oid: row for row in leaves})
+        return read
 
     def _ask(self, table: str, found: Need, documents: Mapping[bytes, bytes]) -> Records:
         name = f"snapshot:{table}" + ("" if found.leaves is None else ":partitions")
