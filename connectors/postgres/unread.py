@@ -125,6 +125,9 @@ class UnreadTables:
         group = _UnreadGroup(table, relation, xid, self._tx.lsn, raw, self._with.changes())
         self._groups.append(group)
         self._by_oid[relation.relation_oid] = group
+        if self._tx.begin is not None:
+            # Changes from before the announcement may be netted: they are written at this transaction's COMMIT.
+            self._open(group)
         self._tell(table, True)
         crash_point("table_unread")
         return group.changes
@@ -176,14 +179,19 @@ class UnreadTables:
             self._end(group)
 
     def _add(self, group: _UnreadGroup, block: bytes) -> None:
+        self._open(group)
         before = group.raw.size_bytes
-        if group.open_lsn is None:
-            stamp = self._tx.stamp()
-            group.raw.add(_BEGUN + _stamped(stamp))
-            group.open_lsn = stamp.commit_lsn
         group.raw.add(block)
         self.size_bytes += group.raw.size_bytes - before
         self._room.require()
+
+    def _open(self, group: _UnreadGroup) -> None:
+        """Note once which transaction the messages that follow are of."""
+        if group.open_lsn is None:
+            before, stamp = group.raw.size_bytes, self._tx.stamp()
+            group.raw.add(_BEGUN + _stamped(stamp))
+            group.open_lsn = stamp.commit_lsn
+            self.size_bytes += group.raw.size_bytes - before
 
     # -- decoded
 
