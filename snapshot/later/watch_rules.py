@@ -109,15 +109,19 @@ def _columns(before: FormState, now: FormState) -> Need | None:
 
 def _names(now: FormState, announced: Iterable[TableSchema]) -> Need | None:
     """A column that had another name for a while: rows that were written then have its value under that name alone."""
-    names = [str(name) for _, name, *_ in now.columns]
+    known = {attnum: name for attnum, name, *_ in now.columns}
+    names = list(known.values())
     for shape in announced:
         if shape.oid != now.oid:
             continue
         then = [column.name for column in shape.columns]
-        # Both in the order of attnum. A column of number 0 is one that the catalog had no more under that name.
+        # Both in the order of attnum, which the catalog of a later moment may not have told.
         others = zip(then, names, strict=True) if len(then) == len(names) else ()
         gone = [old for old, new in others if old != new]
-        gone += [column.name for column in shape.columns if not column.attnum and column.name not in names]
+        for column in shape.columns:
+            # A column of number 0 is one that the catalog had no more under that name.
+            if known.get(column.attnum, column.name) != column.name or (not column.attnum and column.name not in names):
+                gone.append(column.name)
         if gone:
             return Need(f"had a column under the name {gone[0]} for a while")
     return None

@@ -177,7 +177,7 @@ def test_h98_a_new_label_or_a_type_that_is_new_to_the_table_changes_no_row() -> 
 
 def announced(*names: str, oid: int = 10) -> TableSchema:
     """A shape of the table as the stream brought it; a name that the catalog does not have has no number."""
-    numbers = {"id": 1, "at": 2}
+    numbers = {"id": 1, "at": 2, "seen": 2}
     columns = [
         Column(name=name, attnum=numbers.get(name, 0), type="int", type_oid=23, kind="int4", nullable=True)
         for name in names
@@ -199,6 +199,12 @@ def test_h146_a_column_that_had_another_name_for_a_while(names: tuple[str, ...])
     found = need(BEFORE, BEFORE, announced=[announced("id", "at"), announced(*names)])
     assert found is not None
     assert found.reason.startswith("had a column under the name")
+
+
+def test_h146_a_column_that_was_added_meanwhile_hides_no_renaming() -> None:
+    grown = replace(BEFORE, columns=[*BEFORE.columns, [3, "new", 23, -1, False]])
+    found = need(BEFORE, grown, announced=[announced("id", "seen")])
+    assert found == Need("had a column under the name seen for a while")
 
 
 def test_h146_a_column_less_or_another_table_under_the_name_is_no_renaming() -> None:
