@@ -312,6 +312,21 @@ class FormState(Document):
         return orjson.dumps({"what": self.WHAT, "table": self.table})
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionsState(Document):
+    """Partitions that have brought changes of a table, and that no look at the catalog has compared yet (H148).
+
+    ``links``: by oid of each partition, the transaction that attached it.
+    """
+
+    WHAT: ClassVar[str] = "partitions"
+    table: str
+    links: dict[str, int]
+
+    def key(self) -> bytes:
+        return orjson.dumps({"what": self.WHAT, "table": self.table})
+
+
 def _all_are(kind: type, found: object) -> bool:
     return isinstance(found, list) and all(isinstance(one, kind) for one in found)
 

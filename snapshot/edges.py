@@ -90,11 +90,12 @@ class TopicsPort(Protocol):
         """Read what others may have added."""
 
     @property
-    def new_partitions(self) -> bool:
-        """Whether the stream has brought changes of partitions that were not taken yet."""
+    def new_partitions(self) -> Mapping[str, Mapping[str, int]]:
+        """Partitions of which the stream has brought changes, and that no look has compared: table -> oid -> the
+        transaction that attached it."""
 
-    def take_partitions(self) -> Mapping[str, Mapping[str, int]]:
-        """Those since the last call: table -> oid -> the transaction that attached it."""
+    def settle_partitions(self, compared: Mapping[str, Mapping[str, int]]) -> None:
+        """A look has compared these, and what it found is with the brokers."""
 
     def hindrance(self, request: RequestState) -> str:
         """Why the table of a request must not be read now. Empty where it may be."""

@@ -104,6 +104,7 @@ class Assembler:
         self._limits = limits
         self._changes = self._changes_with(self._recent)
         self._topic = ports.topic
+        self._kept = ports.kept
         self._known: dict[TableSchema, StreamTable] = {}
         self._tables: dict[int, StreamTable | None] = {}
         self._announced: dict[int, tuple[Relation, int]] = {}
@@ -129,11 +130,6 @@ class Assembler:
     def in_transaction(self) -> bool:
         """Whether a COMMIT is still to come."""
         return self._tx.begin is not None
-
-    @property
-    def xid(self) -> int:
-        """The transaction whose messages are taken, 64 bit. The last one outside."""
-        return self._tx.xid
 
     @property
     def waiting_lanes(self) -> frozenset[int]:
@@ -253,6 +249,7 @@ class Assembler:
                 if not self._unread.join(message, lsn, frame):
                     self._relation(message, self._tx.xid)
                 else:
+                    self._kept(message)
                     self._follow(message.relation_oid, None)
             case Origin():
                 self._tx.came_from(message)

@@ -164,7 +164,8 @@ def from_relation(
 
     The message lacks attnum, nullability and the key's order. They are taken, column by column, from the live
     catalog, which may be newer than the stream (hazard H51), then from ``known``, the last shape seen: names,
-    types and which columns there are always come from the message. A table that is gone still has a shape.
+    types and which columns there are always come from the message. A table that is gone still has a shape. Under FULL
+    the message does not tell the key: one that the catalog has no more is none (H149).
     """
     try:
         now = table_schema(conn, message.relation_oid, topic=topic, encoding=encoding, publication=publication)
@@ -173,7 +174,7 @@ def from_relation(
     sources = [s for s in (now, known) if s is not None]
     types = read_types(conn, {c.type_oid for c in message.columns})
     printed = _type_names(conn, message.columns)
-    key = _key_order(message, sources)
+    key = _key_order(message, sources) if now is None or now.key or message.identity != Identity.FULL else []
     columns = []
     for place, column in enumerate(message.columns):
         like = _same_column(column, sources)

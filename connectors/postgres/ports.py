@@ -57,7 +57,7 @@ class SchemaSource(Protocol):
         aside. CannotFollow for a table that has to be set aside.
 
         LATER when the catalog has to be read for it and does not show yet what transaction ``xid`` (64 bit) did, for
-        ``patience_s``."""
+        ``patience_s``. 0 for an announcement that was kept until now."""
 
 
 class AsideRegister(Protocol):
@@ -92,7 +92,8 @@ class AssemblerPorts:
     ``overflow`` receives records before :meth:`Assembler.feed` returns, where one feed makes too many for memory: they
     come before those that it returns. ``encoder`` makes a shape's encoder, or finds one that was made before. ``tell``
     is called when a table begins to wait (true) and when it follows again. ``asides`` keeps which tables are set aside.
-    ``topic`` gives a table's, None while it has none.
+    ``topic`` gives a table's, None while it has none. ``kept`` is called with an announcement that is not asked of
+    ``schemas`` yet, because its table cannot be read.
     """
 
     schemas: SchemaSource
@@ -104,6 +105,7 @@ class AssemblerPorts:
     tell: Callable[[TableName, bool], None] = lambda table, waits: None
     asides: AsideRegister = field(default_factory=Never)
     topic: Callable[[TableName], str | None] = lambda table: None
+    kept: Callable[[Relation], None] = lambda relation: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -144,8 +144,8 @@ class UnreadTables:
             self._cannot(
                 CannotFollow(
                     f"tables took each other's names before the catalog could be read: {', '.join(map(str, names))}",
-                    hint="a synchronous standby does not answer: mend it, or take it out of synchronous_standby_names",
-                    cause=Cause.LOCKED,
+                    hint="rename them back; or cdc snapshot of each follows it under its new name, and reads it anew",
+                    cause=Cause.NOT_FOLLOWED,
                     tables=names,
                 )
             )

@@ -21,15 +21,18 @@ from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.postgres.catalog_shapes import CapturedTable
 from connectors.session.asides import SetAside
+from connectors.session.partition_notes import PartitionNotes
 
 log = logging.getLogger(__name__)
+
+NONE: Mapping[bytes, bytes] = {}
 
 
 class CapturedTopics:
     """Which table goes to which topic. Any thread. What is added is in ``<name>.state`` before it is known here.
 
     ``waiting``: called while the brokers do not answer, may raise. Without it they have 30 s. ``asides``: tables that
-    are set aside.
+    are set aside. ``documents``: the state topic's records.
     """
 
     def __init__(
@@ -40,14 +43,15 @@ class CapturedTopics:
         *,
         waiting: Callable[[], None] | None = None,
         asides: SetAside | None = None,
+        documents: Mapping[bytes, bytes] = NONE,
     ) -> None:
         self.asides = asides
         self._settings = settings
         self._clock = clock
         self._lock = threading.Lock()
         self._topics = topics
-        self._partitions: Mapping[str, Mapping[str, int]] = {}
         self._state = KafkaCompactedTopic(settings.log, state_topic(settings.name), waiting=waiting)
+        self._partitions = PartitionNotes(self._state, documents)
 
     @property
     def known(self) -> TopicsState:
@@ -112,19 +116,16 @@ class CapturedTopics:
 
     def saw_partitions(self, table: TableName, links: Mapping[str, int]) -> None:
         """The stream is about to bring changes of partitions: oid -> the transaction that attached it."""
-        with self._lock:
-            self._partitions = {**self._partitions, str(table): {**self._partitions.get(str(table), {}), **links}}
+        self._partitions.saw(str(table), links)
 
     @property
-    def new_partitions(self) -> bool:
-        """Whether partitions were seen that nobody has taken yet."""
-        return bool(self._partitions)
+    def new_partitions(self) -> Mapping[str, Mapping[str, int]]:
+        """See :class:`snapshot.edges.TopicsPort`."""
+        return self._partitions.new
 
-    def take_partitions(self) -> Mapping[str, Mapping[str, int]]:
-        """Those that were seen since the last call, by table."""
-        with self._lock:
-            taken, self._partitions = self._partitions, {}
-            return taken
+    def settle_partitions(self, compared: Mapping[str, Mapping[str, int]]) -> None:
+        """See :class:`snapshot.edges.TopicsPort`. Raises LogError."""
+        self._partitions.settle(compared)
 
     def ask_again(self, table: TableName, reason: str, *, after_lsn: int = 0) -> None:
         """Ask for a table to be read again, behind ``after_lsn``."""

@@ -81,7 +81,6 @@ class Joining:
             tables.registry,
             visible=Visible(self.servers.side, clock=self.clock, waiting=self.waiting).within,
             aside=tables.asides.of,
-            xid=lambda: assembler.xid,
         )
         ports = AssemblerPorts(
             schemas=relations,
@@ -92,14 +91,14 @@ class Joining:
             tell=tell_waiting,
             asides=tables.asides,
             topic=tables.topics.topic,
+            kept=relations.kept,
         )
-        assembler = Assembler(
+        return Assembler(
             Pipeline(name=settings.name, database=self._slot.database, epoch=self._slot.epoch),
             ports,
             self._start(),
             Limits(spill_folder=settings.capture.spill_path, waiting_bytes=settings.capture.waiting_limit),
         )
-        return assembler
 
     def looks(self) -> Looks:
         """What asks the servers while the stream runs, in threads of its own."""

@@ -192,16 +192,19 @@ class Opening:
         opened.callback(patience.end)
         registry = SchemaRegistry(KafkaCompactedTopic(settings.log, schema_topic(settings.name), waiting=patience))
         state = KafkaCompactedTopic(settings.log, state_topic(settings.name), waiting=patience)
+        documents = state.read()
         asides = SetAside(
             state,
-            state.read(),
+            documents,
             epoch=place.known.slot.epoch,
             clock=self._clock,
             histories=settings.capture.histories,
             accept=registry.accept_key,
         )
         asides.clear()
-        topics = CapturedTopics(settings, place.known.topics, self._clock, waiting=patience, asides=asides)
+        topics = CapturedTopics(
+            settings, place.known.topics, self._clock, waiting=patience, asides=asides, documents=documents
+        )
         lanes = Lanes(settings, topics, writer.log.open)
         for topic, base in writer.bases.items():
             lanes.note(topic, base, standing.counts[topic])

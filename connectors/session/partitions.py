@@ -1,17 +1,23 @@
-"""Partitions that come and go between two looks at the catalog: the stream names each before its first change (H145).
+"""Partitions as the stream announces them: each before its first change, right behind its table.
 
 What a partition brought stays in the topic when it is detached or dropped, and no event tells of that. A look sees a
-partition that left since the look before. One that came and left in between, no look sees.
+partition that left since the look before. One that came and left in between, no look sees (H145).
+
+A partition logs old keys by a replica identity of its own. Where that is not its table's, deletes and changes of the
+key do not tell of which row they are (H147).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, Protocol
 
+from cdc.aside import CannotFollow
+from cdc.schema import Identity, TableSchema
 from cdc.sql import load
 from cdc.topic import TableName
 from connectors.postgres.connections import Connection
+from connectors.postgres.messages import Relation
 
 _XIDS = 1 << 32
 _PATIENCE_S = 2.0
@@ -37,7 +43,8 @@ class LeafTopics(Protocol):
 
 class Partitions:
     """One session's. ``link``: a table and a relation by oid, None where the table has no partitions. ``visible``:
-    whether the catalog shows a transaction, or does within so many seconds. ``xid``: the one that is being streamed."""
+    whether the catalog shows a transaction, or does within so many seconds. ``watched``: whether looks compare what is
+    noted."""
 
     def __init__(
         self,
@@ -45,32 +52,85 @@ class Partitions:
         topics: LeafTopics,
         *,
         visible: Callable[[int, float], bool],
-        xid: Callable[[], int],
+        watched: bool = True,
     ) -> None:
         self._link = link
         self._topics = topics
         self._visible = visible
-        self._xid = xid
+        self._watched = watched
+        self._before: TableSchema | int | None = None
+        """The captured table that was announced right before. Its oid while it cannot be read."""
+        self._unread: dict[int, list[tuple[Relation, int]]] = {}
+        """Partitions of tables that cannot be read yet, each with its transaction: table's oid -> announcements."""
 
-    def came(self, table: TableName, oid: int, leaf_oid: int) -> None:
-        """The stream is about to bring changes of a relation under a captured table's name.
+    def announced(self, oid: int, shape: TableSchema | None) -> None:
+        """The stream has announced a relation. ``shape``: None for one that is no captured table, or is set aside."""
+        self._unread.pop(oid, None)
+        self._before = shape
 
-        Asks for the table to be read again, durably, where the relation is its partition no more. Raises what ``link``
-        raises, and LogError.
+    def kept(self, oid: int) -> None:
+        """The stream has announced a captured table that cannot be read yet."""
+        self._before = oid
+
+    def behind(self, relation: Relation, xid: int) -> None:
+        """The stream announces a relation that is no captured table, in transaction ``xid``: a partition, if a captured
+        one came right before. See :meth:`came`, which waits until that one can be read."""
+        before, self._before = self._before, None
+        if isinstance(before, int):
+            self._unread.setdefault(before, []).append((relation, xid))
+        elif before is not None:
+            self.came(before, relation, xid)
+
+    def readable(self, oid: int, shape: TableSchema | None) -> None:
+        """One that was kept can be read now, as ``shape``. None where it is not followed. Raises as :meth:`came`."""
+        for relation, xid in self._unread.pop(oid, ()):
+            if shape is not None:
+                self.came(shape, relation, xid)
+
+    def came(self, root: TableSchema, leaf: Relation, xid: int) -> None:
+        """The stream brings changes of the relation ``leaf`` under the name of ``root``, in transaction ``xid``.
+
+        Asks for the table to be read again, durably, where the relation is its partition no more. CannotFollow where
+        it is one, and its old keys are not the table's. Raises what ``link`` raises, and LogError.
         """
-        found = self._link(oid, leaf_oid)
+        fits = tells_key(root, leaf.identity, [column.name for column in leaf.columns if column.in_key])
+        if fits and not self._watched:
+            return
+        found = self._link(root.oid, leaf.relation_oid)
         if found is None:
             return
-        if gone(found, self._xid()):
+        if gone(found, xid):
             # A partition that this transaction made itself may not be in the catalog yet. One that stays unseen for
             # long counts as gone: a reading too many harms nothing, and the stream goes on (H140).
-            self._visible(self._xid(), _PATIENCE_S)
-            found = self._link(oid, leaf_oid) or found
-        if why := gone(found, self._xid()):
+            self._visible(xid, _PATIENCE_S)
+            found = self._link(root.oid, leaf.relation_oid) or found
+        if found.below and not fits:
+            raise other_identity(root.table, TableName(leaf.schema, leaf.table))
+        if not self._watched:
+            return
+        if why := gone(found, xid):
             # Of changes up to here some may be the partition's that is gone: the sweep has to lie behind them.
-            self._topics.ask_again(table, why, after_lsn=found.insert_lsn)
+            self._topics.ask_again(root.table, why, after_lsn=found.insert_lsn)
         else:
-            self._topics.saw_partitions(table, found.links)
+            self._topics.saw_partitions(root.table, found.links)
+
+
+def tells_key(root: TableSchema, identity: Identity, names: Collection[str]) -> bool:
+    """Whether deletes and changes of the key say of which row of ``root`` they are, where a partition logs old rows by
+    ``identity``, with the columns ``names``. Where it logs none, Postgres refuses to change its rows."""
+    if identity in (Identity.FULL, Identity.NOTHING):
+        return True
+    return root.identity != Identity.FULL and {column.name for column in root.key} <= set(names)
+
+
+def other_identity(table: TableName, leaf: TableName) -> CannotFollow:
+    """What is said of a table whose partition logs other old keys."""
+    return CannotFollow(
+        f"the partition {leaf} has another replica identity than {table}, so what its updates and deletes send is not "
+        "what they announce",
+        hint="give it that of its table: cdc check shows the SQL",
+        tables=[table],
+    )
 
 
 def link_in(connection: Connection, oid: int, leaf_oid: int) -> PartitionLink | None:

@@ -33,8 +33,7 @@ class Relations:
 
     A new shape is on ``<name>.schema``, held by the broker, before the first record names it. ``visible``: whether
     ``connection`` sees a transaction (64 bit), or does within so many seconds. What is announced as it was known is not
-    waited for: the catalog may tell less of it than the message does (H97). ``xid``: the transaction that is being
-    streamed. Without it partitions are not looked at.
+    waited for: the catalog may tell less of it than the message does (H97).
     """
 
     def __init__(
@@ -46,7 +45,6 @@ class Relations:
         *,
         visible: Callable[[int, float], bool] = lambda xid, patience_s: True,
         aside: Callable[[str], AsideState | None] = lambda _: None,
-        xid: Callable[[], int] | None = None,
     ) -> None:
         self._connection = connection
         self._settings = settings
@@ -55,11 +53,9 @@ class Relations:
         self._visible = visible
         self._aside = aside
         self._passed: set[TableName] = set()
-        self._partitions = (
-            _partitions(connection, topics, visible, xid) if xid is not None and settings.snapshot.watch else None
+        self._partitions = Partitions(
+            partial(link_in, connection), topics, visible=visible, watched=bool(settings.snapshot.watch)
         )
-        self._root: tuple[TableName, int] | None = None
-        """The captured table that was announced right before."""
         self._captured: dict[int, set[TableName]] = defaultdict(set)
         for found in self._latest():
             self._captured[found.oid].add(found.table)
@@ -73,17 +69,29 @@ class Relations:
         SourceError when the catalog cannot be asked.
         """
         try:
-            self._look_below(relation)
-            return self._schema(relation, xid, patience_s)
+            if patience_s:
+                return self._announced(relation, xid, patience_s)
+            # It was kept until now. What is announced in the stream meanwhile is at another place.
+            found = self._schema(relation, xid, 0.0)
+            if not isinstance(found, Later):
+                self._partitions.readable(relation.relation_oid, found)
+            return found
         except psycopg.Error as error:
             raise SourceError(f"Postgres broke off while a table was looked at: {first_line(error)}") from None
 
-    def _look_below(self, relation: Relation) -> None:
-        """A partition is announced right behind the table under whose name its changes come."""
-        root, self._root = self._root, None
-        captured = self._topics.topic(TableName(relation.schema, relation.table)) is not None
-        if root is not None and self._partitions is not None and not captured:
-            self._partitions.came(*root, relation.relation_oid)
+    def kept(self, relation: Relation) -> None:
+        """The table of an announcement cannot be read yet, and the announcement is kept."""
+        self._partitions.kept(relation.relation_oid)
+
+    def _announced(self, relation: Relation, xid: int, patience_s: float) -> TableSchema | Later | None:
+        if self._topics.topic(TableName(relation.schema, relation.table)) is None:
+            self._partitions.behind(relation, xid)
+        found = self._schema(relation, xid, patience_s)
+        if isinstance(found, Later):
+            self._partitions.kept(relation.relation_oid)
+        else:
+            self._partitions.announced(relation.relation_oid, found)
+        return found
 
     def _schema(self, relation: Relation, xid: int, patience_s: float) -> TableSchema | Later | None:
         table = TableName(relation.schema, relation.table)
@@ -129,8 +137,6 @@ class Relations:
             # The watch may not see it: by its next look the first table can have its name back (H96).
             self._topics.ask_again(table, "was dropped and made anew, or another table took its name")
         self._captured[relation.relation_oid].add(table)
-        # One that was kept until now is read at another place of the stream.
-        self._root = (table, relation.relation_oid) if patience_s else None
         return registered
 
     def _require_name(self, table: TableName, oid: int) -> None:
@@ -182,12 +188,6 @@ class Relations:
     def _latest(self) -> list[TableSchema]:
         latest = (self._registry.latest(table) for table in self._registry.tables())
         return [shape for shape in latest if shape is not None and self._topics.topic(shape.table) is not None]
-
-
-def _partitions(
-    connection: Connection, topics: CapturedTopics, visible: Callable[[int, float], bool], xid: Callable[[], int]
-) -> Partitions:
-    return Partitions(partial(link_in, connection), topics, visible=visible, xid=xid)
 
 
 def announced_as(relation: Relation, shape: TableSchema) -> bool:

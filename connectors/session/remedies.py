@@ -17,9 +17,10 @@ from cdc.topic import TableName
 from cdc.visibility import Visibility
 from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.postgres.catalog_facts import read_relations
-from connectors.postgres.catalog_shapes import table_schema
+from connectors.postgres.catalog_shapes import IDENTITIES, table_schema
 from connectors.postgres.connections import Connection
 from connectors.session.asides import SetAside
+from connectors.session.partitions import tells_key
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +36,8 @@ class Remedies:
         self._asides = asides
         self._registry = registry
         self._faults: Mapping[str, str] = {}
+        self._agreed: dict[str, int] = {}
+        """Tables whose partitions log old rows as they should, and where the server wrote when that was seen first."""
 
     def look(self, session: Connection, faults: Mapping[str, str], since_lsn: int) -> None:
         """Set aside what is not followed, and find out what may be followed again.
@@ -53,12 +56,12 @@ class Remedies:
         if pending:
             self._registry.refresh()
         for document in pending:
-            oid = self._remedied(session, document) if document.table not in faults else None
+            oid = self._remedied(session, document, since_lsn) if document.table not in faults else None
             if oid is not None:
                 log.info("table_remedied", extra={"table": document.table, "cause": document.cause.value})
                 self._asides.remedy(document.table, oid)
 
-    def _remedied(self, session: Connection, document: AsideState) -> int | None:
+    def _remedied(self, session: Connection, document: AsideState, since_lsn: int) -> int | None:
         """The relation that has the table's name, if it may be followed."""
         # By what the catalog finds: a schema's name may have a dot in it.
         found = read_relations(session, [document.table], [])
@@ -72,7 +75,9 @@ class Remedies:
             return None
         if not now.key or not (self._asides.asked(document.table) or self._as_known(table, now)):
             return None
-        return oid if self._visible(session, document.xid) and _readable(session, now) else None
+        if not self._visible(session, document.xid) or not _readable(session, now):
+            return None
+        return oid if document.cause is not Cause.CHANGED or self._agree(session, now, since_lsn) else None
 
     def _as_known(self, table: TableName, now: TableSchema) -> bool:
         """Whether the table is the one that the log knows, under the key that it knows."""
@@ -81,6 +86,25 @@ class Remedies:
             return False
         others = (self._registry.latest(other) for other in self._registry.tables() if other != table)
         return all(other is None or other.oid != now.oid for other in others)
+
+    def _agree(self, session: Connection, table: TableSchema, since_lsn: int) -> bool:
+        """Whether every partition logs old rows as the table announces them, and the log has all from before (H147).
+
+        A row does not say of which partition it is. Those that were written before have to be past.
+        """
+        name = str(table.table)
+        found = session.execute(_SQL["identities"].encode(), {"oid": table.oid}).fetchall()
+        if not all(tells_key(table, IDENTITIES[identity], columns) for identity, columns in found):
+            self._agreed.pop(name, None)
+            return False
+        if not found:
+            return True
+        row = session.execute(_SQL["written"].encode()).fetchone()
+        assert row is not None
+        if since_lsn < self._agreed.setdefault(name, row[0]):
+            return False
+        del self._agreed[name]
+        return True
 
     def _visible(self, session: Connection, xid: int) -> bool:
         row = session.execute(_SQL["snapshot"].encode()).fetchone()

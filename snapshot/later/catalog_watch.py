@@ -60,6 +60,13 @@ class CatalogWatch:
         self._truncates = False
         self._barriers: dict[str, frozenset[int]] = {}
         self._told: set[str] = set()
+        self._streamed: Mapping[str, Mapping[str, int]] = {}
+
+    def noted(self) -> None:
+        """What the last look found is with the brokers."""
+        if self._streamed:
+            compared, self._streamed = self._streamed, {}
+            self._edges.topics.settle_partitions(compared)
 
     def published(self, table: str) -> bool:
         """Whether the publication sends the table, as last looked."""
@@ -104,7 +111,7 @@ class CatalogWatch:
         forms = {form.table: form for form in find_all(documents, FormState)}
         plans = {plan.table: plan for plan in find_all(documents, SnapshotTableState)}
         records: Records = []
-        streamed = self._edges.topics.take_partitions()
+        streamed = self._streamed = self._edges.topics.new_partitions
         shapes = self._shapes()
         for form in self._forms(known):
             announced = shapes[form.table]

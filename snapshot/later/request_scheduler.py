@@ -144,6 +144,7 @@ class RequestScheduler:
 
     def _look(self, watch: CatalogWatch, *, now: bool) -> None:
         self._write(watch.look(self._view.records, now=now))
+        watch.noted()
 
     def _apply(self, key: bytes, value: bytes | None) -> None:
         if removed := self._view.apply(key, value):

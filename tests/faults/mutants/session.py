@@ -24,6 +24,37 @@ MUTANTS = (
         "tests/unit/connectors/session/test_partitions.py",
     ),
     Mutant(
+        "forget partitions that no look has compared when capture dies", "connectors/session/partition_notes.py",
+        "            if links.items() - known:", "            if False:",
+        "tests/unit/connectors/session/test_partition_notes.py",
+    ),
+    Mutant(
+        "take partitions that a look has not seen for compared", "connectors/session/partition_notes.py",
+        "left = dict(self._new.get(table, {}).items() - links.items())", "left: Links = {}",
+        "tests/unit/connectors/session/test_partition_notes.py",
+    ),
+    Mutant(
+        "look for a partition only where its table can be read at once", "connectors/session/partitions.py",
+        "            self._unread.setdefault(before, []).append((relation, xid))", "            pass",
+        "tests/unit/connectors/session/test_partitions.py",
+    ),
+    Mutant(
+        "follow a table whose partition logs other old keys", "connectors/session/partitions.py",
+        "if found.below and not fits:", "if False:",
+        "tests/unit/connectors/session/test_partitions.py",
+    ),
+    Mutant(
+        "follow a table again though a partition logs other old keys", "connectors/session/remedies.py",
+        "return oid if document.cause is not Cause.CHANGED or self._agree(session, now, since_lsn) else None",
+        "return oid",
+        "tests/integration/capture/test_aside.py -k h147",
+    ),
+    Mutant(
+        "keep a key that was dropped, where the message does not tell it", "connectors/postgres/catalog_shapes.py",
+        "if now is None or now.key or message.identity != Identity.FULL else []", "if True else []",
+        "tests/integration/capture/test_aside.py -k h149",
+    ),
+    Mutant(
         "let a history that is not published go on", "connectors/session/looks.py",
         "                self._fault = why", "                pass",
         "tests/integration/capture/test_aside.py -k h143",

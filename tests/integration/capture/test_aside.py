@@ -113,6 +113,49 @@ def test_h120_a_key_that_is_given_back_is_followed_by_itself(pipeline: Pipeline)
         follows(pipeline)
 
 
+@pytest.mark.parametrize("again", ["replica identity default", "set (fillfactor = 90)"])
+def test_h147_a_partition_with_another_identity_has_its_table_wait(pipeline: Pipeline, again: str) -> None:
+    """Its deletes do not say of which row they are, and an update of the key sends no old key at all."""
+    pipeline.prepare("create table t (id int primary key, k int not null) partition by range (id)", FREE)
+    with pipeline.capturing() as capturing:
+        pipeline.execute(
+            "create table one partition of t for values from (0) to (10)",
+            "create table two (id int primary key, k int not null)",
+            "create unique index two_k on two (k)",
+            "alter table two replica identity using index two_k",
+            "alter table t attach partition two for values from (10) to (20)",
+            "insert into t select n, n + 100 from generate_series(1, 19) n",
+            "delete from t where id = 11",
+            "update t set id = 12 where id = 11",
+            "insert into free values (1)",
+        )
+        is_aside(pipeline, Cause.CHANGED)
+        pipeline.settle()
+        assert pipeline.shorts("free") == ['c {"id":1}']
+        pipeline.execute("update t set id = 11 where id = 12", "delete from t where id in (2, 13)")
+        ask(pipeline, by_hand=True)
+        pipeline.execute(f"alter table two {again}")
+        if "identity" not in again:
+            is_aside(pipeline, Cause.CHANGED)
+            pipeline.execute("alter table two replica identity full")
+        follows(pipeline)
+        pipeline.execute("update t set id = 19 where id = 12", "delete from t where id = 14")
+        pipeline.settle()
+        same(pipeline)
+        assert capturing.figures.reconnects == 0
+
+
+def test_h149_under_full_a_key_that_is_dropped_is_none(pipeline: Pipeline) -> None:
+    pipeline.prepare(PLAIN, "alter table t replica identity full", FREE)
+    with pipeline.capturing():
+        pipeline.execute("insert into t values (1, 'a'), (2, 'b')")
+        pipeline.settle()
+        pipeline.execute("alter table t drop constraint t_pkey", "insert into t values (2, 'c')")
+        is_aside(pipeline, Cause.CHANGED)
+        pipeline.execute("delete from t where v = 'b'", "alter table t add primary key (id)")
+        follows(pipeline)
+
+
 def test_h120_a_history_is_never_set_aside(pipeline: Pipeline) -> None:
     pipeline.document["capture"]["histories"] = ["public.t"]
     pipeline.prepare(PLAIN)

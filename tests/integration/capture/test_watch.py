@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cdc.state import FormState, RequestState, find_all
+from cdc.crash import CRASH_EXIT
+from cdc.state import FormState, PartitionsState, RequestState, find_all
 from tests.integration.capture.later import reread, same, swept
 from tests.integration.capture.pipeline import Capturing, Pipeline
 from tests.waiting import wait_until
@@ -219,6 +220,35 @@ def test_h145_a_partition_that_came_twice_between_two_looks_is_read_with_its_swe
         "delete from late where id = 150",
         "alter table parted attach partition late for values from (100) to (200)",
     )
+    with pipeline.capturing():
+        assert_same(pipeline, "parted")
+
+
+def test_h148_rows_of_a_partition_go_with_it_though_capture_died_before_a_look(pipeline: Pipeline) -> None:
+    pipeline.document["snapshot"] = {"watch": "1h"}
+    pipeline.prepare(*PARTED)
+    with pipeline.capturing():
+        pipeline.execute("insert into parted values (1, 'a')")
+        pipeline.settle()
+        watched(pipeline, "parted")
+        pipeline.execute(f"create table late {LATE}", "insert into parted values (150, 'x')")
+        pipeline.settle()
+    pipeline.execute("drop table late", "insert into parted values (2, 'b')")
+    pipeline.document["snapshot"] = {"watch": "1s"}
+    with pipeline.capturing():
+        assert_same(pipeline, "parted")
+        wait_until(lambda: not find_all(pipeline.state(), PartitionsState), 20)
+
+
+def test_h148_killed_as_it_notes_a_partition_capture_sweeps_its_rows(pipeline: Pipeline) -> None:
+    pipeline.document["snapshot"] = {"watch": "1s"}
+    pipeline.prepare(*PARTED)
+    with pipeline.capturing():
+        watched(pipeline, "parted")
+    run = pipeline.stream(CDC_CRASH_AT="partition_noted")
+    pipeline.execute(f"create table late {LATE}", "insert into parted values (150, 'x')")
+    assert run.wait(60) == CRASH_EXIT
+    pipeline.execute("drop table late", "insert into parted values (2, 'b')")
     with pipeline.capturing():
         assert_same(pipeline, "parted")
 
