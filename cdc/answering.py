@@ -1,30 +1,61 @@
-"""The answers of the small HTTP servers that show figures and health."""
+"""The small HTTP servers that show figures and health: their pages, ``/livez`` and ``/readyz``."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
 log = logging.getLogger(__name__)
+
+Page = Callable[[], tuple[str, bytes]]
+"""A page's media type and body at this moment."""
+Verdict = Callable[[], tuple[bool, str]]
+"""Whether all is well, and a sentence."""
 
 
 class Answering(BaseHTTPRequestHandler):
     """Requests are logged at DEBUG alone: a probe comes every few seconds."""
 
-    def answer(self, code: HTTPStatus, kind: str, body: bytes) -> None:
-        """Send a whole answer. ``kind``: its media type."""
+    pages: Mapping[str, Page]
+    verdicts: Mapping[str, Verdict]
+
+    def do_GET(self) -> None:
+        """Answer a page, a verdict, or 404 with the paths that exist."""
+        path = self.path.partition("?")[0]
+        if path in self.pages:
+            self._answer(HTTPStatus.OK, *self.pages[path]())
+        elif path in self.verdicts:
+            good, why = self.verdicts[path]()
+            code = HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE
+            self._answer(code, "text/plain; charset=utf-8", f"{why}\n".encode())
+        else:
+            *others, last = "/metrics", *self.verdicts, *(one for one in self.pages if one != "/metrics")
+            self._answer(HTTPStatus.NOT_FOUND, "text/plain", f"try {', '.join(others)} or {last}\n".encode())
+
+    def _answer(self, code: HTTPStatus, kind: str, body: bytes) -> None:
         self.send_response(code)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
 
-    def verdict(self, good: bool, why: str) -> None:
-        """200 or 503, and a sentence."""
-        code = HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE
-        self.answer(code, "text/plain; charset=utf-8", f"{why}\n".encode())
-
     def log_message(self, format: str, *args: Any) -> None:
+        """Log a request. ``format`` and ``args`` are those of the standard library's method."""
         log.debug("http_request", extra={"request": format % args})
+
+
+def answering(pages: Mapping[str, Page], alive: Verdict, ready: Verdict) -> type[Answering]:
+    """The request handler of a server with these pages by path, and ``/livez`` and ``/readyz``."""
+    verdicts = {"/livez": alive, "/readyz": ready}
+    return type("PagesAndHealth", (Answering,), {"pages": pages, "verdicts": verdicts})
+
+
+def exposition(registry: CollectorRegistry) -> tuple[str, bytes]:
+    """The page ``/metrics``: all figures of the registry in Prometheus' text form."""
+    return CONTENT_TYPE_LATEST, generate_latest(registry)

@@ -14,18 +14,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from itertools import accumulate
 from typing import Any, NamedTuple
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
-from cdc.answering import Answering
+from cdc.answering import Page, answering, exposition
 from cdc.aside import AsideState
 from cdc.checks.facts import SlotFacts
 from cdc.clock import Clock
@@ -292,7 +290,12 @@ class MetricsServer:
         PlatformCollector(registry=self.registry)
         host, _, port = address.rpartition(":")
         document = partial(status_document, figures, clock, pipeline)
-        handler = _handler(self.registry, Health(figures, clock), document)
+        pages: dict[str, Page] = {
+            "/metrics": partial(exposition, self.registry),
+            "/status": lambda: ("application/json", json.dumps(document()).encode()),
+        }
+        health = Health(figures, clock)
+        handler = answering(pages, health.alive, health.ready)
         try:
             self._server = ThreadingHTTPServer((host.strip("[]") or "127.0.0.1", int(port)), handler)
         except (OSError, ValueError, OverflowError) as error:
@@ -304,26 +307,6 @@ class MetricsServer:
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
-
-
-def _handler(
-    registry: CollectorRegistry, health: Health, document: Callable[[], dict[str, Any]]
-) -> type[BaseHTTPRequestHandler]:
-    class Handler(Answering):
-        def do_GET(self) -> None:
-            match self.path.partition("?")[0]:
-                case "/metrics":
-                    self.answer(HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(registry))
-                case "/livez":
-                    self.verdict(*health.alive())
-                case "/readyz":
-                    self.verdict(*health.ready())
-                case "/status":
-                    self.answer(HTTPStatus.OK, "application/json", json.dumps(document()).encode())
-                case _:
-                    self.answer(HTTPStatus.NOT_FOUND, "text/plain", b"try /metrics, /livez, /readyz or /status\n")
-
-    return Handler
 
 
 def status_document(figures: CaptureFigures, clock: Clock, pipeline: str) -> dict[str, Any]:

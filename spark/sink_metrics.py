@@ -11,17 +11,17 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from functools import partial
+from http.server import ThreadingHTTPServer
 from threading import Thread
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from cdc.answering import Answering
+from cdc.answering import Page, answering, exposition
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import CdcError, ConfigError
+from spark.apply import Outcome
 
 log = logging.getLogger(__name__)
 _SINK = ("sink",)
@@ -128,6 +128,17 @@ class Metrics:
     def failed(self, sink: str, failure: CdcError) -> None:
         """A store stands still until the application is started anew."""
         self.sink(sink).stopped = failure.message
+
+    def count(self, sink: str, outcome: Outcome) -> None:
+        """A slice of a batch is in the store: count its records, and what became of them."""
+        self.records.labels(sink).inc(outcome.records)
+        self.applied.labels(sink).inc(outcome.applied.applied)
+        self.deleted.labels(sink).inc(outcome.applied.deleted)
+        self.stale.labels(sink).inc(outcome.applied.stale)
+        for letter in outcome.letters:
+            self.dead.labels(sink, letter.why.value).inc()
+        figures = self.sink(sink)
+        figures.newest_ms = max(figures.newest_ms, outcome.newest_ms)
 
     def tick(self) -> None:
         """The application's loop came round."""
@@ -241,7 +252,8 @@ class SinkMetricsServer:
     """The thread that answers ``/metrics``, ``/livez`` and ``/readyz``. No row data anywhere."""
 
     def __init__(self, address: tuple[str, int], metrics: Metrics) -> None:
-        self._server = ThreadingHTTPServer(address, _handler(metrics))
+        pages: Mapping[str, Page] = {"/metrics": partial(exposition, metrics.registry)}
+        self._server = ThreadingHTTPServer(address, answering(pages, metrics.alive, metrics.ready))
         self._server.daemon_threads = True
         self._thread = Thread(target=self._server.serve_forever, name="sink-http", daemon=True)
         self._thread.start()
@@ -254,19 +266,3 @@ class SinkMetricsServer:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
-
-
-def _handler(metrics: Metrics) -> type[BaseHTTPRequestHandler]:
-    verdicts: Mapping[str, Callable[[], tuple[bool, str]]] = {"/livez": metrics.alive, "/readyz": metrics.ready}
-
-    class Handler(Answering):
-        def do_GET(self) -> None:
-            path = self.path.partition("?")[0]
-            if path == "/metrics":
-                self.answer(HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(metrics.registry))
-            elif path in verdicts:
-                self.verdict(*verdicts[path]())
-            else:
-                self.answer(HTTPStatus.NOT_FOUND, "text/plain", b"try /metrics, /livez or /readyz\n")
-
-    return Handler

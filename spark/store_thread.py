@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as NotInTime
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
 import pyarrow as pa
 
-from cdc.clock import SYSTEM_CLOCK
 from cdc.crash import crash_point, declare
 from cdc.dead import DeadLetter, Parked, Waiting, Why
-from cdc.errors import CdcError, Retry
 from cdc.orders import Orders, Refusals, carry_out, queues
 from cdc.progress import Offsets, Watermark
 from cdc.schema import TableSchema
@@ -38,15 +32,13 @@ from spark.apply import (
     unheld,
     unknown,
 )
-from spark.failures import unexpected
 from spark.holds import Holds, claim, make_room, overdue
-from spark.outage import Halted, persist
 from spark.place import StoreMoved, Surroundings, check_place, check_reach, check_topics, outdated
 from spark.ports import SinkTopics
 from spark.retry import apply_letters, unheld_letters, without_released
 from spark.source import EARLIEST
+from spark.store_calls import StoreCalls
 from spark.sweeps import Sweeps, floors_of, rewound, said
-from spark.thread import StoreThread
 from spark.watermark import Claim, covers, distance
 
 __all__ = ["Store", "StoreMoved", "Surroundings"]
@@ -58,31 +50,22 @@ declare("sink_before_apply", "sink_after_apply", "sink_after_letters", "sink_aft
 declare("sink_after_retry", "sink_after_answers")
 
 _ORDERS_AT_ONCE = 1_000
-_TURN_S = 0.2
 _LOOK_S = 2.0  # how often a store at rest is asked whether it is still what it was
 
 
-class Store:
+class Store(StoreCalls):
     """One sink's store. All that touches it runs on its own thread, in order, so a sink needs no lock.
 
     ``connect`` opens it, and is called again after :meth:`close`.
     """
 
     def __init__(self, name: str, connect: Callable[[], OpenSink], around: Surroundings) -> None:
-        self.name = name
+        super().__init__(name, around)
         self.captured = SinkTopics()
         """The topics of all its tables."""
         self.topics = SinkTopics()
         """Those that it reads: all but those of held tables."""
-        self.fault: CdcError | None = None
-        """What an idle moment found out. The query has to end for it."""
-        self.halt = threading.Event()
-        """Set while the store is not to be waited for."""
         self._connect = connect
-        self._around = around
-        self._thread = StoreThread(f"sink-{name}")
-        self._lock = threading.Lock()
-        self._queued = 0
         self._opened: OpenSink | None = None
         self._held: Watermark | None = None
         self._unsure: Watermark | None = None
@@ -96,42 +79,7 @@ class Store:
         self._holds = Holds(name, around.clock)
         self._sweeps = Sweeps()
         self._looked_s = around.clock.monotonic()
-        self._figures = around.metrics.sink(name)
         self._figures.behind = self.behind
-
-    def run(self, action: Callable[[], T]) -> T:
-        """Do something on the store's thread, again and again while it is away. Halted when told not to wait: at once
-        between two tries, and in the middle of one that does not end in ``grace_s``."""
-        return self.result(self.submit(action))
-
-    def result(self, future: Future[T]) -> T:
-        """What was submitted came to. Waits as :meth:`run` does."""
-        halted_s: float | None = None
-        while True:
-            try:
-                return future.result(_TURN_S)
-            except NotInTime:
-                if future.done():
-                    raise
-            now_s = SYSTEM_CLOCK.monotonic()
-            if not self.halt.is_set():
-                halted_s = None
-            elif halted_s is None:
-                halted_s = now_s
-            elif now_s - halted_s > self._around.grace_s:
-                raise Halted(f"the store of {self.name} did not answer in time for the end")
-
-    def submit(self, action: Callable[[], T]) -> Future[T]:
-        """As :meth:`run`, without waiting for the result."""
-        return self.attempt(partial(self.patiently, action))
-
-    def attempt(self, action: Callable[[], T]) -> Future[T]:
-        """As :meth:`submit`, once: a store that is away is an error."""
-        with self._lock:
-            self._queued += 1
-        future = self._thread.submit(partial(self._acted, action))
-        future.add_done_callback(self._done)
-        return future
 
     @property
     def offsets(self) -> Offsets:
@@ -302,12 +250,13 @@ class Store:
         self._commit(at)
         crash_point("sink_after_watermark")
         done = replace(outcome, letters=tuple(letters))
-        self._count(done)
+        self._around.metrics.count(self.name, done)
+        self._tell()
         return done
 
     def idle(self) -> None:
         """Queue a look at the watermark, unless there is work: its LSN moves while the tables rest."""
-        if self._queued == 0 and self._opened is not None and self.fault is None:
+        if not self.busy and self._opened is not None and self.fault is None:
             self.submit(self._commit_when_idle)
 
     def hear(self, letters: list[DeadLetter]) -> None:
@@ -318,17 +267,14 @@ class Store:
 
     def close(self) -> None:
         """Let go of the store when what is queued is done. The thread stays for another :meth:`begin`."""
-        self._thread.submit(self._close).result()
+        self._last(self._close).result()
 
     def end(self) -> bool:
         """Let go for good. Whether it did. A call into the store that does not end is left behind: what it does may be
         repeated."""
         self.halt.set()
-        self._thread.submit(self._close)
-        ended = self._thread.end(self._around.grace_s)
-        if not ended:
-            log.warning("store_left_behind", extra={"sink": self.name, "reason": "it does not answer"})
-        return ended
+        self._last(self._close)
+        return self._ended()
 
     def _commit_when_idle(self) -> None:
         if not self.behind():
@@ -343,20 +289,6 @@ class Store:
             elif (now_s := self._around.clock.monotonic()) - self._looked_s >= _LOOK_S:
                 self._looked_s = now_s
                 self._check_place()
-
-    @contextmanager
-    def _faults_kept(self) -> Iterator[None]:
-        """What goes wrong beside a batch ends the query, unless waiting can help."""
-        try:
-            yield
-        except Halted:
-            raise
-        except CdcError as error:
-            if error.retry is Retry.LATER:
-                raise
-            self.fault = error
-        except Exception as failure:
-            self.fault = unexpected(self.name, failure)
 
     def _hear(self, letters: list[DeadLetter]) -> None:
         self._orders.add(letters)
@@ -438,37 +370,6 @@ class Store:
         opened, self._opened = self._opened, None
         if opened is not None:
             opened.close()
-
-    def patiently(self, action: Callable[[], T]) -> T:
-        """The action's result, again and again while the store is away. For work on the store's own thread."""
-
-        def away(error: CdcError) -> None:
-            self._figures.away = error.message
-            log.warning("store_away", extra={"sink": self.name, "reason": error.message})
-
-        return persist(action, halt=self.halt, patience_s=self._around.patience_s, away=away)
-
-    def _acted(self, action: Callable[[], T]) -> T:
-        self._figures.asked_s = self._around.clock.monotonic()
-        try:
-            return action()
-        finally:
-            self._figures.asked_s = None
-
-    def _done(self, _future: Future[T]) -> None:
-        with self._lock:
-            self._queued -= 1
-
-    def _count(self, outcome: Outcome) -> None:
-        metrics, applied = self._around.metrics, outcome.applied
-        metrics.records.labels(self.name).inc(outcome.records)
-        metrics.applied.labels(self.name).inc(applied.applied)
-        metrics.deleted.labels(self.name).inc(applied.deleted)
-        metrics.stale.labels(self.name).inc(applied.stale)
-        for letter in outcome.letters:
-            metrics.dead.labels(self.name, letter.why.value).inc()
-        self._figures.newest_ms = max(self._figures.newest_ms, outcome.newest_ms)
-        self._tell()
 
     def _tell(self) -> None:
         figures = self._figures

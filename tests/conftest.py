@@ -5,43 +5,30 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import itertools
 import logging
 import os
-import random
-import secrets
 import shutil
-import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
-from urllib.parse import quote
 
-import psycopg
 import pytest
-import redis as redis_client
-import requests
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 from hypothesis import settings as hypothesis_settings
-from psycopg import sql
-from psycopg.conninfo import make_conninfo
 
 from cdc.logs import OURS
-from cdc.stack.account import ANYBODY
 from cdc.stack.free_ports import free_ports
 from cdc.stack.local import Connections
-from cdc.stack.redis import DATABASES
 from tests import limits
-from tests.nursery import Forked, Nursery
+from tests.fresh import new_database, new_index_prefix, new_redis_url, new_topic_prefix
+from tests.nursery import Nursery
 from tests.order import folders, in_turn
 from tests.processes import ProcessStack
-from tests.waiting import wait_until
+from tests.programs import RunCdc, Spawn, Spawned
 
 _LEVELS = {name: logging.getLogger(name).level for name in (*OURS, "headrace.sinks", "connectors.kafka.clients")}
 pytest_runtest_protocol = limits.pytest_runtest_protocol
@@ -167,53 +154,11 @@ def connect(stack: Stack) -> str:
     return stack.ensure("connect")["connect"]["url"]
 
 
-def fresh_name() -> str:
-    """A name that no other test has: lower-case letters and digits."""
-    return f"t{secrets.token_hex(5)}"
-
-
 @pytest.fixture
 def database(postgres: str) -> Iterator[str]:
     """Connection string of a new, empty database; dropped afterwards with its slots and sessions."""
     with new_database(postgres) as dsn:
         yield dsn
-
-
-@contextlib.contextmanager
-def new_database(postgres: str) -> Iterator[str]:
-    """The fixture ``database``, for longer than a test."""
-    name = fresh_name()
-    with psycopg.connect(postgres, autocommit=True) as admin:
-        # Copied as files, it leaves little behind in memory for the checkpoint that dropping it is.
-        admin.execute(sql.SQL("create database {} strategy file_copy").format(sql.Identifier(name)))
-    yield make_conninfo(postgres, dbname=name)
-    wait_until(lambda: _dropped(postgres, name), 60, f"database {name} dropped")
-
-
-def _dropped(postgres: str, name: str) -> bool:
-    """Dropped now; not yet when the server just went away, because it comes back."""
-    try:
-        with psycopg.connect(postgres, autocommit=True) as admin:
-            drop_database(admin, name)
-    except psycopg.OperationalError:
-        return False
-    return True
-
-
-def drop_database(admin: psycopg.Connection[tuple[object, ...]], name: str) -> None:
-    """Drop a database that may still have slots, prepared transactions and sessions."""
-    admin.execute(
-        "select pg_terminate_backend(active_pid, 5000) from pg_replication_slots"
-        " where database = %s and active_pid is not null",
-        [name],
-    )
-    admin.execute("select pg_drop_replication_slot(slot_name) from pg_replication_slots where database = %s", [name])
-    prepared = admin.execute("select gid from pg_prepared_xacts where database = %s", [name]).fetchall()
-    if prepared:
-        with psycopg.connect(admin.info.dsn, dbname=name, password=admin.info.password, autocommit=True) as inside:
-            for (gid,) in prepared:
-                inside.execute(sql.SQL("rollback prepared {}").format(sql.Literal(gid)))
-    admin.execute(sql.SQL("drop database if exists {} with (force)").format(sql.Identifier(name)))
 
 
 @pytest.fixture
@@ -223,18 +168,6 @@ def topic_prefix(kafka: str) -> Iterator[str]:
         yield prefix
 
 
-@contextlib.contextmanager
-def new_topic_prefix(kafka: str) -> Iterator[str]:
-    """The fixture ``topic_prefix``, for longer than a test."""
-    prefix = fresh_name()
-    yield prefix
-    admin = AdminClient({"bootstrap.servers": kafka})
-    topics = [topic for topic in admin.list_topics(timeout=10).topics if topic.startswith(prefix)]
-    for deletion in admin.delete_topics(topics).values() if topics else ():
-        with contextlib.suppress(KafkaException):  # gone already
-            deletion.result()
-
-
 @pytest.fixture
 def redis_url(redis_server: str) -> Iterator[str]:
     """URL of a cache database of one's own, empty; emptied afterwards."""
@@ -242,35 +175,11 @@ def redis_url(redis_server: str) -> Iterator[str]:
         yield url
 
 
-@contextlib.contextmanager
-def new_redis_url(redis_server: str) -> Iterator[str]:
-    """The fixture ``redis_url``, for longer than a test."""
-    base = redis_server.rsplit("/", 1)[0]
-    with redis_client.Redis.from_url(redis_server) as registry:
-        numbers = random.SystemRandom().sample(range(1, DATABASES), DATABASES - 1)
-        number = next(n for n in numbers if registry.set(f"taken:{n}", "1", nx=True, ex=3600))
-        with redis_client.Redis.from_url(f"{base}/{number}") as own:
-            own.flushdb()
-            yield f"{base}/{number}"
-            own.flushdb()
-        registry.delete(f"taken:{number}")
-
-
 @pytest.fixture
 def index_prefix(opensearch: str) -> Iterator[str]:
     """A prefix of index names that no other test has; its indexes are deleted afterwards."""
     with new_index_prefix(opensearch) as prefix:
         yield prefix
-
-
-@contextlib.contextmanager
-def new_index_prefix(opensearch: str) -> Iterator[str]:
-    """The fixture ``index_prefix``, for longer than a test."""
-    prefix = fresh_name()
-    yield prefix
-    found = requests.get(f"{opensearch}/{prefix}*", params={"expand_wildcards": "all"}, timeout=30).json()
-    for index in found:
-        requests.delete(f"{opensearch}/{quote(index, safe='')}", timeout=30)
 
 
 @pytest.fixture
@@ -289,54 +198,6 @@ def other_store(monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with an installed package, put on the path, that brings a kind of sink of its own: ``folder``."""
     monkeypatch.syspath_prepend(str(OTHER_STORE))
     return OTHER_STORE
-
-
-Process = subprocess.Popen[bytes] | Forked
-
-
-class Spawn(Protocol):
-    """Start a program that ends with the test, and with the test process even when that is killed."""
-
-    def __call__(self, *argv: str | Path, env: Mapping[str, str] | None = None) -> Spawned: ...
-
-
-class Spawned:
-    """A running program with its stdout and stderr in files."""
-
-    def __init__(self, process: Process, out: Path, err: Path) -> None:
-        self.process = process
-        self.out = out
-        self.err = err
-
-    @classmethod
-    def cold(cls, argv: Sequence[str], out: Path, err: Path, env: Mapping[str, str]) -> Spawned:
-        """Started as any program; the kernel ends it with us."""
-        tethered = ANYBODY.tethered(argv, death_signal=signal.SIGKILL, parent=os.getpid())
-        with out.open("wb") as stdout, err.open("wb") as stderr:
-            process = subprocess.Popen(tethered, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, env=dict(env))
-        return cls(process, out, err)
-
-    @property
-    def stdout(self) -> str:
-        return self.out.read_text(encoding="utf-8", errors="replace")
-
-    @property
-    def stderr(self) -> str:
-        return self.err.read_text(encoding="utf-8", errors="replace")
-
-    def wait(self, timeout_s: float = 60.0) -> int:
-        """Its exit code; subprocess.TimeoutExpired past the time."""
-        return self.process.wait(timeout_s)
-
-    def kill(self) -> None:
-        """SIGKILL, and wait for the end."""
-        self.process.kill()
-        self.process.wait(30)
-
-    def terminate(self, timeout_s: float = 40.0) -> int:
-        """SIGTERM, and its exit code."""
-        self.process.terminate()
-        return self.process.wait(timeout_s)
 
 
 @pytest.fixture(scope="session")
@@ -375,9 +236,6 @@ def spawn(tmp_path: Path, nursery: Nursery | None) -> Iterator[Spawn]:
 
 
 # The session-scoped Spark session of tests/integration/spark stands in that folder's own conftest.py.
-RunCdc = Callable[..., subprocess.CompletedProcess[str]]
-
-
 @pytest.fixture
 def run_cdc(tmp_path: Path, nursery: Nursery | None) -> RunCdc:
     """Run one ``cdc`` command to its end: ``run_cdc("check", "--json", cwd=folder)``; checks nothing."""

@@ -23,10 +23,10 @@ from cdc.aside import CannotFollow
 from cdc.errors import DecodeError
 from cdc.lsn import Lsn
 from cdc.ports import Record
-from cdc.schema import TableSchema
 from cdc.topic import TableName
-from cdc.wire.format import POS, TRUNCATE_OP
+from cdc.wire.format import POS
 from connectors.postgres.abridge import Abridged
+from connectors.postgres.compiled_tables import CompiledTables
 from connectors.postgres.encoder import compile_table
 from connectors.postgres.held import GONE, Held, Later, Reselect, Selected, WantedValues
 from connectors.postgres.log_tails import LogTails
@@ -88,13 +88,14 @@ class Assembler:
     def __init__(
         self, pipeline: Pipeline, ports: AssemblerPorts, start: Start = _AT_ZERO, limits: Limits = _LIMITS
     ) -> None:
-        self._encoder = ports.encoder or partial(compile_table, name=pipeline.name, database=pipeline.database)
         self._schemas = ports.schemas
         self._lanes = ports.lanes
         self._partition = ports.partition
+        encoder = ports.encoder or partial(compile_table, name=pipeline.name, database=pipeline.database)
         self._tx = Transaction(pipeline.epoch, start.near_xid)
         self._seen = LogTails(start.after_lsn, pipeline.epoch, start.seen)
-        self._renumbered = start.renumbered
+        renumbered = self._seen if start.renumbered else None
+        self._compiled = CompiledTables(encoder, ports.lanes, ports.partition, renumbered)
         self._asides = ports.asides
         bounds = Bounds(limits.waiting_memory_bytes, limits.waiting_bytes, limits.spill_folder)
         self._waiting = WaitingTables(ports.reselect, bounds, ports.tell, self._set_aside)
@@ -105,7 +106,6 @@ class Assembler:
         self._changes = self._changes_with(self._recent)
         self._topic = ports.topic
         self._kept = ports.kept
-        self._known: dict[TableSchema, StreamTable] = {}
         self._tables: dict[int, StreamTable | None] = {}
         self._announced: dict[int, tuple[Relation, int]] = {}
         """The newest announcement of each oid, and its transaction."""
@@ -121,7 +121,7 @@ class Assembler:
             outlet=self._outlet,
             schemas=ports.schemas,
             changes=lambda: self._changes_with(Recent(limits.recent_bytes)),
-            made=self._made,
+            made=self._compiled.of,
             live=self._follow,
         )
         self._unread = UnreadTables(decoding, bounds, self._waiting.room, ports.tell, self._set_aside)
@@ -147,7 +147,7 @@ class Assembler:
 
     def oldest_of(self, table: TableName) -> int | None:
         """The same of one table."""
-        return _oldest(self._outlet.oldest_of(self._lanes_of(table)), self._unread.oldest_of(table))
+        return _oldest(self._outlet.oldest_of(self._compiled.lanes_of(table)), self._unread.oldest_of(table))
 
     def waiting(self) -> Mapping[TableName, int]:
         """How many records of each table wait."""
@@ -161,21 +161,11 @@ class Assembler:
 
     def counts(self) -> Counter[tuple[str, str]]:
         """Changes written so far, by table and op."""
-        found: Counter[tuple[str, str]] = Counter()
-        for table in self._known.values():
-            name = str(table.schema.table)
-            found[(name, TRUNCATE_OP)] += table.truncates
-            for route in table.routes:
-                found[(name, route.letter.decode())] += route.rows
-        return +found
+        return self._compiled.counts()
 
     def lost(self) -> Counter[tuple[str, str]]:
         """Values that the encoding cannot express and that were written as null, by table and column (D4)."""
-        found: Counter[tuple[str, str]] = Counter()
-        for table in self._known.values():
-            for column, count in table.encoder.lost.items():
-                found[(str(table.schema.table), column)] += count
-        return found
+        return self._compiled.lost()
 
     def feed(self, frames: Sequence[bytes], now_ns: int) -> Assembled:
         """Take whole XLogData messages, in order. Returns their records and the transactions that end with them.
@@ -302,7 +292,7 @@ class Assembler:
             self._follow(oid, None)
             self._changes.hand_over(oid, self._unread.begin(relation, xid))
         else:
-            self._follow(oid, None if schema is None else self._made(schema))
+            self._follow(oid, None if schema is None else self._compiled.of(schema))
 
     def _follow(self, oid: int, table: StreamTable | None) -> None:
         """What messages of this oid mean from now on."""
@@ -332,7 +322,7 @@ class Assembler:
             oldest = self.oldest_of(table)
             self._asides.set_aside(table, why, self._tx.lsn if oldest is None else oldest, self._tx.xid)
             self._unread.leave(table)
-            for one in self._shapes_of(table):
+            for one in self._compiled.shapes_of(table):
                 self._leave(one)
 
     def _leave(self, table: StreamTable) -> None:
@@ -341,26 +331,9 @@ class Assembler:
         if self._tables.get(table.schema.oid) is table:
             self._follow(table.schema.oid, None)
 
-    def _shapes_of(self, table: TableName) -> list[StreamTable]:
-        return [one for one in self._known.values() if one.schema.table == table]
-
-    def _lanes_of(self, table: TableName) -> set[int]:
-        return {lane for one in self._shapes_of(table) for lane in one.lanes}
-
     def _changes_with(self, recent: Recent) -> TransactionChanges:
         netting = Netting(self._limits.netted_bytes, self._limits.spill_folder)
         return TransactionChanges(self._tx, self._outlet, recent, netting)
-
-    def _made(self, schema: TableSchema) -> StreamTable:
-        """Of this shape. It is compiled once."""
-        found = self._known.get(schema)
-        if found is not None:
-            return found
-        lane, lane_count = self._lanes(schema.topic)
-        table = self._known[schema] = StreamTable(self._encoder(schema), lane, lane_count, self._partition)
-        if self._renumbered and table.netted:
-            self._seen.forget(range(lane, lane + lane_count))
-        return table
 
     def _row(self, lsn: int, message: Insert | Update | Delete, frame: bytes) -> None:
         table = self._table(message.relation_oid)

@@ -12,8 +12,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from sinks.kinds import spec_for
 from sinks.registry import Option, SinkSpec
-from tests.conftest import drop_database, fresh_name
 from tests.contract.stores import Store, closing
+from tests.fresh import drop_database, fresh_name
 
 KINDS = ("memory", "redis", "opensearch", "delta", "postgres", "sqlite", "sqlite-generic", "postgres-generic", "folder")
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import RunCdc, Spawn, Spawned
 from tests.integration.cli.pipeline import Pipeline
+from tests.programs import RunCdc, Spawn, Spawned
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]

@@ -21,9 +21,9 @@ from cdc.wire.format import HEADERS, KEY_HEADERS, OWN_SOURCE, SWEEP_KEY, TRUNCAT
 from cdc.wire.types import FAMILIES
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import read_range
-from tests.conftest import RunCdc, Spawn
 from tests.integration.cli.pipeline import Pipeline
 from tests.json_schema import faults
+from tests.programs import RunCdc, Spawn
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Spawn
+from tests.programs import Spawn
 from tests.waiting import wait_until
 
 

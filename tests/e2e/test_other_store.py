@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from cdc.errors import Exit
-from tests.conftest import RunCdc, Spawn
 from tests.integration.cli.pipeline import Pipeline
+from tests.programs import RunCdc, Spawn
 from tests.waiting import wait_until
 
 ROWS = 40

@@ -26,8 +26,8 @@ from cdc.wiring import open_schemas
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.follow import follow
 from sinks.stores import open_store
-from tests.conftest import RunCdc, Spawn, Spawned
 from tests.integration.cli.pipeline import Pipeline, assert_refused
+from tests.programs import RunCdc, Spawn, Spawned
 from tests.waiting import wait_until
 
 CLIENTS = 4

@@ -18,8 +18,8 @@ import redis
 from cdc.clock import SYSTEM_CLOCK
 from cdc.errors import Exit
 from cdc.position import Position
-from tests.conftest import RunCdc, Spawn, Spawned
 from tests.integration.cli.pipeline import Pipeline, assert_refused
+from tests.programs import RunCdc, Spawn, Spawned
 from tests.waiting import wait_until
 
 ROWS = 300

@@ -18,10 +18,10 @@ from cdc.wiring.pipeline import prepare_pipeline
 from cdc.wiring.snapshot import build_snapshot
 from connectors.kafka.admin import TopicAdmin
 from snapshot.edges import NoReport
-from tests.conftest import drop_database
 from tests.faults import oracle, workload
 from tests.faults.lab import Found, Lab
 from tests.faults.lives import Life, command
+from tests.fresh import drop_database
 from tests.settings_file import write_settings
 from tests.waiting import wait_until
 

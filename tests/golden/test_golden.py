@@ -22,11 +22,12 @@ from cdc.settings import load
 from cdc.stack.postgres import install_folder
 from cdc.wiring import open_schemas, open_source
 from connectors.connect.compared_tables import read_tables
-from tests.conftest import Spawned, drop_database, fresh_name
+from tests.fresh import drop_database, fresh_name
 from tests.golden.left_out import LEFT_OUT, REFUSED_TABLES
 from tests.golden.pairing import golden_differences
 from tests.golden.records import CASES, Normaliser, Wire, expected_records, in_order, renumbered
 from tests.golden.replay import Script, replay
+from tests.programs import Spawned
 
 ALL = sorted(path.name for path in CASES.iterdir())
 REPLAYED = [case for case in ALL if case not in LEFT_OUT and not case.endswith("_pg15")]

@@ -1,4 +1,4 @@
-"""A name stands once: whoever searches for a class or a module finds one."""
+"""A name stands once, a file holds one idea, and what is public says what it promises."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+FILE_LINES, WIRING_LINES = 400, 799
 PACKAGES = ("cdc", "connectors", "snapshot", "sinks", "spark")
 IN_EACH_FEATURE = ("__init__", "__main__", "ports", "rules", "run")
 """A feature is its rules, its ports and a run over them."""
@@ -28,9 +29,10 @@ def modules() -> Iterator[Path]:
 
 
 def test_a_class_name_stands_once() -> None:
+    """Those inside a class or a function too."""
     places: dict[str, list[str]] = defaultdict(list)
     for path in modules():
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef):
                 places[node.name].append(path.relative_to(ROOT).as_posix())
     assert not {name: found for name, found in places.items() if len(found) > 1}
@@ -43,3 +45,16 @@ def test_a_module_name_stands_once_but_for_folders_that_repeat_others() -> None:
         if path.stem not in IN_EACH_FEATURE and folder[:2] not in NAMED_AFTER:
             places[path.stem].append(path.relative_to(ROOT).as_posix())
     assert not {name: found for name, found in places.items() if len(found) > 1}
+
+
+def _lines(path: Path) -> int:
+    return len(path.read_text(encoding="utf-8").splitlines())
+
+
+def test_no_file_is_longer_than_an_idea() -> None:
+    files = [*modules(), *(ROOT / "tests").rglob("*.py")]
+    assert not [path.relative_to(ROOT).as_posix() for path in files if _lines(path) > FILE_LINES]
+
+
+def test_the_wiring_only_builds() -> None:
+    assert sum(map(_lines, (ROOT / "cdc" / "wiring").rglob("*.py"))) <= WIRING_LINES

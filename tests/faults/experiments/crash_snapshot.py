@@ -13,11 +13,11 @@ from collections.abc import Sequence
 
 from cdc.crash import CRASH_EXIT
 from cdc.errors import Exit
-from tests.conftest import Spawned
 from tests.faults.lab import Found, Lab
 from tests.faults.points import SNAPSHOT, SNAPSHOT_WORKER
 from tests.faults.rig import Rig, fresh_rig
 from tests.faults.workload import Load
+from tests.programs import Spawned
 
 _S = 120.0
 

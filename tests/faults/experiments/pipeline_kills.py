@@ -14,13 +14,13 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from cdc.clock import SYSTEM_CLOCK
-from tests.conftest import Spawned
 from tests.faults import oracle
 from tests.faults.experiments.crash_sinks import PARTS, forget, stores
 from tests.faults.lab import Found, Lab
 from tests.faults.lives import Life
 from tests.faults.rig import Rig, fresh_rig
 from tests.faults.workload import Load
+from tests.programs import Spawned
 from tests.waiting import wait_until
 
 KILLS = 10

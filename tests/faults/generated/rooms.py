@@ -120,7 +120,8 @@ ROOMS: Mapping[str, Room] = {
         (*_of(_CDC, "orders", "stored"), *_of(_SPARK, "retry", "parked", "patches", "store")),
     ),
     "store": Room(
-        ("spark/store_thread.py",), _of(_SPARK, "sweeps", "store", "holds", "place", "retry", "worker", "parked")
+        ("spark/store_thread.py", "spark/store_calls.py"),
+        _of(_SPARK, "sweeps", "store", "holds", "place", "retry", "worker", "parked"),
     ),
     "verification": Room(
         ("verification/passes.py", "verification/compare.py", "verification/repair.py", "verification/result.py"),

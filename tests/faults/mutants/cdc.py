@@ -98,7 +98,7 @@ MUTANTS = (
     Mutant(
         "leave out of the progress record what it does not speak of", "cdc/capture.py",
         "ahead=session.log.ahead(lsn), aside=aside", "ahead=session.log.ahead(lsn)",
-        "tests/unit/connectors/session/test_asides.py",
+        "tests/unit/connectors/session/test_aside_rounds.py",
     ),
     Mutant(
         "write what was dropped of a table behind its reading", "cdc/aside.py",

@@ -65,9 +65,9 @@ MUTANTS = (
         "set a table aside before that is noted", "connectors/postgres/assemble.py",
         "            self._asides.set_aside(table, why, self._tx.lsn if oldest is None else oldest, self._tx.xid)\n"
         "            self._unread.leave(table)\n"
-        "            for one in self._shapes_of(table):\n                self._leave(one)\n",
+        "            for one in self._compiled.shapes_of(table):\n                self._leave(one)\n",
         "            self._unread.leave(table)\n"
-        "            for one in self._shapes_of(table):\n                self._leave(one)\n"
+        "            for one in self._compiled.shapes_of(table):\n                self._leave(one)\n"
         "            self._asides.set_aside(table, why, self._tx.lsn if oldest is None else oldest, self._tx.xid)\n",
         _ASSEMBLE,
     ),
@@ -101,8 +101,8 @@ MUTANTS = (
         "self._settled.get(table.lane, 0)", "sum(self._settled.values())", _ASSEMBLE,
     ),
     Mutant(
-        "trust what was netted under another numbering", "connectors/postgres/assemble.py",
-        "if self._renumbered and table.netted:", "if False:", _ASSEMBLE,
+        "trust what was netted under another numbering", "connectors/postgres/compiled_tables.py",
+        "if self._renumbered is not None and table.netted:", "if False:", _ASSEMBLE,
     ),
     Mutant(
         "write an unchanged value as null", "connectors/postgres/held.py",

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Spawn
 from tests.integration.capture.pipeline import Pipeline
+from tests.programs import Spawn
 
 
 @pytest.fixture

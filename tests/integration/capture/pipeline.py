@@ -30,7 +30,7 @@ from cdc.wiring.snapshot import build_snapshot
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import read_range
 from snapshot.edges import NoReport
-from tests.conftest import Spawn, Spawned
+from tests.programs import Spawn, Spawned
 from tests.progress_look import ProgressLook
 from tests.settings_file import write_settings
 from tests.waiting import wait_until

@@ -24,9 +24,9 @@ from cdc.wiring.pipeline import prepare_pipeline
 from cdc.wiring.snapshot import build_snapshot
 from connectors.postgres.catalog_facts import read_server
 from snapshot.edges import NoReport
-from tests.conftest import Spawn
 from tests.integration.capture.later import ask, over
 from tests.integration.capture.pipeline import Pipeline, refused
+from tests.programs import Spawn
 from tests.waiting import wait_until
 
 TABLE = "create table t (id int primary key, v text)"

@@ -15,9 +15,9 @@ from cdc.position import CHUNK_SEQ, Position
 from cdc.state import FormState, ReadingState, RequestState, find_all
 from cdc.wiring import open_state
 from cdc.wiring.pipeline import prepare_pipeline
-from tests.conftest import RunCdc
 from tests.integration.capture.later import ask, over, reread, same, source, swept
 from tests.integration.capture.pipeline import Pipeline
+from tests.programs import RunCdc
 from tests.waiting import wait_until
 
 TABLE = "create table t (id int primary key, v text)"

@@ -6,9 +6,9 @@ import orjson
 
 from cdc.state import requests_of
 from cdc.wiring import open_state
-from tests.conftest import RunCdc
 from tests.integration.capture.later import ask, over, reread, same
 from tests.integration.capture.pipeline import Pipeline
+from tests.programs import RunCdc
 
 TABLE = "create table t (id int primary key, v text, n int)"
 HOSTILE = [

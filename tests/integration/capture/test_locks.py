@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from cdc.state import FormState, find_all
-from tests.conftest import RunCdc
 from tests.integration.capture.later import same
 from tests.integration.capture.pipeline import Pipeline
+from tests.programs import RunCdc
 from tests.waiting import wait_until
 
 LOOKS = """select application_name || query from pg_stat_activity

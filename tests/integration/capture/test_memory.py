@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Spawned
 from tests.integration.capture.later import ask, over
 from tests.integration.capture.pipeline import Pipeline
+from tests.programs import Spawned
 from tests.waiting import wait_until
 
 ROWS = 1_000_000

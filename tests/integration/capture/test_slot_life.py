@@ -18,8 +18,8 @@ from cdc.errors import Exit
 from cdc.stack.account import ordinary_account
 from cdc.stack.free_ports import free_ports
 from cdc.stack.postgres import SETTINGS, install_folder
-from tests.conftest import Spawn
 from tests.integration.capture.pipeline import Pipeline, refused
+from tests.programs import Spawn
 from tests.waiting import wait_until
 
 TABLE = "create table t (id int primary key, v text)"

@@ -23,10 +23,11 @@ from cdc.topic import progress_topic
 from cdc.wiring.snapshot import build_snapshot
 from connectors.kafka.compacted import read_range
 from snapshot.edges import NoReport
-from tests.conftest import Spawned, Stack
+from tests.conftest import Stack
 from tests.faults.proxy import Fault, Proxy
 from tests.integration.capture.follower import Follower, source_rows
 from tests.integration.capture.pipeline import Pipeline
+from tests.programs import Spawned
 from tests.waiting import wait_until
 
 TABLE = "create table t (id int primary key, v text)"

@@ -15,8 +15,9 @@ from psycopg import sql
 from cdc.stack.free_ports import free_ports
 from cdc.stack.part import PartFiles
 from cdc.stack.postgres import PostgresPart
-from tests.conftest import RunCdc, fresh_name
+from tests.fresh import fresh_name
 from tests.integration.cli.pipeline import Pipeline
+from tests.programs import RunCdc
 from tests.waiting import wait_until
 
 TABLES = "create table orders (id int primary key, status text); insert into orders values (42, 'open')"

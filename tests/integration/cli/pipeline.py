@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 
 from cdc.errors import Exit
-from tests.conftest import RunCdc
+from tests.programs import RunCdc
 from tests.settings_file import write_settings
 
 

@@ -21,7 +21,7 @@ from cdc.progress import Watermark
 from cdc.settings import load
 from cdc.stack.free_ports import free_ports
 from sinks.stores import open_store
-from tests.conftest import new_database, new_redis_url, new_topic_prefix
+from tests.fresh import new_database, new_redis_url, new_topic_prefix
 from tests.settings_file import write_settings
 
 PARTS = ("kafka", "postgres", "cache", "search", "reports")

@@ -6,8 +6,8 @@ import orjson
 import pytest
 
 from cdc.errors import Exit
-from tests.conftest import Spawn
 from tests.integration.cli.pipeline import Pipeline
+from tests.programs import Spawn
 from tests.waiting import wait_until
 
 LARGE = "(select string_agg(md5(random()::text), '') from generate_series(1, 100000))"

@@ -11,9 +11,9 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from cdc.errors import Exit
 from cdc.stack.free_ports import free_ports
-from tests.conftest import Spawn
 from tests.integration.cli.conftest import OwnPostgres
 from tests.integration.cli.pipeline import Pipeline, assert_refused
+from tests.programs import Spawn
 from tests.waiting import wait_until
 
 EVERY = ("check", "init", "snapshot", "run")

@@ -14,7 +14,8 @@ from confluent_kafka.admin import ResourceType  # type: ignore[attr-defined]  # 
 
 from cdc.cli.app import run
 from cdc.errors import Exit
-from tests.conftest import Spawn, new_database, new_redis_url
+from tests.fresh import new_database, new_redis_url
+from tests.programs import Spawn
 from tests.secured import SecuredKafka, login, secured_kafka
 from tests.settings_file import write_settings
 from tests.waiting import wait_until

@@ -22,9 +22,9 @@ from cdc.settings import Settings, load
 from cdc.stack.free_ports import free_ports
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import read_range
-from tests.conftest import Spawn
 from tests.integration.cli.pipeline import Pipeline
 from tests.integration.cli.test_refusals import act_as
+from tests.programs import Spawn
 from tests.settings_file import write_settings
 from tests.waiting import wait_until
 

@@ -13,11 +13,11 @@ import pytest
 
 from cdc.stack.postgres import install_folder
 from connectors.kafka.admin import TopicAdmin
-from tests.conftest import RunCdc
 from tests.e2e.test_pgbench import libpq, pgbench
 from tests.golden.left_out import REFUSED_TABLES
 from tests.golden.records import CASES
 from tests.integration.debezium.conftest import Pipeline
+from tests.programs import RunCdc
 
 SCRIPTS = (
     "sh_operations",

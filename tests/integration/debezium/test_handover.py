@@ -9,10 +9,10 @@ import pytest
 from cdc.crash import CRASH_EXIT
 from cdc.errors import Exit
 from connectors.debezium.source_progress import shown_lsn
-from tests.conftest import RunCdc, Spawn, Spawned
 from tests.integration.debezium.conftest import Pipeline
 from tests.integration.debezium.following import Follower, restless, source_rows
 from tests.integration.debezium.test_stores import SINK_S, cached
+from tests.programs import RunCdc, Spawn, Spawned
 from tests.waiting import wait_until
 
 NATIVE = {"CDC_SOURCE__KIND": "postgres"}

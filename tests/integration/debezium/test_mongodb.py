@@ -12,8 +12,8 @@ from cdc.errors import Exit
 from cdc.settings import Settings, load
 from connectors.connect.topics import prepare_topics
 from connectors.kafka.clients import producer_config
-from tests.conftest import RunCdc, Spawn, Spawned
 from tests.integration.debezium.test_stores import SINK_S, cached
+from tests.programs import RunCdc, Spawn, Spawned
 from tests.unit.cdc.wire.debezium.mongodb import ANNE, ANNE_MARIE, CREATED, ID, RENAMED, envelope, key, patch
 from tests.waiting import wait_until
 

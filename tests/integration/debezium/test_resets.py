@@ -10,10 +10,11 @@ import pytest
 from psycopg import sql
 
 from connectors.kafka.admin import TopicAdmin
-from tests.conftest import RunCdc, Spawn, Spawned, Stack
+from tests.conftest import Stack
 from tests.integration.debezium.conftest import Pipeline
 from tests.integration.debezium.following import restless, source_rows
 from tests.integration.debezium.test_stores import SINK_S, cached
+from tests.programs import RunCdc, Spawn, Spawned
 from tests.waiting import wait_until
 
 

@@ -16,7 +16,7 @@ from cdc.settings import Settings, parse
 from connectors.connect.connector import Connector
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import read_range
-from tests.conftest import fresh_name
+from tests.fresh import fresh_name
 from tests.integration.debezium.mariadb import SKIPPED, MariaDb, mariadb_server
 from tests.integration.debezium.secured import Secured, secured_servers
 from tests.waiting import wait_until

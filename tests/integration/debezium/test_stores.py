@@ -9,8 +9,8 @@ import orjson
 import pytest
 import redis
 
-from tests.conftest import RunCdc, Spawn
 from tests.integration.debezium.conftest import Pipeline
+from tests.programs import RunCdc, Spawn
 from tests.waiting import wait_until
 
 SINK_S = 180.0

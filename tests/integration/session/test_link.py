@@ -18,7 +18,7 @@ from connectors.postgres.incoming import Said
 from connectors.postgres.link import Broken, LibpqLink, Link, Notice, SocketLink, open_link
 from connectors.postgres.messages import Insert, Omitted
 from connectors.postgres.pgoutput import decode
-from tests.conftest import fresh_name
+from tests.fresh import fresh_name
 from tests.tls import encrypted, self_signed
 from tests.waiting import wait_until
 

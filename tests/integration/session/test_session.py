@@ -12,7 +12,7 @@ from psycopg.conninfo import make_conninfo
 from cdc.errors import CdcError, Exit
 from cdc.settings import SourceSettings
 from connectors.postgres.connections import connect
-from tests.conftest import fresh_name
+from tests.fresh import fresh_name
 
 HOSTILE = {
     "DateStyle": "German",

@@ -21,9 +21,9 @@ from sinks.batch import events_of
 from sinks.kinds import beside, open_generations, spec_for
 from sinks.port import OpenSink, StoreAway
 from sinks.registry import SinkSpec, open_sink
-from tests.conftest import Spawn
 from tests.contract.stores import live
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch
+from tests.programs import Spawn
 from tests.waiting import wait_until
 
 SHAPES = Shapes(ORDERS)

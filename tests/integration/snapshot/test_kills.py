@@ -16,9 +16,9 @@ from cdc.crash import CRASH_EXIT, POINTS
 from cdc.errors import Exit
 from cdc.state import ChunkState
 from connectors.postgres.connections import writer_lock
-from tests.conftest import Spawn, Spawned
 from tests.integration.snapshot.pipeline import Pipeline
 from tests.integration.snapshot.writers import SCHEMA, TABLES, writing
+from tests.programs import Spawn, Spawned
 from tests.waiting import wait_until
 
 assert snapshot.first.first_snapshot is not None  # its import declares the points

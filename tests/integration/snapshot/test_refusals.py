@@ -18,8 +18,8 @@ from cdc.errors import ActiveError, CdcError, ConfigError, Exit, PoisonError, Sl
 from cdc.wiring import open_state
 from connectors.postgres.connections import writer_lock
 from snapshot.first.slot_creation import making
-from tests.conftest import RunCdc, Spawn
 from tests.integration.snapshot.pipeline import Pipeline
+from tests.programs import RunCdc, Spawn
 from tests.waiting import wait_until
 
 THREE_ROWS = ("create table t (id int primary key, v text)", "insert into t select g, 'x' from generate_series(1, 3) g")

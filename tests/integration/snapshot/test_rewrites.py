@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.conftest import Spawn
 from tests.integration.snapshot.pipeline import Pipeline
 from tests.integration.snapshot.writers import SCHEMA, TABLES, writing
+from tests.programs import Spawn
 
 ROWS = (
     "create table t (id int primary key, v int, pad text)",

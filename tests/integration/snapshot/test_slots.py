@@ -9,9 +9,9 @@ import psycopg
 from cdc.errors import SlotError
 from cdc.state import SlotIntent
 from cdc.wiring import open_state
-from tests.conftest import Spawn
 from tests.integration.snapshot.pipeline import Pipeline
 from tests.integration.snapshot.test_refusals import THREE_ROWS, refusal, walsender
+from tests.programs import Spawn
 from tests.waiting import wait_until
 
 

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.conftest import Spawned, new_database, new_index_prefix, new_redis_url, new_topic_prefix
+from tests.fresh import new_database, new_index_prefix, new_redis_url, new_topic_prefix
 from tests.integration.capture.pipeline import Pipeline
 from tests.integration.spark.changing import STORES, Changing, opened, sinks_of
 from tests.integration.spark.conftest import Sinks
+from tests.programs import Spawned
 
 TYPED = ("search", "delta", "postgres", "sqlite")
 

@@ -18,8 +18,9 @@ from cdc.jvm.java import java_home
 from cdc.settings import Settings
 from cdc.stack.free_ports import free_ports
 from sinks.port import OpenSink
-from tests.conftest import OTHER_STORE, Spawn, Spawned
+from tests.conftest import OTHER_STORE
 from tests.integration.spark.handmade import HandMadeLog
+from tests.programs import Spawn, Spawned
 from tests.waiting import wait_until
 
 Opened = Callable[[Settings, str], OpenSink]

@@ -19,9 +19,9 @@ from cdc.settings import Settings
 from cdc.topic import dead_topic
 from connectors.kafka.dead_letters import DeadLetterTopic
 from sinks.port import OpenSink
-from tests.conftest import RunCdc, Spawn, Spawned
 from tests.integration.spark.conftest import Sinks
 from tests.integration.spark.handmade import NOTE, HandMadeLog, orders_schema
+from tests.programs import RunCdc, Spawn, Spawned
 
 Opened = Callable[..., OpenSink]
 ON_EXECUTORS = {"driver_batch_rows": 0, "max_offsets_per_trigger": 700}

@@ -12,10 +12,11 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from cdc.stack.free_ports import free_ports
-from tests.conftest import Spawn, Spawned, Stack
+from tests.conftest import Stack
 from tests.contract.conftest import postgres_url
 from tests.integration.spark.handmade import HandMadeLog
 from tests.integration.spark.test_process import START_S, rows
+from tests.programs import Spawn, Spawned
 from tests.waiting import wait_until
 
 PARTS = {"redis": "cache", "opensearch": "search", "postgres": "reports"}

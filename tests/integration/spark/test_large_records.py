@@ -13,10 +13,10 @@ import pytest
 from cdc.errors import Exit
 from cdc.settings import Settings
 from sinks.port import OpenSink
-from tests.conftest import Spawn
 from tests.integration.spark.conftest import Sinks
 from tests.integration.spark.family import below, peak_bytes
 from tests.integration.spark.handmade import HandMadeLog
+from tests.programs import Spawn
 from tests.waiting import wait_until
 
 Opened = Callable[[Settings, str], OpenSink]

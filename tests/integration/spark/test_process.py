@@ -25,12 +25,13 @@ from cdc.jvm.java import java_home
 from cdc.settings import Settings
 from sinks.port import OpenSink
 from spark.stop import STOP_FILE
-from tests.conftest import RunCdc, Spawn, Spawned, Stack
+from tests.conftest import Stack
 from tests.contract.conftest import postgres_url
 from tests.integration.spark.conftest import Sinks
 from tests.integration.spark.embedded import EmbeddedLog
 from tests.integration.spark.family import Process, below, named
 from tests.integration.spark.handmade import HandMadeLog
+from tests.programs import RunCdc, Spawn, Spawned
 from tests.waiting import wait_until
 
 Opened = Callable[[Settings, str], OpenSink]

@@ -21,9 +21,9 @@ from cdc.wiring.rebuild import open_rebuild
 from connectors.kafka.dead_letters import DeadLetterTopic
 from sinks.port import OpenSink
 from sinks.stores import open_store
-from tests.conftest import RunCdc, Spawn
 from tests.integration.spark.conftest import Sinks
 from tests.integration.spark.handmade import HandMadeLog
+from tests.programs import RunCdc, Spawn
 
 Opened = Callable[..., OpenSink]
 KINDS = ("cache", "search", "warehouse", "reports", "files")

@@ -17,7 +17,7 @@ from cdc.stack.account import Account, ordinary_account, outside_folder
 from cdc.stack.free_ports import free_ports
 from cdc.stack.part import PartFiles
 from cdc.stack.postgres import PostgresPart
-from tests.conftest import Spawn
+from tests.programs import Spawn
 from tests.waiting import wait_until
 
 _as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root may become somebody else")

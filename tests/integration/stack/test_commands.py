@@ -15,8 +15,8 @@ import redis
 
 from cdc.settings import load
 from cdc.stack.local import LocalStack
-from tests.conftest import RunCdc, Spawn
 from tests.integration.stack.processes import left_over
+from tests.programs import RunCdc, Spawn
 from tests.waiting import wait_until
 
 

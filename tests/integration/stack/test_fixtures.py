@@ -11,8 +11,9 @@ import requests
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.conftest import RunCdc, Spawn, Stack
+from tests.conftest import Stack
 from tests.processes import ProcessStack
+from tests.programs import RunCdc, Spawn
 from tests.waiting import wait_until
 
 

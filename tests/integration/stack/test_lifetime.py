@@ -12,8 +12,8 @@ import pytest
 from cdc.errors import ConfigError
 from cdc.stack.local import LocalStack
 from cdc.stack.part import StackError
-from tests.conftest import Spawn
 from tests.integration.stack.processes import left_over
+from tests.programs import Spawn
 from tests.waiting import wait_until
 
 _STARTER = """

@@ -1,0 +1,124 @@
+"""Calls into one store, on a thread of its own: one after the other, again while the store is away, ended in time."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NotInTime
+from contextlib import contextmanager
+from functools import partial
+from typing import TypeVar
+
+from cdc.clock import SYSTEM_CLOCK
+from cdc.errors import CdcError, Retry
+from spark.failures import unexpected
+from spark.outage import Halted, persist
+from spark.place import Surroundings
+from spark.thread import StoreThread
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+_TURN_S = 0.2
+
+
+class StoreCalls:
+    """What is asked of one store, in order. ``around.grace_s``: how long a call may go on after :attr:`halt` is set."""
+
+    def __init__(self, name: str, around: Surroundings) -> None:
+        self.name = name
+        self.halt = threading.Event()
+        """Set while the store is not to be waited for."""
+        self.fault: CdcError | None = None
+        """What an idle moment found out. The query has to end for it."""
+        self._around = around
+        self._figures = around.metrics.sink(name)
+        self._thread = StoreThread(f"sink-{name}")
+        self._lock = threading.Lock()
+        self._queued = 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether an action is queued or goes on."""
+        return self._queued > 0
+
+    def run(self, action: Callable[[], T]) -> T:
+        """Do something on the store's thread, again and again while it is away. Halted when told not to wait: at once
+        between two tries, and in the middle of one that does not end in ``grace_s``."""
+        return self.result(self.submit(action))
+
+    def result(self, future: Future[T]) -> T:
+        """What was submitted came to. Waits as :meth:`run` does."""
+        halted_s: float | None = None
+        while True:
+            try:
+                return future.result(_TURN_S)
+            except NotInTime:
+                if future.done():
+                    raise
+            now_s = SYSTEM_CLOCK.monotonic()
+            if not self.halt.is_set():
+                halted_s = None
+            elif halted_s is None:
+                halted_s = now_s
+            elif now_s - halted_s > self._around.grace_s:
+                raise Halted(f"the store of {self.name} did not answer in time for the end")
+
+    def submit(self, action: Callable[[], T]) -> Future[T]:
+        """As :meth:`run`, without waiting for the result."""
+        return self.attempt(partial(self.patiently, action))
+
+    def attempt(self, action: Callable[[], T]) -> Future[T]:
+        """As :meth:`submit`, once: a store that is away is an error."""
+        with self._lock:
+            self._queued += 1
+        future = self._thread.submit(partial(self._acted, action))
+        future.add_done_callback(self._done)
+        return future
+
+    def patiently(self, action: Callable[[], T]) -> T:
+        """The action's result, again and again while the store is away. For work on the store's own thread."""
+
+        def away(error: CdcError) -> None:
+            self._figures.away = error.message
+            log.warning("store_away", extra={"sink": self.name, "reason": error.message})
+
+        return persist(action, halt=self.halt, patience_s=self._around.patience_s, away=away)
+
+    def _acted(self, action: Callable[[], T]) -> T:
+        self._figures.asked_s = self._around.clock.monotonic()
+        try:
+            return action()
+        finally:
+            self._figures.asked_s = None
+
+    def _done(self, _future: Future[T]) -> None:
+        with self._lock:
+            self._queued -= 1
+
+    @contextmanager
+    def _faults_kept(self) -> Iterator[None]:
+        """What goes wrong beside a batch ends the query, unless waiting can help."""
+        try:
+            yield
+        except Halted:
+            raise
+        except CdcError as error:
+            if error.retry is Retry.LATER:
+                raise
+            self.fault = error
+        except Exception as failure:
+            self.fault = unexpected(self.name, failure)
+
+    def _last(self, action: Callable[[], T]) -> Future[T]:
+        """Queue an action that no figure counts and that is tried once."""
+        return self._thread.submit(action)
+
+    def _ended(self) -> bool:
+        """Take no more actions. Returns whether those that are queued ended in time."""
+        ended = self._thread.end(self._around.grace_s)
+        if not ended:
+            log.warning("store_left_behind", extra={"sink": self.name, "reason": "it does not answer"})
+        return ended
