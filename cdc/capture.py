@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
 from cdc.advance import Advance
+from cdc.assembly import Assembles, CompleteTransaction
 from cdc.checks.facts import SlotFacts
 from cdc.clock import Clock
 from cdc.crash import crash_point, declare
@@ -52,43 +52,6 @@ _BACKOFF_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 _ACTIVE_PATIENCE_S = 120.0
 
 
-class CompleteTransaction(Protocol):
-    """A transaction of which every record was returned."""
-
-    @property
-    def xid(self) -> int: ...
-    @property
-    def end_lsn(self) -> int: ...
-    @property
-    def committed_us(self) -> int: ...
-    @property
-    def rows(self) -> int: ...
-
-
-class Assembly(Protocol):
-    """Records in order, and the transactions that are complete with them."""
-
-    @property
-    def records(self) -> Sequence[Record]: ...
-    @property
-    def commits(self) -> Sequence[CompleteTransaction]: ...
-
-
-class Assembles(Protocol):
-    """From frames to records."""
-
-    @property
-    def in_transaction(self) -> bool: ...
-    @property
-    def oldest_waiting(self) -> int | None: ...
-    @property
-    def waiting_lanes(self) -> frozenset[int]: ...
-    def feed(self, frames: Sequence[bytes], now_ns: int) -> Assembly: ...
-    def resume(self) -> Sequence[Record]: ...
-    def counts(self) -> Counter[tuple[str, str]]: ...
-    def lost(self) -> Counter[tuple[str, str]]: ...
-
-
 class AsideLoop(Protocol):
     """Tables that are set aside, or wait."""
 
@@ -114,6 +77,7 @@ class CaptureStop:
 
     @property
     def wanted(self) -> bool:
+        """Whether somebody has asked for the end."""
         return self._deadline is not None
 
     def wanted_s(self) -> float:
@@ -123,6 +87,7 @@ class CaptureStop:
         return self._clock.monotonic() - (self._deadline - self._drain_s)
 
     def want(self) -> None:
+        """Ask for the end. The time for draining begins with the first call."""
         if self._deadline is None:
             self._deadline = self._clock.monotonic() + self._drain_s
 

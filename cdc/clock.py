@@ -10,15 +10,18 @@ from typing import Protocol
 class Clock(Protocol):
     """What code needs of time. ``monotonic`` in seconds for durations, ``now_ns`` for stamps (ns since 1970)."""
 
-    def monotonic(self) -> float: ...
+    def monotonic(self) -> float:
+        """Seconds from an unknown start. The difference of two is a duration, whatever is done to the system's time."""
 
-    def now_ns(self) -> int: ...
+    def now_ns(self) -> int:
+        """Nanoseconds since 1970, as the system has them. They may go back."""
 
-    def sleep(self, duration_s: float) -> None: ...
+    def sleep(self, duration_s: float) -> None:
+        """Return after ``duration_s`` seconds."""
 
 
 class SystemClock:
-    """The machine's clock."""
+    """The machine's clock. Implements :class:`Clock`."""
 
     def monotonic(self) -> float:
         return time.monotonic()
@@ -31,7 +34,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that a test moves. ``sleep`` advances it and never waits."""
+    """A clock that a test moves. ``sleep`` advances it and never waits. Implements :class:`Clock`."""
 
     def __init__(self, now_ns: int = 1_700_000_000_000_000_000) -> None:
         self._now_ns = now_ns
@@ -47,6 +50,7 @@ class ManualClock:
         self.advance(duration_s)
 
     def advance(self, duration_s: float) -> None:
+        """Let ``duration_s`` seconds pass at once, for every thread."""
         with self._lock:
             self._now_ns += int(duration_s * 1e9)
 

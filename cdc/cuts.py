@@ -41,6 +41,7 @@ class VerifiedTable:
 
     @property
     def table(self) -> TableName:
+        """The table's name, as it is now."""
         return self.shape.table
 
 

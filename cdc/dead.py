@@ -46,6 +46,7 @@ class Why(StrEnum):
 
     @property
     def is_letter(self) -> bool:
+        """Whether it is a record that was put aside. Orders and their answers are not."""
         return self in (Why.REFUSED, Why.BEHIND, Why.UNREADABLE, Why.OVERSIZED)
 
 
@@ -117,7 +118,8 @@ class LetterFeed(Protocol):
     def poll(self, timeout_s: float) -> list[DeadLetter]:
         """Letters, orders and answers since the last call, in order. Waits for the first at most so long."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """End the connection to the brokers."""
 
 
 _OWN = ("sink", "why", "topic", "partition", "offset", "reason")

@@ -53,6 +53,7 @@ class LineFormatter(logging.Formatter):
     """``12:00:01 info event key=value``."""
 
     def format(self, record: logging.LogRecord) -> str:
+        """One event as a line. A traceback follows on lines of its own."""
         at = datetime.fromtimestamp(record.created).strftime("%H:%M:%S")
         parts = [at, record.levelname.lower(), record.getMessage()]
         parts += [f"{name}={_shown(value)}" for name, value in fields(record).items()]
@@ -65,6 +66,7 @@ class JsonFormatter(logging.Formatter):
     """One JSON object per line: ``ts``, ``level``, ``event``, ``logger``, then the event's own fields."""
 
     def format(self, record: logging.LogRecord) -> str:
+        """One event as a JSON object on one line."""
         document: dict[str, Any] = {
             "ts": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": record.levelname.lower(),

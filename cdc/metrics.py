@@ -144,6 +144,7 @@ class Health:
         return age < TICK_S, f"the loop came round {age:.1f} s ago"
 
     def ready(self) -> tuple[bool, str]:
+        """Do changes of every table flow? Returns a verdict, and a sentence that says what is in the way."""
         figures = self._figures
         if figures.phase != "streaming":
             return False, f"{figures.phase} {figures.waiting_for}".strip()
@@ -181,6 +182,7 @@ class CaptureCollector:
         self._clock = clock
 
     def collect(self) -> Iterator[Metric]:
+        """All metrics as they are at this moment. Times in seconds, sizes in bytes."""
         f, now_s = self._figures, self._clock.monotonic()
         yield _gauge("cdc_up", "Whether changes flow", float(f.flows(now_s)))
         info = GaugeMetricFamily("cdc_build_info", "Version of headrace", labels=["version"])
@@ -305,6 +307,7 @@ class MetricsServer:
         threading.Thread(target=self._server.serve_forever, name="cdc-http", daemon=True).start()
 
     def close(self) -> None:
+        """Answer no more requests."""
         self._server.shutdown()
         self._server.server_close()
 

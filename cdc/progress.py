@@ -49,6 +49,7 @@ class Progress:
     aside: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> bytes:
+        """The value of its record. :meth:`from_json` reads it back."""
         document: dict[str, Any] = {
             # A reader of the first format would claim what is not there.
             FORMAT: _ASIDE if self.aside else FIRST,
@@ -123,6 +124,7 @@ class Watermark:
     aside: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> bytes:
+        """The watermark as a store keeps it. :meth:`from_json` reads it back."""
         document: dict[str, Any] = {
             FORMAT: FIRST,
             "epoch": self.epoch,

@@ -89,6 +89,7 @@ class SettingRow(NamedTuple):
 
     @property
     def path(self) -> str:
+        """The setting's full name, as ``section.key``."""
         return f"{self.section}.{self.key}" if self.section else self.key
 
 

@@ -58,6 +58,7 @@ def _tables(value: Any) -> Any:
 
 
 def any_tables(value: Any) -> Any:
+    """Return a setting's list of tables as it is. ValueError where it is empty."""
     if isinstance(value, list | tuple) and not value:
         raise ValueError('no table is named: write tables = ["schema.table"], or "schema.*" for all of a schema')
     return value

@@ -202,10 +202,12 @@ class Settings(SettingsModel):
 
     @property
     def slot(self) -> str:
+        """The slot's name: as set, or ``cdc_`` and the pipeline's name."""
         return self.source.slot or "cdc_" + re.sub(r"[^a-z0-9_]", "_", self.name.lower())
 
     @property
     def publication(self) -> str:
+        """The publication's name: as set, or ``cdc_`` and the pipeline's name."""
         return self.source.publication or "cdc_" + re.sub(r"[^a-z0-9_]", "_", self.name.lower())
 
 

@@ -42,13 +42,17 @@ _PATTERNS: Mapping[str, tuple[str, str]] = {
 class KindsOfSinks(Protocol):
     """See :class:`cdc.settings.Kinds`."""
 
-    def names(self) -> Sequence[str]: ...
+    def names(self) -> Sequence[str]:
+        """The kinds that are installed."""
 
-    def model(self, kind: str) -> type[BaseModel] | None: ...
+    def model(self, kind: str) -> type[BaseModel] | None:
+        """The settings model of a kind. None where no such kind is installed."""
 
-    def meant(self, name: str) -> str | None: ...
+    def meant(self, name: str) -> str | None:
+        """The kind whose name is nearest to one that does not exist. Empty where none is near."""
 
-    def manual(self, kind: str) -> str: ...
+    def manual(self, kind: str) -> str:
+        """Where a kind's manual is."""
 
 
 @dataclass(frozen=True, slots=True)

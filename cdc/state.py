@@ -33,9 +33,11 @@ class Document:
     """The format that is written, and the newest that is read. See :mod:`cdc.stored`."""
 
     def key(self) -> bytes:
+        """The key of its record in the state topic, as JSON."""
         return orjson.dumps({"what": self.WHAT})
 
     def to_json(self) -> bytes:
+        """The value of its record, with the number of its format."""
         return orjson.dumps({FORMAT: self.FORMAT, **asdict(self)}, option=orjson.OPT_NON_STR_KEYS)
 
     @classmethod
@@ -280,6 +282,7 @@ class ReadingState(Document):
 
     @property
     def over(self) -> bool:
+        """Whether nothing more will be read for the request."""
         return self.state in ("done", "failed", "cancelled")
 
 

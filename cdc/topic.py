@@ -40,18 +40,22 @@ def table_topic(name: str, table: TableName) -> str:
 
 
 def schema_topic(name: str) -> str:
+    """The topic of a pipeline's table shapes."""
     return f"{name}.schema"
 
 
 def state_topic(name: str) -> str:
+    """The topic of a pipeline's state."""
     return f"{name}.state"
 
 
 def progress_topic(name: str) -> str:
+    """The topic of a pipeline's progress records."""
     return f"{name}.progress"
 
 
 def dead_topic(name: str) -> str:
+    """The topic of a pipeline's dead letters."""
     return f"{name}.dead"
 
 

@@ -28,6 +28,7 @@ class WriterState(Document):
 
     @property
     def settled(self) -> bool:
+        """Whether the handover is complete, so that ``writer`` writes."""
         return self.step == "done"
 
 

@@ -25,10 +25,12 @@ class Visibility:
 
     @classmethod
     def parse(cls, text: str) -> Visibility:
+        """Read ``xmin:xmax:xip,...``. ValueError where the text has another form."""
         _, xmax, running = text.split(":")
         return cls(int(xmax), frozenset(int(xid) for xid in running.split(",") if xid))
 
     def sees(self, xid: int) -> bool:
+        """Whether the snapshot shows what this transaction (64 bit) did, if it committed."""
         return xid < self.xmax and xid not in self.running
 
 
@@ -50,6 +52,7 @@ class Gate(Protocol):
 
 class VisibilityGate:
     """The gate. Transactions that an earlier session streamed are not known by name, and may be invisible still.
+    Implements :class:`Gate`.
 
     ``start``: a snapshot of this session's beginning, taken when a transaction younger than all that had been
     streamed before had ended (a barrier, see ``barrier`` in snapshot/later.sql): whatever of those was not visible

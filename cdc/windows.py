@@ -219,6 +219,7 @@ class Windows:
 
     @property
     def closed(self) -> bool:
+        """Whether the session is over. No window will open any more."""
         return self._closed
 
     def require_open(self) -> None:

@@ -21,7 +21,7 @@ from connectors.postgres.slot import drop_slot
 
 
 class DroppedSource:
-    """Slot and publication of one pipeline, in an open session."""
+    """Slot and publication of one pipeline, in an open session. Implements :class:`cdc.drop.ports.DropSource`."""
 
     def __init__(self, session: Connection, *, slot: str, publication: str) -> None:
         self._session = session

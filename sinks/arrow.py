@@ -28,12 +28,14 @@ def joined(column: Column) -> Any:
 
 
 def schema_of(fields: Sequence[tuple[str, pa.DataType]]) -> pa.Schema:
+    """An Arrow schema of (name, type) pairs."""
     untyped: Any = pa.schema
     made: pa.Schema = untyped(fields)
     return made
 
 
 def mask_of(flags: npt.NDArray[np.bool_]) -> Mask:
+    """An Arrow array of booleans, for :func:`where`."""
     array: Any = pa.array
     return array(flags, pa.bool_())
 

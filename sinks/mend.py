@@ -17,9 +17,12 @@ class RepairedRow(Protocol):
     """A record's key as JSON, and the row as on the wire. None for a delete."""
 
     @property
-    def key(self) -> bytes: ...
+    def key(self) -> bytes:
+        """The record's key as JSON."""
+
     @property
-    def after(self) -> bytes | None: ...
+    def after(self) -> bytes | None:
+        """The row as on the wire. None for a delete."""
 
 
 class StoreRepair:

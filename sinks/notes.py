@@ -95,6 +95,7 @@ class TableFloor:
         return TableFloor(floor=floor, sweeps={f: s for f, s in sweeps.items() if f > floor})
 
     def to_json(self) -> bytes:
+        """The floor as a store keeps it."""
         sweeps = {floor: {"partitions": n, "seen": sorted(seen)} for floor, (n, seen) in self.sweeps.items()}
         return orjson.dumps({FORMAT: FIRST, "floor": self.floor, "sweeps": sweeps})
 

@@ -211,6 +211,7 @@ class StoredRow:
 
     @property
     def deleted(self) -> bool:
+        """Whether the store remembers that the row was deleted."""
         return self.row is None
 
 

@@ -49,10 +49,12 @@ class SinkSpec:
         return str(value)
 
     def optional(self, name: str) -> str | None:
+        """An option as text. None where it is not set."""
         value = self.options.get(name)
         return None if value is None else str(value)
 
     def number(self, name: str, otherwise: float) -> float:
+        """An option as a number, ``otherwise`` where it is not set. ValueError where it is no number."""
         value = self.options.get(name)
         return otherwise if value is None else float(value)
 

@@ -25,33 +25,48 @@ class Problem(Protocol):
     """Why a table cannot be captured, and what helps."""
 
     @property
-    def message(self) -> str: ...
+    def message(self) -> str:
+        """What is wrong, as a sentence in the user's words."""
+
     @property
-    def hint(self) -> str: ...
+    def hint(self) -> str:
+        """What to do about it."""
 
 
 class LeafPort(Protocol):
     """A table that holds rows."""
 
     @property
-    def oid(self) -> int: ...
+    def oid(self) -> int:
+        """The oid of the table."""
+
     @property
-    def table(self) -> TableName: ...
+    def table(self) -> TableName:
+        """Its name with its schema."""
 
 
 class Captured(Protocol):
     """A table that the settings name, with the tables that hold its rows: itself, or its partitions."""
 
     @property
-    def oid(self) -> int: ...
+    def oid(self) -> int:
+        """The oid of the table, for a partitioned one that of its root."""
+
     @property
-    def table(self) -> TableName: ...
+    def table(self) -> TableName:
+        """Its name with its schema."""
+
     @property
-    def topic(self) -> str: ...
+    def topic(self) -> str:
+        """The topic of its records."""
+
     @property
-    def leaves(self) -> Sequence[LeafPort]: ...
+    def leaves(self) -> Sequence[LeafPort]:
+        """The tables that store its rows: itself, or its partitions."""
+
     @property
-    def problems(self) -> Sequence[Problem]: ...
+    def problems(self) -> Sequence[Problem]:
+        """What keeps it from being captured. Empty where nothing does."""
 
 
 class SourcePort(Protocol):
@@ -117,7 +132,8 @@ class Feed(Protocol):
     def poll(self, timeout_s: float) -> Sequence[tuple[bytes, bytes | None]]:
         """Records since the last call, in order. LogError when it fails."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """End the connection to the brokers."""
 
 
 class Shapes(Protocol):
@@ -126,7 +142,8 @@ class Shapes(Protocol):
     def register(self, schema: TableSchema) -> TableSchema:
         """The shape with the version it is known by. Brokers hold it before this returns."""
 
-    def get(self, table: TableName, version: int) -> TableSchema: ...
+    def get(self, table: TableName, version: int) -> TableSchema:
+        """The shape of a table at a version. KeyError where it was never registered."""
 
     @property
     def size(self) -> int:
@@ -155,11 +172,14 @@ class RowLog(Protocol):
 class LogPort(Protocol):
     """The cluster."""
 
-    def state(self) -> CompactedTopic: ...
+    def state(self) -> CompactedTopic:
+        """The state topic."""
 
-    def shapes(self) -> Shapes: ...
+    def shapes(self) -> Shapes:
+        """The registry of shapes, as the brokers have it now."""
 
-    def rows(self) -> RowLog: ...
+    def rows(self) -> RowLog:
+        """A writer of rows. Each call opens one of its own."""
 
     def check(self, topics: TopicsState) -> None:
         """TopicError when a topic is gone, made anew, or has another partition count than it was made with."""
@@ -169,37 +189,56 @@ class InspectionEdges(Protocol):
     """What a look at the catalog needs."""
 
     @property
-    def settings(self) -> Settings: ...
+    def settings(self) -> Settings:
+        """The pipeline's settings."""
+
     @property
-    def source(self) -> SourcePort: ...
+    def source(self) -> SourcePort:
+        """The database."""
 
 
 class LaterEdges(Protocol):
     """Everything that later snapshots need."""
 
     @property
-    def settings(self) -> Settings: ...
-    @property
-    def source(self) -> LaterSourcePort: ...
-    @property
-    def state(self) -> CompactedTopic: ...
-    @property
-    def shapes(self) -> Shapes: ...
-    @property
-    def topics(self) -> TopicsPort: ...
+    def settings(self) -> Settings:
+        """The pipeline's settings."""
 
-    def feed(self) -> Feed: ...
+    @property
+    def source(self) -> LaterSourcePort:
+        """The database."""
+
+    @property
+    def state(self) -> CompactedTopic:
+        """The state topic, for single reads and writes."""
+
+    @property
+    def shapes(self) -> Shapes:
+        """The registry of shapes."""
+
+    @property
+    def topics(self) -> TopicsPort:
+        """The captured tables and their topics."""
+
+    def feed(self) -> Feed:
+        """Follow the state topic from its beginning on. LogError when the brokers do not answer."""
 
 
 class Edges(Protocol):
     """Everything at once."""
 
     @property
-    def settings(self) -> Settings: ...
+    def settings(self) -> Settings:
+        """The pipeline's settings."""
+
     @property
-    def source(self) -> SourcePort: ...
+    def source(self) -> SourcePort:
+        """The database."""
+
     @property
-    def log(self) -> LogPort: ...
+    def log(self) -> LogPort:
+        """The cluster."""
+
     @property
     def lock(self) -> tuple[int, int]:
         """The advisory lock under which the topics are written: shared by workers, exclusive for capture (H76)."""
@@ -219,7 +258,7 @@ class Reporter(Protocol):
 
 
 class NoReport:
-    """A reporter that nobody listens to."""
+    """A reporter that nobody listens to. Implements :class:`Reporter`."""
 
     def say(self, sentence: str) -> None: ...
 
@@ -232,6 +271,9 @@ class TableTotals(Protocol):
     """A table as it is planned."""
 
     @property
-    def row_estimate(self) -> int: ...
+    def row_estimate(self) -> int:
+        """About how many rows it has, by the catalog."""
+
     @property
-    def size_bytes(self) -> int: ...
+    def size_bytes(self) -> int:
+        """The size of its files."""

@@ -53,10 +53,12 @@ class TableForm:
 
     @property
     def size_bytes(self) -> int:
+        """The size of all files that store its rows."""
         return sum(leaf.size_bytes for leaf in self.leaves)
 
     @property
     def row_estimate(self) -> int:
+        """About how many rows it has, by the catalog."""
         return sum(leaf.row_estimate for leaf in self.leaves)
 
 

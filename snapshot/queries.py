@@ -42,6 +42,7 @@ class Queries:
 
 
 def table(name: TableName) -> sql.Identifier:
+    """A table's name for a statement, quoted."""
     return sql.Identifier(name.schema, name.table)
 
 

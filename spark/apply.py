@@ -53,6 +53,7 @@ class Sorted:
 
     @property
     def floors(self) -> pa.Table:
+        """The events that set floors."""
         return self.events.filter(pc.equal(self.events[OP], FLOOR_OP))
 
     def unheld(self, held: Collection[str]) -> Sorted:

@@ -38,7 +38,7 @@ def open_folder(root: str, session: SparkSession) -> Folder:
 
 
 class LocalFolder:
-    """Checkpoints on this machine."""
+    """Checkpoints on this machine. Implements :class:`Folder`."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -62,7 +62,7 @@ class LocalFolder:
 
 
 class HadoopFolder:
-    """Checkpoints on a shared or remote file system, reached through the driver's JVM."""
+    """Checkpoints on a shared or remote file system, reached through the driver's JVM. Implements :class:`Folder`."""
 
     def __init__(self, root: str, session: SparkSession) -> None:
         self._root = root.rstrip("/")

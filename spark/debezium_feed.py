@@ -80,7 +80,7 @@ class Epochs(Protocol):
 
 
 class KnownEpochs:
-    """Epochs that nobody notes anything of, in memory."""
+    """Epochs in memory, of which no note is kept. Implements :class:`Epochs`."""
 
     def __init__(self, state: EpochsState | None = None) -> None:
         self.state = state or EpochsState()
@@ -105,6 +105,7 @@ class KnownEpochs:
 
 class Translation:
     """Translates the batches of one run of a query, in their order. ``register`` and ``epochs`` may raise LogError.
+    Implements :class:`spark.translate.Listener`.
 
     Records of a small batch come here. For those that tasks read :meth:`for_tasks` makes what they need, and what they
     tell is decided here, slice by slice.

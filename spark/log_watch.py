@@ -56,6 +56,7 @@ class LogWatch:
         """What ended the thread, if something did."""
 
     def start(self) -> None:
+        """Start its thread."""
         self._thread.start()
 
     def close(self) -> None:

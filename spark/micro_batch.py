@@ -57,6 +57,7 @@ class MicroBatch(NamedTuple):
 
     @property
     def spans(self) -> tuple[Span, ...]:
+        """The offsets that it covers, a stretch for each partition."""
         return spans_between(self.starts, self.ends)
 
     @property

@@ -53,4 +53,5 @@ class ProgressFeed(Protocol):
     def poll(self, timeout_s: float) -> list[Progress]:
         """Records since the last call, in order. Waits for the first at most so long. LogError when it fails."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """End the connection to the brokers."""

@@ -87,6 +87,7 @@ class Run:
 
     @property
     def active(self) -> bool:
+        """Whether Spark still runs the query."""
         return self._streaming.isActive
 
     def failure(self) -> CdcError:
@@ -159,6 +160,7 @@ class Query:
 
     @property
     def running(self) -> bool:
+        """Whether a run of the query goes on."""
         return self._run is not None and self._run.active
 
     def tend(self) -> None:

@@ -57,6 +57,7 @@ class SinkFigures:
 
     @property
     def begun(self) -> bool:
+        """Whether the store's watermark has been read."""
         return self.begun_s is not None
 
     def begin(self, now_s: float) -> None:
@@ -92,6 +93,7 @@ class LogFigures:
     seen_s: float | None = None
 
     def known(self, now_s: float) -> bool:
+        """Whether the log answered within the last 30 s. ``now_s``: of the monotonic clock."""
         return self.seen_s is not None and now_s - self.seen_s <= SILENCE_S
 
 
@@ -260,9 +262,11 @@ class SinkMetricsServer:
 
     @property
     def port(self) -> int:
+        """The port that it answers on, also where any was asked for."""
         return int(self._server.server_port)
 
     def close(self) -> None:
+        """Answer no more requests, and end the thread."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

@@ -53,6 +53,7 @@ class SessionSpec:
 
     @property
     def local(self) -> bool:
+        """Whether driver and executors are one process of this machine."""
         return self.master.startswith("local")
 
 

@@ -43,6 +43,7 @@ class SinkStop:
 
     @property
     def asked(self) -> bool:
+        """Whether somebody has asked for the end. Looks for the file, and removes it."""
         if not self.event.is_set() and self._file is not None and self._file.exists():
             self._file.unlink(missing_ok=True)
             self.ask(f"the file {self._file} asked for it")

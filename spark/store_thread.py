@@ -88,6 +88,7 @@ class Store(StoreCalls):
 
     @property
     def lsn(self) -> int:
+        """The LSN below which the store shows every change. 0 for an empty store."""
         return self._held.lsn if self._held is not None else 0
 
     @property

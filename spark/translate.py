@@ -208,7 +208,7 @@ class TaskTranslation:
 
 @dataclass
 class TaskTranslator:
-    """Translates one share, in its order, and remembers what it cannot decide."""
+    """Translates one share, in its order, and remembers what it cannot decide. Implements :class:`Listener`."""
 
     plan: TaskTranslation
     _readers: dict[Partition, PartitionReader] = field(default_factory=dict)

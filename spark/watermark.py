@@ -78,6 +78,7 @@ class EndsSeen:
         self._seen: deque[LogEnds] = deque(maxlen=_MOST_ENDS)
 
     def add(self, seen: LogEnds) -> None:
+        """Note where the log ended at a moment. Moments come in order."""
         # Most partitions stand where they stood: what is equal is there once.
         before = self.newest
         ends = {topic: parts if before.get(topic) != parts else before[topic] for topic, parts in seen.ends.items()}
@@ -115,6 +116,7 @@ class LogView:
         """The newest epoch that began with a reading of its tables which is over. 0 for none."""
 
     def note_progress(self, records: Iterable[Progress]) -> None:
+        """Take progress records of the log, in their order."""
         noted = list(records)
         with self._lock:
             self._history.add(noted)
@@ -130,6 +132,7 @@ class LogView:
         return {topic: mark.epoch for topic, mark in passed.items() if mark is not None and mark.reread}
 
     def note_ends(self, seen: LogEnds) -> None:
+        """Note where the log ended at a moment. Moments come in order."""
         with self._lock:
             self._ends.add(seen)
 

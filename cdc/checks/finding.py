@@ -37,14 +37,18 @@ class Finding:
 
 
 def ok(part: str, check: str, message: str) -> Finding:
+    """A finding that nothing is wrong. ``part``: what was asked, as ``postgres``. ``check``: the check's name."""
     return Finding(part=part, check=check, level=Level.OK, message=message)
 
 
 def warn(part: str, check: str, message: str, fix: str = "") -> Finding:
+    """A finding that stops nothing now. ``fix``: the SQL or the command that ends it, empty where there is none."""
     return Finding(part=part, check=check, level=Level.WARN, message=message, fix=fix)
 
 
 def fail(part: str, check: str, message: str, fix: str, *, exit: Exit = Exit.CONFIG) -> Finding:
+    """A finding that stops the pipeline. ``fix``: the SQL or the command that ends it. ``exit``: the code of ``cdc
+    check``."""
     return Finding(part=part, check=check, level=Level.FAIL, message=message, fix=fix, exit=exit)
 
 

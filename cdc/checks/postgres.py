@@ -67,6 +67,7 @@ def check_standby(server: ServerFacts) -> Finding:
 
 
 def check_wal_level(server: ServerFacts) -> Finding:
+    """Fail unless the server writes WAL for logical decoding."""
     if server.wal_level != "logical":
         fix = "alter system set wal_level = 'logical';   then restart the server"
         return fail(PART, "wal_level", f"wal_level is {server.wal_level}; logical decoding needs logical", fix)
@@ -74,6 +75,7 @@ def check_wal_level(server: ServerFacts) -> Finding:
 
 
 def check_replication_right(server: ServerFacts) -> Finding:
+    """Fail unless the role may open a replication connection."""
     if not server.can_replicate:
         fix = f"alter role {quote_identifier(server.role)} replication;"
         return fail(PART, "replication_right", f"the role {server.role} may not replicate", fix)
@@ -237,6 +239,7 @@ def check_failover(slot: SlotFacts | None, server: ServerFacts, settings: Settin
 
 
 def check_free_slots(server: ServerFacts, slot: SlotFacts | None) -> Finding:
+    """Fail when a slot has to be made and fewer than two are free. ``slot``: None while there is none."""
     # Two: the slot is made under a temporary name, and keeps that one as long as its snapshot is read.
     if slot is None and server.slots_used + 2 > server.slots_max:
         message = f"{server.slots_used} of {server.slots_max} replication slots are taken, and a snapshot needs two"
@@ -299,6 +302,7 @@ def check_tables(tables: tuple[TableFacts, ...]) -> Iterator[Finding]:
 
 
 def check_left_out(facts: SourceFacts) -> Iterator[Finding]:
+    """Warn of each table that a pattern names and that is not captured, with the reason."""
     for table, reason in facts.left_out:
         yield warn(PART, "left_out", f"{table} matches a pattern but stays out: {reason}", "")
 

@@ -22,7 +22,8 @@ class Probes(Protocol):
     def state(self) -> tuple[TopicsState | None, SlotState | None]:
         """What ``cdc init`` and ``cdc snapshot`` have noted. None for what has not happened."""
 
-    def source(self) -> SourceFacts: ...
+    def source(self) -> SourceFacts:
+        """Server, slot, publication and captured tables, as the database has them."""
 
     def log(self, topics: list[str], known: TopicsState | None) -> LogFacts:
         """``topics``: of the captured tables."""

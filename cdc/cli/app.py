@@ -85,15 +85,18 @@ class LifeCycleGroup(typer.core.TyperGroup):
     """Lists the commands in their order and imports only the one that is called."""
 
     def list_commands(self, ctx: Any) -> list[str]:
+        """The names of the commands that are installed, in the order of a pipeline's life."""
         return [entry.name for entry in COMMANDS if find_spec(f"cdc.cli.{entry.name}")]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Import a command. Returns None where there is none of the name."""
         entry = next((entry for entry in COMMANDS if entry.name == cmd_name), None)
         if entry is None or find_spec(f"cdc.cli.{entry.name}") is None:
             return None
         return _command(entry)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command of the arguments. UsageError with the nearest name where there is none."""
         known = self.list_commands(ctx)
         if args and not args[0].startswith("-") and args[0] not in known:
             close = difflib.get_close_matches(args[0], known, n=1)

@@ -137,7 +137,8 @@ class _Totals(Protocol):
 
 
 class Lines:
-    """Progress as plain lines, for logs and pipes: now and then per table, and when one is done."""
+    """Progress as plain lines, for logs and pipes: now and then per table, and when one is done. Implements
+    :class:`snapshot.edges.Reporter`."""
 
     def __init__(self, console: Console, clock: Clock = SYSTEM_CLOCK) -> None:
         self._console = console
@@ -165,7 +166,8 @@ class Lines:
 
 
 class Bars:
-    """Progress as bars, one per table. Of very many tables, those that are being read."""
+    """Progress as bars, one per table. Of very many tables, those that are being read. Implements
+    :class:`snapshot.edges.Reporter`."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress

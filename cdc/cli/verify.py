@@ -136,7 +136,7 @@ def _cells(verdict: StoreVerdict, kinds: list[Kind]) -> tuple[str | Text, ...]:
 
 
 class Looking:
-    """Shows how far the comparison is, on a terminal."""
+    """Shows how far the comparison is, on a terminal. Implements :class:`cdc.verification.passes.Watch`."""
 
     def __init__(self, console: Console) -> None:
         self._progress = Progress(

@@ -47,6 +47,7 @@ class TableHistory:
 
     @property
     def deferrable_key(self) -> bool:
+        """Whether any version of the table had a deferrable primary key."""
         return any(schema.deferrable_key for schema in self.schemas)
 
 
@@ -59,15 +60,24 @@ class ComparedTable(Protocol):
     """A table as the catalog has it now."""
 
     @property
-    def schema(self) -> str: ...
+    def schema(self) -> str:
+        """The name of its schema."""
+
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Its own name, without the schema."""
+
     @property
-    def leaf(self) -> bool: ...
+    def leaf(self) -> bool:
+        """Whether it is a partition."""
+
     @property
-    def defaults(self) -> Sequence[str]: ...
+    def defaults(self) -> Sequence[str]:
+        """The columns that have a default."""
+
     @property
-    def primary_key(self) -> Sequence[str]: ...
+    def primary_key(self) -> Sequence[str]:
+        """The columns of its primary key, in key order. Empty without one."""
 
 
 def table_facts(tables: Iterable[ComparedTable], schemas: Iterable[TableSchema]) -> dict[str, TableHistory]:
@@ -98,14 +108,17 @@ class ComparedRecord:
 
     @property
     def op(self) -> str | None:
+        """The envelope's operation, one letter. None for a tombstone and for a value without one."""
         found = self.value.get(OP) if isinstance(self.value, Object) else None
         return found if isinstance(found, str) else None
 
     @property
     def source(self) -> Object | None:
+        """The envelope's ``source`` object. None where there is none."""
         found = self.value.get(SOURCE) if isinstance(self.value, Object) else None
         return found if isinstance(found, Object) else None
 
     @property
     def snapshot(self) -> bool:
+        """Whether a snapshot read the row."""
         return self.op == READ_OP

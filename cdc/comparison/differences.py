@@ -37,12 +37,14 @@ class RecordDifference:
 
     @property
     def record(self) -> ComparedRecord:
+        """The record that differs: Debezium's, or ours where Debezium has none."""
         found = self.theirs or self.ours
         assert found is not None
         return found
 
     @property
     def table(self) -> str:
+        """The record's table."""
         return self.record.table
 
     @property
@@ -52,11 +54,13 @@ class RecordDifference:
 
     @property
     def in_row(self) -> bool:
+        """Whether a column of the key or of a row differs, and not the envelope around it."""
         in_value = len(self.path) > 2 and self.path[1] in (BEFORE, AFTER)
         return in_value or (len(self.path) > 1 and self.path[0] == "key")
 
     @property
     def old_row(self) -> bool:
+        """Whether it lies in the row before the change."""
         return self.path[:2] == ("value", BEFORE)
 
     def __str__(self) -> str:

@@ -21,12 +21,15 @@ class Object:
     members: tuple[tuple[str, Json], ...]
 
     def get(self, name: str) -> Json:
+        """The value of the first member of this name. None where there is none, and where it is null."""
         return next((value for member, value in self.members if member == name), None)
 
     def names(self) -> tuple[str, ...]:
+        """The names of the members, in their order."""
         return tuple(name for name, _ in self.members)
 
     def without(self, *names: str) -> Object:
+        """A copy that lacks the members of these names."""
         return Object(tuple(m for m in self.members if m[0] not in names))
 
     def replaced(self, changes: dict[str, Json]) -> Object:

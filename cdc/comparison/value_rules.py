@@ -32,6 +32,7 @@ def same_elements(theirs: Json, ours: Json, *, cut: bool) -> bool:
 
 
 def is_text(value: Json) -> bool:
+    """Whether a value is a string, or an array of strings and nulls at any depth."""
     if isinstance(value, tuple):
         return all(element is None or is_text(element) for element in value)
     return isinstance(value, str)
@@ -70,10 +71,12 @@ def is_awkward(elements: tuple[Json, ...]) -> bool:
 
 
 def has_control(text: str) -> bool:
+    """Whether a character below U+0020 is in the text."""
     return any(character < " " for character in text)
 
 
 def is_json_object(text: Json) -> bool:
+    """Whether a value is a string that holds a JSON object."""
     try:
         return isinstance(text, str) and isinstance(parse(text), Object)
     except ValueError:
@@ -91,6 +94,7 @@ def same_unescaped(expected: Json, got: Json) -> bool:
 
 
 def single(number: LosslessNumber) -> bytes:
+    """The number rounded to single precision, as its four bytes."""
     return pack("f", float(number.text))
 
 
@@ -109,6 +113,10 @@ def _whole(number: LosslessNumber) -> bool:
 
 
 def equal_members(one: Json, two: Json) -> bool:
+    """Whether two values are equal. Strings that hold JSON objects are equal in any order of members.
+
+    Raises ValueError where one string begins as an object and is no JSON.
+    """
     if not (isinstance(one, str) and isinstance(two, str) and one.startswith("{")):
         return one == two
     return bool(json.loads(one) == json.loads(two))

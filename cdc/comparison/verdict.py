@@ -33,6 +33,7 @@ class TableVerdict:
     words: tuple[str, ...] = field(default=())
 
     def document(self) -> dict[str, Any]:
+        """The verdict as ``--json`` prints it."""
         return {
             "table": self.table,
             "debezium_records": self.theirs,
@@ -56,18 +57,22 @@ class Comparison:
 
     @property
     def records(self) -> int:
+        """How many of our records were compared."""
         return sum(v.ours for v in self.verdicts)
 
     @property
     def unexplained(self) -> int:
+        """How many differences no rule explains. Nonzero means that the comparison failed."""
         return sum(v.unexplained for v in self.verdicts)
 
     @property
     def undecided(self) -> int:
+        """How many differences only the source could confirm, whose rows have changed since."""
         return sum(v.undecided for v in self.verdicts)
 
     @property
     def by_rule(self) -> Counter[str]:
+        """How many differences each rule explains, over all tables."""
         return sum((v.by_rule for v in self.verdicts), Counter())
 
     def reasons(self) -> Iterable[tuple[Rule, int]]:
@@ -76,6 +81,7 @@ class Comparison:
         return ((rule, used[rule.name]) for rule in RULES if used[rule.name])
 
     def document(self) -> dict[str, Any]:
+        """The comparison as ``--json`` prints it."""
         return {
             "encoding": self.encoding,
             "begin_lsn": self.begin,

@@ -40,6 +40,7 @@ class Workload(threading.Thread):
         self._stopped.set()
 
     def run(self) -> None:
+        """Write transactions at a steady rate. Keeps a database error in ``error`` and ends with it."""
         began = self._clock.monotonic()
         try:
             with psycopg.connect(self._dsn, autocommit=True) as connection:

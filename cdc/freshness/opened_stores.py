@@ -13,12 +13,14 @@ class OpenedStore(Protocol):
     """A store, opened."""
 
     @property
-    def watermarks(self) -> ReadsWatermarks: ...
+    def watermarks(self) -> ReadsWatermarks:
+        """Where the store keeps its watermark."""
 
     def current(self) -> bool:
         """Whether what was opened is still what readers see."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """End the connection to the store."""
 
 
 class KeptStores:
@@ -39,4 +41,5 @@ class KeptStores:
         return self._stores[sink].watermarks
 
     def close(self) -> None:
+        """Close every store that was opened."""
         self._exits.close()

@@ -22,7 +22,8 @@ NUDGE_AFTER_S = 1.0
 class ReadsWatermarks(Protocol):
     """The part of ``sinks.port.Watermarks`` that is used here."""
 
-    def read(self) -> Watermark | None: ...
+    def read(self) -> Watermark | None:
+        """The store's watermark. None for an empty store. SinkError when it does not answer."""
 
 
 def wait_until_shown(

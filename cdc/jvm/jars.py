@@ -55,6 +55,7 @@ class JarSet:
 
     @property
     def size_bytes(self) -> int:
+        """The size of all its jars together."""
         return sum(jar.size_bytes for jar in self.jars)
 
     @property

@@ -14,7 +14,7 @@ from cdc.schema import TableSchema
 
 
 class RebuildGenerations(Protocol):
-    """The generations of the store, as :class:`sinks.generations.RebuildGenerations` promises them. Every call may be
+    """The generations of the store, as :class:`sinks.generations.Generations` promises them. Every call may be
     repeated after a kill. SinkError when the store does not answer."""
 
     def in_use(self) -> int:

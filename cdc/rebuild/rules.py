@@ -46,9 +46,11 @@ class RebuildState(Document):
 
     @property
     def unfinished(self) -> bool:
+        """Whether a step is left to do, as after a kill."""
         return self.step in (Step.BUILDING, Step.KEEPING, Step.SWITCHING)
 
     def at(self, step: Step) -> RebuildState:
+        """The same rebuild at another step."""
         return replace(self, step=step.value)
 
 

@@ -38,7 +38,8 @@ _SETTINGS = {
 
 
 class ConnectPart:
-    """One worker. Needs the stack's Kafka. ``plugins``: name -> folder of jars."""
+    """One worker. Needs the stack's Kafka. ``plugins``: name -> folder of jars. Implements
+    :class:`cdc.stack.part.StackPart`."""
 
     def __init__(self, place: PartFiles, jars: Path, plugins: Mapping[str, Path]) -> None:
         self.place = place

@@ -47,7 +47,8 @@ _SETTINGS = {
 
 
 class KafkaPart:
-    """One broker that is its own controller. Topics are never made by themselves."""
+    """One broker that is its own controller. Topics are never made by themselves. Implements
+    :class:`cdc.stack.part.StackPart`."""
 
     def __init__(self, place: PartFiles, jars: Path) -> None:
         self.place = place

@@ -28,7 +28,8 @@ cluster.routing.allocation.disk.threshold_enabled: false
 
 
 class OpenSearchPart:
-    """One node without security, on loopback. ``standard`` and ``keyword`` analysis only."""
+    """One node without security, on loopback. ``standard`` and ``keyword`` analysis only. Implements
+    :class:`cdc.stack.part.StackPart`."""
 
     def __init__(self, place: PartFiles, jars: Path) -> None:
         self.place = place

@@ -43,7 +43,8 @@ def install_folder() -> Path:
 
 
 class PostgresPart:
-    """One server with logical decoding on, scram-sha-256 on loopback, and its password in a passfile."""
+    """One server with logical decoding on, scram-sha-256 on loopback, and its password in a passfile. Implements
+    :class:`cdc.stack.part.StackPart`."""
 
     def __init__(self, place: PartFiles, *, account: Account | None = None, durable: bool = True) -> None:
         self.place = place

@@ -26,7 +26,7 @@ def server_binary() -> Path:
 
 
 class RedisPart:
-    """One server without a password, on loopback. Saves at a clean stop."""
+    """One server without a password on loopback. Saves at a clean end. Implements :class:`cdc.stack.part.StackPart`."""
 
     def __init__(self, place: PartFiles) -> None:
         self.place = place

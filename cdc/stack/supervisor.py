@@ -60,6 +60,7 @@ class Server:
         self._thread = threading.Thread(target=self._live, name=name, daemon=True)
 
     def start(self) -> None:
+        """Start the thread, which starts the process."""
         self._thread.start()
 
     def stop(self, *, kill: bool = False) -> None:
@@ -79,10 +80,12 @@ class Server:
 
     @property
     def alive(self) -> bool:
+        """Whether the thread still runs."""
         return self._thread.is_alive()
 
     @property
     def stopping(self) -> bool:
+        """Whether the part was asked to stop."""
         return self._asked_to_stop.is_set()
 
     def _live(self) -> None:

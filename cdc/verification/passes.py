@@ -41,17 +41,22 @@ class Stored(Protocol):
     """A version that a store holds. A deleted one is remembered by its position alone."""
 
     @property
-    def pos(self) -> str: ...
+    def pos(self) -> str:
+        """Its position as text. Empty for a row that somebody else wrote."""
+
     @property
-    def row(self) -> bytes | None: ...
+    def row(self) -> bytes | None:
+        """The row as JSON of plain values. None for a delete."""
 
 
 class ScansStore(Protocol):
     """The part of ``sinks.port.StoreReader`` that is used here."""
 
-    def scan(self, schema: TableSchema) -> Iterator[pa.RecordBatch]: ...
+    def scan(self, schema: TableSchema) -> Iterator[pa.RecordBatch]:
+        """Every stored version of a table, in no order, in bounded memory."""
 
-    def get(self, schema: TableSchema, key: str) -> Stored | None: ...
+    def get(self, schema: TableSchema, key: str) -> Stored | None:
+        """The stored version of one key. None where the store has none."""
 
 
 @dataclass(slots=True)

@@ -71,6 +71,7 @@ class StoreVerdict:
 
     @property
     def differences(self) -> int:
+        """How many keys differ, of every kind."""
         return sum(self.counts.values())
 
     def document(self) -> dict[str, Any]:
@@ -106,10 +107,12 @@ class VerificationReport:
 
     @property
     def differences(self) -> int:
+        """How many keys differ, over all stores and tables."""
         return sum(verdict.differences for verdict in self.verdicts)
 
     @property
     def undecided(self) -> int:
+        """How many keys changed at every look, so that none could tell."""
         return sum(verdict.undecided for verdict in self.verdicts)
 
     def document(self) -> dict[str, Any]:

@@ -29,6 +29,7 @@ class Span(NamedTuple):
 
     @property
     def most_records(self) -> int:
+        """How many records it has at most."""
         return max(0, self.end - max(0, self.start))
 
 

@@ -86,6 +86,7 @@ class Family:
 
     @property
     def names(self) -> tuple[str, ...]:
+        """The names of its kinds, one by one."""
         return tuple(self.kinds.split())
 
 

@@ -35,6 +35,7 @@ class Streaming(StrEnum):
 
     @property
     def good(self) -> bool:
+        """Whether the connector reads what the slot sends."""
         return self in (Streaming.READS, Streaming.IDLE)
 
 

@@ -50,6 +50,7 @@ class ConnectorStatus:
 
     @property
     def failed(self) -> tuple[TaskStatus, ...]:
+        """The tasks that failed."""
         return tuple(task for task in self.tasks if task.state == FAILED)
 
     @property

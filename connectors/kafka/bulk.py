@@ -18,7 +18,7 @@ _FULL_WAIT_S = 0.02
 
 
 class BulkLog:
-    """Records of one of several writers of a partition.
+    """Records of one of several writers of a partition. Implements :class:`snapshot.edges.RowLog`.
 
     Offsets tell such a writer nothing, so only failures are reported, and an empty queue without one means
     that all is held: what :meth:`acked` counts is what a :meth:`flush` has seen out.
@@ -87,10 +87,13 @@ class BulkLog:
                 yield key, value
 
     def acked(self) -> int:
+        """How many records the brokers have, as of the last :meth:`flush`. PoisonError or LogError where one was
+        refused."""
         self._raise_failure()
         return self._acked
 
     def poll(self, timeout_s: float) -> None:
+        """Take the brokers' answers for at most ``timeout_s``. PoisonError or LogError where they refuse a record."""
         self._producer.poll(timeout_s)
         self._raise_failure()
 

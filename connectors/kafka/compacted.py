@@ -179,10 +179,12 @@ class KnownTopic(Protocol):
     """What the brokers say of a topic."""
 
     @property
-    def error(self) -> object: ...
+    def error(self) -> object:
+        """Why the brokers do not know the topic. None where they do."""
 
     @property
-    def partitions(self) -> Container[int]: ...
+    def partitions(self) -> Container[int]:
+        """The numbers of its partitions."""
 
 
 def stands(topic: KnownTopic | None, partition: int) -> bool:
@@ -212,7 +214,7 @@ def flush(producer: Producer, waiting: Callable[[], None] | None) -> int:
 
 
 class KafkaCompactedTopic:
-    """:class:`cdc.ports.KafkaCompactedTopic` on Kafka. Values of at most a few hundred kB, read whole each time.
+    """:class:`cdc.ports.CompactedTopic` on Kafka. Values of at most a few hundred kB, read whole each time.
 
     What the brokers do not answer fails after 30 s. With ``waiting`` they are waited for however long that takes, as
     by a stream's own records: it is called every few seconds at least, and gives up by raising.

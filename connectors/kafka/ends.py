@@ -18,8 +18,11 @@ _GLANCE_S = 1.0
 class AsksEnds(Protocol):
     """What is wanted of :class:`connectors.kafka.admin.TopicAdmin`."""
 
-    def ask_ends(self, asked: list[TopicPartition]) -> Mapping[TopicPartition, Future[Any]]: ...
-    def look_again(self, timeout_s: float) -> None: ...
+    def ask_ends(self, asked: list[TopicPartition]) -> Mapping[TopicPartition, Future[Any]]:
+        """Ask for the next offsets of partitions. Each answer has an ``offset``, or raises KafkaException."""
+
+    def look_again(self, timeout_s: float) -> None:
+        """Have the client ask who leads, for at most ``timeout_s``."""
 
 
 class EndsWatch:

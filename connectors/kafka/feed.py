@@ -91,7 +91,8 @@ class DeadLetterFeed(_Feed):
 
 
 class CompactedFeed:
-    """A compacted topic of one partition from its beginning on, record by record as it comes. One thread at a time."""
+    """A compacted topic of one partition from its beginning on, record by record as it comes. One thread at a time.
+    Implements :class:`snapshot.edges.Feed`."""
 
     def __init__(self, settings: LogSettings, topic: str) -> None:
         self._settings = settings

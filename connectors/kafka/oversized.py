@@ -29,7 +29,8 @@ _RECORD_BYTES = 1024
 class OversizedLetters(Protocol):
     """Where they go."""
 
-    def write(self, letters: Iterable[DeadLetter]) -> None: ...
+    def write(self, letters: Iterable[DeadLetter]) -> None:
+        """Append letters. Returns when the brokers have them all, raises LogError otherwise."""
 
 
 class Oversized:

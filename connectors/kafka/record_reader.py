@@ -48,7 +48,8 @@ _PASSING = (
 
 @dataclass(frozen=True)
 class KafkaReading:
-    """How to open a reader, as plain data that travels to executors. Holds secrets: never log it.
+    """How to open a reader, as plain data that travels to executors. Holds secrets: never log it. Implements
+    :class:`cdc.wire.records.ReaderOpener`.
 
     ``config``: of :func:`connectors.kafka.clients.fetching_config`. Executors import this module, so it knows no
     settings.
@@ -76,7 +77,8 @@ class _Place:
 
 
 class KafkaRecords:
-    """See the module. ``config``: librdkafka properties. End of partition has to be told."""
+    """See the module. ``config``: librdkafka properties. End of partition has to be told. Implements
+    :class:`cdc.wire.records.RecordReader`."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._consumer = Consumer(dict(config))

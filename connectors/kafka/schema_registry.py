@@ -37,6 +37,7 @@ class SchemaRegistry:
         return found
 
     def latest(self, table: TableName) -> TableSchema | None:
+        """The newest shape of a table. None for one that has none."""
         return self._latest.get(table)
 
     def named(self, table: str) -> TableSchema | None:
@@ -54,6 +55,7 @@ class SchemaRegistry:
             return [self._versions[known] for known in sorted(self._versions)]
 
     def tables(self) -> list[TableName]:
+        """The tables that have a shape, by name."""
         return sorted(self._latest)
 
     def register(self, schema: TableSchema, *, new_key: bool = False) -> TableSchema:

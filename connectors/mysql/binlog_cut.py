@@ -39,17 +39,22 @@ _SELECTED_BY = frozenset(("int2", "int4", "int8", "text", "varchar", "bpchar", "
 
 
 class CutSession(Protocol):
-    """The part of :class:`connectors.mysql.session.CutSession` that is used here."""
+    """The part of :class:`connectors.mysql.session.MysqlSession` that is used here."""
 
-    def run(self, name: str) -> None: ...
+    def run(self, name: str) -> None:
+        """Run a named statement that returns nothing. SourceError when the server refuses it."""
 
-    def rows(self, name: str, **parameters: str) -> Sequence[Any]: ...
+    def rows(self, name: str, **parameters: str) -> Sequence[Any]:
+        """The rows of a named query. SourceError when the server refuses it."""
 
-    def stream(self, statement: sa.Select[Any], batch_rows: int) -> Any: ...
+    def stream(self, statement: sa.Select[Any], batch_rows: int) -> Any:
+        """The rows of a query, ``batch_rows`` fetched at a time."""
 
-    def rollback(self) -> None: ...
+    def rollback(self) -> None:
+        """End the snapshot that is open."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """End the session."""
 
 
 class Passed(NamedTuple):

@@ -52,6 +52,7 @@ class MysqlSession:
             self._connection.exec_driver_sql("rollback")
 
     def close(self) -> None:
+        """End the session and drop its pool."""
         self._connection.close()
         self._engine.dispose()
 
@@ -71,6 +72,7 @@ class _translated:
 
 
 def query(name: str) -> str:
+    """The SQL of a named block of this package. KeyError where there is none."""
     return load("connectors.mysql")[name]
 
 

@@ -127,28 +127,44 @@ class RelationLike(Protocol):
     """The part of a Relation message that :func:`from_relation` reads."""
 
     @property
-    def relation_oid(self) -> int: ...
+    def relation_oid(self) -> int:
+        """The oid of the relation."""
+
     @property
-    def schema(self) -> str: ...
+    def schema(self) -> str:
+        """The name of its schema."""
+
     @property
-    def table(self) -> str: ...
+    def table(self) -> str:
+        """Its name, without the schema."""
+
     @property
-    def identity(self) -> Identity: ...
+    def identity(self) -> Identity:
+        """Its replica identity."""
+
     @property
-    def columns(self) -> Sequence[RelationColumnLike]: ...
+    def columns(self) -> Sequence[RelationColumnLike]:
+        """The columns that the publication sends, in their order."""
 
 
 class RelationColumnLike(Protocol):
     """A column of a Relation message."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The column's name."""
+
     @property
-    def type_oid(self) -> int: ...
+    def type_oid(self) -> int:
+        """The oid of its type."""
+
     @property
-    def typmod(self) -> int: ...
+    def typmod(self) -> int:
+        """The type's modifier, as in pg_attribute. -1 for none."""
+
     @property
-    def in_key(self) -> bool: ...
+    def in_key(self) -> bool:
+        """Whether the column is part of the replica identity."""
 
 
 def from_relation(

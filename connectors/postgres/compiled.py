@@ -65,42 +65,52 @@ class CompiledRows:
 
     @cached_property
     def new(self) -> FromFrame:
+        """Encodes a message with a new row alone: insert, and update without an old row."""
         return self._table.frame([Side("n", b"N")])
 
     @cached_property
     def pair(self) -> FromFrame:
+        """Encodes an update that carries the old row."""
         return self._table.frame([Side("o", b"O"), Side("n", b"N")])
 
     @cached_property
     def old(self) -> FromFrame:
+        """Encodes a delete that carries the old row."""
         return self._table.frame([Side("o", b"O")])
 
     @cached_property
     def keyed(self) -> FromFrame:
+        """Encodes a delete that carries the old key."""
         return self._table.frame([Side("k", b"K")], only=self._key)
 
     @cached_property
     def line(self) -> FromLine:
+        """Encodes a line of COPY."""
         return self._table.line()
 
     @property
     def row_templates(self) -> Templates:
+        """Templates of the row alone."""
         return self._table.row()
 
     @property
     def new_templates(self) -> Templates:
+        """Templates for :attr:`new`: no row before, the row after."""
         return _around(NO_OLD_ROW + NEW_ROW, self._table.row())
 
     @property
     def pair_templates(self) -> Templates:
+        """Templates for :attr:`pair`: the row before and the row after."""
         return _both(self._table.row())
 
     @property
     def old_templates(self) -> Templates:
+        """Templates for :attr:`old`: the row before, no row after."""
         return _around(OLD_ROW, self._table.row(), NO_NEW_ROW)
 
     @property
     def keyed_templates(self) -> Templates:
+        """Templates for :attr:`keyed`: the key's columns before, no row after."""
         return _around(OLD_ROW, self._table.row(self._key, bare=True), NO_NEW_ROW)
 
 

@@ -85,6 +85,7 @@ class Pending:
 
     @property
     def missing(self) -> list[int]:
+        """The indexes of the columns that the change did not carry."""
         return [i for i, value in enumerate(self.values) if value is UNCHANGED]
 
     def record(self, found: Selected, columns: Sequence[int]) -> Record:
@@ -110,6 +111,7 @@ Answers = Mapping[tuple[int, bytes], tuple[tuple[int, ...], Selected]]
 
 
 def lane_of(entry: Entry) -> int:
+    """The lane of a record, complete or not."""
     return entry.lane if isinstance(entry, Pending) else entry[0]
 
 
@@ -128,6 +130,7 @@ def size_of(entry: Entry) -> int:
 
 
 def is_later(entry: Entry, answers: Answers) -> TypeGuard[Pending]:
+    """Whether the answer for this entry's row is that it cannot be had yet."""
     return isinstance(entry, Pending) and answers[(id(entry.encoder), entry.key)][1] is LATER
 
 

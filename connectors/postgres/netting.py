@@ -89,6 +89,7 @@ class Netting:
 
     @property
     def empty(self) -> bool:
+        """Whether no row was collected."""
         return not self._keys and self._spill is None
 
     def came(self, table: int, key: bytes, row: bytes, lsn: int) -> None:

@@ -84,10 +84,12 @@ class Reader:
         self.abridged = abridged
 
     def fail(self, expected: str, actual: str, at: int | None = None) -> NoReturn:
+        """Raise DecodeError with what was expected and what is there. ``at``: the byte, unless it is the next one."""
         where = self.at if at is None else at
         raise DecodeError(f"{self.name} at byte {where}: expected {expected}, found {actual}", hint=_HINT)
 
     def bytes(self, length: int, what: str) -> bytes:
+        """Read ``length`` bytes. ``what`` names them in the DecodeError that is raised where fewer are left."""
         end = self.at + length
         if end > len(self.payload):
             self.fail(f"{what} of {length} bytes", f"the end after {len(self.payload) - self.at}")
@@ -96,6 +98,7 @@ class Reader:
         return found
 
     def numbers(self, form: Struct, what: str) -> tuple[int, ...]:
+        """Read the numbers of a struct's form. DecodeError where fewer bytes are left."""
         end = self.at + form.size
         if end > len(self.payload):
             self.fail(f"{what} of {form.size} bytes", f"the end after {len(self.payload) - self.at}")
@@ -104,9 +107,11 @@ class Reader:
         return found
 
     def number(self, length: int, what: str) -> int:
+        """Read an unsigned number of ``length`` bytes. DecodeError where fewer are left."""
         return int.from_bytes(self.bytes(length, what))
 
     def signed(self, length: int, what: str) -> int:
+        """Read a signed number of ``length`` bytes. DecodeError where fewer are left."""
         return int.from_bytes(self.bytes(length, what), signed=True)
 
     def text(self, what: str) -> str:
@@ -123,12 +128,14 @@ class Reader:
         return found
 
     def flag(self, what: str) -> int:
+        """Read one byte that is 0 or 1. DecodeError for any other."""
         found = self.number(1, what)
         if found > 1:
             self.fail(f"0 or 1 for {what}", str(found), self.at - 1)
         return found
 
     def end(self) -> None:
+        """Return at the end of the message. DecodeError where bytes are left."""
         if self.at != len(self.payload):
             self.fail("the end", f"{len(self.payload) - self.at} more bytes")
 

@@ -69,7 +69,7 @@ class AsideRegister(Protocol):
 
 
 class Never:
-    """Sets no table aside."""
+    """Sets no table aside. Implements :class:`AsideRegister`."""
 
     def set_aside(self, table: TableName, why: CannotFollow, since_lsn: int, xid: int) -> None:
         raise why

@@ -33,6 +33,7 @@ class LeafRelation:
 
     @property
     def table(self) -> TableName:
+        """Its name with its schema."""
         return TableName(self.schema, self.name)
 
 
@@ -57,6 +58,7 @@ class CatalogRelation:
 
     @property
     def table(self) -> TableName:
+        """Its name with its schema."""
         return TableName(self.schema, self.name)
 
     @property
@@ -66,9 +68,11 @@ class CatalogRelation:
 
     @property
     def deferrable_key(self) -> bool:
+        """Whether rows are identified by a primary key that is deferrable."""
         return self.identity != "i" and self.primary_key_deferrable
 
     def as_leaf(self) -> LeafRelation:
+        """The relation as the table that has its own rows."""
         return LeafRelation(
             oid=self.oid,
             schema=self.schema,

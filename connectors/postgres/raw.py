@@ -29,9 +29,11 @@ class Raw:
 
     @property
     def size_bytes(self) -> int:
+        """What is queued, in memory and in files."""
         return self._head_bytes + (self._spilled.size_bytes if self._spilled else 0)
 
     def add(self, block: bytes) -> None:
+        """Append a block. SourceError where it goes to a file that cannot be written."""
         cost = len(block) + _BLOCK_BYTES
         try:
             if self._spilled or (self._head_bytes + cost > self._memory_bytes and self._head):

@@ -41,6 +41,7 @@ class Recent:
         return found
 
     def forget_table(self, lane: int) -> None:
+        """Forget the rows of one lane."""
         for place in [place for place in self.rows if place[0] == lane]:
             del self.rows[place]
 

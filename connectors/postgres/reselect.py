@@ -80,7 +80,7 @@ class _Shape:
 
 
 class PostgresReselect:
-    """Implements :class:`connectors.postgres.held.PostgresReselect` on a session of its own with a ``lock_timeout``.
+    """Implements :class:`connectors.postgres.held.Reselect` on a session of its own with a ``lock_timeout``.
 
     ``waiting`` is called, several times a second, while an answer is waited for. It may raise. ``failover_slot``: one
     that standbys keep. An answer then counts only when they have received what it saw: a value that is undone by a

@@ -55,6 +55,7 @@ class Route:
         self.loose = self._parts.loose + self.tail
 
     def headers(self, pos: bytes, more: Sequence[tuple[str, bytes]] = ()) -> Headers:
+        """A record's headers: its position, the operation, the schema version, and ``more`` behind them."""
         return [(POS, pos), self.op, self.ver, *more]
 
 
@@ -84,14 +85,17 @@ class StreamTable:
             self.delete = Route(self, DELETE_OP, rows.keyed, rows.keyed_templates)
 
     def lane_of(self, key: bytes) -> int:
+        """The lane of the partition to which a key belongs."""
         return self.lane + self._partition(key, self.lane_count)
 
     @property
     def lanes(self) -> range:
+        """The lanes of all its partitions."""
         return range(self.lane, self.lane + self.lane_count)
 
     @property
     def routes(self) -> Sequence[Route]:
+        """Its routes for insert, update and delete."""
         return self.insert, self.update, self.delete
 
     def hot(self) -> dict[bytes, Route]:

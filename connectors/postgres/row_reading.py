@@ -54,6 +54,7 @@ class Value:
         return [f"{self.name}_l", *self.groups] if self.form.length is None else self.groups
 
     def pattern(self) -> bytes:
+        """The regular expression that one value matches in a message."""
         length = b"(..)" if self.form.length is None else re.escape(self.form.length.to_bytes(2))
         matched = rb"t\x00\x00" + length + self.form.pattern
         return b"(?:" + matched + b"|n)" if self.nullable else matched
@@ -71,9 +72,11 @@ class Value:
         yield "else: break"
 
     def declared(self) -> str:
+        """The expression for the length that the message declares, 0 for null."""
         return f"({self.name}_l or Z)" if self.nullable else f"{self.name}_l"
 
     def measured(self) -> str:
+        """The expression for the length of what was matched, 0 for null."""
         if self.nullable and self.form.groups == 1 and not self.form.extra:
             return f"len({self.groups[0]} or E)"
         extra = [str(self.form.extra)] if self.form.extra else []

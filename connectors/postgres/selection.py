@@ -49,9 +49,11 @@ class Pattern:
 
     @property
     def wild(self) -> bool:
+        """Whether it is a pattern for several tables."""
         return self.table is None and "*" in self.text
 
     def takes(self, table: TableName) -> bool:
+        """Whether it names this table."""
         return self.names(str(table)) if self.table is None else table == self.table
 
     def names(self, text: str) -> bool:

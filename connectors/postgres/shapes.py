@@ -37,6 +37,7 @@ def number(text: bytes) -> bytes:
 
 
 def point(text: bytes) -> bytes:
+    """A ``point`` in Postgres's text as JSON of the wire. ValueError for any other text."""
     (place,) = _places(text, 1)
     return _point(*place)
 
@@ -48,20 +49,25 @@ def box(text: bytes) -> bytes:
 
 
 def lseg(text: bytes) -> bytes:
+    """An ``lseg`` in Postgres's text as JSON of the wire. ValueError for any other text."""
     return _geometry(_line(_places(text, 2)), b'{"type":"lseg"}')
 
 
 def path(text: bytes) -> bytes:
+    """A ``path`` in Postgres's text as JSON of the wire, open or closed. ValueError for any other text."""
     closed = b"true" if text.startswith(b"(") else b"false"
     return _geometry(_line(_places(text)), b'{"type":"path","closed":"%b"}' % closed)
 
 
 def polygon(text: bytes) -> bytes:
+    """A ``polygon`` in Postgres's text as JSON of the wire. Its ring ends with its first point. ValueError for any
+    other."""
     places = _places(text)
     return _geometry(_ring([*places, places[0]]), b'{"type":"polygon"}')
 
 
 def circle(text: bytes) -> bytes:
+    """A ``circle`` in Postgres's text as JSON of the wire. ValueError for any other text."""
     match = re.fullmatch(rb"<(\([^()]+\)),([^,()<>]+)>", text)
     if match is None:
         raise ValueError("not a circle")
@@ -69,6 +75,7 @@ def circle(text: bytes) -> bytes:
 
 
 def line(text: bytes) -> bytes:
+    """A ``line`` in Postgres's text as its coefficients in JSON. ValueError for any other text."""
     parts = text[1:-1].split(b",")
     if len(parts) != 3:
         raise ValueError("not a line")

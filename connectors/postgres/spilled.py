@@ -72,6 +72,7 @@ class Blocks:
         return block
 
     def close(self) -> None:
+        """Delete the files and forget what was queued."""
         for segment in self._segments:
             segment.close()
         self._segments.clear()
@@ -108,6 +109,7 @@ class Spilled:
         return _read(_Reader(self._blocks.pop()), self._encoders)
 
     def close(self) -> None:
+        """Delete the files and forget what was queued."""
         self._blocks.close()
 
     def _number(self, encoder: TableEncoder) -> int:

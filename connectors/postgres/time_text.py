@@ -44,10 +44,12 @@ def iso_date(text: bytes) -> bytes:
 
 
 def readable_date(text: bytes) -> bytes:
+    """A ``date`` in Postgres's text as a JSON string in ISO 8601, infinity as it stands."""
     return b'"%b"' % text if text in _INFINITE else b'"%bZ"' % iso_date(text)
 
 
 def readable_time(text: bytes) -> bytes:
+    """A ``time`` in Postgres's text as a JSON string that ends with Z. ValueError for any other text."""
     if _TIME.fullmatch(text) is None:
         raise ValueError("not a time")
     return b'"%bZ"' % text
@@ -97,6 +99,7 @@ def zoned_time(text: bytes) -> bytes:
 
 
 def epoch_days(text: bytes) -> bytes:
+    """A ``date`` in Postgres's text as days since 1970, infinity as the value that stands for it."""
     return _INFINITE_DAYS.get(text) or b"%d" % _days(text)
 
 

@@ -56,6 +56,7 @@ class Transaction:
         self._changed()
 
     def came_from(self, origin: Origin) -> None:
+        """Note that the transaction was replicated to the source from another server."""
         self._origin = origin
         self._changed()
 
@@ -73,6 +74,7 @@ class Transaction:
         return first
 
     def stamp(self) -> Stamp:
+        """What every record of the open transaction says of it. Fails outside one."""
         if self._stamp is None:
             begin = self.begin
             assert begin is not None

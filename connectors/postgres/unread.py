@@ -102,6 +102,7 @@ class UnreadTables:
         return {name: len(group.raw) for group in self._groups for name in group.names}
 
     def largest(self) -> Largest:
+        """The tables that are kept together with the most bytes. Of size 0 where nothing is kept."""
         group = max(self._groups, key=lambda one: one.raw.size_bytes, default=None)
         return (
             Largest(0, 0, ()) if group is None else Largest(group.raw.size_bytes, len(group.raw), sorted(group.names))

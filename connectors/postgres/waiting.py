@@ -60,8 +60,11 @@ class Keeps(Protocol):
     """Keeps what tables wait with."""
 
     @property
-    def size_bytes(self) -> int: ...
-    def largest(self) -> Largest: ...
+    def size_bytes(self) -> int:
+        """What is kept, in memory and in files."""
+
+    def largest(self) -> Largest:
+        """The tables that are kept together with the most bytes."""
 
 
 class Room:
@@ -135,6 +138,7 @@ class WaitingTables:
         return next((self._by_lane[lane].oldest for lane in lanes if lane in self._by_lane), None)
 
     def counts(self) -> dict[TableName, int]:
+        """How many records of each table wait."""
         return {queue.table: len(queue) for queue in self._queues}
 
     def largest(self) -> Largest:

@@ -81,12 +81,14 @@ def codec(column: Column, encoding: Encoding, lost: Counter[str] | None = None) 
 
 
 def integer(text: bytes) -> bytes:
+    """An integer's text as a JSON number. ValueError for any other text."""
     if _INTEGER.fullmatch(text) is None:
         raise ValueError("not an integer")
     return text
 
 
 def boolean(text: bytes) -> bytes:
+    """``t`` or ``f`` as a JSON boolean. ValueError for any other text."""
     try:
         return _BOOLEANS[text]
     except KeyError:
@@ -106,6 +108,7 @@ def money_text(text: bytes) -> bytes:
 
 
 def hex_bytes(text: bytes) -> bytes:
+    """``bytea`` in hex as a JSON string in base64. ValueError for any other form."""
     if not text.startswith(b"\\x"):
         raise ValueError("not bytea in hex")
     return b'"%b"' % b64encode(bytes.fromhex(text[2:].decode("ascii")))

@@ -33,11 +33,18 @@ _NOTED_S = 2.0
 class AnnouncesTables(Protocol):
     """What makes the records of tables."""
 
-    def announce_again(self, table: str, oid: int) -> None: ...
-    def waiting(self) -> Mapping[TableName, int]: ...
-    def oldest_of(self, table: TableName) -> int | None: ...
+    def announce_again(self, table: str, oid: int) -> None:
+        """Follow a table again that was set aside. ``oid``: of the relation that has its name now."""
+
+    def waiting(self) -> Mapping[TableName, int]:
+        """How many records of each table wait."""
+
+    def oldest_of(self, table: TableName) -> int | None:
+        """The commit LSN of the oldest record of a table that waits. None without any."""
+
     @property
-    def oldest_waiting(self) -> int | None: ...
+    def oldest_waiting(self) -> int | None:
+        """The commit LSN of the oldest record of any table that waits. None without any."""
 
 
 class SetAside:
@@ -156,6 +163,7 @@ class SetAside:
                 )
 
     def waits_no_more(self, table: str) -> None:
+        """Remove the note of a table that only waited. One that is set aside keeps its note."""
         with self._lock:
             known = self._documents.get(table)
             if known is not None and not known.due:

@@ -55,6 +55,7 @@ class CapturedTopics:
 
     @property
     def known(self) -> TopicsState:
+        """The tables and their topics, as far as ``<name>.state`` has them."""
         return self._topics
 
     def topic(self, table: TableName) -> str | None:
@@ -178,9 +179,11 @@ class Running(Protocol):
     """Something that runs beside a session, in threads of its own. ``figures``: how far it is, from any thread."""
 
     @property
-    def figures(self) -> RereadFigures: ...
+    def figures(self) -> RereadFigures:
+        """How far it is. Any thread."""
 
-    def start(self) -> None: ...
+    def start(self) -> None:
+        """Start its threads."""
 
     def close(self) -> None:
         """End it. Never raises."""

@@ -194,18 +194,22 @@ class Looks:
                 log.warning("topic_differs", extra={"topic": problem.topic, "what": problem.message})
 
     def topics_end(self, ends: Offsets | None) -> None:
+        """Note where topics end. None where the brokers did not answer: the last known ends stay."""
         self._ends = ends if ends is not None else self._ends
 
     @property
     def settings(self) -> Settings:
+        """The pipeline's settings."""
         return self._settings
 
     @property
     def known(self) -> TopicsState:
+        """The tables that are captured by now, and their topics."""
         return self._topics()
 
     @property
     def counts(self) -> Mapping[str, int]:
+        """The partition count of each topic."""
         return self._counts
 
 

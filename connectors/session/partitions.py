@@ -37,8 +37,11 @@ class PartitionLink(NamedTuple):
 class LeafTopics(Protocol):
     """Where it is noted. :class:`connectors.session.captured.CapturedTopics` is one."""
 
-    def saw_partitions(self, table: TableName, links: Mapping[str, int]) -> None: ...
-    def ask_again(self, table: TableName, reason: str, *, after_lsn: int = 0) -> None: ...
+    def saw_partitions(self, table: TableName, links: Mapping[str, int]) -> None:
+        """The stream is about to bring changes of partitions. ``links``: oid -> the transaction that attached it."""
+
+    def ask_again(self, table: TableName, reason: str, *, after_lsn: int = 0) -> None:
+        """Ask for a table to be read again once the stream has passed ``after_lsn``. Raises LogError."""
 
 
 class Partitions:

@@ -63,6 +63,7 @@ class CacheClient:
 
     @property
     def clustered(self) -> bool:
+        """Whether the server is a cluster."""
         return self._cluster is not None
 
     def run(self, script: str, trips: Callable[[], Iterable[Sequence[Call]]]) -> Iterator[list[Any]]:
@@ -132,6 +133,7 @@ class CacheClient:
             self._patience.call(lambda: self._any.hdel(key, *fields))
 
     def close(self) -> None:
+        """End all connections. Raises nothing."""
         with contextlib.suppress(Exception):
             self._single.close()
         if self._cluster is not None:

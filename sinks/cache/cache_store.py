@@ -55,6 +55,7 @@ class CachePlace(OpenGeneration):
 
     @property
     def prefix(self) -> str:
+        """What every key of this generation begins with."""
         return generation_prefix(self._base, self.number)
 
 
@@ -141,7 +142,7 @@ class _CacheTables:
 
 
 class CacheNotes:
-    """The hash ``<prefix>:_watermark``."""
+    """The hash ``<prefix>:_watermark``. Implements :class:`sinks.notes.Notes`."""
 
     def __init__(self, client: CacheClient, prefix: Callable[[], str]) -> None:
         self._client = client

@@ -219,7 +219,7 @@ class _DeltaSession:
 
 
 class DeltaNotes:
-    """The Delta table ``<root>/_watermark``: a name and a JSON text each."""
+    """The Delta table ``<root>/_watermark``: a name and a JSON text each. Implements :class:`sinks.notes.Notes`."""
 
     def __init__(self, storage: Storage, clock: Clock) -> None:
         self._table = Delta(storage, "_watermark", clock, versions_kept="1 minutes")

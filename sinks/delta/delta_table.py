@@ -55,6 +55,7 @@ class Storage:
 
     @property
     def local(self) -> bool:
+        """Whether the warehouse is a folder of this machine."""
         return "://" not in self.root
 
 
@@ -150,6 +151,8 @@ class Delta:
         return True
 
     def create(self, schema: pa.Schema) -> None:
+        """Make the table, unless somebody else has made it. SinkError when the storage refuses."""
+
         def make() -> deltalake.DeltaTable:
             if self._storage.local:
                 Path(self.path).mkdir(parents=True, exist_ok=True)

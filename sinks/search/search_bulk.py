@@ -74,6 +74,7 @@ class BulkWriter:
         return fates
 
     def close(self) -> None:
+        """End its threads. Items that were not sent yet are dropped."""
         self._pool.shutdown(cancel_futures=True)
 
     def _send(self, items: Sequence[Item]) -> Fates:

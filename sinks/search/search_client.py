@@ -67,6 +67,7 @@ class SearchClient:
 
     @property
     def patience(self) -> StoreRetry:
+        """How requests are repeated while the cluster does not answer."""
         return self._patience
 
     def call(
@@ -112,6 +113,7 @@ class SearchClient:
                 self.call("DELETE", "/_search/scroll", {"scroll_id": page["_scroll_id"]}, absent={})
 
     def close(self) -> None:
+        """End all connections. Raises nothing."""
         with contextlib.suppress(Exception):
             self._client.close()
 

@@ -69,6 +69,7 @@ class Indexes:
         return "flattened" if self._mapping == "flat_object" and not self._client.is_opensearch else self._mapping
 
     def documents(self, schema: TableSchema) -> Documents:
+        """What makes the documents of a table of this shape."""
         return Documents(schema, as_text=self._mapping == "text")
 
     def existing(self, schema: TableSchema) -> str | None:
@@ -138,7 +139,8 @@ def write_alias(index: str) -> str:
 
 
 class SearchNotes:
-    """The index ``<prefix>-_watermark``: one document for the watermark, one for the floors."""
+    """The index ``<prefix>-_watermark``: one document for the watermark, one for the floors. Implements
+    :class:`sinks.notes.Notes`."""
 
     def __init__(self, client: SearchClient, index: Callable[[], str]) -> None:
         self._client = client
@@ -194,4 +196,5 @@ def faults(schema: TableSchema) -> Iterator[None]:
 
 
 def path(name: str) -> str:
+    """A name as one segment of a URL's path."""
     return quote(name, safe="")

@@ -76,6 +76,7 @@ class SqlClient:
 
     @property
     def lite(self) -> bool:
+        """Whether the database is SQLite."""
         return self.engine.dialect.name == "sqlite"
 
     def write(self, act: Callable[[sa.Connection], T]) -> T:
@@ -139,6 +140,7 @@ class SqlClient:
         self._dirty = False
 
     def close(self) -> None:
+        """Roll back what was not committed and end the connection. Raises nothing."""
         self._drop()
         with contextlib.suppress(Exception):
             self.engine.dispose()

@@ -188,7 +188,8 @@ class _SqlSession:
 
 
 class SqlNotes:
-    """The table ``_cdc_watermark``: a name (with the sink's prefix) and a JSON text each."""
+    """The table ``_cdc_watermark``: a name (with the sink's prefix) and a JSON text each. Implements
+    :class:`sinks.notes.Notes`."""
 
     def __init__(self, client: SqlClient, prefix: str, db_schema: str | None) -> None:
         self._client = client

@@ -45,6 +45,7 @@ class SqlTables:
 
     @property
     def dialect(self) -> str:
+        """SQLAlchemy's name of the database, as ``postgresql``."""
         return self._engine.dialect.name
 
     def name(self, table: TableName) -> str:
@@ -153,6 +154,7 @@ class SqlTables:
         connection.exec_driver_sql(statement)
 
     def quoted(self, name: str) -> str:
+        """A name, quoted where the database needs it."""
         return self._engine.dialect.identifier_preparer.quote_identifier(name)
 
     def sql_type(self, kind: pa.DataType) -> sa.types.TypeEngine[Any]:

@@ -60,6 +60,7 @@ class CutHolder:
         return pgconn.status == pq.ConnStatus.OK
 
     def close(self) -> None:
+        """End the session. Nobody can read in the cut any more."""
         self._session.close()
 
 

@@ -59,6 +59,7 @@ class Manifest:
 
     @property
     def complete(self) -> bool:
+        """Whether the first snapshot is done."""
         return self.head is not None and self.head.state == COMPLETE
 
     def tables(self) -> list[str]:
@@ -94,6 +95,7 @@ class Manifest:
         return self._present(table) if self._whole(table) else []
 
     def chunk(self, table: str, number: int) -> ChunkState:
+        """A chunk's newest state. KeyError for one that was never planned."""
         return self._chunks[table][number]
 
     def left(self) -> list[ChunkState]:

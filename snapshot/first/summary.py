@@ -26,6 +26,7 @@ class TableSummary:
 
     @property
     def rows_per_s(self) -> float:
+        """Rows a second, while any chunk of the table was read. 0 for no time."""
         return self.rows / self.duration_s if self.duration_s else 0.0
 
 
@@ -48,6 +49,7 @@ class Summary:
 
     @property
     def rows_per_s(self) -> float:
+        """Rows a second, while anything was read. 0 for no time."""
         return self.rows / self.read_s if self.read_s else 0.0
 
     def document(self) -> dict[str, Any]:
@@ -136,6 +138,7 @@ class Tally:
         self._under_way.get(chunk.table, {}).pop(chunk.number, None)
 
     def rows(self, table: str) -> int:
+        """How many rows of a table are read, finished chunks and those under way."""
         return self._done_rows.get(table, 0) + sum(self._under_way.get(table, {}).values())
 
     def share(self, table: str) -> float:

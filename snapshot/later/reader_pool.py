@@ -136,6 +136,10 @@ class ReaderPool:
         return settings.max_message_bytes if policy == "stop" else None
 
     def sweep(self, reading: TableReading) -> tuple[Written, Position]:
+        """Write the marks that end a reading of the whole table, in a window of their own.
+
+        Returns what was written and the marks' position. Raises Closed when the session ends meanwhile.
+        """
         encoder = reading.encoder
         assert encoder is not None
         assert reading.inspected is not None

@@ -95,6 +95,7 @@ class RequestScheduler:
         self._thread = threading.Thread(target=self._run, name="cdc-snapshots", daemon=True)
 
     def start(self) -> None:
+        """Start its thread."""
         self._thread.start()
 
     def close(self) -> None:

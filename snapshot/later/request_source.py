@@ -1,4 +1,4 @@
-"""The source as requests ask it: :class:`cdc.rereads.ports.SourcePort` on a session with Postgres."""
+"""The source as requests ask it: :class:`cdc.rereads.ports.RereadSource` on a session with Postgres."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from snapshot.read_transaction import insert_lsn
 
 
 class RequestSource:
+    """The database that a request is checked against. Implements :class:`cdc.rereads.ports.RereadSource`."""
+
     def __init__(self, session: Session) -> None:
         self._session = session
 

@@ -102,6 +102,7 @@ class TableReading:
         )
 
     def note(self, state: str, detail: str = "") -> None:
+        """Note how far the reading is. ``detail``: why it waits or failed, else empty."""
         self.state = replace(self.state, state=state, detail=detail)
 
     def failed(self, now_s: float) -> bool:
@@ -117,6 +118,7 @@ class TableReading:
 
     @property
     def table(self) -> TableName:
+        """The table's name: as the catalog had it, or as the request says before it was inspected."""
         schema, _, name = self.request.table.partition(".")
         return self.inspected.form.table if self.inspected is not None else TableName(schema, name)
 
@@ -186,6 +188,7 @@ class RateLimit:
     _free_s: float = 0.0
 
     def took(self, rows: int, now_s: float) -> None:
+        """Count ``rows`` that were read at ``now_s`` of the monotonic clock."""
         if self.rows_per_s:
             self._free_s = max(self._free_s, now_s) + rows / self.rows_per_s
 
