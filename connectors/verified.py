@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
 
 from cdc.clock import SYSTEM_CLOCK
 from cdc.cuts import VerifiedTable
+from cdc.errors import ConfigError
 from cdc.settings import Settings
 from cdc.state import TopicsState
 from cdc.topic import TableName, schema_topic
@@ -15,6 +16,7 @@ from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.postgres.catalog_shapes import resolve_tables, table_schema
 from connectors.postgres.connections import connect
 from connectors.postgres.cut import SourceCut
+from connectors.postgres.selection import Pattern
 
 _APPLICATION = "cdc verify"
 
@@ -28,12 +30,22 @@ def open_cut(settings: Settings) -> SourceCut:
     )
 
 
-def verified_tables(settings: Settings, topics: TopicsState, source: SourceCut) -> Mapping[TableName, VerifiedTable]:
-    """The captured tables by name, each in its shape now and in the one the log knows."""
+def verified_tables(
+    settings: Settings,
+    topics: TopicsState,
+    source: SourceCut,
+    *,
+    missing: Callable[[ConfigError], None] | None = None,
+) -> Mapping[TableName, VerifiedTable]:
+    """The captured tables by name, each in its shape now and in the one the log knows.
+
+    ConfigError when an entry of the settings meets no table. With ``missing`` that is told there, and all others are
+    found (H143).
+    """
     schemas = SchemaRegistry(KafkaCompactedTopic(settings.log, schema_topic(settings.name)))
     tables: dict[TableName, VerifiedTable] = {}
     with closing(connect(settings.source, application_name=_APPLICATION, autocommit=True)) as connection:
-        for table in resolve_tables(connection, settings):
+        for table in resolve_tables(connection, settings, missing):
             if str(table.table) not in topics.tables:
                 continue
             shape = table_schema(
@@ -46,3 +58,11 @@ def verified_tables(settings: Settings, topics: TopicsState, source: SourceCut) 
                 partitioned=table.partitioned,
             )
     return tables
+
+
+def gone_tables(settings: Settings, topics: TopicsState, found: Collection[TableName]) -> Mapping[str, str]:
+    """Captured tables that the settings list by name, and that the source has no more: each with what is to be said."""
+    here = {str(table) for table in found}
+    listed = [pattern for pattern in map(Pattern.parse, settings.source.tables) if not pattern.wild]
+    gone = (table for table in topics.tables if table not in here and any(one.names(table) for one in listed))
+    return {table: f"{table} is not in the source any more" for table in sorted(gone)}

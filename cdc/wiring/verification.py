@@ -67,10 +67,11 @@ class _Side(NamedTuple):
 
 def _open_source(settings: Settings, known: KnownPipeline, opened: ExitStack) -> _Side:
     if is_postgres(settings):
-        from connectors.verified import open_cut, verified_tables
+        from connectors.verified import gone_tables, open_cut, verified_tables
 
         source = opened.enter_context(closing(open_cut(settings)))
-        return _Side(source, verified_tables(settings, known.topics, source), {}, None)
+        tables = verified_tables(settings, known.topics, source, missing=lambda _: None)
+        return _Side(source, tables, gone_tables(settings, known.topics, tables), None)
     from connectors.verified_binlog import BinlogSource
 
     binlog = opened.enter_context(closing(BinlogSource(settings, known.topics)))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 
 from cdc.crash import CRASH_EXIT
-from cdc.state import FormState, PartitionsState, RequestState, find_all
+from cdc.errors import ConfigError
+from cdc.state import FormState, PartitionsState, RequestState, TopicsState, find_all
+from connectors.verified import gone_tables, open_cut, verified_tables
 from tests.integration.capture.later import reread, same, swept
 from tests.integration.capture.pipeline import Capturing, Pipeline
 from tests.waiting import wait_until
@@ -288,6 +292,16 @@ def test_h143_a_table_that_is_gone_hides_no_other_from_the_watch(pipeline: Pipel
         watched(pipeline, "gone", "kept")
         pipeline.execute("drop table gone", "alter type mood rename value 'good' to 'fine'")
         assert_same(pipeline, "kept")
+    topics = TopicsState.find(pipeline.state())
+    assert topics is not None
+    with closing(open_cut(pipeline.settings)) as source:
+        with pytest.raises(ConfigError, match=r"the table public\.gone does not exist"):
+            verified_tables(pipeline.settings, topics, source)
+        tables = verified_tables(pipeline.settings, topics, source, missing=lambda _: None)
+    assert [str(table) for table in tables] == ["public.kept"]
+    assert gone_tables(pipeline.settings, topics, tables) == {
+        "public.gone": "public.gone is not in the source any more"
+    }
 
 
 @pytest.mark.parametrize("running", [True, False])
