@@ -245,6 +245,9 @@ class Query:
             said = {"sink": self.store.name, "reason": failure.message, "hint": failure.hint, "exit": int(failure.exit)}
             log.error("sink_stopped", extra=said)
             return
+        if mendable(failure) or isinstance(failure, QueryFailed):
+            # The store may answer all the while: a task's fault, or Spark's, is said here (hazard H110).
+            self._engine.metrics.sink(self.store.name).failing = failure
         self._most_records = batch_after(failure, self._most_records)
         rest_s = min(_LONGEST_REST_S, _FIRST_REST_S * 2 ** (self._failures - 1))
         self._rest_until_s = self._engine.clock.monotonic() + (0 if isinstance(failure, StoreMoved) else rest_s)

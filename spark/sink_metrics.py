@@ -21,6 +21,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from cdc.answering import Page, answering, exposition
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import CdcError, ConfigError
+from sinks.port import StoreAway
 from spark.apply import Outcome
 
 log = logging.getLogger(__name__)
@@ -40,11 +41,13 @@ class SinkFigures:
 
     ``behind``: records that the store lacks, by the ends of the log as last seen. ``level_s``: when it lacked none.
     ``newest_ms``: Kafka's time of the newest record applied, ms since 1970. ``asked_s``: since when a call goes on.
-    ``begun_s``: when its watermark was first read. None before.
+    ``begun_s``: when its watermark was first read. None before. ``failing``: what ended its query, though the store may
+    answer whoever asks. None again when a slice was applied, or when it lacks nothing.
     """
 
     behind: Callable[[], int] = lambda: 0
     begun_s: float | None = None
+    failing: CdcError | None = None
     lsn: int = 0
     parked: int = 0
     held: tuple[str, ...] = ()
@@ -81,7 +84,7 @@ class SinkFigures:
 
     def up(self, now_s: float) -> float:
         """1 or 0. NaN when it was not asked lately."""
-        if self.trouble(now_s):
+        if self.trouble(now_s) or (isinstance(self.failing, StoreAway) and self.behind()):
             return 0.0
         return 1.0 if self.answered_s is not None and now_s - self.answered_s <= SILENCE_S else math.nan
 
@@ -140,7 +143,9 @@ class Metrics:
         for letter in outcome.letters:
             self.dead.labels(sink, letter.why.value).inc()
         figures = self.sink(sink)
-        figures.newest_ms = max(figures.newest_ms, outcome.newest_ms)
+        # A record's time is its producer's word: one ahead of the clock would have the store level for as long.
+        figures.newest_ms = max(figures.newest_ms, min(outcome.newest_ms, self.clock.now_ns() // 1_000_000))
+        figures.failing = None
 
     def tick(self) -> None:
         """The application's loop came round."""
@@ -223,6 +228,8 @@ def _unready(figures: SinkFigures, now_s: float) -> str:
         return "it has not begun"
     if math.isnan(figures.up(now_s)) and figures.asked_s is None:
         return "it has not answered" + _ago(figures.answered_s, now_s)
+    if figures.failing is not None and figures.behind():
+        return f"its query fails: {figures.failing.message}"
     return f"it holds {', '.join(figures.held)}" if figures.held else ""
 
 

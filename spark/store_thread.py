@@ -125,8 +125,8 @@ class Store(StoreCalls):
         return distance(self.offsets, self._goal or {})
 
     def behind(self) -> int:
-        """Records between the store and the end of the log as it was last seen."""
-        return self._around.view.behind(self.offsets, self.topics.ids)
+        """Records between the store and the end of the log as it was last seen: at its beginning, or since."""
+        return self._around.view.behind(self.offsets, self.topics.ids, self._ends)
 
     def holds_outgrown(self, shapes: Callable[[], list[TableSchema]]) -> bool:
         """Whether a held table has a newer shape than the one that it is held for."""
@@ -280,6 +280,7 @@ class Store(StoreCalls):
     def _commit_when_idle(self) -> None:
         if not self.behind():
             self._figures.level_s = self._around.clock.monotonic()
+            self._figures.failing = None
         with self._faults_kept():
             self._holds.try_again(self._open().sink.prepare)
             wanted, held = self._claim(self._place), self._held

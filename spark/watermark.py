@@ -136,10 +136,11 @@ class LogView:
         with self._lock:
             self._ends.add(seen)
 
-    def behind(self, offsets: Offsets, topics: Collection[str]) -> int:
-        """Records, or gaps, between a reader of these topics and the ends as they were last seen."""
+    def behind(self, offsets: Offsets, topics: Collection[str], known: Offsets) -> int:
+        """Records, or gaps, between a reader of these topics and the ends as they were last seen. ``known``: ends that
+        the reader saw by itself, of topics too at which the watch has not looked yet: unseen is not none."""
         with self._lock:
-            ends = self._ends.newest
+            ends = highest(self._ends.newest, known)
         return distance(offsets, {topic: parts for topic, parts in ends.items() if topic in topics})
 
     def claim(self, watermark: Watermark | None, at: Claim, topics: SinkTopics, now_ms: int = 0) -> Watermark:

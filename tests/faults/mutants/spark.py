@@ -91,6 +91,18 @@ MUTANTS = (
         "if figures.begun and self.log.known(now_s) else", "if figures.begun else", f"{_SPARK}/test_metrics.py",
     ),
     Mutant(
+        "take topics that nobody looked at for empty", "spark/watermark.py",
+        "ends = highest(self._ends.newest, known)", "ends = self._ends.newest", f"{_SPARK}/test_store.py",
+    ),
+    Mutant(
+        "believe the time of a record from the future", "spark/sink_metrics.py",
+        "min(outcome.newest_ms, self.clock.now_ns() // 1_000_000)", "outcome.newest_ms", f"{_SPARK}/test_store.py",
+    ),
+    Mutant(
+        "be ready while a query fails", "spark/sink_metrics.py",
+        "if figures.failing is not None and figures.behind():", "if False:", f"{_SPARK}/test_metrics.py",
+    ),
+    Mutant(
         "leave the package of a store's opener out of the archive", "spark/package.py",
         "return tuple(sorted(named - set(PACKAGES)))", "return ()", "tests/unit/spark/test_small.py",
     ),

@@ -11,6 +11,8 @@ import pytest
 
 from cdc.clock import ManualClock
 from cdc.errors import SinkError
+from sinks.port import StoreAway
+from spark.failures import SparkLost
 from spark.sink_metrics import ANSWER_S, SILENCE_S, Metrics, SinkFigures
 
 
@@ -103,6 +105,17 @@ def test_a_store_that_stopped_or_holds_a_table_is_not_ready(feeding: Feeding) ->
     feeding.metrics.failed("cache", SinkError("the login is refused"))
     assert feeding.metrics.ready() == (False, "cache: stopped: the login is refused")
     assert (feeding["stopped"], feeding["up"]) == (1, 0)
+
+
+def test_h110_a_failing_query_beside_a_store_is_not_ready(feeding: Feeding) -> None:
+    feeding.cache.failing, feeding.lacks = SparkLost("a Python worker was killed"), 7
+    feeding.pass_s(1)
+    assert feeding["up"] == 1
+    assert feeding.metrics.ready() == (False, "cache: its query fails: a Python worker was killed")
+    feeding.cache.failing = StoreAway("the cache is full")
+    assert feeding["up"] == 0
+    feeding.lacks = 0
+    assert (feeding["up"], feeding.metrics.ready()) == (1, (True, "feeding cache"))
 
 
 def test_a_loop_that_stands_still_is_not_alive(feeding: Feeding) -> None:

@@ -9,6 +9,7 @@ import orjson
 import pyarrow as pa
 import pytest
 
+from cdc.clock import SYSTEM_CLOCK
 from cdc.dead import Why
 from cdc.errors import ActiveError, Retry, SinkError, TopicError
 from cdc.progress import Progress, Watermark
@@ -45,11 +46,12 @@ class Bench:
     opened: list[OpenSink] = field(default_factory=list)
     failures: list[Exception] = field(default_factory=list)
     stores: list[Store] = field(default_factory=list)
+    metrics: Metrics = field(default_factory=Metrics)
     forgets: bool = False
     """Whether making room for a table loses the watermark, as where the table was missing."""
 
     def store(self, name: str = "cache") -> Store:
-        around = Surroundings(facts=self.facts, dead=self.dead, view=self.view, metrics=Metrics())
+        around = Surroundings(facts=self.facts, dead=self.dead, view=self.view, metrics=self.metrics)
         store = Store(name, self._connect, around)
         self.stores.append(store)
         return store
@@ -307,6 +309,44 @@ def test_it_is_caught_up_when_it_shows_what_there_was_at_the_start(bench: Bench)
     assert not store.caught_up
     bench.settle(store, 7, row(1, 6))
     assert store.caught_up
+
+
+def test_h110_a_table_not_looked_at_yet_is_not_level(bench: Bench) -> None:
+    """The watch looks every few seconds, and a store begins between two looks."""
+    bench.facts.end = 7
+    bench.view.note_ends(LogEnds(1.0, {}))
+    store = bench.begun()
+    assert store.behind() == 7
+    bench.settle(store, 7, row(1, 6))
+    assert store.behind() == 0
+    bench.view.note_ends(LogEnds(2.0, {TOPIC: {0: 9}}))
+    assert store.behind() == 2
+
+
+def test_h110_a_record_from_the_future_levels_no_store(bench: Bench) -> None:
+    store = bench.begun()
+    now_ms = SYSTEM_CLOCK.now_ns() // 1_000_000
+    bench.settle(store, 7, row(1, 6)._replace(time_ms=now_ms + 3_600_000))
+    assert 0 < bench.metrics.sink("cache").newest_ms < now_ms + 60_000
+
+
+def test_h110_what_ended_a_query_is_over_with_a_slice(bench: Bench) -> None:
+    bench.facts.end = 7
+    store = bench.begun()
+    figures = bench.metrics.sink("cache")
+
+    def over() -> bool:
+        return figures.failing is None
+
+    def over_at_rest() -> bool:
+        store.idle()
+        return over()
+
+    figures.failing = SinkError("gone")
+    bench.settle(store, 7, row(1, 6))
+    assert over()
+    figures.failing = SinkError("gone")
+    wait_until(over_at_rest)
 
 
 def test_a_watermark_that_making_a_table_forgot_is_not_believed(bench: Bench) -> None:
