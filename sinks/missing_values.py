@@ -90,7 +90,7 @@ def _either(names: Sequence[str]) -> ValueError:
 
 def fill_from_stored(after: Mapping[str, Any], stored: bytes | None, plain: PlainTable) -> dict[str, Any]:
     """A row as plain values, each unavailable one from the stored row. ValueError names the columns it lacks."""
-    held = members(stored) if stored is not None else {}
+    held = _members_of(stored) if stored is not None else {}
     lacking = missing(after, plain.schema)
     # A row that was stored before the column was added has none of it, and nothing out of line.
     either = {name: held.get(name, b"null") for name in lacking if after[name] == NULL_OR_UNCHANGED}
@@ -107,3 +107,12 @@ def fill_from_stored(after: Mapping[str, Any], stored: bytes | None, plain: Plai
         nested = kinds[name] in NESTED_KINDS and raw != b"null"
         row[name] = orjson.Fragment(raw) if nested else orjson.loads(raw)
     return row
+
+
+def _members_of(stored: bytes) -> Mapping[str, bytes]:
+    try:
+        return members(stored)
+    except ValueError:
+        raise ValueError(
+            "a value did not change, and the store's own row is none of ours: cdc verify --repair writes it anew"
+        ) from None

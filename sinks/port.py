@@ -86,6 +86,11 @@ STORED_SCHEMA = schema_of([("key", pa.string()), (POS, pa.string()), ("deleted",
 a delete, and the row as JSON of plain values (null for a deleted one)."""
 
 
+STRANGE_ROW = b"null"
+"""Stands for a stored row that is none of ours: a column holds what no row of ours has there, or a key has several
+rows. No row of the source is equal to it (hazard H101)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
     """A record that the store, or the sink before it, cannot take. It goes to the dead letters as it came.
@@ -182,6 +187,7 @@ class StoreReader(Protocol):
         """Every stored key of a table, in no order, as :data:`STORED_SCHEMA`, in bounded memory.
 
         Deletes that are still remembered come with ``deleted``. A table the store does not hold yields nothing.
+        A key may come more than once. :meth:`get` says whether it has several rows: then its ``pos`` is empty.
         Keys written meanwhile may or may not be seen.
         """
 

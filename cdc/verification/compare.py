@@ -14,15 +14,19 @@ from cdc.wire.format import POS
 
 
 class KeyDifference(NamedTuple):
-    """A key in which the sides differ. ``pos``: the store's position, None where it knows nothing of the key."""
+    """A key in which the sides differ. ``pos``: the store's position, None where it knows nothing of the key.
+    ``twice``: it was read more than once from the store, ``equal``: and each time as the source has it."""
 
     kind: Kind
     key: str
     pos: str | None
+    twice: bool = False
+    equal: bool = False
 
 
 def differences(source: Spool, store: Spool, ceiling: str | None = None) -> Iterator[KeyDifference]:
-    """Every key in which the store is not as the source. Both spools are finished and have as many parts.
+    """Every key in which the store is not as the source, and every one that it has several rows of. Both spools are
+    finished and have as many parts.
 
     ``ceiling``: the highest position that there was when the store had been read. A key above it is ahead, whatever
     its row is.
@@ -49,8 +53,24 @@ def _part_differences(source: Any, store: Any, ceiling: str | None) -> Iterator[
     if ceiling is not None:
         positions: Any = joined["held_pos"]
         equal = pc.and_(equal, pc.invert(pc.fill_null(pc.greater(positions, pa.scalar(ceiling)), False)))
+    twice = _twice(store)
+    found: dict[str, KeyDifference] = {}
     for row in joined.filter(pc.invert(equal)).to_pylist():
-        yield difference_of(row["key"], row["digest"], row["held"], row["held_pos"], ceiling)
+        difference = difference_of(row["key"], row["digest"], row["held"], row["held_pos"], ceiling)
+        if row["key"] not in twice:
+            yield difference
+        elif row["key"] not in found or difference.kind is Kind.AHEAD:
+            found[row["key"]] = difference._replace(twice=True)
+    for key in twice - found.keys():
+        found[key] = KeyDifference(Kind.STALE, key, "", twice=True, equal=True)
+    yield from found.values()
+
+
+def _twice(store: Any) -> set[str]:
+    """The keys of which a store gave more than one live row."""
+    counted = store.filter(pc.is_valid(store["digest"])).group_by("key").aggregate([([], "count_all")])
+    several: Any = pc.greater(counted["count_all"], pa.scalar(1))
+    return set(counted.filter(several)["key"].to_pylist())
 
 
 def difference_of(key: str, source: object, store: object, pos: str | None, ceiling: str | None) -> KeyDifference:

@@ -192,7 +192,25 @@ def _look_whole(source: SourceReader, table: VerifiedTable, pairs: list[Pair], b
                 _fill(held, pair, watch)
                 # Everything is looked at anew, so nothing counted before stands.
                 pair.verdict.restart(source_rows=count, store_rows=row_count(held))
-                _settle(pair, differences(read, held, bounds.ceiling()), bounds.below)
+                _settle(pair, _told_apart(pair, differences(read, held, bounds.ceiling())), bounds.below)
+
+
+def _told_apart(pair: Pair, found: Iterable[KeyDifference]) -> Iterator[KeyDifference]:
+    """Keys that were read twice are several rows in one store, and in another a walk that met a key again: which of
+    both, the store says of one of them. Several rows have no position that decides: they are taken away for a repair.
+    """
+    several: bool | None = None
+    for difference in found:
+        if not difference.twice:
+            yield difference
+            continue
+        if several is None:
+            one = pair.reader.get(pair.table.stored, difference.key)
+            several = one is not None and not one.pos
+        if several:
+            yield difference._replace(pos="")
+        elif not difference.equal:
+            yield difference
 
 
 def _fill(held: Spool, pair: Pair, watch: Watch) -> None:

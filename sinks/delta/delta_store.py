@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -22,7 +23,17 @@ from sinks.delta.delta_table import Delta, Removed, Storage, Unfit
 from sinks.generations import OpenGeneration
 from sinks.names import folder
 from sinks.notes import WATERMARK, KeptColumns, NotedWatermarks
-from sinks.port import Applied, CannotCarry, OpenSink, PlaceMissing, Refused, StoreAway, StoredRow, rows_at_once
+from sinks.port import (
+    STRANGE_ROW,
+    Applied,
+    CannotCarry,
+    OpenSink,
+    PlaceMissing,
+    Refused,
+    StoreAway,
+    StoredRow,
+    rows_at_once,
+)
 from sinks.registry import SinkSpec
 from sinks.store import StoreSink
 from sinks.warehouse.warehouse_columns import (
@@ -180,10 +191,13 @@ class _DeltaTables:
         """:meth:`sinks.port.Discards.remove`."""
         some = list(versions.items())
         with _faults(schema):
+            table = self._table(schema)
             for start in range(0, len(some), _LOOKUP):
-                self._table(schema).delete(
-                    " or ".join(_is_version(key, pos) for key, pos in some[start : start + _LOOKUP])
-                )
+                lot = dict(some[start : start + _LOOKUP])
+                # An empty position stands for several rows under one key, too: none of them is ours.
+                several = _several(table, [key for key, pos in lot.items() if not pos])
+                ended = [f"{KEY} = {quote_literal(key)}" for key in several]
+                table.delete(" or ".join([*ended, *(_is_version(key, pos) for key, pos in lot.items())]))
 
     def _maintain(self, schema: TableSchema, table: Delta) -> None:
         now = self._clock.monotonic()
@@ -295,14 +309,31 @@ class _DeltaReader:
             most = rows_at_once(_UNPACKED * table.row_bytes(), _READ_ROWS)
             for batch in table.dataset().to_batches(batch_size=most, batch_readahead=2, fragment_readahead=1):
                 if batch.num_rows:
-                    yield rows.stored(batch)
+                    yield _stored(rows, batch, schema)
 
     def get(self, schema: TableSchema, key: str) -> StoredRow | None:
         table = Delta(self._storage, table_path(schema), self._clock)
-        return _look_up(table, schema, [key]).get(key) if table.exists() else None
+        if not table.exists():
+            return None
+        with _faults(schema):
+            found = table.where(f"{KEY} = {quote_literal(key)}")
+            live = [not deleted for deleted in found[DELETED].to_pylist()]
+            if len(live) > 1 and any(live):
+                # What another writer put in twice has no position that decides (hazard H101).
+                return StoredRow(key=key, pos="", row=STRANGE_ROW)
+            return _rows_of(found, schema).get(key)
 
     def close(self) -> None:
         """Nothing is open between scans."""
+
+
+def _several(table: Delta, keys: Sequence[str]) -> list[str]:
+    """Of some keys those with more than one row: nothing but another writer makes them."""
+    if not keys:
+        return []
+    wanted = ", ".join(quote_literal(key) for key in keys)
+    counted = Counter(table.where(f"{KEY} in ({wanted})")[KEY].to_pylist())
+    return [key for key, count in counted.items() if key is not None and count > 1]
 
 
 def _is_version(key: str, pos: str) -> str:
@@ -310,10 +341,22 @@ def _is_version(key: str, pos: str) -> str:
 
 
 def _look_up(table: Delta, schema: TableSchema, keys: Sequence[str]) -> dict[str, StoredRow]:
-    rows = WarehouseRows(schema, warehouse_columns(schema))
     found: dict[str, StoredRow] = {}
     for start in range(0, len(keys), _LOOKUP):
         wanted = ", ".join(quote_literal(key) for key in keys[start : start + _LOOKUP])
-        for row in rows.stored(table.where(f"{KEY} in ({wanted})")).to_pylist():
-            found[row["key"]] = StoredRow(key=row["key"], pos=row[wire.POS], row=row["row"])
+        found |= _rows_of(table.where(f"{KEY} in ({wanted})"), schema)
     return found
+
+
+def _rows_of(found: pa.Table, schema: TableSchema) -> dict[str, StoredRow]:
+    """Rows of the table by their keys."""
+    rows = _stored(WarehouseRows(schema, warehouse_columns(schema)), found, schema).to_pylist()
+    return {row["key"]: StoredRow(key=row["key"], pos=row[wire.POS], row=row["row"]) for row in rows}
+
+
+def _stored(rows: WarehouseRows, found: pa.Table | pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
+    """Columns as stored rows. CannotCarry when somebody removed one of ours."""
+    lost = [name for name in (KEY, POS, DELETED, EXACT) if name not in found.schema.names]
+    if lost:
+        raise CannotCarry.because(schema.table, f"column {lost[0]} was removed from the table in the store")
+    return rows.stored(found)

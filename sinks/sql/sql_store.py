@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-import orjson
 import pyarrow as pa
 import sqlalchemy as sa
 from sqlalchemy import exc
@@ -18,18 +17,17 @@ from cdc.wire import format as wire
 from sinks.batch_plan import TableBatch
 from sinks.generations import OpenGeneration
 from sinks.notes import WATERMARK, KeptColumns, NotedWatermarks
-from sinks.port import Applied, CannotCarry, OpenSink, PlaceMissing, StoredRow, rows_at_once
+from sinks.port import Applied, CannotCarry, OpenSink, PlaceMissing, StoredRow
 from sinks.registry import SinkSpec
 from sinks.sql.sql_client import Rejected, SqlClient
 from sinks.sql.sql_faults import Fault, fault_of, kind_of
+from sinks.sql.sql_rows import StoredTable, looked_up, scanned
 from sinks.sql.sql_tables import SqlTables
 from sinks.sql.sql_write import Put, for_sql, writer
 from sinks.store import StoreSink
-from sinks.warehouse.warehouse_columns import DELETED, DELETED_AT, EXACT, KEY, POS, WarehouseColumn
-from sinks.warehouse.warehouse_rows import EXACT_TYPE, WarehouseRows
+from sinks.warehouse.warehouse_columns import DELETED, DELETED_AT, KEY, POS, WarehouseColumn
+from sinks.warehouse.warehouse_rows import WarehouseRows
 
-_FIRST_ROWS, _SCAN_ROWS = 64, 8_192
-"""How many rows a scan reads first, and at most: those before them say how large they are."""
 _LOOKUP = 500
 Shape = tuple[list[WarehouseColumn], sa.Table]
 _PROBES = 8
@@ -246,13 +244,7 @@ class _SqlReader:
             if held is None:
                 return
             columns, table = _held_shape(self._tables, schema, held)
-            rows = WarehouseRows(schema, columns)
-            chosen = _chosen(table, columns)
-            result, most = connection.execution_options(stream_results=True).execute(chosen), _FIRST_ROWS
-            while part := result.fetchmany(most):
-                batch = rows.stored(_arrow(columns, [tuple(row) for row in part]))
-                yield batch
-                most = min(4 * most, rows_at_once(batch.nbytes / len(part), _SCAN_ROWS))
+            yield from scanned(connection, StoredTable(table, columns, WarehouseRows(schema, columns)))
 
     def get(self, schema: TableSchema, key: str) -> StoredRow | None:
         with _faults(schema):
@@ -298,31 +290,14 @@ def _held_shape(tables: SqlTables, schema: TableSchema, held: Mapping[str, pa.Da
     return columns, tables.table(schema, columns, held)
 
 
-def _chosen(table: sa.Table, columns: Sequence[WarehouseColumn]) -> sa.Select[Any]:
-    return sa.select(*[table.c[name] for name in (*(c.name for c in columns), KEY, POS, DELETED, EXACT)])
-
-
-def _arrow(columns: Sequence[WarehouseColumn], rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
-    """Rows of a result as columns."""
-    kinds = [*(c.type for c in columns), pa.string(), pa.string(), pa.bool_()]
-    array: Any = pa.array
-    turned = list(zip(*rows, strict=True))
-    arrays = [array(list(values), kind) for values, kind in zip(turned[:-1], kinds, strict=True)]
-    exact = [None if text is None else list(orjson.loads(text).items()) for text in turned[-1]]
-    names = [*(c.name for c in columns), KEY, POS, DELETED, EXACT]
-    return pa.RecordBatch.from_arrays([*arrays, array(exact, EXACT_TYPE)], names=names)
-
-
 def _look_up(client: SqlClient, tables: SqlTables, schema: TableSchema, keys: Sequence[str]) -> dict[str, StoredRow]:
     def look(connection: sa.Connection) -> dict[str, StoredRow]:
         columns, table = _held_shape(tables, schema, tables.held(connection, schema) or {})
-        rows = WarehouseRows(schema, columns)
+        stored = StoredTable(table, columns, WarehouseRows(schema, columns))
         found: dict[str, StoredRow] = {}
         for start in range(0, len(keys), _LOOKUP):
-            wanted = _chosen(table, columns).where(table.c[KEY].in_(keys[start : start + _LOOKUP]))
-            part = [tuple(row) for row in connection.execute(wanted)]
-            if part:
-                for row in rows.stored(_arrow(columns, part)).to_pylist():
+            for batch in looked_up(connection, stored, keys[start : start + _LOOKUP]):
+                for row in batch.to_pylist():
                     found[row["key"]] = StoredRow(key=row["key"], pos=row[wire.POS], row=row["row"])
         return found
 

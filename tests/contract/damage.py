@@ -161,3 +161,20 @@ def _plant_in_delta(store: Store, key: str, pos: str | None, note: str) -> None:
 def redis_of(store: Store) -> Any:
     """A client of the cache."""
     return redis.Redis.from_url(_spec(store)["url"])
+
+
+def copy_in_delta(store: Store, key: str, *, deleted: bool = False) -> None:
+    """A second row under a key of ``public.orders``, appended by another writer."""
+    rows = deltalake.DeltaTable(delta_folder(store)).to_pyarrow_table(filters=[("_key", "=", key)])
+    place = rows.schema.get_field_index("_deleted")
+    rows = rows.set_column(place, rows.schema.field(place), pa.array([deleted] * rows.num_rows))
+    deltalake.write_deltalake(delta_folder(store), rows, mode="append")
+
+
+def remove_exact(store: Store) -> None:
+    """The column ``_exact`` of ``public.orders`` goes."""
+    if store.kind == "delta":
+        rows = deltalake.DeltaTable(delta_folder(store)).to_pyarrow_table().drop_columns(["_exact"])
+        deltalake.write_deltalake(delta_folder(store), rows, mode="overwrite", schema_mode="overwrite")
+        return
+    execute(store, f"alter table {sql_table(store)} drop column _exact")

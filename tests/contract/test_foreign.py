@@ -5,7 +5,7 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from sinks.port import OpenSink
+from sinks.port import STRANGE_ROW, CannotCarry, OpenSink, StoredRow
 from tests.contract import damage
 from tests.contract.orders import SHAPES, order, statuses
 from tests.contract.stores import Store, rows
@@ -110,3 +110,58 @@ def test_h101_keys_of_another_type_are_seen_and_taken_away(store: Store) -> None
     mender.discards.remove(ORDERS, {"1": "garbage", "2": "", "9": ""})
     assert mender.sink.apply(batch(topic.upsert(order(2, "paid"), at(3))), SHAPES).applied == 1
     assert statuses(mender) == {"2": "paid"}
+
+
+def test_h101_a_column_of_another_form_is_one_strange_row(store: Store) -> None:
+    if store.kind not in damage.SQL:
+        pytest.skip("a row's own columns can hold anything in a database alone")
+    sink, topic = fed(store)
+    damage.execute(store, f"update {damage.sql_table(store)} set _exact = 'no JSON' where _key = '2'")
+    found = rows(seen(store), ORDERS)
+    assert {key: (one.pos, one.row == STRANGE_ROW) for key, one in found.items()} == {
+        "1": (at(1).text(), False),
+        "2": (at(2).text(), True),
+    }
+    assert seen(store).reader.get(ORDERS, "2") == found["2"]
+    lacking = topic.row("u", {"id": 2, "status": "paid", "note": "__debezium_unavailable_value"}, at(3))
+    done = sink.sink.apply(batch(lacking, topic.upsert(order(1, "paid"), at(3))), SHAPES)
+    assert (done.applied, [one.key for one in done.refused]) == (1, [b'{"id":2}'])
+    assert "cdc verify --repair" in done.refused[0].reason
+    assert sink.sink.apply(batch(topic.upsert(order(2, "mended"), at(4))), SHAPES).applied == 1
+    assert statuses(sink) == {"1": "paid", "2": "mended"}
+
+
+def test_h101_a_key_with_several_rows_is_seen_and_taken_away(store: Store) -> None:
+    if store.kind != "delta":
+        pytest.skip("a key is there once by the store's own rule")
+    sink, topic = fed(store)
+    damage.copy_in_delta(store, "2")
+    found = [row["key"] for part in seen(store).reader.scan(ORDERS) for row in part.to_pylist()]
+    assert sorted(found) == ["1", "2", "2"]
+    assert seen(store).reader.get(ORDERS, "2") == StoredRow(key="2", pos="", row=STRANGE_ROW)
+    mender = seen(store)
+    assert mender.discards is not None
+    mender.discards.remove(ORDERS, {"1": "", "2": ""})
+    assert sorted(rows(mender, ORDERS)) == ["1"]
+    assert sink.sink.apply(batch(topic.upsert(order(2, "mended"), at(4))), SHAPES).applied == 1
+    assert statuses(sink) == {"1": "open", "2": "mended"}
+
+
+def test_h101_a_delete_and_a_row_of_one_key_are_several(store: Store) -> None:
+    if store.kind != "delta":
+        pytest.skip("a key is there once by the store's own rule")
+    fed(store)
+    damage.copy_in_delta(store, "2", deleted=True)
+    assert seen(store).reader.get(ORDERS, "2") == StoredRow(key="2", pos="", row=STRANGE_ROW)
+
+
+def test_h101_an_own_column_removed_is_a_table_that_waits(store: Store) -> None:
+    if store.kind not in ("delta", *damage.SQL):
+        pytest.skip("only a warehouse has columns of its own")
+    sink, _ = fed(store)
+    damage.remove_exact(store)
+    with pytest.raises(CannotCarry):
+        list(seen(store).reader.scan(ORDERS))
+    with pytest.raises(CannotCarry):
+        seen(store).reader.get(ORDERS, "2")
+    sink.close()

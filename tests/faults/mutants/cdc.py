@@ -133,6 +133,16 @@ MUTANTS = (
         "tests/unit/cdc/verification/test_repair.py",
     ),
     Mutant(
+        "take two equal rows under a key for one", "cdc/verification/compare.py",
+        "    for key in twice - found.keys():", "    for key in twice - twice:",
+        "tests/unit/cdc/verification/test_rounds.py",
+    ),
+    Mutant(
+        "take a key that a walk met again for two rows", "cdc/verification/passes.py",
+        "several = one is not None and not one.pos", "several = True",
+        "tests/unit/cdc/verification/test_rounds.py",
+    ),
+    Mutant(
         "call a position of the future undecided", "cdc/verification/compare.py",
         "if ceiling is not None and pos is not None and pos > ceiling:", "if ceiling == pos and pos is None:",
         "tests/unit/cdc/verification/test_rounds.py",

@@ -14,6 +14,15 @@ MUTANTS = (
         "_groups(where(winners, rows))", "_groups(winners.filter(rows))", "tests/unit/sinks/test_plan.py",
     ),
     Mutant(
+        "give up a table for one value of another form (SQL)", "sinks/sql/sql_rows.py",
+        "        if len(keys) == 1:", "        raise error\n        if len(keys) == 1:",
+        f"{_CONTRACT}/test_foreign.py -k sqlite",
+    ),
+    Mutant(
+        "take one of several rows under a key for the row (Delta)", "sinks/delta/delta_store.py",
+        "if len(live) > 1 and any(live):", "if len(live) < 0:", f"{_CONTRACT}/test_foreign.py -k delta",
+    ),
+    Mutant(
         "read all stored rows that fill a batch at once", "sinks/fill.py",
         "            if left < PORTION_BYTES // 4:", "            if left is None:", "tests/unit/sinks/test_fill.py",
     ),

@@ -18,7 +18,7 @@ from cdc.errors import Exit, SinkError
 from cdc.progress import Watermark
 from sinks.batch import events_of
 from sinks.kinds import spec_for
-from sinks.port import OpenSink
+from sinks.port import STRANGE_ROW, OpenSink
 from sinks.registry import open_sink
 from tests.contract.conftest import postgres_url
 from tests.contract.stores import live, rows
@@ -47,6 +47,21 @@ def test_h31_postgres_has_real_types_and_the_exact_text_beside_them(sql_url: str
     assert one is not None
     assert dict(zip(VALUES, one, strict=True)) == VALUES
     assert two == (None, None, "infinity")
+    sink.close()
+
+
+def test_h101_a_moment_the_driver_cannot_read_is_strange(sql_url: str, database: str) -> None:
+    sink, topic = sql(sql_url), Topic(TYPED)
+    both = [topic.upsert(ORDINARY, at(1)), topic.upsert({**ORDINARY, "id": 2}, at(2))]
+    sink.sink.apply(batch(both), Shapes(TYPED))
+    sink.sink.show()
+    with psycopg.connect(database, autocommit=True) as hand:
+        hand.execute("update public_typed set at = 'infinity' where _key = '2'")
+    found = rows(sink, TYPED)
+    assert {key: one.row == STRANGE_ROW for key, one in found.items()} == {"1": False, "2": True}
+    assert sink.reader.get(TYPED, "2") == found["2"]
+    assert sink.sink.apply(batch(topic.upsert({**ORDINARY, "id": 2}, at(3))), Shapes(TYPED)).applied == 1
+    assert {one.row == STRANGE_ROW for one in rows(sink, TYPED).values()} == {False}
     sink.close()
 
 

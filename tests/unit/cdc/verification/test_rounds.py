@@ -20,6 +20,7 @@ from cdc.verification import passes as rounds
 from cdc.verification.passes import verify
 from cdc.verification.result import Kind, VerificationReport
 from cdc.wire.canonical import canonical_row
+from sinks.port import STRANGE_ROW
 
 SHAPE = TableSchema(
     table=TableName("public", "orders"),
@@ -124,6 +125,50 @@ def test_equal_sides_take_one_look() -> None:
     report = compare(Source({"1": row(1, "1.10")}), Store({"1": at(8, row(1, "1.1")), "2": at(16, None)}))
     assert (report.differences, report.undecided, report.looks) == (0, 0, 1)
     assert (report.verdicts[0].source_rows, report.verdicts[0].store_rows) == (1, 1)
+
+
+class Twice(Store):
+    """A store whose scan gives some keys twice. ``several``: they are two rows, not one that was met again."""
+
+    def __init__(self, versions: dict[str, Version], again: dict[str, Version], *, several: bool) -> None:
+        super().__init__(versions)
+        self._again = again
+        self._several = several
+
+    def scan(self, schema: TableSchema) -> Iterator[pa.RecordBatch]:
+        yield from super().scan(schema)
+        yield from Store(self._again).scan(schema)
+
+    def get(self, schema: TableSchema, key: str) -> Version | None:
+        return Version("", STRANGE_ROW) if self._several and key in self._again else super().get(schema, key)
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+def test_h101_a_key_with_several_rows_is_stale(keyed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not keyed:
+        monkeypatch.setattr(rounds, "KEYED_LOOK_KEYS", 0)
+    held = {str(n): at(8, row(n, "1")) for n in range(1, 6)}
+    source = Source({str(n): row(n, "1") for n in range(1, 5)})
+    again = {"1": held["1"], "2": at(8, row(2, "0")), "5": held["5"]}
+    verdict = compare(source, Twice(held, again, several=True)).verdicts[0]
+    assert {kind: sorted(keys) for kind, keys in verdict.keys.items() if keys} == {
+        Kind.STALE: ["1", "2"],
+        Kind.EXTRA: ["5"],
+    }
+    assert verdict.held == {"1": "", "2": "", "5": ""}
+    assert (verdict.differences, verdict.undecided) == (3, 0)
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+def test_a_key_that_a_scan_meets_again_is_no_difference(keyed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not keyed:
+        monkeypatch.setattr(rounds, "KEYED_LOOK_KEYS", 0)
+    held = {"1": at(8, row(1, "1")), "2": at(8, row(2, "1")), "3": at(8, row(3, "1"))}
+    source = Source({"1": row(1, "1"), "2": row(2, "2")})
+    report = compare(source, Twice(held, dict(held), several=False))
+    verdict = report.verdicts[0]
+    assert {kind: keys for kind, keys in verdict.keys.items() if keys} == {Kind.EXTRA: ["3"], Kind.STALE: ["2"]}
+    assert (verdict.differences, verdict.store_rows) == (2, 3)
 
 
 @pytest.mark.parametrize("certain", [True, False])
