@@ -49,6 +49,32 @@ def fields(record: logging.LogRecord) -> Mapping[str, Any]:
     return {name: value for name, value in vars(record).items() if name not in _STANDARD}
 
 
+class LoggedCauses:
+    """Which cause was logged last of each subject: what is tried again and again is logged once, and again when its
+    cause changes. One thread.
+
+    >>> logged = LoggedCauses()
+    >>> [logged.is_new("public.t", cause) for cause in ("lock", "lock", "deadlock")]
+    [True, False, True]
+    >>> logged.over("public.t")
+    >>> logged.is_new("public.t", "deadlock")
+    True
+    """
+
+    def __init__(self) -> None:
+        self._causes: dict[str, str] = {}
+
+    def is_new(self, subject: str, cause: str) -> bool:
+        """Whether to log this cause. It counts as logged from here on."""
+        known = self._causes.get(subject)
+        self._causes[subject] = cause
+        return known != cause
+
+    def over(self, subject: str) -> None:
+        """The subject answers again: the next cause is new."""
+        self._causes.pop(subject, None)
+
+
 class LineFormatter(logging.Formatter):
     """``12:00:01 info event key=value``."""
 

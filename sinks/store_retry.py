@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import tenacity
@@ -14,6 +14,7 @@ import tenacity
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import CdcError, Exit, Retry, SinkError
 from cdc.foreign import quoted
+from cdc.logs import LoggedCauses
 from sinks.port import StoreAway
 
 T = TypeVar("T")
@@ -50,16 +51,16 @@ class StoreRetry:
     explain: Callable[[Exception], SinkError]
     clock: Clock = SYSTEM_CLOCK
     attempts: int = _ATTEMPTS
+    logged: LoggedCauses = field(default_factory=LoggedCauses, compare=False, repr=False)
 
     def call(self, act: Callable[[], T], *, again: Callable[[], object] | None = None) -> T:
         """``act``'s result. ``again`` is called before each repetition. SinkError when it goes on failing."""
 
         def before(state: tenacity.RetryCallState) -> None:
             failure = state.outcome.exception() if state.outcome is not None else None
-            log.warning(
-                "store_unreachable",
-                extra={"store": self.store, "attempt": state.attempt_number, "error": type(failure).__name__},
-            )
+            error = type(failure).__name__
+            if self.logged.is_new(self.store, error):
+                log.warning("store_unreachable", extra={"store": self.store, "error": error})
             if again is not None:
                 again()
 
@@ -73,11 +74,13 @@ class StoreRetry:
             reraise=True,
         )
         try:
-            return retrying(act)
+            done = retrying(act)
         except CdcError:
             raise
         except Exception as error:
             raise self.explain(error) from None
+        self.logged.over(self.store)
+        return done
 
 
 def unreachable(store: str, why: str, *, setting: str = "url") -> SinkError:

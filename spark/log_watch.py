@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.dead import LetterFeed
 from cdc.errors import CdcError, Retry
+from cdc.logs import LoggedCauses
 from spark.ports import LogQuestions, ProgressFeed, SinkTopics
 from spark.sink_metrics import LogFigures
 from spark.store_thread import Store
@@ -51,6 +52,7 @@ class LogWatch:
         self._clock = clock
         self._due_s = {"ends": 0.0, "idle": 0.0, "topics": clock.monotonic() + _TOPICS_S}
         self._ended = threading.Event()
+        self._logged = LoggedCauses()
         self._thread = threading.Thread(target=self._watch, name="log-watch", daemon=True)
         self.failure: BaseException | None = None
         """What ended the thread, if something did."""
@@ -71,11 +73,13 @@ class LogWatch:
         while not self._ended.is_set():
             try:
                 self._look()
+                self._logged.over("log")
             except CdcError as error:
                 if error.retry is Retry.NEVER:
                     self.failure = error
                     return
-                log.warning("log_away", extra={"reason": error.message})
+                if self._logged.is_new("log", error.message):
+                    log.warning("log_away", extra={"reason": error.message})
                 self._ended.wait(_REST_S)
             except BaseException as failure:
                 self.failure = failure

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from cdc.clock import SYSTEM_CLOCK
 from cdc.errors import CdcError, Retry
+from cdc.logs import LoggedCauses
 from spark.failures import unexpected
 from spark.outage import Halted, persist
 from spark.place import Surroundings
@@ -83,8 +84,10 @@ class StoreCalls:
 
         def away(error: CdcError) -> None:
             self._figures.away = error.message
-            log.warning("store_away", extra={"sink": self.name, "reason": error.message})
+            if logged.is_new(self.name, error.message):
+                log.warning("store_away", extra={"sink": self.name, "reason": error.message})
 
+        logged = LoggedCauses()
         return persist(action, halt=self.halt, patience_s=self._around.patience_s, away=away)
 
     def _acted(self, action: Callable[[], T]) -> T:

@@ -34,8 +34,8 @@ from connectors.postgres.assemble import (
     WantedValues,
 )
 from connectors.postgres.connections import connect
-from connectors.postgres.reselect import newest_xid
 from connectors.postgres.stream import ReplicationStream
+from connectors.postgres.visible import newest_xid
 from connectors.session.captured import CapturedTopics
 from connectors.session.relations import Relations
 

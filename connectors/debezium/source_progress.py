@@ -15,6 +15,7 @@ from typing import Any
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.epochs import EpochsState
 from cdc.errors import CdcError
+from cdc.logs import LoggedCauses
 from cdc.lsn import Lsn
 from cdc.progress import Offsets, Progress
 from connectors.debezium.answer import answering, entry
@@ -176,6 +177,7 @@ class ConnectProgress:
         self._last: tuple[int, int] | None = None
         self._judged = (0, False)
         self._due_s = clock.monotonic()
+        self._logged = LoggedCauses()
 
     def poll(self, timeout_s: float) -> list[Progress]:
         """A record if it has moved since the last call. Asks about once a second and waits so long at most."""
@@ -185,10 +187,13 @@ class ConnectProgress:
             return []
         self._due_s = now_s + _ASK_S
         try:
-            return self._look()
+            found = self._look()
         except CdcError as error:
-            log.warning("connect_away", extra={"reason": error.message})
+            if self._logged.is_new("connect", error.message):
+                log.warning("connect_away", extra={"reason": error.message})
             return []
+        self._logged.over("connect")
+        return found
 
     def _look(self) -> list[Progress]:
         epochs = self._epochs()

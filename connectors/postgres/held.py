@@ -173,11 +173,13 @@ class Held:
         self._queue.append(record)
         self.size_bytes += size_of(record)
 
-    def release(self, emit: Callable[[Record], None], later: Callable[[Entry, Pending], None]) -> None:
+    def release(
+        self, emit: Callable[[Record], None], later: Callable[[Entry, Pending], None], *, brief: bool = False
+    ) -> None:
         """Look up what is missing and emit everything, in order. What belongs to a table whose rows cannot be had now
-        goes to ``later``, with an example of them."""
+        goes to ``later``, with an example of them. ``brief``: within milliseconds."""
         queue = self._queue
-        answers = ask(self._reselect, [entry for entry in queue if isinstance(entry, Pending)])
+        answers = ask(self._reselect, [entry for entry in queue if isinstance(entry, Pending)], brief=brief)
         self._adapt([found for _, found in answers.values()])
         apart = {lane: entry for entry in queue if is_later(entry, answers) for lane in entry.lanes}
         for entry in queue:

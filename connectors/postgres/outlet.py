@@ -83,7 +83,8 @@ class Outlet:
         """Emit what is held, with its values. What cannot have them now begins to wait."""
         while self._held:
             try:
-                self._held.release(self._counted, self._waiting.begin)
+                # While one table cannot be read others may not be for long either: 100 locks are not 100 times 2 s.
+                self._held.release(self._counted, self._waiting.begin, brief=bool(self._waiting.lanes))
             except CannotFollow as why:
                 self._cannot(why)
         self.emit = self._next()

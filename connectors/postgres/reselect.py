@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -23,6 +23,7 @@ from cdc.aside import CannotFollow, Cause
 from cdc.clock import Clock
 from cdc.crash import crash_point, declare
 from cdc.errors import SourceError
+from cdc.logs import LoggedCauses
 from cdc.schema import TableSchema
 from cdc.sql import load
 from cdc.visibility import Visibility
@@ -43,6 +44,10 @@ _UNKEPT = 16
 """Questions whose answers are remembered until standbys have received them."""
 _LATER_S = 2.0
 """How long the stream of all tables waits for the rows of one. The session's lock_timeout is as long."""
+_BRIEF_S = 0.02
+"""The same where tables wait already, or one of the same question does. The brief lock_timeout is as long."""
+_REFUSALS = 3
+"""With so many tables that cannot be read, the others of a question are not asked: they wait as well, for a moment."""
 _LEADING = 4
 """Columns of an answer before the values: snapshot, fingerprint, place, whether the row is there. Two for each value:
 the length where it is too long, and the text."""
@@ -105,12 +110,14 @@ class PostgresReselect:
         self._shapes: dict[int, _Shape | None] = {}
         self._unkept: dict[tuple[tuple[WantedValues, ...], frozenset[int]], tuple[list[Selected], int]] = {}
         self._nudged_s = 0.0
+        self._locked_out, self._refused_keys = LoggedCauses(), LoggedCauses()
         self.count = 0
         """Rows asked for so far."""
 
     def rows(self, wanted: Sequence[WantedValues], xids: Collection[int], *, brief: bool = False) -> list[Selected]:
         """The values of each, or GONE, in order. LATER for a table that is locked, or where a transaction of ``xids``
-        does not become visible, or a standby does not receive what was read, in about two seconds."""
+        does not become visible, or a standby does not receive what was read, in about two seconds. That is for all
+        tables together: each table behind the first such one has 20 ms, and behind the third none."""
         if self._failover_slot is not None:
             answers = self._kept(self._failover_slot, wanted, xids, brief=brief)
         else:
@@ -119,21 +126,25 @@ class PostgresReselect:
         return answers
 
     def _answered(self, wanted: Sequence[WantedValues], xids: Collection[int], *, brief: bool) -> list[Selected]:
-        if not brief:
-            return self._rows(wanted, xids, _LATER_S)
-        with self._impatient():
-            return self._rows(wanted, xids, 0.0)
+        with ExitStack() as patience:
+            if brief:
+                patience.enter_context(self._impatient())
+            return self._rows(wanted, xids, patience, brief=brief)
 
     @contextmanager
     def _impatient(self) -> Iterator[None]:
         try:
             self._connection.execute(b"set lock_timeout = '20ms'")
-            yield
-            self._connection.execute(b"reset lock_timeout")
+            try:
+                yield
+            finally:
+                self._connection.execute(b"reset lock_timeout")
         except psycopg.Error as error:
-            raise SourceError(f"Postgres broke off a re-select: {first_line(error)}") from None
+            raise _broken(error) from None
 
-    def _rows(self, wanted: Sequence[WantedValues], xids: Collection[int], limit_s: float) -> list[Selected]:
+    def _rows(
+        self, wanted: Sequence[WantedValues], xids: Collection[int], patience: ExitStack, *, brief: bool
+    ) -> list[Selected]:
         self.count += len(wanted)
         crash_point("reselect_begun")
         answers: list[Selected] = [GONE] * len(wanted)
@@ -145,9 +156,15 @@ class PostgresReselect:
             for start in range(0, len(places), _KEYS_PER_STATEMENT):
                 part = places[start : start + _KEYS_PER_STATEMENT]
                 some = [wanted[p] for p in part]
-                found = [LATER] * len(some) if oid in locked else self._patiently(some, xids, limit_s)
+                if oid in locked or len(locked) >= _REFUSALS:
+                    found: Sequence[Selected] = [LATER] * len(some)
+                else:
+                    found = self._patiently(some, xids, _BRIEF_S if brief else _LATER_S)
                 if LATER in found:
                     locked.add(oid)
+                    if not brief:
+                        brief = True
+                        patience.enter_context(self._impatient())
                 for place, answer in zip(part, found, strict=True):
                     answers[place] = answer
         return answers
@@ -176,7 +193,9 @@ class PostgresReselect:
                 answer = self._ask(wanted, xids)
             except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected) as error:
                 # An ALTER stands in line for the table, or has it: let it through, and ask again (H87, H95).
-                log.info("reselect_locked_out", extra={"table": str(wanted[0].schema.table), "why": first_line(error)})
+                name, why = str(wanted[0].schema.table), first_line(error)
+                if self._locked_out.is_new(name, why):
+                    log.info("reselect_locked_out", extra={"table": name, "why": why})
                 return [LATER] * len(wanted)
             except _RENAMED:
                 self._shapes.pop(wanted[0].schema.oid, None)
@@ -194,8 +213,9 @@ class PostgresReselect:
                     tables=[table],
                 ) from None
             except psycopg.Error as error:
-                raise SourceError(f"Postgres broke off a re-select: {first_line(error)}") from None
+                raise _broken(error) from None
             if answer is not None:
+                self._locked_out.over(str(wanted[0].schema.table))
                 return answer
             if waited >= limit_s and refused == refused_before:
                 return [LATER] * len(wanted)
@@ -208,7 +228,9 @@ class PostgresReselect:
         if len(wanted) > 1:
             return [answer for one in wanted for answer in self._patiently([one], xids, limit_s)]
         # Not the error's text, which quotes the key.
-        log.warning("reselect_key_refused", extra={"table": str(wanted[0].schema.table), "sqlstate": error.sqlstate})
+        name = str(wanted[0].schema.table)
+        if self._refused_keys.is_new(name, error.sqlstate or ""):
+            log.warning("reselect_key_refused", extra={"table": name, "sqlstate": error.sqlstate})
         return [GONE]
 
     def _visible(self, xids: Collection[int]) -> bool:
@@ -236,7 +258,7 @@ class PostgresReselect:
         try:
             row = self._connection.execute(load(__package__, _SQL)[name].encode(), arguments or None).fetchone()
         except psycopg.Error as error:
-            raise SourceError(f"Postgres broke off a re-select: {first_line(error)}") from None
+            raise _broken(error) from None
         assert row is not None
         return int(row[0])
 
@@ -373,8 +395,5 @@ def _text(result: PGresult, row: int, column: int) -> str:
     return (result.get_value(row, column) or b"").decode()
 
 
-def newest_xid(connection: Connection) -> int:
-    """The next transaction id, 64 bit: what 32-bit ids of the stream are near to."""
-    row = connection.execute("select pg_snapshot_xmax(pg_current_snapshot())::text").fetchone()
-    assert row is not None
-    return int(row[0])
+def _broken(error: psycopg.Error) -> SourceError:
+    return SourceError(f"Postgres broke off a re-select: {first_line(error)}")

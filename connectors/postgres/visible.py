@@ -39,3 +39,10 @@ class Visible:
         row = self._connection.execute(load(__package__, "reselect.sql")["snapshot"].encode()).fetchone()
         assert row is not None
         return Visibility.parse(row[0]).sees(xid)
+
+
+def newest_xid(connection: Connection) -> int:
+    """The next transaction id, 64 bit: what 32-bit ids of the stream are near to."""
+    row = connection.execute("select pg_snapshot_xmax(pg_current_snapshot())::text").fetchone()
+    assert row is not None
+    return int(row[0])

@@ -37,6 +37,9 @@ declare("table_waits", "waiting_spilled", "table_follows")
 
 _PORTION = 1000
 """Records of one table that one :meth:`WaitingTables.resume` takes at most, so that others flow meanwhile."""
+_REFUSALS = 3
+"""So many tables that still cannot be read end a :meth:`WaitingTables.resume`: each takes as long as a brief
+lock_timeout, 20 ms, and nothing flows meanwhile."""
 
 
 class Bounds(NamedTuple):
@@ -172,10 +175,15 @@ class WaitingTables:
         self.room.require()
 
     def resume(self, emit: Callable[[Record], None]) -> None:
-        """Emit what can be had now, at most some of each table."""
+        """Emit what can be had now, at most some of each table. Those that were not asked come first next time."""
+        refused = 0
         for queue in list(self._queues):
+            if refused >= _REFUSALS:
+                break
+            self._queues.remove(queue)
+            self._queues.append(queue)
             try:
-                queue.release(self._reselect, emit)
+                refused += not queue.release(self._reselect, emit)
             except CannotFollow as why:
                 self._cannot(why)
                 continue
@@ -232,12 +240,12 @@ class _Queue:
             self._head.append(entry)
             self._head_bytes += size_bytes
 
-    def release(self, reselect: Reselect, emit: Callable[[Record], None]) -> None:
-        """Emit the next records, if the source can say what they lack."""
+    def release(self, reselect: Reselect, emit: Callable[[Record], None]) -> bool:
+        """Emit the next records, if the source can say what they lack. Whether it can."""
         part = self._next()
         answers = ask(reselect, [entry for entry in part if isinstance(entry, Pending)], brief=True)
         if any(is_later(entry, answers) for entry in part):
-            return
+            return False
         self._asked = 0
         for entry in part:
             for record in completed(entry, answers):
@@ -246,6 +254,7 @@ class _Queue:
             self._head_bytes -= size_of(entry)
         if not self._head:
             self._refill()
+        return True
 
     def close(self) -> None:
         if self._spilled is not None:

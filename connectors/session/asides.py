@@ -1,7 +1,8 @@
 """Which tables are set aside, in the state topic and in this session, and how they are followed again.
 
 The capture loop sets a table aside and follows it again. The looks say when its cause is gone, the later snapshots when
-it was read again. So everything here may be called by any thread.
+it was read again. So everything here may be called by any thread. The brokers may take long to answer: a question never
+waits for them, and the loop waits only for what must be durable before it goes on.
 """
 
 from __future__ import annotations
@@ -69,10 +70,16 @@ class SetAside:
         self._clock = clock
         self._histories = frozenset(histories)
         self._accept = accept
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
+        """Guards what is in memory. Never kept while the brokers are waited for."""
+        self._writing = threading.Lock()
+        """Kept from a decision to its last record: the topic has the documents in the order of the decisions."""
         found = {table: one for table, one in asides_of(documents).items() if one.epoch == epoch and one.due}
-        self._stale = [table for table in _tables_of(documents) if table not in found]
         self._documents: Mapping[str, AsideState] = found
+        self._unwritten: dict[str, AsideState | None] = dict.fromkeys(
+            table for table in _tables_of(documents) if table not in found
+        )
+        """Documents that nothing depends on, and that are still to be written: of tables that wait, or wait no more."""
         self._left_out = left_out(documents, epoch)
         self._remedied: dict[str, int] = {}
         self._followed: set[tuple[str, int]] = set()
@@ -111,17 +118,25 @@ class SetAside:
                 seen |= {lane: max(until, seen.get(lane, until)) for lane in range(first, first + count)}
         return seen
 
-    def clear(self) -> None:
-        """Remove what an earlier session noted and is so no more. Raises LogError."""
-        with self._lock:
-            stale, self._stale = self._stale, []
-            if stale:
-                self._state.write([(aside_key(table), None) for table in stale])
+    def write_notes(self) -> None:
+        """Write which tables wait, and remove what an earlier session noted and is so no more. Not the loop's work.
+        Raises LogError: then they are written by the next call."""
+        with self._writing:
+            with self._lock:
+                notes, self._unwritten = self._unwritten, {}
+            if not notes:
+                return
+            try:
+                self._state.write([(aside_key(table), one.to_json() if one else None) for table, one in notes.items()])
+            except BaseException:
+                with self._lock:
+                    self._unwritten = notes | self._unwritten
+                raise
 
     def set_aside(self, table: TableName, why: CannotFollow, since_lsn: int, xid: int) -> None:
         """See :class:`connectors.postgres.ports.AsideRegister`. Raises LogError too: then nothing was dropped."""
         name = str(table)
-        with self._lock:
+        with self._writing:
             known = self._documents.get(name)
             if known is not None and known.state is TableState.ASIDE:
                 return
@@ -141,33 +156,35 @@ class SetAside:
                     xid=xid,
                 )
             )
-            self._remedied.pop(name, None)
+            with self._lock:
+                self._remedied.pop(name, None)
             self._accept(name, False)
         crash_point("aside_noted")
         log.warning("table_aside", extra={"table": name, "cause": why.cause.value, "why": why.message})
 
     def note_waiting(self, table: str, since_lsn: int) -> None:
-        """Name a table that has waited for a while. Nothing depends on it."""
+        """Name a table that has waited for a while. Nothing depends on it: it is written later."""
         with self._lock:
             if table not in self._documents:
-                self._note(
-                    AsideState(
-                        table=table,
-                        epoch=self._epoch,
-                        state=TableState.WAITING,
-                        cause=Cause.LOCKED,
-                        detail="it cannot be read: it is locked, or a standby does not answer",
-                        since_lsn=since_lsn,
-                        since_ms=self._now_ms(),
-                    )
+                document = AsideState(
+                    table=table,
+                    epoch=self._epoch,
+                    state=TableState.WAITING,
+                    cause=Cause.LOCKED,
+                    detail="it cannot be read: it is locked, or a standby does not answer",
+                    since_lsn=since_lsn,
+                    since_ms=self._now_ms(),
                 )
+                self._documents = {**self._documents, table: document}
+                self._unwritten[table] = document
 
     def waits_no_more(self, table: str) -> None:
         """Remove the note of a table that only waited. One that is set aside keeps its note."""
         with self._lock:
             known = self._documents.get(table)
             if known is not None and not known.due:
-                self._remove(table)
+                self._documents = {name: one for name, one in self._documents.items() if name != table}
+                self._unwritten[table] = None
 
     def hindrance(self, request: RequestState) -> str:
         """Why the table of a request must not be read now. Empty where it may be. One by hand for a table that is set
@@ -218,16 +235,17 @@ class SetAside:
 
         Both documents are with the brokers when this returns. Raises LogError.
         """
-        with self._lock:
-            self._remedied.pop(table, None)
-            known = self._documents.get(table)
-            if known is None or known.state is not TableState.ASIDE:
-                return
-            serial = self._asked.pop(table, 0)
-            self._tried[table] = max(serial, self._tried.get(table, 0))
-            count = self._attempts.get(table, (0, 0.0))[0]
-            again_s = self._clock.monotonic() + min(_LEAST_S * 2**count, _MOST_S)
-            self._attempts[table] = count + 1, again_s
+        with self._writing:
+            with self._lock:
+                self._remedied.pop(table, None)
+                known = self._documents.get(table)
+                if known is None or known.state is not TableState.ASIDE:
+                    return
+                serial = self._asked.pop(table, 0)
+                self._tried[table] = max(serial, self._tried.get(table, 0))
+                count = self._attempts.get(table, (0, 0.0))[0]
+                again_s = self._clock.monotonic() + min(_LEAST_S * 2**count, _MOST_S)
+                self._attempts[table] = count + 1, again_s
             self._accept(table, bool(serial))
             request = RequestState(
                 id=f"snapshot:{table}",
@@ -244,13 +262,14 @@ class SetAside:
 
     def read(self, state: ReadingState) -> None:
         """A reading is over. Once one brought what the log lacks, the table is followed as the others are."""
-        with self._lock:
+        with self._writing:
             known = self._documents.get(state.table)
             if known is None or known.state is not TableState.READING:
                 return
             if known.read_again(state):
                 self._remove(state.table)
-                self._attempts.pop(state.table, None)
+                with self._lock:
+                    self._attempts.pop(state.table, None)
                 self._accept(state.table, False)
             elif state.state == "failed" and state.id == f"snapshot:{state.table}":
                 detail = f"it could not be read again: {state.detail}"
@@ -262,12 +281,17 @@ class SetAside:
         log.info("table_follows", extra={"table": state.table})
 
     def _note(self, document: AsideState, *before: tuple[bytes, bytes]) -> None:
+        """Write a document, then know it. With the right to write."""
         self._state.write([*before, (document.key(), document.to_json())])
-        self._documents = {**self._documents, document.table: document}
+        with self._lock:
+            self._documents = {**self._documents, document.table: document}
+            self._unwritten.pop(document.table, None)
 
     def _remove(self, table: str) -> None:
         self._state.write([(aside_key(table), None)])
-        self._documents = {name: one for name, one in self._documents.items() if name != table}
+        with self._lock:
+            self._documents = {name: one for name, one in self._documents.items() if name != table}
+            self._unwritten.pop(table, None)
 
     def _now_ms(self) -> int:
         return self._clock.now_ns() // 1_000_000

@@ -113,6 +113,7 @@ class Joining:
             clock=self.clock,
         )
         looks.remedies = Remedies(self.settings, tables.asides, tables.registry)
+        looks.write_notes = tables.asides.write_notes
         return looks
 
     def _start(self) -> Start:

@@ -62,6 +62,8 @@ class Looks:
         self._settings = settings
         self.remedies: Remedies | None = None
         """Finds out what may be followed again."""
+        self.write_notes: Callable[[], None] = lambda: None
+        """Writes to the state topic what the loop does not wait for. Raises LogError."""
         self._slot = slot
         self._topics = topics
         self._oids = oids
@@ -223,6 +225,11 @@ class _LogLook:
         self._suspects: set[str] = set()
 
     def look(self) -> float:
+        wait_s = self._look()
+        self._looks.write_notes()
+        return wait_s
+
+    def _look(self) -> float:
         looks = self._looks
         if self._admin is None or self._watch is None:
             self._admin = TopicAdmin(looks.settings.log)

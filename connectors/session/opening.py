@@ -19,6 +19,7 @@ from cdc.checks.facts import SlotFacts
 from cdc.clock import Clock
 from cdc.crash import crash_point, declare
 from cdc.errors import ActiveError, IdentityError, LogError, SourceError
+from cdc.logs import LoggedCauses
 from cdc.metrics import CaptureFigures, Flow, RereadFigures
 from cdc.progress import PROGRESS_KEY, Offsets, Progress
 from cdc.settings import Settings
@@ -36,13 +37,13 @@ from connectors.kafka.tail import last_progress
 from connectors.postgres.barrier import barrier
 from connectors.postgres.catalog_facts import read_publication, read_slot
 from connectors.postgres.connections import Connection, connect, first_line
-from connectors.postgres.reselect import newest_xid
 from connectors.postgres.slot import (
     lock_holders,
     require_not_ahead,
     require_usable,
     try_lock,
 )
+from connectors.postgres.visible import newest_xid
 from connectors.session.asides import Rounds, SetAside
 from connectors.session.captured import CapturedTopics, Lanes, Later, Running
 from connectors.session.joining import Joining
@@ -91,6 +92,7 @@ class Opening:
         self._stop = stop
         self._clock = clock
         self._disturbed = False
+        self._topic_problems = LoggedCauses()
 
     def open(self) -> CaptureSession:
         """A session, streaming from the position that the log says. Waits for a snapshot that runs.
@@ -201,7 +203,6 @@ class Opening:
             histories=settings.capture.histories,
             accept=registry.accept_key,
         )
-        asides.clear()
         topics = CapturedTopics(
             settings, place.known.topics, self._clock, waiting=patience, asides=asides, documents=documents
         )
@@ -326,7 +327,8 @@ class Opening:
         problems += policy_problems(made_specs(self._settings.log, self._settings.name, topics), facts)
         raise_first(problems)
         for problem in problems:
-            log.warning("topic_differs", extra={"topic": problem.topic, "what": problem.message})
+            if self._topic_problems.is_new(problem.topic, problem.message):
+                log.warning("topic_differs", extra={"topic": problem.topic, "what": problem.message})
 
     def _progress(self, slot: SlotState, ends: Offsets) -> Progress | None:
         topic = progress_topic(self._settings.name)

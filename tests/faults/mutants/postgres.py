@@ -9,6 +9,21 @@ _ASSEMBLE = "tests/unit/connectors/postgres"
 
 MUTANTS = (
     Mutant(
+        "ask all tables that wait in one turn", "connectors/postgres/waiting.py",
+        "            if refused >= _REFUSALS:\n                break\n", "",
+        "tests/unit/connectors/postgres/test_waiting_queue.py",
+    ),
+    Mutant(
+        "ask the same tables that wait in each turn", "connectors/postgres/waiting.py",
+        "            self._queues.remove(queue)\n            self._queues.append(queue)\n", "",
+        "tests/unit/connectors/postgres/test_waiting_queue.py",
+    ),
+    Mutant(
+        "give each locked table of a question its own patience", "connectors/postgres/reselect.py",
+        "if oid in locked or len(locked) >= _REFUSALS:", "if oid in locked:",
+        "tests/integration/catalog/test_reselect.py -k h152",
+    ),
+    Mutant(
         "add silence up over what was heard", "connectors/postgres/stream.py",
         "            batch = self._take()\n        self._silent_s = 0.0", "            batch = self._take()",
         "tests/integration/session/test_silence.py",

@@ -71,8 +71,20 @@ MUTANTS = (
     ),
     Mutant(
         "take every later key of a table whose new key was taken once", "connectors/session/asides.py",
-        "            self._remedied.pop(name, None)\n            self._accept(name, False)",
-        "            self._remedied.pop(name, None)", "tests/unit/connectors/session/test_asides.py",
+        "                self._remedied.pop(name, None)\n            self._accept(name, False)",
+        "                self._remedied.pop(name, None)", "tests/unit/connectors/session/test_asides.py",
+    ),
+    Mutant(
+        "keep the lock of what is set aside while the brokers are waited for", "connectors/session/asides.py",
+        "        self._state.write([*before, (document.key(), document.to_json())])\n        with self._lock:\n",
+        "        with self._lock:\n            self._state.write([*before, (document.key(), document.to_json())])\n",
+        "tests/unit/connectors/session/test_aside_notes.py",
+    ),
+    Mutant(
+        "write that a table waits behind why it is set aside", "connectors/session/asides.py",
+        "            self._documents = {**self._documents, document.table: document}\n            self._unwritten.pop",
+        "            self._documents = {**self._documents, document.table: document}\n            self._remedied.pop",
+        "tests/unit/connectors/session/test_aside_notes.py",
     ),
     Mutant(
         "set a history aside", "connectors/session/asides.py",

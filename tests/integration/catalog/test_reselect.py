@@ -14,7 +14,7 @@ from cdc.aside import CannotFollow, Cause
 from cdc.clock import SystemClock
 from cdc.schema import Column, TableSchema
 from connectors.postgres.connections import Connection, connect
-from connectors.postgres.held import GONE, Selected, WantedValues
+from connectors.postgres.held import GONE, LATER, Selected, WantedValues
 from connectors.postgres.messages import Omitted
 from connectors.postgres.reselect import PostgresReselect
 from tests.golden.direct import settings_of
@@ -240,3 +240,35 @@ def test_h141_a_row_that_row_security_hides_is_not_taken_for_gone(source: Source
             reselect.rows([WantedValues(schema=shape, key=(b"2",), columns=(1,))], set())
         assert refused.value.cause is Cause.NOT_READABLE
     source.execute(f"drop owned by {role}", f"drop role {role}")
+
+
+def test_h152_locked_tables_share_one_patience(database: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Behind the first three that are locked no other is asked; a lock is logged once for each table."""
+    caplog.set_level(logging.INFO, logger="connectors.postgres")
+    names = [f"t{n}" for n in range(6)]
+
+    def logged() -> list[str]:
+        found = [vars(one)["table"] for one in caplog.records if one.message == "reselect_locked_out"]
+        caplog.clear()
+        return found
+
+    settings = settings_of("s", database, "readable").source
+    side = connect(settings, options={"lock_timeout": "50ms"})
+    with psycopg.connect(database, autocommit=True) as owner, psycopg.connect(database) as locks, closing(side):
+        source = Source(owner, side)
+        for name in names:
+            source.execute(f"create table {name} (id int primary key, doc text)", f"insert into {name} values (1, 'a')")
+        shapes = [source.shape(name) for name in names]
+        wanted = [WantedValues(schema=shape, key=(b"1",), columns=(1,)) for shape in shapes]
+        reselect = PostgresReselect(side, clock=SystemClock())
+        assert reselect.rows(wanted, set()) == [(b"a",)] * 6
+        for _ in range(2):
+            locks.execute(f"lock table {', '.join(names[1:])} in access exclusive mode")
+            assert reselect.rows(wanted, set()) == [(b"a",), *[LATER] * 5]
+            assert logged() == ["public.t1", "public.t2", "public.t3"]
+            assert reselect.rows(wanted[::-1], set(), brief=True) == [LATER] * 6
+            assert logged() == ["public.t5", "public.t4"], "the third was logged already"
+            assert reselect.rows(wanted, set(), brief=True) == [(b"a",), *[LATER] * 5]
+            assert logged() == []
+            locks.rollback()
+            assert reselect.rows(wanted, set()) == [(b"a",)] * 6

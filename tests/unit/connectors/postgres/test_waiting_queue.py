@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -348,3 +349,31 @@ def test_h95_what_is_on_disk_counts_too(tmp_path: Path) -> None:
     kept.tables.add(record(3, value=b"x" * 1000))
     assert [one.tables for one in kept.refused] == [(SCHEMA.table,)]
     kept.tables.leave(range(1))
+
+
+@dataclass
+class Locked(Source):
+    """Has every table locked but ``free``, and counts how often it was asked for each."""
+
+    free: TableName | None = None
+    count: Counter[TableName] = field(default_factory=Counter)
+
+    def rows(self, wanted: Sequence[WantedValues], xids: Collection[int], *, brief: bool = False) -> Sequence[Selected]:
+        table = wanted[0].schema.table
+        self.count[table] += 1
+        return [(self.value,) if table == self.free else LATER for _ in wanted]
+
+
+def test_h152_a_hundred_locked_tables_have_one_budget_a_turn() -> None:
+    source = Locked()
+    kept = Kept(source=source)
+    shapes = [w.table(*SCHEMA.columns, name=f"t{n}", oid=20000 + n) for n in range(100)]
+    kept.begin(*(pending(n, of=encoder(shape), lane=n) for n, shape in enumerate(shapes)))
+    for turn in range(1, 35):
+        kept.resume()
+        assert source.count.total() == 3 * turn
+    assert set(source.count) == {shape.table for shape in shapes}, "each has its turn"
+    source.free = shapes[50].table
+    turns = next(turn for turn in range(1, 40) if kept.resume())
+    assert turns <= 34
+    assert len(kept.tables.counts()) == 99

@@ -162,8 +162,10 @@ def test_h119_a_table_that_waits_is_named_with_its_own_oldest_record() -> None:
             return 800 if table == SHAPE.table else 900
 
     state = MemoryCompactedTopic()
-    rounds = Rounds(set_aside(state), Waits(), lambda table: None)
+    asides = set_aside(state)
+    rounds = Rounds(asides, Waits(), lambda table: None)
     for now_s in (1.0, 4.0):
         rounds.turn(None, now_s)
+    asides.write_notes()
     found = asides_of(state.read())
     assert {name: one.since_lsn for name, one in found.items()} == {NAME: 800, str(OTHER.table): 900}

@@ -111,7 +111,7 @@ def test_h119_a_reading_that_ended_unseen_ends_it_too() -> None:
     state.write([(over.key(), over.to_json())])
     again = set_aside(state)
     assert not again.documents
-    again.clear()
+    again.write_notes()
     assert not [key for key in state.read() if b'"aside"' in key]
 
 
@@ -209,13 +209,15 @@ def test_h119_a_table_that_waits_is_named_and_forgotten() -> None:
     state = MemoryCompactedTopic()
     asides = set_aside(state)
     asides.note_waiting(NAME, 800)
+    assert noted(state) is None, "the loop does not wait for the brokers"
+    asides.write_notes()
     found = noted(state)
     assert found is not None
     assert (found.state, found.due) == (TableState.WAITING, False)
     assert asides.hindrance(by_hand(5)) == found.sentence()
     restarted = set_aside(state)
     assert not restarted.documents, "what waited comes again"
-    restarted.clear()
+    restarted.write_notes()
     assert noted(state) is None
     asides.waits_no_more(NAME)
     assert not asides.documents
