@@ -17,6 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its __init_
     AclOperation,
     AclPermissionType,
     AdminClient,
+    ClusterMetadata,
     ConfigResource,
     NewTopic,
     OffsetSpec,
@@ -180,15 +181,25 @@ class TopicAdmin:
 
     def cluster_id(self) -> str:
         """The cluster's own id."""
-        described = self._wait(self._client.describe_cluster(request_timeout=_TIMEOUT_S), "asking for the cluster")
-        return str(described.cluster_id)
+        return str(self._metadata("asking for the cluster").cluster_id)
 
     def names(self) -> list[str]:
         """All topics that this login may see, in order."""
+        return sorted(self._metadata("listing topics").topics)
+
+    def _metadata(self, doing: str) -> ClusterMetadata:
+        """What the brokers say of the cluster, as of now.
+
+        Not by ``describe_cluster``: librdkafka 2.16 ends the process by an assertion (rdkafka_admin.c:960) where the
+        answer names no broker. For a moment no answer does after all brokers were silent for ten seconds (H151).
+        """
+        retrying = Retrying(
+            retry=retry_if_exception(_brokerless), wait=wait_fixed(0.1), stop=stop_after_delay(_TIMEOUT_S), reraise=True
+        )
         try:
-            return sorted(self._client.list_topics(timeout=_TIMEOUT_S).topics)
+            return retrying(self._client.list_topics, timeout=_TIMEOUT_S)
         except KafkaException as error:
-            raise log_error(error.args[0], "listing topics", self._settings) from None
+            raise log_error(error.args[0], doing, self._settings) from None
 
     def create(self, specs: Iterable[TopicSpec]) -> list[str]:
         """Make the topics that are missing. Their names. One that exists is left as it is: check it after."""
@@ -253,8 +264,10 @@ class TopicAdmin:
 
     def _authorizer(self) -> str:
         """What checks rights on a broker. Empty for nothing."""
-        nodes = self._client.describe_cluster(request_timeout=_TIMEOUT_S).result().nodes
-        broker = ConfigResource(ResourceType.BROKER, str(nodes[0].id))
+        brokers = self._client.list_topics(timeout=_TIMEOUT_S).brokers
+        if not brokers:
+            raise KafkaException(KafkaError(KafkaError.BROKER_NOT_AVAILABLE))
+        broker = ConfigResource(ResourceType.BROKER, str(min(brokers)))
         answers = self._client.describe_configs([broker], request_timeout=_TIMEOUT_S)
         entry = answers[broker].result().get("authorizer.class.name")
         return str(entry.value or "") if entry is not None else ""
@@ -349,6 +362,11 @@ def topics_state(
     """What ``init`` notes of the topics it made or found. ``tables``: table -> topic."""
     topics = {topic: {"id": found.topic_id, "partitions": found.partitions} for topic, found in sorted(facts.items())}
     return TopicsState(cluster_id=cluster_id, topics=topics, tables=dict(tables), encoding=encoding)
+
+
+def _brokerless(error: BaseException) -> bool:
+    """Whether the answer names no broker."""
+    return isinstance(error, KafkaException) and error.args[0].code() == KafkaError._PARTIAL
 
 
 def _policy(text: str) -> set[str]:

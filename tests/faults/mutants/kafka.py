@@ -26,6 +26,12 @@ MUTANTS = (
         "partial(self._large_delivered, lane, key))", "tests/unit/connectors/kafka/test_log.py",
     ),
     Mutant(
+        "ask for the cluster by the call that librdkafka may end the process in", "connectors/kafka/admin.py",
+        'return str(self._metadata("asking for the cluster").cluster_id)',
+        "return str(self._client.describe_cluster(request_timeout=_TIMEOUT_S).result().cluster_id)",
+        "tests/unit/connectors/kafka/test_cluster.py",
+    ),
+    Mutant(
         "look at no tail", "connectors/kafka/tail.py",
         "return {**ahead, **look(tails)}", "return {**ahead}", _SCHEDULES,
     ),
