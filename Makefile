@@ -14,6 +14,10 @@ WORKERS ?= 4
 BIN := .venv/bin
 DEPENDENCIES := .venv/headrace-dependencies
 INSTALLED := .venv/headrace-installed
+COLLECTED := .venv/headrace-collected
+
+# Set by some environments: then each of the processes of a run would compile what another has compiled.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test bench faults release lint format lock wheel clean setup jars
@@ -24,7 +28,7 @@ help:
 demo: setup jars
 	@$(BIN)/cdc demo $(if $(KEEP),--keep) $(ARGS)
 
-test: setup jars
+test: setup jars $(COLLECTED)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS); \
 	  ended=$$?; $(BIN)/python -m tests.faults --due; exit $$ended
 
@@ -58,6 +62,12 @@ $(DEPENDENCIES): requirements.txt
 
 $(INSTALLED): pyproject.toml $(DEPENDENCIES)
 	@$(BIN)/python -m pip install --disable-pip-version-check -q --no-build-isolation --no-deps -e .
+	@touch $@
+
+# In a new clone each worker would compile the tests, all at once; here two processes share them, once.
+$(COLLECTED): $(INSTALLED)
+	@$(BIN)/python -m pytest --collect-only -q tests/unit >/dev/null & \
+	  $(BIN)/python -m pytest --collect-only -q tests --ignore tests/unit >/dev/null; wait
 	@touch $@
 
 # The jars lie in the user's cache folder, outside the checkout; this is quick when they are there.

@@ -16,7 +16,7 @@ from tests.faults.recorded import Field, fields, messages, stands_for
 
 _MOST_OFFSETS = 96
 _PATIENCE_S = 20
-"""A trial takes a fraction of a second."""
+"""A trial takes a second at most."""
 _MOST_GROWTH_KB = 64 * 1024
 _LENGTHS = (
     0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 63, 64, 127, 128, 255, 256, 1599, 1600, 32767, 32768, 65534, 65535, 65536,
