@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import ast
 import os
+import sys
 import threading
+from types import ModuleType
 
 import pytest
 
 from tests.faults.generated.changes import Change, changes
-from tests.faults.generated.judge import _in_child, _swapped, _work
+from tests.faults.generated.constants import replaced
+from tests.faults.generated.forks import in_child, shared, work_of
+from tests.faults.generated.judge import _swapped
 from tests.faults.generated.rooms import ROOMS, ROOT, Listed, found, listed
 
 
@@ -44,6 +48,8 @@ def made(code: str) -> dict[str, str]:
         ("raise ValueError('a', 7)", {"pass"}),
         ("log.info('read', extra={'n': 1})", set()),
         ("assert a < b", set()),
+        ("crash_point('sent')", set()),
+        ("__all__ = ['f']", set()),
         ("x: int = 7", {"x: int = 8", "x: int = 6"}),
         ("del x[a]", {"pass"}),
         ("x = [a for a in b if c]", {"x = [a for a in b]"}),
@@ -94,19 +100,85 @@ def test_code_is_swapped_in_the_functions_that_have_it() -> None:
 
 
 def test_a_process_that_waits_for_ever_is_given_up_and_one_that_works_is_not() -> None:
-    assert _in_child(lambda: 7) == 7
-    began = _work(os.getpid())
-    while _work(os.getpid()) == began:
+    assert in_child(lambda: 7) == 7
+    began = work_of(os.getpid())
+    while work_of(os.getpid()) == began:
         pass
     assert began[0] == "R"
-    assert _in_child(threading.Event().wait, stuck_s=0.3) is None
-    assert _in_child(lambda: 1 / 0) is None
+    assert in_child(threading.Event().wait, stuck_s=0.3) is None
+    assert in_child(lambda: 1 / 0) is None
+
+
+def test_work_in_shares_is_done_by_as_many_processes() -> None:
+    ours, theirs = os.pipe()
+    assert shared(3, lambda share: [os.write(theirs, b"%d " % share)].clear())
+    os.close(theirs)
+    with os.fdopen(ours, "rb") as said:
+        assert sorted(said.read().split()) == [b"0", b"1", b"2"]
+    assert not shared(2, lambda share: [1 // (1 - share)].clear())
+
+
+CONSTANTS = """
+import re
+A = 3
+B, C = A + 1, "word"
+D = [7]
+E: dict[str, int] = {"a": A}
+def f(limit=D[0]):
+    return A + B + len(C)
+class K:
+    x = C
+"""
+
+
+def put_in_place(line: int, code: str) -> ModuleType | None:
+    """The module with the constants at a line of ``code`` put in place of its own."""
+    sound = ModuleType("cdc._constants_tried")
+    exec(CONSTANTS, vars(sound))
+    sys.modules[sound.__name__] = sound
+    try:
+        put = replaced(ast.parse(code), line, sound.__name__, ["cdc"])
+    finally:
+        del sys.modules[sound.__name__]
+    if put is None:
+        return None
+    put()
+    return sound
+
+
+def test_a_constant_is_put_in_its_place_with_those_made_of_it() -> None:
+    changed = put_in_place(6, CONSTANTS.replace('"a": A', '"a": 9'))
+    assert changed is not None
+    assert (changed.E, changed.f()) == ({"a": 9}, 11)
+    # A class took C when it was made, and a function took D: only an import changes these.
+    assert put_in_place(4, CONSTANTS.replace("word", "longer")) is None
+    assert put_in_place(5, CONSTANTS.replace("[7]", "[8]")) is None
+    less = CONSTANTS.replace("    x = C", "    x = 1")
+    more = put_in_place(3, less.replace("A = 3", "A = 4"))
+    assert more is not None
+    assert (more.A, more.B, more.E, more.f()) == (4, 5, {"a": 4}, 13)
+
+
+def test_a_constant_that_another_module_took_is_not_put_in_its_place() -> None:
+    other = ModuleType("cdc._constants_taken")
+    sound = ModuleType("cdc._constants_tried")
+    exec(CONSTANTS, vars(sound))
+    vars(other)["E"] = sound.E
+    sys.modules.update({one.__name__: one for one in (sound, other)})
+    try:
+        assert replaced(ast.parse(CONSTANTS), 6, sound.__name__, ["cdc"]) is None
+        assert replaced(ast.parse(CONSTANTS), 6, sound.__name__, ["sinks"]) is not None
+        assert replaced(ast.parse(CONSTANTS), 2, sound.__name__, ["sinks"]) is None
+    finally:
+        for one in (sound, other):
+            del sys.modules[one.__name__]
 
 
 def test_each_room_is_there_with_its_tests() -> None:
     for name, room in ROOMS.items():
         assert all(file.is_relative_to(ROOT) for file in room.files), name
-        assert room.test_files, name
+        for pattern in room.tests:
+            assert list(ROOT.glob(pattern)), f"{name}: {pattern}"
 
 
 def test_what_is_listed_is_still_a_change_of_its_module() -> None:

@@ -46,7 +46,7 @@ def tried(lab: Lab, room: Room) -> dict[str, Verdicts]:
     """Module -> what came of its changes; survivors that are not listed are said."""
     known = list(listed())
     found: dict[str, Verdicts] = {str(file.relative_to(ROOT)): Counter() for file in room.files}
-    for one in _judged(room):
+    for one in _judged(room, lab.workers):
         verdict = "killed" if one["verdict"] in ("killed", "timeout") else "survived"
         if verdict == "survived" and any(entry.meets(one["file"], one["name"]) for entry in known):
             verdict = "listed"
@@ -72,10 +72,10 @@ def said(verdicts: Verdicts) -> str:
     return f"{verdicts['killed']} of {can_be} ({share(verdicts):.1%}); {verdicts['listed']} make no difference"
 
 
-def _judged(room: Room) -> Iterator[Mapping[str, Any]]:
+def _judged(room: Room, workers: int) -> Iterator[Mapping[str, Any]]:
     """A line for each change, from a process that has imported everything (:mod:`tests.faults.generated.judge`)."""
     files = [str(file.relative_to(ROOT)) for file in room.files]
-    command = [sys.executable, "-m", "tests.faults.generated.judge", *files, "--", *room.test_files]
+    command = [sys.executable, "-m", "tests.faults.generated.judge", str(workers), *files, "--", *room.test_files]
     done = set()
     with subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,

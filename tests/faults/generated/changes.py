@@ -25,9 +25,10 @@ _REPLACED: dict[type[ast.operator], type[ast.operator]] = {
 }  # fmt: skip
 _OPPOSITES = {"min": "max", "max": "min", "any": "all", "all": "any"}
 _SYMMETRIC = {"min", "max", "isinstance", "cast", "getattr"}
-_FOR_PEOPLE = {"debug", "info", "warning", "exception", "log"}
-_UNTOUCHED = {"field", "TypeVar", "NewType", "cast", "getLogger"}
-_NOT_RUN = {"__repr__", "__str__"}
+_NO_CHANGE = {"debug", "info", "warning", "exception", "log", "crash_point", "declare"}
+"""Calls that say something to people, and places where the laboratory alone stops."""
+_UNTOUCHED = {"field", "TypeVar", "NewType", "cast", "getLogger", "crash_point", "declare"}
+_NAMES = {"__repr__", "__str__", "__all__", "__slots__"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +140,9 @@ def _for_people(node: ast.AST) -> bool:
     match node:
         case ast.Expr(value=ast.Constant()) | ast.If(test=ast.Name(id="TYPE_CHECKING")):
             return True
-        case ast.FunctionDef(name=name):
-            return name in _NOT_RUN
-        case ast.Expr(value=ast.Call(func=ast.Attribute(attr=name))) if name in _FOR_PEOPLE:
+        case ast.FunctionDef(name=name) | ast.Assign(targets=[ast.Name(id=name)]):
+            return name in _NAMES
+        case ast.Expr(value=ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name))) if name in _NO_CHANGE:
             return True
         case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
             return name in _UNTOUCHED or name.endswith("Error")

@@ -1,22 +1,19 @@
-"""Tries the mutants of modules: ``python -m tests.faults.generated.judge FILE... -- TEST_FILE...``.
+"""Tries the mutants of modules: ``python -m tests.faults.generated.judge WORKERS FILE... -- TEST_FILE...``.
 
 Prints a JSON line for each. Everything is imported and collected once, and each test is run once to see which lines of
 the modules it reaches. A mutant is a fork of that: the code of the changed function is put into every function object
-that has it, and the tests that reach its line are run, the likeliest first, until one fails. A change outside of
-functions takes effect when the module is imported, so such a fork imports the project anew.
+that has it, and the tests that reach its line are run, the likeliest first, until one fails. So is a changed constant
+that only functions use. Any other change outside of functions takes effect when the module is imported, so such a fork
+imports the project anew.
 """
 
 from __future__ import annotations
 
 import ast
-import contextlib
 import gc
 import itertools
 import json
 import os
-import pickle
-import resource
-import select
 import signal
 import sys
 import threading
@@ -28,12 +25,14 @@ from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import spec_from_loader
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from _pytest.runner import runtestprotocol
 
 from tests.faults.generated.changes import Change, changes
+from tests.faults.generated.constants import replaced
+from tests.faults.generated.forks import in_child, shared
 
 ROOT = Path(__file__).parents[3]
 PACKAGES = ("cdc", "connectors", "snapshot", "sinks", "spark", "tests")
@@ -49,14 +48,7 @@ _ALL_S = 5.0
 """A change is tried by as many tests as take this long together, the shortest first."""
 _ALL_ANEW_S = 2.0
 """The same where the project is imported anew."""
-_STUCK_S = 10.0
-"""A process that sleeps for so long waits for what does not come. On a busy machine one that only has no processor yet
-goes on: else a change would be called noticed that no test notices."""
-_LIVES = 60
-"""A process that polls is given up after so many times as long."""
-_LOOK_S = 1.0
 _ENDLESS_S = 2.0
-_MORE_BYTES = 2 << 30
 
 
 Functions = dict[tuple[str, int], list[FunctionType]]
@@ -71,12 +63,28 @@ class Reached:
     lines: Mapping[str, frozenset[int]]
 
 
+class _Brief:
+    """Whether a test passed, and nothing else: to show a failure takes longer than most tests."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> pytest.TestReport:
+        found: Literal["passed", "failed", "skipped"] = "passed"
+        if call.excinfo is not None:
+            found = "skipped" if call.excinfo.errisinstance(pytest.skip.Exception) else "failed"
+        assert call.when != "collect"
+        return pytest.TestReport(item.nodeid, item.location, {}, found, None, call.when)
+
+
 @dataclass(eq=False)
-class Judge:
-    """A plugin of pytest that tries mutants in place of running the tests."""
+class Judge(_Brief):
+    """A plugin of pytest that tries mutants in place of running the tests.
+
+    ``workers``: how many of them at once.
+    """
 
     files: Sequence[Path]
     out: Callable[[Mapping[str, object]], None]
+    workers: int = 1
     items: list[pytest.Item] = field(default_factory=list)
     reached: list[Reached] = field(default_factory=list)
     kills: Counter[tuple[str, int]] = field(default_factory=Counter)
@@ -106,25 +114,32 @@ class Judge:
             self._walk(list(group))
         functions = _functions({str(file) for file in self.files})
         gc.freeze()
-        for file in self.files:
-            self._try_all(file, functions)
-            self.out({"done": str(file.relative_to(ROOT))})
+        if shared(self.workers, lambda share: self._try_share(share, functions)):
+            for file in self.files:
+                self.out({"done": str(file.relative_to(ROOT))})
         return True
+
+    def _try_share(self, share: int, functions: Mapping[str, Functions]) -> None:
+        """The changes whose number says that they are of this share."""
+        for file in self.files:
+            self._try_all(file, functions, share)
 
     def _walk(self, items: list[pytest.Item]) -> None:
         """Run each test of a file once and see which lines of the modules it reaches."""
         files = frozenset(map(str, self.files))
-        found = _in_child(lambda: [_traced(item, following, files) for item, following in _pairs(items)])
+        found = in_child(lambda: [_traced(item, following, files) for item, following in _pairs(items)])
         if found is None:
             self.out({"left_out": str(items[0].path.relative_to(ROOT))})
             return
         self.items += items
         self.reached += found
 
-    def _try_all(self, file: Path, functions: Mapping[str, Functions]) -> None:
+    def _try_all(self, file: Path, functions: Mapping[str, Functions], share: int) -> None:
         tree = ast.parse(file.read_bytes())
         sound = compile(tree, str(file), "exec", dont_inherit=True)
-        for change in changes(tree):
+        for number, change in enumerate(changes(tree)):
+            if number % self.workers != share:
+                continue
             began = time.monotonic()
             try:
                 broken = compile(tree, str(file), "exec", dont_inherit=True)
@@ -133,8 +148,8 @@ class Judge:
             if _same(sound, broken):
                 continue
             numbers = self._tests(change, str(file))
-            swapped = _swapped(sound, broken, functions[str(file)]) if change.function else None
-            verdict, by = self._judged(file, change, numbers, swapped, broken)
+            put = _put(file, tree, change, sound, broken, functions[str(file)])
+            verdict, by = self._judged(file, change, numbers, put, broken)
             self.out({
                 "file": str(file.relative_to(ROOT)), "name": change.name, "line": change.line,
                 "verdict": verdict, "by": by, "seconds": round(time.monotonic() - began, 2),
@@ -145,17 +160,17 @@ class Judge:
         file: Path,
         change: Change,
         numbers: Sequence[int],
-        swapped: Mapping[FunctionType, CodeType] | None,
+        put: Callable[[], None] | None,
         broken: CodeType,
     ) -> tuple[str, str]:
         if not numbers:
             return "unreached", ""
         items = [self.items[number] for number in numbers]
         limits = [_ENDLESS_S + 5 * self.reached[number].seconds for number in numbers]
-        if swapped is None:
-            failed = _in_child(lambda: _imported_anew(file, broken, items), int(sum(limits)) + 20)
+        if put is None:
+            failed = in_child(lambda: _imported_anew(file, broken, items), int(sum(limits)) + 20)
         else:
-            failed = _in_child(lambda: _first_failure(items, limits, swapped), int(sum(limits)))
+            failed = in_child(lambda: _first_failure(items, limits, put), int(sum(limits)))
         if failed is None:
             return "timeout", ""
         if failed < 0:
@@ -227,13 +242,34 @@ def _passes(item: pytest.Item, following: pytest.Item | None) -> bool:
     return all(report.passed for report in runtestprotocol(item, log=False, nextitem=following))
 
 
-def _first_failure(
-    items: Sequence[pytest.Item], limits: Sequence[float], swapped: Mapping[FunctionType, CodeType]
-) -> int:
-    """The number of the first test that fails with the code swapped; -1 when all pass. One that takes more processor
-    time than its limit ends the process."""
-    for function, code in swapped.items():
-        function.__code__ = code
+def _put(
+    file: Path, tree: ast.Module, change: Change, sound: CodeType, broken: CodeType, functions: Functions
+) -> Callable[[], None] | None:
+    """What puts a change in its place. None where the project is to be imported anew."""
+    if not change.function:
+        return replaced(tree, change.line, _module(file), PACKAGES)
+    swapped = _swapped(sound, broken, functions)
+    if swapped is None:
+        return None
+
+    def put() -> None:
+        for function, code in swapped.items():
+            function.__code__ = code
+
+    return put
+
+
+def _module(file: Path) -> str:
+    return ".".join(file.relative_to(ROOT).with_suffix("").parts)
+
+
+def _first_failure(items: Sequence[pytest.Item], limits: Sequence[float], put: Callable[[], None]) -> int:
+    """The number of the first test that fails with the change in its place; -1 when all pass, and also the first where
+    it cannot be put there. One that takes more processor time than its limit ends the process."""
+    try:
+        put()
+    except Exception:
+        return 0
     for number, (item, following) in enumerate(_pairs(items)):
         signal.setitimer(signal.ITIMER_PROF, limits[number])
         if not _passes(item, following):
@@ -255,7 +291,7 @@ def _imported_anew(file: Path, broken: CodeType, items: Sequence[pytest.Item]) -
     return found.number if ended == pytest.ExitCode.TESTS_FAILED else len(items)
 
 
-class _Found:
+class _Found(_Brief):
     """The number of the test that failed."""
 
     def __init__(self) -> None:
@@ -272,7 +308,7 @@ class _Broken(SourceFileLoader):
     """Imports one module from code that is given."""
 
     def __init__(self, file: Path, code: CodeType) -> None:
-        super().__init__(".".join(file.relative_to(ROOT).with_suffix("").parts), str(file))
+        super().__init__(_module(file), str(file))
         self._code = code
 
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> ModuleSpec | None:
@@ -319,60 +355,6 @@ def _same(sound: CodeType, broken: CodeType) -> bool:
     return sound == broken
 
 
-def _in_child(work: Callable[[], Any], cpu_s: int | None = None, stuck_s: float = _STUCK_S) -> Any:
-    """What ``work`` returns in a fork of this process; None when it takes too long, or its process ends."""
-    ours, theirs = os.pipe()
-    child = os.fork()
-    if child == 0:
-        _live(work, theirs, cpu_s)
-    os.close(theirs)
-    try:
-        return _heard(ours, child, stuck_s)
-    finally:
-        os.close(ours)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-
-
-def _live(work: Callable[[], Any], answer: int, cpu_s: int | None) -> None:
-    ended = 1
-    try:
-        os.setpgid(0, 0)
-        nothing = os.open(os.devnull, os.O_RDWR)
-        for number in (0, 1, 2):
-            os.dup2(nothing, number)
-        if cpu_s is not None:
-            resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 5))
-            bytes_now = int(Path("/proc/self/statm").read_text("ascii").split()[0]) * resource.getpagesize()
-            resource.setrlimit(resource.RLIMIT_AS, (bytes_now + _MORE_BYTES,) * 2)
-        with os.fdopen(answer, "wb") as out:
-            pickle.dump(work(), out)
-        ended = 0
-    finally:
-        os._exit(ended)
-
-
-def _heard(pipe: int, child: int, stuck_s: float) -> Any:
-    data, used = b"", -1
-    began = moved = time.monotonic()
-    while (now := time.monotonic()) < min(moved + stuck_s, began + _LIVES * stuck_s):
-        if select.select([pipe], [], [], min(_LOOK_S, stuck_s))[0]:
-            part = os.read(pipe, 1 << 20)
-            if not part:
-                return pickle.loads(data) if data else None
-            data += part
-        elif (found := _work(child)) != ("S", used):
-            used, moved = found[1], now
-    return None
-
-
-def _work(process: int) -> tuple[str, int]:
-    """The state of a process, S for asleep, and the processor time that it has taken, in ticks."""
-    fields = Path(f"/proc/{process}/stat").read_text("ascii").rpartition(") ")[2].split()
-    return fields[0], int(fields[11]) + int(fields[12])
-
-
 def main(argv: Sequence[str]) -> int:
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
@@ -381,7 +363,7 @@ def main(argv: Sequence[str]) -> int:
         print(json.dumps(line), file=out, flush=True)
 
     border = argv.index("--")
-    judge = Judge([ROOT / file for file in argv[:border]], say)
+    judge = Judge([ROOT / file for file in argv[1:border]], say, int(argv[0]))
     return int(pytest.main([*TEST_FLAGS, *argv[border + 1 :]], plugins=[judge]))
 
 

@@ -90,7 +90,10 @@ ROOMS: Mapping[str, Room] = {
     ),
     "assembly": Room(
         ("postgres/assemble.py", "postgres/transaction.py", "postgres/cut.py"),
-        _of(_POSTGRES, "assemble*", "transaction", "cut", "held", "netting", "waiting", "aside", "incoming"),
+        _of(
+            _POSTGRES, "assemble*", "transaction", "cut", "held", "netting", "waiting", "aside", "incoming", "unread",
+            "row_steps",
+        ),
     ),
     "decoder": Room(
         ("postgres/pgoutput.py", "wire/envelope.py"),
