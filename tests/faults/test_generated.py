@@ -159,7 +159,7 @@ def test_a_constant_is_put_in_its_place_with_those_made_of_it() -> None:
     assert (more.A, more.B, more.E, more.f()) == (4, 5, {"a": 4}, 13)
 
 
-def test_a_constant_that_another_module_took_is_not_put_in_its_place() -> None:
+def test_a_constant_that_another_took_is_not_put_in_place() -> None:
     other = ModuleType("cdc._constants_taken")
     sound = ModuleType("cdc._constants_tried")
     exec(CONSTANTS, vars(sound))

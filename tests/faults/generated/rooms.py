@@ -56,7 +56,7 @@ ROOMS: Mapping[str, Room] = {
     ),
     "aside": Room(
         ("cdc/aside.py", "cdc/stale.py"),
-        (*_of(_CDC, "aside*", "stale"), *_of(_SESSION, "asides", "mending")),
+        (*_of(_CDC, "aside*", "stale"), *_of(_SESSION, "asides", "mending"), *_of(_POSTGRES, "aside")),
     ),
     "waiting": Room(
         ("postgres/waiting.py", "postgres/held.py"), _of(_POSTGRES, "waiting*", "held", "aside", "spilled")
@@ -116,11 +116,15 @@ ROOMS: Mapping[str, Room] = {
         (
             *_of(_CDC, "stored", "schema", "aside", "condition"),
             *_of(_FIRST, "ledger", "manifest"), *_of(_LATER, "chunk_queue", "watch_rules"),
+            *_of(f"{_CDC}/rereads", "*"), *_of(f"{_CDC}/status", "run"),
         ),
     ),
     "dead": Room(
         ("cdc/dead.py", "cdc/orders.py"),
-        (*_of(_CDC, "orders", "stored"), *_of(_SPARK, "retry", "parked", "patches", "store")),
+        (
+            *_of(_CDC, "orders", "stored"), *_of(_SPARK, "retry", "parked", "patches", "store"),
+            *_of(f"{_CDC}/letters", "*"), *_of(f"{_CDC}/rebuild", "*"),
+        ),
     ),
     "store": Room(
         ("spark/store_thread.py", "spark/store_calls.py"),

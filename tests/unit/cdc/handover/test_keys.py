@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from cdc.epochs import EpochsState
@@ -36,6 +38,20 @@ def test_ordinary_keys_are_the_same_bytes(kind: str) -> None:
 def test_keys_that_are_written_otherwise_are_refused(kind: str, rule: str) -> None:
     (problem,) = key_problems([table(kind)], {"public.t": ["k"]})
     assert f"({rule})" in problem
+
+
+def test_a_key_of_an_array_or_a_negative_scale_is_refused() -> None:
+    for rule, more in (("D7", {"array": True}), ("D8", {"kind": "numeric", "typmod": (4 << 16 | 0x7FE) + 4})):
+        shape = table("int4")
+        column = replace(shape.columns[0], **more)  # type: ignore[arg-type]
+        (problem,) = key_problems([replace(shape, columns=(column,))], {"public.t": ["k"]})
+        assert f"({rule})" in problem
+    assert key_problems([table("hstore")], {"public.t": ["k"]}) != []
+
+
+def test_a_readable_interval_is_the_same_bytes() -> None:
+    assert key_problems([table("interval")], {"public.t": ["k"]}) == []
+    assert len(key_problems([table("interval", encoding="debezium")], {"public.t": ["k"]})) == 1
 
 
 def test_an_identity_index_beside_a_primary_key_is_refused() -> None:

@@ -203,6 +203,17 @@ def test_it_says_what_it_wrote_deleted_and_could_not() -> None:
         clock=ManualClock(),
     )  # fmt: skip
     assert (done.written, done.deleted, len(done.refused), done.unread) == (1, 1, 1, ["x:y"])
+    assert done.document() == {
+        "sink": "cache", "table": str(SHAPE.table), "written": 1, "deleted": 1, "refused": done.refused,
+        "unread": ["x:y"],
+    }  # fmt: skip
+
+
+def test_what_it_prints_is_short_and_in_order() -> None:
+    done = Repaired(sink="cache", table=SHAPE.table, refused=["b", "a", "b"], unread=[str(n) for n in range(9)])
+    document = done.document()
+    assert (document["written"], document["deleted"]) == (0, 0)
+    assert (document["refused"], document["unread"]) == (["a", "b"], ["0", "1", "2", "3", "4"])
 
 
 def test_a_report_without_differences_asks_for_nothing() -> None:

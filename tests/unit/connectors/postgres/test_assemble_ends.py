@@ -31,7 +31,7 @@ def test_a_change_behind_a_commit_is_outside_of_a_transaction() -> None:
         stream.feed([w.frame(w.insert(b"2", b"a"))])
 
 
-def test_a_message_that_is_no_xlogdata_is_refused_whatever_it_holds() -> None:
+def test_a_begin_that_is_no_xlogdata_is_refused() -> None:
     with pytest.raises(DecodeError, match="no XLogData"):
         Stream(w.table()).feed([b"k" + w.frame(w.begin(800))[1:]])
 
@@ -43,15 +43,6 @@ def test_a_transaction_that_is_in_the_log_counts_nothing() -> None:
     assert stream.commits[0].rows == 0
     assert seqs(stream.transaction(900, w.insert(b"1", b"a"))) == [(1, "c")]
     assert stream.assembler.counts() == {("public.orders", "c"): 1}
-
-
-def test_the_transaction_that_is_open_is_told_by_its_id() -> None:
-    stream = Stream(w.table())
-    begin, *rest = stream.framed(800, w.insert(b"1", b"a"), xid=77)
-    stream.feed([begin])
-    assert (stream.assembler.in_transaction, stream.assembler.xid) == (True, 77)
-    stream.feed(rest)
-    assert (stream.assembler.in_transaction, stream.assembler.xid) == (False, 77)
 
 
 def test_the_compiler_that_is_given_makes_the_encoders() -> None:
@@ -79,7 +70,7 @@ def test_records_and_tables_that_wait_are_counted_together() -> None:
     assert stream.assembler.waiting_lanes == {stream.lane(SHAPE), stream.lane(OTHER)}
 
 
-def test_h119_a_table_that_announces_itself_later_is_written_again() -> None:
+def test_h119_a_table_announced_later_is_written_again() -> None:
     """What a table leaves behind is dropped until its transaction has ended, and no longer."""
     noted = Noted()
     stream, _, head = stream_of(noted)
@@ -93,7 +84,7 @@ def test_h119_a_table_that_announces_itself_later_is_written_again() -> None:
     assert seqs(found) == [(1, "u"), (2, "c")]
 
 
-def test_h120_a_relation_that_was_never_announced_is_not_announced_again() -> None:
+def test_h120_what_was_never_announced_is_not_asked_for() -> None:
     stream, shapes, _ = stream_of(Noted())
     stream.assembler.announce_again(str(SHAPE.table), STUCK)
     assert shapes.asked == []
