@@ -96,7 +96,8 @@ class Status:
             "snapshot": {"state": self.snapshot, "rows": self.snapshot_rows},
             "rereads": [asdict(one) for one in self.rereads],
             "tables": {
-                "following": max(0, self.tables - len(self.asides)),
+                # Before the slot is made nobody follows any.
+                "following": 0 if self.snapshot == "none" else max(0, self.tables - len(self.asides)),
                 "others": {table: _aside_document(one) for table, one in self.asides.items()},
             },
             "sinks": {

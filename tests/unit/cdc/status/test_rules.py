@@ -139,6 +139,13 @@ def test_json_has_it_all() -> None:
     }
 
 
+def test_h110_no_table_is_followed_before_the_first_snapshot() -> None:
+    facts = replace(FACTS, tables=3)
+    assert status_of(facts, LIMITS).document()["tables"] == {"following": 3, "others": {}}
+    before = replace(facts, slot=None, snapshot=None, marks=[])
+    assert status_of(before, LIMITS).document()["tables"] == {"following": 0, "others": {}}
+
+
 def test_tables_that_are_read_again_are_shown_until_it_is_over() -> None:
     asked = RequestState(id="a", table="public.a", after_lsn=0, reason="public.a was rewritten", serial=2)
     first = RequestState(id="b", table="public.b", after_lsn=0, reason="came", serial=3, first=True)
