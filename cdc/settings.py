@@ -285,14 +285,27 @@ SECTIONS: Mapping[str, type[BaseModel]] = {
 """The sections by name, but the sinks' own."""
 
 
+def topics_maker(settings: Settings) -> str:
+    """The command that makes the pipeline's topics."""
+    return "cdc connect deploy" if settings.source.kind == "debezium" else "cdc init"
+
+
+GTID_DATABASES = frozenset(("mysql", "mariadb"))
+
+
 def is_postgres(settings: Settings) -> bool:
     """Whether the source is a Postgres, whoever captures it."""
     return settings.source.kind == "postgres" or settings.debezium is None or settings.debezium.database == "postgres"
 
 
+def has_gtids(settings: Settings) -> bool:
+    """Whether the source is a MySQL or a MariaDB: transactions have GTIDs there, and no LSNs."""
+    return not is_postgres(settings) and settings.debezium is not None and settings.debezium.database in GTID_DATABASES
+
+
 def require_askable(settings: Settings, command: str) -> None:
     """ConfigError where a command reads rows of the source, and cannot: Postgres, MySQL and MariaDB can be asked."""
-    if settings.debezium is None or settings.debezium.database not in ("mysql", "mariadb"):
+    if not has_gtids(settings):
         require_postgres(settings, command)
 
 

@@ -53,7 +53,7 @@ class BinlogSource:
             opening.callback(reads.close)
             looks = open_session(settings, parts)
             opening.callback(looks.close)
-            self.reader = MySqlCut(reads, looks, lambda: Passed(*stored_place(self._connector.offsets())), clock)
+            self.reader = MySqlCut(reads, looks, self._sent, clock)
             opening.pop_all()
         self.refused: dict[str, str] = {}
         """Tables that cannot be compared at all: table -> why."""
@@ -66,17 +66,14 @@ class BinlogSource:
     def passed(self, cut: Cut, timeout_s: float) -> Offsets:
         """:attr:`cdc.verification.ports.VerificationPorts.passed`: the topics' ends, once the connector has passed the
         cut."""
-        server = self.reader.server
-        wait_until_passed(
-            self._connector.offsets,
-            lambda gtids: server.covers(gtids, cut.place),
-            cut.place,
-            timeout_s=timeout_s,
-            clock=self._clock,
-        )
+        wait_until_passed(self._connector.offsets, self.reader.end, cut.place, timeout_s=timeout_s, clock=self._clock)
         admin = TopicAdmin(self._settings.log)
         facts = admin.describe(self._topics.tables[str(table)] for table in self.tables)
         return admin.end_offsets({topic: found.partitions for topic, found in facts.items()})
+
+    def _sent(self) -> Passed:
+        found = stored_place(self._connector.offsets())
+        return Passed(found.file, found.pos, found.gtids)
 
     def _tables(self) -> Mapping[TableName, VerifiedTable]:
         schemas = SchemaRegistry(KafkaCompactedTopic(self._settings.log, schema_topic(self._settings.name)))

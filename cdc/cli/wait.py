@@ -14,23 +14,36 @@ from cdc.wiring.freshness import Freshness
 def wait(
     context: typer.Context,
     sink: Annotated[str, typer.Argument(help="The store, by its name in the settings.")],
-    lsn: Annotated[str, typer.Argument(help="What pg_current_wal_insert_lsn() said after the commit.")],
+    token: Annotated[
+        str,
+        typer.Argument(
+            metavar="LSN",
+            help="What pg_current_wal_insert_lsn() said after the commit. Of a MariaDB what @@last_gtid said, of a "
+            "MySQL @@global.gtid_executed.",
+        ),
+    ],
     timeout_s: Annotated[float, typer.Option("--timeout", help="Seconds to wait at most.", min=0)] = 30.0,
 ) -> None:
     """Return when SINK shows everything committed below LSN, and print what it shows.
 
     Exit code 1 when that takes longer than --timeout.
     """
-    try:
-        wanted = Lsn.parse(lsn)
-    except ValueError:
-        raise UsageError(
-            f"{lsn} is not an LSN", hint="take it from select pg_current_wal_insert_lsn(); it looks like 0/16B3D48"
-        ) from None
     with Freshness(context.obj.settings()) as freshness:
-        watermark = freshness.wait(sink, wanted, timeout_s=timeout_s)
+        if freshness.by_gtids:
+            shown = freshness.wait_passed(sink, token, timeout_s=timeout_s)
+        else:
+            shown = str(Lsn(freshness.wait(sink, _lsn(token), timeout_s=timeout_s).lsn))
         if freshness.unsure:
             context.obj.console.print(freshness.unsure, style="yellow", highlight=False, soft_wrap=True)
         for words in freshness.waiting(sink):
             context.obj.console.print(words, style="yellow", highlight=False, soft_wrap=True)
-    typer.echo(str(Lsn(watermark.lsn)))
+    typer.echo(shown)
+
+
+def _lsn(token: str) -> Lsn:
+    try:
+        return Lsn.parse(token)
+    except ValueError:
+        raise UsageError(
+            f"{token} is not an LSN", hint="take it from select pg_current_wal_insert_lsn(); it looks like 0/16B3D48"
+        ) from None

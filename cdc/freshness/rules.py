@@ -7,7 +7,7 @@ own commit under synchronous_commit=off (hazard H88).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import DifferenceFound
@@ -24,6 +24,14 @@ class ReadsWatermarks(Protocol):
 
     def read(self) -> Watermark | None:
         """The store's watermark. None for an empty store. SinkError when it does not answer."""
+
+
+class InLog(NamedTuple):
+    """What a token names is in the topics, below ``ends``. ``place``: up to where the log holds the source, in its
+    source's own words."""
+
+    place: str
+    ends: Offsets
 
 
 def wait_until_shown(

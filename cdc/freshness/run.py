@@ -9,10 +9,10 @@ from typing import Self
 
 from cdc.clock import Clock
 from cdc.dead import DeadLetter, Parked
-from cdc.errors import LogError, TopicError
+from cdc.errors import ConfigError, LogError, TopicError
 from cdc.found import Unknown, look
 from cdc.freshness.opened_stores import KeptStores, OpenedStore
-from cdc.freshness.rules import ReadsWatermarks, require_whole, shows, wait_until_shown
+from cdc.freshness.rules import InLog, ReadsWatermarks, require_whole, shows, wait_until_read, wait_until_shown
 from cdc.progress import Watermark
 
 
@@ -25,6 +25,10 @@ class WaitPorts:
     ``epoch``: the pipeline's, None before it has one. ``letters``: its dead letters. Both raise LogError when no
     broker answers, TopicError before ``cdc init``.
     ``nudge`` moves a quiet server's log past the token. Without a source it does nothing.
+    ``by_gtids``: tokens are GTIDs, else LSNs. ``require``: ConfigError where the source cannot be asked.
+    ``passed``: where tokens are GTIDs. Waits up to so many seconds until the log holds what a token names. Difference
+    when it takes longer.
+    ``keeps``: whether a sink keeps the table of a topic.
     """
 
     open: Callable[[str], OpenedStore]
@@ -32,6 +36,10 @@ class WaitPorts:
     epoch: Callable[[], int | None]
     letters: Callable[[], Iterable[DeadLetter]]
     nudge: Callable[[], None]
+    by_gtids: bool
+    require: Callable[[], None]
+    passed: Callable[[str, float], InLog]
+    keeps: Callable[[str, str], bool]
 
 
 class Waits:
@@ -42,6 +50,8 @@ class Waits:
         self._clock = clock
         self._stores = KeptStores(ports.open)
         self._epoch: int | None = None
+        self.by_gtids = ports.by_gtids
+        """Whether tokens are GTIDs, for :meth:`wait_passed`. Else they are LSNs, for :meth:`wait`."""
         self.unsure = ""
         """What the last :meth:`wait` could not find out. Empty when it knew all."""
 
@@ -57,8 +67,13 @@ class Waits:
         While the log does not answer, the epoch of the token is not known: the store's own word is taken then, see
         :attr:`unsure`. UsageError for an unknown sink, SinkError when the store does not answer, Difference after
         ``timeout_s`` or where the log lacks changes of a table that is set aside, LogError when the store does not
-        show it and the log that could bring it does not answer.
+        show it and the log that could bring it does not answer. ConfigError where the source has no LSNs.
         """
+        self._ports.require()
+        if self.by_gtids:
+            raise ConfigError(
+                "transactions of this source have GTIDs, and no LSNs", hint="wait with the GTID of the commit"
+            )
         with self._ports.briefly():
             watermarks = self._stores.watermarks(sink)
         epoch = self._epoch if self._epoch is not None else look(self._ports.epoch)
@@ -70,6 +85,24 @@ class Waits:
         )
         require_whole(sink, watermark)
         return watermark
+
+    def wait_passed(self, sink: str, gtids: str, *, timeout_s: float = 30.0) -> str:
+        """Return when ``sink`` shows every transaction that ``gtids`` names: up to where the log holds the source.
+
+        Raises as :meth:`wait`, UsageError for what names no transaction, and ConfigError where it cannot be said what
+        the connector has passed, or the source has no GTIDs.
+        """
+        self._ports.require()
+        if not self.by_gtids:
+            raise ConfigError("commits of this source have LSNs, and no GTIDs", hint="wait with the LSN of the commit")
+        with self._ports.briefly():
+            watermarks = self._stores.watermarks(sink)
+        began_s = self._clock.monotonic()
+        found = self._ports.passed(gtids, timeout_s)
+        ends = {topic: parts for topic, parts in found.ends.items() if self._ports.keeps(sink, topic)}
+        left_s = max(0.0, timeout_s - (self._clock.monotonic() - began_s))
+        wait_until_read(sink, watermarks, ends, timeout_s=left_s, clock=self._clock)
+        return found.place
 
     def waiting(self, sink: str) -> Iterator[str]:
         """A sentence for each table that the sink holds and for each key that waits in its dead letters: they do not

@@ -3,6 +3,8 @@
 with Freshness(load_settings(Path("cdc.toml"))) as freshness:
     ...                                             # write to Postgres, commit, take the token
     freshness.wait("cache", Lsn.parse(token))       # the cache now shows what was written
+
+Where Debezium captures a MySQL or a MariaDB, the token is a GTID: ``freshness.wait_passed("cache", token)``.
 """
 
 from __future__ import annotations
@@ -12,11 +14,10 @@ from typing import TYPE_CHECKING
 
 from cdc.clock import SYSTEM_CLOCK
 from cdc.freshness.run import WaitPorts, Waits
-from cdc.settings import require_postgres
-from sinks.stores import open_store
+from cdc.settings import has_gtids, require_askable
+from sinks.stores import open_store, sink_settings
 
 if TYPE_CHECKING:
-    from cdc.progress import Watermark
     from cdc.settings import Settings
 
 
@@ -25,6 +26,7 @@ class Freshness(Waits):
 
     def __init__(self, settings: Settings) -> None:
         from connectors.freshness import nudge, read_epoch, read_letters
+        from connectors.freshness_binlog import keeps, wait_until_in_log
         from sinks.store_retry import looking
 
         ports = WaitPorts(
@@ -33,11 +35,9 @@ class Freshness(Waits):
             epoch=partial(read_epoch, settings),
             letters=partial(read_letters, settings),
             nudge=partial(nudge, settings),
+            by_gtids=has_gtids(settings),
+            require=partial(require_askable, settings, "cdc wait"),
+            passed=partial(wait_until_in_log, settings),
+            keeps=lambda sink, topic: keeps(settings, sink_settings(sink, settings).tables, topic),
         )
         super().__init__(ports, SYSTEM_CLOCK)
-        self._settings = settings
-
-    def wait(self, sink: str, lsn: int, *, timeout_s: float = 30.0) -> Watermark:
-        """As :meth:`cdc.freshness.run.Waits.wait`. ConfigError where the source is another database than Postgres."""
-        require_postgres(self._settings, "cdc wait")
-        return super().wait(sink, lsn, timeout_s=timeout_s)

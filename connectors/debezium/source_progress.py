@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.epochs import EpochsState
@@ -23,6 +23,7 @@ from connectors.debezium.answer import answering, entry
 log = logging.getLogger(__name__)
 
 _ASK_S = 1.0
+_NOT_SWEPT = "cdc verify names rows that are gone; cdc connect offsets --reset without that option removes them"
 _STORED = "the connector's stored offset"
 
 Ask = Callable[[], Iterable[Mapping[str, Any]]]
@@ -82,17 +83,33 @@ def shown_position(stored: Iterable[Mapping[str, Any]]) -> str:
     return ""
 
 
-def stored_place(stored: Iterable[Mapping[str, Any]]) -> tuple[str, int, str]:
+class StoredPlace(NamedTuple):
+    """A stored offset of a MySQL's or MariaDB's connector.
+
+    ``file`` is empty where there is none yet. ``gtids``: empty where it reads by file and position alone. ``within``:
+    it lies inside of a transaction, of which the connector has written a part.
+    """
+
+    file: str
+    pos: int
+    gtids: str
+    within: bool = False
+
+
+def stored_place(stored: Iterable[Mapping[str, Any]]) -> StoredPlace:
     """File, position in it and GTIDs of the stored offset. An empty file where there is none yet.
 
-    >>> stored_place([{"offset": {"file": "binlog.000003", "pos": 77, "gtids": "0-1-9"}}]), stored_place([])
-    (('binlog.000003', 77, '0-1-9'), ('', 0, ''))
+    >>> stored_place([{"offset": {"file": "binlog.000003", "pos": 77, "gtids": "0-1-9"}}])
+    StoredPlace(file='binlog.000003', pos=77, gtids='0-1-9', within=False)
+    >>> stored_place([])
+    StoredPlace(file='', pos=0, gtids='', within=False)
     """
     with answering(_STORED):
         for offset in _offsets(stored):
             if "file" in offset:
-                return str(offset["file"]), int(offset["pos"]), str(offset.get("gtids") or "")
-    return "", 0, ""
+                within = bool(offset.get("event") or offset.get("row"))
+                return StoredPlace(str(offset["file"]), int(offset["pos"]), str(offset.get("gtids") or ""), within)
+    return StoredPlace("", 0, "")
 
 
 def is_streaming(stored: Iterable[Mapping[str, Any]]) -> bool:
@@ -117,6 +134,17 @@ def is_first_snapshot(stored: Iterable[Mapping[str, Any]]) -> bool:
     offsets = _offsets(stored)
     on_request = any(str(offset.get("snapshot")).upper() == "BLOCKING" for offset in offsets)
     return not on_request and not is_streaming([{"offset": offset} for offset in offsets])
+
+
+def reads_incrementally(stored: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether an incremental snapshot is under way.
+
+    >>> reads_incrementally([{"offset": {"lsn": 7, "incremental_snapshot_primary_key": "ac"}}])
+    True
+    >>> reads_incrementally([{"offset": {"lsn": 7}}])
+    False
+    """
+    return any(name.startswith("incremental_snapshot") for offset in _offsets(stored) for name in offset)
 
 
 _WHOLE_MODES = frozenset(("always", "initial", "initial_only", "when_needed"))
@@ -218,7 +246,7 @@ class ConnectProgress:
             option = part_read(self._config())
             self._judged = (epochs.latest, not option)
             if option:
-                said = {"epoch": epochs.latest, "option": option, "hint": "cdc verify --repair removes what is gone"}
+                said = {"epoch": epochs.latest, "option": option, "hint": _NOT_SWEPT}
                 log.warning("epoch_not_swept", extra=said)
         return self._judged[1]
 

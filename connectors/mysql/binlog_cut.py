@@ -14,7 +14,7 @@ lies above. What it surely contains is said by a place in the binlog, because po
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import orjson
@@ -22,13 +22,13 @@ import sqlalchemy as sa
 
 from cdc.clock import Clock
 from cdc.cuts import Cut, RepairRow, VerifiedTable
-from cdc.errors import ConfigError, SourceError
+from cdc.errors import SourceError
 from cdc.schema import TableSchema
 from cdc.topic import TableName
 from cdc.wire.canonical import CanonicalTable
 from cdc.wire.plain import PlainTable
+from connectors.mysql.binlog_end import BinlogEnd, CutSession, place
 from connectors.mysql.columns import ColumnReading, Form, SourceColumn
-from connectors.mysql.gtid import mariadb_covers, mysql_covers
 
 SETTLE_S = 5.0
 """How long a cut of MySQL waits until what the connector has sent is visible, too."""
@@ -38,69 +38,12 @@ _SELECTED_BY = frozenset(("int2", "int4", "int8", "text", "varchar", "bpchar", "
 """Kinds of key columns whose store key says what to select. Tables with other keys are read whole."""
 
 
-class CutSession(Protocol):
-    """The part of :class:`connectors.mysql.session.MysqlSession` that is used here."""
-
-    def run(self, name: str) -> None:
-        """Run a named statement that returns nothing. SourceError when the server refuses it."""
-
-    def rows(self, name: str, **parameters: str) -> Sequence[Any]:
-        """The rows of a named query. SourceError when the server refuses it."""
-
-    def stream(self, statement: sa.Select[Any], batch_rows: int) -> Any:
-        """The rows of a query, ``batch_rows`` fetched at a time."""
-
-    def rollback(self) -> None:
-        """End the snapshot that is open."""
-
-    def close(self) -> None:
-        """End the session."""
-
-
 class Passed(NamedTuple):
     """A place that the connector has passed, as its stored offset has it. ``file`` is empty where it has none yet."""
 
     file: str
     pos: int
     gtids: str
-
-
-class MysqlServer(NamedTuple):
-    """What the server is. ``mariadb``: else it is a MySQL."""
-
-    mariadb: bool
-    version: tuple[int, ...]
-
-    def covers(self, passed: str, wanted: str) -> bool:
-        """Whether a set of GTIDs holds another. ValueError for what is none."""
-        return (mariadb_covers if self.mariadb else mysql_covers)(passed, wanted)
-
-
-def place(file: str, pos: int) -> int:
-    """A place in the binlog as the log position of :mod:`cdc.wire.debezium.order`. ValueError for another file name.
-
-    >>> hex(place("binlog.000003", 0x100))
-    '0x1800000800'
-    """
-    return (int(file.rpartition(".")[2]) << 32 | pos) << 3
-
-
-def server_of(session: CutSession) -> MysqlServer:
-    """Which server it is. ConfigError where it has no GTIDs, by which it is known what the connector has passed."""
-    (found,) = session.rows("version")
-    text = str(found.version)
-    mariadb = "mariadb" in text.lower()
-    version = tuple(int(part) for part in text.split("-", maxsplit=1)[0].split(".") if part.isdecimal())
-    if not int(found.log_bin):
-        raise ConfigError("the server writes no binlog: no connector follows it", hint="start it with log_bin")
-    if not mariadb:
-        (mode,) = session.rows("mysql_gtid_mode")
-        if str(mode.gtid_mode).upper() != "ON":
-            raise ConfigError(
-                f"the server's gtid_mode is {mode.gtid_mode}: without GTIDs nobody knows what the connector has passed",
-                hint="set gtid_mode=ON and enforce_gtid_consistency=ON on the server, step by step as its manual says",
-            )
-    return MysqlServer(mariadb, version)
 
 
 class MySqlCut:
@@ -122,7 +65,8 @@ class MySqlCut:
         self._passed = passed
         self._clock = clock
         self._settle_s = settle_s
-        self.server = server_of(looks)
+        self.end = BinlogEnd(looks)
+        self.server = self.end.server
         self._readings: dict[TableName, tuple[ColumnReading, ...]] = {}
 
     def close(self) -> None:
@@ -168,13 +112,11 @@ class MySqlCut:
             certain = bool(sent.gtids) and self._wait_until_visible(sent.gtids)
             self._reads.run("snapshot")
         # Above rows of a snapshot that was read at this place, and below every event behind it.
-        return Cut(fence=self.insert_lsn(), settled=settled + 1, certain=certain, place=self._gtids())
+        return Cut(fence=self.insert_lsn(), settled=settled + 1, certain=certain, place=self.end.gtids())
 
     def insert_lsn(self) -> int:
         """Where the server's next event goes, as a position has it."""
-        newer = not self.server.mariadb and self.server.version >= (8, 2)
-        (found,) = self._looks.rows("end_place_84" if newer else "end_place")
-        return place(str(found[0]), int(found[1]))
+        return place(*self.end.file())
 
     def rows(self, table: VerifiedTable) -> Iterator[tuple[Sequence[str], Sequence[bytes]]]:
         """All rows of the table at this cut, in batches. None but a batch is in memory."""
@@ -197,13 +139,9 @@ class MySqlCut:
                 names, records = convert.records(rows)
                 yield {key: row for key, row in zip(names, records, strict=True) if key in wanted}
 
-    def _gtids(self) -> str:
-        (found,) = self._looks.rows("mariadb_written" if self.server.mariadb else "mysql_executed")
-        return "".join(str(found.gtids or "").split())
-
     def _wait_until_visible(self, gtids: str) -> bool:
         deadline = self._clock.monotonic() + self._settle_s
-        while not self.server.covers(self._gtids(), gtids):
+        while not self.server.covers(self.end.gtids(), gtids):
             if self._clock.monotonic() >= deadline:
                 return False
             self._clock.sleep(0.02)

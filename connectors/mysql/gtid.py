@@ -41,6 +41,22 @@ def mysql_covers(passed: str, wanted: str) -> bool:
     )
 
 
+def names_transaction(text: str, *, mariadb: bool) -> bool:
+    """Whether a text names a transaction at all: a set that names none is covered by every other. False for no set.
+
+    >>> names_transaction("0-1-41", mariadb=True), names_transaction("a:1-5", mariadb=False)
+    (True, True)
+    >>> names_transaction(" , ", mariadb=True), names_transaction("a:5-1", mariadb=False)
+    (False, False)
+    >>> names_transaction("0/16B3D48", mariadb=True), names_transaction("0-1-41", mariadb=False)
+    (False, False)
+    """
+    try:
+        return any(_domains(text).values() if mariadb else _intervals(text).values())
+    except ValueError:
+        return False
+
+
 def _domains(text: str) -> dict[str, int]:
     found: dict[str, int] = {}
     for part in _parts(text):

@@ -58,7 +58,22 @@ MUTANTS = (
     ),
     Mutant(
         "take the connector's word before its snapshot is over", "connectors/debezium/passed.py",
-        "if streaming and covers(gtids):", "if covers(gtids):", "tests/unit/connectors/debezium/test_passed.py",
+        "if streaming and server.covers(", "if server.covers(", "tests/unit/connectors/debezium/test_passed.py",
+    ),
+    Mutant(
+        "take an offset of another log for this one's", "connectors/debezium/passed.py",
+        "end = server.beyond(place.file, place.pos, place.gtids)", 'end = ""',
+        "tests/unit/connectors/debezium/test_passed.py",
+    ),
+    Mutant(
+        "take a transaction that is half written for a whole one", "connectors/debezium/passed.py",
+        "return place.within and server.covers(wanted, place.gtids)", "return False",
+        "tests/unit/connectors/debezium/test_passed.py",
+    ),
+    Mutant(
+        "compare with the end of the log by its GTIDs alone", "connectors/mysql/binlog_end.py",
+        "if place(file, pos) <= place(end, end_pos) and self.covers(known, gtids):",
+        "if self.covers(known, gtids):", "tests/unit/connectors/mysql/test_cut.py",
     ),
     Mutant(
         "do not wait until what a MySQL has sent is visible", "connectors/mysql/binlog_cut.py",

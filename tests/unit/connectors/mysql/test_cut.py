@@ -12,7 +12,8 @@ import pytest
 from cdc.clock import ManualClock
 from cdc.cuts import VerifiedTable
 from cdc.errors import ConfigError, SourceError
-from connectors.mysql.binlog_cut import Converter, MySqlCut, MysqlServer, Passed, place, server_of
+from connectors.mysql.binlog_cut import Converter, MySqlCut, Passed
+from connectors.mysql.binlog_end import BinlogEnd, MysqlServer, place, server_of
 from connectors.mysql.columns import Readings, SourceColumn, readings_of
 from tests.unit.connectors.mysql.test_columns import ID, TABLE, source, stored
 
@@ -102,6 +103,20 @@ def test_h131_what_never_gets_visible_is_not_certain(passed: Passed) -> None:
 def test_newer_servers_are_asked_for_their_place_in_their_own_words() -> None:
     session = Session("8.4.1", executed=[""])
     assert cut_of(session).insert_lsn() == place("binlog.000003", 768)
+
+
+@pytest.mark.parametrize(
+    ("file", "pos", "gtids", "beyond"),
+    [
+        ("binlog.000003", 512, "0-1-9", ""),
+        ("binlog.000002", 9999, "0-1-9", ""),
+        ("binlog.000003", 513, "0-1-9", "GTID 0-1-9, binlog.000003:512"),
+        ("binlog.000004", 4, "0-1-1", "GTID 0-1-9, binlog.000003:512"),
+        ("binlog.000001", 4, "0-1-10", "GTID 0-1-9, binlog.000003:512"),
+    ],
+)
+def test_h147_a_place_behind_the_end_of_the_log_is_known(file: str, pos: int, gtids: str, beyond: str) -> None:
+    assert BinlogEnd(Session("10.11.6-MariaDB-log")).beyond(file, pos, gtids) == beyond
 
 
 def test_h131_a_server_without_gtids_or_binlog_is_refused() -> None:
