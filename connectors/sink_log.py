@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from cdc.errors import ConfigError, TopicError
 from cdc.progress import Offsets
 from cdc.schema import TableSchema
-from cdc.settings import Settings
+from cdc.settings import Settings, topics_maker
 from cdc.state import TopicsState
 from cdc.topic import TableName, schema_topic, state_topic
 from connectors.connect.connector_epochs import read_epochs
@@ -35,8 +35,7 @@ class SinkLog:
     def topics(self, sink: str) -> SinkTopics:
         state = TopicsState.find(KafkaCompactedTopic(self._settings.log, state_topic(self._settings.name)).read())
         if state is None:
-            maker = "cdc connect deploy" if self._settings.source.kind == "debezium" else "cdc init"
-            raise TopicError("the pipeline has no topics yet", hint=f"{maker} makes them")
+            raise TopicError("the pipeline has no topics yet", hint=f"{topics_maker(self._settings)} makes them")
         state = with_patterns(self._settings, state, self._admin())
         known = known_topics(state, self.schemas(), embedded=may_hold_debezium(self._settings))
         wanted = {known[table] for table in kept(list(known), self._patterns(sink))}

@@ -11,10 +11,11 @@ from cdc.errors import Exit
 PART = "kafka"
 
 
-def check_log(facts: LogFacts, *, initialised: bool) -> Iterator[Finding]:
-    """Every finding about Kafka. ``initialised``: ``cdc init`` has made the topics (H61, H62, H63, H89)."""
+def check_log(facts: LogFacts, *, initialised: bool, maker: str = "cdc init") -> Iterator[Finding]:
+    """Every finding about Kafka. ``initialised``: the topics were made (H61, H62, H63, H89). ``maker``: the
+    command that makes them."""
     yield ok(PART, "reachable", f"the Kafka cluster {facts.cluster_id} answers")
-    yield from check_topics(facts, initialised=initialised)
+    yield from check_topics(facts, initialised=initialised, maker=maker)
     if facts.rights is not None:
         yield check_rights(facts.rights)
 
@@ -36,7 +37,7 @@ def check_rights(rights: TopicRights) -> Finding:
     return ok(PART, "rights", f"may write to {rights.topic}: {named}")
 
 
-def check_topics(facts: LogFacts, *, initialised: bool) -> Iterator[Finding]:
+def check_topics(facts: LogFacts, *, initialised: bool, maker: str) -> Iterator[Finding]:
     """Policy, partitions, retention, size and identity of each topic."""
     for message, fix, fatal in facts.faults:
         if fatal:
@@ -45,8 +46,8 @@ def check_topics(facts: LogFacts, *, initialised: bool) -> Iterator[Finding]:
             yield warn(PART, "topic", message, fix)
     if facts.missing and initialised:
         message = f"topics are missing: {', '.join(facts.missing)}"
-        yield fail(PART, "topic", message, "cdc init makes the topics of tables that were added", exit=Exit.TOPIC)
+        yield fail(PART, "topic", message, f"{maker} makes the topics of tables that were added", exit=Exit.TOPIC)
     elif facts.missing:
-        yield ok(PART, "topic", f"{len(facts.missing)} topics will be made by cdc init")
+        yield ok(PART, "topic", f"{len(facts.missing)} topics will be made by {maker}")
     if facts.present and not facts.faults:
         yield ok(PART, "topic", f"{len(facts.present)} topics are as they have to be")

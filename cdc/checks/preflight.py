@@ -12,7 +12,7 @@ from cdc.checks.postgres import check_source
 from cdc.checks.secrecy import check_settings
 from cdc.errors import CdcError
 from cdc.found import Unknown, look
-from cdc.settings import Settings
+from cdc.settings import Settings, topics_maker
 from cdc.state import SlotState, TopicsState
 
 
@@ -50,7 +50,7 @@ def preflight(settings: Settings, probes: Probes) -> Iterator[Finding]:
     if isinstance(log, Unknown):
         yield failure("kafka", "reachable", log.because)
     else:
-        yield from check_log(log, initialised=topics_known is not None)
+        yield from check_log(log, initialised=topics_known is not None, maker=topics_maker(settings))
     for name in settings.sinks:
         try:
             yield from probes.store(name)

@@ -137,6 +137,8 @@ def status(context: typer.Context, as_json: Json = False) -> None:
                 typer.echo(f"  {_READS[reads]}")
         else:
             typer.echo(f"  lag unknown: {found.lag_unknown}")
+        if words := connector.waiting_snapshot(found):
+            typer.echo(f"  {words}")
         for entry in found.offsets:
             typer.echo(f"  offset {orjson.dumps(entry['offset']).decode()}")
     if not found.runs:
@@ -161,10 +163,10 @@ def restart(
 
 @connect.command("pause")
 def pause(context: typer.Context) -> None:
-    """Hold the tasks. The slot keeps WAL meanwhile."""
+    """Hold the tasks. The source has to keep its log meanwhile: a slot of Postgres does."""
     connector = _connector(context)
     connector.pause()
-    _say(context, f"{connector.name} is paused; its slot keeps WAL until cdc connect resume")
+    _say(context, f"{connector.name} is paused; {_keeping(connector)} until cdc connect resume")
 
 
 @connect.command("resume")
@@ -175,10 +177,10 @@ def resume(context: typer.Context) -> None:
 
 @connect.command("stop")
 def stop(context: typer.Context) -> None:
-    """End the tasks. Connector and offsets stay, and the slot keeps WAL."""
+    """End the tasks. Connector and offsets stay. The source has to keep its log: a slot of Postgres does."""
     connector = _connector(context)
     connector.stop()
-    _say(context, f"{connector.name} is stopped; its slot keeps WAL until cdc connect resume")
+    _say(context, f"{connector.name} is stopped; {_keeping(connector)} until cdc connect resume")
 
 
 @connect.command("offsets")
@@ -219,7 +221,8 @@ def delete(context: typer.Context, yes: Yes = False) -> None:
     connector = _connector(context)
     _confirm(connector.name, "remove", yes)
     connector.delete()
-    _say(context, f"{connector.name} is removed; its slot keeps WAL until it is dropped")
+    left = "; its slot keeps WAL until it is dropped" if connector.database == "postgres" else ""
+    _say(context, f"{connector.name} is removed{left}")
 
 
 @connect.command("handover")
@@ -298,6 +301,13 @@ def _confirm(name: str, deed: str, yes: bool) -> None:
     typed = typer.prompt(f"type {name} to {deed} the connector", default="", show_default=False, err=True)
     if typed != name:
         raise UsageError("the name was not typed back: nothing was done", hint="--yes does not ask")
+
+
+def _keeping(connector: Any) -> str:
+    """What a connector that does not read needs of its source."""
+    if connector.database == "postgres":
+        return "its slot keeps WAL"
+    return f"{connector.database} has to keep its log, which no slot holds back,"
 
 
 def _tasks(status: Any) -> str:

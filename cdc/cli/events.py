@@ -37,7 +37,7 @@ def choose(tables: list[TableName], wanted: str | None) -> list[TableName]:
     """The tables meant by ``wanted``: all, or those called so. UsageError when there is none."""
     chosen = [table for table in tables if wanted in (None, table.table, str(table))]
     if not chosen:
-        known = ", ".join(map(str, tables)) or "none yet: run cdc init and cdc snapshot first"
+        known = ", ".join(map(str, tables)) or "none yet: cdc snapshot or cdc connect deploy comes first"
         raise UsageError(f"no table {wanted or ''} is captured".replace("  ", " "), hint=f"the tables are {known}")
     return chosen
 

@@ -22,6 +22,12 @@ from cdc.wiring.verification import open_verification
 if TYPE_CHECKING:
     from cdc.verification.repair import Repaired
 
+_REPAIR = "cdc events --from-beginning TABLE shows what the log holds of them, cdc verify --repair writes them anew"
+_BY_DEBEZIUM = (
+    "cdc connect status says whether the connector reads; cdc connect signal snapshot TABLE brings rows anew, and "
+    "cdc connect offsets --reset with cdc connect resume removes what is extra"
+)
+
 
 def verify(
     context: typer.Context,
@@ -65,7 +71,7 @@ def verify(
         for name in chosen:
             for words in freshness.waiting(name):
                 context.obj.console.print(words, style="yellow", highlight=False, soft_wrap=True, markup=False)
-    conclude(report)
+    conclude(report, repairable=settings.source.kind == "postgres")
 
 
 def show(report: VerificationReport, console: Console) -> None:
@@ -103,8 +109,8 @@ def _mended(one: Repaired) -> str:
     return f"repaired {one.sink}: {one.table}: {one.written:,} written, {one.deleted:,} deleted{refused}{unread}"
 
 
-def conclude(report: VerificationReport) -> None:
-    """Raise Difference when there is one, or when a table was not compared."""
+def conclude(report: VerificationReport, *, repairable: bool = True) -> None:
+    """Raise Difference when there is one, or when a table was not compared. ``repairable``: ``--repair`` may help."""
     if report.not_compared and not report.differences:
         raise DifferenceFound(
             f"not compared: {', '.join(report.not_compared)}",
@@ -115,8 +121,7 @@ def conclude(report: VerificationReport) -> None:
         words = ", ".join(f"{count:,} {kind.value}" for kind, count in counts.items() if count)
         raise DifferenceFound(
             f"the stores differ from the source: {words}",
-            hint="the keys are above; cdc events --from-beginning TABLE shows what the log holds of them, "
-            "cdc verify --repair writes them anew",
+            hint="the keys are above; " + (_REPAIR if repairable else _BY_DEBEZIUM),
         )
 
 

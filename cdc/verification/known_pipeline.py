@@ -24,9 +24,9 @@ def known_of(documents: Mapping[bytes, bytes], kind: str) -> KnownPipeline:
     if topics is not None and kind == "debezium":
         return KnownPipeline(topics, (EpochsState.find(documents) or EpochsState()).latest, kind)
     if topics is None or slot is None or snapshot is None:
-        raise ConfigError(
-            "there is nothing to compare yet", hint="cdc init, then cdc snapshot, then cdc run and cdc sink"
-        )
+        native = "cdc init, then cdc snapshot, then cdc run and cdc sink"
+        hint = "cdc connect deploy, then cdc sink" if kind == "debezium" else native
+        raise ConfigError("there is nothing to compare yet", hint=hint)
     if snapshot.state != "complete":
         raise ConfigError("the first snapshot is not complete", hint="cdc snapshot goes on where it stopped")
     return KnownPipeline(topics, slot.epoch, kind)

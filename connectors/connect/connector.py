@@ -17,7 +17,7 @@ from cdc.turn import require_turn
 from connectors.connect.connector_epochs import next_epoch, settle_epoch
 from connectors.connect.lag import read_lag
 from connectors.connect.published import Published, makes_publication, publish
-from connectors.connect.signal_rules import require_captured, require_running, require_snapshots
+from connectors.connect.signal_rules import require_captured, require_running, require_snapshots, waiting_snapshot
 from connectors.connect.signalling import send
 from connectors.connect.streaming import Streaming, watch
 from connectors.connect.topics import prepare_topics
@@ -173,6 +173,10 @@ class Connector:
         if self._debezium.database != "postgres":
             return None
         return watch(self._settings, self._clock)
+
+    def waiting_snapshot(self, status: ConnectorStatus) -> str:
+        """See :func:`connectors.connect.signal_rules.waiting_snapshot`."""
+        return waiting_snapshot(self._settings, status.offsets)
 
     def restart(self, *, failed_only: bool = True) -> tuple[int, ...]:
         """Restart what failed (or all). The numbers of the tasks restarted. Returns when the connector runs."""
@@ -360,10 +364,7 @@ class Connector:
         return self._until(runs, "run")
 
     def _failed(self, status: ConnectorStatus) -> ConnectError:
-        return ConnectError(
-            f"the connector {self.name} failed: {status.fault}",
-            hint=self.remedy(status.fault),
-        )
+        return ConnectError(f"the connector {self.name} failed: {status.fault}", hint=self.remedy(status.fault))
 
     def _until(self, reached: Callable[[ConnectorStatus], bool], verb: str) -> ConnectorStatus:
         deadline = self._clock.monotonic() + self._debezium.deploy_timeout.total_seconds()

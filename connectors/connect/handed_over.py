@@ -27,7 +27,7 @@ from connectors.connect.connector import Connector
 from connectors.connect.locate import locate
 from connectors.connect.places import newest_places
 from connectors.debezium.client import MissingConnector
-from connectors.debezium.source_progress import shown_lsn
+from connectors.debezium.source_progress import reads_incrementally, shown_lsn
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.reach import require_broker
@@ -97,9 +97,7 @@ class HandoverConnector:
         self._connector.require_healthy()
         differing = tuple(self._connector.diff())
         stored = self._connector.offsets()
-        members = [name for entry in stored for name in entry.get("offset") or ()]
-        incremental = any(name.startswith("incremental_snapshot") for name in members)
-        return ConnectorState(differing, incremental, shown_lsn(stored))
+        return ConnectorState(differing, reads_incrementally(stored), shown_lsn(stored))
 
     def stop(self) -> bool:
         return _done(self._connector.stop)

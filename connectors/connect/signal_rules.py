@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from cdc.errors import ConfigError, UsageError
 from cdc.settings import Settings
@@ -10,6 +11,7 @@ from connectors.debezium.captured_tables import captures
 from connectors.debezium.connector_config import debezium_settings
 from connectors.debezium.connector_status import ConnectorStatus
 from connectors.debezium.signals import SnapshotKind
+from connectors.debezium.source_progress import reads_incrementally
 
 _READ_ONLY = frozenset({"postgres", "mysql", "mariadb"})
 """Whose connectors find their place in the log without writing: by pg_current_snapshot(), or by GTIDs."""
@@ -51,3 +53,16 @@ def require_snapshots(settings: Settings, running: Mapping[str, str], kind: Snap
         hint="set [debezium] signal_table and run cdc connect deploy; or ask for a --blocking snapshot, "
         "which holds the stream meanwhile",
     )
+
+
+def waiting_snapshot(settings: Settings, offsets: Iterable[Mapping[str, Any]]) -> str:
+    """A sentence where an incremental snapshot is under way, and what it waits for. Empty where none is.
+
+    ``offsets``: the connector's, as Kafka Connect gives them.
+    """
+    if not reads_incrementally(offsets):
+        return ""
+    debezium = debezium_settings(settings)
+    if debezium.database != "postgres" or debezium.signal_table is not None:
+        return "an incremental snapshot is under way"
+    return "an incremental snapshot is under way: each part of it ends with the next transaction of the database"

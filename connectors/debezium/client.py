@@ -258,6 +258,9 @@ class ConnectClient:
             )
         document = _json(answer)
         if answer.ok and answer.status_code < 300:
+            if document is None:
+                # A proxy's page. Where no answer is waited for, nothing else would tell.
+                raise self._not_connect()
             return document
         words = _words(document) or answer.reason
         if answer.status_code == 409 and words.endswith("already exists"):

@@ -36,29 +36,34 @@ def cause(trace: str) -> str:
     return _shown(f"{name.rsplit('.', 1)[-1]}{colon}{words}")
 
 
+_ADVICE = {
+    "could not parse the statement": (
+        'if it changes no captured table: "schema.history.internal.skip.unparseable.ddl" = "true" in '
+        "[debezium.options] and cdc connect deploy; else write the change in another way, and begin anew by "
+        "cdc connect offsets --reset, then cdc connect resume"
+    ),
+    "schema isn't known to this connector": (
+        "the schema history lacks that table: cdc connect deploy, so that all tables are kept, then cdc connect "
+        "offsets --reset and cdc connect resume, which reads every table again in a new epoch"
+    ),
+    '"this.gtidSet" is null': (
+        "the server had no GTID when the connector began, as after RESET MASTER; it has one now, so that cdc connect "
+        "restart begins anew"
+    ),
+    "without key": "that topic's table has no primary key: give it one, or exclude it and run cdc connect deploy",
+    "no longer available on the server": (
+        "what was changed since then cannot be read any more: cdc connect offsets --reset, then cdc connect "
+        "resume, reads every table again in a new epoch"
+    ),
+}
+"""Words of a fault -> what to do about it."""
+_OF_POSTGRES = {"no longer available on the server": "see connectors/debezium/README.md, The slot is lost"}
+
+
 def advice(fault: str, database: str) -> str:
     """What to do about a fault that is known by its words. Else to mend the cause."""
-    if "could not parse the statement" in fault:
-        return (
-            'if it changes no captured table: "schema.history.internal.skip.unparseable.ddl" = "true" in '
-            "[debezium.options] and cdc connect deploy; else write the change in another way, and begin anew by "
-            "cdc connect offsets --reset, then cdc connect resume"
-        )
-    if "schema isn't known to this connector" in fault:
-        return (
-            "the schema history lacks that table: cdc connect deploy, so that all tables are kept, then cdc connect "
-            "offsets --reset and cdc connect resume, which reads every table again in a new epoch"
-        )
-    if "without key" in fault:
-        return "that topic's table has no primary key: give it one, or exclude it and run cdc connect deploy"
-    if "no longer available on the server" in fault:
-        if database == "postgres":
-            return "see connectors/debezium/README.md, The slot is lost"
-        return (
-            "what was changed since then cannot be read any more: cdc connect offsets --reset, then cdc connect "
-            "resume, reads every table again in a new epoch"
-        )
-    return RESTART
+    known = _ADVICE | _OF_POSTGRES if database == "postgres" else _ADVICE
+    return next((what for words, what in known.items() if words in fault), RESTART)
 
 
 def _messages(trace: str) -> list[str]:

@@ -41,10 +41,13 @@ _RIGHTS = {
 """The right that each kind of request needs, by how the sentence about it begins."""
 
 
+_MAKERS = "cdc init makes the topics, and where Debezium writes them cdc connect deploy"
+
+
 def log_error(error: KafkaError, doing: str, settings: LogSettings) -> LogError:
     """A Kafka error as ours: one sentence that names the servers."""
     if error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
-        return TopicError(f"{doing}: the topic does not exist", hint="cdc init makes the topics")
+        return TopicError(f"{doing}: the topic does not exist", hint=_MAKERS)
     if error.code() in _DENIED:
         return _denied(error, doing)
     if error.code() in _LOGIN_REFUSED:

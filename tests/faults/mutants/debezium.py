@@ -76,6 +76,11 @@ MUTANTS = (
         "if self.covers(known, gtids):", "tests/unit/connectors/mysql/test_cut.py",
     ),
     Mutant(
+        "take a proxy's page for a deed", "connectors/debezium/client.py",
+        "            if document is None:\n", "            if False:\n",
+        "tests/unit/connectors/debezium/test_client.py",
+    ),
+    Mutant(
         "do not wait until what a MySQL has sent is visible", "connectors/mysql/binlog_cut.py",
         "certain = bool(sent.gtids) and self._wait_until_visible(sent.gtids)", "certain = bool(sent.gtids)",
         "tests/unit/connectors/mysql/test_cut.py",

@@ -18,7 +18,8 @@ from cdc.progress import Progress, Watermark
 from cdc.settings import LimitSettings
 from cdc.status.rules import status_of
 from cdc.stored import read_members
-from cdc.verification.result import VerificationReport
+from cdc.topic import TableName
+from cdc.verification.result import Kind, StoreVerdict, VerificationReport
 from tests.unit.cdc.status.test_rules import FACTS, page
 
 ASIDE = AsideState(
@@ -80,6 +81,18 @@ def test_h119_verify_does_not_end_well_where_a_table_was_not_compared() -> None:
     assert report.document()["not_compared"] == {"public.t": ASIDE.sentence()}
     with pytest.raises(DifferenceFound, match=r"not compared: public\.t"):
         conclude(report)
+
+
+def test_h148_a_repair_is_advised_only_where_it_is_not_refused() -> None:
+    verdict = StoreVerdict(sink="cache", table=TableName("public", "t"))
+    verdict.add(Kind.MISSING, "1")
+    report = VerificationReport(verdicts=[verdict], fence=1, looks=1)
+    hints = []
+    for repairable in (True, False):
+        with pytest.raises(DifferenceFound) as found:
+            conclude(report, repairable=repairable)
+        hints.append(found.value.hint)
+    assert ["--repair" in hint for hint in hints] == [True, False]
 
 
 def test_h119_h113_an_older_reader_does_not_take_the_progress_for_whole() -> None:

@@ -177,6 +177,13 @@ def test_there_is_nothing_to_compare_before_the_first_snapshot_is_complete() -> 
     assert known_of(held | {epochs.key(): epochs.to_json()}, "debezium").epoch == 2
 
 
+@pytest.mark.parametrize(("kind", "command"), [("postgres", "cdc init"), ("debezium", "cdc connect deploy")])
+def test_h148_what_begins_a_pipeline_goes_by_its_kind(kind: str, command: str) -> None:
+    with pytest.raises(ConfigError, match="nothing to compare yet") as refused:
+        known_of({}, kind)
+    assert refused.value.hint.startswith(command)
+
+
 def test_h131_a_source_without_lsns_is_compared_behind_the_offsets_that_hold_its_cut() -> None:
     world = World(mark=Watermark(epoch=1, lsn=0, offsets={"shop.public.orders": {0: 7}}))
     asked: list[Cut] = []

@@ -57,6 +57,16 @@ def test_a_refused_login_names_the_settings_and_not_the_password(status: int, mo
     assert len(script.asked) == 1
 
 
+@pytest.mark.parametrize("deed", ["pause", "resume", "stop", "restart", "reset_offsets", "delete"])
+def test_h148_a_page_of_a_proxy_is_no_deed(deed: str) -> None:
+    """Where no answer is waited for, a page with status 200 would pass for one."""
+    with (
+        rest_server(Script([(200, b"<html>log in</html>")])) as url,
+        pytest.raises(ConfigError, match="not Kafka Conn"),
+    ):
+        getattr(client(url), deed)("shop")
+
+
 def test_a_missing_connector_is_told_from_a_wrong_address() -> None:
     missing = (404, {"error_code": 404, "message": "Connector shop not found"})
     with rest_server(Script([missing])) as url, pytest.raises(MissingConnector, match="Connector shop not found"):

@@ -98,3 +98,11 @@ def test_a_left_over_section_fails_no_native_pipeline() -> None:
     assert "cannot be reached" in found[1].message
     debezium = native.model_copy(update={"source": native.source.model_copy(update={"kind": "debezium"})})
     assert [finding.level for finding in check_connect(debezium)] == [Level.FAIL]
+
+
+def test_h148_a_connector_that_began_without_gtids_is_told_what_helps() -> None:
+    fault = 'NullPointerException: Cannot invoke "GtidSet.toString()" because "this.gtidSet" is null'
+    assert "restart begins anew" in advice(fault, "mariadb")
+    assert advice("no longer available on the server", "postgres") != advice(
+        "no longer available on the server", "mysql"
+    )

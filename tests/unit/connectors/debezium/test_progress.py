@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from cdc.clock import ManualClock
 from cdc.epochs import EpochsState
 from cdc.errors import LogError
@@ -90,6 +92,19 @@ def test_h123_a_snapshot_of_part_of_the_rows_proves_no_row_gone() -> None:
         server, clock = Server(stored(lsn_commit=80)), ManualClock()
         feed = ConnectProgress(server.offsets, server.ends, lambda: second, config=config.copy, clock=clock)
         assert [record.reread for record in feed.poll(0.1)] == [reread], config
+
+
+def test_h148_what_is_not_swept_is_not_said_to_be_repaired(caplog: pytest.LogCaptureFixture) -> None:
+    """``cdc verify --repair`` refuses stores that Debezium's topics feed."""
+    second = EpochsState().begin({"t": {0: 9}}).settled()
+    server, clock = Server(stored(lsn_commit=80)), ManualClock()
+    feed = ConnectProgress(
+        server.offsets, server.ends, lambda: second, config=lambda: {"snapshot.mode": "no_data"}, clock=clock
+    )
+    feed.poll(0.1)
+    (record,) = [one for one in caplog.records if one.message == "epoch_not_swept"]
+    assert "offsets --reset" in record.__dict__["hint"]
+    assert "--repair" not in record.__dict__["hint"]
 
 
 def test_h123_an_epoch_that_no_reading_began_is_not_swept() -> None:
