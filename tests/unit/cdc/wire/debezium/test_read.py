@@ -134,6 +134,18 @@ def test_a_tombstone_whose_delete_was_compacted_away_deletes_up_to_where_it_stan
     assert (found.key, found.value, found.op, found.pos) == (b'{"id":77}', None, "d", created.pos)
 
 
+def test_a_tombstone_behind_the_delete_of_another_key_deletes() -> None:
+    """A connector that wrote no tombstones for a while leaves deletes without one."""
+    records = recorded("sh_operations")
+    delete = next(r for r in records if b'"op":"d"' in (r.value or b""))
+    reader = PartitionReader("t", 0)
+    deleted = reader.read(0, delete.key, delete.value)
+    assert isinstance(deleted, DebeziumChange)
+    found = reader.read(1, b'{"id":77}', None)
+    assert isinstance(found, DebeziumChange)
+    assert (found.key, found.op, found.pos) == (b'{"id":77}', "d", deleted.pos)
+
+
 def test_a_truncate_sets_a_floor_by_the_constant_key() -> None:
     found = [c for c in changes(recorded("sh_truncate_emitted")) if c.op == "t"]
     assert [c.key for c in found] == [
