@@ -31,7 +31,7 @@ class Advance:
 
     def __init__(self, position: int, now_s: float) -> None:
         self.position = position
-        self.held = position
+        self.durable = position
         """What the broker holds of the source. The next progress record says this."""
         self._stored = position
         self._floor = self._oldest = _NOTHING
@@ -47,12 +47,12 @@ class Advance:
     @property
     def settled(self) -> bool:
         """Whether nothing is on its way: no group, no progress record, and nothing left to say."""
-        return not self.waiting and self.held <= self.position
+        return not self.waiting and self.durable <= self.position
 
     @property
     def stored(self) -> int:
         """What the broker holds of all tables but those that wait."""
-        return max(self._stored, self.held)
+        return max(self._stored, self.durable)
 
     @property
     def reached(self) -> int:
@@ -85,7 +85,7 @@ class Advance:
             # The ones behind it are of groups that the broker does not hold yet.
             _, last = floors.popleft()
             self._floor = min(last, *(oldest for _, oldest in floors), _NOTHING)
-        self.held = max(self.held, min(self._stored, self._floor))
+        self.durable = max(self.durable, min(self._stored, self._floor))
         if self._writing is not None and self._writing[0] <= group:
             self.position = self._writing[1]
             self._writing = None
@@ -102,7 +102,7 @@ class Advance:
 
     def due_s(self, now_s: float) -> float | None:
         """Seconds until the next progress record is due, 0 for now, None when there is nothing to say."""
-        if self._writing is not None or self.held <= self.position:
+        if self._writing is not None or self.durable <= self.position:
             return None
         busy = self._rows_since > _BUSY_RECORDS
         pace_s = (BUSY_S if busy else QUICK_S) if self._commit_held else IDLE_S
@@ -110,8 +110,8 @@ class Advance:
         return max(0.0, self._written_s + interval - now_s)
 
     def writing(self, group: int, size_bytes: int, now_s: float) -> None:
-        """A progress record that says :attr:`held` is handed over in ``group``."""
-        self._writing = (group, self.held)
+        """A progress record that says :attr:`durable` is handed over in ``group``."""
+        self._writing = (group, self.durable)
         self._written_s = now_s
         self._written_bytes = size_bytes
         self._rows_since = 0

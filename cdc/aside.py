@@ -122,7 +122,7 @@ def aside_key(table: str) -> bytes:
 def left_out(documents: Mapping[bytes, bytes], epoch: int) -> dict[str, Position]:
     """Table -> the position up to which a start leaves its changes out, from the state topic's records (H119).
 
-    Changes that were dropped while a table was set aside come again where another table has held progress back. Its
+    Changes that were dropped while a table was set aside come again where another table has kept progress back. Its
     rows have been read since, or are to be: an older change behind them would be what compaction keeps.
     """
     found: dict[str, Position] = {}

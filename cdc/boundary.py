@@ -61,7 +61,7 @@ def _held(session: CaptureSession, advance: Advance, boundary: int) -> bool:
     not asked without a pause."""
     _resume(session, advance)
     advance.acked(session.log.acked(_ACKED_S))
-    return advance.held >= boundary
+    return advance.durable >= boundary
 
 
 def _resume(session: CaptureSession, advance: Advance) -> None:
@@ -76,7 +76,7 @@ def _resume(session: CaptureSession, advance: Advance) -> None:
 def _write_progress(session: CaptureSession, advance: Advance, clock: Clock) -> None:
     start = session.start
     offsets = {topic: parts for topic, parts in session.log.offsets().items() if topic != start.topic}
-    value = Progress(epoch=start.epoch, lsn=advance.held, offsets=offsets, ahead={}).to_json()
+    value = Progress(epoch=start.epoch, lsn=advance.durable, offsets=offsets, ahead={}).to_json()
     group = session.log.produce([(start.lane, PROGRESS_KEY, value, [])])
     advance.writing(group, len(value), clock.monotonic())
 

@@ -220,7 +220,7 @@ class Capture:
         self._commits.append((group, last.committed_us))
 
     def _settle_accounts(self) -> None:
-        """What the broker holds now, the progress record if it is due, the acknowledgement if one is held."""
+        """What the broker has stored now, the progress record if it is due, the acknowledgement if one is due."""
         session, advance = self._session, self._advance
         acked = session.log.acked()
         position = advance.position
@@ -238,7 +238,7 @@ class Capture:
         session = self._session
         start = session.start
         offsets = {topic: parts for topic, parts in session.log.offsets().items() if topic != start.topic}
-        lsn = self._advance.held
+        lsn = self._advance.durable
         aside = session.asides.lacking if session.asides is not None else {}
         progress = Progress(epoch=start.epoch, lsn=lsn, offsets=offsets, ahead=session.log.ahead(lsn), aside=aside)
         value = progress.to_json()
@@ -261,7 +261,7 @@ class Capture:
         while not self._advance.settled:
             crash_point("while_draining")
             self._settle_accounts()
-            if self._advance.held > self._advance.position and not self._advance.waiting:
+            if self._advance.durable > self._advance.position and not self._advance.waiting:
                 self._write_progress(self._clock.monotonic())
             self._session.log.acked(_AWAITED_S)
             self._stop.check()
@@ -272,7 +272,7 @@ class Capture:
         figures, advance = self._figures, self._advance
         figures.ticked_s = figures.noted_s = now_s
         figures.received_lsn = self._session.stream.received
-        figures.acked_lsn = advance.held
+        figures.acked_lsn = advance.durable
         figures.flushed_lsn = advance.position
         commits = self._commits
         while commits and commits[0][0] <= acked:

@@ -88,7 +88,7 @@ class DeadLetter:
         """Read a record back. ValueError or KeyError on one that is no dead letter, NewerError on one that a newer
         version wrote."""
         own = _own_count(headers)
-        said = {name.removeprefix(_PREFIX): (held or b"").decode() for name, held in headers[:own]}
+        said = {name.removeprefix(_PREFIX): (text or b"").decode() for name, text in headers[:own]}
         return cls(
             sink=said["sink"],
             why=Why(said["why"]),

@@ -47,19 +47,19 @@ class EpochsState(Document):
         """
         if self.latest >= MAX_EPOCH:
             raise ConfigError(f"the epoch is at its highest, {MAX_EPOCH}", hint="start a new pipeline under a new name")
-        starts = {topic: {p: list(held) for p, held in parts.items()} for topic, parts in self.starts.items()}
+        starts = {topic: {p: list(offsets) for p, offsets in parts.items()} for topic, parts in self.starts.items()}
         for topic, parts in ends.items():
             for partition, offset in parts.items():
-                held = starts.setdefault(topic, {}).setdefault(str(partition), [])
+                offsets = starts.setdefault(topic, {}).setdefault(str(partition), [])
                 # An earlier boundary that this partition did not exist for lies at its beginning.
-                held.extend([0] * (self.latest - FIRST_EPOCH - len(held)))
-                held.append(offset)
+                offsets.extend([0] * (self.latest - FIRST_EPOCH - len(offsets)))
+                offsets.append(offset)
         return EpochsState(latest=self.latest + 1, starts=starts, reread=self.reread, firsts=self.firsts)
 
     def first(self) -> tuple[str, int, int] | None:
         """Where the latest epoch's snapshot began: topic, partition and offset. None where nobody saw it."""
-        held = self.firsts.get(str(self.latest))
-        return (str(held[0]), int(held[1]), int(held[2])) if held is not None and len(held) == 3 else None
+        first = self.firsts.get(str(self.latest))
+        return (str(first[0]), int(first[1]), int(first[2])) if first is not None and len(first) == 3 else None
 
     def snapshot_at(self, topic: str, partition: int, offset: int) -> EpochsState:
         """The same with the place where the latest epoch's snapshot began."""
@@ -74,9 +74,9 @@ class EpochsState(Document):
         """
         number = epoch - FIRST_EPOCH
         return {
-            topic: {int(p): held[number] for p, held in parts.items() if number < len(held)}
+            topic: {int(p): offsets[number] for p, offsets in parts.items() if number < len(offsets)}
             for topic, parts in self.starts.items()
-            if any(number < len(held) for held in parts.values())
+            if any(number < len(offsets) for offsets in parts.values())
         }
 
     def fallen(self, why: str) -> EpochsState:
@@ -101,13 +101,13 @@ class EpochsState(Document):
         >>> EpochsState().began("shop.public.a", 0), second.began("shop.public.a", 0)
         (0, 7)
         """
-        held = self.starts.get(topic, {}).get(str(partition), [])
-        return held[-1] if held and len(held) == self.latest - FIRST_EPOCH else 0
+        offsets = self.starts.get(topic, {}).get(str(partition), [])
+        return offsets[-1] if offsets and len(offsets) == self.latest - FIRST_EPOCH else 0
 
     def epoch(self, topic: str, partition: int, offset: int) -> int:
         """The epoch of the record at this place."""
-        held = self.starts.get(topic, {}).get(str(partition), [])
-        boundaries = held + [0] * (self.latest - FIRST_EPOCH - len(held))
+        known = self.starts.get(topic, {}).get(str(partition), [])
+        boundaries = known + [0] * (self.latest - FIRST_EPOCH - len(known))
         return FIRST_EPOCH + sum(offset >= boundary for boundary in boundaries)
 
 

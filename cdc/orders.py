@@ -28,8 +28,8 @@ def order(letter: DeadLetter, why: Why, identity: str) -> DeadLetter:
 
 def identity_of(letter: DeadLetter) -> str | None:
     """The identity of an order, or of the order that an answer is about. None for a letter."""
-    held = None if letter.why.is_letter else dict(letter.headers).get(_ID)
-    return held.decode() if held is not None else None
+    order_id = None if letter.why.is_letter else dict(letter.headers).get(_ID)
+    return order_id.decode() if order_id is not None else None
 
 
 def drop_by_hand(letter: DeadLetter) -> DeadLetter:

@@ -51,7 +51,7 @@ class StreamLog(Protocol):
         """The number of the newest group, 0 before the first."""
 
     def acked(self, timeout_s: float = 0) -> int:
-        """The newest group that is held with all before it, after serving callbacks for at most ``timeout_s``."""
+        """The newest group that is stored with all before it, after serving callbacks for at most ``timeout_s``."""
 
     def offsets(self) -> dict[str, dict[int, int]]:
         """topic -> partition -> next offset, of what :meth:`acked` covers at least."""

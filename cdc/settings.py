@@ -112,7 +112,7 @@ class SnapshotSettings(SettingsModel):
     chunk_bytes: SomeBytes = Field(64 * 1024**2, description="heap bytes of one chunk")
     lock_timeout: Duration = Field(timedelta(seconds=30), description="how long slot creation and table locks may wait")
     windows: int = Field(2, ge=1, le=16, description="windows that a running capture reads at once, over all tables")
-    window_bytes: SomeBytes = Field(4 * 1024**2, description="heap bytes of one window, held in memory")
+    window_bytes: SomeBytes = Field(4 * 1024**2, description="heap bytes of one window, kept in memory")
     rows_per_second: int = Field(0, ge=0, description="rows that windows read per second at most; 0 for no limit")
     max_retained_wal: ByteCount = Field(
         1024**3, description="WAL kept for the slot beyond which no window is opened until it is less"

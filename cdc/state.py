@@ -256,7 +256,7 @@ class ReadingState(Document):
     ``state``: ``waiting`` (``detail`` says for what), ``running``, ``paused``, ``done``, ``failed`` (``detail`` says
     why) or ``cancelled``. ``floor``: position of the first window as text, which everything that is alive ends up at
     or above. Empty before it. ``leaves``: ``{"oid", "schema", "name", "filenode", "blocks", "next"}`` each, as
-    planned, ``next`` the block below which all is held by the brokers. ``share``: of the blocks, 0 to 1.
+    planned, ``next`` the block below which the brokers have stored all. ``share``: of the blocks, 0 to 1.
     """
 
     WHAT: ClassVar[str] = "reread"

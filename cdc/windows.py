@@ -30,7 +30,7 @@ from cdc.wire.format import TRUNCATE_OP
 T = TypeVar("T")
 
 PIECE_ROWS = 500
-"""Rows written in one go, so that the stream is not held up."""
+"""Rows written in one go, so that the stream is not delayed."""
 TOUCHED_KEYS = 200_000
 """Keys noted for one window. One that outlives more changes of its table is given up, and read in smaller parts."""
 _ALIGNMENT = 7
@@ -57,7 +57,7 @@ class Moment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A window's rows are held by the broker. ``left_out``: rows whose keys the stream has changed since."""
+    """A window's rows are stored by the broker. ``left_out``: rows whose keys the stream has changed since."""
 
     rows: int
     left_out: int
@@ -287,7 +287,7 @@ class Windows:
         self._waiting.clear()
 
     def _emit(self, moment: Moment) -> None:
-        """One piece of the first window whose changes are surely held, up to its position.
+        """One piece of the first window whose changes are surely stored, up to its position.
 
         A table that waits holds the progress record back, and windows of no other: what the stream brought of these is
         with the broker, and a restart finds it at the end of their partitions (H121).

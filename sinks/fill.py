@@ -62,15 +62,15 @@ class Filler:
             lacks = set(lacking)
             yield Portion(batch=batch.of([number for number in range(len(batch)) if number not in lacks]))
         histories = _histories(batch, readable.every, lacking)
-        for numbers, held in self._held(batch, lacking):
-            yield _filled(batch.of(numbers), [histories[number] for number in numbers], held)
+        for numbers, stored_rows in self._portions(batch, lacking):
+            yield _filled(batch.of(numbers), [histories[number] for number in numbers], stored_rows)
 
-    def _held(self, batch: TableBatch, lacking: Sequence[int]) -> Iterator[tuple[list[int], dict[str, StoredRow]]]:
-        """Numbers of rows, with what the store holds for them, a portion at a time."""
+    def _portions(self, batch: TableBatch, lacking: Sequence[int]) -> Iterator[tuple[list[int], dict[str, StoredRow]]]:
+        """Numbers of rows, with what the store has for them, a portion at a time."""
         topic, at = batch.schema.topic, 0
         most = _MOST_ROWS if topic in self.row_bytes else _FIRST_ROWS
         numbers: list[int] = []
-        held: dict[str, StoredRow] = {}
+        stored_rows: dict[str, StoredRow] = {}
         left = PORTION_BYTES
         while at < len(lacking):
             row_bytes = self.row_bytes.get(topic, 0)
@@ -80,21 +80,21 @@ class Filler:
             # Large rows are not forgotten at once: the next ones may be as large.
             self.row_bytes[topic] = max([row_bytes // 2, *sizes])
             at, most, left = at + len(some), min(_MOST_ROWS, _GROWTH * len(some)), left - sum(sizes)
-            numbers, held = [*numbers, *some], {**held, **found}
+            numbers, stored_rows = [*numbers, *some], {**stored_rows, **found}
             if left < PORTION_BYTES // 4:
-                yield numbers, held
-                numbers, held, left = [], {}, PORTION_BYTES
+                yield numbers, stored_rows
+                numbers, stored_rows, left = [], {}, PORTION_BYTES
         if numbers:
-            yield numbers, held
+            yield numbers, stored_rows
 
 
-def _filled(batch: TableBatch, histories: Sequence[Sequence[Event]], held: Mapping[str, StoredRow]) -> Portion:
+def _filled(batch: TableBatch, histories: Sequence[Sequence[Event]], stored_rows: Mapping[str, StoredRow]) -> Portion:
     """Rows with their unavailable values filled and their patches applied. What cannot be filled refused."""
     filled: dict[int, dict[str, Any]] = {}
     bad: dict[int, str] = {}
     behind: dict[int, str] = {}
     for number, history in enumerate(histories):
-        before, patch = held.get(batch.keys[number]), is_patch(history[-1].value)
+        before, patch = stored_rows.get(batch.keys[number]), is_patch(history[-1].value)
         if before is not None and (before.pos > batch.pos[number] or (patch and before.pos == batch.pos[number])):
             behind[number] = ""
             continue

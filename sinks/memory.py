@@ -69,9 +69,9 @@ class _MemoryTables:
         self._memory.rows.setdefault(schema.table, {})
         kinds = self._memory.kinds.setdefault(schema.table, {})
         for column in schema.columns if self._memory.rigid else ():
-            held = kinds.setdefault(column.name, column.type)
-            if held != column.type and not older:
-                raise CannotCarry.column(schema.table, column.name, held, column.type)
+            existing = kinds.setdefault(column.name, column.type)
+            if existing != column.type and not older:
+                raise CannotCarry.column(schema.table, column.name, existing, column.type)
         return new
 
     def _check(self, table: TableName, *, there: bool = False) -> None:
@@ -92,8 +92,8 @@ class _MemoryTables:
         until = memory.clock.now_ns() + int(memory.replay_window_s * 1e9)
         applied = deleted = stale = 0
         for key, pos, row in zip(converted.batch.keys, converted.batch.pos, converted.rows, strict=True):
-            held = rows.get(key)
-            if held is not None and held.pos > pos:
+            stored = rows.get(key)
+            if stored is not None and stored.pos > pos:
                 stale += 1
                 continue
             rows[key] = StoredRow(key=key, pos=pos, row=row)

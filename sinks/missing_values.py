@@ -90,20 +90,20 @@ def _either(names: Sequence[str]) -> ValueError:
 
 def fill_from_stored(after: Mapping[str, Any], stored: bytes | None, plain: PlainTable) -> dict[str, Any]:
     """A row as plain values, each unavailable one from the stored row. ValueError names the columns it lacks."""
-    held = _members_of(stored) if stored is not None else {}
+    known = _members_of(stored) if stored is not None else {}
     lacking = missing(after, plain.schema)
     # A row that was stored before the column was added has none of it, and nothing out of line.
-    either = {name: held.get(name, b"null") for name in lacking if after[name] == NULL_OR_UNCHANGED}
+    either = {name: known.get(name, b"null") for name in lacking if after[name] == NULL_OR_UNCHANGED}
     if either and (stored is None or set(either.values()) != {b"null"}):
         raise _either([name for name, raw in either.items() if stored is None or raw != b"null"])
-    held = {**held, **either}
-    unknown = [name for name in lacking if name not in held]
+    known = {**known, **either}
+    unknown = [name for name in lacking if name not in known]
     if unknown:
         raise Unheld(f"the value of {', '.join(unknown)} did not change and nothing here holds it")
     kinds = {c.name: c.kind for c in plain.schema.columns}
     row = plain.values({name: None if name in lacking else value for name, value in after.items()})
     for name in lacking:
-        raw = held[name]
+        raw = known[name]
         nested = kinds[name] in NESTED_KINDS and raw != b"null"
         row[name] = orjson.Fragment(raw) if nested else orjson.loads(raw)
     return row

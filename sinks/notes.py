@@ -29,7 +29,7 @@ class Notes(Protocol):
         """All of them. Empty in a store that has none."""
 
     def write(self, name: str, text: bytes) -> None:
-        """Durable when this returns, together with what the store's transaction held, if it has them."""
+        """Durable when this returns, together with what the store's transaction has, if it has them."""
 
 
 class NotedWatermarks:

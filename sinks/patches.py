@@ -1,4 +1,4 @@
-"""MongoDB's patches on their way into a store: the document made from the one that is held.
+"""MongoDB's patches on their way into a store: the document made from the one that is stored.
 
 A patch is applied to the document that the store holds, or to an earlier one of the batch, each patch once and in
 the order of pos: what lies at or below the stored row's is in it already. Where there is no document, or where the
@@ -38,15 +38,15 @@ def is_patch(value: bytes | None) -> bool:
         return False
 
 
-def after_patches(history: Sequence[Event], held: StoredRow | None, plain: PlainTable) -> dict[str, Any]:
-    """The row after a key's events, oldest first, as plain values. The last one is a patch that is newer than ``held``.
+def after_patches(history: Sequence[Event], stored: StoredRow | None, plain: PlainTable) -> dict[str, Any]:
+    """The row after a key's events, oldest first, as plain values. The last one is a patch newer than ``stored``.
 
     ValueError where its document cannot be made, in a sentence for the dead letters.
     """
     document: Patched | None = None
     at, fault = "", _NONE
-    if held is not None:
-        at, document = held.pos, _document_of(held)
+    if stored is not None:
+        at, document = stored.pos, _document_of(stored)
     row: dict[str, Any] = {}
     for event in history:
         pos = event.pos or ""
@@ -72,8 +72,8 @@ def after_patches(history: Sequence[Event], held: StoredRow | None, plain: Plain
     return {**made, DOCUMENT: orjson.Fragment(dumps_exact(document.document))}
 
 
-def _document_of(held: StoredRow) -> Patched | None:
-    text = members(held.row).get(DOCUMENT) if held.row is not None else None
+def _document_of(stored: StoredRow) -> Patched | None:
+    text = members(stored.row).get(DOCUMENT) if stored.row is not None else None
     document = loads_exact(text) if text is not None else None
     return Patched(document) if isinstance(document, dict) else None
 

@@ -67,10 +67,10 @@ class CannotCarry(SinkError):
         self.table = table
 
     @classmethod
-    def column(cls, table: TableName, column: str, held: str, wanted: str) -> CannotCarry:
-        """For a column whose type is ``held`` in the store, and ``wanted`` in the source now."""
+    def column(cls, table: TableName, column: str, stored: str, wanted: str) -> CannotCarry:
+        """For a column whose type is ``stored`` in the store, and ``wanted`` in the source now."""
         return cls(
-            f"{table}: column {column} is {held} in the store, and {wanted} in the source now",
+            f"{table}: column {column} is {stored} in the store, and {wanted} in the source now",
             table=table,
             hint="a store made anew takes the newest shape: cdc rebuild",
         )

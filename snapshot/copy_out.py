@@ -25,15 +25,15 @@ def copy_out(session: Session, statement: bytes) -> Iterator[list[bytes]]:
     _expect(pgconn, pq.ExecStatus.COPY_OUT)
     take = pgconn.get_copy_data
     lines: list[bytes] = []
-    held = 0
+    size_bytes = 0
     while True:
         length, data = take(1)
         if length > 0:
             lines.append(bytes(data))
-            held += length
-            if held >= BLOCK_BYTES or len(lines) == BLOCK_LINES:
+            size_bytes += length
+            if size_bytes >= BLOCK_BYTES or len(lines) == BLOCK_LINES:
                 yield lines
-                lines, held = [], 0
+                lines, size_bytes = [], 0
         elif length == 0:
             _wait(pgconn, consume=True)
         else:

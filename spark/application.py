@@ -76,7 +76,7 @@ class SinkApplication:
 def run(
     application: SinkApplication, stop: SinkStop, *, until_caught_up: bool = False, session: SparkSession | None = None
 ) -> None:
-    """Feed the stores until asked to stop, or until each shows what the topics held at its start.
+    """Feed the stores until asked to stop, or until each shows what was in the topics at its start.
 
     A store that no restart of its query can help stands still, and the others go on. What stopped it is raised at the
     end, or at once when none is left. SparkLost when Spark itself ended.

@@ -271,16 +271,16 @@ def events_of_letters(letters: Iterable[DeadLetter]) -> pa.Table:
 
 
 def _event(letter: DeadLetter) -> Event:
-    held = {name: (value or b"").decode(errors="replace") for name, value in letter.headers if name in HEADERS}
+    own = {name: (value or b"").decode(errors="replace") for name, value in letter.headers if name in HEADERS}
     return Event(
         topic=letter.topic,
         partition=letter.partition,
         offset=letter.offset,
         key=letter.key,
         value=letter.value,
-        pos=held.get(POS),
-        op=held.get(OP),
-        ver=int(held[VER]) if held.get(VER, "").isdigit() else None,
+        pos=own.get(POS),
+        op=own.get(OP),
+        ver=int(own[VER]) if own.get(VER, "").isdigit() else None,
     )
 
 
@@ -351,5 +351,5 @@ def _headers(records: pa.Table, wanted: pa.Table) -> dict[tuple[str, int, int], 
 
 
 def _own_headers(refused: Refused) -> tuple[tuple[str, bytes | None], ...]:
-    held = ((POS, refused.pos), (OP, refused.op), (VER, refused.ver))
-    return tuple((name, str(value).encode()) for name, value in held if value is not None)
+    own = ((POS, refused.pos), (OP, refused.op), (VER, refused.ver))
+    return tuple((name, str(value).encode()) for name, value in own if value is not None)

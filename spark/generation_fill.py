@@ -55,9 +55,9 @@ class SparkFilling:
 
 
 def _standing(application: SinkApplication, sink: str, old: OpenSink, new: OpenSink) -> GenerationProgress:
-    held, facts = old.watermarks.read(), application.facts
+    shown, facts = old.watermarks.read(), application.facts
     ends = facts.ends(facts.topics(sink))
-    return GenerationProgress(held, ends, new.watermarks.read())
+    return GenerationProgress(shown, ends, new.watermarks.read())
 
 
 class _Level(SinkStop):

@@ -169,9 +169,9 @@ def _is_version(ver: Column) -> Column:
 
 def _unreadable(records: pa.Table, sound: Column, reasons: Mapping[str, Column]) -> Iterable[ForeignRecord]:
     rejected = pc.invert(sound)
-    faults = {reason: held.filter(rejected).to_pylist() for reason, held in reasons.items()}
+    faults = {reason: found.filter(rejected).to_pylist() for reason, found in reasons.items()}
     for number, row in enumerate(records.filter(rejected).to_pylist()):
-        reason = next(reason for reason, held in faults.items() if not held[number])
+        reason = next(reason for reason, found in faults.items() if not found[number])
         headers = headers_of(row)
         told = next(
             (value.decode(errors="replace") for name, value in headers if name == REASON_HEADER and value is not None),

@@ -67,7 +67,7 @@ class Store(StoreCalls):
         """Those that it reads: all but those of held tables."""
         self._connect = connect
         self._opened: OpenSink | None = None
-        self._held: Watermark | None = None
+        self._shown: Watermark | None = None
         self._unsure: Watermark | None = None
         self._place = Claim({}, 0.0)
         self._book = SchemaBook()
@@ -84,12 +84,12 @@ class Store(StoreCalls):
     @property
     def offsets(self) -> Offsets:
         """What the store shows, by its last watermark. Empty for an empty store."""
-        return self._held.offsets if self._held is not None else {}
+        return self._shown.offsets if self._shown is not None else {}
 
     @property
     def lsn(self) -> int:
         """The LSN below which the store shows every change. 0 for an empty store."""
-        return self._held.lsn if self._held is not None else 0
+        return self._shown.lsn if self._shown is not None else 0
 
     @property
     def rules(self) -> Rules:
@@ -105,7 +105,7 @@ class Store(StoreCalls):
     def starts(self) -> Offsets:
         """The offset from which to read each partition. :data:`spark.source.EARLIEST` for one never read."""
         if not self.topics.ids:
-            # A query has to read something: what is held, from here on, and leaves it alone.
+            # A query has to read something: a held table, from here on, and leaves it alone.
             return self._ends
         return {
             topic: {p: self.offsets.get(topic, {}).get(p, EARLIEST) for p in range(count)}
@@ -114,14 +114,14 @@ class Store(StoreCalls):
 
     @property
     def caught_up(self) -> bool:
-        """Whether it shows all that the topics it reads held when it first began."""
+        """Whether it shows all that was in the topics it reads when it first began."""
         if self._goal is None:
             return False
         return covers(self.offsets, {topic: ends for topic, ends in self._goal.items() if topic in self.topics.ids})
 
     @property
     def backlog(self) -> int:
-        """Records between the store and what the topics held when it first began."""
+        """Records between the store and what was in the topics when it first began."""
         return distance(self.offsets, self._goal or {})
 
     def behind(self) -> int:
@@ -144,23 +144,23 @@ class Store(StoreCalls):
         # A client keeps what it has made in mind: a new one sees what was deleted meanwhile, and makes it anew.
         self._close()
         opened = self._open()
-        self._held, self._unsure = opened.watermarks.read(), None
+        self._shown, self._unsure = opened.watermarks.read(), None
         self._ends = ends = around.facts.ends(self.captured)
-        check_topics(self.name, self._held, self.captured, ends)
-        if self._held is not None and not covers(self.offsets, ends):
-            check_reach(self.name, self._held, self.captured, self._now_ms())
-        self._holds.begin(overdue(self._held, self.captured, self._now_ms()))
+        check_topics(self.name, self._shown, self.captured, ends)
+        if self._shown is not None and not covers(self.offsets, ends):
+            check_reach(self.name, self._shown, self.captured, self._now_ms())
+        self._holds.begin(overdue(self._shown, self.captured, self._now_ms()))
         self._goal = self._goal or ends
         letters = [letter for letter in around.dead.read() if letter.sink == self.name]
         self._parked, self._orders = Parked(self.name, letters), Orders(self.name, letters)
         self._book, self._absent = SchemaBook(), frozenset()
         self.learn(frozenset())
         # Where a table was missing, making it forgot the watermark.
-        self._held = opened.watermarks.read()
+        self._shown = opened.watermarks.read()
         self._go_back()
-        self._sweeps.begin(self._held)
-        held = {topic: parts for topic, parts in self.offsets.items() if topic in self.topics.ids}
-        self._place = Claim(held, around.clock.monotonic())
+        self._sweeps.begin(self._shown)
+        read = {topic: parts for topic, parts in self.offsets.items() if topic in self.topics.ids}
+        self._place = Claim(read, around.clock.monotonic())
         self._figures.answered(around.clock.monotonic())
         self._tell()
         # What was asked while nobody fed the store: before its first batch.
@@ -169,13 +169,13 @@ class Store(StoreCalls):
 
     def _go_back(self) -> None:
         """Where an epoch began below what the store has read, as an earlier one it is read again from there (H123)."""
-        held = self._held
-        if held is None:
+        shown = self._shown
+        if shown is None:
             return
-        back = rewound(held.offsets, self._around.facts.begun_behind(held.epoch))
-        if back != held.offsets:
-            self._held = replace(held, offsets=back)
-            self._open().commit(self._held)
+        back = rewound(shown.offsets, self._around.facts.begun_behind(shown.epoch))
+        if back != shown.offsets:
+            self._shown = replace(shown, offsets=back)
+            self._open().commit(self._shown)
             log.warning("store_goes_back", extra={"sink": self.name, "reason": "an epoch began before its place"})
 
     def learn(self, needs: frozenset[Shape]) -> None:
@@ -283,9 +283,9 @@ class Store(StoreCalls):
             self._figures.failing = None
         with self._faults_kept():
             self._holds.try_again(self._open().sink.prepare)
-            wanted, held = self._claim(self._place), self._held
-            moved = held is None or (wanted.lsn, wanted.held, wanted.aside) != (held.lsn, held.held, held.aside)
-            if moved or self._unswept(self._place) or outdated(held, wanted, self.captured):
+            wanted, shown = self._claim(self._place), self._shown
+            moved = shown is None or (wanted.lsn, wanted.held, wanted.aside) != (shown.lsn, shown.held, shown.aside)
+            if moved or self._unswept(self._place) or outdated(shown, wanted, self.captured):
                 self._commit(self._place)
                 self._tell()
             elif (now_s := self._around.clock.monotonic()) - self._looked_s >= _LOOK_S:
@@ -308,7 +308,7 @@ class Store(StoreCalls):
             if any(one.why is Why.RETRY for one in every):
                 # A client keeps what it knew of tables and mappings: they have been repaired since.
                 self._close()
-                if self._open().watermarks.read() != self._held:
+                if self._open().watermarks.read() != self._shown:
                     raise StoreMoved(f"the store of {self.name} is another one than it was")
                 self._absent = frozenset()
                 self.learn(frozenset())
@@ -337,7 +337,7 @@ class Store(StoreCalls):
         self._sweep(at)
         self._unsure = wanted
         self._open().commit(wanted)
-        self._held, self._unsure, self._place = wanted, None, at
+        self._shown, self._unsure, self._place = wanted, None, at
         self._figures.answered(self._around.clock.monotonic())
 
     def _unswept(self, at: Claim) -> Mapping[str, int]:
@@ -354,13 +354,13 @@ class Store(StoreCalls):
         log.info("epoch_swept", extra={"sink": self.name, "tables": said(due, self._book), "epoch": max(due.values())})
 
     def _claim(self, at: Claim) -> Watermark:
-        return claim(self._around.view, self._held, at, self.captured, self._holds.now, self._now_ms())
+        return claim(self._around.view, self._shown, at, self.captured, self._holds.now, self._now_ms())
 
     def _now_ms(self) -> int:
         return self._around.clock.now_ns() // 1_000_000
 
     def _check_place(self) -> None:
-        check_place(self.name, self._open(), self._held, self._unsure)
+        check_place(self.name, self._open(), self._shown, self._unsure)
         self._figures.answered(self._around.clock.monotonic())
 
     def _open(self) -> OpenSink:

@@ -182,17 +182,17 @@ def _read_translated(
 
 def tables(lots: Iterable[Lot], most_rows: int = READ_ROWS) -> Iterator[pa.Table]:
     """Lots as tables of some size."""
-    held: list[Lot] = []
+    gathered: list[Lot] = []
     row_count = byte_count = 0
     for lot in lots:
-        held.append(lot)
+        gathered.append(lot)
         row_count += len(lot.offsets)
         byte_count += sum(lot.sizes)
         if row_count >= most_rows or byte_count >= READ_BYTES:
-            yield records_of(held)
-            held, row_count, byte_count = [], 0, 0
-    if held:
-        yield records_of(held)
+            yield records_of(gathered)
+            gathered, row_count, byte_count = [], 0, 0
+    if gathered:
+        yield records_of(gathered)
 
 
 @dataclass
@@ -271,8 +271,8 @@ def _opened(spec: SinkSpec) -> OpenSink:
     return _open_once((spec.kind, spec.opener), spec.prefix, _items(spec.options), _items(spec.secrets), spec.parallel)
 
 
-def _items(held: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    return tuple(sorted(held.items()))
+def _items(options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    return tuple(sorted(options.items()))
 
 
 @functools.lru_cache(maxsize=8)

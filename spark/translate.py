@@ -155,27 +155,27 @@ def _table(records: pa.Table, rows: list[_Row | None]) -> pa.Table:
     made: dict[str, list[bytes | None]] = {name: [] for name in own}
     for number, row in enumerate(left):
         if row is _KEPT:
-            held: Iterable[bytes | None] = [own[name][number] for name in own]
+            cells: Iterable[bytes | None] = [own[name][number] for name in own]
         else:
-            held = (row.key, row.value, *(row.told or _NO_HEADERS))
-        for column, value in zip(made.values(), held, strict=True):
+            cells = (row.key, row.value, *(row.told or _NO_HEADERS))
+        for column, value in zip(made.values(), cells, strict=True):
             column.append(value)
     columns: dict[str, Any] = {name: records[name] for name in RECORD_SCHEMA.names}
     columns |= {name: pa.array(column, pa.binary()) for name, column in made.items()}
-    headers = [_headers(row, held) for row, held in zip(left, records["headers"].to_pylist(), strict=True)]
+    headers = [_headers(row, existing) for row, existing in zip(left, records["headers"].to_pylist(), strict=True)]
     columns["headers"] = pa.array(headers, RECORD_SCHEMA.field("headers").type)
     return pa.table(columns, schema=RECORD_SCHEMA)
 
 
-def _headers(row: _Row, held: list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:
+def _headers(row: _Row, existing: list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:
     """None for the three alone, as :data:`spark.source.RECORD_SCHEMA` has it."""
     if row is _KEPT:
-        return held
+        return existing
     if row.reason is not None:
-        return [*(held or ()), {"key": REASON_HEADER, "value": row.reason.encode()}]
-    if not held or row.told is None:
+        return [*(existing or ()), {"key": REASON_HEADER, "value": row.reason.encode()}]
+    if not existing or row.told is None:
         return None
-    return [*held, *({"key": name, "value": value} for name, value in zip(HEADERS, row.told, strict=True))]
+    return [*existing, *({"key": name, "value": value} for name, value in zip(HEADERS, row.told, strict=True))]
 
 
 def in_order(records: pa.Table) -> pa.Table:
@@ -223,8 +223,8 @@ class TaskTranslator:
     @property
     def told(self) -> TaskNotes:
         """What it has to say, and its readers as they are now."""
-        held = {place: pickle.dumps(reader) for place, reader in self._readers.items()}
-        return TaskNotes(falls=tuple(self._falls), begun=tuple(self._begun), shapes=self._shapes, readers=held)
+        readers = {place: pickle.dumps(reader) for place, reader in self._readers.items()}
+        return TaskNotes(falls=tuple(self._falls), begun=tuple(self._begun), shapes=self._shapes, readers=readers)
 
     def version(self, topic: str, change: DebeziumChange) -> int:
         known = self.plan.versions.get((topic, change.ver))

@@ -49,9 +49,9 @@ def highest(first: Offsets, second: Offsets) -> dict[str, dict[int, int]]:
     """For each partition that one of them names, the highest offset."""
     together = {topic: dict(parts) for topic, parts in first.items()}
     for topic, parts in second.items():
-        held = together.setdefault(topic, {})
+        merged = together.setdefault(topic, {})
         for partition, offset in parts.items():
-            held[partition] = max(held.get(partition, offset), offset)
+            merged[partition] = max(merged.get(partition, offset), offset)
     return together
 
 

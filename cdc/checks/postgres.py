@@ -277,13 +277,13 @@ def check_synchronous_names(server: ServerFacts) -> Finding:
 
 def check_transactions(transactions: tuple[TransactionFacts, ...], slot: SlotFacts | None) -> Iterator[Finding]:
     """Creating a slot waits for every transaction that is open (H24)."""
-    for held in transactions:
-        if held.pid is None:
-            what, fix = f"the prepared transaction {held.name}", f"rollback prepared {quote_literal(held.name)};"
+    for one in transactions:
+        if one.pid is None:
+            what, fix = f"the prepared transaction {one.name}", f"rollback prepared {quote_literal(one.name)};"
         else:
-            what, fix = f"process {held.pid} ({held.name})", f"select pg_terminate_backend({held.pid});"
+            what, fix = f"process {one.pid} ({one.name})", f"select pg_terminate_backend({one.pid});"
         wait = "cdc snapshot would wait for it" if slot is None else "it holds back vacuum and WAL"
-        message = f"{what} of {held.role} has a transaction open for {held.age_s / 60:.0f} min; {wait}"
+        message = f"{what} of {one.role} has a transaction open for {one.age_s / 60:.0f} min; {wait}"
         yield warn(PART, "transactions", message, fix)
     if not transactions:
         yield ok(PART, "transactions", "no transaction has been open for long")

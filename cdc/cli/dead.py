@@ -103,11 +103,11 @@ def _ask(context: typer.Context, letters: list[DeadLetter], why: Why, timeout_s:
         context.obj.console.print("no dead letters", highlight=False)
         return []
     opened = open_letters(settings)
-    silent = held = 0
+    silent = unchanged = 0
     dropped: list[DeadLetter] = []
     for letter, answer in opened.order(letters, why, timeout_s=timeout_s):
         silent += answer is None
-        held += answer is not None and answer.why is Why.HELD
+        unchanged += answer is not None and answer.why is Why.HELD
         if answer is not None:
             state = "still held: " if answer.why is Why.HELD else ""
             typer.echo(f"{letter.sink}  {letter.topic} {shown(letter.key)}  {state}{answer.reason}")
@@ -121,9 +121,9 @@ def _ask(context: typer.Context, letters: list[DeadLetter], why: Why, timeout_s:
             f"{_count(silent)} not answered in {timeout_s:g} s: no cdc sink feeds the store, or it is busy or away",
             hint="the order stands: it is carried out when cdc sink runs",
         )
-    if held:
+    if unchanged:
         raise DifferenceFound(
-            f"{_count(held)} held still", hint="the reasons are above; cdc dead show prints a record whole"
+            f"{_count(unchanged)} held still", hint="the reasons are above; cdc dead show prints a record whole"
         )
     return words
 
@@ -145,14 +145,14 @@ def _chosen(settings: Settings, sink: str | None, table: str | None, key: str | 
     return [*last.values(), *(one for one in letters if not one.parks)]
 
 
-def _is_key(held: bytes | None, asked: str) -> bool:
+def _is_key(key: bytes | None, asked: str) -> bool:
     """Whether a record's key is the one asked for: as its JSON, or as the stores have it (``42``, ``7:eu``)."""
-    if held is None:
+    if key is None:
         return False
-    if shown(held) == asked:
+    if shown(key) == asked:
         return True
     try:
-        parts = orjson.loads(held)
+        parts = orjson.loads(key)
     except orjson.JSONDecodeError:
         return False
     return isinstance(parts, dict) and ":".join(escape_key(str(part)) for part in parts.values()) == asked

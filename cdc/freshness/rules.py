@@ -58,7 +58,7 @@ def wait_until_shown(
             hint="cdc status shows where it is held up; cdc run and cdc sink have to be running",
         )
 
-    return _wait(watermarks, lambda held: shows(held, lsn, epoch), late, timeout_s=timeout_s, nudge=nudge, clock=clock)
+    return _wait(watermarks, lambda mark: shows(mark, lsn, epoch), late, timeout_s=timeout_s, nudge=nudge, clock=clock)
 
 
 def wait_until_read(

@@ -170,14 +170,14 @@ def _aside_document(one: AsideState) -> dict[str, Any]:
     }
 
 
-def lag_seconds(marks: Sequence[Mark], held: tuple[int, int], now_ms: int) -> float:
-    """How long ago the log first held more than ``held`` (epoch, lsn). 0 when it holds no more.
+def lag_seconds(marks: Sequence[Mark], shown: tuple[int, int], now_ms: int) -> float:
+    """How long ago the log first had more than ``shown`` (epoch, lsn). 0 when it has no more.
 
     >>> marks = [Mark(1, 10, 1000), Mark(1, 20, 2000), Mark(1, 30, 3000)]
     >>> lag_seconds(marks, (1, 10), 5000), lag_seconds(marks, (1, 30), 5000), lag_seconds(marks, (1, 0), 5000)
     (3.0, 0.0, 4.0)
     """
-    newer = (mark.at_ms for mark in marks if (mark.epoch, mark.lsn) > held)
+    newer = (mark.at_ms for mark in marks if (mark.epoch, mark.lsn) > shown)
     first = next(newer, None)
     return max(0.0, (now_ms - first) / 1000) if first is not None else 0.0
 

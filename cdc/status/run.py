@@ -33,7 +33,7 @@ class StatusPlan:
 class _Log(NamedTuple):
     """What Kafka says of a pipeline: the state topic, the progress records, parked keys by sink (None: not read)."""
 
-    held: Mapping[bytes, bytes]
+    documents: Mapping[bytes, bytes]
     marks: Sequence[Mark]
     parked: Mapping[str, int] | None
 
@@ -64,23 +64,23 @@ class StatusReader:
         log = look(self._read_log)
         known_log = _NOTHING if isinstance(log, Unknown) else log
         silent = log if isinstance(log, Unknown) else None
-        asked = look(lambda: self._ask_source(known_log.held))
+        asked = look(lambda: self._ask_source(known_log.documents))
         source, left = (asked, {}) if isinstance(asked, Unknown) else asked
         connector = look(ports.connector) if ports.connector is not None else None
-        ends = {} if ports.source is not None or silent is not None else look(lambda: self._ends(known_log.held))
-        topics = TopicsState.find(known_log.held)
+        ends = {} if ports.source is not None or silent is not None else look(lambda: self._ends(known_log.documents))
+        topics = TopicsState.find(known_log.documents)
         return StatusFacts(
             name=plan.name,
             slot_name=plan.slot,
             now_ms=self._clock.now_ns() // 1_000_000,
             source=source,
-            slot=silent or SlotState.find(known_log.held),
-            snapshot=silent or SnapshotState.find(known_log.held),
+            slot=silent or SlotState.find(known_log.documents),
+            snapshot=silent or SnapshotState.find(known_log.documents),
             marks=known_log.marks,
             sinks=self._ask_stores(known_log.parked),
-            rereads=rereads_of(known_log.held),
+            rereads=rereads_of(known_log.documents),
             not_followed=left,
-            asides=asides_of(known_log.held),
+            asides=asides_of(known_log.documents),
             tables=len(topics.tables) if topics is not None else 0,
             log=silent or (ends if isinstance(ends, Unknown) else None),
             connector=connector,
@@ -88,10 +88,10 @@ class StatusReader:
         )
 
     def _read_log(self) -> _Log:
-        held = self._ports.log.state()
+        found = self._ports.log.state()
         # Here already, so that a document that cannot be read is a fault of the log and hides no other part.
-        SlotState.find(held), SnapshotState.find(held), rereads_of(held), asides_of(held), TopicsState.find(held)
-        return _Log(held, self._ports.log.marks(), self._parked())
+        SlotState.find(found), SnapshotState.find(found), rereads_of(found), asides_of(found), TopicsState.find(found)
+        return _Log(found, self._ports.log.marks(), self._parked())
 
     def _parked(self) -> Mapping[str, int]:
         """Parked keys by sink."""

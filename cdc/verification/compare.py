@@ -44,19 +44,19 @@ def row_count(spool: Spool) -> int:
 
 
 def _part_differences(source: Any, store: Any, ceiling: str | None) -> Iterator[KeyDifference]:
-    held = store.rename_columns(["key", "held", "held_pos"])
-    joined = source.drop_columns([POS]).join(held, keys="key", join_type="full outer")
+    stored = store.rename_columns(["key", "stored", "stored_pos"])
+    joined = source.drop_columns([POS]).join(stored, keys="key", join_type="full outer")
     # Equal digests are equal rows, and two nulls are a row that neither side has.
-    same = pc.fill_null(pc.equal(joined["digest"], joined["held"]), False)
-    neither = pc.and_(pc.is_null(joined["digest"]), pc.is_null(joined["held"]))
+    same = pc.fill_null(pc.equal(joined["digest"], joined["stored"]), False)
+    neither = pc.and_(pc.is_null(joined["digest"]), pc.is_null(joined["stored"]))
     equal: Any = pc.or_(same, neither)
     if ceiling is not None:
-        positions: Any = joined["held_pos"]
+        positions: Any = joined["stored_pos"]
         equal = pc.and_(equal, pc.invert(pc.fill_null(pc.greater(positions, pa.scalar(ceiling)), False)))
     twice = _twice(store)
     found: dict[str, KeyDifference] = {}
     for row in joined.filter(pc.invert(equal)).to_pylist():
-        difference = difference_of(row["key"], row["digest"], row["held"], row["held_pos"], ceiling)
+        difference = difference_of(row["key"], row["digest"], row["stored"], row["stored_pos"], ceiling)
         if row["key"] not in twice:
             yield difference
         elif row["key"] not in found or difference.kind is Kind.AHEAD:

@@ -161,10 +161,10 @@ def _keyed_differences(pair: Pair, rows: Mapping[str, bytes], bounds: _Bounds) -
     found = [(key, pair.reader.get(pair.table.stored, key)) for key in pair.open or ()]
     ceiling = bounds.ceiling()
     canonical = CanonicalTable(pair.table.shape)
-    for key, held in found:
-        row = held.row if held is not None else None
+    for key, version in found:
+        row = version.row if version is not None else None
         stored = _canonical(canonical, row) if row is not None else None
-        difference = difference_of(key, rows.get(key), stored, held.pos if held is not None else None, ceiling)
+        difference = difference_of(key, rows.get(key), stored, version.pos if version is not None else None, ceiling)
         if stored != rows.get(key) or difference.kind is Kind.AHEAD:
             yield difference
 
@@ -188,11 +188,11 @@ def _look_whole(source: SourceReader, table: VerifiedTable, pairs: list[Pair], b
         read.finish()
         count = row_count(read)
         for pair in pairs:
-            with Spool(folder, "store", parts) as held:
-                _fill(held, pair, watch)
+            with Spool(folder, "store", parts) as spool:
+                _fill(spool, pair, watch)
                 # Everything is looked at anew, so nothing counted before stands.
-                pair.verdict.restart(source_rows=count, store_rows=row_count(held))
-                _settle(pair, _told_apart(pair, differences(read, held, bounds.ceiling())), bounds.below)
+                pair.verdict.restart(source_rows=count, store_rows=row_count(spool))
+                _settle(pair, _told_apart(pair, differences(read, spool, bounds.ceiling())), bounds.below)
 
 
 def _told_apart(pair: Pair, found: Iterable[KeyDifference]) -> Iterator[KeyDifference]:
@@ -213,15 +213,15 @@ def _told_apart(pair: Pair, found: Iterable[KeyDifference]) -> Iterator[KeyDiffe
             yield difference
 
 
-def _fill(held: Spool, pair: Pair, watch: Watch) -> None:
+def _fill(spool: Spool, pair: Pair, watch: Watch) -> None:
     canonical = CanonicalTable(pair.table.shape)
     for batch in pair.reader.scan(pair.table.stored):
         rows = batch.column("row").to_pylist()
         digests = [None if row is None else digest(_canonical(canonical, row)) for row in rows]
         keys: list[Any] = batch.column("key").to_pylist()
-        held.add(keys, digests, batch.column(POS).to_pylist())
+        spool.add(keys, digests, batch.column(POS).to_pylist())
         watch.reading(pair.verdict.sink, pair.table.table, len(rows))
-    held.finish()
+    spool.finish()
 
 
 def _settle(pair: Pair, found: Iterable[KeyDifference], bound: str | None) -> None:

@@ -113,7 +113,7 @@ def _remove_impossible(
     """Take away versions that win over every change, and those that are none of ours. Whether there were any."""
     found = False
     for verdict in verdicts:
-        versions = {key: pos for key, pos in verdict.held.items() if key in verdict.ahead or not pos}
+        versions = {key: pos for key, pos in verdict.positions.items() if key in verdict.ahead or not pos}
         if versions:
             targets[verdict.sink].remove(tables[verdict.table].shape, versions)
             found = True
@@ -138,7 +138,7 @@ class _Mend:
 
     def __init__(self, verdict: StoreVerdict, target: RepairTarget, shape: TableSchema, pos: str) -> None:
         self.repaired = Repaired(sink=verdict.sink, table=verdict.table)
-        self._held = verdict.held
+        self._positions = verdict.positions
         self._target = target
         self._shape = shape
         self._pos = pos
@@ -157,7 +157,7 @@ class _Mend:
             record = record_key(self._shape, key)
             if record is None:
                 self.repaired.unread.append(key)
-                strange[key] = self._held.get(key, "")
+                strange[key] = self._positions.get(key, "")
             else:
                 self._add(RepairRow(record, None))
         self._put()

@@ -33,7 +33,7 @@ class StoreVerdict:
     """One store and one table. ``undecided``: keys that changed at every look, so that no look could tell.
 
     ``source_rows`` and ``store_rows`` are of the last look at every row. ``keys`` holds the first few of each kind,
-    ``differing`` many of all kinds, for a repair, and ``held`` the positions of those that the store has: an empty text
+    ``differing`` many of all kinds, for a repair, and ``positions`` those of the keys that the store has: an empty text
     for one that somebody else put there without any.
     """
 
@@ -45,7 +45,7 @@ class StoreVerdict:
     keys: dict[Kind, list[str]] = field(default_factory=lambda: {kind: [] for kind in Kind})
     undecided: int = 0
     differing: list[str] = field(default_factory=list)
-    held: dict[str, str] = field(default_factory=dict)
+    positions: dict[str, str] = field(default_factory=dict)
     ahead: set[str] = field(default_factory=set)
 
     def add(self, kind: Kind, key: str, pos: str | None = None) -> None:
@@ -56,7 +56,7 @@ class StoreVerdict:
         if len(self.differing) < KEPT_KEYS:
             self.differing.append(key)
             if pos is not None:
-                self.held[key] = pos
+                self.positions[key] = pos
             if kind is Kind.AHEAD:
                 self.ahead.add(key)
 
@@ -66,7 +66,7 @@ class StoreVerdict:
         self.counts = dict.fromkeys(Kind, 0)
         self.keys = {kind: [] for kind in Kind}
         self.differing.clear()
-        self.held.clear()
+        self.positions.clear()
         self.ahead.clear()
 
     @property

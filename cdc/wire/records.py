@@ -64,15 +64,15 @@ class Lot(NamedTuple):
             pos=self.pos[here],
             op=self.op[here],
             ver=self.ver[here],
-            headers={number - first: held for number, held in self.headers.items() if first <= number < behind},
+            headers={number - first: pairs for number, pairs in self.headers.items() if first <= number < behind},
         )
 
     @property
     def sizes(self) -> list[int]:
         """Bytes of each record's key, value and, where they are not the usual three, headers."""
         found = [len(key or b"") + len(value or b"") for key, value in zip(self.keys, self.values, strict=True)]
-        for number, held in self.headers.items():
-            found[number] += sum(len(name) + len(value or b"") for name, value in held)
+        for number, pairs in self.headers.items():
+            found[number] += sum(len(name) + len(value or b"") for name, value in pairs)
         return found
 
 
@@ -102,8 +102,8 @@ class ReaderOpener(Protocol):
 
 def split_headers(headers: Headers) -> tuple[bytes | None, bytes | None, bytes | None]:
     """The values of ``pos``, ``op`` and ``ver``. Of several of a name the last one, as Kafka has it."""
-    held = dict(headers)
-    return held.get(POS), held.get(OP), held.get(VER)
+    known = dict(headers)
+    return known.get(POS), known.get(OP), known.get(VER)
 
 
 def numbered_by_slice(lots: Iterable[Lot], most_bytes: int) -> Iterator[tuple[int, Lot]]:

@@ -112,8 +112,8 @@ class NativeSide:
             self._thread.join(_END_S)
 
     def reached(self) -> int:
-        held = self._progress.read().get(PROGRESS_KEY)
-        return Progress.from_json(held).lsn if held is not None else 0
+        value = self._progress.read().get(PROGRESS_KEY)
+        return Progress.from_json(value).lsn if value is not None else 0
 
     def _run(self) -> None:
         opening = self._opening(self._figures, self._stop)

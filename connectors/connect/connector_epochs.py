@@ -31,8 +31,8 @@ def next_epoch(settings: Settings) -> int:
     admin.create(pipeline_topic_specs(settings.log, settings.name))
     admin.end_offsets({state_topic(settings.name): 1})  # returns when a topic made a moment ago has its leader
 
-    def begin(epochs: EpochsState, held: dict[bytes, bytes]) -> EpochsState:
-        return replace(epochs.begin(_ends(admin, settings, TopicsState.find(held))), unsettled=True)
+    def begin(epochs: EpochsState, documents: dict[bytes, bytes]) -> EpochsState:
+        return replace(epochs.begin(_ends(admin, settings, TopicsState.find(documents))), unsettled=True)
 
     return _change(settings, begin).latest
 
@@ -57,10 +57,10 @@ def begin_again(settings: Settings, topic: str, partition: int, offset: int, tim
     is not older, by the topic's time. Nothing where the place is noted already."""
     admin = TopicAdmin(settings.log)
 
-    def begin(epochs: EpochsState, held: dict[bytes, bytes]) -> EpochsState:
+    def begin(epochs: EpochsState, documents: dict[bytes, bytes]) -> EpochsState:
         if epochs.first() == (topic, partition, offset):
             return epochs
-        ends = _ends(admin, settings, TopicsState.find(held))
+        ends = _ends(admin, settings, TopicsState.find(documents))
         starts = {name: dict(parts) for name, parts in offsets_at(settings.log, ends, time_ms).items()}
         starts.setdefault(topic, {})[partition] = offset
         return epochs.begin(starts).settled().snapshot_at(topic, partition, offset)
@@ -101,8 +101,8 @@ class NotedEpochs:
 
 def _change(settings: Settings, change: Callable[[EpochsState, dict[bytes, bytes]], EpochsState]) -> EpochsState:
     topic = KafkaCompactedTopic(settings.log, state_topic(settings.name))
-    held = dict(topic.read())
-    changed = change(EpochsState.find(held) or EpochsState(), held)
+    documents = dict(topic.read())
+    changed = change(EpochsState.find(documents) or EpochsState(), documents)
     topic.write([(changed.key(), changed.to_json())])
     return changed
 

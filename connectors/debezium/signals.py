@@ -37,7 +37,7 @@ class Signal:
 def execute_snapshot(
     identifier: str, tables: Iterable[str], *, kind: SnapshotKind = "incremental", where: str | None = None
 ) -> Signal:
-    """Read these tables again while streaming goes on (incremental) or is held (blocking).
+    """Read these tables again while streaming goes on (incremental) or is paused (blocking).
 
     ``where``: only rows for which this SQL condition holds. For one table only. UsageError where none is named.
     """

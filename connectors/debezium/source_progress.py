@@ -251,4 +251,4 @@ class ConnectProgress:
         return self._judged[1]
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing is open."""

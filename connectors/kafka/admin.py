@@ -87,10 +87,10 @@ def spec_problems(spec: TopicSpec, facts: TopicFacts) -> list[TopicProblem]:
             _alter(spec.topic, "cleanup.policy", policy),
         )
     for option in ("delete.retention.ms", "min.compaction.lag.ms", "max.message.bytes"):
-        wanted, held = spec.config.get(option), facts.config.get(option)
-        if wanted is not None and held is not None and int(held) < int(wanted):
+        wanted, actual = spec.config.get(option), facts.config.get(option)
+        if wanted is not None and actual is not None and int(actual) < int(wanted):
             problem(
-                f"the topic {spec.topic} has {option}={held}, at least {wanted} is needed",
+                f"the topic {spec.topic} has {option}={actual}, at least {wanted} is needed",
                 _alter(spec.topic, option, wanted),
             )
     if facts.config.get("unclean.leader.election.enable") == "true":

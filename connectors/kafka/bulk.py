@@ -21,7 +21,7 @@ class BulkLog:
     """Records of one of several writers of a partition. Implements :class:`snapshot.edges.RowLog`.
 
     Offsets tell such a writer nothing, so only failures are reported, and an empty queue without one means
-    that all is held: what :meth:`acked` counts is what a :meth:`flush` has seen out.
+    that all is stored: what :meth:`acked` counts is what a :meth:`flush` has seen out.
     """
 
     def __init__(

@@ -243,7 +243,7 @@ class KafkaCompactedTopic:
     def write(self, records: Iterable[tuple[bytes, bytes | None]]) -> None:
         if self._producer is None:
             # Kept: a producer's first record takes half a second, until it has an id. The id has to be: without it a
-            # request that a stalled broker held, and that was sent again, could land behind what was written since.
+            # request that a stalled broker kept, and that was sent again, could land behind what was written since.
             timeout_ms = int(_TIMEOUT_S * 1000) if self._waiting is None else 0
             self._producer = Producer(producer_config(self._settings) | {"message.timeout.ms": timeout_ms})
         failures: list[KafkaError] = []

@@ -59,7 +59,7 @@ def _record(message: Message) -> Record:
         offset=message.offset() or 0,
         key=_bytes(message.key()),
         value=_bytes(message.value()),
-        headers={name: held for name, value in headers if (held := _bytes(value)) is not None},
+        headers={name: text for name, value in headers if (text := _bytes(value)) is not None},
     )
 
 

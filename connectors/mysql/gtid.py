@@ -23,8 +23,8 @@ def mariadb_covers(passed: str, wanted: str) -> bool:
     >>> mariadb_covers("0-1-41", "1-1-1"), mariadb_covers("", "")
     (False, True)
     """
-    held = _domains(passed)
-    return all(held.get(domain, -1) >= number for domain, number in _domains(wanted).items())
+    reached = _domains(passed)
+    return all(reached.get(domain, -1) >= number for domain, number in _domains(wanted).items())
 
 
 def mysql_covers(passed: str, wanted: str) -> bool:
@@ -33,9 +33,9 @@ def mysql_covers(passed: str, wanted: str) -> bool:
     >>> mysql_covers("a:1-5:7-9", "a:2-3:8"), mysql_covers("a:1-5:7-9", "a:5-7"), mysql_covers("a:1-9", "a:tag:1")
     (True, False, False)
     """
-    held = _intervals(passed)
+    reached = _intervals(passed)
     return all(
-        any(first <= low and high <= last for first, last in held.get(origin, ()))
+        any(first <= low and high <= last for first, last in reached.get(origin, ()))
         for origin, spans in _intervals(wanted).items()
         for low, high in spans
     )

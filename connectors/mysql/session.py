@@ -42,7 +42,7 @@ class MysqlSession:
             return self._connection.execute(sa.text(query(name)), parameters).fetchall()
 
     def stream(self, statement: sa.Select[Any], batch_rows: int) -> sa.Result[Any]:
-        """The rows of a statement as they come: none but a batch is held. One at a time."""
+        """The rows of a statement as they come: no more than a batch is in memory. One at a time."""
         with _translated(self._engine):
             return self._connection.execution_options(yield_per=batch_rows).execute(statement)
 

@@ -1,7 +1,7 @@
 """Sessions with Postgres: one way in, so that every part reads values in the same text form.
 
 What a value looks like as text depends on settings that a role or a database may change (hazard H30), and a
-role's timeouts would kill a held snapshot (H92). Both are pinned in the startup packet.
+role's timeouts would kill an open snapshot (H92). Both are pinned in the startup packet.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PINNED: Mapping[str, str] = MappingProxyType(
         "row_security": "off",
         "statement_timeout": "0",
         "idle_in_transaction_session_timeout": "0",
-        # The server's side too: what a machine that vanished held (the writers' lock) is free within a minute.
+        # The server's side too: what a machine that vanished had locked (the writers' lock) is free within a minute.
         "tcp_keepalives_idle": "15",
         "tcp_keepalives_interval": "5",
         "tcp_keepalives_count": "4",

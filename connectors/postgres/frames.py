@@ -58,7 +58,7 @@ class Feedback:
         self.received = max(self.received, lsn)
 
     def hold(self, lsn: int) -> bool:
-        """A progress record of this lsn is held by the broker. Whether the position moved. It never moves back."""
+        """A progress record of this lsn is stored by the broker. Whether the position moved. It never moves back."""
         if lsn <= self.position:
             return False
         self.position = lsn

@@ -80,7 +80,7 @@ class Outlet:
             self._overflow(self.take())
 
     def release(self) -> None:
-        """Emit what is held, with its values. What cannot have them now begins to wait."""
+        """Emit what is buffered, with its values. What cannot have them now begins to wait."""
         while self._held:
             try:
                 # While one table cannot be read others may not be for long either: 100 locks are not 100 times 2 s.
@@ -90,12 +90,12 @@ class Outlet:
         self.emit = self._next()
 
     def oldest_of(self, lanes: set[int]) -> int | None:
-        """The lowest commit LSN of what is held or waits of these lanes."""
+        """The lowest commit LSN of what is buffered or waits of these lanes."""
         found = (self._held.oldest_of(lanes), self._waiting.oldest_of(lanes))
         return min((lsn for lsn in found if lsn is not None), default=None)
 
     def leave(self, lanes: range) -> None:
-        """A table is set aside: drop what is held or waits of it, and what comes until :meth:`arrived`."""
+        """A table is set aside: drop what is buffered or waits of it, and what comes until :meth:`arrived`."""
         self._held.leave(lanes)
         self._waiting.leave(lanes)
         self.emit = self._next()

@@ -27,7 +27,7 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Memory, in bytes: records held back, wide rows remembered, rows to be netted before they are spilled, records of
+    """Memory, in bytes: records buffered, wide rows remembered, rows to be netted before they are spilled, records of
     tables that wait before they are spilled, and how many bytes of these there may be in all."""
 
     held_bytes: int = 8 << 20

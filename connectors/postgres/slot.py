@@ -109,7 +109,7 @@ def drop_slot(conn: Connection, slot: str) -> bool:
 
 
 def active(slot: str, reason: str) -> ActiveError:
-    """The slot is held by somebody. ``reason`` is the server's sentence, which names the process (H14)."""
+    """Somebody else reads the slot. ``reason`` is the server's sentence, which names the process (H14)."""
     return ActiveError(
         f"another reader is running: {reason or f'the slot {slot} is in use'}",
         hint="stop the other capture; if none runs, its session ends after wal_sender_timeout, "

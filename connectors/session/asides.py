@@ -51,8 +51,8 @@ class AnnouncesTables(Protocol):
 class SetAside:
     """Implements :class:`connectors.postgres.ports.AsideRegister`.
 
-    ``held``: the state topic's records. ``histories``: tables that are never set aside. ``accept``: called with a table
-    and whether another key of it is to be taken.
+    ``documents``: the state topic's records. ``histories``: tables that are never set aside. ``accept``: called with a
+    table and whether another key of it is to be taken.
     """
 
     def __init__(

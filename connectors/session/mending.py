@@ -85,13 +85,13 @@ class Ends:
         records.produce(again)
         records.settle()
         own = progress_topic(self._settings.name)
-        held = Progress(
+        noted = Progress(
             epoch=self._progress.epoch,
             lsn=self._progress.lsn,
             offsets={topic: parts for topic, parts in records.offsets().items() if topic != own},
             ahead=records.ahead(self._progress.lsn),
         )
-        records.produce([(bases[own], PROGRESS_KEY, held.to_json(), [])])
+        records.produce([(bases[own], PROGRESS_KEY, noted.to_json(), [])])
         records.settle()
         extra = {"records": late, "written_again": len(again), "tables_to_read": len(found.unproven)}
         log.warning("late_records_mended", extra=extra)
@@ -116,11 +116,11 @@ def beginning(epochs: EpochsState, slot: SlotState, ends: Offsets, position: int
 def require_nothing_lost(ends: Offsets, progress: Progress) -> None:
     """TopicError when a partition ends below what a progress record says it holds: the broker lost acked records."""
     for topic, parts in progress.offsets.items():
-        for partition, held in parts.items():
-            end = ends.get(topic, {}).get(partition, held)
-            if end < held:
+        for partition, acknowledged in parts.items():
+            end = ends.get(topic, {}).get(partition, acknowledged)
+            if end < acknowledged:
                 raise TopicError(
-                    f"{topic} partition {partition} ends at offset {end}, and {held} were acknowledged: "
+                    f"{topic} partition {partition} ends at offset {end}, and {acknowledged} were acknowledged: "
                     "the broker lost records that it had taken",
                     hint="the topics no longer hold every change: cdc drop --topics, empty the stores, then cdc init "
                     "and cdc snapshot; "

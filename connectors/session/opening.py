@@ -1,7 +1,7 @@
 """Opening a capture session: everything that must be true before the first frame is read, in its order.
 
 Server, topics, lock, progress, slot, tails, stream, and the slot once more. Nothing is written before the lock is
-held, and nothing read from the topics before it either: another capture could still write behind our back. Each step
+taken, and nothing read from the topics before it either: another capture could still write behind our back. Each step
 returns a part of :mod:`connectors.session.session_parts`, and whatever raises releases what was opened before it.
 """
 

@@ -31,7 +31,7 @@ declare("shape_registered")
 class Relations:
     """Implements :class:`connectors.postgres.assemble.SchemaSource`.
 
-    A new shape is on ``<name>.schema``, held by the broker, before the first record names it. ``visible``: whether
+    A new shape is on ``<name>.schema``, stored by the broker, before the first record names it. ``visible``: whether
     ``connection`` sees a transaction (64 bit), or does within so many seconds. What is announced as it was known is not
     waited for: the catalog may tell less of it than the message does (H97).
     """

@@ -212,7 +212,7 @@ class _CacheDiscards:
 
 
 def _read(client: CacheClient, full: Sequence[bytes], keys: Sequence[str]) -> Iterator[tuple[int, StoredRow]]:
-    """What is held under some keys, by number. Keys that hold nothing are left out."""
+    """What is stored under some keys, by number. Keys that hold nothing are left out."""
     lots = client.lots(full, _KEYS_PER_SCRIPT)
     trips = [lots[start : start + _CALLS_PER_TRIP] for start in range(0, len(lots), _CALLS_PER_TRIP)]
     answers = client.run("read", lambda: ([Call([full[n] for n in lot], []) for lot in trip] for trip in trips))

@@ -1,11 +1,11 @@
 -- Removes each key whose pos is exactly the one given; an empty one stands for a key without, or of another type.
 -- KEYS: one hash per row. ARGV: a pos for each.
 for number, key in ipairs(KEYS) do
-  local held = redis.pcall('HGET', key, 'pos')
-  if type(held) ~= 'string' then
-    held = ''
+  local stored = redis.pcall('HGET', key, 'pos')
+  if type(stored) ~= 'string' then
+    stored = ''
   end
-  if held == ARGV[number] then
+  if stored == ARGV[number] then
     redis.call('UNLINK', key)
   end
 end

@@ -2,12 +2,12 @@
 -- is somebody else's: its pos comes as an empty text.
 local found = {}
 for number, key in ipairs(KEYS) do
-  local held = redis.pcall('HMGET', key, 'pos', 'row')
-  found[2 * number - 1] = held[1] or false
-  found[2 * number] = held[2] or false
-  if not held[1] and redis.call('EXISTS', key) == 1 then
+  local stored = redis.pcall('HMGET', key, 'pos', 'row')
+  found[2 * number - 1] = stored[1] or false
+  found[2 * number] = stored[2] or false
+  if not stored[1] and redis.call('EXISTS', key) == 1 then
     found[2 * number - 1] = ''
-    found[2 * number] = held[2] or 'null'
+    found[2 * number] = stored[2] or 'null'
   end
 end
 return found

@@ -1,8 +1,8 @@
 -- Removes the keys whose pos lies below ARGV[1]; returns how many.
 local removed = 0
 for _, key in ipairs(KEYS) do
-  local held = redis.pcall('HGET', key, 'pos')
-  if type(held) == 'string' and held < ARGV[1] then
+  local stored = redis.pcall('HGET', key, 'pos')
+  if type(stored) == 'string' and stored < ARGV[1] then
     removed = removed + redis.call('UNLINK', key)
   end
 end

@@ -1,14 +1,14 @@
--- Sets rows and deletes where they are not older than what is held.
+-- Sets rows and deletes where they are not older than what is stored.
 -- KEYS: one hash per row. ARGV[1]: ms a delete is remembered; then for each key its pos and its row ('' = deleted).
 -- Returns how many were written, deleted and stale, then the numbers (from 1) of keys that hold something else.
 local written, deleted, stale = 0, 0, 0
 local strange = {}
 for number, key in ipairs(KEYS) do
   local pos, row = ARGV[2 * number], ARGV[2 * number + 1]
-  local held = redis.pcall('HGET', key, 'pos')
-  if type(held) == 'table' then
+  local stored = redis.pcall('HGET', key, 'pos')
+  if type(stored) == 'table' then
     strange[#strange + 1] = number
-  elseif held and held > pos then
+  elseif stored and stored > pos then
     stale = stale + 1
   elseif row == '' then
     redis.call('HSET', key, 'pos', pos)
@@ -19,7 +19,7 @@ for number, key in ipairs(KEYS) do
     local added = redis.call('HSET', key, 'pos', pos, 'row', row)
     -- The marker of a delete expires, and HSET keeps that: the row would vanish with it later. So would one that is put
     -- into somebody else's hash.
-    if added < 2 and (not held or added == 1) then
+    if added < 2 and (not stored or added == 1) then
       redis.call('PERSIST', key)
     end
     written = written + 1

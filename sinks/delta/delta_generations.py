@@ -78,8 +78,8 @@ class _DeltaGenerations:
 
     def _copy_tables(self, source: Storage, target: Storage, shapes: Sequence[TableSchema]) -> None:
         for path in sorted({table_path(shape) for shape in shapes}):
-            held = Delta(source, path, self._clock)
-            if held.exists():
+            earlier = Delta(source, path, self._clock)
+            if earlier.exists():
                 if target.local:
                     Path(target.root, path).mkdir(parents=True, exist_ok=True)
-                Delta(target, path, self._clock).take(held)
+                Delta(target, path, self._clock).take(earlier)

@@ -117,12 +117,12 @@ class _DeltaTables:
         if lost_rows:
             # What it lacks is in the log, what it has too much may not be: it is filled from nothing.
             table.empty()
-        held = table.types()
-        lost = removed(held, wanted, () if lost_rows else self._kept.of(schema.table))
+        existing = table.types()
+        lost = removed(existing, wanted, () if lost_rows else self._kept.of(schema.table))
         if lost:
             raise CannotCarry.because(schema.table, lost)
-        retyped = {} if older else retypes(schema.table, held, wanted)
-        table.add_columns([(c.name, c.type) for c in wanted if c.name not in held])
+        retyped = {} if older else retypes(schema.table, existing, wanted)
+        table.add_columns([(c.name, c.type) for c in wanted if c.name not in existing])
         table.retype(retyped)
         return lost_rows
 

@@ -176,11 +176,11 @@ class Delta:
             crash_point("delta_columns_added")
 
     def retype(self, types: Mapping[str, pa.DataType]) -> None:
-        """Write the table anew with wider columns. What they held stays."""
+        """Write the table anew with wider columns. Their values stay."""
         if not types:
             return
-        held = self.types()
-        schema = pa.schema([(name, types.get(name, kind)) for name, kind in held.items()])
+        existing = self.types()
+        schema = pa.schema([(name, types.get(name, kind)) for name, kind in existing.items()])
 
         def rewrite() -> None:
             old = self.dataset()
@@ -233,10 +233,10 @@ class Delta:
         """Put the rows and columns of another table in the place of all there are, in one commit."""
 
         def write() -> None:
-            held = other.dataset()
+            existing = other.dataset()
             if not self.exists():
-                self.create(held.schema)
-            reader = pa.RecordBatchReader.from_batches(held.schema, held.to_batches(batch_size=16_384))
+                self.create(existing.schema)
+            reader = pa.RecordBatchReader.from_batches(existing.schema, existing.to_batches(batch_size=16_384))
             deltalake.write_deltalake(self._table, reader, mode="overwrite", schema_mode="overwrite")
 
         self._patience.call(write, again=self._reopen)

@@ -42,8 +42,8 @@ class _SearchGenerations:
             wanted = f"{alias}-{number}"
             if not self._exists(wanted):
                 raise SinkError(f"generation {number} has no index {wanted}", hint="it is not whole: rebuild anew")
-            held = self._client.call("GET", f"/_alias/{quote(alias, safe='')}", absent={})
-            actions += [{"remove": {"index": index, "alias": alias}} for index in held if index != wanted]
+            existing = self._client.call("GET", f"/_alias/{quote(alias, safe='')}", absent={})
+            actions += [{"remove": {"index": index, "alias": alias}} for index in existing if index != wanted]
             actions.append({"add": {"index": wanted, "alias": alias, "filter": LIVE}})
         # All aliases at once; then the word for whoever writes.
         self._client.call("POST", "/_aliases", {"actions": actions})

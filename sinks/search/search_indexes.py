@@ -118,17 +118,17 @@ class Indexes:
 
     def _add_fields(self, index: str, schema: TableSchema, *, older: bool) -> None:
         """Fields of another shape. CannotCarry where the newest one indexes otherwise: what is indexed stays so."""
-        [held] = self._client.call("GET", f"/{path(index)}", absent={}).values() or [None]
-        if held is None:
+        [existing] = self._client.call("GET", f"/{path(index)}", absent={}).values() or [None]
+        if existing is None:
             self._found.clear()
             raise PlaceMissing.of(schema.table, f"its index {index}")
-        blocks = held["settings"]["index"].get("blocks", {})
+        blocks = existing["settings"]["index"].get("blocks", {})
         closed = [name for name, is_set in blocks.items() if name != "read" and is_set == "true"]
         if closed:
             raise CannotCarry.because(schema.table, f"its index takes no writes: index.blocks.{closed[0]} is set")
-        if write_alias(index) not in held["aliases"]:
+        if write_alias(index) not in existing["aliases"]:
             self._client.call("PUT", f"/{path(index)}/_alias/{path(write_alias(index))}")
-        new = changes(schema, self.json_type, held["mappings"].get("properties", {}), older=older)
+        new = changes(schema, self.json_type, existing["mappings"].get("properties", {}), older=older)
         if new:
             self._client.call("PUT", f"/{path(index)}/_mapping", {"properties": new})
 

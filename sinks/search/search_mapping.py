@@ -67,26 +67,26 @@ def changes(
     found: dict[str, Any] = {}
     for column in schema.columns:
         name, wanted = names[column.name], field_mapping(column, json_type)
-        held = known.get(name)
-        if held is None:
+        existing = known.get(name)
+        if existing is None:
             found[name] = wanted
         elif not older:
-            if not indexes(held, column, wanted):
-                kind = str(held.get("type", "object"))
+            if not indexes(existing, column, wanted):
+                kind = str(existing.get("type", "object"))
                 raise CannotCarry.column(schema.table, column.name, kind, column.type)
-            if wanted.get("fields", {}).keys() - held.get("fields", {}).keys():
+            if wanted.get("fields", {}).keys() - existing.get("fields", {}).keys():
                 found[name] = wanted
     return found
 
 
-def indexes(held: Mapping[str, Any], column: Column, wanted: Mapping[str, Any]) -> bool:
+def indexes(existing: Mapping[str, Any], column: Column, wanted: Mapping[str, Any]) -> bool:
     """Whether a field that is there indexes a column's values as a new one would."""
-    there, kind = held.get("type", "object"), wanted.get("type", "object")
+    there, kind = existing.get("type", "object"), wanted.get("type", "object")
     if there in _HOLDS:
         return column.kind in _HOLDS[there]
     if column.kind in NESTED_KINDS and {there, kind} <= _OBJECTS:
-        return held.get("enabled", True) is not False
-    return bool(there == kind and held.get("enabled", True) == wanted.get("enabled", True))
+        return existing.get("enabled", True) is not False
+    return bool(there == kind and existing.get("enabled", True) == wanted.get("enabled", True))
 
 
 def field_mapping(column: Column, json_type: str) -> dict[str, Any]:

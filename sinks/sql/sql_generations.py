@@ -45,7 +45,7 @@ class _SqlGenerations:
         tables, notes = self._place(generation_tables(self._spec, number))
 
         def switch(connection: sa.Connection) -> None:
-            if WATERMARK not in notes.held(connection):
+            if WATERMARK not in notes.stored(connection):
                 raise SinkError(
                     f"there is no generation {number} of {self._client.store}", hint="cdc rebuild makes one"
                 )
@@ -60,9 +60,9 @@ class _SqlGenerations:
 
         def discard(connection: sa.Connection) -> None:
             for shape in _latest(shapes):
-                if tables.held(connection, shape) is not None:
+                if tables.stored_types(connection, shape) is not None:
                     tables.table(shape, tables.columns(shape)).drop(connection)
-            for name in notes.held(connection):
+            for name in notes.stored(connection):
                 notes.remove(connection, name)
 
         self._client.write(discard)
@@ -85,12 +85,12 @@ class _SqlGenerations:
     ) -> None:
         for shape in _latest(shapes):
             self._copy_table(connection, source[0], target[0], shape)
-        for name, text in source[1].held(connection).items():
+        for name, text in source[1].stored(connection).items():
             if name != GENERATION:
                 target[1].put(connection, name, text)
 
     def _copy_table(self, connection: sa.Connection, source: SqlTables, target: SqlTables, shape: TableSchema) -> None:
-        there, here = source.held(connection, shape), target.held(connection, shape)
+        there, here = source.stored_types(connection, shape), target.stored_types(connection, shape)
         if there is None:
             return
         other = here is None or any(here.get(name) != kind for name, kind in there.items())

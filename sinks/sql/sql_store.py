@@ -197,7 +197,7 @@ class SqlNotes:
         self._table = sa.Table("_cdc_watermark", sa.MetaData(schema=db_schema), *columns)
 
     def read(self) -> Mapping[str, bytes]:
-        return self._client.read(self.held)
+        return self._client.read(self.stored)
 
     def write(self, name: str, text: bytes) -> None:
         self._client.write(lambda connection: self.put(connection, name, text))
@@ -205,7 +205,7 @@ class SqlNotes:
             # With it commits what was applied: the offsets stand with their data.
             self._client.commit()
 
-    def held(self, connection: sa.Connection) -> dict[str, bytes]:
+    def stored(self, connection: sa.Connection) -> dict[str, bytes]:
         """:meth:`read`, in a transaction that is open."""
         # Asked each time: a table that was made goes too when the transaction is rolled back.
         if not sa.inspect(connection).has_table(self._table.name, schema=self._table.schema):
@@ -240,15 +240,15 @@ class _SqlReader:
     def scan(self, schema: TableSchema) -> Iterator[pa.RecordBatch]:
         with _faults(schema), self._client.reading(), self._client.engine.connect() as connection:
             # On a connection of its own: it may take long, and the sink may write meanwhile.
-            held = self._tables.held(connection, schema)
-            if held is None:
+            existing = self._tables.stored_types(connection, schema)
+            if existing is None:
                 return
-            columns, table = _held_shape(self._tables, schema, held)
+            columns, table = _stored_shape(self._tables, schema, existing)
             yield from scanned(connection, StoredTable(table, columns, WarehouseRows(schema, columns)))
 
     def get(self, schema: TableSchema, key: str) -> StoredRow | None:
         with _faults(schema):
-            there = self._client.read(lambda connection: self._tables.held(connection, schema)) is not None
+            there = self._client.read(lambda connection: self._tables.stored_types(connection, schema)) is not None
             return _look_up(self._client, self._tables, schema, [key]).get(key) if there else None
 
     def close(self) -> None:
@@ -279,20 +279,20 @@ def _faults(schema: TableSchema) -> Iterator[None]:
 
 def _shape(tables: SqlTables, connection: sa.Connection, schema: TableSchema) -> tuple[list[WarehouseColumn], sa.Table]:
     """A shape's columns, typed as the table holds them, and the table with the columns of other shapes."""
-    held = tables.held(connection, schema)
-    columns = tables.columns(schema, held)
-    return columns, tables.table(schema, columns, held)
+    existing = tables.stored_types(connection, schema)
+    columns = tables.columns(schema, existing)
+    return columns, tables.table(schema, columns, existing)
 
 
-def _held_shape(tables: SqlTables, schema: TableSchema, held: Mapping[str, pa.DataType]) -> Shape:
+def _stored_shape(tables: SqlTables, schema: TableSchema, existing: Mapping[str, pa.DataType]) -> Shape:
     """For reading: the columns that the table has, of those of a shape."""
-    columns = [column for column in tables.columns(schema, held) if column.name in held]
-    return columns, tables.table(schema, columns, held)
+    columns = [column for column in tables.columns(schema, existing) if column.name in existing]
+    return columns, tables.table(schema, columns, existing)
 
 
 def _look_up(client: SqlClient, tables: SqlTables, schema: TableSchema, keys: Sequence[str]) -> dict[str, StoredRow]:
     def look(connection: sa.Connection) -> dict[str, StoredRow]:
-        columns, table = _held_shape(tables, schema, tables.held(connection, schema) or {})
+        columns, table = _stored_shape(tables, schema, tables.stored_types(connection, schema) or {})
         stored = StoredTable(table, columns, WarehouseRows(schema, columns))
         found: dict[str, StoredRow] = {}
         for start in range(0, len(keys), _LOOKUP):

@@ -62,12 +62,12 @@ class SqlTables:
             )
         return name
 
-    def columns(self, schema: TableSchema, held: Mapping[str, pa.DataType] | None = None) -> list[WarehouseColumn]:
-        """A shape's columns with the types this dialect has for them, or those that the table ``held`` has."""
+    def columns(self, schema: TableSchema, existing: Mapping[str, pa.DataType] | None = None) -> list[WarehouseColumn]:
+        """A shape's columns with the types this dialect has for them, or those that the table ``existing`` has."""
         columns = []
         for column in warehouse_columns(schema):
             name = self._short(column.name)
-            kind = (held or {}).get(name, self._type(column.type))
+            kind = (existing or {}).get(name, self._type(column.type))
             columns.append(WarehouseColumn(source=column.source, name=name, type=kind))
         return columns
 
@@ -75,9 +75,9 @@ class SqlTables:
         self,
         schema: TableSchema,
         columns: Sequence[WarehouseColumn],
-        held: Mapping[str, pa.DataType] | None = None,
+        existing: Mapping[str, pa.DataType] | None = None,
     ) -> sa.Table:
-        """The table as SQLAlchemy has it, without asking the database. With ``held`` also columns of other shapes."""
+        """The table as SQLAlchemy has it, without asking the database. ``existing`` adds columns of other shapes."""
         own = [
             sa.Column(KEY, self._key_type(), primary_key=True),
             sa.Column(POS, sa.String(32).with_variant(sa.String(32, collation="C"), "postgresql"), nullable=False),
@@ -86,11 +86,11 @@ class SqlTables:
             sa.Column(EXACT, sa.Text()),
         ]
         types = {c.name: c.type for c in columns}
-        types.update({n: kind for n, kind in (held or {}).items() if n not in types and n not in OWN})
+        types.update({n: kind for n, kind in (existing or {}).items() if n not in types and n not in OWN})
         typed: list[sa.Column[Any]] = [sa.Column(name, self.sql_type(kind)) for name, kind in types.items()]
         return sa.Table(self.name(schema.table), sa.MetaData(schema=self._db_schema), *typed, *own)
 
-    def held(self, connection: sa.Connection, schema: TableSchema) -> dict[str, pa.DataType] | None:
+    def stored_types(self, connection: sa.Connection, schema: TableSchema) -> dict[str, pa.DataType] | None:
         """Column -> type, of the table as it is in the database, less those that it computes itself. None when there
         is none."""
         inspector = sa.inspect(connection)
@@ -105,20 +105,20 @@ class SqlTables:
 
         ``kept``: columns of the source that it is known to have had. CannotCarry when it cannot take the shape.
         """
-        held = self.held(connection, schema)
-        if held is None:
+        existing = self.stored_types(connection, schema)
+        if existing is None:
             if self._db_schema is not None and self.dialect == "postgresql":
                 connection.execute(sa.schema.CreateSchema(self._db_schema, if_not_exists=True))
             self.table(schema, self.columns(schema)).create(connection, checkfirst=True)
             return True
         wanted = self.columns(schema)
-        unfit = self.unfit(connection, schema) or removed(held, wanted, kept)
+        unfit = self.unfit(connection, schema) or removed(existing, wanted, kept)
         if unfit:
             raise CannotCarry.because(schema.table, unfit)
-        retyped = {} if older else retypes(schema.table, held, wanted, may=self.dialect == "postgresql")
+        retyped = {} if older else retypes(schema.table, existing, wanted, may=self.dialect == "postgresql")
         table = self.table(schema, wanted)
         for column in wanted:
-            if column.name not in held:
+            if column.name not in existing:
                 self._alter(connection, "add_column", table, column.name, column.type)
         for name, kind in retyped.items():
             self._alter(connection, "retype_postgresql", table, name, kind)

@@ -117,18 +117,18 @@ def _as_decimal(kind: pa.DataType) -> pa.DataType | None:
     return pa.decimal128(digits, 0) if digits else kind if pa.types.is_decimal(kind) else None
 
 
-def evolved(held: pa.DataType, wanted: pa.DataType) -> pa.DataType | None:
+def evolved(existing: pa.DataType, wanted: pa.DataType) -> pa.DataType | None:
     """What a column becomes when its source takes another type: one that holds the values of both.
 
     None when nothing but text would, and the source is no text: readers of such a column would find text in the
     place of numbers.
     """
-    both = wider(held, wanted)
+    both = wider(existing, wanted)
     return None if _text_instead(both, wanted) else both
 
 
 def retypes(
-    table: TableName, held: Mapping[str, pa.DataType], wanted: Sequence[WarehouseColumn], *, may: bool = True
+    table: TableName, existing: Mapping[str, pa.DataType], wanted: Sequence[WarehouseColumn], *, may: bool = True
 ) -> dict[str, pa.DataType]:
     """The columns of a table that have to change, and what to. CannotCarry for one that has no such type.
 
@@ -136,7 +136,7 @@ def retypes(
     """
     found: dict[str, pa.DataType] = {}
     for column in wanted:
-        before = held.get(column.name)
+        before = existing.get(column.name)
         if before is None:
             continue
         after = evolved(before, column.type)
@@ -147,14 +147,14 @@ def retypes(
     return found
 
 
-def removed(held: Collection[str], wanted: Sequence[WarehouseColumn], kept: Collection[str]) -> str:
+def removed(existing: Collection[str], wanted: Sequence[WarehouseColumn], kept: Collection[str]) -> str:
     """Why a table that lost a column cannot be gone on with. Empty where it lost none.
 
     ``kept``: columns of the source that it is known to have had. One that was never there is new in the source. One
-    that was removed by hand would come back without what it held.
+    that was removed by hand would come back without its values.
     """
-    own = [name for name in OWN if name not in held]
-    lost = own or [column.name for column in wanted if column.source.name in kept and column.name not in held]
+    own = [name for name in OWN if name not in existing]
+    lost = own or [column.name for column in wanted if column.source.name in kept and column.name not in existing]
     return f"column {lost[0]} was removed from the table in the store, with what it held" if lost else ""
 
 

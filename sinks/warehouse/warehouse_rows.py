@@ -150,15 +150,15 @@ def plain_values(values: Any, column: Column) -> list[Any]:
 def recast(values: Any, kind: pa.DataType) -> Any:
     """A column as one of a wider type. What becomes text and is none in Arrow: lists as JSON, bytes as base64, as
     plain values have them."""
-    held: Any = values.type
+    given: Any = values.type
     wanted: Any = kind
     array: Any = pa.array
-    if pa.types.is_list(held) and pa.types.is_string(kind):
+    if pa.types.is_list(given) and pa.types.is_string(kind):
         return array([None if v is None else exact_text(v) for v in plain_values(values, _TEXTS)], kind)
-    if pa.types.is_binary(held) and pa.types.is_string(kind):
+    if pa.types.is_binary(given) and pa.types.is_string(kind):
         return array(_converted(values, _base64), kind)
-    lists = pa.types.is_list(held) and pa.types.is_list(kind)
-    if lists and pa.types.is_binary(held.value_type) and pa.types.is_string(wanted.value_type):
+    lists = pa.types.is_list(given) and pa.types.is_list(kind)
+    if lists and pa.types.is_binary(given.value_type) and pa.types.is_string(wanted.value_type):
         return array(plain_values(values, _TEXTS), kind)
     return pc.cast(values, kind)
 

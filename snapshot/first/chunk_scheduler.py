@@ -143,7 +143,7 @@ class ChunkScheduler:
             else:
                 pool.give(member, task)
         if not self._queue and len(pool.ready()) == pool.size:
-            # Whatever is still out is held back for its marker.
+            # Whatever is still out is kept back for its marker.
             pool.finish()
 
     def _task(self, chunk: ChunkState) -> ChunkTask | None:

@@ -79,7 +79,7 @@ class WorkerFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoMoreTasks:
-    """No more tasks: write what is held back, and end."""
+    """No more tasks: write what was kept back, and end."""
 
 
 WorkerOrder = ChunkTask | NoMoreTasks

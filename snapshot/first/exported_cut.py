@@ -1,4 +1,4 @@
-"""The cut: a database snapshot that every worker reads from, held open by one session.
+"""The cut: a database snapshot that every worker reads from, kept open by one session.
 
 The first one is exported by the slot's creation, so that rows and stream meet without gap or overlap (H18). It
 lives as long as the walsender session that made it, and no longer (H19). What is left then is read in a plain
@@ -65,7 +65,7 @@ class CutHolder:
 
 
 def hold_export(source: SourcePort, made: MadeSlot, walsender: Session) -> CutHolder:
-    """The slot's own cut, held by the walsender session that exported it."""
+    """The slot's own cut, kept open by the walsender session that exported it."""
     if made.snapshot is None:
         raise ValueError("the slot was made without a snapshot")
     with source.session("cdc snapshot") as looking:

@@ -41,16 +41,16 @@ class Manifest:
     """The snapshot's memory. ``topics``, ``intent``, ``slot``, ``head``: None while they have not been written."""
 
     def __init__(self, records: Mapping[bytes, bytes] | None = None) -> None:
-        held = records or {}
-        self.topics = TopicsState.find(held)
-        self.epochs = EpochsState.find(held) or EpochsState()
-        self.intent = SlotIntent.find(held)
-        self.slot = SlotState.find(held)
-        self.head = SnapshotState.find(held)
+        documents = records or {}
+        self.topics = TopicsState.find(documents)
+        self.epochs = EpochsState.find(documents) or EpochsState()
+        self.intent = SlotIntent.find(documents)
+        self.slot = SlotState.find(documents)
+        self.head = SnapshotState.find(documents)
         self._order = self.head.tables if self.head else []
         self._tables: dict[str, SnapshotTableState] = {}
         self._chunks: dict[str, dict[int, ChunkState]] = {}
-        for key, value in held.items():
+        for key, value in documents.items():
             what = what_of(key)
             if what == SnapshotTableState.WHAT:
                 self._keep_table(SnapshotTableState.from_json(value))
@@ -155,7 +155,7 @@ class Manifest:
         return as_records(state)
 
     def finish(self, read: ChunkState) -> Records:
-        """Note that every record of a chunk is held by the brokers. Nothing if its plan was replaced meanwhile."""
+        """Note that every record of a chunk is stored by the brokers. Nothing if its plan was replaced meanwhile."""
         present = self._chunks.get(read.table, {}).get(read.number)
         if present is None or present.generation != read.generation or present.state == DONE:
             return []

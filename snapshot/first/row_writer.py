@@ -1,7 +1,7 @@
 """From a chunk's lines to records: every row ``op=r`` at the slot's consistent point.
 
 With one worker the markers ``first``, ``last`` and their like are exact (D24). Whether a row is the last of its
-table shows only when the next one comes, so the newest row is held back, across chunks, until it is known.
+table shows only when the next one comes, so the newest row is kept back, across chunks, until it is known.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class RowWriter:
 
     ``name``: the pipeline's. ``database``: the source's. ``exact``: hold the newest row back for its marker. Only
     for a single worker. What :meth:`settled` returns is
-    held by the brokers once the log has been flushed *before* that call.
+    stored by the brokers once the log has been flushed *before* that call.
     """
 
     def __init__(self, log: RowLog, *, name: str, database: str, clock: Clock, exact: bool) -> None:
@@ -89,7 +89,7 @@ class RowWriter:
 
     @property
     def row_count(self) -> int:
-        """Rows of the open chunk that were taken, one held back included."""
+        """Rows of the open chunk that were taken, one kept back included."""
         if self._chunk is None:
             return 0
         return self._chunk.rows + (self._last_row is not None and self._last_row.chunk is self._chunk)
@@ -124,12 +124,12 @@ class RowWriter:
         self._chunk = None
 
     def finish(self) -> None:
-        """There are no more rows: write the one held back."""
+        """There are no more rows: write the one kept back."""
         if self._last_row is not None:
             self._release(last_of_table=True, last_of_all=True)
 
     def settled(self) -> list[ChunkState]:
-        """The closed chunks of which nothing is held back, each once."""
+        """The closed chunks of which nothing is kept back, each once."""
         holding = self._last_row.chunk if self._last_row else None
         done = [chunk.state() for chunk in self._closed if chunk is not holding]
         self._closed = [chunk for chunk in self._closed if chunk is holding]
@@ -165,15 +165,15 @@ class RowWriter:
         return lines[1:-1]
 
     def _release(self, *, last_of_table: bool, last_of_all: bool) -> None:
-        held, self._last_row = self._last_row, None
-        if held is not None:
+        last, self._last_row = self._last_row, None
+        if last is not None:
             named = marker(
-                first_of_all=held.first_of_all,
-                first_of_table=held.first_of_table,
+                first_of_all=last.first_of_all,
+                first_of_table=last.first_of_table,
                 last_of_table=last_of_table,
                 last_of_all=last_of_all,
             )
-            self._send(held.chunk, [held.line], named)
+            self._send(last.chunk, [last.line], named)
 
     def _send(self, chunk: _OpenChunk, lines: list[bytes], named: str) -> None:
         task = chunk.task

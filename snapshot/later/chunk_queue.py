@@ -1,6 +1,6 @@
 """What of a table is still to be read in windows: pure.
 
-A chunk is a range of heap blocks of one leaf, small enough to be held in memory, or a handful of keys. Chunks are given
+A chunk is a range of heap blocks of one leaf, small enough to be kept in memory, or a handful of keys. Chunks are given
 out in order and come back in any order. What is noted is the block below which all of a leaf is done.
 """
 

@@ -236,7 +236,7 @@ class RequestScheduler:
         self._readers.submit(reading, chunk).add_done_callback(done)
 
     def _end(self, reading: TableReading) -> None:
-        """Every chunk is held by the brokers: sweep what was not there, or be done."""
+        """Every chunk is stored by the brokers: sweep what was not there, or be done."""
         if reading.request.whole and not reading.sweeping:
             # Before the mark is written: a crash behind it must find the same floor, and nothing left to read.
             self._note(reading)

@@ -48,7 +48,7 @@ class Unseen(Exception):
 
 
 class TooWide(Exception):
-    """The rows of the chunk are more than is held in memory."""
+    """The rows of the chunk are more than is kept in memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

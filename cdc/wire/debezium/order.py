@@ -96,7 +96,7 @@ def _postgres(source: Source) -> _Place:
     snapshot stands between the two.
 
     Before the first commit it is null, in the rows of the first snapshot too: these are the lowest of all. A
-    snapshot row that has it was read while streaming was held there.
+    snapshot row that has it was read while streaming was paused there.
     """
     last_commit = orjson.loads(source["sequence"])[0]
     streamed = snapshot_marker(source) == "false"

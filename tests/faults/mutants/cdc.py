@@ -68,16 +68,16 @@ MUTANTS = (
     ),
     Mutant(
         "acknowledge what no progress record says", "cdc/capture.py",
-        "session.stream.acknowledge(advance.position)", "session.stream.acknowledge(advance.held + 8)", _SCHEDULES,
+        "session.stream.acknowledge(advance.position)", "session.stream.acknowledge(advance.durable + 8)", _SCHEDULES,
     ),
     Mutant(
         "take a progress record for held when it is written", "cdc/advance.py",
-        "self._writing = (group, self.held)", "self._writing, self.position = (group, self.held), self.held",
+        "self._writing = (group, self.durable)", "self._writing, self.position = (group, self.durable), self.durable",
         _SCHEDULES,
     ),
     Mutant(
         "let a keepalive pass what the broker owes", "cdc/advance.py",
-        "        self._reach(wal_end, group)", "        self.held = max(self.held, wal_end)", _SCHEDULES,
+        "        self._reach(wal_end, group)", "        self.durable = max(self.durable, wal_end)", _SCHEDULES,
     ),
     Mutant(
         "believe a keepalive inside a transaction", "cdc/capture.py",
@@ -89,7 +89,7 @@ MUTANTS = (
     ),
     Mutant(
         "let progress pass a record that waits", "cdc/advance.py",
-        "self.held = max(self.held, min(self._stored, self._floor))", "self.held = self._stored", _SCHEDULES,
+        "self.durable = max(self.durable, min(self._stored, self._floor))", "self.durable = self._stored", _SCHEDULES,
     ),
     Mutant(
         "take what waited for stored once it was handed over", "cdc/advance.py",

@@ -53,7 +53,7 @@ MUTANTS = (
     ),
     Mutant(
         "count a GTID that is one short as passed", "connectors/mysql/gtid.py",
-        "held.get(domain, -1) >= number", "held.get(domain, -1) >= number - 1",
+        "reached.get(domain, -1) >= number", "reached.get(domain, -1) >= number - 1",
         "tests/unit/connectors/mysql/test_gtid.py",
     ),
     Mutant(

@@ -36,15 +36,15 @@ MUTANTS = (
     ),
     Mutant(
         "apply an older row (store in memory)", "sinks/memory.py",
-        "held.pos > pos", "held.pos > pos > held.pos", _MEMORY,
+        "stored.pos > pos", "stored.pos > pos > stored.pos", _MEMORY,
     ),
     Mutant(
         "apply an older row (cache)", "sinks/cache/write.lua",
-        "elseif held and held > pos then", "elseif held and held > pos and false then", _REDIS,
+        "elseif stored and stored > pos then", "elseif stored and stored > pos and false then", _REDIS,
     ),
     Mutant(
         "ignore a row of the same position", "sinks/memory.py",
-        "held.pos > pos", "held.pos >= pos", _MEMORY,
+        "stored.pos > pos", "stored.pos >= pos", _MEMORY,
     ),
     Mutant(
         "forget a delete at once", "sinks/memory.py",
@@ -72,7 +72,7 @@ MUTANTS = (
     ),
     Mutant(
         "sweep what stands at the floor (cache)", "sinks/cache/sweep.lua",
-        "held < ARGV[1]", "held <= ARGV[1]", f"{_CONTRACT}/test_boundaries.py -k redis",
+        "stored < ARGV[1]", "stored <= ARGV[1]", f"{_CONTRACT}/test_boundaries.py -k redis",
     ),
     Mutant(
         "sweep what stands at the floor (Delta)", "sinks/delta/delta_store.py",

@@ -80,7 +80,7 @@ MUTANTS = (
     ),
     Mutant(
         "believe a store that was restored", "spark/place.py",
-        "    found = opened.watermarks.read()\n", "    found = held\n", _SPARK,
+        "    found = opened.watermarks.read()\n", "    found = watermark\n", _SPARK,
     ),
     Mutant(
         "claim a partition that nobody has begun to read", "spark/micro_batch.py",

@@ -36,10 +36,10 @@ def test_h1_h2_h3b_h79_position_never_passes_what_is_held(steps: list[tuple[str,
                 advance.acked(acked)
             case "write" if advance.due_s(now_s) == 0:
                 group += 1
-                records.append((group, advance.held))
+                records.append((group, advance.durable))
                 advance.writing(group, size_bytes=100, now_s=now_s)
         unacked = [at for number, at in marks if number > acked]
-        assert advance.held < min(unacked, default=1 << 62)
+        assert advance.durable < min(unacked, default=1 << 62)
         held_records = [at for number, at in records if number <= acked]
         assert advance.position <= max(held_records, default=100)
         assert advance.position >= before
@@ -70,7 +70,7 @@ def test_h81_a_progress_record_has_to_be_held_before_the_position_moves() -> Non
     advance = Advance(0, now_s=0.0)
     advance.commit(80, group=1, rows=1)
     advance.acked(1)
-    assert (advance.held, advance.position) == (80, 0)
+    assert (advance.durable, advance.position) == (80, 0)
     advance.writing(2, size_bytes=10, now_s=0.0)
     assert advance.position == 0
     advance.acked(2)
@@ -81,9 +81,9 @@ def test_h3_keepalive_waits_for_what_came_before_it() -> None:
     advance = Advance(0, now_s=0.0)
     advance.commit(80, group=1, rows=1)
     advance.keepalive(400, group=1)
-    assert advance.held == 0
+    assert advance.durable == 0
     advance.acked(1)
-    assert advance.held == 400
+    assert advance.durable == 400
 
 
 def test_progress_is_quick_when_little_happens_and_slower_under_load() -> None:
@@ -147,10 +147,10 @@ def test_h95_position_never_passes_what_waits_or_is_not_stored_yet(steps: list[t
                 group += 1
                 advance.writing(group, size_bytes=100, now_s=now_s)
         missing = waiting + [at for number, at in sent if number > acked]
-        assert advance.held <= min(missing, default=1 << 62)
+        assert advance.durable <= min(missing, default=1 << 62)
     advance.waits(None, group)
     advance.acked(group)
-    assert advance.held == max(96, lsn + 4 if lsn > 96 else 96)
+    assert advance.durable == max(96, lsn + 4 if lsn > 96 else 96)
 
 
 def paced(rows: int | None) -> float | None:
@@ -184,11 +184,11 @@ def test_each_group_that_is_held_moves_the_mark_to_its_own_transactions() -> Non
     advance.commit(80, group=1, rows=1)
     advance.commit(120, group=1, rows=1)
     advance.commit(160, group=3, rows=1)
-    assert (advance.reached, advance.held) == (160, 0)
+    assert (advance.reached, advance.durable) == (160, 0)
     advance.acked(1)
-    assert (advance.held, advance.waiting, advance.settled) == (120, True, False)
+    assert (advance.durable, advance.waiting, advance.settled) == (120, True, False)
     advance.acked(3)
-    assert (advance.held, advance.waiting) == (160, False)
+    assert (advance.durable, advance.waiting) == (160, False)
     assert not advance.settled, "no progress record says it yet"
     advance.keepalive(160, group=5)
     assert not advance.waiting, "what was said before is not waited for"
@@ -201,7 +201,7 @@ def test_h121_what_is_stored_of_the_others_passes_what_waits() -> None:
     assert advance.waiting
     advance.commit(80, group=1, rows=1)
     advance.acked(1)
-    assert (advance.held, advance.stored, advance.waiting) == (56, 80, False)
+    assert (advance.durable, advance.stored, advance.waiting) == (56, 80, False)
 
 
 def test_h95_of_what_waited_each_acknowledged_part_lets_the_mark_go_on() -> None:
@@ -211,13 +211,13 @@ def test_h95_of_what_waited_each_acknowledged_part_lets_the_mark_go_on() -> None
     advance.commit(80, group=2, rows=1)
     advance.waits(32, group=5)
     advance.acked(2)
-    assert advance.held == 24
+    assert advance.durable == 24
     advance.acked(5)
-    assert advance.held == 32
+    assert advance.durable == 32
 
 
 def test_the_highest_lsn_passes_where_nothing_waits() -> None:
     advance = Advance(0, now_s=0.0)
     advance.commit(2**64 - 8, group=1, rows=1)
     advance.acked(1)
-    assert advance.held == 2**64 - 8
+    assert advance.durable == 2**64 - 8

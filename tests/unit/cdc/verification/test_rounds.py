@@ -155,7 +155,7 @@ def test_h101_a_key_with_several_rows_is_stale(keyed: bool, monkeypatch: pytest.
         Kind.STALE: ["1", "2"],
         Kind.EXTRA: ["5"],
     }
-    assert verdict.held == {"1": "", "2": "", "5": ""}
+    assert verdict.positions == {"1": "", "2": "", "5": ""}
     assert (verdict.differences, verdict.undecided) == (3, 0)
 
 
@@ -278,4 +278,4 @@ def test_h101_a_store_that_moves_on_while_it_is_read_is_not_ahead() -> None:
 def test_h101_what_somebody_else_put_there_is_counted(value: bytes) -> None:
     report = compare(Source({"1": row(1, "1.5")}), Store({"1": Version("", value), "2": Version("", value)}))
     assert report.verdicts[0].counts == {Kind.STALE: 1, Kind.EXTRA: 1, Kind.MISSING: 0, Kind.AHEAD: 0}
-    assert report.verdicts[0].held == {"1": "", "2": ""}
+    assert report.verdicts[0].positions == {"1": "", "2": ""}
