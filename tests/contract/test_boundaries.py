@@ -36,7 +36,7 @@ def test_h44_a_row_at_its_truncate_s_own_position_stays(store: Store) -> None:
 
 
 @pytest.mark.parametrize("delete", [False, True])
-def test_h77_at_the_stored_position_the_later_call_wins_and_below_it_none(store: Store, delete: bool) -> None:
+def test_h77_at_the_stored_position_the_later_call_wins(store: Store, delete: bool) -> None:
     sink, topic = store.open(), Topic()
     sink.sink.apply(batch(topic.upsert(order(1, "first"), chunk_at(7))), SHAPES)
     below = topic.upsert(order(1, "below"), at(7, 0xFFFFFFFE))

@@ -59,7 +59,7 @@ def test_h101_a_row_without_a_position_fills_nothing(store: Store) -> None:
     assert not (b"paid" in shown and b"from nowhere" in shown)
 
 
-def test_h101_a_position_of_the_future_is_taken_away_and_changes_count_again(store: Store) -> None:
+def test_h101_a_future_position_is_removed_and_changes_count(store: Store) -> None:
     sink, topic = fed(store)
     damage.plant(store, "2", FUTURE)
     later = topic.upsert(order(2, "paid"), at(3))

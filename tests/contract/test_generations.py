@@ -51,9 +51,7 @@ def built(store: Store, number: int, offset: int, **rows: str) -> None:
     sink.close()
 
 
-def test_readers_see_the_old_one_until_the_switch_and_the_new_one_after_it(
-    store: Store, generations: Generations
-) -> None:
+def test_readers_see_the_old_generation_until_the_switch(store: Store, generations: Generations) -> None:
     old = filled(store, 5, k1="old", k2="only old")
     built(store, 2, 7, k1="new", k3="only new")
     assert generations.in_use() == 1
@@ -100,9 +98,7 @@ def test_what_is_kept_can_be_removed_and_the_one_in_use_stays(store: Store, gene
     generations.discard(9, [ORDERS])
 
 
-def test_a_store_kept_open_by_a_task_follows_the_switch_with_its_next_batch(
-    store: Store, generations: Generations
-) -> None:
+def test_an_open_store_follows_the_switch_with_its_next_batch(store: Store, generations: Generations) -> None:
     if store.kind not in ("redis", "opensearch", "folder"):
         pytest.skip("written by the driver alone")
     task = store.open(parallel=True)
@@ -114,7 +110,7 @@ def test_a_store_kept_open_by_a_task_follows_the_switch_with_its_next_batch(
     assert statuses(store.open()) == {"1": "new", "2": "after"}
 
 
-def test_what_is_true_of_either_of_two_stores_is_the_lower_of_both() -> None:
+def test_the_watermark_of_two_stores_is_the_lower_one() -> None:
     one = Watermark(epoch=1, lsn=9, offsets={"a": {0: 5, 1: 2}, "b": {0: 1}})
     other = Watermark(epoch=1, lsn=7, offsets={"a": {0: 3, 1: 4}})
     assert lower(one, other) == Watermark(epoch=1, lsn=7, offsets={"a": {0: 3, 1: 2}})

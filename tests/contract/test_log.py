@@ -73,7 +73,7 @@ def record(lane: int, key: bytes, lsn: int, seq: int = 1) -> Record:
     return lane, key, b"{}", [("pos", Position(1, lsn, seq).text().encode()), ("op", b"c"), ("ver", b"1")]
 
 
-def test_h70_groups_are_numbered_and_what_is_acked_is_stored_in_order(log: Log) -> None:
+def test_h70_groups_are_numbered_and_acked_ones_stored_in_order(log: Log) -> None:
     base = log.log.open(log.topic, [0] * LANES)
     first = log.log.produce([record(base, b"a", 8), record(base + 1, b"b", 8, 2), record(base, b"c", 8, 3)])
     second = log.log.produce([record(base, b"d", 16)])
@@ -84,7 +84,7 @@ def test_h70_groups_are_numbered_and_what_is_acked_is_stored_in_order(log: Log) 
     assert log.log.offsets()[log.topic] == {0: 3, 1: 1}
 
 
-def test_h75_what_is_ahead_of_a_progress_record_are_streamed_positions(log: Log) -> None:
+def test_h75_positions_ahead_of_progress_are_streamed_ones(log: Log) -> None:
     base = log.log.open(log.topic, [0] * LANES)
     log.log.produce([record(base, b"a", 800), record(base + 1, b"b", 900, 2), record(base + 1, b"c", 1600, CHUNK_SEQ)])
     wait_until(lambda: log.log.acked(0.05) == log.log.newest)

@@ -43,7 +43,7 @@ def test_an_older_event_in_a_later_batch_is_stale(store: Store) -> None:
     assert statuses(sink) == {"1": "new"}
 
 
-def test_h10_changes_of_one_commit_are_told_apart_by_their_number(store: Store) -> None:
+def test_h10_changes_of_one_commit_are_ordered_by_their_number(store: Store) -> None:
     sink, topic = store.open(), Topic()
     events = [topic.upsert(order(1, str(n)), at(1, n)) for n in (1, 2, 3)]
     sink.sink.apply(batch(*events), SHAPES)
@@ -107,7 +107,7 @@ def test_h77_of_two_chunks_at_one_position_the_later_stays(store: Store) -> None
     assert statuses(sink) == {"1": "third"}
 
 
-def test_h83_a_replayed_event_never_covers_a_chunk_row_of_its_commit(store: Store) -> None:
+def test_h83_a_replayed_event_never_covers_a_row_of_its_commit(store: Store) -> None:
     sink, topic = store.open(), Topic()
     event, row = topic.upsert(order(1, "event"), at(7, 3)), topic.row("r", order(1, "chunk"), chunk_at(7))
     sink.sink.apply(batch(event, row), SHAPES)

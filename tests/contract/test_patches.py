@@ -159,7 +159,7 @@ def _empty() -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_any_cut_into_batches_and_any_of_them_again_ends_as_the_source(store: Store, seed: int) -> None:
+def test_any_batches_replayed_from_anywhere_end_as_the_source(store: Store, seed: int) -> None:
     chance = random.Random(seed)
     topic, states = Collection(), _empty()
     events = [topic.record("c", key=key(f'"{n}"'), after=orjson.dumps(one).decode()) for n, one in enumerate(states)]
@@ -193,7 +193,7 @@ def test_any_cut_into_batches_and_any_of_them_again_ends_as_the_source(store: St
     assert shown(sink) == expected
 
 
-def test_a_patch_without_a_document_is_refused_until_a_document_comes(store: Store) -> None:
+def test_a_patch_without_a_document_is_refused_until_one_comes(store: Store) -> None:
     sink, topic = store.open(), Collection()
     lost = topic.record("u", patch=RENAMED)
     done = sink.sink.apply(batch(lost), SHAPES)
@@ -206,7 +206,7 @@ def test_a_patch_without_a_document_is_refused_until_a_document_comes(store: Sto
 
 
 @pytest.mark.parametrize("op", ["r", "c", "u"])
-def test_whatever_holds_a_document_goes_before_the_patches_below_it(store: Store, op: str) -> None:
+def test_a_document_is_applied_before_the_patches_below_it(store: Store, op: str) -> None:
     sink, topic = store.open(), Collection()
     apply(sink, topic.record("c", after=CREATED))
     first, whole, last = topic.patch({"x": 1}), topic.record(op, after=ANNE), topic.record("u", patch=RENAMED)
@@ -222,7 +222,7 @@ def test_a_patch_behind_a_delete_is_refused(store: Store) -> None:
     assert shown(sink) == {}
 
 
-def test_an_old_patch_is_refused_where_the_cleaner_may_have_taken_one_before_it(store: Store) -> None:
+def test_an_old_patch_is_refused_if_one_before_may_be_compacted(store: Store) -> None:
     """Offsets 2 and 3 are gone: one may have been a patch of this document."""
     sink, topic = store.open(), Collection(kept=False)
     apply(sink, topic.record("c", after='{"n":0}'), topic.patch({"n": 1}))
@@ -236,7 +236,7 @@ def test_an_old_patch_is_refused_where_the_cleaner_may_have_taken_one_before_it(
 
 
 @pytest.mark.parametrize("kept", [False, True])
-def test_a_patch_is_sound_if_no_record_is_missing_or_it_is_too_young_for_the_cleaner(store: Store, kept: bool) -> None:
+def test_a_patch_is_sound_if_nothing_is_missing_or_it_is_young(store: Store, kept: bool) -> None:
     sink, topic = store.open(), Collection(kept=kept)
     apply(sink, topic.record("c", after='{"n":0}'))
     topic.compacted(3 if kept else 0)
@@ -244,7 +244,7 @@ def test_a_patch_is_sound_if_no_record_is_missing_or_it_is_too_young_for_the_cle
     assert shown(sink) == stored({"n": 1})
 
 
-def test_a_patch_that_the_document_has_no_place_for_is_refused_unless_a_later_one_settles_it(store: Store) -> None:
+def test_a_misfit_patch_is_refused_unless_a_later_one_settles_it(store: Store) -> None:
     sink, topic = store.open(), Collection()
     apply(sink, topic.record("c", after='{"n":0}'))
     misfit = topic.patch({"a.b": 1})

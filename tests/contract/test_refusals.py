@@ -44,7 +44,7 @@ def test_h67_poison_is_refused_and_the_rest_flows(store: Store) -> None:
     assert statuses(sink) == {"1": "open"}
 
 
-def test_h101_a_position_that_no_store_can_hold_is_told_from_none(store: Store) -> None:
+def test_h101_a_position_too_long_to_store_differs_from_none(store: Store) -> None:
     sink, topic = store.open(), Topic()
     last = topic.upsert(order(1, "last"), at(2**40, epoch=127))
     topic.raw(b'{"id":2}', topic.envelope("u", at(1), after=order(2)), at(1, epoch=128).text(), "u", 1)

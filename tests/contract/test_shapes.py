@@ -151,7 +151,7 @@ def test_h85_a_store_made_anew_takes_every_shape_of_a_topic(store: Store, change
     assert live(sink, after)["2"] == canonical_row(plain, after)
 
 
-def test_h51_a_table_that_cannot_be_carried_leaves_the_others_alone(store: Store) -> None:
+def test_h51_a_table_that_a_store_cannot_carry_affects_no_other(store: Store) -> None:
     change = next(change for change in RETYPES if change.name == "text to int4")
     before, after = change.shapes()
     other = shape(column("id", "int8", key=1), column("n", "int4"), table="others")
@@ -162,7 +162,7 @@ def test_h51_a_table_that_cannot_be_carried_leaves_the_others_alone(store: Store
     assert sorted(live(sink, other)) == ["1", "2"]
 
 
-def test_h85_a_column_added_later_appears_and_old_shapes_still_fit(store: Store) -> None:
+def test_h85_a_later_column_appears_and_old_shapes_still_fit(store: Store) -> None:
     wider = shape(
         *ORDERS.columns,
         column("weight", "float8"),

@@ -114,7 +114,7 @@ def test_whole_frames_come_in_the_order_of_their_commits(source: Stream) -> None
     assert read_until(source, "first", "second", "third") == ["first", "second", "third"]
 
 
-def test_what_the_source_has_spoken_of_grows_to_the_end_of_its_log(source: Stream) -> None:
+def test_the_received_lsn_grows_to_the_end_of_the_log(source: Stream) -> None:
     before = source.stream.received
     end = source.commit("first")
     read_until(source, "first")
@@ -145,7 +145,7 @@ def test_h16_a_close_says_the_last_acknowledgement(source: Stream) -> None:
     assert source.forgotten() == end
 
 
-def test_a_broken_connection_is_the_sources_error_and_can_be_closed(source: Stream) -> None:
+def test_a_broken_connection_is_a_source_error_and_closes(source: Stream) -> None:
     source.break_off()
 
     def broken() -> bool:

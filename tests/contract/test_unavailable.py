@@ -22,7 +22,7 @@ def test_h38_an_unavailable_value_comes_from_the_batch(store: Store) -> None:
     assert live(sink, ORDERS)["1"] == canonical_row(b'{"id":1,"status":"c","note":"a long note"}', ORDERS)
 
 
-def test_h38_an_unavailable_value_comes_from_an_event_of_an_earlier_shape(store: Store) -> None:
+def test_h38_an_unavailable_value_comes_from_an_earlier_shape(store: Store) -> None:
     columns = (column("id", "int8", key=1), column("status", "text"), column("note", "text"))
     later = shape(*columns, column("added", "int4"), version=2)
     sink, shapes, topic, grown = store.open(), Shapes(ORDERS, later), Topic(), Topic(later)
@@ -61,7 +61,7 @@ def test_h38_a_value_that_nobody_has_is_refused(store: Store) -> None:
     assert "1" not in rows(sink, ORDERS)
 
 
-def test_h38_a_row_that_was_gone_when_capture_asked_parks_nothing(store: Store) -> None:
+def test_h38_a_row_gone_when_capture_asked_parks_nothing(store: Store) -> None:
     """Its key moved, the moved row was deleted before the value was looked up, and a batch ends in between (found by
     the laboratory: in schedules of stores)."""
     sink, topic = store.open(), Topic()

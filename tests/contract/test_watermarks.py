@@ -46,7 +46,7 @@ def test_h101_a_watermark_by_somebody_else_s_hand_claims_nothing(text: bytes) ->
 @pytest.mark.parametrize(
     "text", [b"{", b"7", b"[]", b"{}", b'{"floor":"","sweeps":7}', b'{"floor":"","sweeps":{"a":[]}}']
 )
-def test_h113_a_floor_by_somebody_else_s_hand_is_refused_in_a_sentence(text: bytes) -> None:
+def test_h113_a_floor_written_by_hand_is_refused_in_a_sentence(text: bytes) -> None:
     opened = MemoryStore(notes={'floor:["public","orders"]': text}).open()
     with pytest.raises(DamagedError, match="a table's floor in the store") as refused:
         opened.sink.apply(batch(Topic().upsert(order(1), at(1))), SHAPES)
@@ -54,7 +54,7 @@ def test_h113_a_floor_by_somebody_else_s_hand_is_refused_in_a_sentence(text: byt
 
 
 @pytest.mark.parametrize("text", [b"{", b"7", b"[[]]", b'[{"id":1}]'])
-def test_h113_columns_by_somebody_else_s_hand_are_refused_in_a_sentence(text: bytes) -> None:
+def test_h113_columns_made_by_hand_are_refused_in_a_sentence(text: bytes) -> None:
     with pytest.raises(DamagedError, match="a table's columns"):
         KeptColumns(_Noted({'columns:["public","orders"]': text})).of(ORDERS.table)
 

@@ -99,7 +99,7 @@ def test_code_is_swapped_in_the_functions_that_have_it() -> None:
     assert function(3) is True
 
 
-def test_a_process_that_waits_for_ever_is_given_up_and_one_that_works_is_not() -> None:
+def test_a_process_that_hangs_is_given_up_one_that_works_is_not() -> None:
     assert in_child(lambda: 7) == 7
     began = work_of(os.getpid())
     while work_of(os.getpid()) == began:

@@ -45,7 +45,7 @@ def lab(stack: Stack, tmp_path: Path) -> Lab:
     )
 
 
-def test_every_crash_point_is_one_that_the_laboratory_or_a_test_dies_at() -> None:
+def test_a_test_or_an_experiment_dies_at_every_crash_point() -> None:
     assert points.visited() <= points.declared()
     assert len(points.visited()) >= 40
     tests = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parents[1].rglob("test_*.py"))
@@ -143,7 +143,7 @@ def test_h39_a_table_of_1600_columns(lab: Lab) -> None:
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_h57_a_field_that_no_topic_takes_is_refused_in_a_sentence(lab: Lab) -> None:
+def test_h57_a_field_too_large_for_any_topic_is_refused(lab: Lab) -> None:
     oversized_field.one(lab, 20)
     assert lab.figures.sums["refused"] == 1
 

@@ -10,7 +10,7 @@ SEEDS = 5
 
 
 @pytest.mark.slow
-def test_h63_h80_h84_a_store_ends_equal_and_its_watermark_never_lies() -> None:
+def test_h63_h80_h84_a_store_ends_equal_with_a_true_watermark() -> None:
     counted = [trial(seed) for seed in range(SEEDS)]
     assert sum(figures["schedules"] for figures in counted) == SEEDS * AT_ONCE
     assert all(figures["kills"] > 0 for figures in counted)

@@ -17,7 +17,7 @@ SEEDS = 2
 
 
 @pytest.mark.slow
-def test_values_are_the_same_in_snapshot_stream_and_store_and_come_back(stack: Stack, tmp_path: Path) -> None:
+def test_values_agree_in_snapshot_stream_and_store(stack: Stack, tmp_path: Path) -> None:
     if not isinstance(stack, LocalStack):
         pytest.skip("one server of this machine is enough")
     limits = Limits(seconds=60, count=SEEDS)

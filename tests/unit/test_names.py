@@ -9,6 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 FILE_LINES, WIRING_LINES = 400, 799
+TEST_NAME_CHARACTERS = 60
 PACKAGES = ("cdc", "connectors", "snapshot", "sinks", "spark")
 IN_EACH_FEATURE = ("__init__", "__main__", "ports", "rules", "run")
 """A feature is its rules, its ports and a run over them."""
@@ -38,7 +39,7 @@ def test_a_class_name_stands_once() -> None:
     assert not {name: found for name, found in places.items() if len(found) > 1}
 
 
-def test_a_module_name_stands_once_but_for_folders_that_repeat_others() -> None:
+def test_a_module_name_stands_once_but_in_parallel_folders() -> None:
     places: dict[str, list[str]] = defaultdict(list)
     for path in modules():
         folder = path.relative_to(ROOT).parts[:-1]
@@ -58,3 +59,14 @@ def test_no_file_is_longer_than_an_idea() -> None:
 
 def test_the_wiring_only_builds() -> None:
     assert sum(map(_lines, (ROOT / "cdc" / "wiring").rglob("*.py"))) <= WIRING_LINES
+
+
+def test_a_tests_name_is_one_short_sentence() -> None:
+    long = [
+        f"{path.relative_to(ROOT).as_posix()}: {node.name}"
+        for path in (ROOT / "tests").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        if node.name.startswith("test_") and len(node.name) > TEST_NAME_CHARACTERS
+    ]
+    assert not long

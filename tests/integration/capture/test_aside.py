@@ -114,7 +114,7 @@ def test_h120_a_key_that_is_given_back_is_followed_by_itself(pipeline: Pipeline)
 
 
 @pytest.mark.parametrize("again", ["replica identity default", "set (fillfactor = 90)"])
-def test_h147_a_partition_with_another_identity_has_its_table_wait(pipeline: Pipeline, again: str) -> None:
+def test_h147_another_identity_of_a_partition_makes_a_table_wait(pipeline: Pipeline, again: str) -> None:
     """Its deletes do not say of which row they are, and an update of the key sends no old key at all."""
     pipeline.prepare("create table t (id int primary key, k int not null) partition by range (id)", FREE)
     with pipeline.capturing() as capturing:

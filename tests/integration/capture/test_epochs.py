@@ -125,7 +125,7 @@ def test_h51_a_changed_key_is_carried_by_a_new_epoch(pipeline: Pipeline) -> None
 
 
 @pytest.mark.slow
-def test_h23_killed_at_every_step_the_new_epoch_begins_all_the_same(pipeline: Pipeline) -> None:
+def test_h23_killed_at_every_step_the_new_epoch_begins(pipeline: Pipeline) -> None:
     live = begun(pipeline)
     dropped(pipeline)
     pipeline.execute(*GAP)
@@ -150,7 +150,7 @@ def test_h23_killed_at_every_step_the_new_epoch_begins_all_the_same(pipeline: Pi
     assert_stores_equal(pipeline, live, "t", "u")
 
 
-def test_a_new_epoch_is_refused_while_capture_runs_and_needs_the_slots_name(pipeline: Pipeline) -> None:
+def test_a_new_epoch_needs_a_stopped_capture_and_the_slots_name(pipeline: Pipeline) -> None:
     pipeline.prepare("create table t (id int primary key, v text)")
     init = ("cdc", "--config", pipeline.config(), "init", "--new-epoch")
     with pipeline.capturing():

@@ -81,7 +81,7 @@ def test_h38_full_identity_takes_the_old_value(pipeline: Pipeline) -> None:
         pipeline.assert_equal("t")
 
 
-def test_h38_row_that_is_gone_has_the_placeholder_and_its_delete_follows(pipeline: Pipeline) -> None:
+def test_h38_a_row_that_is_gone_has_a_placeholder_then_a_delete(pipeline: Pipeline) -> None:
     pipeline.prepare("create table t (id int primary key, big text, n int)")
     pipeline.execute(
         "alter table t alter big set storage external",
@@ -162,7 +162,7 @@ def test_h41_h78_key_shift_keeps_every_row(pipeline: Pipeline) -> None:
         pipeline.assert_equal("t")
 
 
-def test_h47_savepoints_prepared_transactions_and_logical_messages(pipeline: Pipeline) -> None:
+def test_h47_savepoints_prepared_transactions_and_messages(pipeline: Pipeline) -> None:
     pipeline.prepare("create table t (id int primary key)")
     with pipeline.capturing():
         with pipeline.session() as session:

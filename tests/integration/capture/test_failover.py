@@ -126,9 +126,7 @@ def standbys_away(pipeline: Pipeline) -> tuple[str, ...]:
 
 
 @pytest.mark.slow
-def test_h55_a_promoted_standby_that_kept_the_slot_is_gone_on_with(
-    kept: Pipeline, tmp_path: Path, spawn: Spawn
-) -> None:
+def test_h55_a_promoted_standby_with_the_slot_is_followed(kept: Pipeline, tmp_path: Path, spawn: Spawn) -> None:
     assert failover(kept)
     with standby(kept, tmp_path, spawn, waited_for=True) as other:
         run = kept.stream()
@@ -165,9 +163,7 @@ def test_h55_a_promoted_standby_that_kept_the_slot_is_gone_on_with(
 
 
 @pytest.mark.slow
-def test_h55_h6_a_promoted_standby_that_misses_what_the_log_holds_is_refused(
-    kept: Pipeline, tmp_path: Path, spawn: Spawn
-) -> None:
+def test_h55_h6_a_promoted_standby_behind_the_log_is_refused(kept: Pipeline, tmp_path: Path, spawn: Spawn) -> None:
     """Nothing made the primary wait for the standby, so capture was ahead of it."""
     with standby(kept, tmp_path, spawn, waited_for=False) as other:
         run = kept.stream()
@@ -191,9 +187,7 @@ def test_h55_h6_a_promoted_standby_that_misses_what_the_log_holds_is_refused(
 
 
 @pytest.mark.slow
-def test_h55_a_promoted_standby_without_the_slot_is_another_server(
-    kept: Pipeline, tmp_path: Path, spawn: Spawn
-) -> None:
+def test_h55_a_promoted_standby_without_the_slot_is_refused(kept: Pipeline, tmp_path: Path, spawn: Spawn) -> None:
     with standby(kept, tmp_path, spawn, waited_for=False) as other:
         other.promote()
         other.take_its_place()
@@ -208,7 +202,7 @@ where datname = current_database() and application_name = %s and query ~ %s
 
 @pytest.mark.slow
 @pytest.mark.parametrize("reader", ["cdc capture", "cdc capture window"])
-def test_h55_h38_what_is_read_beside_the_stream_does_not_outlive_a_failover(
+def test_h55_h38_rows_read_beside_the_stream_survive_no_failover(
     kept: Pipeline, tmp_path: Path, spawn: Spawn, reader: str
 ) -> None:
     """A value left out of an update, and rows of a later snapshot, are read at the head: ahead of the standby."""

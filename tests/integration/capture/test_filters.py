@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.integration.capture.pipeline import Pipeline
 
 
-def test_h46_a_row_that_enters_the_filter_is_inserted_and_one_that_leaves_is_deleted(pipeline: Pipeline) -> None:
+def test_h46_entering_a_row_filter_inserts_and_leaving_deletes(pipeline: Pipeline) -> None:
     """Postgres turns such updates into inserts and deletes; a TRUNCATE knows no filter."""
     pipeline.execute(
         "create table t (id int primary key, tenant int)",
@@ -30,7 +30,7 @@ def test_h46_a_row_that_enters_the_filter_is_inserted_and_one_that_leaves_is_del
     assert pipeline.compacted("t") == {}
 
 
-def test_a_publication_may_hold_tables_of_any_shape_that_the_settings_leave_out(pipeline: Pipeline) -> None:
+def test_a_published_table_that_is_not_captured_has_any_shape(pipeline: Pipeline) -> None:
     """Their changes come, and no record is made of them: of a table without a key, and of one without columns."""
     pipeline.execute(
         f"create publication {pipeline.settings.publication} for all tables with (publish_via_partition_root = true)",

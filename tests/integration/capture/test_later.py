@@ -166,7 +166,7 @@ def test_h85_h86_what_no_event_tells_is_read_again(pipeline: Pipeline) -> None:
         same(pipeline, name)
 
 
-def test_what_is_read_again_shows_in_the_metrics_and_is_forgotten_in_the_end(pipeline: Pipeline) -> None:
+def test_a_reading_shows_in_the_metrics_and_is_forgotten_at_last(pipeline: Pipeline) -> None:
     pipeline.prepare("create table t (id int primary key)", "insert into t select generate_series(1, 100)")
     long_ago = ReadingState(
         id="snapshot:public.t:keys:1", table="public.t", serial=1, epoch=1, state="done", finished_ns=1
@@ -186,7 +186,7 @@ def test_what_is_read_again_shows_in_the_metrics_and_is_forgotten_in_the_end(pip
         assert reread(pipeline, paused.id) is not None
 
 
-def test_h85_only_a_rewrite_that_changes_values_reads_a_table_again(pipeline: Pipeline) -> None:
+def test_h85_only_a_rewrite_that_changes_values_is_read_again(pipeline: Pipeline) -> None:
     """VACUUM FULL, CLUSTER and TRUNCATE give a table another file as well; in between ``using`` keeps the type."""
     pipeline.document["snapshot"] = {"watch": "100ms"}
     moved = ["vacuumed", "clustered", "truncated", "analysed"]
@@ -289,7 +289,7 @@ def test_h29_a_table_that_comes_with_rows_is_captured_and_read(pipeline: Pipelin
     assert (state.state, state.first) == ("done", True)
 
 
-def test_a_request_waits_while_it_is_paused_and_ends_when_it_is_cancelled(pipeline: Pipeline) -> None:
+def test_a_request_waits_while_paused_and_ends_when_cancelled(pipeline: Pipeline) -> None:
     pipeline.document["snapshot"] = {"window_bytes": "8kB", "rows_per_second": 300}
     pipeline.prepare(TABLE)
     pipeline.execute("insert into t select n, repeat('x', 100) from generate_series(1, 3000) n")

@@ -56,7 +56,7 @@ def streams(pipeline: Pipeline, capturing: Capturing) -> None:
     assert (capturing.error, capturing.figures.reconnects) == (None, 0)
 
 
-def test_h117_a_table_changed_within_its_reading_leaves_the_stream_alone(pipeline: Pipeline) -> None:
+def test_h117_a_table_changed_while_it_is_read_delays_no_stream(pipeline: Pipeline) -> None:
     """DROP, RENAME, TRUNCATE, ALTER, VACUUM FULL, DETACH and another replica identity, each after some parts."""
     pipeline.document["snapshot"] = {"watch": "0s", "window_bytes": "8kB", "rows_per_second": 4000}
     tables = [name for name in CHANGES if name != "parts"]
@@ -194,7 +194,7 @@ def test_a_small_request_goes_between_the_parts_of_a_large_one(pipeline: Pipelin
         over(pipeline, large)
 
 
-def test_h117_a_row_too_large_for_its_topic_fails_its_reading_alone(pipeline: Pipeline) -> None:
+def test_h117_a_row_too_large_for_its_topic_fails_its_reading(pipeline: Pipeline) -> None:
     """The stream stops at such a row. A reading of it, which somebody asked for, stops nothing."""
     pipeline.document["log"]["max_message_bytes"] = "100kB"
     pipeline.execute("create table t (id int primary key, v text)", ROWS.format("t"))

@@ -124,7 +124,7 @@ def test_h72_a_commit_that_shows_late_is_not_undone(pipeline: Pipeline, kind: st
     assert pipeline.one("select v from t") == "new"
 
 
-def test_h72_a_table_that_was_read_before_waits_for_what_shows_late_too(pipeline: Pipeline) -> None:
+def test_h72_a_table_read_before_waits_for_late_commits_too(pipeline: Pipeline) -> None:
     """A first reading waits for its barrier, too, which hides whether the gate hears of what is streamed."""
     pipeline.prepare(TABLE)
     pipeline.execute("insert into t values (1, 'old')")
@@ -146,7 +146,7 @@ READS = """select count(*) from pg_stat_activity
 where application_name = 'cdc capture window' and datname = current_database()"""
 
 
-def test_h72_a_barrier_names_what_is_committed_and_shows_to_nobody(pipeline: Pipeline) -> None:
+def test_h72_a_barrier_names_commits_that_nobody_sees_yet(pipeline: Pipeline) -> None:
     """A plain snapshot need not: the transaction is younger than the newest one that has ended."""
     pipeline.prepare(TABLE)
     pipeline.execute("insert into t values (1, 'old')")

@@ -118,7 +118,7 @@ def test_h96_tables_that_swap_their_names_are_not_mixed(pipeline: Pipeline) -> N
     assert run.terminate() == 0
 
 
-def test_h96_a_table_that_takes_anothers_name_for_a_moment_leaves_no_rows(pipeline: Pipeline) -> None:
+def test_h96_a_table_that_takes_anothers_name_leaves_no_rows(pipeline: Pipeline) -> None:
     """The watch looks too late to see it: the stream itself tells of the other relation."""
     pipeline.document["snapshot"] = {"watch": "1s"}
     pipeline.execute(
@@ -354,7 +354,7 @@ def test_h140_killed_while_a_shape_is_waited_for_nothing_is_lost(pipeline: Pipel
         pipeline.assert_equal(table)
 
 
-def test_h140_past_the_bound_an_unread_table_is_set_aside_and_read(pipeline: Pipeline) -> None:
+def test_h140_past_the_limit_an_unread_table_is_set_aside(pipeline: Pipeline) -> None:
     pipeline.document["capture"]["waiting_limit"] = "50kB"
     late(pipeline)
     with pipeline.capturing() as capturing:

@@ -44,7 +44,7 @@ def test_h1_h2_h7_h8_h75_h81_killed_at_every_crash_point(pipeline: Pipeline) -> 
     pipeline.assert_equal(*NAMES)
 
 
-def test_h16_clean_stop_sends_nothing_again_and_one_killed_while_draining_is_repaired(pipeline: Pipeline) -> None:
+def test_h16_a_clean_stop_resends_nothing_a_kill_is_repaired(pipeline: Pipeline) -> None:
     pipeline.prepare(*TABLES)
     run = pipeline.stream()
     with Background(pipeline.dsn, seed=2):

@@ -62,7 +62,7 @@ def drop_publication(pipeline: Pipeline) -> None:
         (drop_publication, "is gone"),
     ],
 )
-def test_h4_h5_h52_what_happens_while_capture_runs_is_known_in_ten_seconds(
+def test_h4_h5_h52_changes_of_the_slot_are_noticed_in_10_s(
     pipeline: Pipeline, happens: Callable[[Pipeline], None], words: str
 ) -> None:
     pipeline.prepare(TABLE)
@@ -76,7 +76,7 @@ def test_h4_h5_h52_what_happens_while_capture_runs_is_known_in_ten_seconds(
     assert "cdc init --new-epoch" in text
 
 
-def test_h53_a_slot_that_was_idle_for_too_long_is_given_up_and_capture_says_so(pipeline: Pipeline) -> None:
+def test_h53_capture_names_a_slot_that_was_idle_for_too_long(pipeline: Pipeline) -> None:
     pipeline.prepare(TABLE)
     if int(pipeline.one("select current_setting('server_version_num')")) < 180000:
         pytest.skip("idle_replication_slot_timeout is new in PostgreSQL 18")

@@ -16,7 +16,7 @@ from tests.integration.capture.pipeline import Pipeline
 from tests.waiting import wait_until
 
 
-def test_h88_a_token_taken_after_an_asynchronous_commit_covers_it(pipeline: Pipeline) -> None:
+def test_h88_a_token_after_an_asynchronous_commit_covers_it(pipeline: Pipeline) -> None:
     pipeline.prepare("create table t (id int primary key)")
     with pipeline.capturing(), pipeline.session() as session:
         session.execute("set synchronous_commit = off")
@@ -45,7 +45,7 @@ def stopped(pid: int) -> Iterator[None]:
 
 
 @pytest.mark.slow
-def test_h13_h14_a_server_that_falls_silent_is_left_and_found_again(pipeline: Pipeline) -> None:
+def test_h13_h14_a_silent_server_is_left_and_found_again(pipeline: Pipeline) -> None:
     pipeline.prepare("create table t (id int primary key)")
     database = pipeline.one("select current_database()")
     pipeline.execute(f"alter database {database} set wal_sender_timeout = '3s'")
@@ -61,7 +61,7 @@ def test_h13_h14_a_server_that_falls_silent_is_left_and_found_again(pipeline: Pi
         pipeline.assert_equal("t")
 
 
-def test_h59_markers_and_aborted_records_of_a_transaction_are_passed_over(pipeline: Pipeline) -> None:
+def test_h59_markers_and_aborted_records_are_passed_over(pipeline: Pipeline) -> None:
     pipeline.prepare("create table t (id int primary key)")
     log, topic = pipeline.settings.log, pipeline.topic("t")
     assert "transactional.id" not in producer_config(log)

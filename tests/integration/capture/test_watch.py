@@ -61,7 +61,7 @@ def test_h96_what_was_not_published_for_a_moment_is_read_again(pipeline: Pipelin
         assert capturing.figures.reconnects == 0
 
 
-def test_h96_what_changed_between_the_first_snapshot_and_the_first_look_is_seen(pipeline: Pipeline) -> None:
+def test_h96_changes_between_snapshot_and_first_look_are_seen(pipeline: Pipeline) -> None:
     """The snapshot noted how each table was published, and its types; capture has not run yet."""
     pipeline.document["snapshot"] = {"watch": "200ms"}
     publication = pipeline.settings.publication
@@ -87,7 +87,7 @@ def test_h96_what_changed_between_the_first_snapshot_and_the_first_look_is_seen(
         assert reread(pipeline, "snapshot:public.kept") is None, "its own entry stayed as it was"
 
 
-def test_h96_h144_a_setting_declines_what_a_publication_changed_back_asks_for(pipeline: Pipeline) -> None:
+def test_h96_h144_a_setting_declines_a_publication_changed_back(pipeline: Pipeline) -> None:
     pipeline.document["snapshot"] = {"watch": "200ms", "reread_republished": False}
     publication = pipeline.settings.publication
     pipeline.prepare("create table t (id int primary key)")
@@ -210,7 +210,7 @@ def test_h145_rows_of_a_partition_that_no_look_saw_go_with_it(pipeline: Pipeline
             assert_same(pipeline, "parted")
 
 
-def test_h145_a_partition_that_came_twice_between_two_looks_is_read_with_its_sweep(pipeline: Pipeline) -> None:
+def test_h145_a_partition_attached_twice_is_read_with_its_sweep(pipeline: Pipeline) -> None:
     pipeline.document["snapshot"] = {"watch": "1s"}
     pipeline.prepare(*PARTED)
     with pipeline.capturing():
@@ -228,7 +228,7 @@ def test_h145_a_partition_that_came_twice_between_two_looks_is_read_with_its_swe
         assert_same(pipeline, "parted")
 
 
-def test_h148_rows_of_a_partition_go_with_it_though_capture_died_before_a_look(pipeline: Pipeline) -> None:
+def test_h148_a_dead_capture_forgets_no_partition_that_went(pipeline: Pipeline) -> None:
     pipeline.document["snapshot"] = {"watch": "1h"}
     pipeline.prepare(*PARTED)
     with pipeline.capturing():
@@ -244,7 +244,7 @@ def test_h148_rows_of_a_partition_go_with_it_though_capture_died_before_a_look(p
         wait_until(lambda: not find_all(pipeline.state(), PartitionsState), 20)
 
 
-def test_h148_killed_as_it_notes_a_partition_capture_sweeps_its_rows(pipeline: Pipeline) -> None:
+def test_h148_killed_noting_a_partition_capture_sweeps_its_rows(pipeline: Pipeline) -> None:
     pipeline.document["snapshot"] = {"watch": "1s"}
     pipeline.prepare(*PARTED)
     with pipeline.capturing():
@@ -257,7 +257,7 @@ def test_h148_killed_as_it_notes_a_partition_capture_sweeps_its_rows(pipeline: P
         assert_same(pipeline, "parted")
 
 
-def test_h145_a_partition_that_is_made_on_the_way_has_nothing_read_again(pipeline: Pipeline) -> None:
+def test_h145_a_partition_made_as_one_has_nothing_read_again(pipeline: Pipeline) -> None:
     """By a subtransaction, whose number is above that of the transaction that the stream names."""
     pipeline.document["snapshot"] = {"watch": "1s"}
     pipeline.prepare(*PARTED)
@@ -305,7 +305,7 @@ def test_h143_a_table_that_is_gone_hides_no_other_from_the_watch(pipeline: Pipel
 
 
 @pytest.mark.parametrize("running", [True, False])
-def test_h146_a_column_renamed_and_renamed_back_between_two_looks(pipeline: Pipeline, running: bool) -> None:
+def test_h146_a_column_renamed_and_back_between_two_looks(pipeline: Pipeline, running: bool) -> None:
     """What was written in between has its value under the other name, and nothing is written later."""
     pipeline.document["snapshot"] = {"watch": "1s"}
     pipeline.prepare("create table t (id int primary key, v text)")

@@ -83,9 +83,7 @@ def with_history(pipeline: Pipeline) -> list[Raw]:
 
 
 @pytest.mark.parametrize("also", ["nothing", "a change at the same time"])
-def test_h76_late_records_behind_newer_ones_are_mended_while_capture_runs(
-    pipeline: Pipeline, kafka: str, also: str
-) -> None:
+def test_h76_late_records_are_mended_while_capture_runs(pipeline: Pipeline, kafka: str, also: str) -> None:
     pipeline.prepare(TABLE)
     run = pipeline.stream()
     before = with_history(pipeline)
@@ -123,9 +121,7 @@ def test_h76_late_records_that_came_while_no_capture_ran(pipeline: Pipeline, kaf
     assert (pipeline.said(again, "late_records_mended"), pipeline.count("t")) == (None, count), "once is enough"
 
 
-def test_h76_a_late_record_whose_newer_one_may_be_compacted_away_asks_for_its_table(
-    pipeline: Pipeline, kafka: str
-) -> None:
+def test_h76_a_late_record_that_nothing_disproves_asks_for_rows(pipeline: Pipeline, kafka: str) -> None:
     pipeline.prepare(TABLE)
     with pipeline.capturing():
         before = with_history(pipeline)
@@ -137,7 +133,7 @@ def test_h76_a_late_record_whose_newer_one_may_be_compacted_away_asks_for_its_ta
     assert [RequestState.from_json(value).table for value in asked] == ["public.t"]
 
 
-def test_h81_a_late_progress_record_is_not_taken_for_where_the_log_is(pipeline: Pipeline, kafka: str) -> None:
+def test_h81_a_late_progress_record_does_not_move_the_start(pipeline: Pipeline, kafka: str) -> None:
     pipeline.prepare(TABLE)
     topic = progress_topic(pipeline.name)
     with pipeline.capturing():
@@ -155,7 +151,7 @@ def test_h81_a_late_progress_record_is_not_taken_for_where_the_log_is(pipeline: 
 
 
 @pytest.mark.slow
-def test_h15_h76_a_stopped_capture_that_wakes_after_its_successor_went_on(pipeline: Pipeline, stack: Stack) -> None:
+def test_h15_h76_a_stopped_capture_wakes_after_its_successor(pipeline: Pipeline, stack: Stack) -> None:
     """The broker stands still, so its queue is full; it is stopped; the broker goes on; another one takes over; it
     wakes and sends what it had."""
     pipeline.prepare(TABLE, "insert into t select g, 'first' from generate_series(1, 20000) g")
@@ -201,9 +197,7 @@ def _sent(pipeline: Pipeline) -> int:
 
 
 @pytest.mark.slow
-def test_h6_h76_a_capture_of_an_epoch_that_ended_wakes_before_the_next_one_streams(
-    pipeline: Pipeline, kafka: str
-) -> None:
+def test_h6_h76_a_capture_of_an_ended_epoch_wakes_first(pipeline: Pipeline, kafka: str) -> None:
     """Behind the new epoch's rows, of which compaction would then keep none."""
     pipeline.prepare(TABLE)
     with pipeline.capturing():
@@ -223,7 +217,7 @@ def test_h6_h76_a_capture_of_an_epoch_that_ended_wakes_before_the_next_one_strea
 
 
 @pytest.mark.slow
-def test_h15_h76_a_dead_ones_request_that_a_stalled_broker_takes_later(pipeline: Pipeline, kafka: str) -> None:
+def test_h15_h76_a_dead_captures_request_meets_a_stalled_broker(pipeline: Pipeline, kafka: str) -> None:
     """Its process is gone, and its request is not: it stands in the network until its successor is far beyond it."""
     pipeline.prepare(TABLE, "insert into t select g, 'first' from generate_series(1, 30) g")
     direct = pipeline.document["log"]
@@ -251,7 +245,7 @@ def test_h15_h76_a_dead_ones_request_that_a_stalled_broker_takes_later(pipeline:
 
 
 @pytest.mark.slow
-def test_h76_late_records_that_were_compacted_before_anybody_looked(pipeline: Pipeline, kafka: str) -> None:
+def test_h76_late_records_compacted_before_anybody_looked(pipeline: Pipeline, kafka: str) -> None:
     """No capture ran for longer than min.compaction.lag.ms: what was newer is gone, and the table is read again."""
     pipeline.prepare(TABLE)
     with pipeline.capturing():

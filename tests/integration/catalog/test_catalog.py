@@ -67,7 +67,7 @@ def by_name(conn: psycopg.Connection[Any], settings: Settings) -> dict[str, Capt
     return {table.table.table: table for table in survey(conn, settings).tables}
 
 
-def test_a_wildcard_takes_every_table_and_says_what_is_in_the_way(conn: psycopg.Connection[Any], database: str) -> None:
+def test_a_wildcard_takes_every_table_and_names_obstacles(conn: psycopg.Connection[Any], database: str) -> None:
     found = survey(conn, settings_for(database, "s.*"))
     tables = {table.table.table: table for table in found.tables}
     assert set(tables) == {*TABLES, "no_key"}
@@ -151,9 +151,7 @@ def test_h51_the_streams_shape_is_the_catalogs(conn: psycopg.Connection[Any], da
         assert [c.name for c in now.key] == list(table.key)
 
 
-def test_h51_a_shape_older_than_the_catalog_is_told_by_the_message(
-    conn: psycopg.Connection[Any], database: str
-) -> None:
+def test_h51_the_message_tells_a_shape_older_than_the_catalog(conn: psycopg.Connection[Any], database: str) -> None:
     relation = next(r for r in announced(conn, database).values() if r.table == "gone")
     known = table_schema(conn, relation.relation_oid, topic="t", encoding="readable")
     conn.execute("alter table s.gone drop column kept, add column later int, alter column id type bigint")

@@ -53,7 +53,7 @@ class CommitsMeanwhile:
         SYSTEM_CLOCK.sleep(duration_s)
 
 
-def test_h93_what_commits_while_a_cut_waits_is_none_of_what_it_surely_holds(database: str) -> None:
+def test_h93_commits_while_a_cut_waits_are_not_surely_in_it(database: str) -> None:
     """The wait proves that each commit before it is visible, and of later ones nothing."""
     with psycopg.connect(database) as newest:
         newest.execute("select pg_current_xact_id()")

@@ -90,7 +90,7 @@ def test_h38_a_table_that_inherits_has_rows_of_its_own(source: Source) -> None:
         ("text", "(select string_agg(md5(g::text), '') from generate_series(1, n / 32) g)"),
     ],
 )
-def test_h58_of_text_that_no_topic_takes_only_the_length_is_asked(source: Source, kind: str, made: str) -> None:
+def test_h58_a_text_too_large_for_its_topic_is_only_measured(source: Source, kind: str, made: str) -> None:
     source.execute(
         f"create table t (id int primary key, doc {kind})",
         f"insert into t select id, {made} from (values (1, {LIMIT}), (2, {LIMIT + 32}), (3, 64)) as v (id, n)",
@@ -222,7 +222,7 @@ def test_h87_a_text_retyped_to_something_else_is_not(source: Source, retyped: st
     assert source.docs(schema, b"1") == [GONE]
 
 
-def test_h141_a_row_that_row_security_hides_is_not_taken_for_gone(source: Source, database: str) -> None:
+def test_h141_a_row_hidden_by_row_security_is_not_gone(source: Source, database: str) -> None:
     role = f"r{database.rpartition('dbname=')[2].split()[0]}"
     source.execute(
         "create table t (id int primary key, doc text)",

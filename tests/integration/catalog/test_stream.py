@@ -75,7 +75,7 @@ def in_order(rows: Iterable[Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("netted_bytes", [32 << 20, 5_000], ids=["in memory", "spilled"])
-def test_h38_h41_h44_h45_h78_the_records_leave_what_the_tables_hold(database: str, netted_bytes: int) -> None:
+def test_h38_h41_h44_h45_h78_the_records_leave_the_tables_rows(database: str, netted_bytes: int) -> None:
     settings = settings_of("s", database, "readable")
     with psycopg.connect(database, autocommit=True) as owner, closing(connect(settings.source)) as conn:
         owner.execute(TABLES)

@@ -86,7 +86,7 @@ def test_an_unknown_sink(pipeline: Pipeline) -> None:
         assert_refused(pipeline.cdc(*command.split()), Exit.USAGE, "cahce", "cache")
 
 
-def test_h29_h73_a_table_that_comes_after_the_slot_gets_its_rows_from_the_running_capture(pipeline: Pipeline) -> None:
+def test_h29_h73_capture_reads_a_table_that_comes_after_the_slot(pipeline: Pipeline) -> None:
     pipeline.good("init")
     pipeline.good("snapshot", "--workers", "1")
     pipeline.sql("create table late (id int primary key)", "insert into late values (1)")

@@ -66,7 +66,7 @@ def nothing_is_left(pipeline: Pipeline) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["readable", pytest.param("debezium", marks=pytest.mark.long)])
-def test_golden_scripts_say_the_same_but_for_what_the_manual_explains(
+def test_golden_scripts_differ_only_as_the_manual_explains(
     pipeline: Pipeline,
     database: str,
     run_cdc: RunCdc,

@@ -141,7 +141,7 @@ def test_h91_a_reset_begins_a_new_epoch_and_a_new_snapshot(pipeline: Pipeline) -
         ({"database.hostname": "nowhere.invalid"}, r"database\.hostname"),
     ],
 )
-def test_a_configuration_that_does_not_do_is_refused_before_it_is_deployed(
+def test_an_unfit_configuration_is_refused_before_it_is_deployed(
     pipeline: Pipeline, options: dict[str, str], words: str
 ) -> None:
     connector = pipeline.connector(options=options)
@@ -199,7 +199,7 @@ def test_a_signal_reads_rows_again_while_the_stream_goes_on(pipeline: Pipeline) 
     assert {row["after"]["id"] for row in repeated} == {1, 2}
 
 
-def test_h91_without_embedded_schemas_the_schema_topic_has_the_types(pipeline: Pipeline, tmp_path: Path) -> None:
+def test_h91_without_embedded_schemas_the_topic_has_the_types(pipeline: Pipeline, tmp_path: Path) -> None:
     pipeline.document["debezium"]["schemas"] = False
     assert run(["--config", str(pipeline.toml(tmp_path)), "init"]) == 0
     pipeline.connector().deploy()

@@ -150,7 +150,7 @@ def test_from_native_to_debezium_stores_stay_true_throughout(
     assert "public.a" not in said
 
 
-def test_keys_that_the_two_write_otherwise_are_refused_before_anything_stops(
+def test_keys_written_differently_are_refused_before_the_stop(
     handing: Handing, pipeline: Pipeline, tmp_path: Path
 ) -> None:
     pipeline.run("create table odd (k numeric primary key)", "insert into odd values ('NaN')")

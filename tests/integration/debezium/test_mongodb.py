@@ -69,7 +69,7 @@ class Written:
 
 
 @pytest.mark.slow
-def test_patches_from_the_topic_to_the_stores_over_a_restart_and_a_retry(
+def test_patches_reach_the_stores_over_a_restart_and_a_retry(
     config: Path, topic_prefix: str, redis_url: str, run_cdc: RunCdc, spawn: Spawn
 ) -> None:
     settings = load(config)

@@ -89,7 +89,7 @@ def cache_alone(pipeline: Pipeline, url: str, folder: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_h123_a_worker_killed_in_its_first_snapshot_leaves_no_phantoms(
+def test_h123_a_worker_killed_in_a_snapshot_leaves_no_phantoms(
     pipeline: Pipeline, stack: Stack, redis_url: str, run_cdc: RunCdc, spawn: Spawn, tmp_path: Path
 ) -> None:
     pipeline.run("insert into a select i, 's' || i, i from generate_series(1, 20000) i")

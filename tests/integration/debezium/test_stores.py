@@ -39,7 +39,7 @@ def stores(redis_url: str, opensearch: str, index_prefix: str, warehouse: Path) 
 
 
 @pytest.mark.slow
-def test_h38_the_same_sinks_keep_stores_true_from_debeziums_topics(
+def test_h38_sinks_keep_stores_true_from_debeziums_topics(
     pipeline: Pipeline, stores: dict[str, dict[str, str]], run_cdc: RunCdc, spawn: Spawn, tmp_path: Path
 ) -> None:
     redis_url = stores["sinks__cache"]["url"]

@@ -101,7 +101,7 @@ def rows(link: Link, count: int) -> list[bytes]:
     return found
 
 
-def test_rows_of_every_size_come_in_order_and_those_too_large_without_their_values(source: Source, make: Make) -> None:
+def test_rows_come_in_order_and_large_ones_without_their_values(source: Source, make: Make) -> None:
     with closing(source.session()) as session, closing(make(session, LIMIT, unheard)) as link:
         assert link.start(source.start()) is None
         source.execute(

@@ -51,7 +51,7 @@ def test_the_layout_is_a_hash_per_row(redis_url: str, server: redis.Redis) -> No
     sink.close()
 
 
-def test_h90_a_row_written_again_outlives_the_marker_of_its_delete(redis_url: str, server: redis.Redis) -> None:
+def test_h90_a_row_written_again_outlives_its_delete_marker(redis_url: str, server: redis.Redis) -> None:
     sink, topic = opened(redis_url, replay_window_s=0.3), Topic()
     sink.sink.apply(batch(topic.delete(ROW, at(1)), topic.delete({**ROW, "id": 2}, at(1))), SHAPES)
     sink.sink.apply(batch(topic.row("c", ROW, at(2))), SHAPES)
@@ -112,9 +112,7 @@ def test_h66_a_server_that_evicts_is_warned_of(
     assert "cache_may_evict" in [record.message for record in caplog.records]
 
 
-def test_h100_a_server_at_its_limit_of_memory_is_away_and_goes_on_with_room(
-    redis_url: str, server: redis.Redis
-) -> None:
+def test_h100_a_server_out_of_memory_is_away_until_it_has_room(redis_url: str, server: redis.Redis) -> None:
     """The limit is the server's: no table and no record is to blame, so nothing is held or put aside."""
     spec = spec_for("redis", prefix="shop", options={"url": redis_url})
     sink, topic = open_sink(spec, ManualClock()), Topic()
@@ -245,7 +243,7 @@ def two_generations(url: str, spec: SinkSpec) -> None:
         sink.close()
 
 
-def test_a_generation_that_was_left_expires_and_a_rollback_keeps_it(redis_url: str, server: redis.Redis) -> None:
+def test_an_abandoned_generation_expires_and_a_rollback_keeps_it(redis_url: str, server: redis.Redis) -> None:
     spec = spec_for("redis", prefix="shop", options={"url": redis_url, "replay_window_s": 3600.0})
     two_generations(redis_url, spec)
     with contextlib.closing(open_generations(spec)) as generations:
@@ -261,7 +259,7 @@ def test_a_generation_that_was_left_expires_and_a_rollback_keeps_it(redis_url: s
         assert 0 < server.ttl("shop:public.orders:5") <= 3600, "the memory of a delete expires as ever"
 
 
-def test_a_switch_that_was_broken_off_lets_the_old_generation_expire(redis_url: str, server: redis.Redis) -> None:
+def test_an_interrupted_switch_lets_the_old_generation_expire(redis_url: str, server: redis.Redis) -> None:
     spec = spec_for("redis", prefix="shop", options={"url": redis_url, "replay_window_s": 3600.0})
     two_generations(redis_url, spec)
     # As a kill leaves it behind the word on which is in use.

@@ -91,7 +91,7 @@ def test_h85_lists_and_bytes_become_text_in_delta(warehouse: Path) -> None:
     sink.close()
 
 
-def test_delta_forgets_deletes_by_the_clock_and_files_by_the_table_s_own_word(warehouse: Path) -> None:
+def test_deletes_expire_by_the_clock_and_files_by_the_table(warehouse: Path) -> None:
     clock = ManualClock()
     sink, topic = delta(warehouse, clock, replay_window_s=7200), Topic()
     sink.sink.apply(batch(topic.delete({**ROW, "id": 9}, at(1)), topic.upsert(ROW, at(1))), SHAPES)
@@ -117,7 +117,7 @@ def test_delta_forgets_deletes_by_the_clock_and_files_by_the_table_s_own_word(wa
     sink.close()
 
 
-def test_small_commits_leave_few_files_for_the_next_merge_to_open(warehouse: Path) -> None:
+def test_small_commits_leave_few_files_for_the_next_merge(warehouse: Path) -> None:
     sink, topic = delta(warehouse, ManualClock()), Topic()
     for number in range(1, 60):
         sink.sink.apply(batch(topic.upsert({**ROW, "id": number % 7}, at(number))), SHAPES)
@@ -127,7 +127,7 @@ def test_small_commits_leave_few_files_for_the_next_merge_to_open(warehouse: Pat
     sink.close()
 
 
-def test_h84_a_delta_table_that_was_removed_takes_the_watermark_with_it(warehouse: Path) -> None:
+def test_h84_a_removed_delta_table_takes_the_watermark_with_it(warehouse: Path) -> None:
     sink, topic = delta(warehouse), Topic()
     sink.sink.apply(batch(topic.upsert(ROW, at(1))), SHAPES)
     sink.commit(Watermark(epoch=1, lsn=99, offsets={ORDERS.topic: {0: 1}}))
@@ -156,7 +156,7 @@ def put_back(warehouse: Path) -> None:
     (warehouse / "copy").rename(warehouse / "public" / "orders")
 
 
-def test_h84_h100_an_older_copy_of_a_table_is_noticed_while_the_sink_runs(warehouse: Path) -> None:
+def test_h84_h100_an_older_copy_is_noticed_while_the_sink_runs(warehouse: Path) -> None:
     sink = filled_twice(warehouse)
     put_back(warehouse)
     with pytest.raises(PlaceMissing):
@@ -165,7 +165,7 @@ def test_h84_h100_an_older_copy_of_a_table_is_noticed_while_the_sink_runs(wareho
     sink.close()
 
 
-def test_h84_h100_an_older_copy_of_a_table_is_noticed_at_the_next_start(warehouse: Path) -> None:
+def test_h84_h100_an_older_copy_is_noticed_at_the_next_start(warehouse: Path) -> None:
     filled_twice(warehouse).close()
     put_back(warehouse)
     again = delta(warehouse)
@@ -183,7 +183,7 @@ def join_and_remove(warehouse: Path, table: str = "public/orders") -> None:
     other.create_checkpoint()
 
 
-def test_h100_another_writer_s_optimize_and_vacuum_hold_nobody_up(warehouse: Path) -> None:
+def test_h100_another_writers_optimize_and_vacuum_delay_nobody(warehouse: Path) -> None:
     sink, topic = delta(warehouse, ManualClock()), Topic()
     for number in (1, 2, 3):
         sink.sink.apply(batch(topic.upsert({**ROW, "id": number, "note": "kept"}, at(number))), SHAPES)
@@ -248,7 +248,7 @@ def test_h84_a_restored_version_is_noticed_at_the_next_start(warehouse: Path) ->
 
 
 @pytest.mark.parametrize("text", [b"{", b"7", b'{"public/orders":"one"}'])
-def test_h113_versions_by_somebody_else_s_hand_are_refused_in_a_sentence(warehouse: Path, text: bytes) -> None:
+def test_h113_versions_written_by_hand_are_refused(warehouse: Path, text: bytes) -> None:
     filled_twice(warehouse).close()
     storage = Storage(root=str(warehouse))
     DeltaNotes(storage, ManualClock()).write("versions", text)
@@ -258,7 +258,7 @@ def test_h113_versions_by_somebody_else_s_hand_are_refused_in_a_sentence(warehou
     again.close()
 
 
-def test_h84_a_watermark_that_was_put_back_at_the_same_version_is_not_taken_for_our_own(warehouse: Path) -> None:
+def test_h84_a_watermark_restored_at_its_version_is_noticed(warehouse: Path) -> None:
     ours, other = delta(warehouse), delta(warehouse / "other")
     for number in (1, 2):
         ours.commit(Watermark(epoch=1, lsn=10 * number))

@@ -36,7 +36,7 @@ def sql(url: str, clock: ManualClock | None = None, **options: Any) -> OpenSink:
     return open_sink(spec, clock) if clock is not None else open_sink(spec)
 
 
-def test_h31_postgres_has_real_types_and_the_exact_text_beside_them(sql_url: str, database: str) -> None:
+def test_h31_postgres_has_real_types_beside_the_exact_text(sql_url: str, database: str) -> None:
     sink, topic = sql(sql_url), Topic(TYPED)
     sink.sink.apply(batch(topic.upsert(ORDINARY, at(1)), topic.upsert(ODD, at(2))), Shapes(TYPED))
     sink.sink.show()
@@ -79,7 +79,7 @@ def test_rows_and_watermark_show_in_one_transaction(sql_url: str, database: str)
     sink.close()
 
 
-def test_a_connection_lost_with_rows_that_are_not_committed_is_an_error(sql_url: str, database: str) -> None:
+def test_a_connection_lost_with_uncommitted_rows_is_an_error(sql_url: str, database: str) -> None:
     sink, topic = sql(sql_url), Topic()
     first, second = topic.upsert(ROW, at(1)), topic.upsert({**ROW, "id": 2}, at(2))
     sink.sink.apply(batch(first), SHAPES)
@@ -111,7 +111,7 @@ def _kill_others(database: str) -> None:
         )
 
 
-def test_a_row_that_the_database_refuses_is_found_among_the_others(sql_url: str) -> None:
+def test_a_row_that_the_database_refuses_is_singled_out(sql_url: str) -> None:
     sink, topic = sql(sql_url), Topic()
     for number in range(50):
         # Postgres holds no NUL; a foreign producer may send one.

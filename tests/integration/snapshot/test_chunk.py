@@ -105,7 +105,7 @@ def test_h71_a_table_that_changed_behind_the_cut_is_not_read(
             row_count(session, chunk)
 
 
-def test_h71_a_type_that_changed_before_the_cut_is_not_read_as_planned(pipeline: Pipeline, session: Session) -> None:
+def test_h71_a_type_changed_before_the_cut_is_read_in_a_new_plan(pipeline: Pipeline, session: Session) -> None:
     """``varchar`` to ``text`` rewrites nothing, so the file is the planned one."""
     pipeline.execute("create table v (id int primary key, v varchar)", "insert into v values (1, 'x')")
     planned = task(pipeline, session, "", "v")
@@ -166,7 +166,7 @@ def test_what_does_not_move_rows_is_read(pipeline: Pipeline, session: Session) -
         assert row_count(session, chunk) == 1000, "the cut is older than all of it"
 
 
-def test_h71_the_lock_comes_before_the_snapshot_and_holds_a_rewrite_off(pipeline: Pipeline, session: Session) -> None:
+def test_h71_the_lock_precedes_the_snapshot_and_bars_a_rewrite(pipeline: Pipeline, session: Session) -> None:
     pipeline.execute(*TABLE)
     with cut(pipeline) as snapshot:
         lines = read_chunk(session, task(pipeline, session, snapshot))
@@ -267,7 +267,7 @@ def test_lines_come_in_blocks_of_bounded_size(pipeline: Pipeline) -> None:
         assert list(copy_out(session, b"copy (select 1 where false) to stdout")) == []
 
 
-def test_a_copy_that_fails_in_the_middle_raises_and_leaves_the_session_usable(pipeline: Pipeline) -> None:
+def test_a_copy_that_fails_midway_leaves_the_session_usable(pipeline: Pipeline) -> None:
     with closing(open_source(pipeline.settings)) as session:
         lines = copy_out(session, b"copy (select 1 / (3000 - g) from generate_series(1, 5000) g) to stdout")
         assert len(next(lines)) == 1000

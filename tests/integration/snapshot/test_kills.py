@@ -81,7 +81,7 @@ def test_h20_crashed_at_every_step_of_its_own_it_goes_on(pipeline: Pipeline, spa
 
 
 @pytest.mark.slow
-def test_h20_workers_that_crash_at_a_step_are_replaced_until_it_says_so(pipeline: Pipeline, spawn: Spawn) -> None:
+def test_h20_workers_that_crash_at_a_step_are_replaced_at_first(pipeline: Pipeline, spawn: Spawn) -> None:
     config = prepared(pipeline)
     with writing(pipeline.dsn, seed=2):
         for point in IN_WORKERS:
@@ -206,7 +206,7 @@ def test_a_worker_that_loses_its_session_reads_its_chunk_again(pipeline: Pipelin
     pipeline.assert_equal(*TABLES)
 
 
-def test_h19_the_holder_of_the_cut_dies_and_the_rest_is_read_in_another(pipeline: Pipeline) -> None:
+def test_h19_without_the_cuts_session_another_cut_reads_the_rest(pipeline: Pipeline) -> None:
     prepared(pipeline)
     end = (
         "select pg_terminate_backend(pid) from pg_stat_activity"
@@ -222,7 +222,7 @@ def test_h19_the_holder_of_the_cut_dies_and_the_rest_is_read_in_another(pipeline
     pipeline.assert_equal(*TABLES)
 
 
-def test_the_session_that_holds_the_lock_dies_and_it_stops_and_says_so(pipeline: Pipeline, spawn: Spawn) -> None:
+def test_without_the_session_that_locks_it_stops_and_says_so(pipeline: Pipeline, spawn: Spawn) -> None:
     config = prepared(pipeline)
     pipeline.execute("insert into hot select g, 0, repeat('n', 500) from generate_series(200000, 260000) g")
     running = spawn("cdc", "--config", config, "snapshot")

@@ -322,7 +322,7 @@ def test_h92_the_roles_timeouts_do_not_end_the_held_snapshot(pipeline: Pipeline)
     pipeline.assert_equal("public.t")
 
 
-def test_h58_an_oversized_row_stops_and_names_table_and_key_then_goes_on(pipeline: Pipeline, kafka: str) -> None:
+def test_h58_an_oversized_row_stops_with_its_name_then_goes_on(pipeline: Pipeline, kafka: str) -> None:
     pipeline.execute(
         "create table t (id int primary key, v text)",
         "alter table t alter v set storage external",

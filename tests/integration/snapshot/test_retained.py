@@ -8,7 +8,7 @@ from tests.integration.snapshot.test_refusals import THREE_ROWS, half_way, refus
 from tests.waiting import wait_until
 
 
-def test_h25_h53_a_slot_given_up_before_the_last_chunk_ends_the_snapshot(pipeline: Pipeline) -> None:
+def test_h25_h53_a_slot_lost_before_the_last_chunk_ends_it(pipeline: Pipeline) -> None:
     """What the slot was to repair is gone: to go on would leave rows wrong for ever."""
     pipeline.execute(*THREE_ROWS)
     pipeline.prepare()

@@ -193,7 +193,7 @@ def test_a_table_that_grows_while_it_is_read(pipeline: Pipeline) -> None:
     pipeline.assert_equal("public.t", "public.other")
 
 
-def test_h73_a_table_added_to_a_snapshot_that_goes_on_waits_for_a_later_one(pipeline: Pipeline) -> None:
+def test_h73_a_table_added_to_a_resumed_snapshot_waits(pipeline: Pipeline) -> None:
     pipeline.execute(*ROWS)
     pipeline.document["source"]["tables"] = ["public.t", "public.other"]
     pipeline.prepare()

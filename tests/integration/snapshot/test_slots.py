@@ -15,7 +15,7 @@ from tests.programs import Spawn
 from tests.waiting import wait_until
 
 
-def test_h24_a_slot_that_somebody_else_made_after_a_failed_run_is_left_alone(pipeline: Pipeline, spawn: Spawn) -> None:
+def test_h24_a_slot_that_somebody_else_made_is_left_alone(pipeline: Pipeline, spawn: Spawn) -> None:
     pipeline.execute(*THREE_ROWS)
     pipeline.prepare()
     pipeline.document["snapshot"]["lock_timeout"] = "500ms"

@@ -78,7 +78,7 @@ def order(number: int, status: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("spark", [IN_DRIVER, ON_EXECUTORS], ids=["driver", "executors"])
-def test_h67_poison_of_every_sort_stops_no_store_and_is_dropped_by_none(
+def test_h67_poison_stops_no_store_and_none_drops_it(
     pipeline: HandMadeLog, sinks: Sinks, opened: Opened, all_stores: dict[str, Any], spark: dict[str, Any]
 ) -> None:
     pipeline.put([order(1, "good")])
@@ -115,7 +115,7 @@ def test_h67_poison_of_every_sort_stops_no_store_and_is_dropped_by_none(
 
 
 @pytest.mark.parametrize("spark", [IN_DRIVER, ON_EXECUTORS], ids=["driver", "executors"])
-def test_h67_a_repaired_key_is_retried_in_order_while_every_store_is_fed(
+def test_h67_a_repaired_key_is_retried_in_order_beside_the_feed(
     pipeline: HandMadeLog,
     sinks: Sinks,
     opened: Opened,

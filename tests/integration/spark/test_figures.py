@@ -109,7 +109,7 @@ def test_h110_a_killed_store_shows_in_its_figures_alone(pipeline: HandMadeLog, w
 
 
 @pytest.mark.long
-def test_h110_each_part_killed_shows_in_every_figure_that_needs_it(
+def test_h110_each_killed_part_shows_in_every_figure_of_it(
     pipeline: HandMadeLog, watched: Watched, stack: Stack
 ) -> None:
     watched.until_ready()

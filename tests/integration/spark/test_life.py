@@ -39,7 +39,7 @@ def two_stores(pipeline: HandMadeLog, **spark: Any) -> tuple[Settings, dict[str,
     return pipeline.settings(sinks, **spark), {"left": FaultyStore(), "right": FaultyStore()}
 
 
-def test_h63_a_topic_made_anew_is_refused_also_when_the_checkpoint_is_gone(
+def test_h63_a_topic_made_anew_is_refused_without_a_checkpoint(
     pipeline: HandMadeLog, sinks: Sinks, cached: Settings, tmp_path: Path
 ) -> None:
     pipeline.put(rows(0, 20))
@@ -69,7 +69,7 @@ def test_h63_a_topic_made_anew_under_a_running_query_ends_it(
         assert isinstance(running.failure, TopicError)
 
 
-def test_h84_a_flushed_store_is_filled_again_while_the_query_runs(
+def test_h84_a_flushed_store_is_filled_while_the_query_runs(
     pipeline: HandMadeLog, sinks: Sinks, cached: Settings, opened: Opened, redis_url: str
 ) -> None:
     pipeline.put(rows(0, 30))
@@ -93,7 +93,7 @@ def test_h84_a_store_flushed_between_runs_is_filled_again(
     pipeline.assert_shown(opened(cached, "cache"))
 
 
-def test_h80_an_idle_store_s_lsn_moves_and_a_new_store_claims_it_only_at_the_end(
+def test_h80_an_idle_stores_lsn_moves_a_new_ones_at_the_end(
     pipeline: HandMadeLog, sinks: Sinks, cached: Settings, opened: Opened
 ) -> None:
     pipeline.put(rows(0, 30))
@@ -130,7 +130,7 @@ def test_a_table_added_to_the_pipeline_is_picked_up(
         running.until(lambda: len(pipeline.shown(store, "customers")) == 7)
 
 
-def test_a_store_that_goes_away_is_waited_for_and_holds_nobody_else(pipeline: HandMadeLog, sinks: Sinks) -> None:
+def test_a_store_that_is_away_is_awaited_and_delays_no_other(pipeline: HandMadeLog, sinks: Sinks) -> None:
     settings, stores = two_stores(pipeline)
     with sinks.running(settings, connect=connecting(stores)) as running:
         pipeline.put(rows(0, 10))
@@ -144,7 +144,7 @@ def test_a_store_that_goes_away_is_waited_for_and_holds_nobody_else(pipeline: Ha
         running.until(lambda: len(pipeline.shown(stores["left"].memory.open())) == 20)
 
 
-def test_no_store_to_be_reached_is_a_refusal_and_one_of_two_is_waited_for(pipeline: HandMadeLog, sinks: Sinks) -> None:
+def test_one_store_of_two_is_awaited_and_none_is_a_refusal(pipeline: HandMadeLog, sinks: Sinks) -> None:
     settings, stores = two_stores(pipeline)
     stores["left"].away = stores["right"].away = True
     with pytest.raises(SinkError, match="away"):
@@ -194,7 +194,7 @@ def test_stores_of_a_shared_query_go_on_each_from_its_own_place(
             running.until(partial(_shows_all, pipeline, store))
 
 
-def test_h101_a_watermark_set_ahead_by_hand_stops_that_store_alone(pipeline: HandMadeLog, sinks: Sinks) -> None:
+def test_h101_a_watermark_set_ahead_by_hand_stops_that_store(pipeline: HandMadeLog, sinks: Sinks) -> None:
     settings, stores = two_stores(pipeline)
     with sinks.running(settings, connect=connecting(stores)) as running:
         pipeline.put(rows(0, 10))

@@ -75,7 +75,7 @@ def assert_gone(family: list[Process]) -> None:
     wait_until(lambda: not any(process.runs() for process in family), 60)
 
 
-def test_a_stop_in_the_middle_of_a_backlog_is_clean_and_the_next_run_ends_it(
+def test_a_stop_within_a_backlog_is_clean_the_next_run_goes_on(
     job: Job, spawn: Spawn, sinks: Sinks, opened: Opened
 ) -> None:
     job.write(max_offsets_per_trigger=500, driver_batch_rows=200)
@@ -93,7 +93,7 @@ def test_a_stop_in_the_middle_of_a_backlog_is_clean_and_the_next_run_ends_it(
     job.pipeline.assert_shown(store)
 
 
-def test_h1_killed_between_data_and_watermark_the_batch_comes_again(
+def test_h1_killed_before_the_watermark_a_batch_is_repeated(
     job: Job, spawn: Spawn, sinks: Sinks, opened: Opened
 ) -> None:
     job.write(max_offsets_per_trigger=400)
@@ -141,9 +141,7 @@ def test_refusals_are_a_sentence_before_spark_starts(job: Job, run_cdc: RunCdc, 
     assert "cannot reach Kafka at 127.0.0.1:1" in silent.stderr
 
 
-def test_spark_submit_runs_the_same_application_until_the_file_spark_stop(
-    job: Job, spawn: Spawn, opened: Opened
-) -> None:
+def test_spark_submit_runs_it_until_the_file_spark_stop_comes(job: Job, spawn: Spawn, opened: Opened) -> None:
     job.pipeline.put(rows(0, 500))
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
     jars = ",".join(str(jar) for jar in class_path("spark-kafka").glob("*.jar"))
@@ -172,7 +170,7 @@ def workers_of(java: int) -> list[int]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.long)])
-def test_h103_without_its_jvm_the_application_ends_to_be_started_again(
+def test_h103_without_its_jvm_the_application_ends(
     job: Job, spawn: Spawn, sinks: Sinks, opened: Opened, number: int
 ) -> None:
     job.pipeline.put(rows(0, 50))

@@ -63,7 +63,7 @@ def rebuild_store(settings: Settings, sink: str, session: SparkSession) -> Rebui
 
 
 @pytest.mark.parametrize("sink", KINDS)
-def test_a_damaged_store_is_built_anew_while_its_sink_runs_and_can_be_had_back(
+def test_a_damaged_store_is_rebuilt_beside_its_sink_and_restored(
     pipeline: HandMadeLog,
     sinks: Sinks,
     all_stores: dict[str, Any],
@@ -155,7 +155,7 @@ def test_a_rebuild_that_is_killed_goes_on_by_the_same_command(
     assert shown(pipeline, settings, sink) == pipeline.rows["orders"]
 
 
-def test_h67_letters_of_the_old_generation_are_tried_on_the_new_one(
+def test_h67_letters_of_the_old_generation_are_retried(
     pipeline: HandMadeLog,
     sinks: Sinks,
     all_stores: dict[str, Any],

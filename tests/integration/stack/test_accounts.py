@@ -35,7 +35,7 @@ def other_account(tmp_path: Path) -> Iterator[Account]:
 
 
 @_as_root
-def test_where_namespaces_are_refused_an_account_of_the_machine_serves(other_account: Account, tmp_path: Path) -> None:
+def test_without_namespaces_an_account_of_the_machine_serves(other_account: Account, tmp_path: Path) -> None:
     assert other_account.uid
     place = PartFiles(folder=tmp_path / "postgres", log=tmp_path / "log", ports=free_ports(["postgres"]))
     part = PostgresPart(place, account=other_account)

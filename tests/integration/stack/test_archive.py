@@ -59,7 +59,7 @@ def test_a_class_path_without_a_settings_folder_is_its_jars(home: Path, tmp_path
 
 
 @pytest.mark.parametrize("given", ["{here}:{slf4j}:{jars}/*", "{here}/none:{slf4j}:{here}/my.jar:{jars}/*", "{here}"])
-def test_a_class_path_with_anything_of_the_users_is_left_as_it_is(home: Path, tmp_path: Path, given: str) -> None:
+def test_a_class_path_with_the_users_jars_is_left_as_it_is(home: Path, tmp_path: Path, given: str) -> None:
     text = given.format(here=tmp_path, slf4j=SLF4J, jars=JARS)
     found = class_path(home, text)
     first = text.removesuffix(f":{JARS}/*").split(":")

@@ -27,7 +27,7 @@ def test_a_database_is_empty_and_can_decode(database: str) -> None:
     assert version >= 180000
 
 
-def test_a_slot_and_a_prepared_transaction_do_not_outlive_their_database(database: str) -> None:
+def test_slots_and_prepared_transactions_go_with_their_database(database: str) -> None:
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("create table t (id int primary key)")
         connection.execute("select pg_create_logical_replication_slot(current_database() || '_s', 'pgoutput')")

@@ -65,9 +65,7 @@ def test_a_set_is_fetched_once_and_checked(publish: Publish, repository: Path, t
     assert seen == [], "a second run fetches nothing"
 
 
-def test_a_wrong_checksum_is_named_and_nothing_gets_onto_the_class_path(
-    publish: Publish, repository: Path, tmp_path: Path
-) -> None:
+def test_a_wrong_checksum_is_named_and_nothing_is_installed(publish: Publish, repository: Path, tmp_path: Path) -> None:
     right, wrong = publish("right"), publish("wrong")
     spoilt = JarSet("small", (right, Jar(wrong.coordinate, wrong.size_bytes, "0" * 64)))
     with pytest.raises(DownloadError, match=r"org\.example:wrong:1\.0 arrived with SHA-256 .*, the lock says 0000"):

@@ -66,7 +66,7 @@ def test_everything_is_acknowledged_in_the_end(steps: list[tuple[str, int, int]]
     assert advance.position == lsn
 
 
-def test_h81_a_progress_record_has_to_be_held_before_the_position_moves() -> None:
+def test_h81_a_progress_record_is_stored_before_the_mark_moves() -> None:
     advance = Advance(0, now_s=0.0)
     advance.commit(80, group=1, rows=1)
     advance.acked(1)
@@ -86,7 +86,7 @@ def test_h3_keepalive_waits_for_what_came_before_it() -> None:
     assert advance.durable == 400
 
 
-def test_progress_is_quick_when_little_happens_and_slower_under_load() -> None:
+def test_progress_is_quick_at_rest_and_slower_under_load() -> None:
     def due_s(rows: int, size_bytes: int = 100) -> float | None:
         advance = Advance(0, now_s=-10.0)
         advance.keepalive(8, group=0)
@@ -120,7 +120,7 @@ def test_nothing_is_due_without_news_or_while_one_is_on_its_way() -> None:
 @given(
     st.lists(st.tuples(st.sampled_from(["commit", "wait", "follow", "ack", "write"]), st.integers(1, 3)), max_size=60)
 )
-def test_h95_position_never_passes_what_waits_or_is_not_stored_yet(steps: list[tuple[str, int]]) -> None:
+def test_h95_the_mark_never_passes_what_waits_or_is_not_stored(steps: list[tuple[str, int]]) -> None:
     """Waiting records lie at commit LSNs; those that follow go out in a group of their own."""
     advance = Advance(96, now_s=0.0)
     lsn, group, acked, now_s = 96, 0, 0, 0.0
@@ -179,7 +179,7 @@ def test_the_pace_is_that_of_what_came_since_the_last_record() -> None:
     assert advance.due_s(0.0) == IDLE_S
 
 
-def test_each_group_that_is_held_moves_the_mark_to_its_own_transactions() -> None:
+def test_each_stored_group_moves_the_mark_to_its_transactions() -> None:
     advance = Advance(0, now_s=0.0)
     advance.commit(80, group=1, rows=1)
     advance.commit(120, group=1, rows=1)
@@ -204,7 +204,7 @@ def test_h121_what_is_stored_of_the_others_passes_what_waits() -> None:
     assert (advance.durable, advance.stored, advance.waiting) == (56, 80, False)
 
 
-def test_h95_of_what_waited_each_acknowledged_part_lets_the_mark_go_on() -> None:
+def test_h95_each_acknowledged_waiting_part_moves_the_mark() -> None:
     advance = Advance(0, now_s=0.0)
     advance.waits(16, group=1)
     advance.waits(24, group=2)

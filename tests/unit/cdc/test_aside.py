@@ -50,7 +50,7 @@ def test_h119_status_names_each_table_and_ends_with_1() -> None:
     assert list(both.passed) == ["renamed"], "one sentence is enough"
 
 
-def test_h119_readiness_falls_when_it_lasts_and_the_metric_says_the_cause() -> None:
+def test_h119_readiness_falls_in_time_the_metric_has_the_cause() -> None:
     clock = ManualClock()
     state = replace(ASIDE, since_ms=clock.now_ns() // 1_000_000)
     figures = CaptureFigures(phase="streaming", waiting_ready_s=60.0)
@@ -75,7 +75,7 @@ def test_h119_a_store_that_lacks_changes_of_a_table_is_not_fresh() -> None:
         require_whole("cache", held)
 
 
-def test_h119_verify_does_not_end_well_where_a_table_was_not_compared() -> None:
+def test_h119_verify_fails_where_a_table_was_not_compared() -> None:
     conclude(VerificationReport(verdicts=[], fence=1, looks=1))
     report = VerificationReport(verdicts=[], fence=1, looks=1, not_compared={"public.t": ASIDE.sentence()})
     assert report.document()["not_compared"] == {"public.t": ASIDE.sentence()}
@@ -95,7 +95,7 @@ def test_h148_a_repair_is_advised_only_where_it_is_not_refused() -> None:
     assert ["--repair" in hint for hint in hints] == [True, False]
 
 
-def test_h119_h113_an_older_reader_does_not_take_the_progress_for_whole() -> None:
+def test_h119_h113_an_older_reader_refuses_partial_progress() -> None:
     whole = Progress(epoch=1, lsn=8, offsets={})
     lacking = replace(whole, aside=SAID)
     assert Progress.from_json(lacking.to_json()) == lacking

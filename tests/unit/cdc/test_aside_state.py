@@ -33,7 +33,7 @@ def held(*documents: Document) -> dict[bytes, bytes]:
     return {one.key(): one.to_json() for one in documents}
 
 
-def test_h113_documents_of_running_pipelines_are_read_by_these_names() -> None:
+def test_h113_documents_of_running_pipelines_have_these_names() -> None:
     assert list(Cause) == ["locked", "changed", "not_followed", "not_readable"]
     assert list(TableState) == ["following", "waiting", "aside", "reading"]
     assert ASIDE.key() == b'{"what":"aside","table":"public.t"}'
@@ -61,9 +61,7 @@ def test_h119_what_is_said_of_a_table() -> None:
         (replace(DONE, floor=""), False),
     ],
 )
-def test_h119_a_table_is_whole_once_all_of_it_was_read_behind_what_the_log_lacks(
-    state: ReadingState, whole: bool
-) -> None:
+def test_h119_a_whole_reading_behind_the_gap_makes_a_table_whole(state: ReadingState, whole: bool) -> None:
     assert READING.read_again(state) is whole
     assert ASIDE.read_again(state) is False, "its changes are still dropped"
     kept = held(READING, state, replace(DONE, id="snapshot:public.u", table="public.u"))
@@ -76,7 +74,7 @@ def test_h119_a_reading_of_a_part_hides_no_reading_of_the_whole() -> None:
     assert asides_of(held(READING, part, DONE)) == {}
 
 
-def test_h119_a_start_leaves_out_what_a_whole_reading_stands_above() -> None:
+def test_h119_a_start_leaves_out_what_a_whole_reading_covers() -> None:
     assert left_out(held(DONE), 2) == {"public.t": Position(2, 0x200000010, CHUNK_SEQ)}
     for other in (
         replace(DONE, id="part"), replace(DONE, state="running"), replace(DONE, epoch=1), replace(DONE, floor=""),
@@ -84,7 +82,7 @@ def test_h119_a_start_leaves_out_what_a_whole_reading_stands_above() -> None:
         assert left_out(held(other), 2) == {}, other
 
 
-def test_h119_a_start_leaves_out_what_was_dropped_before_the_table_was_followed_again() -> None:
+def test_h119_a_start_leaves_out_what_was_dropped_while_aside() -> None:
     assert left_out(held(READING), 2) == {"public.t": Position(2, 0x200000010, CHUNK_SEQ)}
     aligned = replace(READING, from_lsn=0x200000010)
     assert left_out(held(aligned), 2) == {"public.t": Position(2, 0x200000008, CHUNK_SEQ)}, "that commit itself is in"
@@ -95,5 +93,5 @@ def test_h119_a_start_leaves_out_what_was_dropped_before_the_table_was_followed_
 
 
 @pytest.mark.parametrize(("lsn", "until"), [(0x100, 0x200000010), (0x300000000, 0x300000000)])
-def test_h119_of_a_reading_and_of_what_was_dropped_the_higher_decides(lsn: int, until: int) -> None:
+def test_h119_the_higher_of_reading_and_dropped_changes_decides(lsn: int, until: int) -> None:
     assert left_out(held(READING, read(lsn)), 2) == {"public.t": Position(2, until, CHUNK_SEQ)}

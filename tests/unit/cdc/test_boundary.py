@@ -43,7 +43,7 @@ class Opened:
         )
 
 
-def test_it_ends_behind_the_mark_and_writes_nothing_of_what_follows_in_the_same_batch() -> None:
+def test_it_ends_behind_the_mark_and_writes_nothing_beyond() -> None:
     opened = Opened(StreamBatch(frames(110, 120), None), StreamBatch(frames(130, 140, 150), None), delay=5)
     assert capture_up_to(opened.session(), 125, opened.clock) == 130
     assert sum(len(group) for group in opened.log.groups) == 3 * 2 + 1
@@ -79,7 +79,7 @@ def test_its_progress_speaks_of_table_topics_alone() -> None:
     assert orjson.loads(value or b"")["offsets"] == {"s.public.t": {"0": 7}}
 
 
-def test_h81_nothing_is_acknowledged_before_the_progress_record_is_held() -> None:
+def test_h81_nothing_is_acknowledged_before_progress_is_stored() -> None:
     opened = Opened(StreamBatch(frames(130), None))
     opened.log.most = 1
     with pytest.raises(LogError, match="did not take everything"):
@@ -103,7 +103,7 @@ class WaitingAssembler(FakeAssembler):
         return [(0, b"waited", b"v", [])]
 
 
-def test_h95_records_that_wait_are_written_before_the_progress_that_passes_them() -> None:
+def test_h95_waiting_records_are_written_before_their_progress() -> None:
     opened = Opened(StreamBatch(frames(130), None), delay=3)
     opened.assembler = WaitingAssembler(after=3)
     assert capture_up_to(opened.session(), 125, opened.clock) == 130
@@ -112,7 +112,7 @@ def test_h95_records_that_wait_are_written_before_the_progress_that_passes_them(
     assert opened.stream.acknowledged == [130]
 
 
-def test_h95_a_table_that_waits_for_good_is_asked_with_pauses_and_lets_nothing_be_acknowledged() -> None:
+def test_h95_a_table_that_waits_for_good_stops_acknowledging() -> None:
     opened = Opened(StreamBatch(frames(130), None))
     opened.assembler = waiting = WaitingAssembler(after=10**9)
     with pytest.raises(LogError):

@@ -158,7 +158,7 @@ def test_h1_nothing_is_acknowledged_while_the_broker_is_silent() -> None:
     assert setting.figures.stalled_since_s is not None
 
 
-def test_h95_progress_goes_on_as_soon_as_nothing_waits_though_the_source_is_idle() -> None:
+def test_h95_progress_resumes_at_once_on_an_idle_source() -> None:
     class Waits(FakeAssembler):
         def resume(self) -> Sequence[Record]:
             self.oldest_waiting = None
@@ -222,16 +222,16 @@ def pauses(*, progress_at: int | None = None) -> list[float]:
     return [round((after - before) * 2) / 2 for before, after in pairwise(ends)]
 
 
-def test_sessions_that_break_before_any_progress_wait_longer_and_longer() -> None:
+def test_sessions_without_progress_wait_longer_and_longer() -> None:
     """An error that the server meets at one change again and again: opening alone is no progress."""
     assert pauses() == [0.5, 1, 2, 5, 10, 30, 30]
 
 
-def test_a_session_that_came_further_makes_the_next_one_come_soon() -> None:
+def test_a_session_with_progress_makes_the_next_one_come_soon() -> None:
     assert pauses(progress_at=4) == [0.5, 1, 2, 5, 0.5, 1, 2]
 
 
-def test_h115_a_stop_while_the_source_is_waited_for_ends_in_order() -> None:
+def test_h115_a_stop_while_the_source_is_away_ends_in_order() -> None:
     setting = Setting(deque([StreamBatch([transaction(80, 1)], None), StreamBatch([transaction(160, 1)], None)]))
     opened = setting.open
 

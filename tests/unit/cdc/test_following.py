@@ -15,7 +15,7 @@ def publication(*tables: TableName, operations: frozenset[str] = OPERATIONS) -> 
     return PublicationFacts(publication="p", operations=operations, via_root=True, tables=frozenset(tables))
 
 
-def test_h96_what_is_published_under_its_name_or_is_gone_is_no_fault() -> None:
+def test_h96_a_published_or_dropped_table_is_no_fault() -> None:
     assert not_followed(OIDS, OIDS, {10: T, 20: U}, publication(T, U)) == {}
     assert not_followed(OIDS, OIDS, {10: T}, publication(T)) == {}
     assert not_followed(OIDS, {}, {}, publication()) == {}
@@ -35,7 +35,7 @@ def test_h96_what_is_out_renamed_or_made_anew_is_said() -> None:
     }
 
 
-def test_h96_a_publication_that_leaves_an_operation_out_is_a_fault_of_its_tables() -> None:
+def test_h96_a_publication_without_an_operation_is_a_fault() -> None:
     found = not_followed(OIDS, OIDS, {10: T, 20: U}, publication(T, U, operations=frozenset(("insert", "delete"))))
     assert found["public.u"] == "public.u is not followed: the publication p leaves out truncate, update"
     assert len(found) == 2

@@ -82,7 +82,7 @@ def test_h112_no_part_of_a_password_in_a_url_is_left(url: str) -> None:
 
 
 @pytest.mark.parametrize("place", ["source", "sink"])
-def test_h112_a_url_that_is_cut_in_other_places_than_meant_is_refused(place: str) -> None:
+def test_h112_a_url_that_parses_otherwise_than_meant_is_refused(place: str) -> None:
     url = "://cdc:p@ss/w@h/db"
     document = {
         "name": "shop",
@@ -96,7 +96,7 @@ def test_h112_a_url_that_is_cut_in_other_places_than_meant_is_refused(place: str
     assert "ss/w" not in refused.value.message + refused.value.hint
 
 
-def test_h112_passwords_within_the_settings_are_known_once_they_are_read() -> None:
+def test_h112_passwords_within_settings_are_known_once_read() -> None:
     parse(
         {
             "name": "shop",

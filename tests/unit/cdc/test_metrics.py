@@ -30,7 +30,7 @@ SLOT = SlotFacts(
 )
 
 
-def test_alive_while_the_source_is_down_and_not_when_the_loop_stands_still() -> None:
+def test_alive_unless_the_loop_stands_still() -> None:
     clock = ManualClock()
     figures = CaptureFigures(phase="reconnecting", waiting_for="no route", ticked_s=clock.monotonic())
     health = Health(figures, clock)
@@ -40,7 +40,7 @@ def test_alive_while_the_source_is_down_and_not_when_the_loop_stands_still() -> 
     assert not health.alive()[0]
 
 
-def test_ready_means_streaming_with_a_broker_that_answers_and_a_slot() -> None:
+def test_ready_means_streaming_with_a_slot_and_a_broker() -> None:
     clock = ManualClock()
     figures = CaptureFigures(phase="streaming", slot=SLOT)
     health = Health(figures, clock)
@@ -107,7 +107,7 @@ def test_an_address_that_another_program_has(answer: Answer) -> None:
     assert "cannot be listened on: Address already in use" in refused.value.message
 
 
-def test_lag_is_nothing_when_caught_up_and_the_age_of_the_newest_held_otherwise() -> None:
+def test_lag_is_zero_when_level_else_the_newest_commits_age() -> None:
     figures = CaptureFigures(commit_us=1_000_000_000_000_000)
     assert figures.lag_s(1_000_000_005 * 10**9) == 5.0
     figures.caught_up = True
@@ -127,7 +127,7 @@ FROM_STREAM = ("cdc_source_lag_seconds", "cdc_lag_bytes:received", "cdc_lag_byte
 FROM_SERVER = ("cdc_slot_active", "cdc_slot_retained_wal_bytes", "cdc_slot_wal_status:reserved")
 
 
-def test_h110_each_figure_says_that_it_is_not_known_when_its_source_is_away() -> None:
+def test_h110_each_figure_is_unknown_when_its_source_is_away() -> None:
     clock = ManualClock()
     now_s = clock.monotonic()
     figures = CaptureFigures(phase="streaming", caught_up=True, slot=SLOT, wal_lsn=200, received_lsn=100, acked_lsn=60)
@@ -149,7 +149,7 @@ def test_h110_each_figure_says_that_it_is_not_known_when_its_source_is_away() ->
     assert status_document(figures, clock, "shop")["lag_seconds"] is None
 
 
-def test_h95_h96_a_source_ahead_of_what_stands_still_or_is_not_followed_is_unready() -> None:
+def test_h95_h96_a_source_ahead_of_a_stuck_capture_is_unready() -> None:
     clock = ManualClock()
     figures = CaptureFigures(phase="streaming", wal_lsn=9_000, flushed_lsn=1_000)
     health = Health(figures, clock)

@@ -77,7 +77,7 @@ def test_a_drop_applies_nothing_and_frees_the_key() -> None:
     assert waiting([*QUEUE, *answers]) == []
 
 
-def test_an_order_about_a_letter_that_parks_no_key_is_about_it_alone() -> None:
+def test_an_order_on_a_letter_that_parks_no_key_is_only_about_it() -> None:
     foreign, floor = letter(1, Why.UNREADABLE), letter(2, op="t")
     topic = [foreign, floor, *QUEUE]
     dropped = carry_out(asked(topic, Why.DROP, 0), Taking())
@@ -86,7 +86,7 @@ def test_an_order_about_a_letter_that_parks_no_key_is_about_it_alone() -> None:
     assert [one.offset for one in waiting([*topic, *retried])] == [1, 3, 5, 9]
 
 
-def test_an_order_is_open_until_it_is_answered_however_often_it_is_heard() -> None:
+def test_an_order_is_open_until_it_is_answered() -> None:
     given = order(QUEUE[-1], Why.RETRY, "id1")
     orders = Orders("cache", [*QUEUE, given, given])
     assert orders.open() == [given]
@@ -110,14 +110,14 @@ def test_an_event_that_came_behind_a_drop_is_not_dropped_with_it() -> None:
     assert Parked("cache", [*QUEUE, late, *answers]).firsts() == {"t": {b"k": (0, 12)}}
 
 
-def test_what_was_released_and_is_refused_again_by_a_replay_is_parked_again() -> None:
+def test_a_released_letter_refused_again_by_a_replay_is_parked() -> None:
     topic = [*QUEUE, *carry_out(asked(QUEUE), Taking())]
     again = letter(3)
     assert Parked("cache", topic).fresh([again]) == [again]
     assert waiting([*topic, again]) == [again]
 
 
-def test_a_hundred_times_the_orders_take_a_hundred_times_the_steps() -> None:
+def test_the_cost_of_orders_grows_with_their_number() -> None:
     """Each order looks at the letters of its own key."""
 
     def steps(count: int) -> int:
@@ -140,7 +140,7 @@ def test_a_hundred_times_the_orders_take_a_hundred_times_the_steps() -> None:
     assert (steps(10), steps(1000)) == (10, 1000)
 
 
-def test_h67_an_order_that_changed_nothing_is_answered_and_not_carried_out_again() -> None:
+def test_h67_an_order_that_changed_nothing_is_answered_once() -> None:
     asks = order(QUEUE[-1], Why.RETRY, "id1")
     topic = [*QUEUE, asks]
     store = Taking([3, 5, 9])

@@ -34,7 +34,7 @@ def test_anything_else_is_refused(text: str) -> None:
 
 
 @given(aligned_lsns, aligned_lsns, st.integers(1, 1000))
-def test_h10_h11_a_snapshot_row_lies_below_the_commit_at_its_own_lsn(lsn: int, later: int, seq: int) -> None:
+def test_h10_h11_a_snapshot_row_is_below_the_commit_at_its_lsn(lsn: int, later: int, seq: int) -> None:
     row = Position(1, lsn, SNAPSHOT_SEQ)
     assert row < Position(1, lsn, seq) < Position(1, lsn, CHUNK_SEQ)
     assert (Position(1, lsn, CHUNK_SEQ) < Position(1, later, seq)) == (lsn < later)
@@ -71,7 +71,7 @@ def test_what_is_no_lsn_is_refused(text: str) -> None:
 
 
 @given(aligned_lsns, st.integers(5, 1000), st.integers(0, 1000), st.integers(1, 1000))
-def test_h91_debeziums_event_lies_above_the_commit_before_it_and_not_above_its_own(
+def test_h91_debeziums_event_is_just_above_the_commit_before_it(
     before: int, size: int, distance: int, seq: int
 ) -> None:
     """``size``: a commit record alone takes 34 bytes; ``distance``: the next may begin where it ends."""

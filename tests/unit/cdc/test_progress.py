@@ -17,20 +17,20 @@ def test_a_progress_record_reads_back_with_all_that_it_says() -> None:
     assert PROGRESS_KEY == b'{"what":"progress"}', "running pipelines have theirs under it"
 
 
-def test_h113_a_record_that_does_not_say_how_it_counts_counts_as_of_old() -> None:
+def test_h113_a_record_without_a_numbering_has_the_first_one() -> None:
     assert Progress.from_json(b'{"format":1,"epoch":1,"lsn":8,"offsets":{}}') == Progress(epoch=1, lsn=8, numbering=1)
     today = Progress(epoch=1, lsn=8, ahead={"shop.public.orders": {0: Position(1, 8, 1).text()}})
     assert orjson.loads(today.to_json())["numbering"] == 2
     assert Progress.from_json(today.to_json()) == today
 
 
-def test_h119_a_record_that_names_tables_set_aside_is_of_the_second_format() -> None:
+def test_h119_a_record_with_tables_aside_has_the_second_format() -> None:
     lacking = Progress(epoch=1, lsn=8, aside={"shop.public.t": "it is locked"})
     assert orjson.loads(lacking.to_json())["format"] == 2
     assert Progress.from_json(lacking.to_json()) == lacking
 
 
-def test_h100_a_watermark_reads_back_with_the_tables_that_are_held() -> None:
+def test_h100_a_watermark_reads_back_with_its_held_tables() -> None:
     held = {"shop.public.t": Hold(table="public.t", reason="public.t: no column takes it", since_ms=17)}
     mark = Watermark(epoch=1, lsn=8, offsets=OFFSETS, topic_ids={"shop.public.orders": "id1"}, held=held, level_ms=4)
     again = Watermark.from_json(mark.to_json())
@@ -39,7 +39,7 @@ def test_h100_a_watermark_reads_back_with_the_tables_that_are_held() -> None:
     assert "held" not in orjson.loads(Watermark(epoch=1, lsn=8).to_json())
 
 
-def test_h100_a_held_table_is_told_with_its_reason_and_what_to_do() -> None:
+def test_h100_a_held_table_is_named_with_its_reason_and_a_remedy() -> None:
     assert Hold(table="public.t", reason="public.t: no column takes it").sentence("cache") == (
         "cache holds public.t: no column takes it; its changes wait in the log: cdc rebuild cache"
     )

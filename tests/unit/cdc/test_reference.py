@@ -41,7 +41,7 @@ def test_every_commented_default_is_the_default() -> None:
         }
 
 
-def test_every_setting_is_in_the_example_and_the_table_with_a_meaning() -> None:
+def test_every_setting_is_explained_in_example_and_table() -> None:
     text, manual = example(SINKS), table(SINKS)
     for row in rows(SINKS):
         assert row.meaning, row.path

@@ -31,14 +31,14 @@ def test_h75_a_tail_in_order_has_nothing_late() -> None:
     assert (found.stale, found.newest) == ({}, at(12))
 
 
-def test_h76_what_lies_below_the_progress_record_or_below_its_predecessor_came_too_late() -> None:
+def test_h76_a_record_below_the_progress_before_it_came_too_late() -> None:
     found = tail((b"a", at(9)), (b"b", at(12)), (b"c", at(11)), (b"b", at(12)), (b"d", at(13)))
     assert found.stale == {b"a": at(9), b"c": at(11), b"b": at(12)}
     assert found.offsets == {0, 2, 3}
     assert found.newest == at(13)
 
 
-def test_h76_what_a_progress_record_names_as_held_already_is_too_late_behind_it() -> None:
+def test_h76_a_record_that_progress_names_is_too_late_behind_it() -> None:
     assert tail((b"a", at(14)), newest=at(15)).stale == {b"a": at(14)}
 
 
@@ -49,11 +49,11 @@ def test_h6_h76_an_epoch_that_has_ended_writes_no_more() -> None:
     assert set(old.stale) == {b"a", b"b", b"c"}
 
 
-def test_h76_rows_of_later_snapshots_are_doubted_where_somebody_else_wrote() -> None:
+def test_h76_rows_of_later_snapshots_beside_a_writer_are_doubted() -> None:
     assert tail((b"a", at(9, CHUNK_SEQ)), suspect_chunks=True).stale == {b"a": at(9, CHUNK_SEQ)}
 
 
-def test_h76_a_key_whose_newer_record_was_compacted_away_is_not_proven() -> None:
+def test_h76_a_key_whose_newer_record_is_gone_is_not_proven() -> None:
     alone = KeyHistory(at(9))
     alone.take(7, at(9), late=True)
     assert (alone.wrong, alone.proven) == (False, False)
@@ -67,7 +67,7 @@ KEYS = st.sampled_from([b"a", b"b", b"c"])
 
 
 @given(st.lists(KEYS, min_size=1, max_size=12), st.data())
-def test_h75_h76_after_mending_the_last_of_each_key_is_its_newest(keys: list[bytes], data: st.DataObject) -> None:
+def test_h75_h76_after_mending_each_keys_last_record_is_newest(keys: list[bytes], data: st.DataObject) -> None:
     """A predecessor wrote a beginning of the stream; what it still had arrives anywhere among its successor's."""
     stream = [(key, at(10 + n)) for n, key in enumerate(keys)]
     begun = data.draw(st.integers(0, len(stream)))
@@ -90,7 +90,7 @@ def test_h75_h76_after_mending_the_last_of_each_key_is_its_newest(keys: list[byt
     assert tail(*mended).newest == found.newest, next(places)
 
 
-def test_h101_a_record_without_a_position_or_from_an_epoch_to_come_is_somebody_elses() -> None:
+def test_h101_no_position_or_a_future_epoch_is_foreign() -> None:
     """It is written over with what we wrote; its position never counts as one that the log holds."""
     found = PartitionTail(at(10, 0))
     strange = [b"", b"junk", b"z" * 32, Position(3, 8, 1).text().encode(), b"0000000200000000000000:800000001"]
@@ -105,7 +105,7 @@ def test_h101_a_record_without_a_position_or_from_an_epoch_to_come_is_somebody_e
     assert (history.wrong, history.proven, history.best_offset) == (True, True, 0)
 
 
-def test_h76_rows_of_snapshots_are_in_no_order_with_the_stream_and_move_nothing() -> None:
+def test_h76_snapshot_rows_are_in_no_order_with_the_stream() -> None:
     assert tail().newest is None
     for seq in (SNAPSHOT_SEQ, CHUNK_SEQ):
         found = PartitionTail(at(10, 0))

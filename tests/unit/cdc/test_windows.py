@@ -296,7 +296,7 @@ def test_xids_are_compared_across_wraparound() -> None:
     assert gate.passes(gate.awaited(), Visibility.parse(f"{2**32 + 4}:{2**32 + 4}:"))
 
 
-def test_no_window_opens_inside_a_transaction_or_before_what_the_log_holds() -> None:
+def test_no_window_opens_in_a_transaction_or_below_the_logs_end() -> None:
     world = World(VisibilityGate(Visibility(FIRST_XID, frozenset())))
     world.windows.after_lsn = FIRST_LSN + 100
     window = world.windows.ask("t")
@@ -321,7 +321,7 @@ def test_rows_wait_until_progress_has_passed_their_position() -> None:
     assert world.windows.outcome(window) == Written(1, 0)
 
 
-def test_rows_go_out_in_pieces_and_a_key_changed_between_them_stays_out() -> None:
+def test_rows_go_out_in_pieces_without_keys_changed_meanwhile() -> None:
     world = World(VisibilityGate(Visibility(FIRST_XID, frozenset())))
     window = world.windows.ask("t")
     world.windows.turn(Moment(80, 80, 0))
@@ -363,7 +363,7 @@ def test_a_window_that_outlives_too_many_changes_is_given_up() -> None:
     assert window.touched == set()
 
 
-def test_what_fails_outside_is_raised_by_the_loop_and_whoever_waits_is_told() -> None:
+def test_an_outside_failure_is_raised_and_ends_every_wait() -> None:
     world = World(VisibilityGate(Visibility(FIRST_XID, frozenset())))
     window = world.windows.ask("t")
     world.windows.fail(SourceError("gone"))

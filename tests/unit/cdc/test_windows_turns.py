@@ -53,7 +53,7 @@ def told(call: Callable[[], object]) -> SimpleQueue[object]:
     return answers
 
 
-def test_there_is_something_to_do_until_the_broker_holds_the_rows() -> None:
+def test_work_is_left_until_the_broker_has_the_rows() -> None:
     windows = (there := world()).windows
     windows.after_lsn = 50
     assert not busy(windows)
@@ -94,7 +94,7 @@ def test_the_first_failure_is_the_one_raised() -> None:
 
 
 @pytest.mark.parametrize(("reached", "commit_lsn"), [(80, 72), (81, 80), (87, 80), (88, 80)])
-def test_a_windows_rows_stand_above_the_last_commit_that_was_streamed(reached: int, commit_lsn: int) -> None:
+def test_a_windows_rows_are_above_the_last_streamed_commit(reached: int, commit_lsn: int) -> None:
     windows = world().windows
     window = windows.ask("t")
     windows.turn(Moment(reached, 0, 0))
@@ -167,7 +167,7 @@ def pair(there: World) -> tuple[Window, Window]:
     return low, high
 
 
-def test_h99_what_a_higher_window_writes_is_left_out_of_a_lower_one() -> None:
+def test_h99_a_lower_window_leaves_out_what_a_higher_one_writes() -> None:
     there = world()
     low, high = pair(there)
     there.windows.offer(high, rows(b"\0"))
@@ -189,7 +189,7 @@ def test_h99_a_mark_of_a_higher_window_leaves_nothing_out() -> None:
     assert low.outcome == Written(2, 0)
 
 
-def test_each_window_is_settled_when_the_broker_holds_its_own_rows() -> None:
+def test_each_window_is_settled_when_its_own_rows_are_stored() -> None:
     there = world()
     low, high = pair(there)
     there.windows.offer(low, rows(b"\0"))
@@ -210,7 +210,7 @@ def test_a_window_that_is_over_notes_no_more_keys() -> None:
     assert (written.touched, given_up.touched) == (set(), set())
 
 
-def test_h121_a_window_of_a_table_that_waits_is_over_and_holds_up_no_other() -> None:
+def test_h121_a_waiting_tables_window_ends_and_stops_no_other() -> None:
     there = world()
     one, other = pair(there)
     there.windows.offer(one, rows(b"\0"))

@@ -62,7 +62,7 @@ def test_h121_a_table_that_waits_holds_back_no_window_of_another() -> None:
     assert Position.parse(world.log[0][3][0][1].decode()).commit_lsn < 1000
 
 
-def test_h121_without_a_table_that_waits_the_progress_record_decides() -> None:
+def test_h121_with_no_table_waiting_the_progress_decides() -> None:
     world = World()
     world.offer("free")
     world.turn(waiting=frozenset())

@@ -46,7 +46,7 @@ def test_snapshots_streams_and_later_snapshots_end_as_the_source(batch: int) -> 
 
 
 @pytest.mark.parametrize("batch", [1, 2, 100])
-def test_h38_unchanged_values_are_taken_from_what_the_store_holds(batch: int) -> None:
+def test_h38_unchanged_values_are_taken_from_the_store(batch: int) -> None:
     created, update = recorded("toast_schemas")[:2]
     numbers = orjson.loads(created.value or b"")["payload"]["after"]
     said = with_after(update, n=numbers["n"], na=numbers["na"])

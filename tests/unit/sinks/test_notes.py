@@ -49,7 +49,7 @@ def test_h82_a_sweep_counts_once_each_partition_has_told_of_it() -> None:
     assert told(truncate) == TableFloor(floor=LOW), "a TRUNCATE counts at once"
 
 
-def test_h99_a_partition_that_tells_of_a_higher_floor_has_told_of_the_lower() -> None:
+def test_h99_a_partition_with_a_higher_floor_has_the_lower_too() -> None:
     found = told(mark(LOW, 0), mark(LOW, 1), mark(HIGH, 2))
     assert found == TableFloor(floor=LOW, sweeps={HIGH: (3, frozenset({2}))})
     assert told(mark(HIGH, 0), mark(HIGH, 1), mark(LOW, 2)) == told(mark(HIGH, 0), mark(HIGH, 1), mark(LOW, 2, of=1))
@@ -77,7 +77,7 @@ def test_a_floor_reads_back() -> None:
     assert TableFloor.from_json(floor.to_json()) == floor
 
 
-def test_h23_a_floor_is_enforced_when_it_is_whole_and_again_when_it_is_told_again() -> None:
+def test_h23_a_floor_is_enforced_when_whole_and_when_repeated() -> None:
     notes = Written()
     floors = Floors(notes)
     assert floors.tell([mark(LOW, 0), mark(LOW, 1)]) == {}
@@ -91,7 +91,7 @@ def test_h23_a_floor_is_enforced_when_it_is_whole_and_again_when_it_is_told_agai
     assert floors.tell([mark(HIGH, 1), mark(HIGH, 2)]) == {ORDERS: HIGH}
 
 
-def test_h99_the_lower_floor_is_enforced_where_a_higher_mark_makes_it_whole() -> None:
+def test_h99_a_lower_floor_is_enforced_once_a_higher_is_whole() -> None:
     assert Floors(Written()).tell([mark(LOW, 0, of=2), mark(HIGH, 1, of=2)]) == {ORDERS: LOW}
 
 

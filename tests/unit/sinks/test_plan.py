@@ -23,7 +23,7 @@ def large(count: int) -> pa.Table:
     return batch([topic.upsert({"id": n, "status": "x" * ROW_BYTES, "note": None}, at(n + 1)) for n in range(count)])
 
 
-def test_h102_a_plan_of_rows_that_all_count_copies_none_of_arrow_s_bytes() -> None:
+def test_h102_a_plan_in_which_all_rows_count_copies_no_bytes() -> None:
     events = large(40)
     before = pa.total_allocated_bytes()
     made = planned(events)

@@ -240,7 +240,7 @@ def test_h82_a_sweep_counts_when_each_partition_has_told(order: list[int]) -> No
 
 
 @given(st.permutations([(0, "a"), (1, "a"), (2, "c"), (1, "b")]))
-def test_h99_marks_of_sweeps_cut_short_leave_the_earlier_one_whole(order: list[tuple[int, str]]) -> None:
+def test_h99_marks_of_broken_sweeps_leave_the_earlier_one_whole(order: list[tuple[int, str]]) -> None:
     """Compaction keeps each partition's last mark: sweeps that were cut short count by the lowest of their floors."""
     floor = TableFloor()
     for partition, text in order:

@@ -53,7 +53,7 @@ def made(tables: Tables, notes: Written | None = None, *, moved: bool = False) -
     return StoreSink(tables, notes or Written(), tables, shared=False, moved=lambda: moved)
 
 
-def test_a_place_is_made_ready_once_and_anew_where_the_tables_have_moved() -> None:
+def test_a_place_is_prepared_once_and_again_where_tables_moved() -> None:
     for moved, again in ((False, []), (True, [f"prepare {ORDERS.version}"])):
         tables, topic = Tables(), Topic()
         sink = made(tables, moved=moved)
@@ -64,7 +64,7 @@ def test_a_place_is_made_ready_once_and_anew_where_the_tables_have_moved() -> No
     assert made(tables).apply(batch(), SHAPES) == Applied()
 
 
-def test_the_newest_shape_is_made_ready_before_rows_of_an_older_one() -> None:
+def test_the_newest_shape_is_prepared_before_older_rows() -> None:
     newer, tables = replace(ORDERS, version=ORDERS.version + 1), Tables()
     sink, topic = made(tables), Topic()
     for number in (1, 2):
@@ -83,7 +83,7 @@ def test_rows_below_the_floor_ask_the_store_for_nothing() -> None:
     assert tables.steps == []
 
 
-def test_h100_what_was_known_of_a_place_that_is_missing_is_forgotten() -> None:
+def test_h100_what_was_known_of_a_missing_place_is_forgotten() -> None:
     tables, topic = Tables(missing=True), Topic()
     sink = made(tables)
     with pytest.raises(PlaceMissing):
@@ -102,7 +102,7 @@ def test_h100_what_was_known_of_a_place_that_is_missing_is_forgotten() -> None:
         (False, {ORDERS.topic: {0: 7}}, True),
     ],
 )
-def test_h84_a_store_that_had_read_a_table_and_has_no_place_for_it_begins_anew(
+def test_h84_a_store_that_lost_a_tables_place_begins_anew(
     new: bool, offsets: dict[str, dict[int, int]], kept: bool
 ) -> None:
     notes = Written()
@@ -113,7 +113,7 @@ def test_h84_a_store_that_had_read_a_table_and_has_no_place_for_it_begins_anew(
     assert marks.read() == (mark if kept else None)
 
 
-def test_a_floor_is_noted_before_its_place_is_swept_and_rows_come_after() -> None:
+def test_a_floor_is_noted_before_the_sweep_and_rows_come_after() -> None:
     tables, topic = Tables(), Topic()
     sink = made(tables)
     sink.apply(batch(topic.truncate(at(2)), topic.upsert(order(1), at(3))), SHAPES)

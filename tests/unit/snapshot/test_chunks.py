@@ -24,7 +24,7 @@ def ranges(table: TableForm, chunk_bytes: int, server_version: int = 180_000) ->
     st.integers(1, 64 * MB),
     st.integers(0, 10**9),
 )
-def test_ranges_cover_every_block_once_and_the_last_one_has_no_end(
+def test_ranges_cover_every_block_once_and_the_last_is_open(
     sizes: Sequence[int], chunk_bytes: int, toast_bytes: int
 ) -> None:
     table = look(*(leaf(oid, blocks, toast_bytes=toast_bytes) for oid, blocks in enumerate(sizes, start=1)))
@@ -38,7 +38,7 @@ def test_ranges_cover_every_block_once_and_the_last_one_has_no_end(
         assert mine[-1][0] < max(blocks, 1)
 
 
-def test_an_empty_table_is_one_chunk_because_rows_may_come_before_the_cut() -> None:
+def test_an_empty_table_is_one_chunk_as_rows_may_come_in_time() -> None:
     assert ranges(look(leaf(1, 0)), MB) == [(1, 0, None)]
 
 
@@ -51,13 +51,13 @@ def test_toasted_values_make_chunks_smaller() -> None:
     assert blocks_per_chunk(1000, 10_000 * BLOCK, 100 * BLOCK) == 10
 
 
-def test_before_14_a_leaf_is_one_chunk_because_every_range_would_read_it_whole() -> None:
+def test_before_14_a_leaf_is_one_chunk_as_ranges_read_it_whole() -> None:
     table = look(leaf(1, 5000), leaf(2, 5000))
     assert ranges(table, MB, server_version=130_020) == [(1, 0, None), (2, 0, None)]
     assert len(ranges(table, MB, server_version=140_000)) > 2
 
 
-def test_a_role_with_rights_on_columns_alone_reads_a_leaf_at_once() -> None:
+def test_a_role_with_column_rights_reads_a_leaf_at_once() -> None:
     table = look(replace(leaf(1, 5000), by_range=False), leaf(2, 5000))
     found = ranges(table, MB)
     assert found[0] == (1, 0, None)

@@ -60,7 +60,7 @@ def test_h102_headers_of_others_count_and_go_with_their_record() -> None:
     assert foreign.part(1, 1).headers == {}
 
 
-def test_h102_each_slice_says_where_it_ends_and_the_last_where_the_batch_does() -> None:
+def test_h102_a_slice_names_its_end_and_the_last_the_batchs_end() -> None:
     records = [record(n) for n in range(5)] + [record(n, partition=1) for n in range(2)]
     slices = list(batch_of(records, {0: 9, 1: 9}).slices(3 * SIZE))
     assert [table.num_rows for _, table in slices] == [3, 3, 1]
@@ -68,7 +68,7 @@ def test_h102_each_slice_says_where_it_ends_and_the_last_where_the_batch_does() 
     assert [piece.begun[TOPIC] for piece, _ in slices] == [{0: 0, 1: 0}, {0: 3, 1: 0}, {0: 5, 1: 1}]
 
 
-def test_h102_a_partition_that_nobody_has_begun_to_read_is_claimed_by_no_slice() -> None:
+def test_h102_no_slice_claims_a_partition_that_nobody_has_begun() -> None:
     """As 0 it would be read from there on: below a first record that is no longer 0 nothing can be read."""
     records = [record(n) for n in range(4)] + [record(7, partition=1)]
     first, *_ = batch_of(records, {0: 4, 1: 8, 2: 0}).slices(2 * SIZE)

@@ -97,7 +97,7 @@ RECORDED = ("key_schemas", "sh_operations", "sh_keys", "snapshots_schemas", "toa
 
 @pytest.mark.parametrize("way", [InTasks, InSlices])
 @pytest.mark.parametrize("name", [*RECORDED, "mariadb", "sh_truncate_emitted"])
-def test_h133_tasks_read_the_same_as_the_driver_however_slices_are_cut(name: str, way: type[Translation]) -> None:
+def test_h133_tasks_and_driver_read_alike_however_slices_are_cut(name: str, way: type[Translation]) -> None:
     """A reader goes on in another process where the slice before ended: order, shapes, tombstones."""
     rows = sorted(recorded(name), key=lambda row: (row.topic, row.partition, row.offset))
     registry = Registry()
@@ -133,13 +133,13 @@ def test_records_get_the_three_headers_and_settled_tombstones_go(way: type[Trans
     assert registry.asked == 1
 
 
-def test_a_record_without_a_schema_takes_the_topics_newest_version(way: type[Translation]) -> None:
+def test_a_record_without_a_schema_has_the_topics_newest_version(way: type[Translation]) -> None:
     parsed = parse(way(Registry().version, KnownEpochs())(records(recorded("sh_operations"))))
     assert set(parsed.events["ver"].to_pylist()) == {7}
     assert not parsed.unreadable
 
 
-def test_order_across_batches_and_within_one_is_that_of_the_offsets(way: type[Translation]) -> None:
+def test_order_within_and_across_batches_is_that_of_offsets(way: type[Translation]) -> None:
     rows = recorded("snapshots")
     whole = way(Registry().version, KnownEpochs())(records(rows[::-1]))
     translate = way(Registry().version, KnownEpochs())
@@ -148,7 +148,7 @@ def test_order_across_batches_and_within_one_is_that_of_the_offsets(way: type[Tr
     assert pa.concat_tables(parts).equals(whole)
 
 
-def test_a_record_that_is_none_of_debeziums_is_set_aside_in_its_own_words(way: type[Translation]) -> None:
+def test_a_record_that_is_not_debeziums_becomes_a_letter(way: type[Translation]) -> None:
     foreign = Recorded("t", 0, 3, b'{"id":1}', b"what is this")
     parsed = parse(way(Registry().version, KnownEpochs())(records([foreign])))
     (one,) = parsed.unreadable
@@ -167,7 +167,7 @@ def test_an_empty_batch_stays_empty(way: type[Translation]) -> None:
     assert way(Registry().version, KnownEpochs())(records([])).num_rows == 0
 
 
-def test_a_reset_while_the_sink_runs_is_a_new_epoch_in_the_next_batch(way: type[Translation]) -> None:
+def test_a_reset_while_the_sink_runs_begins_an_epoch(way: type[Translation]) -> None:
     rows = [row for row in recorded("sh_operations") if row.value is not None]
     known = KnownEpochs()
     translate = way(Registry().version, known)

@@ -85,7 +85,7 @@ def test_a_batch_that_met_a_store_away_is_repeated_not_lost(bench: Bench) -> Non
     assert offsets == [0, 1]
 
 
-def test_a_failed_batch_is_not_jumped_over_by_those_queued_behind_it(bench: Bench) -> None:
+def test_a_failed_batch_is_not_overtaken_by_those_behind_it(bench: Bench) -> None:
     store = bench.begun()
     fan_out = FanOut({}, cast(Engine, SimpleNamespace(clock=SYSTEM_CLOCK, metrics=Metrics())))
 
@@ -102,7 +102,7 @@ def test_a_failed_batch_is_not_jumped_over_by_those_queued_behind_it(bench: Benc
     assert bench.watermark is not None and bench.watermark.offsets == {TOPIC: {0: 8}}
 
 
-def test_a_store_buries_no_letter_of_a_table_that_it_does_not_keep(bench: Bench) -> None:
+def test_a_store_writes_no_letter_of_a_table_it_does_not_keep(bench: Bench) -> None:
     store = bench.begun()
     fan_out = FanOut({}, cast(Engine, SimpleNamespace(clock=SYSTEM_CLOCK, metrics=Metrics())))
     letters = tuple(
@@ -118,7 +118,7 @@ def test_a_store_buries_no_letter_of_a_table_that_it_does_not_keep(bench: Bench)
     assert [letter.topic for letter in bench.dead.letters] == [TOPIC]
 
 
-def test_h38_what_is_brought_down_for_several_stores_knows_the_shapes_of_all(bench: Bench) -> None:
+def test_h38_rows_for_several_stores_know_the_shapes_of_all(bench: Bench) -> None:
     other = Bench()
     other.facts.shapes = [orders(), orders(2, extra=("note",))]
     rules = shapes_of([bench.begun(), other.begun()])

@@ -125,7 +125,7 @@ def row(number: int, offset: int, *, topic: str = TOPIC, ver: int = 1) -> KafkaR
     return KafkaRecord(b'{"id":%d}' % number, value, sound(8 * (offset + 1), ver=ver), offset, topic)
 
 
-def test_h51_a_shape_that_the_store_cannot_carry_holds_its_table_and_no_other(bench: Bench) -> None:
+def test_h51_a_shape_the_store_cannot_carry_holds_its_table_only(bench: Bench) -> None:
     store = bench.begun()
     bench.settle(store, 1, 1, row(1, 0), row(1, 0, topic=OTHER))
     bench.facts.shapes.append(SECOND)
@@ -152,7 +152,7 @@ def test_a_hold_outlives_a_restart_and_its_topic_is_not_read(bench: Bench) -> No
     assert bench.begun().caught_up
 
 
-def test_a_held_table_that_can_be_carried_again_goes_on_where_it_stopped(bench: Bench) -> None:
+def test_a_released_table_goes_on_where_it_stopped(bench: Bench) -> None:
     store = bench.begun()
     bench.progress(16, 1, 1)
     bench.settle(store, 1, 1, row(1, 0))
@@ -176,7 +176,7 @@ def test_a_held_table_that_can_be_carried_again_goes_on_where_it_stopped(bench: 
 DAY_MS = 86_400_000
 
 
-def test_h60_a_table_that_waited_for_longer_than_deletes_are_kept_stays_held() -> None:
+def test_h60_a_table_held_for_longer_than_deletes_stays_held() -> None:
     topics = SinkTopics(ids={TOPIC: "a", OTHER: "b"}, partitions={TOPIC: 1, OTHER: 1}, retention_s=7 * 86_400)
     why = {TOPIC: Hold(table="public.orders", reason=WHY)}
     view = LogView()
@@ -219,7 +219,7 @@ def test_a_hold_is_told_of_while_the_tables_rest(bench: Bench) -> None:
     assert list(bench.mark.held) == [TOPIC]
 
 
-def test_a_store_that_holds_all_it_has_reads_on_and_applies_nothing(bench: Bench) -> None:
+def test_a_store_that_holds_every_table_reads_on(bench: Bench) -> None:
     bench.facts.captured = (TOPIC,)
     store = bench.begun()
     bench.settle(store, 1, 1, row(1, 0))
@@ -263,7 +263,7 @@ def test_h100_a_held_table_is_tried_again_by_itself(bench: Bench) -> None:
     assert bench.keys(ORDERS) == ["1", "2"]
 
 
-def test_h100_all_that_is_held_is_told_once_and_a_strange_table_is_no_hold(bench: Bench) -> None:
+def test_h100_all_holds_are_named_once_an_unknown_table_is_none(bench: Bench) -> None:
     store = bench.begun()
     bench.memory.closed = frozenset((ORDERS, OTHERS))
     bench.settle(store, 1, 1, row(1, 0), row(1, 0, topic=OTHER))
@@ -286,7 +286,7 @@ def test_a_newer_shape_of_a_held_table_starts_its_query_again(bench: Bench) -> N
     assert store.fault is None
 
 
-def test_records_of_held_tables_are_left_alone_also_unreadable_ones() -> None:
+def test_records_of_held_tables_are_left_alone_unreadable_or_not() -> None:
     broken = KafkaRecord(b"k", b"v", None, 5)
     rules = Rules(book=SchemaBook([FIRST, BESIDE]), held=frozenset((TOPIC,)))
     found = sort_out(records_of(row(1, 0), broken, row(2, 1, topic=OTHER)), rules)

@@ -68,7 +68,7 @@ def test_h84_another_generation_that_is_in_use_is_another_store() -> None:
         (replace(HELD, offsets={OTHERS: {0: 7}, ORDERS: {0: 0}}), {}),
     ],
 )
-def test_h63_offsets_within_the_topics_of_today_may_be_gone_on_from(held: Watermark | None, ends: Offsets) -> None:
+def test_h63_offsets_within_todays_topics_may_be_gone_on_from(held: Watermark | None, ends: Offsets) -> None:
     check_topics("cache", held, TOPICS, ends)
 
 

@@ -52,14 +52,14 @@ def feeding() -> Feeding:
     return Feeding()
 
 
-def test_h110_at_rest_a_store_lags_by_nothing_however_old_its_newest_record(feeding: Feeding) -> None:
+def test_h110_at_rest_a_store_does_not_lag(feeding: Feeding) -> None:
     feeding.cache.newest_ms = feeding.clock.now_ns() // 1_000_000
     feeding.pass_s(3600)
     assert (feeding["lag_seconds"], feeding["lag_records"], feeding["up"]) == (0, 0, 1)
     assert feeding.metrics.ready() == (True, "feeding cache")
 
 
-def test_h110_the_lag_of_a_store_that_is_away_grows_while_nobody_writes_it(feeding: Feeding) -> None:
+def test_h110_the_lag_of_a_store_that_is_away_grows(feeding: Feeding) -> None:
     feeding.lacks, feeding.cache.away = 7, "the cache cannot be reached"
     feeding.pass_s(100, store=False)
     assert (feeding["lag_seconds"], feeding["lag_records"], feeding["up"]) == (100, 7, 0)
@@ -70,13 +70,13 @@ def test_h110_the_lag_of_a_store_that_is_away_grows_while_nobody_writes_it(feedi
     assert (feeding["lag_seconds"], feeding["up"]) == (0, 1)
 
 
-def test_h110_a_store_never_level_that_applied_nothing_lags_since_it_began(feeding: Feeding) -> None:
+def test_h110_a_store_that_applied_nothing_lags_since_it_began(feeding: Feeding) -> None:
     feeding.cache.level_s, feeding.lacks, feeding.cache.away = None, 7, "the cache cannot be reached"
     feeding.pass_s(40, store=False)
     assert (feeding["lag_seconds"], feeding["lag_records"]) == (40, 7)
 
 
-def test_h110_without_the_log_nobody_knows_how_far_behind_a_store_is(feeding: Feeding) -> None:
+def test_h110_without_the_log_the_lag_of_a_store_is_unknown(feeding: Feeding) -> None:
     feeding.pass_s(SILENCE_S + 1, log=False)
     assert math.isnan(feeding["lag_seconds"]) and math.isnan(feeding["lag_records"])
     assert (feeding["log_age_seconds"], feeding["up"]) == (SILENCE_S + 1, 1)

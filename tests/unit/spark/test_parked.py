@@ -58,7 +58,7 @@ def test_a_key_is_free_again_when_its_last_letter_was_answered() -> None:
     assert parked.fresh([letter(4)]) == [letter(4)], "refused again in a replay it would otherwise be lost"
 
 
-def test_a_key_waits_from_its_first_letter_on_whatever_the_order_they_came_in() -> None:
+def test_a_key_waits_from_its_first_letter_on_in_any_order() -> None:
     parked = Parked("cache", [letter(4, Why.BEHIND), letter(2)])
     assert parked.firsts() == {"t": {b"k": (0, 2)}}
     parked.add([letter(2, Why.RELEASED)])
@@ -77,7 +77,7 @@ class Untouched(dict[bytes, tuple[int, int]]):
         raise AssertionError("as many steps as there are parked keys")
 
 
-def test_a_small_batch_asks_for_its_own_keys_alone_however_many_are_parked() -> None:
+def test_a_small_batch_asks_for_its_own_keys_alone() -> None:
     many = Untouched({b"%d" % number: (0, 5) for number in range(1000)})
     events = parse(records_of(*(KafkaRecord(b"%d" % n, b"{}", sound(), n) for n in (3, 7, 5000)))).events
     free, behind = split_parked(events, {TOPIC: many})

@@ -76,7 +76,7 @@ def test_patches_of_several_batches_and_runs() -> None:
     assert query.letters == []
 
 
-def test_h67_a_patch_without_a_document_parks_its_key_until_a_document_came_and_it_is_tried_again() -> None:
+def test_h67_a_patch_without_a_document_parks_its_key() -> None:
     query = Query()
     query.batch(query.record(5, envelope("u", patch=RENAMED)))
     query.batch(query.record(6, envelope("u", patch=patch({"x": 1}))), query.record(7, envelope("r", after=ANNE)))
@@ -89,7 +89,7 @@ def test_h67_a_patch_without_a_document_parks_its_key_until_a_document_came_and_
 
 
 @pytest.mark.parametrize(("age_ms", "refused"), [(0, False), (23 * HOUR_MS, False), (25 * HOUR_MS, True)])
-def test_a_sink_that_was_away_longer_than_the_cleaner_waits_takes_no_patch_on_trust(age_ms: int, refused: bool) -> None:
+def test_a_sink_away_longer_than_the_cleaner_trusts_no_patch(age_ms: int, refused: bool) -> None:
     """Its next run begins behind offsets that it never saw: the cleaner may have taken a patch of this document."""
     query = Query()
     query.batch(query.record(0, envelope("c", after=ANNE), age_ms=100 * HOUR_MS))
@@ -99,7 +99,7 @@ def test_a_sink_that_was_away_longer_than_the_cleaner_waits_takes_no_patch_on_tr
     assert query.document() == orjson.loads(ANNE if refused else ANNE_MARIE)
 
 
-def test_a_store_made_from_the_beginning_takes_old_patches_as_long_as_no_offset_is_missing() -> None:
+def test_a_fresh_store_takes_old_patches_if_no_offset_is_missing() -> None:
     query = Query(lag_s=60.0)
     query.batch(query.record(0, envelope("c", after=ANNE), age_ms=HOUR_MS))
     query.batch(query.record(1, envelope("u", patch=RENAMED), age_ms=HOUR_MS))

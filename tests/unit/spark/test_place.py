@@ -66,7 +66,7 @@ def test_h60_a_store_that_was_level_within_the_window_goes_on() -> None:
     assert outdated(HELD, replace(HELD, level_ms=400_000), TOPICS)
 
 
-def test_h60_a_store_that_was_away_for_longer_is_held_and_told_what_helps(timed: Timed) -> None:
+def test_h60_a_store_away_for_too_long_is_stopped_with_a_remedy(timed: Timed) -> None:
     timed.settle(timed.begun(), 7, row(1, 6))
     timed.facts.end = 9
     timed.clock.advance(WINDOW_S + 60)
@@ -76,13 +76,13 @@ def test_h60_a_store_that_was_away_for_longer_is_held_and_told_what_helps(timed:
     assert held.value.hint.startswith("cdc rebuild cache")
 
 
-def test_h60_a_store_that_has_nothing_to_catch_up_with_missed_nothing(timed: Timed) -> None:
+def test_h60_a_store_with_nothing_to_catch_up_missed_nothing(timed: Timed) -> None:
     timed.settle(timed.begun(), 7, row(1, 6))
     timed.clock.advance(WINDOW_S + 60)
     assert timed.begun().starts == {TOPIC: {0: 7}}
 
 
-def test_h60_a_reader_that_stays_behind_for_longer_is_held_while_it_runs(timed: Timed) -> None:
+def test_h60_a_reader_behind_for_too_long_is_stopped_as_it_runs(timed: Timed) -> None:
     timed.facts.end = 1000
     timed.view = LogView()
     timed.view.note_ends(LogEnds(1.0, {TOPIC: {0: 1000}}))
@@ -108,7 +108,7 @@ def test_a_store_at_rest_says_now_and_then_that_it_is_level(timed: Timed) -> Non
     assert after.level_ms - before.level_ms == int(WINDOW_S * 500)
 
 
-def test_a_table_that_was_never_read_takes_the_lsn_away_until_it_shows(timed: Timed) -> None:
+def test_a_table_never_read_takes_the_lsn_away_until_it_shows(timed: Timed) -> None:
     view = LogView()
     topics = replace(TOPICS, ids={TOPIC: "id1", "shop.public.new": "id2"})
     view.note_progress([Progress(epoch=1, lsn=64, offsets={TOPIC: {0: 7}, "shop.public.new": {0: 5}})])

@@ -51,7 +51,7 @@ def answers(bench: Bench) -> list[tuple[Why, int]]:
     return [(one.why, one.offset) for one in bench.dead.letters if one.why in (Why.RELEASED, Why.HELD)]
 
 
-def test_h67_a_retry_applies_the_queue_in_order_and_later_events_flow_again(made: Bench) -> None:
+def test_h67_a_retry_applies_the_queue_in_order_then_events_flow(made: Bench) -> None:
     made.memory.refuse = frozenset({"2"})
     store = made.begun()
     made.settle(store, 9, row(2, 7, status="a"), row(1, 8))
@@ -66,7 +66,7 @@ def test_h67_a_retry_applies_the_queue_in_order_and_later_events_flow_again(made
     assert waiting(made.dead.letters) == []
 
 
-def test_a_retry_of_what_is_refused_still_changes_nothing_and_says_so(made: Bench) -> None:
+def test_a_retry_of_what_is_still_refused_changes_nothing(made: Bench) -> None:
     made.memory.refuse = frozenset({"2"})
     store = made.begun()
     made.settle(store, 8, row(2, 7))
@@ -77,7 +77,7 @@ def test_a_retry_of_what_is_refused_still_changes_nothing_and_says_so(made: Benc
     assert [one.offset for one in waiting(made.dead.letters)] == [7, 8]
 
 
-def test_a_dropped_key_shows_what_it_showed_until_its_next_change(made: Bench) -> None:
+def test_a_dropped_key_keeps_its_row_until_its_next_change(made: Bench) -> None:
     store = made.begun()
     made.settle(store, 8, row(2, 7, status="a"))
     made.memory.refuse = frozenset({"2"})
@@ -90,7 +90,7 @@ def test_a_dropped_key_shows_what_it_showed_until_its_next_change(made: Bench) -
     assert made.status(2) == "c"
 
 
-def test_an_order_that_nobody_heard_is_carried_out_before_the_first_batch(made: Bench) -> None:
+def test_an_order_that_nobody_heard_precedes_the_first_batch(made: Bench) -> None:
     made.memory.refuse = frozenset({"2"})
     made.settle(made.begun(), 8, row(2, 7))
     made.memory.refuse = frozenset()
@@ -101,7 +101,7 @@ def test_an_order_that_nobody_heard_is_carried_out_before_the_first_batch(made: 
     assert waiting(made.dead.letters) == []
 
 
-def test_h67_killed_between_a_retry_and_its_answer_it_is_carried_out_once_more(made: Bench) -> None:
+def test_h67_killed_between_retry_and_answer_it_is_repeated_once(made: Bench) -> None:
     made.memory.refuse = frozenset({"2"})
     store = made.begun()
     made.settle(store, 8, row(2, 7, status="a"))
@@ -126,7 +126,7 @@ def test_a_retry_sees_the_store_and_the_schemas_as_they_are_now(made: Bench) -> 
     assert len(made.opened) == opened + 1
 
 
-def test_events_of_a_key_freed_while_its_batch_ran_on_executors_are_applied(made: Bench) -> None:
+def test_events_of_a_key_freed_during_its_batch_are_applied(made: Bench) -> None:
     made.memory.refuse = frozenset({"2"})
     store = made.begun()
     made.settle(store, 8, row(2, 7, status="a"))
@@ -142,7 +142,7 @@ def test_events_of_a_key_freed_while_its_batch_ran_on_executors_are_applied(made
     assert waiting(made.dead.letters) == []
 
 
-def test_a_key_refused_in_the_very_batch_keeps_its_later_events_behind_it(made: Bench) -> None:
+def test_a_key_refused_in_a_batch_parks_its_later_events_there(made: Bench) -> None:
     store = made.begun()
     events, _ = parse(records_of(row(2, 8, status="b")))
     refused = DeadLetter(
@@ -156,7 +156,7 @@ def test_a_key_refused_in_the_very_batch_keeps_its_later_events_behind_it(made: 
 
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 2**32))
-def test_h67_whatever_is_parked_retried_dropped_and_killed_a_key_never_goes_back_and_ends_at_its_newest(
+def test_h67_a_key_never_goes_back_and_ends_at_its_newest(
     seed: int,
 ) -> None:
     chance = random.Random(seed)

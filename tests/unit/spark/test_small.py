@@ -139,7 +139,7 @@ def test_a_checkpoint_folder_that_cannot_be_written(folder: str) -> None:
     assert "[spark] checkpoint" in refused.value.hint
 
 
-def test_no_secret_stands_in_a_setting_and_the_user_has_the_last_word(tmp_path: Path) -> None:
+def test_no_secret_is_in_a_setting_and_the_users_own_wins(tmp_path: Path) -> None:
     spec = SessionSpec(
         name="shop", master="local[2]", driver_memory="1g", log_folder=tmp_path, conf={"spark.ui.enabled": "true"}
     )
@@ -151,7 +151,7 @@ def test_no_secret_stands_in_a_setting_and_the_user_has_the_last_word(tmp_path: 
     assert not [name for name in conf if name.startswith("spark.kafka.") and "password" in name]
 
 
-def test_the_zip_holds_what_a_task_imports_and_is_the_same_each_time(tmp_path: Path) -> None:
+def test_the_zip_has_a_tasks_imports_and_is_always_the_same(tmp_path: Path) -> None:
     first = build_zip(tmp_path / "a").read_bytes()
     assert first == build_zip(tmp_path / "b").read_bytes()
     with zipfile.ZipFile(tmp_path / "a" / "headrace.zip") as archive:

@@ -115,7 +115,7 @@ def bench() -> Iterator[Bench]:
         store.end()
 
 
-def test_an_empty_store_starts_at_the_beginning_of_every_partition(bench: Bench) -> None:
+def test_an_empty_store_starts_at_every_partitions_beginning(bench: Bench) -> None:
     bench.facts.partitions = 3
     store = bench.store()
     assert store.run(store.begin) == {TOPIC: {0: -2, 1: -2, 2: -2}}
@@ -135,7 +135,7 @@ def test_the_watermark_follows_the_data_and_says_of_which_topics(bench: Bench) -
     assert bench.watermark == Watermark(epoch=1, lsn=64, offsets={TOPIC: {0: 7}}, topic_ids={TOPIC: "id1"})
 
 
-def test_h63_a_store_fed_from_topics_that_were_made_anew_is_refused(bench: Bench) -> None:
+def test_h63_a_store_fed_from_topics_made_anew_is_refused(bench: Bench) -> None:
     bench.settle(bench.begun(), 7, row(1, 6))
     bench.facts.topic_id = "id2"
     again = bench.store()
@@ -151,7 +151,7 @@ def test_h63_a_store_that_is_further_than_its_topic_is_refused(bench: Bench) -> 
         again.run(again.begin)
 
 
-def test_h84_a_store_emptied_under_us_is_never_told_that_it_is_further(bench: Bench) -> None:
+def test_h84_a_store_emptied_under_us_is_not_told_it_is_further(bench: Bench) -> None:
     store = bench.begun()
     bench.settle(store, 7, row(1, 6))
     bench.memory.notes.clear()
@@ -204,7 +204,7 @@ def test_a_fault_between_data_and_watermark_repeats_the_batch(bench: Bench) -> N
     assert bench.watermark is not None and bench.watermark.offsets == {TOPIC: {0: 7}}
 
 
-def test_h67_unreadable_and_refused_records_are_buried_and_the_watermark_moves_on(bench: Bench) -> None:
+def test_h67_refused_records_become_letters_the_watermark_moves(bench: Bench) -> None:
     bench.memory.refuse = frozenset({"2"})
     foreign = KafkaRecord(b"x", b"\x00", [("who", b"me")], 8)
     outcome = bench.settle(bench.begun(), 10, row(1, 6), row(2, 7), foreign, row(3, 9))
@@ -219,7 +219,7 @@ def test_h67_unreadable_and_refused_records_are_buried_and_the_watermark_moves_o
     assert bench.watermark is not None and bench.watermark.offsets == {TOPIC: {0: 10}}
 
 
-def test_h67_later_events_of_a_parked_key_wait_behind_it_also_after_a_restart(bench: Bench) -> None:
+def test_h67_a_parked_keys_later_events_wait_over_a_restart(bench: Bench) -> None:
     bench.memory.refuse = frozenset({"2"})
     store = bench.begun()
     bench.settle(store, 8, row(2, 7))
@@ -235,7 +235,7 @@ def test_h67_later_events_of_a_parked_key_wait_behind_it_also_after_a_restart(be
     assert (bench.status(1), bench.status(2)) == ("new", None)
 
 
-def test_h67_a_refused_version_does_not_take_the_one_before_it_along(bench: Bench) -> None:
+def test_h67_a_refused_version_leaves_the_one_before_it(bench: Bench) -> None:
     """Batches' borders must not show: with the two in batches of their own the older one would be applied."""
     broken = row(1, 8)._replace(value=b'{"before":null,"aft')
     bench.settle(bench.begun(), 9, row(1, 6, status="old"), row(1, 7, status="good"), broken)
@@ -243,7 +243,7 @@ def test_h67_a_refused_version_does_not_take_the_one_before_it_along(bench: Benc
     assert [one.offset for one in bench.dead.letters] == [8]
 
 
-def test_h67_letters_are_on_their_topic_before_the_watermark_passes_them(bench: Bench) -> None:
+def test_h67_letters_are_written_before_the_watermark_passes(bench: Bench) -> None:
     bench.memory.refuse = frozenset({"2"})
     bench.dead.failures.append(SinkError("the broker is away"))
     store = bench.begun()
@@ -255,7 +255,7 @@ def test_h67_letters_are_on_their_topic_before_the_watermark_passes_them(bench: 
     assert bench.watermark is not None and bench.watermark.offsets == {TOPIC: {0: 8}}
 
 
-def test_h85_a_version_not_seen_before_is_fetched_and_its_column_appears(bench: Bench) -> None:
+def test_h85_a_new_version_is_fetched_and_its_column_appears(bench: Bench) -> None:
     store = bench.begun()
     bench.facts.shapes.append(orders(2, extra=("note",)))
     record = row(1, 6, ver=2)._replace(
@@ -266,7 +266,7 @@ def test_h85_a_version_not_seen_before_is_fetched_and_its_column_appears(bench: 
     assert stored.row is not None and orjson.loads(stored.row) == {"id": 1, "status": "new", "note": "n"}
 
 
-def test_a_version_that_nobody_knows_is_asked_for_once_and_its_records_are_buried(bench: Bench) -> None:
+def test_an_unknown_version_is_fetched_once_then_letters_follow(bench: Bench) -> None:
     store = bench.begun()
     bench.settle(store, 7, row(1, 6, ver=9))
     asked = bench.facts.asked_shapes
@@ -303,7 +303,7 @@ def test_an_idle_look_finds_out_that_the_store_was_emptied(bench: Bench) -> None
     assert isinstance(wait_until(found), StoreMoved)
 
 
-def test_it_is_caught_up_when_it_shows_what_there_was_at_the_start(bench: Bench) -> None:
+def test_it_is_caught_up_when_it_shows_what_the_start_found(bench: Bench) -> None:
     bench.facts.end = 7
     store = bench.begun()
     assert not store.caught_up
@@ -365,7 +365,7 @@ def test_each_beginning_opens_the_store_anew(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("brought_down", [False, True])
-def test_h67_a_replay_applies_what_lies_before_the_first_parked_event(bench: Bench, brought_down: bool) -> None:
+def test_h67_a_replay_applies_what_is_before_the_parked_event(bench: Bench, brought_down: bool) -> None:
     store = bench.begun()
     bench.settle(store, 7, row(1, 6, status="good"))
     broken = row(1, 7)._replace(value=b'{"before":null,"aft')

@@ -50,7 +50,7 @@ def test_h123_what_a_new_snapshot_does_not_hold_is_swept(bench: Bench) -> None:
     assert mark is not None and mark.epoch == 2
 
 
-def test_h123_nothing_is_swept_before_all_of_the_snapshot_is_read(bench: Bench) -> None:
+def test_h123_nothing_is_swept_before_the_snapshot_is_whole(bench: Bench) -> None:
     store = bench.begun()
     bench.settle(store, 3, row(1, 0), row(2, 1))
     bench.view.note_progress([over(9)])
@@ -120,7 +120,7 @@ def test_h123_a_store_reads_an_epoch_from_its_beginning(bench: Bench) -> None:
     assert bench.begun().starts == {TOPIC: {0: 9}}  # the epoch is claimed: no further way back
 
 
-def test_h123_an_epoch_taken_over_behind_a_swept_one_is_not_swept() -> None:
+def test_h123_an_epoch_taken_over_behind_a_swept_one_stays() -> None:
     view, sweeps = LogView(), Sweeps()
     view.note_ends(LogEnds(1.0, {TOPIC: {0: 0}}))
     view.note_progress([over(5), over(9, epoch=3, reread=False)])

@@ -59,7 +59,7 @@ def winners(report: TaskReport) -> Mapping[bytes, list[int]]:
 
 
 @pytest.mark.parametrize("fold_rows", [1, 3, 1000])
-def test_the_newest_of_each_key_is_left_however_often_it_is_folded(fold_rows: int) -> None:
+def test_the_newest_of_each_key_is_left_however_often_folded(fold_rows: int) -> None:
     records = [row(number % 4, number) for number in range(20)]
     report = report_of(replace(TASK, fold_rows=fold_rows), *records)
     assert winners(report) == {b'{"id":%d}' % number: [16 + number] for number in range(4)}
@@ -75,7 +75,7 @@ def test_h102_a_task_reads_no_more_than_a_slice_and_says_how_far() -> None:
     assert (rest.reached, rest.outcome.records) == ({(TOPIC, 0): 1000}, 4), "gaps before the end are read too"
 
 
-def test_h102_what_is_missing_is_told_with_how_far_it_was_looked_for() -> None:
+def test_h102_a_missing_stretch_is_named_with_its_read_part() -> None:
     records = (row(1, 0), row(2, 1, ver=7), row(3, 2))
     report = report_of(replace(TASK, slice_bytes=2 * size(records[0])), *records)
     assert report.needs == {(TOPIC, 7)}
@@ -83,7 +83,7 @@ def test_h102_what_is_missing_is_told_with_how_far_it_was_looked_for() -> None:
 
 
 @pytest.mark.parametrize("fold_rows", [1, 1000])
-def test_h38_a_key_whose_newest_lacks_a_value_keeps_all_its_events(fold_rows: int) -> None:
+def test_h38_a_key_whose_newest_lacks_a_value_keeps_its_events(fold_rows: int) -> None:
     lacking = row(1, 3, "__debezium_unavailable_value")
     records = (row(1, 1, "whole"), row(2, 2), lacking, row(2, 4))
     found = winners(report_of(replace(TASK, fold_rows=fold_rows), *records))
@@ -98,7 +98,7 @@ def test_only_its_own_span_is_read() -> None:
     assert len(winners(report_of(TASK, *records, span=Span(TOPIC, 0, EARLIEST, 4)))) == 4
 
 
-def test_h67_what_is_none_of_ours_becomes_a_letter_with_its_headers() -> None:
+def test_h67_a_foreign_record_becomes_a_letter_with_its_headers() -> None:
     foreign = KafkaRecord(b"k", b"v", [("x", b"1"), ("y", None)], 1)
     report = report_of(TASK, row(1, 0), foreign)
     [letter] = report.outcome.letters
@@ -118,7 +118,7 @@ def test_a_floor_is_told_before_anything_is_applied() -> None:
     assert report.outcome.records == 0
 
 
-def test_h67_a_refused_newest_is_replaced_by_the_one_before_it_in_the_middle_of_a_share(tmp_path: Path) -> None:
+def test_h67_a_refused_newest_gives_way_to_the_one_before_it(tmp_path: Path) -> None:
     broken = row(1, 3)._replace(value=b'{"before":null,"aft')
     spec = spec_for("sql", prefix="tasks", options={"url": f"sqlite:///{tmp_path}/tasks.db"})
     with closing(open_sink(spec)) as opened:
@@ -151,7 +151,7 @@ def plan_of(task: Task, *records: KafkaRecord) -> Task:
     return replace(task, translation=translation.for_tasks([SPAN]))
 
 
-def test_h133_nothing_is_applied_of_what_the_driver_has_to_decide(tmp_path: Path) -> None:
+def test_h133_nothing_undecided_is_applied(tmp_path: Path) -> None:
     spec = spec_for("sql", prefix="tasks", options={"url": f"sqlite:///{tmp_path}/tasks.db"})
     with closing(open_sink(spec)) as opened:
         opened.sink.prepare(orders())
@@ -184,7 +184,7 @@ def test_h133_what_is_read_again_is_translated_again(tmp_path: Path) -> None:
     assert report.outcome.applied.applied >= 2
 
 
-def test_h133_a_slice_counts_what_is_left_of_records_without_their_schemas() -> None:
+def test_h133_a_slice_counts_records_without_their_schemas() -> None:
     rows = recorded("key_schemas")
     records = [KafkaRecord(row.key, row.value, None, row.offset, row.topic, 0) for row in rows]
     span = Span(rows[0].topic, 0, 0, 1000)

@@ -38,13 +38,13 @@ def test_topics_that_the_sink_does_not_read_do_not_hold_it() -> None:
     assert view(progress(100, 1), ends=(0.0, 1, 0)).claim(None, Claim({T: {0: 1, 1: 0}}, 0.0), TOPICS).lsn == 100
 
 
-def test_h80_a_reader_behind_the_ends_it_saw_at_its_start_claims_nothing() -> None:
+def test_h80_a_reader_behind_its_first_ends_claims_nothing() -> None:
     log = view(progress(100, 10), ends=(0.0, 1000, 0))
     assert log.claim(None, Claim({T: {0: 500, 1: 0}}, 1.0), TOPICS).lsn == 0
     assert log.claim(None, Claim({T: {0: 1000, 1: 0}}, 2.0), TOPICS).lsn == 100
 
 
-def test_h80_ends_seen_longer_ago_than_the_cleaner_waits_prove_nothing() -> None:
+def test_h80_ends_seen_before_the_cleaners_wait_prove_nothing() -> None:
     """The cleaner may have removed what was still to be read, in favour of what came after those ends."""
     log = view(progress(100, 10), ends=(0.0, 1000, 0))
     late = Claim({T: {0: 1000, 1: 0}}, 61.0)
@@ -53,7 +53,7 @@ def test_h80_ends_seen_longer_ago_than_the_cleaner_waits_prove_nothing() -> None
     assert log.claim(None, late, TOPICS).lsn == 100
 
 
-def test_h80_a_store_that_was_away_keeps_the_lsn_it_had_until_it_has_caught_up() -> None:
+def test_h80_a_store_that_was_away_keeps_its_lsn_until_caught_up() -> None:
     held = Watermark(epoch=1, lsn=50, offsets={T: {0: 5, 1: 0}})
     log = view(progress(60, 6), progress(100, 10), ends=(1000.0, 20, 0))
     assert log.claim(held, Claim({T: {0: 10, 1: 0}}, 1000.5), TOPICS).lsn == 50
@@ -127,7 +127,7 @@ def test_moves_say_what_whole_records_would(steps: list[list[int]], at: list[int
     assert (found.lsn if found is not None else 0) == walked
 
 
-def test_a_history_of_many_tables_holds_moves_and_no_whole_records() -> None:
+def test_a_history_of_many_tables_has_moves_not_whole_records() -> None:
     """200 tables of four partitions, one of which moves at a time: 800 figures in each of 4,096 records."""
     tables = [f"shop.public.t{n}" for n in range(200)]
     offsets = {table: dict.fromkeys(range(4), 0) for table in tables}
@@ -148,7 +148,7 @@ def test_a_topic_made_anew_proves_nothing_by_what_it_was_before() -> None:
     assert found is not None and found.lsn == 300
 
 
-def test_h119_a_claim_names_the_tables_that_its_progress_record_does_not_speak_of() -> None:
+def test_h119_a_claim_names_the_tables_that_its_progress_omits() -> None:
     at, said = Claim({T: {0: 20, 1: 5}}, 1.0), {T: "orders is set aside", "shop.public.other": "another sink's"}
     aside = replace(progress(200, 20, 5), aside=said)
     log = view(progress(100, 10), aside, ends=(0.5, 20, 5))

@@ -17,7 +17,7 @@ from tests.unit.spark.doubles import MemoryDead, MemoryFacts
 from tests.waiting import wait_until
 
 
-def test_what_is_submitted_is_done_in_order_and_what_it_raises_is_told() -> None:
+def test_calls_are_done_in_order_and_their_errors_are_raised() -> None:
     worker = StoreThread("test")
     done: list[int] = []
     futures = [worker.submit(partial(done.append, number)) for number in range(5)]

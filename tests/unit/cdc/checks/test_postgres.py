@@ -124,7 +124,7 @@ def test_h54_each_setting_of_the_server(change: dict[str, Any], level: str, mess
     assert fix in found.fix
 
 
-def test_h17_a_star_in_synchronous_standby_names_makes_commits_wait() -> None:
+def test_h17_a_star_in_synchronous_standby_names_is_warned_of() -> None:
     (found,) = bad(replace(FACTS, server=replace(SERVER, synchronous_standby_names="ANY 1 (*)")))
     assert (found.check, found.level) == ("synchronous_names", Level.WARN)
 
@@ -136,7 +136,7 @@ def test_h5_h6_another_system_behind_the_same_dsn_is_refused(change: dict[str, A
     assert exit_code(found) is Exit.IDENTITY
 
 
-def test_h55_a_promoted_standby_that_kept_the_slot_is_no_other_system() -> None:
+def test_h55_a_promoted_standby_with_the_slot_is_the_same_system() -> None:
     promoted = replace(RUNNING, server=replace(SERVER, timeline=2))
     kept = replace(SLOT, failover=True, synced=True)
     (found,) = bad(replace(promoted, slot=kept), KNOWN)
@@ -222,7 +222,7 @@ def test_debeziums_slot_is_not_advised_away(
     ]
 
 
-def test_h24_transactions_that_slot_creation_would_wait_for_are_named() -> None:
+def test_h24_transactions_that_delay_slot_creation_are_named() -> None:
     held = (
         TransactionFacts(pid=7, name="psql", role="app", age_s=600),
         TransactionFacts(pid=None, name="it's", role="app", age_s=6000),
@@ -254,7 +254,7 @@ def test_the_publication_is_compared_with_the_settings() -> None:
     }
 
 
-def test_h52_a_publication_that_went_away_under_its_slot_is_no_small_thing() -> None:
+def test_h52_a_publication_dropped_under_its_slot_is_a_failure() -> None:
     (found,) = bad(replace(RUNNING, publication=None), KNOWN)
     assert (found.check, found.exit) == ("publication", Exit.SLOT)
 

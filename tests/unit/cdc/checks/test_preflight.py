@@ -73,7 +73,7 @@ def test_a_healthy_pipeline_passes() -> None:
     assert list(dict.fromkeys(f.part for f in found)) == ["settings", "postgres", "kafka", "cache"]
 
 
-def test_each_part_that_does_not_answer_is_one_failure_and_hides_no_other() -> None:
+def test_each_part_that_is_away_is_a_failure_and_hides_no_other() -> None:
     down = Probes(
         source=fails(SourceError("no Postgres", hint="start it")),
         state=fails(LogError("no Kafka", hint="start it")),
@@ -141,9 +141,7 @@ def test_an_old_store_is_refused() -> None:
     assert [f.check for f in found] == ["version", "health"]
 
 
-def test_a_secret_that_is_not_there_or_lies_open_is_named_and_never_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_or_readable_secret_is_named_and_never_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     open_file = tmp_path / "pw"
     open_file.write_text("canary")
     open_file.chmod(0o644)
@@ -195,7 +193,7 @@ def test_plain_connections_to_other_machines_are_warned_of(
     assert any(f.check == "plain" for f in check_settings(settings(sinks, **source))) is warned
 
 
-def test_records_that_go_to_another_machine_in_the_clear_are_warned_of() -> None:
+def test_records_sent_to_another_machine_in_clear_are_warned_of() -> None:
     document = {
         "name": "shop",
         "source": {"dsn": "host=127.0.0.1", "tables": ["a.b"]},

@@ -72,7 +72,7 @@ def test_of_two_settings_files_the_last_one_counts(tmp_path: Path, capsys: pytes
     assert "last.toml" in capsys.readouterr().err
 
 
-def test_debezium_without_its_section_is_told_where_connect_is_asked(
+def test_connect_without_a_debezium_section_names_the_section(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "cdc.toml"

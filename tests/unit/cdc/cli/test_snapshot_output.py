@@ -65,7 +65,7 @@ def test_a_snapshot_that_was_complete_says_so() -> None:
     assert "cdc run" not in text
 
 
-def test_in_a_pipe_a_table_is_told_of_now_and_then_and_once_when_it_is_done() -> None:
+def test_a_pipe_gets_a_table_now_and_then_and_once_when_done() -> None:
     console, clock = plain(), ManualClock()
     lines = Lines(console, clock)
     lines.plan({"public.a": Totals(1000, 81920), "public.b": Totals(0, 0)})

@@ -32,13 +32,13 @@ def shown(pairs: list[tuple[ComparedRecord | None, ComparedRecord | None]]) -> l
     return [(name(one), name(two)) for one, two in pairs]
 
 
-def test_rows_of_one_lsn_pair_by_their_keys_and_tombstones_with_their_deletes() -> None:
+def test_rows_of_one_lsn_pair_by_key_tombstones_with_deletes() -> None:
     theirs = [record(2, "c", 5), record(1, "c", 5), record(1, "d", 6), record(1, None)]
     ours = [record(1, "c", 5), record(2, "c", 5), record(1, "d", 6), record(1, None)]
     assert all(one == two for one, two in shown(list(paired(Told(theirs), Told(ours)))))
 
 
-def test_what_has_another_key_pairs_by_its_place_in_the_log_and_the_rest_stands_alone() -> None:
+def test_other_keys_pair_by_their_place_in_the_log_or_stay_alone() -> None:
     pairs = shown(list(paired(Told([record(0, "d", 6), record(3, "c", 9)]), Told([record(1, "d", 6)]))))
     assert pairs == [('d {"id":0}', 'd {"id":1}'), ('c {"id":3}', "-")]
     assert shown(list(paired(Told([]), Told([record(1, "u", 6)])))) == [("-", 'u {"id":1}')]
@@ -55,9 +55,7 @@ def test_another_partition_or_order_of_one_key_is_a_difference() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 3), st.sampled_from("cu"), st.integers(1, 4)), max_size=12), st.randoms())
-def test_every_record_is_paired_once_and_equal_captures_are_equal(
-    made: list[tuple[int, str, int]], random: object
-) -> None:
+def test_every_record_is_paired_once_and_equal_ones_are_equal(made: list[tuple[int, str, int]], random: object) -> None:
     records = [record(key, op, lsn, place=(0, at)) for at, (key, op, lsn) in enumerate(made)]
     pairs = list(paired(Told(records), Told(records)))
     assert [one for one, _ in pairs] == records
@@ -81,7 +79,7 @@ def at(found: ComparedRecord, commit_lsn: int) -> ComparedRecord:
     )
 
 
-def test_the_window_is_cut_by_commits_on_our_side_and_by_their_transactions_on_the_other() -> None:
+def test_the_window_is_cut_by_commits_and_by_their_transactions() -> None:
     ours = [at(record(1, "u", 90, xid=1), 100), at(record(2, "u", 95, xid=2), 120), at(record(3, "u", 99, xid=3), 140)]
     theirs = [record(1, "u", 90, xid=1), record(2, "u", 95, xid=2), record(3, "u", 99, xid=3)]
     lost = record(4, "u", 118, xid=4)

@@ -129,7 +129,7 @@ def test_a_wrong_value_is_explained_by_none(theirs: str, ours: str, op: str) -> 
     assert names(record(theirs, op=op), record(ours, op=op)) == [[]]
 
 
-def test_a_record_that_one_side_lacks_is_explained_by_its_table_alone() -> None:
+def test_a_record_that_one_side_lacks_is_explained_by_its_table() -> None:
     row = record("{}", op="d", side="before")
     assert names(row, None) == [[]]
     assert names(None, row) == [[]]

@@ -15,7 +15,7 @@ from tests.unit.cdc.comparison.world import SETTINGS, TABLE, World
 TRIAL = Trial(for_s=3)
 
 
-def test_the_changes_between_the_marks_are_compared_and_nothing_is_left() -> None:
+def test_changes_between_the_marks_are_compared_nothing_is_left() -> None:
     world = World(load=9)
     found = world.comparing().run(TRIAL)
     (verdict,) = found.verdicts
@@ -99,7 +99,7 @@ def test_a_connector_that_falls_behind_is_given_up() -> None:
     assert world.left() == []
 
 
-def test_a_command_s_changes_are_compared_and_its_failure_is_told() -> None:
+def test_a_commands_changes_are_compared_its_failure_reported() -> None:
     assert World().comparing().run(Trial(command=["load"])).records > 0
     world = World()
     world.exit_code = 3
@@ -117,7 +117,7 @@ def test_a_record_that_one_side_lost_is_found() -> None:
     assert world.comparing().run(TRIAL).unexplained == 1
 
 
-def test_both_sides_read_the_same_tables_under_names_of_their_own() -> None:
+def test_both_sides_read_the_same_tables_under_their_own_names() -> None:
     sides = sides_of(SETTINGS, published=False)
     assert (sides.native.source.kind, sides.debezium.source.kind) == ("postgres", "debezium")
     assert sides.native.publication == sides.debezium.publication == "cdc_compare_cdc_shop"
@@ -146,6 +146,6 @@ def test_topics_stand_beside_each_other_by_table() -> None:
     }
 
 
-def test_without_a_connector_for_postgres_there_is_nothing_to_compare() -> None:
+def test_without_a_postgres_connector_nothing_is_compared() -> None:
     with pytest.raises(ConfigError, match="a comparison needs"):
         require_debezium(SETTINGS.model_copy(update={"debezium": None}))

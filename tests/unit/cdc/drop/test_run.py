@@ -74,7 +74,7 @@ def test_a_slot_that_is_read_stays_with_its_publication() -> None:
 @pytest.mark.parametrize(
     ("noted", "owner"), [({}, Owner.NOBODY), (slot_made("another"), Owner.OTHER)], ids=["none", "another"]
 )
-def test_h109_a_slot_of_somebody_else_is_dropped_by_its_name_alone(noted: dict[bytes, bytes], owner: Owner) -> None:
+def test_h109_a_slot_of_somebody_else_is_dropped_by_name_only(noted: dict[bytes, bytes], owner: Owner) -> None:
     world = World()
     world.state = MemoryCompactedTopic(noted)
     assert world.drop().owner() is owner
@@ -96,7 +96,7 @@ def test_h109_a_slot_whose_owner_is_not_known_stays() -> None:
     assert (world.slot is not None, world.published) == (True, True)
 
 
-def test_brokers_that_are_away_are_found_before_anything_is_dropped() -> None:
+def test_brokers_that_are_away_are_found_before_the_drop() -> None:
     world = World()
     world.away = True
     with pytest.raises(LogError):

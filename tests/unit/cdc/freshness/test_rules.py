@@ -61,7 +61,7 @@ def test_h93_a_quiet_server_is_nudged_once() -> None:
     assert nudges == [1]
 
 
-def test_h131_a_store_without_lsns_shows_what_lies_below_its_offsets() -> None:
+def test_h131_a_store_without_lsns_shows_all_below_its_offsets() -> None:
     def upto(offset: int) -> Watermark:
         return Watermark(epoch=1, lsn=0, offsets={"shop.a": {0: offset}})
 

@@ -99,7 +99,7 @@ class World:
         self.nudged += 1
 
 
-def test_it_returns_what_the_store_shows_and_asks_for_the_epoch_once() -> None:
+def test_it_returns_what_the_store_shows_and_asks_once() -> None:
     world = World()
     with world.waits() as waits:
         assert waits.wait("cache", 50) == Watermark(epoch=2, lsn=50)
@@ -108,14 +108,14 @@ def test_it_returns_what_the_store_shows_and_asks_for_the_epoch_once() -> None:
     assert world.stores[0].closed
 
 
-def test_h88_a_store_of_an_older_epoch_shows_nothing_of_the_token() -> None:
+def test_h88_a_store_of_an_older_epoch_shows_no_newer_token() -> None:
     world = World(epoch=3)
     with pytest.raises(DifferenceFound, match="cache stands at 0/32"):
         world.waits().wait("cache", 5, timeout_s=3)
     assert world.nudged == 1
 
 
-def test_h109_while_the_log_is_away_the_store_s_own_word_is_taken() -> None:
+def test_h109_without_the_log_the_stores_own_lsn_counts() -> None:
     world = World(log=LogError("Kafka is away"))
     waits = world.waits()
     assert waits.wait("cache", 50).lsn == 50
@@ -165,7 +165,7 @@ def test_what_the_watermark_does_not_speak_of_is_told() -> None:
     assert list(waits.waiting("cache"))[1:] == []
 
 
-def test_the_epoch_is_the_slot_s_or_what_was_noted_of_a_connector() -> None:
+def test_the_epoch_is_the_slots_or_the_one_noted_of_a_connector() -> None:
     slot = SlotState(
         epoch=4,
         system_identifier="7",

@@ -97,7 +97,7 @@ def theirs(key: int, transaction: int, lsn: int, before: int, snapshot: str = "f
     return b"%d" % key, f'{{"after":{{}},"source":{{{source}}},"op":"c"}}'.encode()
 
 
-def test_the_place_of_a_partition_counts_the_records_of_its_last_lsn() -> None:
+def test_a_partitions_place_counts_the_records_of_its_last_lsn() -> None:
     deleted = theirs(1, 9, 80, 60)
     records = [theirs(5, 8, 40, 30), deleted, (b"1", None), theirs(2, 9, 80, 60), theirs(7, 0, 99, 98, "true")]
     assert newest_place(records) == StreamedPlace(9, 80, 3, 60)
@@ -106,7 +106,7 @@ def test_the_place_of_a_partition_counts_the_records_of_its_last_lsn() -> None:
     assert newest_place(records[1:3], whole=False) is None
 
 
-def test_the_finder_gives_the_position_of_the_record_that_the_place_counts_to() -> None:
+def test_the_finder_returns_the_position_a_place_counts_to() -> None:
     finder = Finder({("t", 0): StreamedPlace(9, 80, 3, 60)})
     for seq, (lsn, key, tombstone) in enumerate(
         [(70, b"0", 0), (80, b"1", 0), (80, b"1", 1), (80, b"2", 0), (80, b"3", 0)]

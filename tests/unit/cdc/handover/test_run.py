@@ -118,7 +118,7 @@ def test_h91_forth_and_back_writes_each_change_once() -> None:
     assert world.said[-1] == "nothing to do: it writes already"
 
 
-def test_what_debezium_wrote_above_the_slot_is_noted_by_partition() -> None:
+def test_debeziums_records_above_the_slot_are_noted_by_partition() -> None:
     world = captured_by_debezium()
     done = world.hand_over("native")
     assert done.lsn == world.confirmed()
@@ -223,7 +223,7 @@ def test_what_cannot_be_handed_over_is_refused_untouched(
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
-def test_a_slot_that_cannot_be_read_stops_it_until_it_is_run_again(
+def test_a_slot_that_cannot_be_read_stops_it_until_the_next_run(
     damage: Callable[[World], None], error: type[CdcError], words: str
 ) -> None:
     world = captured_by_debezium()

@@ -93,7 +93,7 @@ def test_each_order_is_answered_by_who_feeds_the_store() -> None:
     assert waiting(topic.read()) == [bad]
 
 
-def test_an_order_that_nobody_hears_is_given_up_in_time_and_stays() -> None:
+def test_an_order_that_nobody_hears_times_out_and_stays() -> None:
     clock, one = ManualClock(), letter('{"id":1}')
     topic = MemoryDeadLetters([one], clock=clock)
     began = clock.monotonic()

@@ -101,7 +101,7 @@ def test_a_rollback_killed_at_any_step_is_run_again(separate: bool) -> None:
 
 
 @KINDS
-def test_what_waits_for_the_old_generation_is_tried_on_the_new_one(separate: bool) -> None:
+def test_letters_of_the_old_generation_are_tried_on_the_new_one(separate: bool) -> None:
     world = fed(separate)
     assert world.letters.waiting(SINK) == [b"b"]
     done = world.run()
@@ -119,7 +119,7 @@ def test_a_second_rebuild_removes_what_the_first_one_kept(separate: bool) -> Non
     whole(world)
 
 
-def test_one_that_is_stopped_says_that_it_is_not_whole_and_goes_on() -> None:
+def test_a_stopped_rebuild_says_that_it_is_not_whole_and_goes_on() -> None:
     world = fed(separate=True)
     world.stops = True
     with pytest.raises(SinkError, match="generation 2 is not whole yet"):
@@ -130,7 +130,7 @@ def test_one_that_is_stopped_says_that_it_is_not_whole_and_goes_on() -> None:
     whole(world)
 
 
-def test_there_is_nothing_to_go_back_behind_before_a_rebuild_nor_twice() -> None:
+def test_there_is_no_rollback_before_a_rebuild_nor_a_second_one() -> None:
     world = fed(separate=True)
     with pytest.raises(UsageError, match="no rebuild of cache"):
         world.rebuild().roll_back()
@@ -164,7 +164,7 @@ def mark(epoch: int, lsn: int, **offsets: int) -> Watermark:
         (mark(1, 9, a=5), mark(1, 9, a=5, gone=3), True),
     ],
 )
-def test_a_generation_is_level_when_it_shows_all_that_the_old_one_does(
+def test_a_generation_is_level_when_it_shows_all_of_the_old_one(
     new: Watermark | None, old: Watermark | None, is_level: bool
 ) -> None:
     assert level(new, old, {"a": {0: 7}}) is is_level

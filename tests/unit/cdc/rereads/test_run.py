@@ -100,7 +100,7 @@ def test_h97_a_whole_table_is_asked_for_once() -> None:
     assert sorted(one.table for one in world.asked()) == ["other.b", "public.a"]
 
 
-def test_h120_a_table_that_is_set_aside_is_asked_for_by_hand_though_it_is_asked_for_already() -> None:
+def test_h120_a_request_by_hand_replaces_one_for_a_table_aside() -> None:
     """The request that is under way waits for the cause to go; the operator's takes the table as it is."""
     world = World()
     (first,) = world.rereads().ask(["public.a"], WantedRows())
@@ -120,7 +120,7 @@ def test_h120_a_table_that_is_set_aside_is_asked_for_by_hand_though_it_is_asked_
     assert again.serial > first.serial
 
 
-def test_h142_a_table_of_a_schema_with_a_dot_is_asked_for_by_any_of_its_names() -> None:
+def test_h142_a_dotted_schemas_table_has_several_names() -> None:
     world = World()
     topics = TopicsState(cluster_id="c", tables={"my.schema.t": "shop.t", "public.a": "shop.a"})
     world.state.write([(topics.key(), topics.to_json())])
@@ -129,7 +129,7 @@ def test_h142_a_table_of_a_schema_with_a_dot_is_asked_for_by_any_of_its_names() 
         assert asked.table == "my.schema.t"
 
 
-def test_rows_are_asked_for_by_condition_and_by_key_each_time_anew() -> None:
+def test_rows_are_asked_for_by_condition_and_key_each_time_anew() -> None:
     world = World()
     for _ in range(2):
         world.rereads().ask(["a"], WantedRows(where="id > 3"))
@@ -213,7 +213,7 @@ def test_first_rows_are_asked_for_once() -> None:
 
 
 @pytest.mark.parametrize("change", [{"state": "running"}, {"rows": 7}])
-def test_first_rows_are_not_asked_for_beside_a_snapshot_that_reads_them(change: dict[str, object]) -> None:
+def test_first_rows_are_not_asked_for_beside_their_snapshot(change: dict[str, object]) -> None:
     members: dict[str, object] = {"epoch": 1, "state": "complete", "consistent_point": 0, "last_cut_lsn": 0, **change}
     with pytest.raises(UsageError, match="has begun with its rows"):
         World(snapshot=SnapshotState(**members)).rereads().ask_first()  # type: ignore[arg-type]

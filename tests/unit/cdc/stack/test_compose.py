@@ -70,7 +70,7 @@ def test_every_server_has_time_to_stop() -> None:
     assert [name for name, service in services().items() if "stop_grace_period" not in service] == ["redis", "connect"]
 
 
-def test_debezium_reaches_the_servers_by_their_names_among_the_containers() -> None:
+def test_debezium_reaches_the_servers_by_their_container_names() -> None:
     settings = load(COMPOSE / "debezium.toml", environment={"CDC_SOURCE_PASSWORD": "for us alone"})
     config = connector_config(settings)
     kafka = services()["kafka"]["environment"]

@@ -115,7 +115,7 @@ def test_the_settings_file_is_private_and_can_be_used(tmp_path: Path) -> None:
     assert tomllib.loads(path.read_text(encoding="utf-8"))["spark"] == {"checkpoint": str(folder / "checkpoints")}
 
 
-def test_a_download_goes_through_the_proxy_and_trusts_the_named_store(tmp_path: Path) -> None:
+def test_a_download_uses_the_proxy_and_trusts_the_named_store(tmp_path: Path) -> None:
     store = tmp_path / "cacerts"
     store.touch()
     environment = {
@@ -144,7 +144,7 @@ def test_a_failed_download_says_what_to_do(tmp_path: Path, talk: str, advice: st
     assert "CDC_IVY_SETTINGS" in hint_for(tmp_path / "none")
 
 
-def test_what_is_tethered_takes_a_ctrl_c_even_where_ours_is_ignored() -> None:
+def test_a_tethered_process_takes_a_ctrl_c_that_ours_ignores() -> None:
     """A background job of a shell starts with SIGINT ignored, and Postgres stops by it."""
     shown = "import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
     tethered = ANYBODY.tethered([sys.executable, "-c", shown], death_signal=9, parent=os.getpid())

@@ -180,7 +180,7 @@ def test_a_pipeline_without_dead_letters_has_no_parked_key() -> None:
     assert [s.parked for s in facts.sinks] == [0, 0]
 
 
-def test_h113_a_document_that_cannot_be_read_is_a_fault_of_the_log_alone() -> None:
+def test_h113_an_unreadable_document_is_a_fault_of_the_log_alone() -> None:
     world = World()
     world.held[KNOWN.key()] = b"{"
     facts = world.read()
@@ -195,7 +195,7 @@ def test_before_the_slot_is_noted_no_table_counts_as_left_behind() -> None:
     assert world.read().not_followed == {}
 
 
-def test_another_database_is_judged_by_its_connector_and_the_topics_ends() -> None:
+def test_another_database_is_judged_by_connector_and_topic_ends() -> None:
     facts = World(postgres=False).read()
     assert facts.source is None
     assert isinstance(facts.connector, ConnectorFacts)

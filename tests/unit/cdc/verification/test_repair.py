@@ -88,7 +88,7 @@ def shown(memory: MemoryStore) -> dict[int, RepairRow]:
 
 
 @given(st.integers(0, 2**32))
-def test_h93_whatever_is_delivered_before_and_after_a_repair_the_store_ends_as_the_source(seed: int) -> None:
+def test_h93_any_delivery_around_a_repair_ends_as_the_source(seed: int) -> None:
     chance = random.Random(seed)
     source, memory = Source(), MemoryStore()
     for number in range(chance.randrange(1, 12)):
@@ -124,7 +124,7 @@ def test_h93_whatever_is_delivered_before_and_after_a_repair_the_store_ends_as_t
     assert shown(memory) == source.state()
 
 
-def test_h101_a_version_of_the_future_is_taken_away_before_the_cut_and_then_written() -> None:
+def test_h101_a_future_version_is_removed_before_the_cut() -> None:
     source, memory = Source([Change(8, 1, "1")]), MemoryStore()
     future = Position(1, 8_000, 1).text()
     StoreRepair(memory.open()).put(SHAPE, future, [record(1, "wrong"), record(2, "ghost")])
@@ -170,7 +170,7 @@ def test_h101_a_key_that_is_none_of_the_table_s_is_taken_away() -> None:
     assert list(memory.table(SHAPE.table)) == ["1"]
 
 
-def test_h93_a_repair_writes_at_what_the_cut_surely_holds_and_no_higher() -> None:
+def test_h93_a_repair_writes_no_higher_than_the_cut_surely_has() -> None:
     """A change between there and the fence may be missing in the cut: at the fence it would be written over."""
     source, memory = Source([Change(8, 1, "1"), Change(16, 1, "2")], ahead=1), MemoryStore()
     mend(source, memory, damaged("1"))

@@ -180,7 +180,7 @@ def test_each_kind_is_counted_and_named(certain: bool) -> None:
     assert verdict.keys == {Kind.MISSING: ["5"], Kind.EXTRA: ["3"], Kind.STALE: ["2"], Kind.AHEAD: []}
 
 
-def test_h93_a_key_that_moved_on_is_looked_at_again_and_does_not_count() -> None:
+def test_h93_a_key_that_moved_on_is_looked_up_again() -> None:
     store = Store({"1": at(8, row(1, "1"))})
 
     def write(source: Source) -> None:
@@ -193,7 +193,7 @@ def test_h93_a_key_that_moved_on_is_looked_at_again_and_does_not_count() -> None
     assert (report.differences, report.undecided, report.looks) == (0, 0, 2)
 
 
-def test_h93_a_key_that_moves_at_every_look_is_undecided_and_not_different() -> None:
+def test_h93_a_key_that_moves_at_every_look_is_undecided() -> None:
     store = Store({"1": at(8, row(1, "0"))})
 
     def write(source: Source) -> None:
@@ -222,7 +222,7 @@ def test_an_uncertain_cut_needs_a_third_look() -> None:
     assert compare(Source({"1": row(1, "1")}, certain=False), Store(dict(wrong))).looks == 3
 
 
-def test_more_keys_than_are_looked_up_are_read_whole_again_and_counted_once() -> None:
+def test_too_many_keys_are_read_whole_again_and_counted_once() -> None:
     count = rounds.KEYED_LOOK_KEYS + 7
     report = compare(Source({str(n): row(n, "1") for n in range(count)}), Store({}))
     assert report.verdicts[0].counts[Kind.MISSING] == count
@@ -248,7 +248,7 @@ def test_at_rest_the_counts_are_exactly_the_differences(left: dict[int, str], ri
 
 
 @pytest.mark.parametrize("value", [row(1, "1"), row(1, "0"), None])
-def test_h101_a_position_that_the_source_has_not_reached_is_wrong_whatever_the_row_is(value: bytes | None) -> None:
+def test_h101_a_position_ahead_of_the_source_is_always_wrong(value: bytes | None) -> None:
     source = Source({"1": row(1, "1"), "2": row(2, "2")})
     store = Store({"1": at(5000, value), "2": Version(Position(2, 8, 1).text(), row(2, "2"))})
     report = compare(source, store)
@@ -257,13 +257,13 @@ def test_h101_a_position_that_the_source_has_not_reached_is_wrong_whatever_the_r
     assert (report.undecided, report.looks) == (0, 1)
 
 
-def test_h101_a_position_at_the_source_s_very_end_is_none_of_the_future() -> None:
+def test_h101_a_position_at_the_sources_end_is_not_ahead() -> None:
     source = Source({"1": row(1, "1")}, lsn=1000)
     held = Position(1, 1008, 0xFFFFFFFF).text()
     assert compare(source, Store({"1": Version(held, row(1, "1"))})).differences == 0
 
 
-def test_h101_a_store_that_moves_on_while_it_is_read_is_not_ahead() -> None:
+def test_h101_a_store_that_moves_while_it_is_read_is_not_ahead() -> None:
     store = Store({"1": at(8, row(1, "1"))})
 
     def write(source: Source) -> None:

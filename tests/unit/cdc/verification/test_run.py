@@ -154,7 +154,7 @@ def test_a_warehouse_without_a_row_is_rebuilt_and_not_repaired() -> None:
     assert whole.verification().repair_all(lambda report: None)[0].differences == 0
 
 
-def test_there_is_nothing_to_compare_before_the_first_snapshot_is_complete() -> None:
+def test_nothing_is_compared_before_the_first_snapshot_is_done() -> None:
     slot = SlotState(
         epoch=4,
         system_identifier="7",
@@ -184,7 +184,7 @@ def test_h148_what_begins_a_pipeline_goes_by_its_kind(kind: str, command: str) -
     assert refused.value.hint.startswith(command)
 
 
-def test_h131_a_source_without_lsns_is_compared_behind_the_offsets_that_hold_its_cut() -> None:
+def test_h131_a_source_without_lsns_is_compared_behind_offsets() -> None:
     world = World(mark=Watermark(epoch=1, lsn=0, offsets={"shop.public.orders": {0: 7}}))
     asked: list[Cut] = []
 

@@ -54,13 +54,13 @@ def written(document: Any, order: bool) -> str:
 
 
 @given(documents)
-def test_h32_json_is_equal_by_value_whatever_its_order_and_spaces(document: Any) -> None:
+def test_h32_json_is_equal_by_value_in_any_order_and_spacing(document: Any) -> None:
     one, other = (f'{{"id":1,"j":{written(document, order)}}}'.encode() for order in (True, False))
     assert canonical_row(one, TABLE) == canonical_row(other, TABLE)
 
 
 @given(st.decimals(allow_nan=False, allow_infinity=False), st.decimals(allow_nan=False, allow_infinity=False))
-def test_h32_two_json_numbers_are_one_text_exactly_when_they_are_equal(one: Decimal, other: Decimal) -> None:
+def test_h32_json_numbers_share_a_text_exactly_when_equal(one: Decimal, other: Decimal) -> None:
     rows = [f'{{"j":[{number}]}}'.encode() for number in (one, other)]
     assert (canonical_row(rows[0], TABLE) == canonical_row(rows[1], TABLE)) == (one == other)
 

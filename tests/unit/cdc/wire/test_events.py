@@ -83,7 +83,7 @@ def test_foreign_bytes_are_a_value_error(value: bytes) -> None:
         read(ORDERS, Record(topic="t", partition=0, offset=1, key=b"1", value=value, headers={}))
 
 
-def test_h38_a_value_that_capture_could_not_have_is_shown_as_such() -> None:
+def test_h38_a_value_that_capture_could_not_have_shows_as_such() -> None:
     """Its placeholder is no JSON, though the column is."""
     change = read(ORDERS, record("u", None, {"id": 42, "status": "paid", "note": UNAVAILABLE}))
     assert change is not None

@@ -50,7 +50,7 @@ def test_a_decimal_longer_than_python_prints() -> None:
 
 
 @pytest.mark.parametrize("scale", [-131_073, 131_073])
-def test_h94_a_scale_that_no_decimal_has_is_refused_before_its_digits_are_made(scale: int) -> None:
+def test_h94_an_impossible_scale_is_refused_before_any_digits(scale: int) -> None:
     with pytest.raises(ValueError, match="scale"):
         unscaled_text(unscaled(1), scale)
     with pytest.raises(ValueError, match="column n"):

@@ -172,7 +172,7 @@ def test_h128_another_connector_of_the_name_is_not_a_rebalance() -> None:
     assert len(script.asked) == 2
 
 
-def test_h128_a_connector_removed_by_an_unanswered_attempt_is_gone() -> None:
+def test_h128_a_connector_removed_by_an_unanswered_call_is_gone() -> None:
     missing = (404, {"error_code": 404, "message": "Connector shop not found"})
     with rest_server(Script([STARTING, missing])) as url:
         client(url).delete("shop")

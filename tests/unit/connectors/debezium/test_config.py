@@ -61,7 +61,7 @@ def test_the_debezium_encoding_keeps_debeziums_defaults() -> None:
     assert not {"decimal.handling.mode", "time.precision.mode", "interval.handling.mode"} & config.keys()
 
 
-def test_h62_topics_are_made_compacted_with_deletes_kept_for_the_replay_window() -> None:
+def test_h62_topics_are_compacted_and_keep_deletes_for_replay() -> None:
     config = connector_config(settings())
     assert config["topic.creation.default.cleanup.policy"] == "compact"
     assert config["topic.creation.default.delete.retention.ms"] == str(7 * 86400 * 1000)
@@ -116,7 +116,7 @@ def test_a_renamed_topic_is_routed() -> None:
     assert config["transforms.topic1.replacement"] == "shop.items"
 
 
-def test_a_password_that_only_cdc_can_read_is_refused_with_the_way_out() -> None:
+def test_a_password_only_cdc_can_read_is_refused_with_a_remedy() -> None:
     with pytest.raises(ConfigError) as refusal:
         connector_config(settings({"database_password": None}, password="env:PGPASSWORD"))
     assert "database_password" in refusal.value.message
@@ -256,7 +256,7 @@ def test_patches_are_allowed_and_warned_of() -> None:
     assert "changeStreamPreAndPostImages" in fix
 
 
-def test_patches_that_are_written_otherwise_than_documents_are_warned_of() -> None:
+def test_patches_written_otherwise_than_documents_are_warned_of() -> None:
     legacy = {"json_serialization_mode": "legacy"}
     assert patch_cautions(mongodb(**legacy)) == []
     [_, (message, _)] = patch_cautions(mongodb(capture_mode="change_streams", **legacy))
@@ -337,11 +337,11 @@ RESELECT = "io.debezium.processors.reselect.ReselectColumnsPostProcessor"
         ({"r.type": RESELECT, "r.reselect.null.values": "false"}, False),
     ],
 )
-def test_the_connector_is_known_to_ask_for_nulls_again_by_its_options(options: dict[str, str], asks: bool) -> None:
+def test_the_options_tell_whether_a_connector_asks_for_nulls(options: dict[str, str], asks: bool) -> None:
     assert reselects(settings({"options": options})) is asks
 
 
-def test_topics_hold_debeziums_records_where_it_writes_or_a_handover_is_possible() -> None:
+def test_topics_have_debeziums_records_or_a_handover_is_possible() -> None:
     writes = settings()
     native = writes.model_copy(update={"source": writes.source.model_copy(update={"kind": "postgres"})})
     assert may_hold_debezium(writes)

@@ -12,7 +12,7 @@ from connectors.debezium.source_progress import shown_lsn
 
 
 @given(st.integers(16, 2**50).map(lambda n: n * 8), st.integers(1, 1000), st.integers(0, 1000))
-def test_h91_debezium_goes_on_above_all_that_the_native_capture_wrote(end: int, seq: int, distance: int) -> None:
+def test_h91_debezium_goes_on_above_the_native_captures_records(end: int, seq: int, distance: int) -> None:
     offset = offset_at(end, 1_700_000_000_000_000_000)
     assert shown_lsn([{"offset": offset}]) == end
     assert offset["lsn"] % 8 == 7, "no record begins there"

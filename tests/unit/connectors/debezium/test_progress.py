@@ -38,7 +38,7 @@ class Server:
         return {"t": {0: len(self.asked)}}
 
 
-def test_a_record_is_told_once_with_ends_that_were_asked_after_it() -> None:
+def test_a_record_is_sent_once_with_ends_asked_after_it() -> None:
     clock = ManualClock()
     server = Server(stored(lsn_commit=80, lsn=90), stored(lsn_commit=80, lsn=95), stored(lsn_commit=96))
     feed = ConnectProgress(server.offsets, server.ends, lambda: EpochsState(latest=3), clock=clock)
@@ -70,7 +70,7 @@ def test_nothing_is_claimed_while_a_snapshot_is_read() -> None:
     assert shown_lsn(stored(lsn=70, lsn_commit=64)) == 64
 
 
-def test_h123_offsets_of_the_epoch_before_say_nothing_of_the_next() -> None:
+def test_h123_offsets_of_an_epoch_say_nothing_of_the_next() -> None:
     """Between the noting of an epoch and the end of the old offsets, those would vouch for a snapshot never read."""
     clock = ManualClock()
     second = replace(EpochsState().begin({"t": {0: 9}}), unsettled=True)

@@ -42,7 +42,7 @@ def test_topic_as_made_has_no_problem() -> None:
         ("max.message.bytes", "1000"),
     ],
 )
-def test_h60_h62_weaker_setting_is_refused_with_the_command_that_mends_it(option: str, value: str) -> None:
+def test_h60_h62_a_weaker_setting_is_refused_with_the_remedy(option: str, value: str) -> None:
     (problem,) = spec_problems(SPEC, replace(FACTS, config=dict(SPEC.config) | {option: value}))
     assert problem.fatal
     assert f"--add-config {option}=" in problem.hint

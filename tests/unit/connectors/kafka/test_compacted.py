@@ -22,7 +22,7 @@ class _Topic:
     partitions: Mapping[int, object]
 
 
-def test_a_running_capture_waits_for_the_brokers_with_its_notes_until_it_is_told_to_give_up() -> None:
+def test_a_running_captures_notes_wait_for_the_brokers() -> None:
     asked = 0
 
     def waiting() -> None:
@@ -41,7 +41,7 @@ def test_a_running_capture_waits_for_the_brokers_with_its_notes_until_it_is_told
         topic.read()
 
 
-def test_a_broker_that_just_came_back_has_no_leaders_for_a_moment() -> None:
+def test_a_broker_that_just_came_back_has_no_leaders_yet() -> None:
     # The last as librdkafka words it when none is known at all (tests.faults stalled_broker, seed 0).
     none_found = KafkaError(KafkaError._NOENT, "Failed to query partition leaders: No leaders found")
     newer = KafkaError(KafkaError.FENCED_LEADER_EPOCH)  # pipeline_kills, seed 0

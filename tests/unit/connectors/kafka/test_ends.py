@@ -40,7 +40,7 @@ class Brokers:
                 future.set_result(SimpleNamespace(offset=10 + where.partition))
 
 
-def test_h76_an_answer_is_told_at_the_next_look_and_none_is_waited_for() -> None:
+def test_h76_an_answer_comes_at_the_next_look_without_waiting() -> None:
     brokers = Brokers()
     watch = EndsWatch(brokers, {"t": 2})
     assert watch.look() is None
@@ -49,7 +49,7 @@ def test_h76_an_answer_is_told_at_the_next_look_and_none_is_waited_for() -> None
     assert watch.look() == {"t": {0: 10, 1: 11}}
 
 
-def test_h76_after_brokers_that_stood_still_every_partition_is_watched_again() -> None:
+def test_h76_after_a_stall_every_partition_is_watched_again() -> None:
     brokers = Brokers()
     watch = EndsWatch(brokers, {"t": 2})
     watch.look()

@@ -90,7 +90,7 @@ def record(lane: int, key: bytes, lsn: int) -> Record:
     return lane, key, b"{}", [("pos", Position(1, lsn, 1).text().encode())]
 
 
-def test_h70_a_record_that_was_refused_in_the_middle_shows_as_a_gap() -> None:
+def test_h70_a_record_refused_in_the_middle_shows_as_a_gap() -> None:
     client = Client(refuses=(b"b",))
     log = log_on(client, 1)
     before = log.acked()
@@ -139,7 +139,7 @@ def test_h75_partitions_ahead_of_an_lsn_are_told_apart() -> None:
 LARGE: Record = (0, b"large", Withheld(200_000_000), record(0, b"large", 24)[3])
 
 
-def test_h57_h58_a_row_that_was_never_built_is_refused_behind_those_before_it() -> None:
+def test_h57_h58_a_row_never_built_is_refused_in_its_turn() -> None:
     client = Client()
     log = log_on(client, 1)
     client.told = True
@@ -150,7 +150,7 @@ def test_h57_h58_a_row_that_was_never_built_is_refused_behind_those_before_it() 
         log.acked()
 
 
-def test_h58_the_first_record_of_a_partition_may_be_one_that_was_never_built() -> None:
+def test_h58_the_first_record_of_a_partition_may_never_be_built() -> None:
     client = Client()
     as_producer: Any = client
     settings = LogSettings(bootstrap_servers="none")
@@ -161,7 +161,7 @@ def test_h58_the_first_record_of_a_partition_may_be_one_that_was_never_built() -
     assert client.taken == []
 
 
-def test_h58_by_policy_it_goes_to_the_dead_letters_and_what_is_behind_it_flows_on() -> None:
+def test_h58_by_policy_it_is_a_dead_letter_and_capture_flows() -> None:
     client, dead = Client(), MemoryDead()
     log = log_on(client, 1, Oversized(LogSettings(bootstrap_servers="none"), dead, ["t"]))
     client.told = True
@@ -187,7 +187,7 @@ def log_that_waits(client: Client, waits: list[list[bytes]], **settings: int) ->
     return log
 
 
-def test_h57_h70_nothing_follows_the_first_record_of_a_lane_before_it_is_held() -> None:
+def test_h57_h70_a_lane_waits_until_its_first_record_is_stored() -> None:
     client, waits = Client(), list[list[bytes]]()
     client.told = False
     log_that_waits(client, waits).produce([record(0, key, 8) for key in (b"a", b"b", b"c")])
@@ -195,7 +195,7 @@ def test_h57_h70_nothing_follows_the_first_record_of_a_lane_before_it_is_held() 
     assert client.taken == [b"a", b"b", b"c"]
 
 
-def test_h57_h70_nothing_follows_a_large_record_before_it_is_held() -> None:
+def test_h57_h70_a_lane_waits_until_a_large_record_is_stored() -> None:
     client, waits = Client(), list[list[bytes]]()
     log = log_that_waits(client, waits, max_message_bytes=100_000)
     log.produce([record(0, b"first", 8)])

@@ -23,7 +23,7 @@ def made(*topics: str) -> tuple[Oversized, MemoryDead]:
     return Oversized(LogSettings(bootstrap_servers="b:1", max_message_bytes=LIMIT), dead, topics), dead
 
 
-def test_h58_only_what_is_too_large_and_of_a_table_with_the_policy_is_put_aside() -> None:
+def test_h58_only_large_rows_of_tables_with_the_policy_go_aside() -> None:
     oversized, _ = made("shop.public.docs")
     assert oversized
     assert oversized.too_large("shop.public.docs", b"k", b"x" * LIMIT)
@@ -33,7 +33,7 @@ def test_h58_only_what_is_too_large_and_of_a_table_with_the_policy_is_put_aside(
     assert not made()[0]
 
 
-def test_h58_the_letter_holds_the_record_where_it_fits_and_its_hash_in_any_case() -> None:
+def test_h58_the_letter_has_the_record_if_it_fits_and_its_hash() -> None:
     oversized, dead = made("t")
     small, large = b"x" * (LIMIT + 1), b"y" * (3 * LIMIT)
     oversized.put_aside("t", 2, [(b'{"id":1}', small, HEADERS), (b'{"id":2}', large, HEADERS)])
@@ -45,7 +45,7 @@ def test_h58_the_letter_holds_the_record_where_it_fits_and_its_hash_in_any_case(
     assert "xxx" not in first.reason
 
 
-def test_h58_the_letter_of_a_row_that_was_never_built_says_how_large_it_is() -> None:
+def test_h58_the_letter_of_a_row_never_built_says_its_size() -> None:
     oversized, dead = made("t")
     assert oversized.too_large("t", b"k", Withheld(200_000_000))
     oversized.put_aside("t", 1, [(b'{"id":1}', Withheld(200_000_000), HEADERS)])
@@ -55,7 +55,7 @@ def test_h58_the_letter_of_a_row_that_was_never_built_says_how_large_it_is() -> 
     assert DeadLetter.from_record(letter.key, letter.value, letter.record_headers()) == letter
 
 
-def test_h58_a_record_that_is_sent_again_is_the_same_letter_and_parks_no_key() -> None:
+def test_h58_a_record_sent_again_is_the_same_letter() -> None:
     oversized, dead = made("t")
     for _ in range(2):
         oversized.put_aside("t", 0, [(b'{"id":1}', b"x" * LIMIT, HEADERS)])
@@ -65,7 +65,7 @@ def test_h58_a_record_that_is_sent_again_is_the_same_letter_and_parks_no_key() -
     assert DeadLetter.from_record(letter.key, letter.value, letter.record_headers()) == letter
 
 
-def test_h12_h58_a_letter_waits_for_brokers_that_stand_still_until_capture_gives_up() -> None:
+def test_h12_h58_a_letter_waits_for_brokers_that_stand_still() -> None:
     class GivenUp(Exception):
         pass
 

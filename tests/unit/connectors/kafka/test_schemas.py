@@ -12,7 +12,7 @@ def shape(name: str, *more: str) -> TableSchema:
     return w.table(w.column("id", "int4", 0), *(w.column(column, "text") for column in more), name=name)
 
 
-def test_many_shapes_are_one_write_and_only_what_is_new_is_written() -> None:
+def test_many_shapes_are_one_write_of_the_new_ones() -> None:
     topic = MemoryCompactedTopic()
     registry = SchemaRegistry(topic)
     known = registry.register_all([shape("a"), shape("b", "v")])
@@ -26,7 +26,7 @@ def test_many_shapes_are_one_write_and_only_what_is_new_is_written() -> None:
     assert SchemaRegistry(topic).versions() == registry.versions()
 
 
-def test_a_shape_that_comes_with_records_keeps_the_number_it_was_first_known_by() -> None:
+def test_a_shape_that_comes_with_records_keeps_its_first_number() -> None:
     topic = MemoryCompactedTopic()
     shapes = EmbeddedShapes(SchemaRegistry(topic))
     old, new = shape("a"), shape("a", "v")
@@ -36,7 +36,7 @@ def test_a_shape_that_comes_with_records_keeps_the_number_it_was_first_known_by(
     assert topic.writes == 2
 
 
-def test_a_shape_that_another_reader_wrote_is_read_before_it_is_written_again() -> None:
+def test_a_shape_written_by_another_is_read_before_a_write() -> None:
     topic = MemoryCompactedTopic()
     mine, other = EmbeddedShapes(SchemaRegistry(topic)), EmbeddedShapes(SchemaRegistry(topic))
     assert other.version("shop.public.a", shape("a")) == mine.version("shop.public.a", shape("a")) == 1

@@ -75,7 +75,7 @@ def test_h132_a_value_is_as_the_connector_writes_it(declared: str, kind: str, va
     assert found.readings[1].readable(value) == text
 
 
-def test_h132_a_day_that_no_calendar_has_is_1970_where_the_column_takes_no_null() -> None:
+def test_h132_an_impossible_day_is_1970_in_a_not_null_column() -> None:
     found = readings(source("datetime", nullable=False), "timestamp")
     assert found.readings[1].readable("2024-00-10 00:00:00") == "1970-01-01T00:00:00Z"
 
@@ -91,21 +91,21 @@ def test_h132_a_day_that_no_calendar_has_is_1970_where_the_column_takes_no_null(
         ("blob", "text", "it is blob in the source and text in the log"),
     ],
 )
-def test_h132_what_is_not_known_to_be_written_alike_is_left_out_by_name(declared: str, kind: str, why: str) -> None:
+def test_h132_a_type_not_known_to_be_written_alike_is_left_out(declared: str, kind: str, why: str) -> None:
     found = readings(source(declared), kind)
     assert why in found.left_out["v"]
     assert [column.name for column in found.shape.columns] == ["id"]
     assert [column.name for column in without(stored(v=kind), found.left_out).columns] == ["id"]
 
 
-def test_h132_a_column_that_the_log_does_not_know_is_left_out_and_one_that_is_gone_too() -> None:
+def test_h132_unknown_columns_and_dropped_ones_are_left_out() -> None:
     found = readings_of(TABLE, "t", [ID, source("int(11)")], stored(gone="text"), ["id"])
     assert isinstance(found, Readings)
     assert "no such column" in found.left_out["v"]
     assert [column.name for column in found.shape.columns] == ["id"]
 
 
-def test_a_table_whose_key_cannot_be_compared_is_refused_in_a_sentence() -> None:
+def test_a_table_whose_key_cannot_be_compared_is_refused() -> None:
     shape = stored(v="float4")
     keyed = TableSchema(
         **{
@@ -122,7 +122,7 @@ def test_a_table_whose_key_cannot_be_compared_is_refused_in_a_sentence() -> None
     assert readings_of(TABLE, "t", [ID], None, []) == "it has no primary key"
 
 
-def test_of_a_table_that_the_log_holds_nothing_of_the_key_is_read_alone() -> None:
+def test_of_a_table_absent_from_the_log_only_the_key_is_read() -> None:
     found = readings_of(TABLE, "t", [ID, source("point")], None, ["id"])
     assert isinstance(found, Readings)
     assert [(c.name, c.kind) for c in found.shape.columns] == [("id", "int8")]

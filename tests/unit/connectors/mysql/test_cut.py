@@ -79,7 +79,7 @@ def cut_of(session: Session, passed: Passed = Passed("", 0, "")) -> MySqlCut:  #
     return MySqlCut(session, session, lambda: passed, ManualClock(), settle_s=1)
 
 
-def test_h131_mariadb_says_where_its_binlog_stood_at_the_snapshot() -> None:
+def test_h131_mariadb_names_the_binlog_position_of_a_snapshot() -> None:
     session = Session("10.11.6-MariaDB-log")
     cut = cut_of(session).cut()
     assert (cut.settled, cut.certain, cut.place) == (place("binlog.000003", 256) + 1, True, "0-1-9")
@@ -88,7 +88,7 @@ def test_h131_mariadb_says_where_its_binlog_stood_at_the_snapshot() -> None:
     assert session.done.index("snapshot") < session.done.index("mariadb_written")
 
 
-def test_h131_mysql_is_cut_once_what_the_connector_has_sent_is_visible() -> None:
+def test_h131_mysql_is_cut_once_the_connectors_place_is_visible() -> None:
     session = Session("8.0.36", executed=[f"{UUID}:1-4", f"{UUID}:1-4", f"{UUID}:1-5", f"{UUID}:1-6"])
     cut = cut_of(session, Passed("binlog.000002", 77, f"{UUID}:1-5")).cut()
     assert (cut.settled, cut.certain, cut.place) == (place("binlog.000002", 77) + 1, True, f"{UUID}:1-6")
@@ -100,7 +100,7 @@ def test_h131_what_never_gets_visible_is_not_certain(passed: Passed) -> None:
     assert not cut_of(Session("8.4.1", executed=[f"{UUID}:1-4"]), passed).cut().certain
 
 
-def test_newer_servers_are_asked_for_their_place_in_their_own_words() -> None:
+def test_newer_servers_are_asked_for_their_place_in_new_words() -> None:
     session = Session("8.4.1", executed=[""])
     assert cut_of(session).insert_lsn() == place("binlog.000003", 768)
 

@@ -35,9 +35,7 @@ def test_h131_a_set_of_mysql_covers_what_it_holds_and_no_more(
 
 
 @given(st.dictionaries(st.integers(0, 3), st.integers(0, 9)), st.dictionaries(st.integers(0, 3), st.integers(0, 9)))
-def test_h131_mariadbs_numbers_rise_in_a_domain_whichever_server_writes(
-    passed: dict[int, int], wanted: dict[int, int]
-) -> None:
+def test_h131_mariadbs_numbers_rise_in_a_domain_over_servers(passed: dict[int, int], wanted: dict[int, int]) -> None:
     def text(held: dict[int, int], server: int) -> str:
         return ",".join(f"{domain}-{server}-{number}" for domain, number in held.items())
 

@@ -71,7 +71,7 @@ def in_pieces(frame: bytes, cuts: Sequence[int]) -> bytes:
     return abridging.frame
 
 
-def test_what_keeps_a_row_within_the_limit_stays_and_the_rest_leaves_its_length() -> None:
+def test_values_within_the_limit_stay_others_leave_their_length() -> None:
     small, half = b"s" * (64 * KB), b"h" * (LIMIT // 2 + 1)
     found = payload(w.update([b"1", half, half, small, BIG, None, w.u], old=[b"1", BIG]))
     assert isinstance(found, Update)
@@ -85,7 +85,7 @@ def test_of_a_logical_message_nobody_reads_the_content() -> None:
 
 
 @given(specs, st.lists(st.integers(0, 1 << 40), max_size=8))
-def test_it_is_the_same_in_any_pieces_and_what_stays_is_what_was_sent(spec: Spec, cuts: list[int]) -> None:
+def test_the_result_is_the_same_however_the_bytes_are_cut(spec: Spec, cuts: list[int]) -> None:
     message = written(spec)
     frame = w.frame(message)
     whole = abridged(frame, LIMIT)
@@ -179,7 +179,7 @@ def test_h58_the_tombstone_of_a_large_old_row_is_carried() -> None:
     ]
 
 
-def test_h58_h40_a_moved_row_goes_from_its_old_key_though_the_new_one_is_withheld() -> None:
+def test_h58_h40_a_moved_row_leaves_its_old_key_when_withheld() -> None:
     stream = Stream(w.table())
     assert told(stream, w.update([b"2", BIG], key=[b"1", None])) == [
         (b'{"id":1}', b'{"before":', b"00000001"),
@@ -188,7 +188,7 @@ def test_h58_h40_a_moved_row_goes_from_its_old_key_though_the_new_one_is_withhel
     ]
 
 
-def test_h58_of_a_netted_table_only_what_is_left_at_the_end_is_withheld() -> None:
+def test_h58_of_a_netted_table_only_the_final_row_is_withheld() -> None:
     stream = Stream(w.table(identity=Identity.FULL, deferrable_key=True))
     other = BIG[1:] + b"y"
     messages = (
@@ -204,7 +204,7 @@ def test_h58_of_a_netted_table_only_what_is_left_at_the_end_is_withheld() -> Non
     assert found == {b'{"id":2}': LIMIT + 2, b'{"id":3}': b'{"before":', b'{"id":4}': 2 * (LIMIT + 2)}
 
 
-def test_h38_a_value_left_out_is_not_taken_for_one_that_did_not_change() -> None:
+def test_h38_a_value_left_out_is_not_an_unchanged_one() -> None:
     """The update behind it leaves out what the insert had: it is asked for, nothing is made up."""
     stream = Stream(w.table(w.column("id", "int4", 0), w.column("note", "text"), w.column("n", "int4")))
     told(stream, w.insert(b"1", BIG, b"1"), w.update([b"1", w.u, b"2"]))

@@ -82,7 +82,7 @@ def many(count: int, size_bytes: int = 400) -> list[bytes]:
     return [w.insert(b"%d" % n, b"x" * size_bytes, b"1") for n in range(10, 10 + count)]
 
 
-def test_h119_past_the_bound_a_table_is_set_aside_and_the_rest_flows() -> None:
+def test_h119_past_the_limit_a_table_is_set_aside_the_rest_flows() -> None:
     noted = Noted()
     stream, _, head = stream_of(noted, waiting_bytes=8000)
     head.locked.add(STUCK)
@@ -113,7 +113,7 @@ def test_h119_a_table_that_was_set_aside_is_followed_again() -> None:
     assert seqs(stream.transaction(900, *many(2))) == [(1, "c"), (2, "c")]
 
 
-def test_h120_a_key_that_is_given_back_is_followed_before_any_change_comes() -> None:
+def test_h120_a_key_given_back_is_followed_before_any_change() -> None:
     noted = Noted()
     stream, shapes, _ = stream_of(noted)
     shapes.refused.add(STUCK)
@@ -124,7 +124,7 @@ def test_h120_a_key_that_is_given_back_is_followed_before_any_change_comes() -> 
     assert len(noted.noted) == 1
 
 
-def test_h120_a_relation_that_had_the_name_before_is_not_announced_again() -> None:
+def test_h120_a_former_bearer_of_the_name_is_not_announced() -> None:
     noted = Noted()
     stream, shapes, _ = stream_of(noted)
     stream.transaction(800, *many(1))
@@ -168,7 +168,7 @@ def test_h120_a_right_revoked_while_a_table_waits_sets_it_aside() -> None:
     assert stream.assembler.oldest_waiting is None
 
 
-def test_h119_of_several_transactions_at_once_the_first_is_where_it_lacks_changes() -> None:
+def test_h119_of_several_transactions_the_first_is_the_gap() -> None:
     noted = Noted()
     stream, _, head = stream_of(noted)
     head.forbidden.add(STUCK)
@@ -200,7 +200,7 @@ def test_h119_followed_again_at_once_nothing_is_dropped() -> None:
     splits=st.lists(st.integers(0, 40), max_size=4),
     limit=st.integers(1, 4000),
 )
-def test_h119_set_aside_anywhere_the_other_tables_records_are_the_same(
+def test_h119_setting_aside_changes_no_other_tables_records(
     messages: list[bytes], splits: list[int], limit: int
 ) -> None:
     noted = Noted()

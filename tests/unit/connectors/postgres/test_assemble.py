@@ -41,7 +41,7 @@ def test_h43_each_record_has_a_position_of_its_own() -> None:
     assert [r.value["source"]["tx_seq"] for r in records if r.value] == [r.seq for r in records if r.value]
 
 
-def test_h10_records_of_one_lsn_and_of_two_transactions_stay_in_order() -> None:
+def test_h10_records_of_one_lsn_stay_in_order() -> None:
     stream = Stream(w.table())
     first = stream.transaction(800, w.insert(b"1", b"a"), w.insert(b"2", b"b"))
     second = stream.transaction(900, w.update([b"1", b"c"]))
@@ -109,7 +109,7 @@ def test_h8_h9_h118_same_bytes_same_numbers_under_any_catalog(netted: bool, mess
     assert found[0]
 
 
-def test_h118_after_an_upgrade_no_record_is_taken_for_one_of_the_old_numbering() -> None:
+def test_h118_after_an_upgrade_old_numbering_is_not_mistaken() -> None:
     """The first two updates were written at 1 and 2; here they begin at 1 and 4."""
     shape = w.table(identity=Identity.FULL)
     updates = [w.update([b"1", b"b"], old=[b"1", b"a"])] * 3

@@ -66,7 +66,7 @@ class History:
 
 
 @given(identities.flatmap(lambda i: st.tuples(st.just(i), histories(i))), st.data())
-def test_records_are_the_same_however_the_stream_is_cut_into_batches(
+def test_records_are_the_same_however_the_stream_is_cut(
     drawn: tuple[Identity, list[list[bytes]]], data: st.DataObject
 ) -> None:
     history = History(*drawn)
@@ -83,7 +83,7 @@ def test_records_are_the_same_however_the_stream_is_cut_into_batches(
 
 
 @given(identities.flatmap(lambda i: st.tuples(st.just(i), histories(i))), st.data())
-def test_h75_after_a_restart_each_partition_goes_on_behind_its_last_record(
+def test_h75_after_a_restart_a_partition_resumes_behind_its_end(
     drawn: tuple[Identity, list[list[bytes]]], data: st.DataObject
 ) -> None:
     history = History(*drawn)

@@ -121,7 +121,7 @@ def test_a_cut_waits_for_what_runs_and_stands_before_its_fence() -> None:
     assert [name for name, _ in source.reads.asked] == ["rollback", transaction, "snapshot"]
 
 
-def test_a_cut_behind_a_transaction_that_does_not_end_is_not_certain() -> None:
+def test_a_cut_behind_an_endless_transaction_is_not_certain() -> None:
     source = Source(fences=Session({"ended": [[(False,)]]}))
     began_s = source.clock.monotonic()
     assert not source.cut.cut().certain
@@ -197,7 +197,7 @@ def test_so_many_keys_are_looked_up_at_once() -> None:
     assert "('2000')" in found[-1]
 
 
-def test_keys_that_are_no_literals_of_their_kind_are_found_in_the_whole_table() -> None:
+def test_keys_that_are_no_literals_are_found_by_a_full_scan() -> None:
     for kinds in (("numeric",), ("int4", "timestamptz")):
         (statement,) = looked_up(*kinds, keys=["1:2"])
         assert "where true" in statement

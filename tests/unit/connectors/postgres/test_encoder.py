@@ -90,7 +90,7 @@ def with_key_of(encoder: TableEncoder, row: list[Any], other: list[Any]) -> list
 
 
 @given(tables(), st.data())
-def test_a_compiled_function_says_what_the_long_way_says_or_nothing(schema: TableSchema, data: st.DataObject) -> None:
+def test_a_compiled_function_agrees_with_the_long_way(schema: TableSchema, data: st.DataObject) -> None:
     encoder = compiled(schema)
     new = data.draw(rows(schema))
     old = with_key_of(encoder, new, data.draw(rows(schema)))

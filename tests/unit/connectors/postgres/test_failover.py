@@ -35,7 +35,7 @@ HISTORY = "1\t0/3000148\tno recovery target specified\n\n2\t0/5000000\tbefore 20
         (replace(PROMOTED, database_oid=5), KEPT, False),
     ],
 )
-def test_h55_only_the_same_server_later_with_the_slot_it_was_given(
+def test_h55_only_the_same_server_later_with_its_slot_will_do(
     server: ServerFacts, slot: SlotFacts | None, may: bool
 ) -> None:
     assert may_be_promoted(server, KNOWN, slot) is may

@@ -81,7 +81,7 @@ def test_h69_only_of_the_same_transaction() -> None:
         [w.update([b"2", w.u, b"2"], key=[b"1", None, None]), w.insert(b"1", b"short", b"1")],
     ],
 )
-def test_h38_what_the_transaction_knew_before_is_not_taken_for_what_is(between: list[bytes]) -> None:
+def test_h38_what_a_transaction_knew_before_is_not_the_present(between: list[bytes]) -> None:
     stream = Stream(SHAPE, head=head((b"1", b"now", b"9")))
     records = stream.transaction(800, w.insert(b"1", WIDE, b"1"), *between, w.update([b"1", w.u, b"9"]))
     assert docs(records)[-1] == "now"
@@ -94,7 +94,7 @@ def test_what_does_not_fit_into_memory_is_looked_up() -> None:
     assert len(stream.head.asked) == 1
 
 
-def test_a_row_is_asked_for_once_with_all_it_lacks_and_for_its_transactions() -> None:
+def test_a_row_is_asked_for_once_with_all_missing_values() -> None:
     shape = w.table(w.column("id", "int4", 0), w.column("a", "text"), w.column("b", "text"))
     stream = Stream(shape, head=Rows({(b"1",): (b"1", b"A", b"B"), (b"2",): (b"2", b"C", None)}), near_xid=2**33)
     frames = stream.framed(800, w.update([b"1", w.u, b"b"]), w.update([b"2", w.u, w.u]), xid=7)
@@ -156,7 +156,7 @@ def test_placeholders_have_the_shape_of_their_type(column: Any, expected: Any) -
     assert json.loads(placeholder(column)) == expected
 
 
-def test_memory_of_what_is_held_has_a_limit_within_a_transaction_too() -> None:
+def test_buffered_records_have_a_limit_within_a_transaction_too() -> None:
     stream = Stream(SHAPE, head=head((b"1", b"doc", b"1")), limits=Limits(held_bytes=20_000))
     waiting = [w.update([b"1", w.u, b"%d" % n]) for n in range(200)]
     records = stream.transaction(800, *waiting)
@@ -175,7 +175,7 @@ def asked_at_once(stream: Stream) -> list[int]:
     return [len(wanted) for wanted, _ in stream.head.asked]
 
 
-def test_h38_few_rows_are_looked_up_at_once_and_fewer_while_their_values_are_wide() -> None:
+def test_h38_fewer_rows_are_looked_up_at_once_the_wider_they_are() -> None:
     rows = [(b"%d" % n, b"d" * (1 << 20 if n < 104 else 10), b"0") for n in range(300)]
     stream = Stream(SHAPE, head=head(*rows))
     records = stream.transaction(800, *(w.update([b"%d" % n, w.u, b"1"]) for n in range(300)))
@@ -246,7 +246,7 @@ def transactions(draw: st.DrawFn) -> tuple[list[list[bytes]], dict[int, tuple[by
 
 
 @given(transactions(), st.sampled_from((200, 8 << 20)), st.sampled_from((2000, 8 << 20)))
-def test_h38_the_final_rows_are_the_sources_whatever_was_left_out(
+def test_h38_the_final_rows_are_the_sources(
     drawn: tuple[list[list[bytes]], dict[int, tuple[bytes, int]]], recent_bytes: int, held_bytes: int
 ) -> None:
     history, rows = drawn
@@ -259,7 +259,7 @@ def test_h38_the_final_rows_are_the_sources_whatever_was_left_out(
     }
 
 
-def test_h58_a_row_whose_value_no_topic_takes_is_withheld_where_it_waited() -> None:
+def test_h58_a_waiting_row_too_large_for_its_topic_is_withheld() -> None:
     class Long(Rows):
         def rows(
             self, wanted: Sequence[WantedValues], xids: Collection[int], *, brief: bool = False

@@ -80,7 +80,7 @@ def test_the_copy_begins_before_any_frame_of_it_is_given() -> None:
     assert incoming.frames(1) == [KEEPALIVE]
 
 
-def test_an_error_is_told_by_its_state_behind_the_frames_before_it() -> None:
+def test_an_error_comes_by_its_state_behind_earlier_frames() -> None:
     incoming = Incoming(LIMIT, quiet)
     row = w.frame(w.insert(b"1", b"a"))
     error = message(b"E", fields(S="ERROR", V="ERROR", C="58P01", M="the slot is gone", F="slot.c"))

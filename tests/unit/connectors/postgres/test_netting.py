@@ -105,7 +105,7 @@ def test_h44_what_a_truncate_emptied_is_not_netted_back() -> None:
     assert store(records, stored((7, "z"))) == stored((2, "b"))
 
 
-def test_h38_unchanged_values_are_netted_as_their_old_rows_have_them() -> None:
+def test_h38_unchanged_values_are_netted_from_their_old_rows() -> None:
     records = Stream(SHAPE).transaction(
         800, w.update([b"2", w.u], old=pair(1, "a")), w.update([b"1", w.u], old=pair(2, "b"))
     )
@@ -160,7 +160,7 @@ def permutations(draw: st.DrawFn) -> tuple[dict[int, str], list[list[bytes]], di
 
 
 @given(permutations())
-def test_h41_every_transaction_that_moves_keys_ends_in_the_right_rows(
+def test_h41_every_transaction_that_moves_keys_ends_right(
     drawn: tuple[dict[int, str], list[list[bytes]], dict[int, str]],
 ) -> None:
     before, transactions, after = drawn

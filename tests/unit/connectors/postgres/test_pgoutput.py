@@ -82,7 +82,7 @@ def test_rows_tell_null_from_empty_from_unchanged() -> None:
     assert decode(w.insert(None, b"", w.u)) == Insert(relation_oid=w.OID, new=(None, b"", UNCHANGED))
 
 
-def test_update_with_nothing_with_the_key_and_with_the_row_of_before() -> None:
+def test_update_with_nothing_with_the_key_and_with_the_old_row() -> None:
     new = (b"2", b"b")
     assert decode(w.update(new)) == Update(relation_oid=w.OID, key=None, old=None, new=new)
     assert decode(w.update(new, key=[b"1", None])) == Update(relation_oid=w.OID, key=(b"1", None), old=None, new=new)

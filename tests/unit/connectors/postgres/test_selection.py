@@ -59,7 +59,7 @@ def test_h142_a_name_with_a_dot_is_found_by_its_text() -> None:
     assert not takes("my.schema.u", [quoted], [])
 
 
-def test_h143_an_entry_that_meets_nothing_hides_no_other_while_capture_runs() -> None:
+def test_h143_an_entry_that_matches_nothing_hides_no_other() -> None:
     said: list[str] = []
     tables = [relation("orders"), relation("items", "shop")]
     found, _ = select(
@@ -116,7 +116,7 @@ def test_an_entry_that_meets_nothing_is_refused(entry: str, exclude: tuple[str, 
     assert hint in raised.value.hint
 
 
-def test_h45_partitions_come_under_the_topmost_table_that_is_taken() -> None:
+def test_h45_partitions_come_under_their_topmost_captured_table() -> None:
     root = relation("p", kind="p")
     middle = relation("p_eu", kind="p", ancestors=[root.oid])
     bottom = relation("p_eu_1", ancestors=[middle.oid, root.oid])
@@ -148,7 +148,7 @@ def test_a_usual_table_has_none() -> None:
     assert messages(relation("orders", identity="i", identity_index=["b", "a"])) == []
 
 
-def test_h42_a_table_without_a_key_is_refused_with_the_sql_that_helps() -> None:
+def test_h42_a_table_without_a_key_is_refused_with_the_sql() -> None:
     assert messages(relation("t", primary_key=[])) == ["public.t has no key, and a compacted topic needs one"]
     (hint,) = hints(relation("t", primary_key=[]))
     assert hint.startswith('alter table "public"."t" add column id bigint generated always as identity primary key;')
@@ -158,7 +158,7 @@ def test_h42_a_table_without_a_key_is_refused_with_the_sql_that_helps() -> None:
     assert messages(relation("t", primary_key=[], identity="f")) != []
 
 
-def test_h42_replica_identity_nothing_would_break_the_application() -> None:
+def test_h42_replica_identity_nothing_breaks_the_application() -> None:
     assert "its updates and deletes fail" in messages(relation("t", identity="n"))[0]
     assert hints(relation("t", identity="n")) == ['alter table "public"."t" replica identity default;']
 

@@ -172,6 +172,6 @@ def test_what_is_no_array_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", [b"[00]", b"[01,2]", b"[-007.5]"])
-def test_a_vector_of_what_json_does_not_take_for_numbers_is_refused(text: bytes) -> None:
+def test_a_vector_with_values_that_json_lacks_is_refused(text: bytes) -> None:
     with pytest.raises(ValueError, match="not a number"):
         shapes.vector(text)

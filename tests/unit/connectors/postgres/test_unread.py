@@ -186,7 +186,7 @@ def test_h140_the_table_waits_alone_and_holds_progress_back() -> None:
     assert not stream.assembler.waiting()
 
 
-def test_h140_the_stream_waits_for_one_table_and_hardly_for_the_next() -> None:
+def test_h140_the_stream_waits_for_one_table_hardly_for_the_next() -> None:
     stream, shapes = stream_of(600)
     stream.transaction(800, xid=600)
     stream.resume()
@@ -224,7 +224,7 @@ def test_h140_followed_again_it_may_have_to_wait() -> None:
     assert seqs(stream.resume()) == [(1, "c")]
 
 
-def test_h140_what_cannot_be_followed_once_it_is_read_is_set_aside() -> None:
+def test_h140_a_table_that_cannot_be_followed_once_read_is_aside() -> None:
     noted = Noted()
     stream, shapes = stream_of(601, noted)
     stream.transaction(800, xid=600)
@@ -237,7 +237,7 @@ def test_h140_what_cannot_be_followed_once_it_is_read_is_set_aside() -> None:
     assert stream.assembler.oldest_waiting is None
 
 
-def test_h140_tables_that_take_each_others_names_unread_are_set_aside_together() -> None:
+def test_h140_tables_that_swap_names_unread_go_aside_together() -> None:
     noted = Noted()
     stream, shapes = stream_of(601, noted)
     stream.transaction(800, xid=600)
@@ -251,7 +251,7 @@ def test_h140_tables_that_take_each_others_names_unread_are_set_aside_together()
     assert stream.assembler.oldest_waiting is None
 
 
-def test_h140_a_table_made_anew_under_its_name_waits_behind_the_former() -> None:
+def test_h140_a_table_remade_under_its_name_waits_behind_the_old() -> None:
     stream, shapes = stream_of(601)
     stream.transaction(800, xid=600)
     anew = w.relation(w.table(*MORE, name="orders", oid=NETTED))
@@ -262,7 +262,7 @@ def test_h140_a_table_made_anew_under_its_name_waits_behind_the_former() -> None
     assert [record.op for record in stream.resume()] == ["c", "d", "d"]
 
 
-def test_h140_what_is_kept_and_means_nothing_is_told_with_its_place() -> None:
+def test_h140_kept_bytes_without_meaning_are_named_by_lsn() -> None:
     stream, shapes = stream_of(601)
     stream.transaction(800, xid=600)
     stream.transaction(900, w.relation(SHAPES[PLAIN][1]), w.insert(b"no number", b"a", b"1"), xid=601)

@@ -72,7 +72,7 @@ CHANGES = st.sampled_from(
     unlock_at=st.integers(0, 5),
     lane_count=st.integers(1, 3),
 )
-def test_h95_records_of_each_partition_are_the_same_as_without_a_lock(
+def test_h95_a_partitions_records_are_the_same_without_a_lock(
     memory_bytes: int, transactions: list[list[tuple[int, bytes]]], unlock_at: int, lane_count: int
 ) -> None:
     calm, locked = stream_of(lane_count=lane_count), stream_of(memory_bytes=memory_bytes, lane_count=lane_count)

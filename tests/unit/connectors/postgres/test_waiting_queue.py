@@ -134,7 +134,7 @@ def test_a_table_is_waited_for_no_longer_than_milliseconds() -> None:
     assert [brief for _, brief in kept.source.asked] == [True]
 
 
-def test_at_the_limit_all_is_kept_and_above_it_the_largest_is_set_aside() -> None:
+def test_above_the_limit_the_largest_table_is_set_aside() -> None:
     first, second = pending(1), record(2)
     kept = Kept(limit_bytes=size_of(first) + size_of(second) + size_of(pending(3)))
     kept.begin(first, pending(3, of=OTHERS, lane=1))
@@ -186,7 +186,7 @@ def test_behind_what_is_on_disk_everything_goes_there(tmp_path: Path) -> None:
     assert came == [[b"1"], [b"2"], [b"3", b"4", b"5"]]
 
 
-def test_a_question_has_so_many_rows_and_is_the_same_until_it_is_answered() -> None:
+def test_a_question_is_repeated_until_it_is_answered() -> None:
     kept = Kept()
     kept.begin(*(pending(n) for n in range(HELD_ROWS + 1)))
     kept.resume()
@@ -280,7 +280,7 @@ def test_a_row_that_is_gone_is_written_as_what_took_its_place() -> None:
     assert completed(entry, {place: ((1,), (b"v",))}) == (entry.record((b"v",), (1,)),)
 
 
-def test_a_row_is_looked_up_with_patience_while_the_stream_waits_for_it() -> None:
+def test_a_row_the_stream_waits_for_is_looked_up_with_patience() -> None:
     source = Source(locked=False)
     queue, out = held(source, pending(1))
     queue.release(out.append, never)
@@ -312,7 +312,7 @@ def test_a_placeholder_of_numbers_stands_in_arrays_alone(kind: str, array: bool,
     assert placeholder(column).startswith(written)
 
 
-def test_h95_one_byte_above_the_limit_is_too_much_from_the_beginning() -> None:
+def test_h95_one_byte_above_the_limit_is_too_much_at_once() -> None:
     kept = Kept(limit_bytes=size_of(pending(1)) + size_of(record(2)) - 1)
     kept.begin(pending(1))
     kept.tables.add(record(2))
@@ -332,7 +332,7 @@ def test_h119_nothing_is_kept_of_a_table_that_is_set_aside() -> None:
     assert not kept.refused, "what was dropped is counted no more"
 
 
-def test_h119_records_of_a_table_set_aside_may_come_until_the_stream_has_passed_it() -> None:
+def test_h119_records_of_a_table_aside_are_dropped_for_a_while() -> None:
     kept = Kept()
     kept.begin(pending(1))
     kept.tables.leave(range(1))

@@ -149,7 +149,7 @@ def test_h119_a_table_is_followed_again_between_two_transactions() -> None:
     assert assembler.announced == ["my.schema.gone"]
 
 
-def test_h119_a_table_that_waits_is_named_with_its_own_oldest_record() -> None:
+def test_h119_a_waiting_table_is_named_with_its_oldest_record() -> None:
     class Waits:
         oldest_waiting = 800
 

@@ -149,7 +149,7 @@ def test_h120_an_operator_who_asks_takes_the_key_as_it_is() -> None:
     assert asides.asked(NAME)
 
 
-def test_h119_the_request_stands_before_the_note_that_counts_on_it() -> None:
+def test_h119_the_request_is_written_before_its_note() -> None:
     """A crash between the two records leaves a table that is aside, and not one that nobody reads."""
     written: list[bytes] = []
 
@@ -166,7 +166,7 @@ def test_h119_the_request_stands_before_the_note_that_counts_on_it() -> None:
     assert [b'"request"' in key for key in written] == [True, False]
 
 
-def test_h120_what_fails_again_and_again_is_tried_less_and_less_often() -> None:
+def test_h120_repeated_failures_are_retried_less_and_less_often() -> None:
     clock = ManualClock()
     asides = SetAside(MemoryCompactedTopic(), {}, epoch=1, clock=clock)
     asides.set_aside(SHAPE.table, WHY, 800, 7)
@@ -188,7 +188,7 @@ def test_h120_what_fails_again_and_again_is_tried_less_and_less_often() -> None:
     assert [one.table for one in asides.pending()] == [NAME], "it was followed: another cause is another matter"
 
 
-def test_h120_another_key_is_taken_only_for_the_reading_that_an_operator_asked_for() -> None:
+def test_h120_only_an_operators_reading_takes_another_key() -> None:
     state, taken = MemoryCompactedTopic(), dict[str, bool]()
     asides = SetAside(state, {}, epoch=1, clock=ManualClock(), accept=taken.__setitem__)
     asides.set_aside(SHAPE.table, WHY, 800, 7)

@@ -11,7 +11,7 @@ from connectors.session.mending import require_nothing_lost, require_still
 PROGRESS = Progress(epoch=1, lsn=800, offsets={"shop.public.a": {0: 5, 1: 9}})
 
 
-def test_h62_a_partition_that_ends_below_what_was_acknowledged_stops_capture() -> None:
+def test_h62_a_partition_ending_below_the_acknowledged_stops() -> None:
     with pytest.raises(TopicError) as refused:
         require_nothing_lost({"shop.public.a": {0: 5, 1: 8}}, PROGRESS)
     assert "partition 1 ends at offset 8, and 9 were acknowledged" in refused.value.message
@@ -23,7 +23,7 @@ def test_a_topic_that_went_on_or_is_captured_no_more_is_fine() -> None:
     require_nothing_lost({"shop.public.b": {0: 0}}, PROGRESS)
 
 
-def test_h75_h76_a_topic_that_grows_while_capture_starts_is_looked_at_again() -> None:
+def test_h75_h76_a_topic_that_grows_at_the_start_is_read_again() -> None:
     ends = {"shop.public.a": {0: 5}, "shop.progress": {0: 3}}
     require_still(ends, {"shop.public.a": {0: 5}, "shop.progress": {0: 4}}, "shop.progress")
     with pytest.raises(LogError) as refused:

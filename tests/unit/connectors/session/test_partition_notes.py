@@ -22,7 +22,7 @@ def noted(state: MemoryCompactedTopic) -> dict[str, dict[str, int]]:
     return {one.table: one.links for one in find_all(state.read(), PartitionsState)}
 
 
-def test_h148_a_new_partition_is_noted_until_a_look_has_compared_it() -> None:
+def test_h148_a_new_partition_is_noted_until_a_look_compares_it() -> None:
     state = MemoryCompactedTopic()
     state.write([form(p11=700)])
     first = notes(state)

@@ -94,13 +94,13 @@ def test_h145_one_that_is_there_is_noted_for_the_watch() -> None:
     assert (world.seen, world.asked, world.waits) == ({"11": 700}, [], 0)
 
 
-def test_h145_one_that_a_subtransaction_made_was_no_partition_before() -> None:
+def test_h145_one_made_by_a_subtransaction_was_no_partition() -> None:
     world = World(MADE)
     world.came()
     assert (world.seen, world.asked, world.waits) == ({"11": 705}, [], 0)
 
 
-def test_h145_one_that_the_transaction_made_itself_is_looked_for_once_it_is_visible() -> None:
+def test_h145_one_made_in_the_transaction_is_judged_once_visible() -> None:
     world = World(GONE, HERE)
     world.came()
     assert (world.seen, world.asked, world.waits) == ({"11": 700}, [], 1)
@@ -111,21 +111,19 @@ def test_h145_one_that_the_transaction_made_itself_is_looked_for_once_it_is_visi
     [(GONE, ("public.parted had a partition that is gone", 91)),
      (ANEW, ("public.parted had a partition detached for a while", 92))],
 )  # fmt: skip
-def test_h145_one_that_is_gone_has_its_table_read_behind_all_that_it_can_have_brought(
-    found: PartitionLink, asked: tuple[str, int]
-) -> None:
+def test_h145_one_that_is_gone_has_its_table_read_again(found: PartitionLink, asked: tuple[str, int]) -> None:
     world = World(found, found)
     world.came()
     assert (world.seen, world.asked) == ({}, [asked])
 
 
-def test_h145_a_relation_beside_a_table_without_partitions_is_none_of_its() -> None:
+def test_h145_a_table_without_partitions_has_no_foreign_ones() -> None:
     world = World(None)
     world.came()
     assert (world.seen, world.asked) == ({}, [])
 
 
-def test_h145_only_what_comes_right_behind_a_table_is_its_partition() -> None:
+def test_h145_only_what_follows_a_table_at_once_is_its_partition() -> None:
     world = World(HERE)
     partitions = world.partitions()
     partitions.behind(leaf(), 703)
@@ -138,7 +136,7 @@ def test_h145_only_what_comes_right_behind_a_table_is_its_partition() -> None:
     assert (world.seen, world.found) == ({"11": 700}, [])
 
 
-def test_h145_partitions_of_a_table_that_cannot_be_read_yet_are_looked_for_once_it_can() -> None:
+def test_h145_an_unread_tables_partitions_are_judged_once_read() -> None:
     world = World(GONE, GONE, HERE)
     partitions = world.partitions()
     partitions.kept(10)
@@ -172,7 +170,7 @@ def test_h147_a_partition_has_to_tell_of_which_row_it_speaks(
 
 
 @pytest.mark.parametrize("watched", [True, False])
-def test_h147_a_partition_that_logs_other_old_keys_has_its_table_set_aside(watched: bool) -> None:
+def test_h147_a_partition_with_other_old_keys_sets_its_table_aside(watched: bool) -> None:
     with pytest.raises(CannotFollow, match=r"public\.leaf has another replica identity than public\.parted") as error:
         World(HERE).partitions(watched=watched).came(parted(), leaf(Identity.INDEX, "k"), 703)
     assert (error.value.tables, error.value.cause) == ((TABLE,), Cause.CHANGED)

@@ -51,7 +51,7 @@ def written(server: Server, count: int = 3) -> Fates:
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
-def test_h67_an_item_that_the_server_is_too_busy_for_is_sent_again_and_never_refused(status: int) -> None:
+def test_h67_an_item_the_server_is_too_busy_for_is_sent_again(status: int) -> None:
     kind = "rejected_execution_exception"
     server = Server(lambda number, times: (status, kind) if number == 1 and times < 4 else (201, ""))
     assert written(server) == Fates()
@@ -72,7 +72,7 @@ def test_what_the_index_refuses_is_told_from_what_is_older() -> None:
 
 
 @pytest.mark.parametrize("broken", [{0}, {6}, {2, 3, 5}, set(range(7))])
-def test_h101_a_body_that_cannot_be_read_is_halved_until_the_items_are_found(broken: set[int]) -> None:
+def test_h101_an_unreadable_body_is_halved_to_find_its_items(broken: set[int]) -> None:
     server = Server(lambda number, times: (201, ""), frozenset(broken))
     fates = written(server, 7)
     assert fates.refused.keys() == broken

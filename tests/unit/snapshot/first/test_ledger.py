@@ -84,7 +84,7 @@ def test_h20_a_new_cut_keeps_what_is_done_and_asks_for_nothing() -> None:
     assert requests(topic) == {}
 
 
-def test_h71_a_rewritten_table_is_read_whole_again_and_asked_for_once_more_behind_the_cut() -> None:
+def test_h71_a_rewritten_table_is_read_again_and_once_more_later() -> None:
     ledger, topic = begun(ORDERS, ITEMS)
     ledger.finish([read(ledger.manifest.left()[0])])
     rewritten = look(leaf(1, 20, filenode=99), name="orders", oid=1)
@@ -98,7 +98,7 @@ def test_h71_a_rewritten_table_is_read_whole_again_and_asked_for_once_more_behin
     assert ledger.requests == ["public.orders was rewritten or truncated"]
 
 
-def test_h71_a_table_rewritten_after_it_was_read_is_only_asked_for() -> None:
+def test_h71_a_table_rewritten_after_its_reading_is_requested() -> None:
     ledger, topic = begun(ORDERS)
     ledger.finish([read(chunk) for chunk in ledger.manifest.left()])
     rewritten = look(leaf(1, 20, filenode=99), name="orders", oid=1)
@@ -121,7 +121,7 @@ def test_h86_at_the_end_a_table_that_changed_is_read_once_more() -> None:
     assert ledger.changed(seen(grown, ITEMS)) == []
 
 
-def test_a_table_that_is_not_captured_any_more_is_left_out_with_a_word() -> None:
+def test_a_table_that_is_not_captured_any_more_is_left_out() -> None:
     ledger, topic = begun(ORDERS, ITEMS)
     [said] = ledger.cut(5000, seen(ITEMS), SIZING)
     assert "public.orders is not captured any more" in said
@@ -129,14 +129,14 @@ def test_a_table_that_is_not_captured_any_more_is_left_out_with_a_word() -> None
     assert ledger.cut(5001, seen(ITEMS), SIZING) == [], "said once"
 
 
-def test_h73_a_table_that_came_after_the_slot_waits_for_a_later_snapshot() -> None:
+def test_h73_a_table_that_came_after_the_slot_waits() -> None:
     ledger, topic = begun(ORDERS)
     assert ledger.cut(5000, seen(ORDERS, late=("public.items",)), SIZING) == []
     assert {chunk.table for chunk in Manifest(topic.read()).left()} == {"public.orders"}
     assert requests(topic)["public.items"].reason == "public.items came after the slot"
 
 
-def test_other_columns_mean_reading_the_table_again_in_its_new_shape() -> None:
+def test_other_columns_mean_a_new_reading_in_the_new_shape() -> None:
     ledger, topic = begun(ORDERS)
     ledger.finish([read(ledger.manifest.left()[0])])
     [said] = ledger.cut(5000, seen(replace(ORDERS, version=2)), SIZING)

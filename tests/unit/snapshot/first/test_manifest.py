@@ -125,7 +125,7 @@ def test_the_head_needs_the_slot() -> None:
 
 
 @given(st.data(), st.integers(1, 6), st.integers(1, 6), st.integers(0, 6))
-def test_a_crash_in_the_middle_of_a_new_plan_never_leaves_a_plan_that_lacks_a_chunk(
+def test_a_crash_within_a_new_plan_leaves_no_partial_plan(
     data: st.DataObject, before: int, after: int, done: int
 ) -> None:
     """Whatever part of the records arrived: each plan that counts is whole, all of one generation."""

@@ -112,7 +112,7 @@ def test_h26_h55_a_standby_is_refused() -> None:
         preconditions.server(edges, NO_SESSION)
 
 
-def test_h55_a_slot_for_failover_needs_a_server_whose_standbys_keep_slots() -> None:
+def test_h55_a_failover_slot_needs_standbys_that_keep_slots() -> None:
     wanted = SETTINGS.model_copy(update={"source": SETTINGS.source.model_copy(update={"failover": True})})
     preconditions.server(MemoryEdges(settings=wanted), NO_SESSION)
     older = MemorySource(server=replace(SERVER, version=160009, version_text="16.9"))
@@ -138,7 +138,7 @@ def test_topics_that_were_not_made_or_hold_another_encoding() -> None:
     assert preconditions.topics(Manifest({fitting.key(): fitting.to_json()}), SETTINGS) == fitting
 
 
-def test_h4_a_slot_under_way_stands_at_its_beginning_and_one_that_streams_anywhere() -> None:
+def test_h4_an_unstreamed_slot_stands_at_its_beginning() -> None:
     manifest, _ = begun(ORDERS_LOOK)
     edges = MemoryEdges()
     preconditions.slot(edges, NO_SESSION, manifest, rows=True)

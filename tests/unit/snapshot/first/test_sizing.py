@@ -5,7 +5,7 @@ from snapshot.first.sizing import Sizing
 MB = 1024**2
 
 
-def test_chunks_are_small_enough_that_no_worker_idles_at_the_end_and_no_smaller() -> None:
+def test_chunks_are_just_small_enough_that_no_worker_idles() -> None:
     sizing = Sizing(workers=2, most_bytes=64 * MB, server_version=180_000)
     assert sizing.chunk_bytes(80 * MB) == 5 * MB
     assert sizing.chunk_bytes(100_000 * MB) == 64 * MB

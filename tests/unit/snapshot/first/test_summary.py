@@ -77,7 +77,7 @@ def test_there_is_no_summary_before_the_slot() -> None:
         summarise(Manifest(), elapsed_s=0, already_complete=False, requests=())
 
 
-def test_progress_counts_blocks_and_reaches_one_only_when_all_is_done() -> None:
+def test_progress_counts_blocks_and_reaches_one_at_the_end_only() -> None:
     manifest = planned()
     orders = replace(look(replace(leaf(1, 40), row_estimate=400)), leaves=(replace(leaf(1, 40), row_estimate=400),))
     tally = Tally(manifest, {"public.orders": orders})

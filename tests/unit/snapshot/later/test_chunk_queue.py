@@ -85,7 +85,7 @@ def test_a_leaf_without_ranges_is_read_at_once_or_refused() -> None:
         chunks(leaf(1, 100, by_range=False, size_bytes=UNRANGED_BYTES + 1))
 
 
-def test_h86_that_a_whole_table_has_no_partition_is_a_part_of_its_own() -> None:
+def test_h86_a_whole_table_without_partitions_is_one_part() -> None:
     todo = ChunkQueue([], window_bytes=1, server_version=180000, whole=True)
     only = todo.take()
     assert (only, todo.take(), todo.left, todo.share) == (Chunk(), None, True, 0.0)

@@ -52,7 +52,7 @@ def plan(one: TableReading, *leaves: LeafForm) -> None:
     one.plan(seen(*leaves), encoder, window_bytes=4 * BLOCK, server_version=180000)
 
 
-def test_what_was_read_in_part_is_forgotten_after_an_hour_and_a_failure_after_a_day() -> None:
+def test_a_partial_reading_expires_in_an_hour_a_failure_in_a_day() -> None:
     hour_ns = 3600 * 10**9
     chunk = replace(reading(keys=[["1"]]).state, state="done", finished_ns=1)
     assert forgettable([chunk], hour_ns) == []
@@ -83,7 +83,7 @@ def test_parts_that_are_held_are_not_read_again_after_a_kill() -> None:
     assert second.state.floor == Position(1, 72, CHUNK_SEQ).text()
 
 
-def test_a_table_that_is_another_is_read_from_its_beginning_with_another_floor() -> None:
+def test_a_table_made_anew_is_read_from_its_start_at_a_new_floor() -> None:
     first = reading()
     plan(first, leaf(1, 10))
     assert first.chunks is not None
@@ -156,7 +156,7 @@ def test_a_small_request_goes_between_the_parts_of_large_ones() -> None:
     assert next_reading([large, other, small]) is None
 
 
-def test_a_failure_is_tried_again_later_and_later_and_then_no_more() -> None:
+def test_a_failure_is_retried_later_and_later_then_no_more() -> None:
     one = reading()
     plan(one, leaf(1, 10))
     waits = []

@@ -24,7 +24,7 @@ def leaf(oid: int, filenode: int = 0) -> list[object]:
     return [oid, "public", f"p{oid}", filenode or oid]
 
 
-def test_nothing_is_asked_for_what_events_tell_or_nobody_publishes() -> None:
+def test_nothing_is_asked_for_what_events_tell_or_none_publish() -> None:
     assert need(BEFORE, BEFORE) is None
     plain = replace(BEFORE, columns=[*BEFORE.columns, [3, "new", 23, -1, False]])
     assert need(BEFORE, plain) is None
@@ -53,7 +53,7 @@ def test_h85_h37_what_no_event_tells_is_asked_for(change: dict[str, object], rea
     assert found == Need(reason, unsent="oid" in change or "publication" in change)
 
 
-def test_h85_a_new_file_under_columns_that_nobody_changed_holds_the_same_rows() -> None:
+def test_h85_a_new_file_with_the_same_columns_has_the_same_rows() -> None:
     known = replace(BEFORE, born={"1": 700, "2": 701})
     moved = replace(known, leaves=[[10, "public", "t", 101]])
     rewritten = Need("was rewritten or truncated")
@@ -74,7 +74,7 @@ def test_h86_partitions_come_and_go() -> None:
     assert need(before, replace(before, leaves=[leaf(11, 99), leaf(12)])) == Need("was rewritten or truncated")
 
 
-def test_h145_a_partition_that_neither_look_saw_is_known_by_its_changes() -> None:
+def test_h145_a_partition_between_two_looks_shows_by_its_changes() -> None:
     before = replace(BEFORE, leaves=[leaf(11)], links={"11": 700})
     gone = Need("had a partition that is gone", unsent=True)
     detached = Need("had a partition detached for a while", unsent=True)
@@ -88,7 +88,7 @@ def test_h145_a_partition_that_neither_look_saw_is_known_by_its_changes() -> Non
     assert need(replace(before, entries="1"), replace(before, entries="2"), streamed={"12": 701}) == gone
 
 
-def test_h73_a_table_that_came_into_the_publication_needs_its_barrier() -> None:
+def test_h73_a_table_added_to_the_publication_needs_its_barrier() -> None:
     assert need(replace(BEFORE, publication=""), BEFORE) == Need("came into the publication", added=True, unsent=True)
 
 
@@ -133,7 +133,7 @@ def test_the_first_snapshots_plan_tells_what_the_table_was() -> None:
     assert need(seen, replace(now, links={"11": 950})) == Need("had a partition detached for a while", unsent=True)
 
 
-def test_h96_a_publication_changed_and_changed_back_leaves_other_entries() -> None:
+def test_h96_a_publication_changed_back_has_other_entries() -> None:
     before = replace(BEFORE, entries="7/800 9/801")
     assert need(before, before) is None
     again = need(before, replace(before, entries="7/800 9/950"))
@@ -168,7 +168,7 @@ def test_h98_a_type_that_was_altered_makes_its_tables_be_read(types: dict[str, i
     assert need(before, replace(before, types=types)) == Need(f"has values of {kind} that was altered")
 
 
-def test_h98_a_new_label_or_a_type_that_is_new_to_the_table_changes_no_row() -> None:
+def test_h98_a_new_label_or_a_new_type_changes_no_row() -> None:
     before = replace(BEFORE, types={"e50.51": 700})
     assert need(before, replace(before, types={"e50.51": 700, "e50.52": 710, "c60.1": 711})) is None
     assert need(before, replace(before, types={})) is None
@@ -201,13 +201,13 @@ def test_h146_a_column_that_had_another_name_for_a_while(names: tuple[str, ...])
     assert found.reason.startswith("had a column under the name")
 
 
-def test_h146_a_column_that_was_added_meanwhile_hides_no_renaming() -> None:
+def test_h146_a_column_added_meanwhile_hides_no_renaming() -> None:
     grown = replace(BEFORE, columns=[*BEFORE.columns, [3, "new", 23, -1, False]])
     found = need(BEFORE, grown, announced=[announced("id", "seen")])
     assert found == Need("had a column under the name seen for a while")
 
 
-def test_h146_a_column_less_or_another_table_under_the_name_is_no_renaming() -> None:
+def test_h146_a_dropped_column_or_another_table_is_no_renaming() -> None:
     grown = replace(BEFORE, columns=[*BEFORE.columns, [3, "new", 23, -1, False]])
     assert need(BEFORE, grown, announced=[announced("id", "at")]) is None
     assert need(BEFORE, BEFORE, announced=[announced("id", "b2", oid=11)]) is None

@@ -24,7 +24,7 @@ FOUND = WindowRows(
 )
 
 
-def test_rows_stand_above_what_was_streamed_and_missing_keys_are_deleted() -> None:
+def test_rows_lie_above_the_stream_missing_keys_are_deleted() -> None:
     rows, deletes, tombstones = window_rows(FOUND, ENCODER, AT, 7_000_000)
     row = orjson.loads(rows.prefix + (rows.pairs[0][1] or b"") + rows.suffix)
     assert (row["op"], row["after"], row["source"]["snapshot"]) == ("r", {"id": 1}, "incremental")

@@ -54,7 +54,7 @@ def test_the_embedded_schema_makes_no_difference() -> None:
     assert read(b'{"schema":%b,"payload":%b}' % (schema, plain)) == read(plain)
 
 
-def test_an_update_with_its_document_is_that_document_whatever_else_it_tells() -> None:
+def test_an_update_with_its_document_is_that_document() -> None:
     """``change_streams_update_full_with_pre_image``: the manual's update, all three members."""
     assert row(read(envelope("u", before=ANNE, after=ANNE_MARIE, patch=RENAMED)))["document"] == ANNE_MARIE
 
@@ -77,7 +77,7 @@ def test_a_patch_alone_is_left_to_the_sink() -> None:
     assert UNBROKEN_FROM not in orjson.loads(found.value or b"")
 
 
-def test_a_patch_that_the_cleaner_may_have_come_near_says_from_where_on_nothing_is_missing() -> None:
+def test_a_patch_near_the_cleaner_names_its_first_safe_offset() -> None:
     reader = PartitionReader(TOPIC, 0, epochs=EpochsState())
     told = []
     for offset, kept in [(3, False), (4, False), (5, True), (9, False), (10, False), (9, False)]:
@@ -99,7 +99,7 @@ def test_a_patch_that_the_cleaner_may_have_come_near_says_from_where_on_nothing_
         {"truncatedArrays": [{"field": "a", "size": -1}]},
     ],
 )
-def test_an_update_that_holds_neither_a_document_nor_a_patch_is_told(description: Any) -> None:
+def test_an_update_without_document_or_patch_is_refused(description: Any) -> None:
     found = PartitionReader(TOPIC, 0).read(0, key(), envelope("u", patch=description))
     assert isinstance(found, UnreadableRecord)
 
@@ -112,7 +112,7 @@ def test_a_delete_and_its_tombstone() -> None:
     assert isinstance(reader.read(2, key(), None), SettledRecord)
 
 
-def test_a_tombstone_whose_delete_was_compacted_away_deletes_where_it_stands() -> None:
+def test_a_tombstone_with_its_delete_compacted_deletes_there() -> None:
     reader = PartitionReader(TOPIC, 0)
     before = reader.read(1, key('"other"'), envelope("c", after=ANNE))
     gone = reader.read(7, key(), None)
@@ -122,7 +122,7 @@ def test_a_tombstone_whose_delete_was_compacted_away_deletes_where_it_stands() -
     assert before.pos < gone.pos
 
 
-def test_the_order_is_the_partitions_where_the_clock_of_the_source_block_says_otherwise() -> None:
+def test_the_partitions_order_beats_the_source_blocks_clock() -> None:
     """Since Debezium 3.4 ``ts_ms`` is the wall clock: cluster times (100, 7), (101, 1), then (101, 2) by a server
     whose clock is three seconds behind, then two changes of one transaction, which have one cluster time."""
     told = [(100_999, 7), (100_999, 1), (98_000, 2), (98_100, 3), (98_100, 3)]

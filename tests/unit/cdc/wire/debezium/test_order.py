@@ -72,7 +72,7 @@ def test_no_change_lies_below_what_earlier_versions_wrote(place: tuple[int, int,
     assert position_of(sqlserver(1, 2, 4), 1) > position_of(sqlserver(1, 2, 3), 1)
 
 
-def test_a_rac_names_one_scn_per_thread_of_which_the_first_counts() -> None:
+def test_of_a_racs_scns_one_per_thread_the_first_counts() -> None:
     source = {"connector": "oracle", "commit_scn": "2122190:1:0a00-2122188:2:0b00", "scn": "2122184"}
     assert position_of(source, 1) == Position(1, 2122190 << 3, 1)
 

@@ -102,9 +102,7 @@ def test_a_patch_applied_again_changes_nothing(one: Document, other: Document) -
 
 
 @given(st.lists(plain, min_size=2, max_size=6), st.data())
-def test_a_run_of_patches_applied_again_from_any_of_them_ends_as_before(
-    states: list[Document], data: st.DataObject
-) -> None:
+def test_patches_applied_again_from_any_of_them_end_as_before(states: list[Document], data: st.DataObject) -> None:
     """As after a snapshot whose rows hold changes that come behind it, or changes that were written twice."""
     patches = [diff(one, other) for one, other in pairwise(states)]
     again = data.draw(st.integers(0, len(patches) - 1))
@@ -142,7 +140,7 @@ def test_an_update_without_a_place_is_told(path: str) -> None:
 
 
 @pytest.mark.parametrize("later", [Patch(("a",), (), {}), Patch((), (), {"a": 5}), Patch((), (), {"a.b": 3})])
-def test_a_later_patch_that_takes_the_place_away_makes_it_needless(later: Patch) -> None:
+def test_a_later_patch_that_removes_the_place_makes_it_needless(later: Patch) -> None:
     held: Document = {"a": {}} if "a.b" in later.updated else {}
     first = Patch((), (), {"a.b": 1}) if not held else Patch((), (), {"a.b.c": 1})
     assert patched(held, first).unplaced

@@ -67,7 +67,7 @@ def test_without_schemas_values_and_keys_stay_as_they_are() -> None:
     assert {change.op for change in found} == {"r", "c", "u", "d"}
 
 
-def test_h91_a_streamed_change_lies_one_above_the_commit_before_it() -> None:
+def test_h91_a_streamed_change_is_one_above_the_commit_before_it() -> None:
     found = changes(recorded("snapshots"))
     by_value = {(after(c) or {}).get("v"): c for c in reversed(found)}
     # sequence [null, ...]: before the first commit, and yet above the snapshot.
@@ -79,7 +79,7 @@ def test_h91_a_streamed_change_lies_one_above_the_commit_before_it() -> None:
     assert by_value["after restart"].pos == Position(1, 24323240 - 1, 0)
 
 
-def test_h91_rows_of_later_snapshots_lie_above_all_before_and_below_all_after() -> None:
+def test_h91_later_snapshot_rows_lie_between_commits() -> None:
     records = recorded("snapshots_schemas")
     for record, found in zip(records, read_all(records), strict=True):
         source = orjson.loads(record.value or b"{}")["payload"]["source"]
@@ -90,7 +90,7 @@ def test_h91_rows_of_later_snapshots_lie_above_all_before_and_below_all_after() 
     assert {c.pos.tx_seq for c in changes(records) if c.op == "r"} == {0, CHUNK_SEQ}
 
 
-def test_an_incremental_row_without_a_place_takes_the_highest_of_its_partition() -> None:
+def test_an_incremental_row_without_a_place_takes_the_highest() -> None:
     records = recorded("snapshots")
     partition = [r for r in records if r.partition == 0]
     stripped = [
@@ -116,14 +116,14 @@ def test_a_reset_is_a_new_epoch_from_its_offsets_on() -> None:
         assert found.pos.epoch == (1 if record.offset < 5 else 2)
 
 
-def test_a_tombstone_deletes_what_the_delete_before_it_did_and_no_more() -> None:
+def test_a_tombstone_deletes_what_its_delete_did_and_no_more() -> None:
     found = read_all(recorded("sh_operations"))
     tombstones = [n for n, r in enumerate(recorded("sh_operations")) if r.value is None]
     assert tombstones
     assert all(isinstance(found[n], SettledRecord) for n in tombstones)
 
 
-def test_a_tombstone_whose_delete_was_compacted_away_deletes_up_to_where_it_stands() -> None:
+def test_a_tombstone_without_its_delete_deletes_up_to_its_place() -> None:
     reader = PartitionReader("t", 0)
     assert reader.read(0, b'{"id":1}', None) == SettledRecord("its delete lies before the first record that was read")
     record = next(r for r in recorded("sh_operations") if b'"op":"c"' in (r.value or b""))
