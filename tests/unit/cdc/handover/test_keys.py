@@ -43,7 +43,7 @@ def test_keys_that_are_written_otherwise_are_refused(kind: str, rule: str) -> No
 def test_a_key_of_an_array_or_a_negative_scale_is_refused() -> None:
     for rule, more in (("D7", {"array": True}), ("D8", {"kind": "numeric", "typmod": (4 << 16 | 0x7FE) + 4})):
         shape = table("int4")
-        column = replace(shape.columns[0], **more)  # type: ignore[arg-type]
+        column = replace(shape.columns[0], **more)
         (problem,) = key_problems([replace(shape, columns=(column,))], {"public.t": ["k"]})
         assert f"({rule})" in problem
     assert key_problems([table("hstore")], {"public.t": ["k"]}) != []
