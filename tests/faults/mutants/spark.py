@@ -91,6 +91,10 @@ MUTANTS = (
         "if figures.begun and self.log.known(now_s) else", "if figures.begun else", f"{_SPARK}/test_metrics.py",
     ),
     Mutant(
+        "pass over the first record that a store of several lacks", "spark/fanout.py",
+        'pc.less(table["offset"], offset)', 'pc.less_equal(table["offset"], offset)', f"{_SPARK}/test_fanout.py",
+    ),
+    Mutant(
         "take topics that nobody looked at for empty", "spark/watermark.py",
         "ends = highest(self._ends.newest, known)", "ends = self._ends.newest", f"{_SPARK}/test_store.py",
     ),

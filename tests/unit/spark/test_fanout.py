@@ -14,7 +14,7 @@ from cdc.dead import DeadLetter, Why
 from cdc.errors import Retry, SinkError
 from sinks.batch import events_of
 from spark.apply import Outcome
-from spark.fanout import Behind, Content, FanOut, Lane
+from spark.fanout import Behind, Content, FanOut, Lane, unseen
 from spark.query import Engine, shapes_of
 from spark.sink_metrics import Metrics
 from tests.unit.spark.doubles import orders
@@ -123,3 +123,11 @@ def test_h38_rows_for_several_stores_know_the_shapes_of_all(bench: Bench) -> Non
     other.facts.shapes = [orders(), orders(2, extra=("note",))]
     rules = shapes_of([bench.begun(), other.begun()])
     assert all((TOPIC, version) in rules.book for version in (1, 2))
+
+
+def test_h77_a_store_takes_what_it_lacks_from_its_own_offset_on(bench: Bench) -> None:
+    """Its offset is the next record that it reads: that one is not seen yet."""
+    store = bench.begun()
+    bench.settle(store, 6, row(1, 5))
+    read = records_of(row(1, 4), row(1, 5), row(1, 6), row(1, 7))
+    assert unseen(read, {TOPIC: {0: 4}}, store)["offset"].to_pylist() == [6, 7]
