@@ -186,7 +186,7 @@ def reading(upto: int) -> Store:
     return Store(Watermark(epoch=1, lsn=0, offsets={"shop.a": {0: upto}}))
 
 
-def test_h147_a_store_shows_a_gtid_once_it_has_read_what_holds_it() -> None:
+def test_h147_a_store_shows_a_gtid_once_it_has_read_its_records() -> None:
     """The topics of tables that it keeps, to the ends that were seen behind the connector's offset."""
     assert World(stores=[reading(7)], gtids=True).waits().wait_passed("cache", "0-1-9") == "GTID 0-1-9"
     with pytest.raises(DifferenceFound, match="cache is 1 records behind"):

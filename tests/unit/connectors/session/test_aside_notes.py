@@ -94,7 +94,7 @@ def test_h150_who_asks_does_not_wait_for_the_brokers(threads: ThreadPoolExecutor
     assert asides.of(NAME) == noted(state)
 
 
-def test_h150_the_topic_has_documents_in_the_order_of_the_decisions(threads: ThreadPoolExecutor) -> None:
+def test_h150_documents_are_written_in_the_order_of_decisions(threads: ThreadPoolExecutor) -> None:
     state = Slow()
     asides = set_aside(state)
     asides.note_waiting(NAME, 800)

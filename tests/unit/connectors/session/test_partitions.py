@@ -170,7 +170,7 @@ def test_h147_a_partition_has_to_tell_of_which_row_it_speaks(
 
 
 @pytest.mark.parametrize("watched", [True, False])
-def test_h147_a_partition_with_other_old_keys_sets_its_table_aside(watched: bool) -> None:
+def test_h147_other_old_keys_of_a_partition_set_a_table_aside(watched: bool) -> None:
     with pytest.raises(CannotFollow, match=r"public\.leaf has another replica identity than public\.parted") as error:
         World(HERE).partitions(watched=watched).came(parted(), leaf(Identity.INDEX, "k"), 703)
     assert (error.value.tables, error.value.cause) == ((TABLE,), Cause.CHANGED)
