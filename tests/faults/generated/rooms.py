@@ -107,7 +107,7 @@ ROOMS: Mapping[str, Room] = {
         ("wire/types.py", "wire/floors.py", "wire/jsontext.py", "wire/row.py", "wire/unavailable.py"),
         (_WIRE, _DEBEZIUM, *_of(_SINKS, "rows", "plan")),
     ),
-    "netting": Room(("postgres/netting.py",), _of(_POSTGRES, "netting", "assemble")),
+    "netting": Room(("postgres/netting.py",), _of(_POSTGRES, "netting", "assemble", "unread")),
     "condition": Room(
         ("cdc/condition.py", "later/condition_sql.py"), (*_of(_CDC, "condition"), *_of(_LATER, "condition_sql"))
     ),
