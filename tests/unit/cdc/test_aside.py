@@ -83,7 +83,7 @@ def test_h119_verify_fails_where_a_table_was_not_compared() -> None:
         conclude(report)
 
 
-def test_h148_a_repair_is_advised_only_where_it_is_not_refused() -> None:
+def test_h154_a_repair_is_advised_only_where_it_is_not_refused() -> None:
     verdict = StoreVerdict(sink="cache", table=TableName("public", "t"))
     verdict.add(Kind.MISSING, "1")
     report = VerificationReport(verdicts=[verdict], fence=1, looks=1)

@@ -111,7 +111,7 @@ def test_h61_a_topic_that_is_gone_after_init_is_refused() -> None:
     assert [f.message for f in found if f.level is Level.FAIL] == ["topics are missing: shop.public.orders"]
 
 
-def test_h148_the_command_that_makes_the_topics_is_named() -> None:
+def test_h154_the_command_that_makes_the_topics_is_named() -> None:
     """``cdc init`` refuses a pipeline of Debezium's."""
     debezium = settings().model_copy(update={"source": settings().source.model_copy(update={"kind": "debezium"})})
     for given, maker in ((settings(), "cdc init"), (debezium, "cdc connect deploy")):

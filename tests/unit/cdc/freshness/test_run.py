@@ -186,14 +186,14 @@ def reading(upto: int) -> Store:
     return Store(Watermark(epoch=1, lsn=0, offsets={"shop.a": {0: upto}}))
 
 
-def test_h147_a_store_shows_a_gtid_once_it_has_read_its_records() -> None:
+def test_h153_a_store_shows_a_gtid_once_it_has_read_its_records() -> None:
     """The topics of tables that it keeps, to the ends that were seen behind the connector's offset."""
     assert World(stores=[reading(7)], gtids=True).waits().wait_passed("cache", "0-1-9") == "GTID 0-1-9"
     with pytest.raises(DifferenceFound, match="cache is 1 records behind"):
         World(stores=[reading(6)], gtids=True).waits().wait_passed("cache", "0-1-9")
 
 
-def test_h147_both_waits_share_one_time_limit() -> None:
+def test_h153_both_waits_share_one_time_limit() -> None:
     world = World(stores=[reading(6)], gtids=True, takes_s=20)
     began_s = world.clock.monotonic()
     with pytest.raises(DifferenceFound):
@@ -201,7 +201,7 @@ def test_h147_both_waits_share_one_time_limit() -> None:
     assert world.clock.monotonic() - began_s == pytest.approx(30, abs=0.5)
 
 
-def test_h147_a_token_of_the_other_kind_is_refused() -> None:
+def test_h153_a_token_of_the_other_kind_is_refused() -> None:
     with pytest.raises(ConfigError, match="have LSNs, and no GTIDs"):
         World().waits().wait_passed("cache", "0-1-9")
     with pytest.raises(ConfigError, match="have GTIDs, and no LSNs"):

@@ -178,7 +178,7 @@ def test_nothing_is_compared_before_the_first_snapshot_is_done() -> None:
 
 
 @pytest.mark.parametrize(("kind", "command"), [("postgres", "cdc init"), ("debezium", "cdc connect deploy")])
-def test_h148_what_begins_a_pipeline_goes_by_its_kind(kind: str, command: str) -> None:
+def test_h154_what_begins_a_pipeline_goes_by_its_kind(kind: str, command: str) -> None:
     with pytest.raises(ConfigError, match="nothing to compare yet") as refused:
         known_of({}, kind)
     assert refused.value.hint.startswith(command)

@@ -58,7 +58,7 @@ def test_a_refused_login_names_the_settings_and_not_the_password(status: int, mo
 
 
 @pytest.mark.parametrize("deed", ["pause", "resume", "stop", "restart", "reset_offsets", "delete"])
-def test_h148_a_page_of_a_proxy_is_no_deed(deed: str) -> None:
+def test_h154_a_page_of_a_proxy_is_no_deed(deed: str) -> None:
     """Where no answer is waited for, a page with status 200 would pass for one."""
     with (
         rest_server(Script([(200, b"<html>log in</html>")])) as url,

@@ -100,7 +100,7 @@ def test_a_left_over_section_fails_no_native_pipeline() -> None:
     assert [finding.level for finding in check_connect(debezium)] == [Level.FAIL]
 
 
-def test_h148_a_connector_without_gtids_is_named_with_the_remedy() -> None:
+def test_h154_a_connector_without_gtids_is_named_with_the_remedy() -> None:
     fault = 'NullPointerException: Cannot invoke "GtidSet.toString()" because "this.gtidSet" is null'
     assert "restart begins anew" in advice(fault, "mariadb")
     assert advice("no longer available on the server", "postgres") != advice(

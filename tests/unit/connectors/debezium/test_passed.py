@@ -81,7 +81,7 @@ def test_h131_heartbeats_are_asked_for(running: dict[str, str]) -> None:
     assert "heartbeat" in refused.value.hint
 
 
-def test_h147_a_partly_written_transaction_is_not_passed() -> None:
+def test_h153_a_partly_written_transaction_is_not_passed() -> None:
     """A connector that began without GTIDs names the first transaction while it writes it."""
     began = ManualClock().monotonic()
     assert wait(offset("0-1-9", event=2, row=1), offset("0-1-9")).monotonic() > began
@@ -92,7 +92,7 @@ def test_h147_a_partly_written_transaction_is_not_passed() -> None:
 
 
 @pytest.mark.parametrize("end", [(1, 9), (2, 8)])
-def test_h147_an_offset_beyond_the_logs_end_is_of_another_log(end: tuple[int, int]) -> None:
+def test_h153_an_offset_beyond_the_logs_end_is_of_another_log(end: tuple[int, int]) -> None:
     """After RESET MASTER GTIDs are counted from 1 again: the connector's offset covers what it never saw."""
     ahead = [{"partition": {}, "offset": {"file": "bin.000002", "pos": 7, "gtids": "0-1-9"}}]
     with pytest.raises(ConfigError, match="behind the end of the server's log") as foreign:

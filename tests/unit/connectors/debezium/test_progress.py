@@ -94,7 +94,7 @@ def test_h123_a_snapshot_of_part_of_the_rows_proves_no_row_gone() -> None:
         assert [record.reread for record in feed.poll(0.1)] == [reread], config
 
 
-def test_h148_what_is_not_swept_is_not_said_to_be_repaired(caplog: pytest.LogCaptureFixture) -> None:
+def test_h154_what_is_not_swept_is_not_said_to_be_repaired(caplog: pytest.LogCaptureFixture) -> None:
     """``cdc verify --repair`` refuses stores that Debezium's topics feed."""
     second = EpochsState().begin({"t": {0: 9}}).settled()
     server, clock = Server(stored(lsn_commit=80)), ManualClock()

@@ -20,7 +20,7 @@ READING: dict[str, Any] = {"offset": {"lsn": 7, "incremental_snapshot_primary_ke
     ("database", "words"),
     [("postgres", "its slot keeps WAL"), ("mariadb", "mariadb has to keep its log, which no slot holds back,")],
 )
-def test_h148_a_slot_is_named_where_there_is_one(database: str, words: str) -> None:
+def test_h154_a_slot_is_named_where_there_is_one(database: str, words: str) -> None:
     assert _keeping(Connector(settings(["shop.a"], database=database))) == words
 
 
@@ -33,7 +33,7 @@ def test_h148_a_slot_is_named_where_there_is_one(database: str, words: str) -> N
         (READING, {"database": "mariadb"}, "is under way"),
     ],
 )
-def test_h149_a_snapshot_that_waits_for_the_source_is_said(
+def test_h155_a_snapshot_that_waits_for_the_source_is_said(
     offset: dict[str, Any], more: dict[str, Any], words: str
 ) -> None:
     """Without a signal table each part of it is sent with the next transaction: an idle Postgres brings none."""
@@ -53,5 +53,5 @@ def test_h149_a_snapshot_that_waits_for_the_source_is_said(
         (["crm.b"], "shop.crm.gone", True),
     ],
 )
-def test_h147_a_store_is_waited_for_by_the_topics_that_it_keeps(patterns: list[str], topic: str, kept: bool) -> None:
+def test_h153_a_store_is_waited_for_by_the_topics_that_it_keeps(patterns: list[str], topic: str, kept: bool) -> None:
     assert keeps(settings(["crm.a", "crm.b"]), patterns, topic) is kept

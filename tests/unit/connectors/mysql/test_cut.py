@@ -115,7 +115,7 @@ def test_newer_servers_are_asked_for_their_place_in_new_words() -> None:
         ("binlog.000001", 4, "0-1-10", "GTID 0-1-9, binlog.000003:512"),
     ],
 )
-def test_h147_a_place_behind_the_end_of_the_log_is_known(file: str, pos: int, gtids: str, beyond: str) -> None:
+def test_h153_a_place_behind_the_end_of_the_log_is_known(file: str, pos: int, gtids: str, beyond: str) -> None:
     assert BinlogEnd(Session("10.11.6-MariaDB-log")).beyond(file, pos, gtids) == beyond
 
 
