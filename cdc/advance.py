@@ -64,6 +64,17 @@ class Advance:
         """Whether the broker owes us an answer."""
         return bool(self._marks or self._floors) or self._writing is not None
 
+    @property
+    def idle(self) -> bool:
+        """Whether no transaction was handed over since the newest progress record."""
+        return not self._commit_held
+
+    def quiet_s(self, now_s: float) -> float:
+        """Since the newest progress record was written. 0 while the broker owes an answer, or there is more to say."""
+        if self.waiting or self.durable > self.position:
+            return 0.0
+        return now_s - self._written_s
+
     def commit(self, end_lsn: int, group: int, rows: int) -> None:
         """A transaction is handed over: its last record is in ``group`` or an earlier one."""
         self._reach(end_lsn, group)

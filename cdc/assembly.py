@@ -49,6 +49,10 @@ class Assembles(Protocol):
         """Whether a COMMIT is still to come."""
 
     @property
+    def open_commit_us(self) -> int | None:
+        """When the transaction was committed whose COMMIT is still to come, in us since 1970. None outside one."""
+
+    @property
     def oldest_waiting(self) -> int | None:
         """The commit LSN of the oldest record that was not returned because its table waits. None without any."""
 

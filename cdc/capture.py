@@ -21,6 +21,7 @@ from cdc.clock import Clock
 from cdc.crash import crash_point, declare
 from cdc.errors import ActiveError, CdcError, LogError, PoisonError, Retry
 from cdc.lsn import Lsn
+from cdc.measures import Unheld
 from cdc.metrics import CaptureFigures
 from cdc.ports import ChangeStream, Record, StreamLog
 from cdc.progress import PROGRESS_KEY, Progress
@@ -50,6 +51,10 @@ _RESUME_S = 0.25
 """How often a table that waits is tried again."""
 _BACKOFF_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 _ACTIVE_PATIENCE_S = 120.0
+_BEAT_S = 10.0
+"""How often an idle source is said to be idle."""
+_HEARD_S = 3.0
+"""A keepalive that is older says nothing of the source as it is."""
 
 
 class AsideLoop(Protocol):
@@ -140,7 +145,9 @@ class Capture:
         self._clock = clock
         self._advance = Advance(session.start.position, clock.monotonic())
         self._acked = 0
-        self._commits: list[tuple[int, int]] = []
+        self._unheld = figures.unheld = Unheld()
+        self._heard = (0, 0)
+        self._beat: tuple[int, int] | None = None
         self._look_s = self._tidy_s = 0.0
         self._resume_s = 0.0
 
@@ -186,6 +193,7 @@ class Capture:
                     session.windows.gate.streamed(commit.xid for commit in commits)
         if wal_end is not None and not session.assembler.in_transaction:
             advance.keepalive(wal_end, session.log.newest)
+            self._heard = (wal_end, self._clock.now_ns())
         self._resume()
         self._settle_accounts()
         if session.windows is not None:
@@ -217,7 +225,8 @@ class Capture:
             self._figures.committed(commit.rows)
         self._advance.commit(last.end_lsn, group, rows)
         self._figures.produced_lsn = last.end_lsn
-        self._commits.append((group, last.committed_us))
+        waits = self._session.assembler.oldest_waiting is not None
+        self._unheld.handed(group, last.end_lsn, [commit.committed_us for commit in commits], waits=waits)
 
     def _settle_accounts(self) -> None:
         """What the broker has stored now, the progress record if it is due, the acknowledgement if one is due."""
@@ -230,9 +239,16 @@ class Capture:
             session.stream.acknowledge(advance.position)
             crash_point("after_acknowledge")
         now_s = self._clock.monotonic()
-        if advance.due_s(now_s) == 0:
+        if advance.due_s(now_s) == 0 or self._beats(now_s):
             self._write_progress(now_s)
         self._note(acked, now_s)
+
+    def _beats(self, now_s: float) -> bool:
+        """Whether an idle source is to be said to be idle once more: so it is seen how fast a change would be."""
+        if self._advance.quiet_s(now_s) < _BEAT_S or self._stop.wanted:
+            return False
+        heard_lsn, heard_ns = self._heard
+        return heard_lsn >= self._advance.position > 0 and self._clock.now_ns() - heard_ns < _HEARD_S * 1e9
 
     def _write_progress(self, now_s: float) -> None:
         session = self._session
@@ -240,11 +256,21 @@ class Capture:
         offsets = {topic: parts for topic, parts in session.log.offsets().items() if topic != start.topic}
         lsn = self._advance.durable
         aside = session.asides.lacking if session.asides is not None else {}
-        progress = Progress(epoch=start.epoch, lsn=lsn, offsets=offsets, ahead=session.log.ahead(lsn), aside=aside)
+        heard_lsn, heard_ns = self._heard
+        beats = self._advance.idle and 0 < lsn <= heard_lsn
+        progress = Progress(
+            epoch=start.epoch,
+            lsn=lsn,
+            offsets=offsets,
+            ahead=session.log.ahead(lsn),
+            aside=aside,
+            heartbeat_ms=heard_ns // 1_000_000 if beats else 0,
+        )
         value = progress.to_json()
         crash_point("before_progress")
         group = session.log.produce([(start.lane, PROGRESS_KEY, value, [])])
         self._advance.writing(group, len(value), now_s)
+        self._beat = (group, heard_ns) if beats else None
         crash_point("after_progress")
 
     def _wait_s(self) -> float:
@@ -274,11 +300,11 @@ class Capture:
         figures.received_lsn = self._session.stream.received
         figures.acked_lsn = advance.durable
         figures.flushed_lsn = advance.position
-        commits = self._commits
-        while commits and commits[0][0] <= acked:
-            figures.commit_us = commits.pop(0)[1]
         assembler = self._session.assembler
-        figures.caught_up = not (advance.waiting or assembler.in_transaction or assembler.oldest_waiting is not None)
+        if acked > self._acked:
+            self._arrived(acked, now_s)
+        self._unheld.waits(assembler.oldest_waiting)
+        figures.open_commit_us = assembler.open_commit_us
         figures.feedback_s = self._session.stream.last_feedback_s
         if self._session.assembler.oldest_waiting is None:
             figures.waiting_since_s = None
@@ -297,6 +323,16 @@ class Capture:
             # The loop makes no cycles, so the collector's frequent rounds are turned off (see cli/run); what
             # errors and callbacks leave behind is picked up here.
             gc.collect()
+
+    def _arrived(self, acked: int, now_s: float) -> None:
+        """The broker holds more than before: how long that took."""
+        freshness, now_ns = self._figures.freshness, self._clock.now_ns()
+        times_us = self._unheld.acked(acked)
+        if times_us:
+            freshness.arrived(times_us, now_ns / 1e3, now_s)
+        if self._beat is not None and self._beat[0] <= acked:
+            freshness.add((now_ns - self._beat[1]) / 1e9, now_s, origin="heartbeat")
+            self._beat = None
 
 
 def keep_capturing(

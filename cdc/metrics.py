@@ -1,43 +1,30 @@
-"""What capture says of itself: figures, health, and the small HTTP server that shows them on loopback.
+"""What capture knows of itself: its figures, and whether it is well.
 
-The loop writes plain attributes of :class:`CaptureFigures`. They become metrics only when somebody asks.
+The loop writes plain attributes of :class:`CaptureFigures`. They are worked out into figures only when somebody asks:
+:mod:`cdc.capture_server` does.
 """
 
 from __future__ import annotations
 
-import json
-import logging
-import math
-import threading
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from http.server import ThreadingHTTPServer
-from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.platform_collector import PlatformCollector
-from prometheus_client.process_collector import ProcessCollector
-
-from cdc.answering import Page, answering, exposition
 from cdc.aside import AsideState
 from cdc.checks.facts import SlotFacts
 from cdc.clock import Clock
-from cdc.lsn import Lsn
-from cdc.occupant import address_taken
-from cdc.version import __version__
-
-log = logging.getLogger(__name__)
+from cdc.measures import Freshness, SourceAhead, Trend, Unheld, age_s, left_s
 
 TICK_S = 60.0
 """A loop that has not come round for so long is stuck."""
 STALL_S = 30.0
 """A broker that owes an answer for so long is not there."""
-_STATES = ("reserved", "extended", "unreserved", "lost")
+PACE_S = 300.0
+"""A reading's pace is that of so many seconds."""
+SLOT_PACE_S = 600.0
+"""The pace at which a slot loses its room is that of so many seconds."""
 
 
 TRANSACTION_ROWS = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)
@@ -66,13 +53,46 @@ class RereadFigures:
     shares: Mapping[str, float] = field(default_factory=dict)
 
 
+class Stages:
+    """How far something is that has an end: a table that is read again, or the first snapshot."""
+
+    def __init__(self) -> None:
+        self._pace = Trend(PACE_S)
+        self._stand: tuple[float, float] | None = None
+
+    def note(self, now_s: float, stand: tuple[float, float] | None) -> None:
+        """So much is done, of so much. None where it does not run."""
+        if stand is None or (self._stand is not None and stand[1] != self._stand[1]):
+            self._pace.forget()
+        self._stand = stand
+        if stand is not None:
+            self._pace.note(now_s, stand[0])
+
+    def over(self) -> None:
+        """It does not run any more."""
+        self.note(0.0, None)
+
+    @property
+    def share(self) -> float | None:
+        """How much is done, 0 to 1. None where nothing runs, or nothing is planned yet."""
+        return self._stand[0] / self._stand[1] if self._stand is not None and self._stand[1] else None
+
+    def left_s(self) -> float | None:
+        """Seconds until it is done, at the pace of the last minutes. None where that is not known."""
+        if self._stand is None or not self._stand[1]:
+            return None
+        return left_s(self._stand[1] - self._stand[0], self._pace.per_s())
+
+
 @dataclass
 class CaptureFigures:
     """Written by the loop, read by whoever asks. Times in seconds of the monotonic clock unless said otherwise.
 
     ``phase``: starting, waiting, streaming, reconnecting or stopping. ``waiting_for``: why, in words.
-    ``commit_us``: the commit time of the newest transaction the broker holds, since 1970. ``noted_s``: when the loop
-    last wrote down where stream and broker are. ``looked_s``: when the server last answered for slot and WAL.
+    ``unheld``: what the broker lacks of the session. ``open_commit_us``: when the transaction was committed of which
+    more is to come, in us since 1970. ``ahead``: since when the source is ahead of what it has sent. ``noted_s``: when
+    the loop last wrote down where stream and broker are. ``looked_s``: when the server last answered for slot and WAL.
+    ``room``: how the WAL grows less that may still be written. ``snapshot``: the first one, while it is waited for.
     ``stuck_since_s``: since when the source is ahead and nothing moves. ``not_followed``: captured tables that the
     stream says nothing of, and why.
     ``waiting``: records of each table that waits. ``waiting_since_s``: since when one does. ``asides``: by table, what
@@ -90,8 +110,14 @@ class CaptureFigures:
     produced_lsn: int = 0
     acked_lsn: int = 0
     flushed_lsn: int = 0
-    commit_us: int | None = None
-    caught_up: bool = False
+    unheld: Unheld = field(default_factory=Unheld)
+    open_commit_us: int | None = None
+    ahead: SourceAhead = field(default_factory=SourceAhead)
+    freshness: Freshness = field(default_factory=Freshness)
+    room: Trend = field(default_factory=lambda: Trend(SLOT_PACE_S))
+    snapshot: Stages = field(default_factory=Stages)
+    readings: dict[str, Stages] = field(default_factory=dict)
+    started_s: float = 0.0
     transactions: int = 0
     transaction_rows: int = 0
     transaction_buckets: list[int] = field(default_factory=lambda: [0] * (len(TRANSACTION_ROWS) + 1))
@@ -110,6 +136,9 @@ class CaptureFigures:
     stuck_since_s: float | None = None
     not_followed: Mapping[str, str] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.started_s = self.started_s or self.ticked_s
+
     def committed(self, rows: int) -> None:
         """Count a transaction."""
         self.transactions += 1
@@ -120,15 +149,41 @@ class CaptureFigures:
         """Whether what is written here of stream and broker is so now (hazard H110)."""
         return self.phase == "streaming" and self.noted_s is not None and now_s - self.noted_s <= STALL_S
 
-    def looked(self, now_s: float) -> bool:
+    def looked(self, now_s: float, slot: SlotFacts | None, wal_lsn: int | None) -> None:
+        """The server answered for slot and WAL."""
+        self.looked_s = now_s
+        if wal_lsn is not None:
+            self.ahead.look(now_s, wal_lsn)
+        if slot is not None and slot.safe_wal_bytes is not None:
+            self.room.note(now_s, slot.safe_wal_bytes)
+        else:
+            self.room.forget()
+        shares = self.rereads().shares
+        self.readings = {table: self.readings.get(table, Stages()) for table in shares}
+        for table, stages in self.readings.items():
+            stages.note(now_s, (shares[table], 1.0))
+
+    def knows_server(self, now_s: float) -> bool:
         """Whether what is written here of slot and WAL is so now."""
         return self.looked_s is not None and now_s - self.looked_s <= STALL_S
 
-    def lag_s(self, now_ns: int) -> float:
-        """How old the newest change of the source is that the log lacks. 0 when it lacks none."""
-        if self.caught_up or self.commit_us is None:
-            return 0.0
-        return max(0.0, now_ns / 1e9 - self.commit_us / 1e6)
+    def lag_s(self, clock: Clock) -> float | None:
+        """How old the oldest change is that the broker lacks, in seconds. 0 when it lacks none. None while nothing
+        flows or the server does not answer."""
+        now_s = clock.monotonic()
+        if not (self.flows(now_s) and self.knows_server(now_s)):
+            return None
+        now_us = clock.now_ns() / 1e3
+        since_s = self.ahead.since_s(self.received_lsn)
+        ages = [age_s(now_us, self.unheld.oldest_us()), age_s(now_us, self.open_commit_us)]
+        return max(*ages, 0.0 if since_s is None else now_s - since_s)
+
+    def loss_s(self) -> float | None:
+        """Seconds until the slot can be lost, at the pace of the last minutes. None without a limit, or a pace."""
+        slot, per_s = self.slot, self.room.per_s()
+        if slot is None or slot.safe_wal_bytes is None or per_s is None:
+            return None
+        return left_s(slot.safe_wal_bytes, -per_s)
 
 
 class Health:
@@ -172,178 +227,3 @@ class Health:
             if state.due and state.since_ms <= since_ms and table not in figures.not_followed:
                 wrong.append(state.sentence())
         return "; ".join(wrong)
-
-
-class CaptureCollector:
-    """The figures as metrics, under the names that the manual lists."""
-
-    def __init__(self, figures: CaptureFigures, clock: Clock) -> None:
-        self._figures = figures
-        self._clock = clock
-
-    def collect(self) -> Iterator[Metric]:
-        """All metrics as they are at this moment. Times in seconds, sizes in bytes."""
-        f, now_s = self._figures, self._clock.monotonic()
-        yield _gauge("cdc_up", "Whether changes flow", float(f.flows(now_s)))
-        info = GaugeMetricFamily("cdc_build_info", "Version of headrace", labels=["version"])
-        info.add_metric([__version__], 1)
-        yield info
-        lag_s = f.lag_s(self._clock.now_ns()) if f.flows(now_s) else math.nan
-        yield _gauge("cdc_source_lag_seconds", "Age of the newest transaction held", lag_s)
-        yield _gauge("cdc_source_lag_age_seconds", "When the lag was last known", _age_s(f.noted_s, now_s))
-        yield self._lag_bytes(now_s)
-        yield _counter("cdc_transactions_total", "Transactions seen", f.transactions)
-        yield self._transaction_rows()
-        flow = f.flow()
-        yield _counter("cdc_records_total", "Records handed to the broker, tombstones too", flow.records)
-        yield _counter("cdc_bytes_total", "Bytes of their values", flow.value_bytes)
-        yield _counter("cdc_reselected_rows_total", "Rows asked for unchanged values", flow.reselected)
-        yield _counter("cdc_reconnects_total", "Times the stream was opened again", f.reconnects)
-        yield _gauge("cdc_queue_records", "Records the broker has not answered for", flow.queued)
-        if f.feedback_s is not None:
-            at = self._clock.now_ns() / 1e9 - (self._clock.monotonic() - f.feedback_s)
-            yield _gauge("cdc_last_feedback_timestamp_seconds", "When Postgres last heard from us", at)
-        yield _labelled("cdc_events_total", "Events by table and op", ["table", "op"], f.events())
-        yield _labelled("cdc_unavailable_values_total", "Values written as null", ["table", "column"], f.lost_values())
-        errors = CounterMetricFamily("cdc_errors_total", "What went wrong, by class", labels=["class"])
-        for name, count in f.errors.items():
-            errors.add_metric([name], count)
-        yield errors
-        waiting = GaugeMetricFamily("cdc_waiting_records", "Records of tables that wait", labels=["table"])
-        for table, count in f.waiting().items():
-            waiting.add_metric([table], count)
-        yield waiting
-        states = GaugeMetricFamily(
-            "cdc_table_state", "Tables that are not followed as the others are", labels=["table", "state", "cause"]
-        )
-        for table, one in f.asides().items():
-            states.add_metric([table, one.state.value, one.cause.value], 1)
-        yield states
-        yield from self._rereads()
-        yield from self._slot()
-
-    def _rereads(self) -> Iterator[Metric]:
-        now = self._figures.rereads()
-        tables = GaugeMetricFamily("cdc_reread_requests", "Tables or parts to be read again", labels=["state"])
-        for state in ("waiting", "running", "paused"):
-            tables.add_metric([state], now.states.get(state, 0))
-        yield tables
-        yield _gauge("cdc_reread_windows", "Windows open in the stream", now.windows)
-        yield _counter("cdc_reread_rows_total", "Rows read again and written", now.rows)
-        yield _counter("cdc_reread_left_out_total", "Rows read again that the stream had newer", now.left_out)
-        share = GaugeMetricFamily("cdc_reread_progress_ratio", "How much of a table is read again", labels=["table"])
-        for table, done in sorted(now.shares.items()):
-            share.add_metric([table], done)
-        yield share
-
-    def _lag_bytes(self, now_s: float) -> Metric:
-        f = self._figures
-        known = f.flows(now_s) and (f.wal_lsn is None or f.looked(now_s))
-        lag = GaugeMetricFamily("cdc_lag_bytes", "WAL behind the source, by stage", labels=["stage"])
-        end = max(f.wal_lsn or 0, f.received_lsn)
-        stages = {
-            "received": f.received_lsn,
-            "produced": f.produced_lsn,
-            "acked": f.acked_lsn,
-            "flushed": f.flushed_lsn,
-        }
-        for stage, lsn in stages.items():
-            lag.add_metric([stage], (max(0, end - lsn) if lsn else 0) if known else math.nan)
-        return lag
-
-    def _transaction_rows(self) -> Metric:
-        f = self._figures
-        bounds = [*(str(float(bound)) for bound in TRANSACTION_ROWS), "+Inf"]
-        buckets = list(zip(bounds, accumulate(f.transaction_buckets), strict=True))
-        family = HistogramMetricFamily("cdc_transaction_rows", "Rows of a transaction")
-        family.add_metric([], buckets, sum_value=f.transaction_rows)
-        return family
-
-    def _slot(self) -> Iterator[Metric]:
-        slot = self._figures.slot
-        if slot is None:
-            return
-        now_s = self._clock.monotonic()
-        known = self._figures.looked(now_s)
-
-        def so(value: float) -> float:
-            return value if known else math.nan
-
-        yield _gauge("cdc_slot_active", "Whether the slot is in use", so(float(slot.active_pid is not None)))
-        yield _gauge("cdc_slot_retained_wal_bytes", "WAL the server keeps for the slot", so(slot.retained_bytes or 0))
-        if slot.safe_wal_bytes is not None:
-            yield _gauge("cdc_slot_safe_wal_bytes", "WAL that may still be written safely", so(slot.safe_wal_bytes))
-        status = GaugeMetricFamily("cdc_slot_wal_status", "State of the slot's WAL", labels=["status"])
-        for name in _STATES:
-            status.add_metric([name], so(float(slot.wal_status == name)))
-        yield status
-        yield _gauge("cdc_slot_age_seconds", "When the slot was last looked at", _age_s(self._figures.looked_s, now_s))
-
-
-class MetricsServer:
-    """``/metrics``, ``/livez``, ``/readyz`` and ``/status`` (JSON) on one address. No row data anywhere."""
-
-    def __init__(self, address: str, figures: CaptureFigures, clock: Clock, pipeline: str = "") -> None:
-        """Listen at ``address``, host:port. ActiveError where the capture of ``pipeline`` does already, ConfigError
-        where the address is taken by something else or is none."""
-        self.registry = CollectorRegistry()
-        self.registry.register(CaptureCollector(figures, clock))
-        ProcessCollector(registry=self.registry)
-        PlatformCollector(registry=self.registry)
-        host, _, port = address.rpartition(":")
-        document = partial(status_document, figures, clock, pipeline)
-        pages: dict[str, Page] = {
-            "/metrics": partial(exposition, self.registry),
-            "/status": lambda: ("application/json", json.dumps(document()).encode()),
-        }
-        health = Health(figures, clock)
-        handler = answering(pages, health.alive, health.ready)
-        try:
-            self._server = ThreadingHTTPServer((host.strip("[]") or "127.0.0.1", int(port)), handler)
-        except (OSError, ValueError, OverflowError) as error:
-            raise address_taken(address, pipeline, getattr(error, "strerror", None) or str(error)) from None
-        self._server.daemon_threads = True
-        self.address = f"{host}:{self._server.server_address[1]}"
-        threading.Thread(target=self._server.serve_forever, name="cdc-http", daemon=True).start()
-
-    def close(self) -> None:
-        """Answer no more requests."""
-        self._server.shutdown()
-        self._server.server_close()
-
-
-def status_document(figures: CaptureFigures, clock: Clock, pipeline: str) -> dict[str, Any]:
-    """What ``/status`` shows."""
-    flow = figures.flow()
-    return {
-        "pipeline": pipeline,
-        "phase": figures.phase,
-        "waiting_for": figures.waiting_for,
-        "lag_seconds": round(figures.lag_s(clock.now_ns()), 3) if figures.flows(clock.monotonic()) else None,
-        "received_lsn": str(Lsn(figures.received_lsn)),
-        "position": str(Lsn(figures.flushed_lsn)),
-        "transactions": figures.transactions,
-        "records": flow.records,
-        "queued_records": flow.queued,
-        "reconnects": figures.reconnects,
-    }
-
-
-def _age_s(then_s: float | None, now_s: float) -> float:
-    """Seconds since. NaN for never."""
-    return math.nan if then_s is None else now_s - then_s
-
-
-def _gauge(name: str, text: str, value: float) -> Metric:
-    return GaugeMetricFamily(name, text, value=value)
-
-
-def _counter(name: str, text: str, value: float) -> Metric:
-    return CounterMetricFamily(name, text, value=value)
-
-
-def _labelled(name: str, text: str, labels: list[str], counts: Counter[tuple[str, str]]) -> Metric:
-    family = CounterMetricFamily(name, text, labels=labels)
-    for (first, second), count in sorted(counts.items()):
-        family.add_metric([first, second], count)
-    return family

@@ -38,5 +38,6 @@ def _pipeline_at(address: str) -> str | None:
             document = json.loads(connection.getresponse().read(_LONGEST_BYTES))
     except (OSError, ValueError, http.client.HTTPException):
         return None
-    found = document.get("pipeline") if isinstance(document, dict) else None
+    # The sinks' page names the pipeline as well.
+    found = document.get("pipeline") if isinstance(document, dict) and "phase" in document else None
     return found if isinstance(found, str) else None

@@ -47,6 +47,8 @@ class Progress:
     """Whether all rows that there were when the epoch began stand below the offsets, as records of that epoch. Never
     in the progress topic: floors say it there."""
     aside: Mapping[str, str] = field(default_factory=dict)
+    heartbeat_ms: int = field(default=0, compare=False)
+    """When the source was heard to have nothing new below ``lsn``, in ms since 1970. 0 behind a change."""
 
     def to_json(self) -> bytes:
         """The value of its record. :meth:`from_json` reads it back."""
@@ -62,6 +64,8 @@ class Progress:
             document["ahead"] = _by_text(self.ahead)
         if self.aside:
             document["aside"] = dict(self.aside)
+        if self.heartbeat_ms:
+            document["heartbeat_ms"] = self.heartbeat_ms
         return orjson.dumps(document)
 
     @classmethod

@@ -19,9 +19,9 @@ from sinks.port import OpenSink
 from sinks.registry import SinkSpec
 from spark.checkpoint import open_folder
 from spark.fanout import FanOut
-from spark.log_watch import LogWatch
+from spark.log_watch import LogWatch, Measuring
 from spark.micro_batch import Translate
-from spark.ports import LogQuestions, ProgressFeed
+from spark.ports import HeadReader, LogQuestions, ProgressFeed
 from spark.query import Engine, Query
 from spark.sink_metrics import Metrics
 from spark.source import KafkaInput
@@ -49,7 +49,8 @@ class SinkApplication:
     """Everything an application needs, put together by :mod:`cdc.wiring`.
 
     ``specs``: sink -> its store. ``connect`` opens one in the driver. ``open_feed``: the progress topic,
-    ``open_letters``: the dead letters'. ``http_address``: for ``/metrics``, empty for none. ``package``: makes the
+    ``open_letters``: the dead letters'. ``http_address``: for ``/metrics``, empty for none. ``open_heads``: reads
+    the first records that stores lack, None for figures without their age. ``package``: makes the
     zip of our packages for executors elsewhere. ``translation``: for topics that are not ours. ``stop_together``: a
     store that cannot go on ends the others.
     """
@@ -68,6 +69,7 @@ class SinkApplication:
     slice_bytes: int = SLICE_BYTES
     fan_out: bool = False
     http_address: str = ""
+    open_heads: Callable[[], HeadReader] | None = None
     package: Callable[[], Path] | None = None
     translation: Callable[[], Translate] | None = None
     clock: Clock = SYSTEM_CLOCK
@@ -118,7 +120,7 @@ class _Running:
     def __init__(self, application: SinkApplication, session: SparkSession, at_end: ExitStack, stop: SinkStop) -> None:
         self._application = application
         self._stop = stop
-        metrics = Metrics(clock=application.clock)
+        metrics = Metrics(clock=application.clock, pipeline=application.session.name)
         view = LogView()
         around = Surroundings(
             facts=application.facts, dead=application.dead, view=view, metrics=metrics, clock=application.clock
@@ -150,7 +152,7 @@ class _Running:
             view,
             clock=application.clock,
             letters=application.open_letters(),
-            seen=metrics.log,
+            measuring=Measuring(application.open_heads() if application.open_heads else None, metrics.looked),
         )
         at_end.callback(self._watch.close)
 

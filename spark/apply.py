@@ -20,6 +20,7 @@ from sinks.missing_values import patterns
 from sinks.newest import newest
 from sinks.port import Applied, Refused, Sink
 from sinks.table_shapes import SchemaBook
+from spark.read_sample import ReadSample, read_sample
 from spark.source import ForeignRecord, headers_of, parse
 
 BEHIND = "an earlier event of this key is parked"
@@ -157,15 +158,14 @@ class Outcome:
     applied: Applied = field(default_factory=Applied)
     letters: tuple[DeadLetter, ...] = ()
     records: int = 0
-    newest_ms: int = 0
-    """Kafka's time of the newest record, ms since 1970."""
+    read: ReadSample = field(default_factory=ReadSample)
 
     def __add__(self, other: Outcome) -> Outcome:
         return Outcome(
             applied=self.applied + other.applied,
             letters=self.letters + other.letters,
             records=self.records + other.records,
-            newest_ms=max(self.newest_ms, other.newest_ms),
+            read=self.read + other.read,
         )
 
 
@@ -178,7 +178,7 @@ def apply_sorted(batch: Sorted, sink: Sink, book: SchemaBook) -> Outcome:
         *_refused_letters(batch, applied.refused),
     ]
     return Outcome(
-        applied=applied, letters=tuple(letters), records=batch.records.num_rows, newest_ms=newest_ms(batch.records)
+        applied=applied, letters=tuple(letters), records=batch.records.num_rows, read=read_sample(batch.records)
     )
 
 
@@ -225,11 +225,6 @@ def earlier(events: pa.Table, refused: Iterable[Refused]) -> pa.Table:
         if event[OP] != FLOOR_OP and (event[POS], event["offset"]) < first.get((event["topic"], event["key"]), ("", -1))
     ]
     return near.take(pa.array(kept, pa.int64()))
-
-
-def newest_ms(records: pa.Table) -> int:
-    """Kafka's time of the newest record. 0 for none."""
-    return int(pc.max(records["time_ms"]).as_py() or 0)
 
 
 def compact(events: pa.Table, book: SchemaBook) -> pa.Table:

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.dead import LetterFeed
 from cdc.errors import CdcError, Retry
 from cdc.logs import LoggedCauses
-from spark.ports import LogQuestions, ProgressFeed, SinkTopics
-from spark.sink_metrics import LogFigures
+from cdc.measures import Heads, lacking
+from cdc.progress import Offsets
+from spark.ports import HeadReader, LogQuestions, ProgressFeed, SinkTopics
 from spark.store_thread import Store
 from spark.watermark import LogEnds, LogView
 
 log = logging.getLogger(__name__)
 
 _POLL_S = 0.1
-_IDLE_S = 0.5
 _TOPICS_S = 10.0
+_EVERY_S = {"idle": 0.5, "topics": _TOPICS_S, "heads": 2.0}
+_MOST_HEADS = 200
+"""How many first records are read at one look: the others are at the next one."""
 _REST_S = 1.0
 
 
@@ -27,6 +31,14 @@ class TopicsChanged(CdcError):
     """A table was added to the pipeline, or taken from it: the query starts again with today's topics."""
 
     retry = Retry.NOW
+
+
+class Measuring(NamedTuple):
+    """What the figures need beside the queries. ``heads``: reads the first records that stores lack, None to read none.
+    ``looked``: told when the log has said where it ends, with the time of the question."""
+
+    heads: HeadReader | None = None
+    looked: Callable[[float], None] = lambda _at_s: None
 
 
 class LogWatch:
@@ -41,16 +53,17 @@ class LogWatch:
         clock: Clock = SYSTEM_CLOCK,
         *,
         letters: LetterFeed | None = None,
-        seen: LogFigures | None = None,
+        measuring: Measuring | None = None,
     ) -> None:
-        self._seen = seen or LogFigures()
+        self._measuring = measuring or Measuring()
+        self._heads = self._measuring.heads
         self._stores = stores
         self._facts = facts
         self._feed = feed
         self._letters = letters
         self._view = view
         self._clock = clock
-        self._due_s = {"ends": 0.0, "idle": 0.0, "topics": clock.monotonic() + _TOPICS_S}
+        self._due_s = {"ends": 0.0, "idle": 0.0, "heads": 0.0, "topics": clock.monotonic() + _TOPICS_S}
         self._ended = threading.Event()
         self._logged = LoggedCauses()
         self._thread = threading.Thread(target=self._watch, name="log-watch", daemon=True)
@@ -66,8 +79,9 @@ class LogWatch:
         self._ended.set()
         self._thread.join()
         self._feed.close()
-        if self._letters is not None:
-            self._letters.close()
+        for one in (self._letters, self._heads):
+            if one is not None:
+                one.close()
 
     def _watch(self) -> None:
         while not self._ended.is_set():
@@ -107,8 +121,24 @@ class LogWatch:
             partitions |= store.topics.partitions
         # Asked before it is answered: an end seen is at least as old as the stamp says.
         at_s = self._clock.monotonic()
-        self._view.note_ends(LogEnds(at_s, self._facts.ends(SinkTopics(ids, partitions))))
-        self._seen.seen_s = at_s
+        ends = self._facts.ends(SinkTopics(ids, partitions))
+        self._view.note_ends(LogEnds(at_s, ends))
+        if self._is_due("heads"):
+            self._view.note_heads(ends, self._read_heads(ends))
+            self._measuring.looked(at_s)
+
+    def _read_heads(self, ends: Offsets) -> Heads:
+        """The first records that stores lack. Those that were read before stay as they are."""
+        if self._heads is None:
+            return {}
+        known = self._view.heads
+        wanted = {place for store in self._stores for place in lacking(store.offsets, store.lacked_of(ends))}
+        asked = sorted(wanted - known.keys())[:_MOST_HEADS]
+        found = self._heads.read(asked, ends) if asked else {}
+        # Where one was not read, that of a place before it stands in.
+        missed = {place[:2] for place in wanted - known.keys() - found.keys()}
+        kept = {place: head for place, head in known.items() if place in wanted or place[:2] in missed}
+        return {**kept, **found}
 
     def look_at_topics(self) -> None:
         """Have a store's query begin again where its tables changed, or ended where its topics are others."""
@@ -136,7 +166,7 @@ class LogWatch:
 
     def _every_s(self, what: str) -> float:
         if what != "ends":
-            return _IDLE_S if what == "idle" else _TOPICS_S
+            return _EVERY_S[what]
         # Several looks while the cleaner leaves the records alone that were the last ones at the look.
         lag_s = min((store.topics.compaction_lag_s for store in self._stores), default=0.0)
         return min(5.0, max(0.2, lag_s / 8))

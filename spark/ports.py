@@ -7,6 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from cdc.measures import Heads
 from cdc.progress import Offsets, Progress
 from cdc.schema import TableSchema
 
@@ -45,6 +46,16 @@ class LogQuestions(Protocol):
 
     def schemas(self) -> list[TableSchema]:
         """Every version of every table, as the schema topic holds them now."""
+
+
+class HeadReader(Protocol):
+    """Reads the first record behind a place of a partition."""
+
+    def read(self, places: Collection[tuple[str, int, int]], ends: Offsets) -> Heads:
+        """For each (topic, partition, offset) what stands there or behind it, below ``ends``. Places of which nothing
+        came in about a second are left out. LogError when it fails."""
+
+    def close(self) -> None: ...
 
 
 class ProgressFeed(Protocol):

@@ -221,7 +221,7 @@ class Query:
         self._starts += 1
         self.refusal = None
         if self._starts > 1:
-            self._engine.metrics.restarts.labels(self.store.name).inc()
+            self._engine.metrics.sink(self.store.name).restarts += 1
         lsn = str(Lsn(self.store.lsn))
         log.info("sink_started", extra={"sink": self.store.name, "lsn": lsn, "behind": self.store.behind()})
 
@@ -372,7 +372,7 @@ def tell(engine: Engine, store: Store, outcome: Outcome, started_s: float) -> fl
     """A slice's line in the log, and its time in the metrics. Returns the time."""
     now_s = engine.clock.monotonic()
     took_s = now_s - started_s
-    engine.metrics.batch.labels(store.name).observe(took_s)
+    engine.metrics.sink(store.name).batches.add(took_s)
     log.info(
         "batch_applied",
         extra={

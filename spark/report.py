@@ -19,6 +19,7 @@ from sinks.batch import EVENT_SCHEMA
 from sinks.port import Applied, CannotCarry, PlaceMissing, StoreAway
 from spark.apply import Outcome, Shape
 from spark.micro_batch import Reached
+from spark.read_sample import ReadSample
 from spark.translate import TaskNotes
 
 REPORT_SCHEMA = schema_of([("kind", pa.string()), ("rows", pa.binary())])
@@ -85,7 +86,7 @@ def outcome_rows(outcome: Outcome) -> pa.Table:
     applied = outcome.applied
     counts = {
         "records": outcome.records,
-        "newest_ms": outcome.newest_ms,
+        "read": outcome.read,
         "applied": applied.applied,
         "deleted": applied.deleted,
         "stale": applied.stale,
@@ -130,8 +131,8 @@ def read_report(report: pa.Table) -> TaskReport:
     done: list[Any] = unpacked(report, "done", _NOTED_SCHEMA)["note"].to_pylist()
     for note in done:
         counts = orjson.loads(note)
-        records, newest = counts.pop("records"), counts.pop("newest_ms")
-        outcome += Outcome(applied=Applied(**counts), records=records, newest_ms=newest)
+        records, read = counts.pop("records"), counts.pop("read")
+        outcome += Outcome(applied=Applied(**counts), records=records, read=ReadSample.of(read))
     told: list[Any] = unpacked(report, "told", _NOTED_SCHEMA)["note"].to_pylist()
     shapes = unpacked(report, "shape", _NOTED_SCHEMA).select(["topic", VER]).to_pylist()
     return TaskReport(

@@ -1,31 +1,37 @@
-"""What the sinks say of themselves to Prometheus, and whether they are well. One registry per application.
+"""What the sinks say of themselves to Prometheus, and whether they are well.
 
 Counters count as things happen. What can be other at any moment is worked out when somebody asks: a store or a broker
 that says nothing sets no figure, and one that keeps its last value would look well for ever (hazard H110). What is not
-known is NaN, and the age of the last answer stands beside it.
+known is absent, and a gauge ``..._known`` is 0.
 """
 
 from __future__ import annotations
 
+import json
 import logging
-import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from http.server import ThreadingHTTPServer
 from threading import Thread
+from typing import Any, NamedTuple
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric
+from prometheus_client.platform_collector import PlatformCollector
+from prometheus_client.process_collector import ProcessCollector
 
 from cdc.answering import Page, answering, exposition
 from cdc.clock import SYSTEM_CLOCK, Clock
+from cdc.declared_figures import SINKS
 from cdc.errors import CdcError, ConfigError
+from cdc.exposition import FigurePage
+from cdc.measures import Freshness, Tally, Trend, left_s
+from cdc.version import __version__
 from sinks.port import StoreAway
-from spark.apply import Outcome
 
 log = logging.getLogger(__name__)
-_SINK = ("sink",)
 _BUCKETS = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.8, 1.5, 3, 10, 30, 120)
 ANSWER_S = 60.0
 """A call into a store that takes longer is no answer."""
@@ -33,30 +39,61 @@ SILENCE_S = 30.0
 """What was last heard longer ago is not known any more. At rest a store is asked every 2 s, the log every 5 s."""
 TICK_S = 60.0
 """A loop that has not come round for so long is stuck."""
+FILL_S = 300.0
+"""A fill's pace is that of so many seconds."""
+
+
+class Lacking(NamedTuple):
+    """What a store lacks of the log as it was last seen. ``known``: whether the oldest record's time is.
+
+    ``oldest_ms``: its commit time in ms since 1970, None where it lacks none.
+    """
+
+    known: bool
+    records: int
+    oldest_ms: int | None
+
+
+class FillStand(NamedTuple):
+    """How far a fill is: records read, of how many."""
+
+    read: int
+    all: int
 
 
 @dataclass
 class SinkFigures:
     """One store, written as it goes. Times in seconds of the monotonic clock, unless said otherwise.
 
-    ``behind``: records that the store lacks, by the ends of the log as last seen. ``level_s``: when it lacked none.
-    ``newest_ms``: Kafka's time of the newest record applied, ms since 1970. ``asked_s``: since when a call goes on.
+    ``lacks``: what the store lacks, by the log as last seen. ``fill``: how far a fill is, None where none runs.
+    ``behind``: records that it lacks, by the ends of the log as last seen. ``asked_s``: since when a call goes on.
     ``begun_s``: when its watermark was first read. None before. ``failing``: what ended its query, though the store may
     answer whoever asks. None again when a slice was applied, or when it lacks nothing.
     """
 
     behind: Callable[[], int] = lambda: 0
+    lacks: Callable[[], Lacking] = lambda: Lacking(False, 0, None)
+    fill: Callable[[], FillStand | None] = lambda: None
+    pace: Trend = field(default_factory=lambda: Trend(FILL_S))
+    freshness: Freshness = field(default_factory=Freshness)
+    batches: Tally = field(default_factory=lambda: Tally(_BUCKETS))
+    started_s: float = 0.0
     begun_s: float | None = None
     failing: CdcError | None = None
     lsn: int = 0
     parked: int = 0
     held: tuple[str, ...] = ()
-    newest_ms: int = 0
-    level_s: float | None = None
     asked_s: float | None = None
     answered_s: float | None = None
     away: str = ""
     stopped: str = ""
+    records: int = 0
+    record_bytes: int = 0
+    applied: int = 0
+    deleted: int = 0
+    stale: int = 0
+    restarts: int = 0
+    dead: Counter[str] = field(default_factory=Counter)
 
     @property
     def begun(self) -> bool:
@@ -82,11 +119,18 @@ class SinkFigures:
             return f"it has not answered for {now_s - self.asked_s:.0f} s"
         return ""
 
-    def up(self, now_s: float) -> float:
-        """1 or 0. NaN when it was not asked lately."""
+    def up(self, now_s: float) -> bool:
+        """Whether it answered lately, and takes writes."""
         if self.trouble(now_s) or (isinstance(self.failing, StoreAway) and self.behind()):
-            return 0.0
-        return 1.0 if self.answered_s is not None and now_s - self.answered_s <= SILENCE_S else math.nan
+            return False
+        if self.answered_s is None:
+            return False
+        # A call that goes on for a while is work: a large batch takes its time.
+        return self.asked_s is not None or now_s - self.answered_s <= SILENCE_S
+
+    def mean_bytes(self) -> float | None:
+        """Of the records that were read. None before the first."""
+        return self.record_bytes / self.records if self.records else None
 
 
 @dataclass
@@ -102,54 +146,43 @@ class LogFigures:
 
 @dataclass(eq=False)
 class Metrics:
-    """``cdc_sink_*``, base units seconds and records."""
+    """What one application shows. ``pipeline``: its name, a label of every figure."""
 
     clock: Clock = SYSTEM_CLOCK
+    pipeline: str = ""
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     sinks: dict[str, SinkFigures] = field(default_factory=dict)
     log: LogFigures = field(default_factory=LogFigures)
     ticked_s: float = 0.0
+    started_s: float = 0.0
 
     def __post_init__(self) -> None:
-        r = self.registry
-        self.ticked_s = self.clock.monotonic()
-        self.records = Counter("cdc_sink_records_total", "Records read from the topics.", _SINK, registry=r)
-        self.applied = Counter("cdc_sink_applied_total", "Rows written to the store.", _SINK, registry=r)
-        self.deleted = Counter("cdc_sink_deleted_total", "Deletes written to the store.", _SINK, registry=r)
-        self.stale = Counter(
-            "cdc_stale_events_total", "Events older than the store, or below a floor.", _SINK, registry=r
-        )
-        self.dead = Counter("cdc_deadletter_total", "Records sent to the dead letters.", ("sink", "why"), registry=r)
-        self.batch = Histogram(
-            "cdc_sink_batch_seconds", "One slice of a batch, read to watermark.", _SINK, registry=r, buckets=_BUCKETS
-        )
-        self.restarts = Counter("cdc_sink_restarts_total", "Starts of a query after its first.", _SINK, registry=r)
+        self.ticked_s = self.started_s = self.clock.monotonic()
         self.registry.register(self)
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
 
     def sink(self, name: str) -> SinkFigures:
         """A store's figures."""
-        return self.sinks.setdefault(name, SinkFigures())
+        return self.sinks.setdefault(name, SinkFigures(started_s=self.started_s))
 
     def failed(self, sink: str, failure: CdcError) -> None:
         """A store stands still until the application is started anew."""
         self.sink(sink).stopped = failure.message
 
-    def count(self, sink: str, outcome: Outcome) -> None:
-        """A slice of a batch is in the store: count its records, and what became of them."""
-        self.records.labels(sink).inc(outcome.records)
-        self.applied.labels(sink).inc(outcome.applied.applied)
-        self.deleted.labels(sink).inc(outcome.applied.deleted)
-        self.stale.labels(sink).inc(outcome.applied.stale)
-        for letter in outcome.letters:
-            self.dead.labels(sink, letter.why.value).inc()
-        figures = self.sink(sink)
-        # A record's time is its producer's word: one ahead of the clock would have the store level for as long.
-        figures.newest_ms = max(figures.newest_ms, min(outcome.newest_ms, self.clock.now_ns() // 1_000_000))
-        figures.failing = None
-
     def tick(self) -> None:
         """The application's loop came round."""
         self.ticked_s = self.clock.monotonic()
+
+    def looked(self, at_s: float) -> None:
+        """The log said where it ends. How far fills are is noted, for their pace."""
+        self.log.seen_s = at_s
+        for figures in self.sinks.values():
+            stand = figures.fill()
+            if stand is None:
+                figures.pace.forget()
+            else:
+                figures.pace.note(at_s, stand.read)
 
     def describe(self) -> list[Metric]:
         """Nothing is worked out for a registration."""
@@ -158,23 +191,33 @@ class Metrics:
     def collect(self) -> Iterator[Metric]:
         """What is so at this moment."""
         now_s = self.clock.monotonic()
-        for name, text, value in (
-            ("cdc_sink_lag_seconds", "How far behind the log's end the store is.", self._lag_s),
-            ("cdc_sink_lag_records", "Records of the log that the store lacks.", self._lag_records),
-            ("cdc_sink_applied_lsn", "The LSN below which the store shows every change.", _lsn),
-            ("cdc_sink_up", "Whether the store takes writes.", SinkFigures.up),
-            ("cdc_sink_answer_age_seconds", "When the store last answered.", _answer_age_s),
-            ("cdc_sink_parked_keys", "Keys that wait behind a dead letter.", _parked),
-            ("cdc_sink_held_tables", "Tables that the store cannot take.", _held),
-            ("cdc_sink_stopped", "Whether the store stands still until the next start.", _stopped),
-        ):
-            family = GaugeMetricFamily(name, text, labels=_SINK)
-            for sink, figures in sorted(self.sinks.items()):
-                family.add_metric([sink], value(figures, now_s))
-            yield family
-        seen_s = self.log.seen_s
-        age_s = math.nan if seen_s is None else now_s - seen_s
-        yield GaugeMetricFamily("cdc_sink_log_age_seconds", "When the log last said where it ends.", value=age_s)
+        page = FigurePage(self.pipeline, SINKS)
+        page.set("cdc_build_info", 1, version=__version__)
+        page.set("cdc_sink_log_age_seconds", now_s - (self.started_s if self.log.seen_s is None else self.log.seen_s))
+        for sink, figures in sorted(self.sinks.items()):
+            self._show_store(page, sink, figures, now_s)
+            self._show_lag(page, sink, figures, now_s)
+            _show_work(page, sink, figures)
+        yield from page.families()
+
+    def lag_s(self, figures: SinkFigures) -> float | None:
+        """Age of the oldest record that the store lacks, in seconds. None where that is not known."""
+        now_s = self.clock.monotonic()
+        if not (figures.begun and figures.up(now_s) and self.log.known(now_s)):
+            return None
+        lacking = figures.lacks()
+        if not lacking.known:
+            return None
+        if lacking.oldest_ms is None:
+            return 0.0
+        return max(0.0, self.clock.now_ns() / 1e9 - lacking.oldest_ms / 1e3)
+
+    def document(self) -> dict[str, Any]:
+        """What ``/status`` shows."""
+        return {
+            "pipeline": self.pipeline,
+            "sinks": {sink: self._sink_document(figures) for sink, figures in sorted(self.sinks.items())},
+        }
 
     def alive(self) -> tuple[bool, str]:
         """Would a restart help? Not because a store or a broker is away."""
@@ -190,7 +233,8 @@ class Metrics:
         return not wrong, "\n".join(wrong) or "feeding " + ", ".join(sorted(self.sinks))
 
     def serve(self, address: str) -> SinkMetricsServer | None:
-        """``/metrics``, ``/livez``, ``/readyz`` at ``host:port``. None, with a warning, when somebody else has it."""
+        """``/metrics``, ``/livez``, ``/readyz``, ``/status`` at ``host:port``. None, with a warning, when somebody else
+        has it."""
         host, _, port = address.rpartition(":")
         if not host or not port.isdigit():
             raise ConfigError(
@@ -202,22 +246,51 @@ class Metrics:
             log.warning("metrics_not_served", extra={"address": address, "reason": str(error)})
             return None
 
-    def _lag_records(self, figures: SinkFigures, now_s: float) -> float:
-        return float(figures.behind()) if figures.begun and self.log.known(now_s) else math.nan
+    def _show_store(self, page: FigurePage, sink: str, figures: SinkFigures, now_s: float) -> None:
+        answered_s = figures.started_s if figures.answered_s is None else figures.answered_s
+        page.set("cdc_sink_up", float(figures.up(now_s)), sink=sink)
+        page.set("cdc_sink_stopped", float(bool(figures.stopped)), sink=sink)
+        page.set("cdc_sink_answer_age_seconds", now_s - answered_s, sink=sink)
+        page.known("cdc_sink_state_known", figures.begun and figures.up(now_s), sink=sink)
+        page.set("cdc_sink_applied_lsn", figures.lsn, sink=sink)
+        page.set("cdc_sink_parked_keys", figures.parked, sink=sink)
+        page.set("cdc_sink_held_tables", len(figures.held), sink=sink)
 
-    def _lag_s(self, figures: SinkFigures, now_s: float) -> float:
-        """0 for a store that lacks nothing, else since when it has, or how old its newest record is. Since it began
-        where neither was seen."""
-        behind = self._lag_records(figures, now_s)
-        if not behind > 0:
-            return behind
-        ages = []
-        if figures.level_s is not None:
-            ages.append(now_s - figures.level_s)
-        if figures.newest_ms:
-            ages.append(self.clock.now_ns() / 1e9 - figures.newest_ms / 1e3)
-        since_s = now_s if figures.begun_s is None else figures.begun_s
-        return max(0.0, min(ages, default=now_s - since_s))
+    def _show_lag(self, page: FigurePage, sink: str, figures: SinkFigures, now_s: float) -> None:
+        lag_s = self.lag_s(figures)
+        page.known("cdc_sink_lag_known", lag_s is not None, sink=sink)
+        page.set("cdc_sink_lag_seconds", lag_s, sink=sink)
+        backlog, mean_bytes = figures.lacks().records, figures.mean_bytes()
+        page.set("cdc_sink_backlog_records", backlog, sink=sink)
+        empty = 0.0 if not backlog else None
+        page.set("cdc_sink_backlog_bytes", empty if mean_bytes is None else backlog * mean_bytes, sink=sink)
+        stand = figures.fill()
+        if stand is not None:
+            left = stand.all - stand.read
+            page.set("cdc_sink_fill_progress_ratio", stand.read / stand.all if stand.all else 1.0, sink=sink)
+            page.set("cdc_sink_fill_remaining_seconds", left_s(left, figures.pace.per_s()), sink=sink)
+
+    def _sink_document(self, figures: SinkFigures) -> dict[str, Any]:
+        recent = figures.freshness.recent(self.clock.monotonic())
+        return {
+            "up": figures.up(self.clock.monotonic()),
+            "lag_seconds": self.lag_s(figures),
+            "freshness": recent._asdict() if recent is not None else None,
+        }
+
+
+def _show_work(page: FigurePage, sink: str, figures: SinkFigures) -> None:
+    for origin, tally in figures.freshness.tallies.items():
+        page.tally("cdc_sink_freshness_seconds", tally, sink=sink, origin=origin)
+    page.tally("cdc_sink_batch_seconds", figures.batches, sink=sink)
+    page.set("cdc_sink_records_total", figures.records, sink=sink)
+    page.set("cdc_sink_record_bytes_total", figures.record_bytes, sink=sink)
+    page.set("cdc_sink_applied_rows_total", figures.applied, sink=sink)
+    page.set("cdc_sink_deleted_rows_total", figures.deleted, sink=sink)
+    page.set("cdc_sink_stale_events_total", figures.stale, sink=sink)
+    page.set("cdc_sink_restarts_total", figures.restarts, sink=sink)
+    for why, count in sorted(figures.dead.items()):
+        page.set("cdc_sink_dead_letters_total", count, sink=sink, why=why)
 
 
 def _unready(figures: SinkFigures, now_s: float) -> str:
@@ -226,7 +299,7 @@ def _unready(figures: SinkFigures, now_s: float) -> str:
         return trouble
     if not figures.begun:
         return "it has not begun"
-    if math.isnan(figures.up(now_s)) and figures.asked_s is None:
+    if not figures.up(now_s):
         return "it has not answered" + _ago(figures.answered_s, now_s)
     if figures.failing is not None and figures.behind():
         return f"its query fails: {figures.failing.message}"
@@ -237,31 +310,14 @@ def _ago(then_s: float | None, now_s: float) -> str:
     return " yet" if then_s is None else f" for {now_s - then_s:.0f} s"
 
 
-def _lsn(figures: SinkFigures, _now_s: float) -> float:
-    return float(figures.lsn) if figures.begun else math.nan
-
-
-def _parked(figures: SinkFigures, _now_s: float) -> float:
-    return float(figures.parked) if figures.begun else math.nan
-
-
-def _held(figures: SinkFigures, _now_s: float) -> float:
-    return float(len(figures.held)) if figures.begun else math.nan
-
-
-def _stopped(figures: SinkFigures, _now_s: float) -> float:
-    return float(bool(figures.stopped))
-
-
-def _answer_age_s(figures: SinkFigures, now_s: float) -> float:
-    return math.nan if figures.answered_s is None else now_s - figures.answered_s
-
-
 class SinkMetricsServer:
-    """The thread that answers ``/metrics``, ``/livez`` and ``/readyz``. No row data anywhere."""
+    """The thread that answers ``/metrics``, ``/livez``, ``/readyz`` and ``/status``. No row data anywhere."""
 
     def __init__(self, address: tuple[str, int], metrics: Metrics) -> None:
-        pages: Mapping[str, Page] = {"/metrics": partial(exposition, metrics.registry)}
+        pages: Mapping[str, Page] = {
+            "/metrics": partial(exposition, metrics.registry),
+            "/status": lambda: ("application/json", json.dumps(metrics.document()).encode()),
+        }
         self._server = ThreadingHTTPServer(address, answering(pages, metrics.alive, metrics.ready))
         self._server.daemon_threads = True
         self._thread = Thread(target=self._server.serve_forever, name="sink-http", daemon=True)

@@ -38,12 +38,12 @@ from spark.apply import (
     apply_events,
     compact,
     letters_of,
-    newest_ms,
     refused_letters,
     sort_out,
     with_keys,
 )
 from spark.micro_batch import noting
+from spark.read_sample import read_sample
 from spark.report import REPORT_SCHEMA, TaskReport, fault_row, noted, outcome_rows, packed, read_report
 from spark.source import parse, records_of
 from spark.translate import TaskTranslation, TaskTranslator
@@ -210,7 +210,7 @@ class _Window:
 
     def add(self, records: pa.Table) -> None:
         found = sort_out(self.translate(records), self.task.rules)
-        self.outcome += Outcome(letters=letters_of(found), records=records.num_rows, newest_ms=newest_ms(records))
+        self.outcome += Outcome(letters=letters_of(found), records=records.num_rows, read=read_sample(records))
         self.needs |= found.needs
         self.events.append(found.events)
         self.unfolded += found.events.num_rows

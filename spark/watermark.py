@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
+from cdc.measures import Heads, oldest_lacking_ms
 from cdc.progress import Offsets, Progress, Watermark
 from spark.ports import SinkTopics
 from spark.progress_history import ProgressHistory
@@ -105,6 +106,14 @@ class Claim(NamedTuple):
     read_at_s: float
 
 
+class Beat(NamedTuple):
+    """The newest progress record of an idle source: what it says, and when (ms since 1970) it was so."""
+
+    epoch: int
+    lsn: int
+    at_ms: int
+
+
 class LogView:
     """What all stores of an application know of the log, from any thread: its progress, and where it ended when."""
 
@@ -112,6 +121,10 @@ class LogView:
         self._lock = threading.Lock()
         self._history = ProgressHistory()
         self._ends = EndsSeen()
+        self._measured: Offsets = {}
+        self._heads: Heads = {}
+        self.beat: Beat | None = None
+        """The newest heartbeat. None before the first."""
         self.reread = 0
         """The newest epoch that began with a reading of its tables which is over. 0 for none."""
 
@@ -121,6 +134,8 @@ class LogView:
         with self._lock:
             self._history.add(noted)
             self.reread = max((record.epoch for record in noted if record.reread), default=self.reread)
+        beats = [Beat(one.epoch, one.lsn, one.heartbeat_ms) for one in noted if one.heartbeat_ms]
+        self.beat = beats[-1] if beats else self.beat
 
     def reread_by(self, at: Claim, some: Iterable[str], topics: SinkTopics) -> dict[str, int]:
         """Of some topics, those whose reading a reader at ``at`` has passed, and found no hole: topic -> epoch."""
@@ -135,6 +150,26 @@ class LogView:
         """Note where the log ended at a moment. Moments come in order."""
         with self._lock:
             self._ends.add(seen)
+
+    def note_heads(self, ends: Offsets, heads: Heads) -> None:
+        """The log ended there, and these are the first records that stores lack."""
+        with self._lock:
+            self._measured, self._heads = ends, heads
+
+    @property
+    def heads(self) -> Heads:
+        """As they were last read."""
+        return self._heads
+
+    def lacking(self, offsets: Offsets, topics: Collection[str]) -> tuple[bool, int, int | None]:
+        """As :func:`cdc.measures.oldest_lacking_ms`, with the number of records (or gaps) as the second."""
+        with self._lock:
+            ends = {topic: parts for topic, parts in self._measured.items() if topic in topics}
+            heads = self._heads
+        if any(topic not in ends for topic in topics):
+            return False, 0, None  # a topic that was not looked at is not one without records
+        known, oldest_ms = oldest_lacking_ms(offsets, ends, heads)
+        return known, distance(offsets, ends), oldest_ms
 
     def behind(self, offsets: Offsets, topics: Collection[str], known: Offsets) -> int:
         """Records, or gaps, between a reader of these topics and the ends as they were last seen. ``known``: ends that

@@ -45,6 +45,7 @@ class ServerFacts:
 class SlotFacts:
     """A row of pg_replication_slots. ``retained_bytes``: WAL the server keeps for it.
 
+    ``xmin_age``, ``catalog_xmin_age``: of the oldest row version that it keeps, in transactions. None for none.
     ``failover``: standbys keep it too. ``synced``: it came to this server so. Both from PostgreSQL 17 on.
     """
 
@@ -61,6 +62,8 @@ class SlotFacts:
     failover: bool = False
     synced: bool = False
     temporary: bool = False
+    xmin_age: int | None = None
+    catalog_xmin_age: int | None = None
 
 
 class Sent(NamedTuple):

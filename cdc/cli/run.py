@@ -10,9 +10,10 @@ from types import FrameType
 import typer
 
 from cdc.capture import CaptureStop, keep_capturing
+from cdc.capture_server import MetricsServer
 from cdc.clock import SYSTEM_CLOCK
 from cdc.logs import configure
-from cdc.metrics import CaptureFigures, MetricsServer
+from cdc.metrics import CaptureFigures
 from cdc.wiring.capture import Stopped, open_capture
 
 

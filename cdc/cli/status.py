@@ -15,7 +15,7 @@ from cdc.errors import CdcError
 from cdc.found import Unknown
 from cdc.lsn import Lsn
 from cdc.status.facts import Reread
-from cdc.status.rules import SinkStatus, Status, age, size, status_of
+from cdc.status.rules import SinkStatus, Status, age, fresh_text, size, status_of
 from cdc.wiring.status import open_status
 
 T = TypeVar("T")
@@ -47,7 +47,17 @@ def status(
 
 def view(shown: Status) -> Group:
     """The page, within 80 columns."""
-    return Group(*_head(shown), sink_table(shown), *(Text(f"! {words}", style="yellow") for words in shown.passed))
+    passed = (Text(f"! {words}", style="yellow") for words in shown.passed)
+    return Group(*_head(shown), sink_table(shown), *_fresh(shown), *passed)
+
+
+def _fresh(shown: Status) -> list[Text]:
+    """How long changes took, as the running processes say."""
+    if not shown.fresh_known and not any(sink.fresh_known for sink in shown.sinks):
+        return [Text(""), Text("freshness not known: no process answers at [capture] and [spark] http_address")]
+    lines = [] if shown.connector is not None else [f"  to the log  {fresh_text(shown.fresh_known, shown.fresh)}"]
+    lines += [f"  to {sink.name}  {fresh_text(sink.fresh_known, sink.fresh)}" for sink in shown.sinks]
+    return [Text(""), Text("freshness, from commit, of the last 5 minutes"), *(Text(line) for line in lines)]
 
 
 def sink_table(shown: Status) -> Table:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from cdc.aside import AsideState
 from cdc.checks.facts import ServerFacts, SlotFacts
 from cdc.found import Found, Unknown
+from cdc.measures import Quantiles
 from cdc.progress import Mark, Offsets, Watermark
 from cdc.state import ReadingState, SlotState, SnapshotState, find_all, requests_of
 
@@ -65,6 +66,16 @@ class Reread:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FreshFacts:
+    """How fresh changes were in the last minutes, as the running processes say: from commit to the log, and to each
+    store. None where nothing came. ``asked``: which of ``log`` and the sinks' names a process answered for."""
+
+    asked: frozenset[str] = frozenset()
+    log: Quantiles | None = None
+    sinks: Mapping[str, Quantiles] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StatusFacts:
     """Everything read. ``log``: None when it was read. Else ``slot`` and ``snapshot`` are not known, and ``marks`` and
     ``rereads`` are empty without saying that there are none. ``marks``: the newest progress records, oldest first.
@@ -72,7 +83,8 @@ class StatusFacts:
     ``source``: None where the source is no Postgres, and is not asked. ``connector``: None where none captures.
     ``ends``: where the table topics end, read for a source without LSNs.
     ``not_followed``: captured tables that the stream says nothing of, and why (H96). ``asides``: by table, what capture
-    notes of those that are set aside or wait (H119). ``tables``: how many are captured."""
+    notes of those that are set aside or wait (H119). ``tables``: how many are captured. ``fresh``: what the running
+    processes say."""
 
     name: str
     slot_name: str
@@ -89,6 +101,7 @@ class StatusFacts:
     log: Unknown | None = None
     connector: Found[ConnectorFacts] = None
     ends: Offsets = field(default_factory=dict)
+    fresh: FreshFacts = field(default_factory=FreshFacts)
 
 
 def rereads_of(documents: Mapping[bytes, bytes]) -> list[Reread]:

@@ -11,7 +11,7 @@ from cdc.checks.facts import PublicationFacts
 from cdc.dead import DeadLetter
 from cdc.freshness.opened_stores import OpenedStore
 from cdc.progress import Mark, Offsets
-from cdc.status.facts import ConnectorFacts, SourceState
+from cdc.status.facts import ConnectorFacts, FreshFacts, SourceState
 from cdc.topic import TableName
 
 
@@ -52,7 +52,8 @@ class StatusPorts:
     """Everything that is looked at.
 
     ``source``: None where it is no Postgres. ``connector``: None where the native capture writes.
-    ``open_store``: a store by its sink's name. ``briefly``: within, a store is given up within a second.
+    ``open_store``: a store by its sink's name. ``briefly``: within, a store is given up within a second. ``fresh``:
+    what the running processes say, at once where none answers. It never raises.
     """
 
     log: TopicStatus
@@ -60,3 +61,4 @@ class StatusPorts:
     connector: Callable[[], ConnectorFacts] | None
     open_store: Callable[[str], OpenedStore]
     briefly: Callable[[], AbstractContextManager[None]]
+    fresh: Callable[[], FreshFacts] = FreshFacts

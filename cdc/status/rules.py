@@ -11,6 +11,7 @@ from cdc.checks.facts import SlotFacts
 from cdc.errors import CdcError, Exit
 from cdc.found import Found, Unknown, known
 from cdc.lsn import Lsn
+from cdc.measures import Quantiles
 from cdc.progress import Hold, Mark, Offsets, Watermark
 from cdc.reference import size_text
 from cdc.settings import LimitSettings
@@ -28,7 +29,8 @@ class SinkStatus:
     says), ``level`` or ``behind`` (of a source without LSNs: whether it shows every record of the topics), ``empty``,
     ``unreachable``, ``unjudged`` (it has an LSN, and the log that it is compared with does not
     answer). ``held``: table -> why, empty where it is being brought up to date. ``lag_records``: of the topics, where
-    there are no LSNs."""
+    there are no LSNs. ``fresh``: from commit to store in the last minutes, None where nothing came; ``fresh_known``:
+    whether a running ``cdc sink`` said so."""
 
     name: str
     kind: str
@@ -40,6 +42,8 @@ class SinkStatus:
     held: Mapping[str, str] = field(default_factory=dict)
     error: str | None = None
     lag_records: int | None = None
+    fresh: Quantiles | None = None
+    fresh_known: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +71,10 @@ class Status:
     connector: ConnectorFacts | None = None
     asked: bool = True
     """Whether the source itself was asked. Only Postgres is."""
+    fresh: Quantiles | None = None
+    """From commit to log in the last minutes. None where nothing came."""
+    fresh_known: bool = False
+    """Whether a running ``cdc run`` said so."""
 
     @property
     def exit(self) -> Exit:
@@ -91,7 +99,8 @@ class Status:
                 "retained_bytes": slot.retained_bytes,
                 "safe_wal_bytes": slot.safe_wal_bytes,
             },
-            "log": {"lsn": _lsn(self.log_lsn), "lag_bytes": self.lag_bytes, "lag_seconds": self.lag_s},
+            "log": {"lsn": _lsn(self.log_lsn), "lag_bytes": self.lag_bytes, "lag_seconds": self.lag_s}
+            | fresh_document(self.fresh_known, self.fresh),
             "connector": asdict(self.connector) if self.connector is not None else None,
             "snapshot": {"state": self.snapshot, "rows": self.snapshot_rows},
             "rereads": [asdict(one) for one in self.rereads],
@@ -111,6 +120,7 @@ class Status:
                     "parked": sink.parked,
                     "held": dict(sink.held),
                     "error": sink.error,
+                    **fresh_document(sink.fresh_known, sink.fresh),
                 }
                 for sink in self.sinks
             },
@@ -128,7 +138,7 @@ def status_of(facts: StatusFacts, limits: LimitSettings) -> Status:
     log_lsn = connector.lsn if connector is not None else _log_lsn(newest, slot)
     lag_bytes = _behind(wal_lsn, log_lsn)
     lag_s = _log_lag_s(facts, lag_bytes)
-    sinks = tuple(_sink_status(sink, facts, wal_lsn, lag_s) for sink in facts.sinks)
+    sinks = tuple(_with_fresh(_sink_status(sink, facts, wal_lsn, lag_s), facts) for sink in facts.sinks)
     shown = Status(
         name=facts.name,
         epoch=slot.epoch if slot is not None else None,
@@ -148,8 +158,35 @@ def status_of(facts: StatusFacts, limits: LimitSettings) -> Status:
         silent=dict(_silent(facts)),
         connector=connector,
         asked=facts.source is not None,
+        fresh=facts.fresh.log,
+        fresh_known="log" in facts.fresh.asked,
     )
     return replace(shown, passed=tuple(_passed(shown, facts, limits)))
+
+
+def fresh_document(known: bool, fresh: Quantiles | None) -> dict[str, Any]:
+    """As ``--json`` has it: ``freshness`` null where no process answered, or nothing came in the last minutes."""
+    if fresh is None:
+        return {"freshness": None, "freshness_known": known}
+    members = {"p50_seconds": fresh.p50_s, "p99_seconds": fresh.p99_s, "changes": fresh.changes}
+    return {"freshness": members, "freshness_known": known}
+
+
+def fresh_text(known: bool, fresh: Quantiles | None) -> str:
+    """The same for people.
+
+    >>> fresh_text(False, None), fresh_text(True, None)
+    ('not known', 'nothing came in the last 5 minutes')
+    >>> fresh_text(True, Quantiles(0.12, 3.0, 1500))
+    'p50 0.12 s, p99 3.00 s'
+    """
+    if fresh is None:
+        return "nothing came in the last 5 minutes" if known else "not known"
+    return f"p50 {fresh.p50_s:.2f} s, p99 {fresh.p99_s:.2f} s"
+
+
+def _with_fresh(sink: SinkStatus, facts: StatusFacts) -> SinkStatus:
+    return replace(sink, fresh=facts.fresh.sinks.get(sink.name), fresh_known=sink.name in facts.fresh.asked)
 
 
 def _snapshot(facts: StatusFacts) -> str:

@@ -85,6 +85,7 @@ class StatusReader:
             log=silent or (ends if isinstance(ends, Unknown) else None),
             connector=connector,
             ends={} if isinstance(ends, Unknown) else ends,
+            fresh=ports.fresh(),
         )
 
     def _read_log(self) -> _Log:

@@ -42,6 +42,7 @@ def build_sinks(settings: Settings, names: Sequence[str] = ()) -> SinkApplicatio
     from connectors.kafka.clients import client_config, fetching_config
     from connectors.kafka.dead_letters import DeadLetterTopic
     from connectors.kafka.feed import DeadLetterFeed, ProgressTopic
+    from connectors.kafka.heads import KafkaHeads
     from connectors.kafka.record_reader import KafkaReading
 
     try:
@@ -81,6 +82,7 @@ def build_sinks(settings: Settings, names: Sequence[str] = ()) -> SinkApplicatio
         stop_together=spark.stop_together,
         fan_out=spark.fan_out,
         http_address=spark.http_address,
+        open_heads=partial(KafkaHeads, settings.log),
         package=None if session.local else partial(build_zip, session.log_folder, openers_of(specs.values())),
     )
     return reading_debezium(application, settings) if may_hold_debezium(settings) else application

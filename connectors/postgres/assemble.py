@@ -132,6 +132,12 @@ class Assembler:
         return self._tx.begin is not None
 
     @property
+    def open_commit_us(self) -> int | None:
+        """When the transaction was committed whose COMMIT is still to come, in us since 1970. None outside one."""
+        begin = self._tx.begin
+        return begin.committed_us if begin is not None else None
+
+    @property
     def waiting_lanes(self) -> frozenset[int]:
         """The lanes of tables that wait."""
         if not self._unread:

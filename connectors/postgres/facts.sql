@@ -46,7 +46,9 @@ select s.slot_name::text as slot,
        to_jsonb(s) ->> 'invalidation_reason' as invalidation_reason,
        coalesce((to_jsonb(s) ->> 'failover')::bool, false) as failover,
        coalesce((to_jsonb(s) ->> 'synced')::bool, false) as synced,
-       s.temporary
+       s.temporary,
+       age(s.xmin) as xmin_age,
+       age(s.catalog_xmin) as catalog_xmin_age
 from pg_replication_slots s
 where s.slot_name = %(slot)s
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cdc.epochs import EpochsState, require_begun
 from cdc.errors import ConfigError
-from cdc.state import SlotState, SnapshotState, TopicsState
+from cdc.state import ChunkState, SlotState, SnapshotState, TopicsState, find_all
 from cdc.turn import require_turn
 from connectors.postgres.failover import Promotion
 
@@ -22,6 +22,19 @@ class KnownState:
     epochs: EpochsState
     cut_lsn: int
     promotion: Promotion | None = None
+
+
+def snapshot_stand(documents: Mapping[bytes, bytes]) -> tuple[int, int] | None:
+    """Of the first snapshot's chunks, how many are done and how many are planned. None while none runs."""
+    head = SnapshotState.find(documents)
+    if head is None or head.state == "complete":
+        return None
+    chunks = find_all(documents, ChunkState)
+    newest: dict[str, int] = {}
+    for chunk in chunks:
+        newest[chunk.table] = max(chunk.generation, newest.get(chunk.table, 0))
+    counted = [chunk for chunk in chunks if chunk.generation == newest[chunk.table]]
+    return sum(chunk.state == "done" for chunk in counted), len(counted)
 
 
 def known_of(documents: Mapping[bytes, bytes], *, handing_over: bool) -> KnownState | str:

@@ -153,6 +153,7 @@ class Looks:
             return
         server = read_server(session)
         self._found = read_slot(session, self._slot.slot), server.wal_lsn
+        self._figures.looked(self._clock.monotonic(), *self._found)
         topics, oids = self._topics(), self._oids()
         source = self._settings.source
         wanted = [table for table in topics.tables if takes(table, source.tables, source.exclude)]
@@ -163,7 +164,6 @@ class Looks:
             for fault in sorted(faults.values()):
                 log.warning("table_not_followed", extra={"why": fault})
         figures.not_followed = faults
-        figures.looked_s = self._clock.monotonic()
         self._judge_progress(server)
         if self.remedies is not None:
             try:

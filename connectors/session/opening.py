@@ -47,7 +47,7 @@ from connectors.postgres.visible import newest_xid
 from connectors.session.asides import Rounds, SetAside
 from connectors.session.captured import CapturedTopics, Lanes, Later, Running
 from connectors.session.joining import Joining
-from connectors.session.known_state import KnownState, known_of
+from connectors.session.known_state import KnownState, known_of, snapshot_stand
 from connectors.session.looks import Looks, gone
 from connectors.session.mending import Ends, beginning, require_nothing_lost, require_still
 from connectors.session.note_retry import NoteRetry
@@ -278,9 +278,12 @@ class Opening:
         state = KafkaCompactedTopic(self._settings.log, state_topic(self._settings.name))
         told = ""
         while True:
-            known = known_of(state.read(), handing_over=self._handing_over)
+            documents = state.read()
+            known = known_of(documents, handing_over=self._handing_over)
             if isinstance(known, KnownState):
+                self._figures.snapshot.over()
                 return known
+            self._figures.snapshot.note(self._clock.monotonic(), snapshot_stand(documents))
             told = self._wait("waiting_for_snapshot", known, told)
 
     def _lock(self, side: Connection) -> None:

@@ -208,8 +208,22 @@ MUTANTS = (
         'behind.rpartition("@")', 'behind.partition("@")', "tests/unit/cdc/test_foreign.py",
     ),
     Mutant(
-        "show slot figures that nobody has looked at", "cdc/metrics.py",
-        "return value if known else math.nan", "return value", "tests/unit/cdc/test_metrics.py",
+        "show slot figures that nobody has looked at", "cdc/capture_server.py",
+        "slot is not None and f.knows_server(now_s)", "slot is not None", "tests/unit/cdc/test_metrics.py",
+    ),
+    Mutant(
+        "show a lag by a server that does not answer", "cdc/metrics.py",
+        "if not (self.flows(now_s) and self.knows_server(now_s))", "if not self.flows(now_s)",
+        "tests/unit/cdc/test_metrics.py",
+    ),
+    Mutant(
+        "forget a transaction of which more is to come", "cdc/metrics.py",
+        ", age_s(now_us, self.open_commit_us)]", "]", "tests/unit/cdc/test_metrics.py",
+    ),
+    Mutant(
+        "take a figure that is not known for one that is", "cdc/exposition.py",
+        "if value is None or self._is_unknown(figure, labels):", "if value is None:",
+        "tests/unit/spark/test_metrics.py",
     ),
     Mutant(
         "log in to another database as to Postgres", "cdc/wiring/__init__.py",

@@ -88,7 +88,19 @@ MUTANTS = (
     ),
     Mutant(
         "show a lag by ends of the log that are long gone", "spark/sink_metrics.py",
-        "if figures.begun and self.log.known(now_s) else", "if figures.begun else", f"{_SPARK}/test_metrics.py",
+        "figures.up(now_s) and self.log.known(now_s))", "figures.up(now_s))", f"{_SPARK}/test_metrics.py",
+    ),
+    Mutant(
+        "show a lag of a store that is away", "spark/sink_metrics.py",
+        "figures.begun and figures.up(now_s) and self.log", "figures.begun and self.log", f"{_SPARK}/test_metrics.py",
+    ),
+    Mutant(
+        "say how old a record is that was not read", "spark/sink_metrics.py",
+        "        if not lacking.known:\n            return None\n", "", f"{_SPARK}/test_metrics.py",
+    ),
+    Mutant(
+        "pass over the first record that a store of several lacks", "spark/fanout.py",
+        'pc.less(table["offset"], offset)', 'pc.less_equal(table["offset"], offset)', f"{_SPARK}/test_fanout.py",
     ),
     Mutant(
         "pass over the first record that a store of several lacks", "spark/fanout.py",
@@ -97,10 +109,6 @@ MUTANTS = (
     Mutant(
         "take topics that nobody looked at for empty", "spark/watermark.py",
         "ends = highest(self._ends.newest, known)", "ends = self._ends.newest", f"{_SPARK}/test_store.py",
-    ),
-    Mutant(
-        "believe the time of a record from the future", "spark/sink_metrics.py",
-        "min(outcome.newest_ms, self.clock.now_ns() // 1_000_000)", "outcome.newest_ms", f"{_SPARK}/test_store.py",
     ),
     Mutant(
         "be ready while a query fails", "spark/sink_metrics.py",

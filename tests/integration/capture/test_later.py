@@ -9,8 +9,8 @@ from dataclasses import replace
 import orjson
 import pytest
 
+from cdc.capture_server import CaptureCollector
 from cdc.clock import SYSTEM_CLOCK
-from cdc.metrics import CaptureCollector
 from cdc.position import CHUNK_SEQ, Position
 from cdc.state import FormState, ReadingState, RequestState, find_all
 from cdc.wiring import open_state

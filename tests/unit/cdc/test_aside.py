@@ -9,11 +9,12 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from cdc.aside import AsideState, Cause, TableState
+from cdc.capture_server import CaptureCollector
 from cdc.cli.verify import conclude
 from cdc.clock import ManualClock
 from cdc.errors import DifferenceFound, NewerError
 from cdc.freshness.rules import require_whole
-from cdc.metrics import CaptureCollector, CaptureFigures, Health
+from cdc.metrics import CaptureFigures, Health
 from cdc.progress import Progress, Watermark
 from cdc.settings import LimitSettings
 from cdc.status.rules import status_of
@@ -63,8 +64,8 @@ def test_h119_readiness_falls_in_time_the_metric_has_the_cause() -> None:
     registry = CollectorRegistry()
     registry.register(CaptureCollector(figures, clock))
     text = generate_latest(registry).decode()
-    assert 'cdc_table_state{cause="locked",state="aside",table="public.t"} 1.0' in text
-    assert 'cdc_table_state{cause="locked",state="waiting",table="public.w"} 1.0' in text
+    assert 'cdc_table_state{cause="locked",pipeline="",state="aside",table="public.t"} 1.0' in text
+    assert 'cdc_table_state{cause="locked",pipeline="",state="waiting",table="public.w"} 1.0' in text
 
 
 def test_h119_a_store_that_lacks_changes_of_a_table_is_not_fresh() -> None:

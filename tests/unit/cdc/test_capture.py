@@ -76,6 +76,7 @@ class FakeAssembler:
     """A frame is the transaction it ends: one record per row."""
 
     in_transaction: bool = False
+    open_commit_us: int | None = None
     oldest_waiting: int | None = None
     waiting_lanes: frozenset[int] = frozenset()
 

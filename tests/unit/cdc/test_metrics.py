@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
+from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from cdc.capture_server import CaptureCollector, MetricsServer, status_document
 from cdc.checks.facts import SlotFacts
 from cdc.clock import ManualClock
+from cdc.declared_figures import CAPTURE
 from cdc.errors import ActiveError, ConfigError
-from cdc.metrics import CaptureCollector, CaptureFigures, Flow, Health, MetricsServer, status_document
+from cdc.measures import STAGES
+from cdc.metrics import CaptureFigures, Flow, Health, RereadFigures, Stages
 from tests.strangers import Answer, closed, stranger, web
 
 SLOT = SlotFacts(
@@ -72,12 +79,12 @@ def test_metrics_and_health_over_http() -> None:
     try:
         base = f"http://{server.address}"
         text = urlopen(f"{base}/metrics").read().decode()
-        assert "cdc_up 1.0" in text
-        assert 'cdc_events_total{op="c",table="public.t"} 3.0' in text
-        assert 'cdc_lag_bytes{stage="acked"} 40.0' in text
-        assert 'cdc_transaction_rows_bucket{le="10.0"} 1.0' in text
-        assert 'cdc_slot_wal_status{status="reserved"} 1.0' in text
-        assert "cdc_bytes_total 900.0" in text
+        assert 'cdc_up{pipeline="shop"} 1.0' in text
+        assert 'cdc_events_total{op="c",pipeline="shop",table="public.t"} 3.0' in text
+        assert 'cdc_source_lag_bytes{pipeline="shop",stage="acked"} 40.0' in text
+        assert 'cdc_transaction_rows_bucket{le="10.0",pipeline="shop"} 1.0' in text
+        assert 'cdc_slot_wal_status{pipeline="shop",status="reserved"} 1.0' in text
+        assert 'cdc_record_bytes_total{pipeline="shop"} 900.0' in text
         assert urlopen(f"{base}/readyz").read() == b"streaming\n"
         assert orjson.loads(urlopen(f"{base}/status").read())["records"] == 5
         figures.phase = "waiting"
@@ -107,46 +114,172 @@ def test_an_address_that_another_program_has(answer: Answer) -> None:
     assert "cannot be listened on: Address already in use" in refused.value.message
 
 
-def test_lag_is_zero_when_level_else_the_newest_commits_age() -> None:
-    figures = CaptureFigures(commit_us=1_000_000_000_000_000)
-    assert figures.lag_s(1_000_000_005 * 10**9) == 5.0
-    figures.caught_up = True
-    assert figures.lag_s(1_000_000_005 * 10**9) == 0.0
+def flowing(clock: ManualClock, **members: Any) -> CaptureFigures:
+    """Of a capture that streams, with a server that answers."""
+    figures = CaptureFigures(phase="streaming", ticked_s=clock.monotonic(), slot=SLOT, **members)
+    figures.noted_s = figures.looked_s = clock.monotonic()
+    return figures
+
+
+def ago_us(clock: ManualClock, seconds: float) -> int:
+    return clock.now_ns() // 1000 - int(seconds * 1e6)
+
+
+def test_lag_is_the_age_of_the_oldest_that_the_broker_lacks() -> None:
+    clock = ManualClock()
+    figures = flowing(clock)
+    assert figures.lag_s(clock) == 0
+    figures.unheld.handed(1, 80, [ago_us(clock, 5), ago_us(clock, 4)], waits=False)
+    figures.unheld.handed(2, 160, [ago_us(clock, 3)], waits=False)
+    assert figures.lag_s(clock) == 5
+    figures.unheld.acked(1)
+    assert figures.lag_s(clock) == 3
+    figures.open_commit_us = ago_us(clock, 60)
+    assert figures.lag_s(clock) == 60, "a transaction of which half has come"
+    figures.unheld.acked(2)
+    figures.open_commit_us = None
+    assert figures.lag_s(clock) == 0
+
+
+def test_a_source_ahead_that_sends_nothing_lags_since_seen() -> None:
+    clock = ManualClock()
+    figures = flowing(clock, received_lsn=100)
+    figures.looked(clock.monotonic(), SLOT, 100)
+    assert figures.lag_s(clock) == 0
+    for wal_lsn in (200, 300):
+        clock.advance(10)
+        figures.noted_s = clock.monotonic()
+        figures.looked(clock.monotonic(), SLOT, wal_lsn)
+    assert figures.lag_s(clock) == 10
+    figures.received_lsn = 250
+    assert figures.lag_s(clock) == 0
+    figures.received_lsn = 300
+    assert figures.lag_s(clock) == 0
 
 
 def read(figures: CaptureFigures, clock: ManualClock) -> dict[str, float]:
-    """Every figure without its labels but for the first."""
+    """Every figure without its labels but for the first behind the pipeline."""
     found = {}
-    for metric in CaptureCollector(figures, clock).collect():
+    for metric in CaptureCollector(figures, clock, "shop").collect():
         for sample in metric.samples:
-            found[":".join((sample.name, *list(sample.labels.values())[:1]))] = sample.value
+            labels = [value for name, value in sample.labels.items() if name != "pipeline"]
+            found[":".join((sample.name, *labels[:1]))] = sample.value
     return found
 
 
-FROM_STREAM = ("cdc_source_lag_seconds", "cdc_lag_bytes:received", "cdc_lag_bytes:acked", "cdc_lag_bytes:flushed")
+FROM_STREAM = (
+    "cdc_source_lag_seconds",
+    "cdc_source_lag_bytes:received",
+    "cdc_source_lag_bytes:acked",
+    "cdc_source_lag_bytes:flushed",
+)
 FROM_SERVER = ("cdc_slot_active", "cdc_slot_retained_wal_bytes", "cdc_slot_wal_status:reserved")
 
 
-def test_h110_each_figure_is_unknown_when_its_source_is_away() -> None:
+def test_h110_a_figure_is_absent_when_its_source_is_away() -> None:
     clock = ManualClock()
     now_s = clock.monotonic()
-    figures = CaptureFigures(phase="streaming", caught_up=True, slot=SLOT, wal_lsn=200, received_lsn=100, acked_lsn=60)
-    figures.noted_s = figures.looked_s = now_s
+    figures = flowing(clock, wal_lsn=200, received_lsn=100, acked_lsn=60)
     known = read(figures, clock)
-    assert (known["cdc_source_lag_seconds"], known["cdc_lag_bytes:acked"], known["cdc_slot_active"]) == (0, 140, 1)
+    assert [known[name] for name in ("cdc_source_lag_known", "cdc_source_lag_seconds", "cdc_slot_known")] == [1, 0, 1]
+    assert (known["cdc_source_lag_bytes:acked"], known["cdc_slot_active"], known["cdc_up"]) == (140, 1, 1)
     clock.advance(31)
     figures.noted_s = clock.monotonic()
     no_server = read(figures, clock)
-    assert all(math.isnan(no_server[name]) for name in (*FROM_SERVER, "cdc_lag_bytes:acked"))
-    assert (no_server["cdc_source_lag_seconds"], no_server["cdc_slot_age_seconds"]) == (0, 31)
+    assert [no_server.get(name) for name in (*FROM_SERVER, *FROM_STREAM)] == [None] * 7
+    assert (no_server["cdc_source_lag_known"], no_server["cdc_slot_known"]) == (0, 0)
+    assert (no_server["cdc_source_lag_age_seconds"], no_server["cdc_slot_look_age_seconds"]) == (31, 31)
     figures.looked_s, figures.noted_s = clock.monotonic(), now_s
     stalled = read(figures, clock)
-    assert all(math.isnan(stalled[name]) for name in FROM_STREAM)
+    assert [stalled.get(name) for name in FROM_STREAM] == [None] * 4
     assert (stalled["cdc_slot_active"], stalled["cdc_source_lag_age_seconds"]) == (1, 31)
-    assert (known["cdc_up"], stalled["cdc_up"]) == (1, 0), "a broker that does not answer takes no change"
+    assert stalled["cdc_up"] == 0, "a broker that does not answer takes no change"
     figures.phase, figures.noted_s = "reconnecting", clock.monotonic()
-    assert all(math.isnan(read(figures, clock)[name]) for name in FROM_STREAM)
+    assert [read(figures, clock).get(name) for name in FROM_STREAM] == [None] * 4
     assert status_document(figures, clock, "shop")["lag_seconds"] is None
+
+
+def test_the_slot_says_what_keeps_its_wal_and_when_it_is_lost() -> None:
+    clock = ManualClock()
+    megabyte = 1024**2
+    slot = replace(SLOT, restart_lsn=0, confirmed_flush_lsn=0, safe_wal_bytes=900 * megabyte, catalog_xmin_age=12)
+    figures = flowing(clock, wal_lsn=500 * megabyte, received_lsn=499 * megabyte, acked_lsn=1)
+    figures.slot = slot
+    figures.looked(clock.monotonic(), slot, figures.wal_lsn)
+    first = read(figures, clock)
+    assert first["cdc_slot_held_by:broker"] == 1 == sum(first[f"cdc_slot_held_by:{stage}"] for stage in STAGES)
+    assert "cdc_slot_loss_seconds" not in first, "no pace is known yet"
+    assert (first["cdc_slot_catalog_xmin_age_transactions"], "cdc_slot_xmin_age_transactions" in first) == (12, False)
+    clock.advance(10)
+    figures.slot, figures.noted_s = replace(slot, safe_wal_bytes=800 * megabyte), clock.monotonic()
+    figures.looked(clock.monotonic(), figures.slot, figures.wal_lsn)
+    assert read(figures, clock)["cdc_slot_loss_seconds"] == 80
+    clock.advance(10)
+    figures.slot = replace(slot, safe_wal_bytes=950 * megabyte)
+    figures.looked(clock.monotonic(), figures.slot, figures.wal_lsn)
+    assert read(figures, clock)["cdc_slot_loss_seconds"] == math.inf
+    figures.looked(clock.monotonic(), SLOT, figures.wal_lsn)
+    assert figures.loss_s() is None, "without a limit it is never lost"
+
+
+def test_readings_and_the_first_snapshot_say_when_they_are_done() -> None:
+    clock = ManualClock()
+    figures = flowing(clock)
+    share = 0.2
+    figures.rereads = lambda: RereadFigures(shares={"public.t": share})
+    figures.looked(clock.monotonic(), SLOT, 100)
+    assert "cdc_reread_remaining_seconds:public.t" not in read(figures, clock)
+    clock.advance(10)
+    share = 0.4
+    figures.looked(clock.monotonic(), SLOT, 100)
+    assert read(figures, clock)["cdc_reread_remaining_seconds:public.t"] == pytest.approx(30)
+    first = Stages()
+    assert (first.share, first.left_s()) == (None, None)
+    first.note(0, (0, 0))
+    assert (first.share, first.left_s()) == (None, None), "nothing is planned yet"
+    first.note(1, (0, 8))
+    first.note(11, (2, 8))
+    assert (first.share, first.left_s()) == (0.25, 30)
+    first.note(21, (2, 9))
+    assert first.left_s() is None, "another plan has a pace of its own"
+    first.over()
+    assert first.share is None
+
+
+def test_freshness_is_shown_for_the_last_minutes() -> None:
+    clock = ManualClock()
+    figures = flowing(clock)
+    assert status_document(figures, clock, "shop")["freshness"] is None
+    times_us = [ago_us(clock, seconds) for seconds in (4, 3, 0.2, -5)]
+    figures.freshness.arrived(times_us, clock.now_ns() / 1e3, clock.monotonic())
+    figures.freshness.arrived([ago_us(clock, 3.5)] * 96, clock.now_ns() / 1e3, clock.monotonic())
+    shown = read(figures, clock)
+    assert (shown["cdc_freshness_seconds_count:change"], shown["cdc_freshness_seconds_count:heartbeat"]) == (100, 0)
+    assert shown["cdc_freshness_seconds_sum:change"] == pytest.approx(7.2 + 96 * 3.5)
+    assert status_document(figures, clock, "shop")["freshness"] == {"p50_s": 3.5, "p99_s": 4.0, "changes": 100}
+
+
+@given(
+    phase=st.sampled_from(("starting", "streaming", "reconnecting")),
+    noted_s=st.none() | st.sampled_from((0.0, 31.0)),
+    looked_s=st.none() | st.sampled_from((0.0, 31.0)),
+    slot=st.sampled_from((None, SLOT, replace(SLOT, safe_wal_bytes=9, retained_bytes=None, restart_lsn=None))),
+    wal_lsn=st.none() | st.just(10**9),
+)
+def test_h110_capture_shows_no_nan_and_nothing_unknown(
+    phase: str, noted_s: float | None, looked_s: float | None, slot: SlotFacts | None, wal_lsn: int | None
+) -> None:
+    clock = ManualClock()
+    figures = CaptureFigures(phase=phase, ticked_s=clock.monotonic(), slot=slot, wal_lsn=wal_lsn)
+    figures.noted_s = None if noted_s is None else clock.monotonic() - noted_s
+    figures.looked_s = None if looked_s is None else clock.monotonic() - looked_s
+    metrics = list(CaptureCollector(figures, clock, "shop").collect())
+    values = {sample.name: sample.value for metric in metrics for sample in metric.samples}
+    assert not any(math.isnan(value) for value in values.values())
+    assert {sample.labels["pipeline"] for metric in metrics for sample in metric.samples} == {"shop"}
+    for figure in CAPTURE.values():
+        if figure.known and (values[figure.known] == 0 or not figure.absent):
+            assert (figure.name in values) == (values[figure.known] == 1), figure.name
 
 
 def test_h95_h96_a_source_ahead_of_a_stuck_capture_is_unready() -> None:

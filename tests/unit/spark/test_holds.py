@@ -108,7 +108,7 @@ class Bench:
         return sorted(self.memory.table(table))
 
     def gauge(self) -> float | None:
-        return self.metrics.registry.get_sample_value("cdc_sink_held_tables", {"sink": "cache"})
+        return self.metrics.registry.get_sample_value("cdc_sink_held_tables", {"pipeline": "", "sink": "cache"})
 
 
 @pytest.fixture

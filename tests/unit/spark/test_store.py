@@ -9,7 +9,6 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from cdc.clock import SYSTEM_CLOCK
 from cdc.dead import Why
 from cdc.errors import ActiveError, Retry, SinkError, TopicError
 from cdc.progress import Progress, Watermark
@@ -321,13 +320,6 @@ def test_h110_a_table_not_looked_at_yet_is_not_level(bench: Bench) -> None:
     assert store.behind() == 0
     bench.view.note_ends(LogEnds(2.0, {TOPIC: {0: 9}}))
     assert store.behind() == 2
-
-
-def test_h110_a_record_from_the_future_levels_no_store(bench: Bench) -> None:
-    store = bench.begun()
-    now_ms = SYSTEM_CLOCK.now_ns() // 1_000_000
-    bench.settle(store, 7, row(1, 6)._replace(time_ms=now_ms + 3_600_000))
-    assert 0 < bench.metrics.sink("cache").newest_ms < now_ms + 60_000
 
 
 def test_h110_what_ended_a_query_is_over_with_a_slice(bench: Bench) -> None:

@@ -13,10 +13,11 @@ from rich.console import Console
 from cdc.cli.status import view
 from cdc.errors import Exit, LogError, SinkError, SourceError
 from cdc.found import Unknown
+from cdc.measures import Quantiles
 from cdc.progress import Hold, Mark, Watermark
 from cdc.settings import LimitSettings
 from cdc.state import ReadingState, RequestState, SnapshotState
-from cdc.status.facts import ConnectorFacts, SinkFacts, SourceState, StatusFacts, rereads_of
+from cdc.status.facts import ConnectorFacts, FreshFacts, SinkFacts, SourceState, StatusFacts, rereads_of
 from cdc.status.rules import Status, lag_seconds, status_of
 from tests.unit.cdc.checks.test_postgres import KNOWN, SERVER, SLOT
 
@@ -136,6 +137,8 @@ def test_json_has_it_all() -> None:
         "parked": 0,
         "held": {},
         "error": None,
+        "freshness": None,
+        "freshness_known": False,
     }
 
 
@@ -275,3 +278,23 @@ def printed(shown: Status) -> str:
     out = StringIO()
     Console(file=out, width=80).print(view(shown))
     return out.getvalue()
+
+
+def shown_text(facts: StatusFacts) -> str:
+    console = Console(file=StringIO(), width=80)
+    console.print(view(status_of(facts, LIMITS)))
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue()
+
+
+def test_freshness_is_what_the_processes_say_and_else_not_known() -> None:
+    assert "freshness not known: no process answers" in shown_text(FACTS)
+    asked = replace(FACTS, fresh=FreshFacts(asked=frozenset(["log"]), log=Quantiles(0.02, 0.5, 12)))
+    assert "to the log  p50 0.02 s, p99 0.50 s" in shown_text(asked)
+    assert "to cache  not known" in shown_text(asked)
+    quiet = replace(FACTS, fresh=FreshFacts(asked=frozenset(["cache"])))
+    assert "to cache  nothing came in the last 5 minutes" in shown_text(quiet)
+    document = status_of(asked, LIMITS).document()
+    assert document["log"]["freshness"] == {"p50_seconds": 0.02, "p99_seconds": 0.5, "changes": 12}
+    cache = document["sinks"]["cache"]
+    assert (cache["freshness"], cache["freshness_known"]) == (None, False)

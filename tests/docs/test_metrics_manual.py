@@ -1,0 +1,49 @@
+"""The manual of figures has each that is declared, by name, type, unit, labels and meaning."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from cdc.declared_figures import CAPTURE, SINKS
+from cdc.exposition import PIPELINE, Figure
+from tests.docs.test_manuals import marked
+
+MANUAL = Path(__file__).parents[2] / "cdc" / "METRICS.md"
+
+
+def table(figures: Mapping[str, Figure]) -> str:
+    lines = ["| figure | type | unit | labels | meaning | absent |", "| --- | --- | --- | --- | --- | --- |"]
+    for figure in figures.values():
+        absent = [f"`{figure.known}` is 0"] if figure.known else []
+        absent += [figure.absent] if figure.absent else []
+        labels = ", ".join(f"`{label}`" for label in figure.labels)
+        cells = (f"`{figure.name}`", figure.kind, figure.unit, labels, figure.text, ", or ".join(absent))
+        lines.append("| " + " | ".join(cell or "-" for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize(("name", "figures"), [("figures of capture", CAPTURE), ("figures of sinks", SINKS)])
+def test_the_manual_has_every_figure(name: str, figures: Mapping[str, Figure], rewrite: bool) -> None:
+    text = MANUAL.read_text(encoding="utf-8")
+    if rewrite:
+        text = marked(name).sub(lambda found: found[1] + table(figures) + found[3], text)
+        MANUAL.write_text(text, encoding="utf-8")
+    found = marked(name).search(text)
+    assert found is not None
+    assert found[2] == table(figures), "run pytest tests/docs --rewrite"
+
+
+@pytest.mark.parametrize("figure", [*CAPTURE.values(), *SINKS.values()], ids=lambda figure: figure.name)
+def test_names_follow_the_conventions(figure: Figure) -> None:
+    assert re.fullmatch(r"cdc_[a-z0-9_]+", figure.name)
+    assert (figure.kind == "counter") == figure.name.endswith("_total")
+    assert figure.text and not figure.text.endswith(".")
+    for label in figure.labels:
+        assert re.fullmatch(r"[a-z]+", label) and label != PIPELINE
+    if figure.known:
+        [gauge] = [one[figure.known] for one in (CAPTURE, SINKS) if figure.known in one]
+        assert figure.known.endswith("_known") and set(gauge.labels) <= set(figure.labels)

@@ -1,0 +1,80 @@
+"""What a running process says is asked for, and believed only where it is a number."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdc.capture_server import MetricsServer
+from cdc.clock import ManualClock
+from cdc.measures import Quantiles
+from cdc.metrics import CaptureFigures
+from cdc.running import ask_status, fresh_of
+from cdc.settings import Settings
+from cdc.status.facts import FreshFacts
+from cdc.wiring.status import read_fresh
+from spark.sink_metrics import Metrics
+from tests.strangers import Answer, closed, stranger, web
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["freshness", *Quantiles._fields]), inner),
+)
+
+
+@given(anything)
+def test_whatever_is_said_is_taken_for_numbers_or_nothing(document: object) -> None:
+    found = fresh_of(document)
+    assert found is None or all(math.isfinite(one) and one >= 0 for one in found[:2])
+
+
+@given(st.floats(0, 1e6), st.floats(0, 1e6), st.integers(0, 2**40))
+def test_what_a_process_says_is_read_back(p50_s: float, p99_s: float, changes: int) -> None:
+    said = Quantiles(p50_s, p99_s, changes)
+    assert fresh_of(json.loads(json.dumps({"freshness": said._asdict()}))) == said
+
+
+@pytest.mark.parametrize("answer", [web, closed], ids=["web", "closed"])
+def test_a_stranger_at_the_address_says_nothing(answer: Answer) -> None:
+    with stranger(answer) as port:
+        assert ask_status(f"127.0.0.1:{port}", "shop") is None
+
+
+@pytest.mark.parametrize("address", ["", "127.0.0.1:1", "nowhere.invalid:1", "127.0.0.1:x"])
+def test_an_address_without_anybody_is_not_known(address: str) -> None:
+    assert ask_status(address, "shop") is None
+
+
+def settings(run: str, sinks: str, name: str = "shop") -> Settings:
+    document = {
+        "name": name,
+        "source": {"dsn": "postgresql://localhost/shop", "tables": ["public.t"]},
+        "log": {"bootstrap_servers": "127.0.0.1:9092"},
+        "capture": {"http_address": run},
+        "spark": {"http_address": sinks},
+        "sinks": {"cache": {"kind": "redis", "url": "redis://localhost"}},
+    }
+    return Settings.model_validate(document)
+
+
+def test_status_asks_both_processes_of_its_own_pipeline() -> None:
+    clock, figures, metrics = ManualClock(), CaptureFigures(), Metrics(clock=ManualClock(), pipeline="shop")
+    capture = MetricsServer("127.0.0.1:0", figures, clock, "shop")
+    metrics.sink("cache").freshness.add(0.5, metrics.clock.monotonic())
+    sinks = metrics.serve("127.0.0.1:0")
+    assert sinks is not None
+    run_at, sink_at = capture.address, f"127.0.0.1:{sinks.port}"
+    try:
+        both = frozenset(("log", "cache"))
+        assert read_fresh(settings(run_at, sink_at)) == FreshFacts(asked=both, sinks={"cache": Quantiles(0.5, 0.5, 1)})
+        figures.freshness.add(2.0, clock.monotonic())
+        assert read_fresh(settings(run_at, "")) == FreshFacts(asked=frozenset(["log"]), log=Quantiles(2.0, 2.0, 1))
+        assert read_fresh(settings(sink_at, run_at)) == FreshFacts(), "each at the other's address"
+        assert read_fresh(settings(run_at, sink_at, "store")) == FreshFacts(), "another pipeline's"
+    finally:
+        capture.close()
+        sinks.close()

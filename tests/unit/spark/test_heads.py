@@ -1,0 +1,74 @@
+"""Which first records the watch beside the queries reads for the figures, and which it keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, cast
+
+from cdc.measures import Head, Heads
+from cdc.progress import Offsets
+from spark.log_watch import LogWatch, Measuring
+from spark.watermark import LogView
+from tests.unit.spark.doubles import MemoryFacts, MemoryFeed
+
+T = "shop.public.orders"
+
+
+class Reading:
+    """A reader of first records: each was committed at its offset."""
+
+    def __init__(self) -> None:
+        self.asked: list[set[tuple[str, int, int]]] = []
+        self.silent = False
+        self.closed = False
+
+    def read(self, places: Collection[tuple[str, int, int]], ends: Offsets) -> Heads:
+        self.asked.append(set(places))
+        return {} if self.silent else {place: Head(place[2], 1000 + place[2]) for place in places}
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Standing:
+    """A store that stands somewhere."""
+
+    def __init__(self, offset: int) -> None:
+        self.offsets: Offsets = {T: {0: offset}}
+
+    def lacked_of(self, ends: Offsets) -> Offsets:
+        return ends
+
+
+def test_h110_each_first_record_is_read_once() -> None:
+    reading, view = Reading(), LogView()
+    stores = [Standing(3), Standing(3), Standing(9)]
+    watch = LogWatch(cast(Any, stores), MemoryFacts(), MemoryFeed(), view, measuring=Measuring(reading))
+
+    def look(end: int) -> Heads:
+        ends = {T: {0: end}}
+        found = watch._read_heads(ends)
+        view.note_heads(ends, found)
+        return found
+
+    assert look(9) == {(T, 0, 3): Head(3, 1003)}
+    assert view.lacking(stores[0].offsets, [T]) == (True, 6, 1003)
+    assert view.lacking(stores[2].offsets, [T]) == (True, 0, None)
+    look(12)
+    assert reading.asked == [{(T, 0, 3)}, {(T, 0, 9)}], "what was read stays"
+    stores[0].offsets = {T: {0: 5}}
+    reading.silent = True
+    look(12)
+    assert view.lacking(stores[0].offsets, [T]) == (True, 7, 1003), "never too new"
+    reading.silent = False
+    look(12)
+    assert view.lacking(stores[0].offsets, [T]) == (True, 7, 1005)
+    stores[:] = []
+    assert look(12) == {}
+
+
+def test_h110_what_was_never_read_leaves_the_lag_unknown() -> None:
+    view = LogView()
+    view.note_heads({T: {0: 9}}, {})
+    assert view.lacking({T: {0: 3}}, [T]) == (False, 6, None)
+    assert view.lacking({T: {0: 9}}, [T]) == (True, 0, None)
