@@ -21,7 +21,7 @@ from cdc.clock import Clock
 from cdc.crash import crash_point, declare
 from cdc.errors import ActiveError, CdcError, LogError, PoisonError, Retry
 from cdc.lsn import Lsn
-from cdc.measures import Unheld
+from cdc.measures import UnheldCommits
 from cdc.metrics import CaptureFigures
 from cdc.ports import ChangeStream, Record, StreamLog
 from cdc.progress import PROGRESS_KEY, Progress
@@ -145,7 +145,7 @@ class Capture:
         self._clock = clock
         self._advance = Advance(session.start.position, clock.monotonic())
         self._acked = 0
-        self._unheld = figures.unheld = Unheld()
+        self._unheld = figures.unheld = UnheldCommits()
         self._heard = (0, 0)
         self._beat: tuple[int, int] | None = None
         self._look_s = self._tidy_s = 0.0

@@ -20,7 +20,7 @@ from cdc.clock import Clock
 from cdc.declared_figures import CAPTURE
 from cdc.exposition import FigurePage
 from cdc.lsn import Lsn
-from cdc.measures import STAGES, SlotMarks, Tally, slot_stage
+from cdc.measures import STAGES, BucketCounts, SlotMarks, slot_stage
 from cdc.metrics import TRANSACTION_ROWS, CaptureFigures, Health
 from cdc.occupant import address_taken
 from cdc.version import __version__
@@ -81,7 +81,7 @@ class CaptureCollector:
     def _show_work(self, page: FigurePage) -> None:
         f, flow = self._figures, self._figures.flow()
         page.set("cdc_transactions_total", f.transactions)
-        rows = Tally(TRANSACTION_ROWS)
+        rows = BucketCounts(TRANSACTION_ROWS)
         rows.counts, rows.total = list(f.transaction_buckets), float(f.transaction_rows)
         page.tally("cdc_transaction_rows", rows)
         page.set("cdc_records_total", flow.records)

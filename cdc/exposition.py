@@ -12,7 +12,7 @@ from typing import Literal
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from cdc.measures import Tally
+from cdc.measures import BucketCounts
 
 PIPELINE = "pipeline"
 """The label that every figure of ours has."""
@@ -69,7 +69,7 @@ class FigurePage:
         assert isinstance(family, GaugeMetricFamily | CounterMetricFamily)
         family.add_metric([self._pipeline, *(labels[label] for label in figure.labels)], float(value))
 
-    def tally(self, name: str, tally: Tally, **labels: str) -> None:
+    def tally(self, name: str, tally: BucketCounts, **labels: str) -> None:
         """A histogram."""
         figure = self._declared[name]
         family = self._family(figure)

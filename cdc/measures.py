@@ -22,7 +22,7 @@ _MOST_RECENT = 4_096
 _MOST_SEEN = 512
 
 
-class Tally:
+class BucketCounts:
     """A histogram. ``bounds``: upper bounds of its buckets, growing; one for all above comes by itself."""
 
     __slots__ = ("bounds", "counts", "total")
@@ -55,14 +55,14 @@ class Quantiles(NamedTuple):
     changes: int
 
 
-class Freshness:
+class FreshnessTimes:
     """Times from commits to where they are awaited: a histogram by origin, and the newest ones as they were.
 
     Origins: ``change`` for real changes, ``heartbeat`` for marks of an idle source.
     """
 
     def __init__(self) -> None:
-        self.tallies = {"change": Tally(FRESHNESS_S), "heartbeat": Tally(FRESHNESS_S)}
+        self.tallies = {"change": BucketCounts(FRESHNESS_S), "heartbeat": BucketCounts(FRESHNESS_S)}
         self._recent: deque[tuple[float, float, int]] = deque(maxlen=_MOST_RECENT)
 
     def add(self, took_s: float, now_s: float, *, count: int = 1, origin: str = "change") -> None:
@@ -168,7 +168,7 @@ class _Handed(NamedTuple):
     times_us: Sequence[int]
 
 
-class Unheld:
+class UnheldCommits:
     """Transactions that were handed to the log and that the broker does not hold yet, by their commit times."""
 
     def __init__(self) -> None:

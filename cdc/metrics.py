@@ -15,7 +15,7 @@ from typing import NamedTuple
 from cdc.aside import AsideState
 from cdc.checks.facts import SlotFacts
 from cdc.clock import Clock
-from cdc.measures import Freshness, SourceAhead, Trend, Unheld, age_s, left_s
+from cdc.measures import FreshnessTimes, SourceAhead, Trend, UnheldCommits, age_s, left_s
 
 TICK_S = 60.0
 """A loop that has not come round for so long is stuck."""
@@ -110,10 +110,10 @@ class CaptureFigures:
     produced_lsn: int = 0
     acked_lsn: int = 0
     flushed_lsn: int = 0
-    unheld: Unheld = field(default_factory=Unheld)
+    unheld: UnheldCommits = field(default_factory=UnheldCommits)
     open_commit_us: int | None = None
     ahead: SourceAhead = field(default_factory=SourceAhead)
-    freshness: Freshness = field(default_factory=Freshness)
+    freshness: FreshnessTimes = field(default_factory=FreshnessTimes)
     room: Trend = field(default_factory=lambda: Trend(SLOT_PACE_S))
     snapshot: Stages = field(default_factory=Stages)
     readings: dict[str, Stages] = field(default_factory=dict)

@@ -9,8 +9,9 @@ from cdc.checks.facts import PublicationFacts
 from cdc.dead import DeadLetter
 from cdc.errors import CdcError
 from cdc.progress import Mark, Offsets
+from cdc.running import ask_status, fresh_of
 from cdc.settings import Settings
-from cdc.status.facts import SourceState
+from cdc.status.facts import FreshFacts, SourceState
 from cdc.topic import TableName, dead_topic, state_topic
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import KafkaCompactedTopic
@@ -78,3 +79,16 @@ class StatusSource:
         except CdcError:
             self.close()
             raise
+
+
+def read_fresh(settings: Settings) -> FreshFacts:
+    """What the pipeline's processes say at the addresses of the settings."""
+    capture = ask_status(settings.capture.http_address, settings.name)
+    said = ask_status(settings.spark.http_address, settings.name)
+    each = said.get("sinks") if said is not None else None
+    stores = {name: each[name] for name in settings.sinks if name in each} if isinstance(each, dict) else {}
+    fresh = {name: found for name, one in stores.items() if (found := fresh_of(one)) is not None}
+    # The sinks' page has no phase: it may stand at the address of capture.
+    captures = capture is not None and "phase" in capture
+    asked = frozenset([*(["log"] if captures else []), *stores])
+    return FreshFacts(asked=asked, log=fresh_of(capture) if captures else None, sinks=fresh)

@@ -132,7 +132,10 @@ class LogWatch:
         if self._heads is None:
             return {}
         known = self._view.heads
-        wanted = {place for store in self._stores for place in lacking(store.offsets, store.lacked_of(ends))}
+        wanted: set[tuple[str, int, int]] = set()
+        for store in self._stores:
+            own = {topic: parts for topic, parts in ends.items() if topic in store.topics.ids}
+            wanted.update(lacking(store.offsets, own))
         asked = sorted(wanted - known.keys())[:_MOST_HEADS]
         found = self._heads.read(asked, ends) if asked else {}
         # Where one was not read, that of a place before it stands in.

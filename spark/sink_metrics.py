@@ -27,7 +27,7 @@ from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.declared_figures import SINKS
 from cdc.errors import CdcError, ConfigError
 from cdc.exposition import FigurePage
-from cdc.measures import Freshness, Tally, Trend, left_s
+from cdc.measures import BucketCounts, FreshnessTimes, Trend, left_s
 from cdc.version import __version__
 from sinks.port import StoreAway
 
@@ -75,8 +75,8 @@ class SinkFigures:
     lacks: Callable[[], Lacking] = lambda: Lacking(False, 0, None)
     fill: Callable[[], FillStand | None] = lambda: None
     pace: Trend = field(default_factory=lambda: Trend(FILL_S))
-    freshness: Freshness = field(default_factory=Freshness)
-    batches: Tally = field(default_factory=lambda: Tally(_BUCKETS))
+    freshness: FreshnessTimes = field(default_factory=FreshnessTimes)
+    batches: BucketCounts = field(default_factory=lambda: BucketCounts(_BUCKETS))
     started_s: float = 0.0
     begun_s: float | None = None
     failing: CdcError | None = None

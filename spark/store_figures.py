@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from cdc.progress import Offsets
+from cdc.progress import Offsets, Watermark
 from spark.apply import Outcome
-from spark.sink_metrics import SinkFigures
+from spark.sink_metrics import FillStand, SinkFigures
+from spark.watermark import Beat
 
 
 def note_outcome(figures: SinkFigures, outcome: Outcome, now_ms: float, now_s: float, *, fresh: bool) -> None:
@@ -22,9 +23,31 @@ def note_outcome(figures: SinkFigures, outcome: Outcome, now_ms: float, now_s: f
         figures.freshness.add((now_ms - committed_ms) / 1e3, now_s, count=count)
 
 
-def note_beat(figures: SinkFigures, beat_ms: int, now_ms: float, now_s: float) -> None:
-    """An idle source's mark of ``beat_ms`` (since 1970) shows at ``now_ms``."""
-    figures.freshness.add((now_ms - beat_ms) / 1e3, now_s, origin="heartbeat")
+class BeatCount:
+    """Heartbeats of an idle source that one store shows, each counted once.
+
+    ``begun_ms``: when the store was last begun to be fed, since 1970. What is older came while nobody fed it.
+    """
+
+    def __init__(self) -> None:
+        self.begun_ms = 0
+        self._counted: Beat | None = None
+
+    def shown(self, beat: Beat | None, mark: Watermark) -> Beat | None:
+        """The heartbeat, where it is to be counted once the store has confirmed this watermark."""
+        if beat is None or beat == self._counted or beat.at_ms < self.begun_ms:
+            return None
+        return beat if (mark.epoch, mark.lsn) >= beat[:2] else None
+
+    def note(self, figures: SinkFigures, beat: Beat, now_ms: float, now_s: float) -> None:
+        """It shows at ``now_ms``, since 1970, ``now_s`` of the monotonic clock."""
+        self._counted = beat
+        figures.freshness.add((now_ms - beat.at_ms) / 1e3, now_s, origin="heartbeat")
+
+
+def fill_stand(offsets: Offsets, goal: Offsets | None, *, fills: bool) -> FillStand | None:
+    """How far a fill is. None where none runs."""
+    return FillStand(*reached_of(offsets, goal)) if fills and goal is not None else None
 
 
 def reached_of(offsets: Offsets, goal: Offsets) -> tuple[int, int]:

@@ -39,9 +39,9 @@ from spark.retry import apply_letters, unheld_letters, without_released
 from spark.sink_metrics import FillStand, Lacking
 from spark.source import EARLIEST
 from spark.store_calls import StoreCalls
-from spark.store_figures import note_beat, note_outcome, reached_of
+from spark.store_figures import BeatCount, fill_stand, note_outcome
 from spark.sweeps import Sweeps, floors_of, rewound, said
-from spark.watermark import Beat, Claim, covers, distance
+from spark.watermark import Claim, covers, distance
 
 __all__ = ["Store", "StoreMoved", "Surroundings"]
 
@@ -83,9 +83,7 @@ class Store(StoreCalls):
         self._looked_s = around.clock.monotonic()
         self._figures.behind = self.behind
         self._figures.lacks, self._figures.fill = self._lacks, self._filled
-        self._filling = False
-        self._begun_ms = 0
-        self._beaten: Beat | None = None
+        self._filling, self._beats = False, BeatCount()
 
     @property
     def offsets(self) -> Offsets:
@@ -134,17 +132,11 @@ class Store(StoreCalls):
         """Records between the store and the end of the log as it was last seen: at its beginning, or since."""
         return self._around.view.behind(self.offsets, self.topics.ids, self._ends)
 
-    def lacked_of(self, ends: Offsets) -> Offsets:
-        """The ends of the topics that it reads."""
-        return {topic: parts for topic, parts in ends.items() if topic in self.topics.ids}
-
     def _lacks(self) -> Lacking:
         return Lacking(*self._around.view.lacking(self.offsets, self.topics.ids))
 
     def _filled(self) -> FillStand | None:
-        if not self._filling or self.caught_up or self._goal is None:
-            return None
-        return FillStand(*reached_of(self.offsets, self._goal))
+        return fill_stand(self.offsets, self._goal, fills=self._filling and not self.caught_up)
 
     def holds_outgrown(self, shapes: Callable[[], list[TableSchema]]) -> bool:
         """Whether a held table has a newer shape than the one that it is held for."""
@@ -169,7 +161,7 @@ class Store(StoreCalls):
             check_reach(self.name, self._shown, self.captured, self._now_ms())
         self._holds.begin(overdue(self._shown, self.captured, self._now_ms()))
         self._filling = self._filling or (self._goal is None and self.lsn == 0)
-        self._begun_ms = self._now_ms()
+        self._beats.begun_ms = self._now_ms()
         self._goal = self._goal or ends
         letters = [letter for letter in around.dead.read() if letter.sink == self.name]
         self._parked, self._orders = Parked(self.name, letters), Orders(self.name, letters)
@@ -303,25 +295,17 @@ class Store(StoreCalls):
             self._holds.try_again(self._open().sink.prepare)
             wanted, shown = self._claim(self._place), self._shown
             moved = shown is None or (wanted.lsn, wanted.held, wanted.aside) != (shown.lsn, shown.held, shown.aside)
-            beat = self._around.view.beat
-            shows = beat is not None and self._shows(beat, wanted)
+            beat = self._beats.shown(self._around.view.beat, wanted) if not self.behind() else None
             if moved or self._unswept(self._place) or outdated(shown, wanted, self.captured):
                 self._commit(self._place)
                 self._tell()
-            elif shows:
+            elif beat is not None:
                 self._check_place()
             elif (now_s := self._around.clock.monotonic()) - self._looked_s >= _LOOK_S:
                 self._looked_s = now_s
                 self._check_place()
-            if beat is not None and shows:
-                self._beaten = beat
-                now_ms = self._around.clock.now_ns() / 1e6
-                note_beat(self._figures, beat.at_ms, now_ms, self._around.clock.monotonic())
-
-    def _shows(self, beat: Beat, mark: Watermark) -> bool:
-        """Whether a heartbeat came while the store was fed, shows by this watermark, and was not counted yet."""
-        new = beat != self._beaten and beat.at_ms >= self._begun_ms
-        return new and (mark.epoch, mark.lsn) >= beat[:2] and not self.behind()
+            if beat is not None:
+                self._beats.note(self._figures, beat, self._now_ms(), self._around.clock.monotonic())
 
     def _hear(self, letters: list[DeadLetter]) -> None:
         self._orders.add(letters)
@@ -405,8 +389,8 @@ class Store(StoreCalls):
             opened.close()
 
     def _count(self, outcome: Outcome) -> None:
-        clock = self._around.clock
-        note_outcome(self._figures, outcome, clock.now_ns() / 1e6, clock.monotonic(), fresh=self._filled() is None)
+        now_s, fresh = self._around.clock.monotonic(), self._filled() is None
+        note_outcome(self._figures, outcome, self._now_ms(), now_s, fresh=fresh)
         self._tell()
 
     def _tell(self) -> None:

@@ -15,7 +15,8 @@ from cdc.errors import CdcError
 from cdc.found import Unknown
 from cdc.lsn import Lsn
 from cdc.status.facts import Reread
-from cdc.status.rules import SinkStatus, Status, age, fresh_text, size, status_of
+from cdc.status.fresh import fresh_text
+from cdc.status.rules import SinkStatus, Status, age, size, status_of
 from cdc.wiring.status import open_status
 
 T = TypeVar("T")

@@ -60,8 +60,7 @@ def build_sinks(settings: Settings, names: Sequence[str] = ()) -> SinkApplicatio
         raise ConfigError("the settings name no sink", hint="add a [sinks.NAME] section; cdc config example has four")
     require_broker(settings)
     specs = {name: spec_of(name, settings, parallel=kind_of(name, settings).parallel) for name in chosen}
-    spark = settings.spark
-    session = session_of(settings)
+    spark, session = settings.spark, session_of(settings)
     client = {name: value for name, value in client_config(settings.log).items() if name != "logger"}
     application = SinkApplication(
         session=session,

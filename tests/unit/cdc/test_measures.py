@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from cdc.measures import (
     FRESHNESS_S,
     RECENT_S,
-    Freshness,
+    BucketCounts,
+    FreshnessTimes,
     Head,
     SlotMarks,
     SourceAhead,
-    Tally,
     Trend,
-    Unheld,
+    UnheldCommits,
     age_s,
     lacking,
     left_s,
@@ -33,7 +33,7 @@ counted = st.lists(st.tuples(seconds, st.integers(1, 5)), max_size=30)
 
 @given(counted)
 def test_a_tally_has_what_was_counted_in_buckets_that_grow(values: list[tuple[float, int]]) -> None:
-    tally = Tally(FRESHNESS_S)
+    tally = BucketCounts(FRESHNESS_S)
     for value, count in values:
         tally.add(value, count)
     buckets = tally.buckets()
@@ -56,7 +56,7 @@ def test_quantiles_are_values_that_were_there(values: list[tuple[float, int]]) -
 
 
 def test_freshness_forgets_and_never_runs_backwards() -> None:
-    fresh = Freshness()
+    fresh = FreshnessTimes()
     assert fresh.recent(0) is None
     fresh.add(-3, 100)
     fresh.add(2, 100, count=3, origin="heartbeat")
@@ -103,7 +103,7 @@ batches = st.lists(st.tuples(st.lists(st.integers(1, 1000), min_size=1, max_size
 
 @given(batches, st.integers(0, 50))
 def test_the_oldest_unheld_is_the_first_that_the_broker_lacks(made: list[tuple[list[int], bool]], acked: int) -> None:
-    unheld, ends = Unheld(), list(accumulate([0, *(8 for _ in made)]))
+    unheld, ends = UnheldCommits(), list(accumulate([0, *(8 for _ in made)]))
     for group, (times_us, waits) in enumerate(made, 1):
         unheld.handed(group, ends[group], times_us, waits=waits)
     held = [time_us for times_us, _ in made[:acked] for time_us in times_us]
@@ -116,7 +116,7 @@ def test_the_oldest_unheld_is_the_first_that_the_broker_lacks(made: list[tuple[l
 
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=40), st.integers(0, 400))
 def test_what_waits_is_as_old_as_the_first_commit_behind_it(times_us: list[int], oldest: int) -> None:
-    unheld = Unheld()
+    unheld = UnheldCommits()
     for group, time_us in enumerate(times_us, 1):
         unheld.handed(group, group * 8, [time_us], waits=True)
     unheld.acked(len(times_us))
@@ -128,7 +128,7 @@ def test_what_waits_is_as_old_as_the_first_commit_behind_it(times_us: list[int],
 
 
 def test_a_table_that_waits_for_long_takes_little_memory() -> None:
-    unheld = Unheld()
+    unheld = UnheldCommits()
     for group in range(1, 5_000):
         unheld.handed(group, group * 8, [group], waits=True)
     unheld.acked(5_000)

@@ -16,7 +16,7 @@ from cdc.metrics import CaptureFigures
 from cdc.running import ask_status, fresh_of
 from cdc.settings import Settings
 from cdc.status.facts import FreshFacts
-from cdc.wiring.status import read_fresh
+from connectors.asked_status import read_fresh
 from spark.sink_metrics import Metrics
 from tests.strangers import Answer, closed, stranger, web
 

@@ -8,6 +8,7 @@ from typing import Any, cast
 from cdc.measures import Head, Heads
 from cdc.progress import Offsets
 from spark.log_watch import LogWatch, Measuring
+from spark.ports import SinkTopics
 from spark.watermark import LogView
 from tests.unit.spark.doubles import MemoryFacts, MemoryFeed
 
@@ -35,9 +36,7 @@ class Standing:
 
     def __init__(self, offset: int) -> None:
         self.offsets: Offsets = {T: {0: offset}}
-
-    def lacked_of(self, ends: Offsets) -> Offsets:
-        return ends
+        self.topics = SinkTopics({T: "id"}, {T: 1})
 
 
 def test_h110_each_first_record_is_read_once() -> None:

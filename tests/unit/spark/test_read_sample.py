@@ -10,11 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc.clock import ManualClock
+from cdc.progress import Watermark
 from spark.apply import Outcome
 from spark.read_sample import ReadSample, read_sample, spread
 from spark.sink_metrics import SinkFigures
 from spark.source import RECORD_SCHEMA
-from spark.store_figures import note_beat, note_outcome, reached_of
+from spark.store_figures import BeatCount, note_outcome, reached_of
+from spark.watermark import Beat
 
 
 def records(count: int, op: bytes = b"u") -> pa.Table:
@@ -54,7 +56,14 @@ def test_a_fill_counts_and_says_nothing_of_freshness() -> None:
     note_outcome(figures, outcome, now_ms, now_s, fresh=False)
     assert (figures.records, figures.mean_bytes(), figures.freshness.recent(now_s)) == (4, 25, None)
     note_outcome(figures, outcome, now_ms, now_s, fresh=True)
-    note_beat(figures, int(now_ms) - 500, now_ms, now_s)
+    beats, beat = BeatCount(), Beat(1, 64, int(now_ms) - 500)
+    assert beats.shown(beat, Watermark(epoch=1, lsn=63)) is None, "it does not show yet"
+    assert beats.shown(beat, Watermark(epoch=1, lsn=64)) == beat
+    beats.note(figures, beat, now_ms, now_s)
+    assert beats.shown(beat, Watermark(epoch=1, lsn=64)) is None, "once"
+    beats.begun_ms = int(now_ms)
+    older = Beat(1, 64, int(now_ms) - 1)
+    assert beats.shown(older, Watermark(epoch=1, lsn=64)) is None, "it came while nobody fed the store"
     assert figures.freshness.recent(now_s) == (2, 2, 5)
     assert figures.freshness.tallies["heartbeat"].count == 1
 
