@@ -7,10 +7,15 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
 
 from cdc.declared_figures import CAPTURE, SINKS
-from cdc.exposition import PIPELINE, Figure
+from cdc.exposition import PIPELINE, Figure, FigurePage
+from cdc.measures import BucketCounts
 from tests.docs.test_manuals import marked
+from tests.promtool import run_promtool
 
 MANUAL = Path(__file__).parents[2] / "cdc" / "METRICS.md"
 
@@ -35,6 +40,38 @@ def test_the_manual_has_every_figure(name: str, figures: Mapping[str, Figure], r
     found = marked(name).search(text)
     assert found is not None
     assert found[2] == table(figures), "run pytest tests/docs --rewrite"
+
+
+@pytest.mark.parametrize("figures", [CAPTURE, SINKS], ids=["capture", "sinks"])
+def test_promtool_finds_nothing_to_say_of_a_page(figures: Mapping[str, Figure]) -> None:
+    """With a sample of every figure that is declared."""
+    page, registry = FigurePage("shop", figures), CollectorRegistry()
+    for figure in figures.values():
+        labels = dict.fromkeys(figure.labels, "some")
+        if figure.kind == "histogram":
+            page.tally(figure.name, BucketCounts((1.0, 2.0)), **labels)
+        else:
+            page.set(figure.name, 1.0, **labels)
+    registry.register(Families(list(page.families())))
+    text = generate_latest(registry).decode()
+    assert set(re.findall(r"^# TYPE (\w+) ", text, re.MULTILINE)) == figures.keys()
+    done = run_promtool("check", "metrics", page=text)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def test_promtool_would_say_what_is_wrong_with_a_page() -> None:
+    wrong = "# HELP cdc_lagMs Lag\n# TYPE cdc_lagMs counter\ncdc_lagMs 1\n"
+    assert run_promtool("check", "metrics", page=wrong).returncode != 0
+
+
+class Families(Collector):
+    """Families as they are."""
+
+    def __init__(self, families: list[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> list[Metric]:
+        return self._families
 
 
 @pytest.mark.parametrize("figure", [*CAPTURE.values(), *SINKS.values()], ids=lambda figure: figure.name)
