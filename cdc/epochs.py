@@ -111,6 +111,18 @@ class EpochsState(Document):
         return FIRST_EPOCH + sum(offset >= boundary for boundary in boundaries)
 
 
+def require_reset(epochs: EpochsState, *, stored: bool) -> None:
+    """ConfigError where a reset of a connector's offsets was noted and cut short. ``stored``: it has offsets.
+
+    It would go on where it was, and what it says of itself would count as of the epoch before, for ever.
+    """
+    if epochs.unsettled and stored:
+        raise ConfigError(
+            f"epoch {epochs.latest} was begun and not finished: the connector's offsets are those of the one before",
+            hint="run cdc connect offsets --reset again, then cdc connect resume",
+        )
+
+
 def epoch_of(documents: Mapping[bytes, bytes], kind: str) -> int | None:
     """The pipeline's epoch by its state topic, None before it has one. ``kind``: of the source, ``postgres`` or
     ``debezium``."""

@@ -11,10 +11,8 @@ from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import ConfigError, UsageError
 from cdc.settings import Settings
 from cdc.status.facts import ConnectorFacts
-from cdc.topic import state_topic
 from cdc.topic_specs import TopicSpec
-from cdc.turn import require_turn
-from connectors.connect.connector_epochs import next_epoch, settle_epoch
+from connectors.connect.connector_epochs import next_epoch, require_own_turn, settle_epoch
 from connectors.connect.lag import read_lag
 from connectors.connect.published import Published, makes_publication, publish
 from connectors.connect.signal_rules import require_captured, require_running, require_snapshots, waiting_snapshot
@@ -39,7 +37,6 @@ from connectors.debezium.regex import spelled
 from connectors.debezium.signals import Signal
 from connectors.debezium.source_progress import shown_lsn, shown_position, snapshot_state
 from connectors.kafka.admin import TopicAdmin
-from connectors.kafka.compacted import KafkaCompactedTopic
 
 _POLL_S = 0.2
 _STEADY_POLLS = 5
@@ -131,7 +128,7 @@ class Connector:
                 "[source] kind is not debezium: two writers in one topic would undo each other",
                 hint='set [source] kind = "debezium", and stop cdc run',
             )
-        self._require_turn()
+        require_own_turn(self._settings, self.offsets)
         running = self._running()
         old_fault = self._fault() if running is not None else ""
         changes = changed_options(wanted, running or {})
@@ -195,7 +192,7 @@ class Connector:
     def resume(self, *, handing_over: bool = False) -> ConnectorStatus:
         """Go on after a pause or a stop. Returns when it runs. ``handing_over``: as a handover's own step."""
         if not handing_over:
-            self._require_turn()
+            require_own_turn(self._settings, self.offsets)
         self.client.resume(self.name)
         return self._until_running()
 
@@ -302,12 +299,6 @@ class Connector:
             return replace(done, added=added, signal=self.snapshot(map(spelled, added)))
         except ConfigError as refusal:
             return replace(done, added=added, unread=refusal.message)
-
-    def _require_turn(self) -> None:
-        """ConfigError while the native capture writes the topics, or a handover is under way."""
-        state = state_topic(self._settings.name)
-        if TopicAdmin(self._settings.log).describe([state]):
-            require_turn(KafkaCompactedTopic(self._settings.log, state).read(), "debezium")
 
     def _publish(self) -> Published:
         if not makes_publication(self._settings):

@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from cdc.epochs import EpochsState
+from cdc.epochs import EpochsState, require_reset
 from cdc.progress import Offsets
 from cdc.settings import Settings
 from cdc.state import TopicsState
 from cdc.topic import state_topic
 from cdc.topic_specs import pipeline_topic_specs
+from cdc.turn import require_turn
+from connectors.debezium.client import MissingConnector
 from connectors.debezium.source_progress import is_first_snapshot
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import KafkaCompactedTopic
@@ -40,6 +42,30 @@ def next_epoch(settings: Settings) -> int:
 def settle_epoch(settings: Settings) -> None:
     """Note that the connector's offsets are gone, so that it begins the latest epoch by reading its tables."""
     _change(settings, lambda epochs, _held: epochs.settled())
+
+
+def require_own_turn(settings: Settings, stored: Callable[[], Iterable[Any]]) -> None:
+    """ConfigError while the native capture writes the topics, or a handover is under way, or a reset of the connector's
+    offsets was cut short before they were gone. One that was cut short behind that is noted as done.
+
+    ``stored``: the connector's offsets. MissingConnector where there is none.
+    """
+    state = state_topic(settings.name)
+    if not TopicAdmin(settings.log).describe([state]):
+        return
+    held = KafkaCompactedTopic(settings.log, state).read()
+    require_turn(held, "debezium")
+    epochs = EpochsState.find(held)
+    if epochs is not None and epochs.unsettled:
+        require_reset(epochs, stored=_any(stored))
+        settle_epoch(settings)
+
+
+def _any(stored: Callable[[], Iterable[Any]]) -> bool:
+    try:
+        return any(stored())
+    except MissingConnector:
+        return False
 
 
 def note_fall(settings: Settings, why: str) -> None:

@@ -15,8 +15,10 @@ from cdc.topic import TableName
 from cdc.wire.debezium.read import DebeziumChange, PartitionReader
 from cdc.wiring import open_schemas
 from connectors.connect.checks import check_connect
+from connectors.connect.connector_epochs import next_epoch, read_epochs
 from connectors.debezium.client import ConnectError, MissingConnector
 from connectors.debezium.connector_status import FAILED, ConnectorStatus
+from connectors.debezium.source_progress import is_streaming
 from connectors.kafka.compacted import read_range
 from connectors.kafka.schema_registry import EmbeddedShapes
 from sinks.batch import Event, events_of
@@ -131,6 +133,23 @@ def test_h91_a_reset_begins_a_new_epoch_and_a_new_snapshot(pipeline: Pipeline) -
     connector.resume()
     records = pipeline.arrived("public.b", 2, 20)
     assert [payload(record)[1] for record in records] == [("r", {"id": 1, "v": "one"})] * 2
+
+
+def test_h156_a_reset_that_was_cut_short_is_finished_first(pipeline: Pipeline) -> None:
+    """Its epoch is noted before the offsets go, and that they are gone behind it."""
+    pipeline.run("insert into b values (1, 'one')")
+    connector = pipeline.connector()
+    connector.deploy()
+    wait_until(lambda: is_streaming(connector.offsets()), 60)
+    connector.stop()
+    next_epoch(pipeline.settings())
+    for going_on in (connector.resume, connector.deploy):
+        with pytest.raises(ConfigError, match="epoch 2 was begun and not finished"):
+            going_on()
+    connector.client.reset_offsets(connector.name)
+    connector.resume()
+    assert not read_epochs(pipeline.settings()).unsettled
+    pipeline.arrived("public.b", 2)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,10 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
+
 from cdc.clock import SYSTEM_CLOCK
+from cdc.errors import ConfigError, UsageError
 from cdc.progress import Watermark
 from cdc.schema import TableSchema
 from cdc.settings import Settings
@@ -21,6 +24,7 @@ from cdc.wire.debezium.read import DebeziumChange, PartitionReader
 from cdc.wiring import open_schemas, open_state
 from cdc.wiring.verification import read_known
 from connectors.connect.connector import Connector
+from connectors.freshness_binlog import wait_until_in_log
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import read_range
 from connectors.verified_binlog import BinlogSource
@@ -155,3 +159,16 @@ def test_h132_every_type_is_compared_or_named_as_not_compared(mariadb: MariaDb, 
             Kind.STALE: ["a%3A:1"],
             Kind.EXTRA: ["c:99"],
         }
+
+        mariadb.run("insert into shop.wide (k, id, dn) values ('token', 7, '2024-01-01')")
+        token = mariadb.run("select @@global.gtid_binlog_pos").strip()
+        in_log = wait_until_in_log(settings, token, 90)
+        assert in_log.place == f"GTID {token}"
+        assert sum(in_log.ends[topics.tables[str(WIDE)]].values()) == 8, "the row lies below the ends"
+        with pytest.raises(UsageError, match="is not in the server's log"):
+            wait_until_in_log(settings, "0-1-999999", 90)
+
+    # GTIDs are counted from 1 again: the stored offset covers transactions that the connector never saw.
+    mariadb.run("reset master; insert into shop.wide (k, id, dn) values ('unseen', 8, '2024-01-01')")
+    with pytest.raises(ConfigError, match="behind the end of the server's log"):
+        wait_until_in_log(settings, "0-1-1", 1)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from cdc.epochs import EpochsState, epoch_of, require_begun
+from cdc.epochs import EpochsState, epoch_of, require_begun, require_reset
 from cdc.errors import ConfigError
 from cdc.position import MAX_EPOCH
 from cdc.state import SlotState
@@ -98,3 +98,12 @@ def test_an_epoch_whose_slot_was_not_made_is_finished_first() -> None:
     require_begun(EpochsState(), SLOT)
     with pytest.raises(ConfigError, match="epoch 3 was begun and not finished: the slot noted is of epoch 2"):
         require_begun(THIRD, SLOT)
+
+
+def test_h156_a_cut_short_reset_is_settled_before_it_goes_on() -> None:
+    begun = replace(SECOND, unsettled=True)
+    with pytest.raises(ConfigError, match="epoch 2 was begun and not finished") as refused:
+        require_reset(begun, stored=True)
+    assert "offsets --reset again" in refused.value.hint
+    require_reset(begun, stored=False)
+    require_reset(SECOND, stored=True)
