@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ import pyspark
 import pytest
 
 from cdc.errors import Exit
-from cdc.jvm.java import java_home
+from cdc.jvm.java import LIGHT, java_home
 from cdc.settings import Settings
 from cdc.stack.free_ports import free_ports
 from sinks.port import OpenSink
@@ -26,6 +28,8 @@ from tests.waiting import wait_until
 Opened = Callable[[Settings, str], OpenSink]
 START_S = 240.0
 _DEPLOY = "org.apache.spark.deploy"
+_LIGHT = {"JAVA_TOOL_OPTIONS": " ".join(LIGHT)}
+"""For all JVMs of a cluster, those that start others too: each lives for half a minute."""
 
 
 @pytest.fixture
@@ -41,20 +45,42 @@ def bare_python(tmp_path: Path) -> Path:
     return script
 
 
-@pytest.fixture
-def cluster(spawn: Spawn, tmp_path: Path) -> str:
-    """The URL of a master with two workers of one core each; their folders are ``work-1`` and ``work-2``."""
+@dataclass(frozen=True)
+class Cluster:
+    """A master with two workers of one core each. Their folders are ``work-1`` and ``work-2`` of ``folder``."""
+
+    url: str
+    folder: Path
+
+    def executor_logs(self) -> set[Path]:
+        """What executors wrote, of all applications so far."""
+        return set(self.folder.glob("work-*/app-*/*/stderr"))
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """One for all tests here: each runs an application of its own on it."""
+    folder = tmp_path_factory.mktemp("cluster")
     spark_class = Path(pyspark.__file__).parent / "bin" / "spark-class"
-    environment = {"JAVA_HOME": str(java_home()), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_NO_DAEMONIZE": "1"}
+    own = {"JAVA_HOME": str(java_home()), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_NO_DAEMONIZE": "1"}
+    environment = {**os.environ, **own, **_LIGHT}
+    where = ["--host", "127.0.0.1", "--webui-port", "0"]
     port = free_ports(["kafka"])["kafka"]
-    where: list[str | Path] = ["--host", "127.0.0.1", "--webui-port", "0"]
-    master = spawn(spark_class, f"{_DEPLOY}.master.Master", *where, "--port", str(port), env=environment)
     url = f"spark://127.0.0.1:{port}"
-    for number in (1, 2):
-        own: list[str | Path] = ["--cores", "1", "--memory", "1g", "--work-dir", tmp_path / f"work-{number}", url]
-        worker = spawn(spark_class, f"{_DEPLOY}.worker.Worker", *where, *own, env=environment)
-        wait_until(partial(_registered, worker), START_S, lambda: master.stderr)
-    return url
+    with ExitStack() as at_end:
+
+        def start(name: str, role: str, *arguments: str) -> Spawned:
+            argv = [str(spark_class), f"{_DEPLOY}.{role}", *where, *arguments]
+            program = Spawned.cold(argv, folder / f"{name}.out", folder / f"{name}.err", environment)
+            at_end.callback(program.kill)
+            return program
+
+        master = start("master", "master.Master", "--port", str(port))
+        for number in (1, 2):
+            size = ["--cores", "1", "--memory", "1g", "--work-dir", str(folder / f"work-{number}")]
+            worker = start(f"worker-{number}", "worker.Worker", *size, url)
+            wait_until(partial(_registered, worker), START_S, lambda: master.stderr)
+        yield Cluster(url, folder)
 
 
 def _registered(worker: Spawned) -> bool:
@@ -73,7 +99,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
 def test_executors_of_a_cluster_write_to_the_store(
     pipeline: HandMadeLog,
     store: dict[str, Any],
-    cluster: str,
+    cluster: Cluster,
     bare_python: Path,
     spawn: Spawn,
     opened: Opened,
@@ -84,19 +110,21 @@ def test_executors_of_a_cluster_write_to_the_store(
     lsn = pipeline.progress()
     sinks = {"cache": store}
     spark = {
-        "master": cluster,
+        "master": cluster.url,
         "checkpoint": str(tmp_path / "checkpoints"),
         "driver_batch_rows": 0,
         "conf": {"spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1", "spark.cores.max": "2"},
     }
     config = tmp_path / "cdc.toml"
     config.write_text(pipeline.toml(sinks, **spark), encoding="utf-8")
-    environment = {"PYSPARK_PYTHON": os.fspath(bare_python), "PYTHONPATH": os.fspath(OTHER_STORE)}
+    before = cluster.executor_logs()
+    environment = {"PYSPARK_PYTHON": os.fspath(bare_python), "PYTHONPATH": os.fspath(OTHER_STORE), **_LIGHT}
     program = spawn("python", "-m", "cdc", "--config", config, "sink", "--until-caught-up", env=environment)
     assert program.wait(START_S) == Exit.OK, program.stderr
     shown = opened(pipeline.settings(sinks), "cache")
     pipeline.assert_shown(shown)
     watermark = shown.watermarks.read()
     assert watermark is not None and watermark.lsn == lsn
-    ran = [log for log in tmp_path.glob("work-*/app-*/*/stderr") if "Finished task" in log.read_text(encoding="utf-8")]
+    own = cluster.executor_logs() - before
+    ran = [log for log in own if "Finished task" in log.read_text(encoding="utf-8")]
     assert len(ran) == 2, "both executors had a part in it"

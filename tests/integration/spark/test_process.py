@@ -21,7 +21,7 @@ from cdc.clock import SYSTEM_CLOCK
 from cdc.crash import CRASH_EXIT
 from cdc.errors import Exit
 from cdc.jvm.jars import class_path
-from cdc.jvm.java import java_home
+from cdc.jvm.java import LIGHT, java_home
 from cdc.settings import Settings
 from sinks.port import OpenSink
 from spark.stop import STOP_FILE
@@ -147,7 +147,8 @@ def test_spark_submit_runs_it_until_the_file_spark_stop_comes(job: Job, spawn: S
     jars = ",".join(str(jar) for jar in class_path("spark-kafka").glob("*.jar"))
     script = Path(__file__).parents[3] / "spark" / "jobs" / "sink.py"
     program = spawn(
-        submit, "--master", "local[2]", "--jars", jars, script, "--config", job.config, "cache",
+        submit, "--master", "local[2]", "--driver-java-options", " ".join(LIGHT), "--jars", jars,
+        script, "--config", job.config, "cache",
         env={"JAVA_HOME": str(java_home()), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
     )  # fmt: skip
     store = opened(job.settings, "cache")
