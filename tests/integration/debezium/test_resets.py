@@ -114,16 +114,29 @@ def test_h123_a_worker_killed_in_a_snapshot_leaves_no_phantoms(
     assert sink.terminate() == 0
 
 
-@pytest.mark.slow
-def test_h124_a_worker_killed_under_load_raises_no_alarm(
-    pipeline: Pipeline, stack: Stack, database: str, redis_url: str, run_cdc: RunCdc, spawn: Spawn, tmp_path: Path
-) -> None:
+@pytest.fixture
+def deployed(pipeline: Pipeline, redis_url: str, run_cdc: RunCdc, tmp_path: Path) -> Path:
+    """The settings of a pipeline with a cache, whose connector runs."""
     settings = cache_alone(pipeline, redis_url, tmp_path)
-    name = pipeline.settings().name
     assert run_cdc("--config", settings, "connect", "deploy").returncode == 0
-    sink = spawn("cdc", "--config", settings, "sink")
+    return settings
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kills", [1, pytest.param(3, marks=pytest.mark.long)])
+def test_h124_a_worker_killed_under_load_raises_no_alarm(
+    pipeline: Pipeline,
+    stack: Stack,
+    database: str,
+    redis_url: str,
+    deployed: Path,
+    spawn: Spawn,
+    kills: int,
+) -> None:
+    name = pipeline.settings().name
+    sink = spawn("cdc", "--config", deployed, "sink")
     with restless(database):
-        for _ in range(3):
+        for _ in range(kills):
             seen = len(pipeline.records("public.a"))
             pipeline.arrived("public.a", seen + 200, 60)
             stack.stop_part("connect", kill=True)
