@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
+import redis as redis_client
 from psycopg import sql
 
 from cdc.stack.free_ports import free_ports
 from cdc.stack.part import PartFiles
 from cdc.stack.postgres import PostgresPart
 from tests.fresh import fresh_name
-from tests.integration.cli.pipeline import Pipeline
+from tests.integration.cli.pipeline import Pipeline, act_as
 from tests.programs import RunCdc
 from tests.waiting import wait_until
 
@@ -46,6 +49,35 @@ def role(postgres: str) -> Iterator[str]:
         admin.execute(sql.SQL("create role {} login password 'secret'").format(sql.Identifier(name)))
         yield name
         admin.execute(sql.SQL("drop role {}").format(sql.Identifier(name)))
+
+
+@pytest.fixture
+def canary(role: str, pipeline: Pipeline, redis_url: str, opensearch: str) -> Iterator[str]:
+    """The password of everything that the pipeline logs in to; it stands in the environment alone."""
+    word = f"canary{secrets.token_hex(8)}"
+    act_as(pipeline, role, "alter role {role} replication superuser password '" + word + "'")
+    parts = urlsplit(redis_url)
+    with redis_client.Redis.from_url(redis_url) as admin:
+        admin.acl_setuser(role, enabled=True, passwords=[f"+{word}"], keys=["*"], channels=["*"], categories=["+@all"])
+        pipeline.document["log"]["client_secrets"] = {"sasl.password": "env:SECRET"}
+        pipeline.document["sinks"] = {
+            "cache": {
+                "kind": "redis",
+                "url": f"redis://{role}@{parts.netloc}{parts.path}",
+                "password": "env:SECRET",
+                "prefix": role,
+            },
+            "search": {
+                "kind": "opensearch",
+                "url": opensearch,
+                "user": "cdc",
+                "password": "env:SECRET",
+                "prefix": role,
+            },
+        }
+        yield word
+        admin.acl_deluser(role)
+    pipeline.document["source"]["password"] = "env:SECRET"
 
 
 @pytest.fixture

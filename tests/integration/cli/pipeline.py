@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from cdc.errors import Exit
 from tests.programs import RunCdc
@@ -46,6 +47,13 @@ class Pipeline:
         done = self.cdc(*arguments)
         assert done.returncode == 0, done.stderr
         return done.stdout
+
+
+def act_as(pipeline: Pipeline, role: str, *statements: str) -> None:
+    """Run the statements as the owner, then make the pipeline log in as ``role``, its password in SECRET."""
+    pipeline.sql(*(statement.format(role=role) for statement in statements))
+    parts = {name: value for name, value in conninfo_to_dict(pipeline.dsn).items() if name != "passfile"}
+    pipeline.document["source"] |= {"dsn": make_conninfo("", **(parts | {"user": role})), "password": "env:SECRET"}
 
 
 def assert_refused(done: subprocess.CompletedProcess[str], code: Exit, *words: str) -> None:

@@ -7,12 +7,11 @@ import socket
 import psycopg
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # re-exported without saying so
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from cdc.errors import Exit
 from cdc.stack.free_ports import free_ports
 from tests.integration.cli.conftest import OwnPostgres
-from tests.integration.cli.pipeline import Pipeline, assert_refused
+from tests.integration.cli.pipeline import Pipeline, act_as, assert_refused
 from tests.programs import Spawn
 from tests.waiting import wait_until
 
@@ -133,13 +132,6 @@ def test_h42_a_deferrable_key_needs_full(pipeline: Pipeline, command: str) -> No
     pipeline.document["source"]["tables"] = ["public.*"]
     done = pipeline.cdc(command)
     assert_refused(done, Exit.CONFIG, "public.shifted", 'alter table "public"."shifted" replica identity full;')
-
-
-def act_as(pipeline: Pipeline, role: str, *statements: str) -> None:
-    """Run the statements as the owner, then make the pipeline log in as ``role``, its password in SECRET."""
-    pipeline.sql(*(statement.format(role=role) for statement in statements))
-    parts = {name: value for name, value in conninfo_to_dict(pipeline.dsn).items() if name != "passfile"}
-    pipeline.document["source"] |= {"dsn": make_conninfo("", **(parts | {"user": role})), "password": "env:SECRET"}
 
 
 def test_a_table_that_may_not_be_read(role: str, pipeline: Pipeline) -> None:
