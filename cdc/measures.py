@@ -39,6 +39,7 @@ class BucketCounts:
 
     @property
     def count(self) -> int:
+        """How many values were counted in all buckets."""
         return sum(self.counts)
 
     def buckets(self) -> list[tuple[str, float]]:

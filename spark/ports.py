@@ -55,7 +55,8 @@ class HeadReader(Protocol):
         """For each (topic, partition, offset) what stands there or behind it, below ``ends``. Places of which nothing
         came in about a second are left out. LogError when it fails."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """End the connection to the brokers."""
 
 
 class ProgressFeed(Protocol):

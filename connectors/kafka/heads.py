@@ -46,6 +46,7 @@ class KafkaHeads:
         return found
 
     def close(self) -> None:
+        """End the connection to the brokers, if one was made."""
         if self._kept is not None:
             self._kept.close()
 
