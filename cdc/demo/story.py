@@ -16,7 +16,7 @@ from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.demo.children import Child, Children
 from cdc.demo.looking import look_around, same_order
 from cdc.demo.shop import ShopSize, make_shop
-from cdc.demo.workload import Workload
+from cdc.demo.workload import KINDS, Workload
 from cdc.errors import CdcError, DifferenceFound
 from cdc.lsn import Lsn
 from cdc.settings import Settings
@@ -133,7 +133,7 @@ class Story:
         if workload.error is not None:
             raise CdcError(f"the workload broke off: {str(workload.error).splitlines()[0]}")
         counts = workload.counts
-        done = ", ".join(f"{counts[what]:,} {what}" for what in ("inserts", "updates", "key changes", "deletes"))
+        done = ", ".join(f"{counts[what]:,} {what}" for what in KINDS)
         self._say(f"{counts['transactions']:,} transactions: {done}")
 
     def _watch(

@@ -119,7 +119,7 @@ def began_or_ended(snapshot: Spawned) -> None:
     """Return when rows are being read."""
     wait_until(
         lambda: "pgbench_accounts" in snapshot.stderr or snapshot.process.poll() is not None,
-        60,
+        120,
         describe=lambda: snapshot.stderr,
     )
 
