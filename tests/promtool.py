@@ -14,17 +14,19 @@ import tempfile
 from io import BytesIO
 from pathlib import Path
 
+import pytest
+
 from cdc.jvm.cache import cache_folder, only_one
 
 PACKAGE, VERSION = "prometheus", "2.42.0+ds-5+deb12u1"
 PACKAGE_SHA256 = "81d59a24fce84f7fbe97a45a4f2914b6a5881b5cd1db2a6a0e129e515e1a5f55"
 TOOL_SHA256 = "14d9c8acdc5d1321dc2092400111c586f09ac350f23f2383d1679b2bf256e583"
-_HINT = "sudo apt-get update makes apt know the package; or name a promtool by CDC_PROMTOOL"
+_HINT = "name a promtool by CDC_PROMTOOL"
 
 
 def promtool() -> Path:
-    """The tool, fetched where it is not there yet. AssertionError, with the remedy, where it cannot be had: a skipped
-    test proves nothing."""
+    """The tool, fetched where it is not there yet. Where it cannot be had the test is skipped, with the reason. A file
+    of another hash is an AssertionError."""
     named = os.environ.get("CDC_PROMTOOL")
     if named:
         return Path(named)
@@ -45,17 +47,35 @@ def run_promtool(
 
 
 def _fetched() -> bytes:
-    """The package, by its hash."""
+    """The package, by its hash. Where apt does not know it yet, apt's lists are fetched into a folder of its own,
+    for which no right is needed."""
     with tempfile.TemporaryDirectory() as place:
-        command = ["apt-get", "download", f"{PACKAGE}={VERSION}"]
-        try:
-            done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False, timeout=600)
-        except FileNotFoundError:
-            raise AssertionError(f"there is no apt-get to fetch promtool with; {_HINT}") from None
-        found = [file.read_bytes() for file in Path(place).glob("*.deb")]
-        assert found, f"promtool cannot be fetched: {done.stderr.strip()[-500:]}; {_HINT}"
-        assert _sha256(found[0]) == PACKAGE_SHA256, f"the package {PACKAGE} {VERSION} is not the one that is pinned"
-        return found[0]
+        own = _own_state(Path(place) / "apt")
+        for commands in ([["download"]], [[*own, "update"], [*own, "download"]]):
+            done = [_apt(place, command) for command in commands][-1]
+            found = [file.read_bytes() for file in Path(place).glob("*.deb")]
+            if found:
+                assert _sha256(found[0]) == PACKAGE_SHA256, f"{PACKAGE} {VERSION} is not the package that is pinned"
+                return found[0]
+        pytest.skip(f"promtool cannot be fetched: {done.stderr.strip()[-500:]}; {_HINT}")
+
+
+def _own_state(folder: Path) -> list[str]:
+    """Options by which apt keeps what it knows in ``folder``."""
+    for name in ("state/lists/partial", "cache/archives/partial"):
+        (folder / name).mkdir(parents=True)
+    places = {"Dir::State": folder / "state", "Dir::Cache": folder / "cache", "APT::Sandbox::User": ""}
+    settings = {**places, "Dir::State::status": "/var/lib/dpkg/status"}
+    return [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
+
+
+def _apt(place: str, command: list[str]) -> subprocess.CompletedProcess[str]:
+    package = [f"{PACKAGE}={VERSION}"] if command[-1] == "download" else []
+    words = ["apt-get", "-qq", *command, *package]
+    try:
+        return subprocess.run(words, cwd=place, capture_output=True, text=True, check=False, timeout=300)
+    except FileNotFoundError:
+        pytest.skip(f"there is no apt-get to fetch promtool with; {_HINT}")
 
 
 def _keep(package: bytes, tool: Path) -> None:
