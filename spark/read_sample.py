@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -41,11 +42,11 @@ def read_sample(records: pa.Table) -> ReadSample:
     size = sum(int(pc.sum(pc.binary_length(records[name])).as_py() or 0) for name in ("key", "value"))
     places = spread(records.num_rows, _MOST)
     some = records.select(["value", OP]).take(pa.array(places, pa.int64())).to_pylist()
-    times = [committed_ms(one["value"]) for one in some if one[OP] != _SNAPSHOT_OP]
-    found = [time_ms for time_ms in times if time_ms is not None]
-    # Those that are no changes stand for none, the others for as many as lie around each of them.
-    share = records.num_rows // len(places)
-    return ReadSample(size, tuple((time_ms, share) for time_ms in found))
+    times = [None if one[OP] == _SNAPSHOT_OP else committed_ms(one["value"]) for one in some]
+    # Each stands for the records since the one before. Those that are no changes stand for none.
+    counts = [place - before for before, place in pairwise([-1, *places])]
+    commits = ((time_ms, count) for time_ms, count in zip(times, counts, strict=True) if time_ms is not None)
+    return ReadSample(size, tuple(commits))
 
 
 def spread(count: int, most: int) -> Sequence[int]:

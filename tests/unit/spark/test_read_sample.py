@@ -42,6 +42,11 @@ def test_a_sample_stands_for_all_records() -> None:
     assert found + ReadSample(1, ((5, 2),)) == ReadSample(found.size_bytes + 1, (*found.commits, (5, 2)))
 
 
+@given(st.integers(1, 60))
+def test_a_sample_leaves_no_record_out(count: int) -> None:
+    assert sum(number for _, number in read_sample(records(count)).commits) == count
+
+
 def test_rows_of_snapshots_and_tombstones_are_no_fresh_changes() -> None:
     assert read_sample(records(3, b"r")).commits == ()
     gone = pa.Table.from_pylist([{"key": b"k", "value": None, "op": b"d"}], schema=RECORD_SCHEMA)

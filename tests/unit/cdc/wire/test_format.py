@@ -23,7 +23,7 @@ PIECES = re.compile(
     )
 )
 ELSEWHERE = {
-    ("cdc/metrics.py", "op"): "the label of a metric",
+    ("cdc/declared_figures.py", "op"): "the label of a metric",
     ("connectors/debezium/source_progress.py", "pos"): "the place in a binlog",
 }
 
