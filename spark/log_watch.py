@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 from cdc.clock import SYSTEM_CLOCK, Clock
@@ -66,6 +67,9 @@ class LogWatch:
         self._due_s = {"ends": 0.0, "idle": 0.0, "heads": 0.0, "topics": clock.monotonic() + _TOPICS_S}
         self._ended = threading.Event()
         self._logged = LoggedCauses()
+        # A broker that is slow with old records must not keep progress from the stores: read beside the watch.
+        self._beside = ThreadPoolExecutor(1, "log-heads")
+        self._reading: Future[None] | None = None
         self._thread = threading.Thread(target=self._watch, name="log-watch", daemon=True)
         self.failure: BaseException | None = None
         """What ended the thread, if something did."""
@@ -78,6 +82,7 @@ class LogWatch:
         """End the thread and let go of the feed."""
         self._ended.set()
         self._thread.join()
+        self._beside.shutdown()
         self._feed.close()
         for one in (self._letters, self._heads):
             if one is not None:
@@ -124,8 +129,20 @@ class LogWatch:
         ends = self._facts.ends(SinkTopics(ids, partitions))
         self._view.note_ends(LogEnds(at_s, ends))
         if self._is_due("heads"):
-            self._view.note_heads(ends, self._read_heads(ends))
-            self._measuring.looked(at_s)
+            self._look_at_heads(at_s, ends)
+
+    def _look_at_heads(self, at_s: float, ends: Offsets) -> None:
+        """Begin to read them where the reading before is over. What that one met is raised."""
+        last = self._reading
+        if last is not None and not last.done():
+            return
+        self._reading = self._beside.submit(self._note_heads, at_s, ends)
+        if last is not None:
+            last.result()
+
+    def _note_heads(self, at_s: float, ends: Offsets) -> None:
+        self._view.note_heads(ends, self._read_heads(ends))
+        self._measuring.looked(at_s)
 
     def _read_heads(self, ends: Offsets) -> Heads:
         """The first records that stores lack. Those that were read before stay as they are."""

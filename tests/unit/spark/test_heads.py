@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from threading import Event
 from typing import Any, cast
 
+from cdc.clock import ManualClock
 from cdc.measures import Head, Heads
 from cdc.progress import Offsets
 from spark.log_watch import LogWatch, Measuring
 from spark.ports import SinkTopics
 from spark.watermark import LogView
 from tests.unit.spark.doubles import MemoryFacts, MemoryFeed
+from tests.unit.spark.records import TOPIC
+from tests.waiting import wait_until
 
 T = "shop.public.orders"
 
@@ -71,3 +75,25 @@ def test_h110_what_was_never_read_leaves_the_lag_unknown() -> None:
     view.note_heads({T: {0: 9}}, {})
     assert view.lacking({T: {0: 3}}, [T]) == (False, 6, None)
     assert view.lacking({T: {0: 9}}, [T]) == (True, 0, None)
+
+
+def test_h110_a_slow_first_record_keeps_no_end_of_the_log() -> None:
+    answer, view = Event(), LogView()
+
+    class Slow(Reading):
+        def read(self, places: Collection[tuple[str, int, int]], ends: Offsets) -> Heads:
+            assert answer.wait(30)
+            return super().read(places, ends)
+
+    looked: list[float] = []
+    store = Standing(3)
+    store.offsets, store.topics = {TOPIC: {0: 3}}, SinkTopics({TOPIC: "id1"}, {TOPIC: 1})
+    clock, measuring = ManualClock(), Measuring(Slow(), looked.append)
+    watch = LogWatch(cast(Any, [store]), MemoryFacts(end=9), MemoryFeed(), view, clock, measuring=measuring)
+    watch.look_at_ends()
+    clock.sleep(10)
+    watch.look_at_ends()
+    assert not looked, "the reader has not answered, and the watch goes on"
+    answer.set()
+    wait_until(lambda: looked)
+    assert view.heads == {(TOPIC, 0, 3): Head(3, 1003)}
