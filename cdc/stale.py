@@ -15,6 +15,8 @@ from cdc.position import CHUNK_SEQ, SNAPSHOT_SEQ, Position
 
 FOREIGN = Position(0, 0, 0)
 """Of a record that has none of ours: below every one that we wrote."""
+NO_LSN = (1 << 64) - 1
+"""Above every LSN."""
 _POSITION = re.compile(rb"[0-9a-f]{32}")
 _NOT_STREAMED = (b"%08x" % SNAPSHOT_SEQ, b"%08x" % CHUNK_SEQ)
 
@@ -29,11 +31,20 @@ class PartitionTail:
 
     ``floor``: streamed records from there on lie below the offset already. ``newest``: the highest streamed position
     known to lie there. ``suspect_chunks``: rows of later snapshots are doubted too. Their order tells nothing.
+    ``written_lsn``: what the source had written when the partition's end was known. No record of ours lies beyond it
+    (H157).
     """
 
-    def __init__(self, floor: Position, newest: Position | None = None, suspect_chunks: bool = False) -> None:
+    def __init__(
+        self,
+        floor: Position,
+        newest: Position | None = None,
+        suspect_chunks: bool = False,
+        written_lsn: int | None = None,
+    ) -> None:
         self._epoch = floor.epoch
-        self._epoch_text = b"%08x" % floor.epoch
+        self._most = Position(floor.epoch, NO_LSN if written_lsn is None else written_lsn, CHUNK_SEQ)
+        self._most_text = self._most.text().encode()
         # No streamed change stands at the floor itself: its tx_seq is that of a snapshot's row.
         self._floor = floor.text().encode()
         self._top = max(self._floor, newest.text().encode() if newest is not None else b"")
@@ -51,17 +62,17 @@ class PartitionTail:
         return Position.parse(self._top.decode()) if self._top > self._floor else None
 
     def position(self, pos: bytes) -> Position:
-        """What a header says. FOREIGN where it is none, or one of an epoch that has not begun."""
+        """What a header says. FOREIGN where it is none, or one that the source has not come to."""
         position = Position.parse(pos.decode()) if is_position(pos) else FOREIGN
-        return position if position.epoch <= self._epoch else FOREIGN
+        return position if position <= self._most else FOREIGN
 
     def take(self, offset: int, key: bytes, pos: bytes) -> None:
         """The next record. ``pos`` as its header has it, empty for none.
 
-        One without a position, or with one of an epoch to come, is somebody else's. It stands where ours may have
-        stood last, so its key counts as late: what we wrote before it is written again behind it.
+        One without a position, or with one that the source has not come to, is somebody else's. It stands where ours
+        may have stood last, so its key counts as late: what we wrote before it is written again behind it.
         """
-        if pos > self._top and pos[:8] == self._epoch_text and pos[24:] not in _NOT_STREAMED and is_position(pos):
+        if self._top < pos <= self._most_text and pos[24:] not in _NOT_STREAMED and is_position(pos):
             self._top = pos
             return
         position = self.position(pos)
@@ -90,7 +101,7 @@ class KeyHistory:
     def take(self, offset: int, position: Position, *, late: bool) -> bool:
         """The next record. Whether it is the best so far: the newest, and of equals the later one."""
         self.last = position
-        self.proven = self.proven or (not late and position >= self.stale)
+        self.proven = self.proven or (not late and position >= self.stale and position != FOREIGN)
         if self.best is not None and position < self.best:
             return False
         self.best, self.best_offset = position, offset

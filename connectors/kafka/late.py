@@ -41,16 +41,17 @@ class LateRepair(NamedTuple):
 
 
 def read_tails(
-    settings: LogSettings, tails: Iterable[Tail], progress: Progress, *, suspect_chunks: bool
+    settings: LogSettings, tails: Iterable[Tail], progress: Progress, *, suspect_chunks: bool, written_lsn: int | None
 ) -> dict[Place, PartitionTail]:
-    """Each tail, read whole. Raises LogError when the broker falls silent."""
+    """Each tail, read whole. ``written_lsn`` as :class:`cdc.stale.PartitionTail` has it. Raises LogError when the
+    broker falls silent."""
     floor = Position(progress.epoch, progress.lsn, 0)
     found: dict[Place, PartitionTail] = {}
     wanted = []
     for tail in tails:
         ahead = progress.ahead.get(tail.topic, {}).get(tail.partition)
         newest = Position.parse(ahead) if ahead is not None else None
-        found[tail.topic, tail.partition] = PartitionTail(floor, newest, suspect_chunks)
+        found[tail.topic, tail.partition] = PartitionTail(floor, newest, suspect_chunks, written_lsn)
         if tail.end > tail.low:
             wanted.append(tail)
 

@@ -77,6 +77,20 @@ def require_not_ahead(slot: SlotFacts, position: int) -> None:
         )
 
 
+def require_written(conn: Connection, position: int) -> int:
+    """What the server has written of its WAL. IdentityError when the log says that it holds more than that: the server
+    would pass over all changes up to there, silently (H157)."""
+    row = conn.execute(load(__package__, _SQL)["written_lsn"].encode()).fetchone()
+    written_lsn = int(row[0]) if row else 0
+    if position > written_lsn:
+        raise IdentityError(
+            f"the log says that it holds the source up to {Lsn(position)}, and the server has written no further than "
+            f"{Lsn(written_lsn)}: it was set back, or somebody else wrote into the progress topic",
+            hint=f"see that nobody else writes there; then {START_OVER}",
+        )
+    return written_lsn
+
+
 def try_lock(conn: Connection, name: str) -> bool:
     """Take the pipeline's lock for this session, exclusively. False when another session holds it."""
     space, number = writer_lock(name)

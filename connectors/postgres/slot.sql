@@ -15,3 +15,6 @@ where l.locktype = 'advisory' and l.granted and l.objsubid = 2
   and l.classid::int8 = %(space)s::int8 & 4294967295 and l.objid::int8 = %(number)s::int8 & 4294967295
   and l.pid <> pg_backend_pid()
 order by l.pid
+
+-- name: written_lsn
+select (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::int8

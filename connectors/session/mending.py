@@ -7,7 +7,8 @@ its key once more, which is what compaction keeps (H75, H76). See :mod:`cdc.stal
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 
 from cdc.clock import Clock
 from cdc.epochs import FIRST_EPOCH, EpochsState
@@ -27,18 +28,31 @@ log = logging.getLogger(__name__)
 
 _REASON = "has records that came too late, and newer ones may have been compacted away behind them"
 
+_SKIPPED = "was not followed for a while: a record of somebody else was taken for the newest of its topic"
+
 
 class Ends:
     """The ends of the table topics behind a progress record: how far they reach, and what must not stand there.
 
-    ``suspect_chunks``: somebody else is known to have written. Raises LogError or TopicError when they cannot be read.
+    ``suspect_chunks``: somebody else is known to have written. ``written_lsn``: what the source had written behind
+    ``ends``. None where records beyond it are told of elsewhere. Raises LogError or TopicError when they cannot be
+    read.
     """
 
     def __init__(
-        self, settings: Settings, topics: TopicsState, ends: Offsets, progress: Progress, *, suspect_chunks: bool
+        self,
+        settings: Settings,
+        topics: TopicsState,
+        ends: Offsets,
+        progress: Progress,
+        *,
+        suspect_chunks: bool,
+        written_lsn: int | None,
     ) -> None:
         self._settings = settings
         self._topics = topics
+        self._written_lsn = written_lsn
+        progress, self._skipped = without_future(progress, written_lsn)
         self._progress = progress
         self._ends = {(t, p): end for t in set(topics.tables.values()) for p, end in ends[t].items()}
         self._suspect_chunks = suspect_chunks
@@ -49,7 +63,13 @@ class Ends:
             log.info("tails_read", extra={"partitions": len(self.newest)})
 
     def _look(self, tails: list[Tail]) -> Found:
-        self._tails = read_tails(self._settings.log, tails, self._progress, suspect_chunks=self._suspect_chunks)
+        self._tails = read_tails(
+            self._settings.log,
+            tails,
+            self._progress,
+            suspect_chunks=self._suspect_chunks,
+            written_lsn=self._written_lsn,
+        )
         return {place: tail.newest for place, tail in self._tails.items() if tail.newest is not None}
 
     def take_up(
@@ -77,10 +97,15 @@ class Ends:
                 }
                 log.warning("foreign_records", extra=where)
         late = sum(len(tail.offsets) for tail in self._tails.values())
-        if not late:
+        if not late and not self._skipped:
             return
         found = mending(self._settings.log, self._tails, self._ends)
-        state.write([(asked.key(), asked.to_json()) for asked in self._requests(found.unproven, clock.now_ns())])
+        state.write(
+            [(asked.key(), asked.to_json()) for asked in self._requests(found.unproven, _REASON, clock.now_ns())]
+        )
+        state.write(
+            [(asked.key(), asked.to_json()) for asked in self._requests(self._skipped, _SKIPPED, clock.now_ns())]
+        )
         again: list[Record] = [(bases[m.place[0]] + m.place[1], m.key, m.value, m.headers) for m in found.records]
         records.produce(again)
         records.settle()
@@ -93,13 +118,13 @@ class Ends:
         )
         records.produce([(bases[own], PROGRESS_KEY, noted.to_json(), [])])
         records.settle()
-        extra = {"records": late, "written_again": len(again), "tables_to_read": len(found.unproven)}
+        extra = {"records": late, "written_again": len(again), "tables_to_read": len({*found.unproven, *self._skipped})}
         log.warning("late_records_mended", extra=extra)
 
-    def _requests(self, topics: list[str], serial: int) -> Iterable[RequestState]:
+    def _requests(self, topics: Collection[str], why: str, serial: int) -> Iterable[RequestState]:
         for table, topic in self._topics.tables.items():
             if topic in topics:
-                reason = f"{table} {_REASON}"
+                reason = f"{table} {why}"
                 yield RequestState(
                     id=f"snapshot:{table}", table=table, after_lsn=self._progress.lsn, reason=reason, serial=serial
                 )
@@ -111,6 +136,19 @@ def beginning(epochs: EpochsState, slot: SlotState, ends: Offsets, position: int
     began = {topic: {p: epochs.began(topic, p) for p in parts} for topic, parts in ends.items()}
     offsets = began if epochs.latest > FIRST_EPOCH else ends
     return Progress(epoch=slot.epoch, lsn=position, offsets=offsets)
+
+
+def without_future(progress: Progress, written_lsn: int | None) -> tuple[Progress, frozenset[str]]:
+    """A progress record without positions that the source has not come to, and the topics that had one: of these,
+    changes may have been passed over (H157)."""
+    if written_lsn is None:
+        return progress, frozenset()
+    ahead = {
+        topic: {p: text for p, text in parts.items() if Position.parse(text).commit_lsn <= written_lsn}
+        for topic, parts in progress.ahead.items()
+    }
+    skipped = frozenset(topic for topic, parts in progress.ahead.items() if len(parts) > len(ahead[topic]))
+    return replace(progress, ahead={topic: parts for topic, parts in ahead.items() if parts}), skipped
 
 
 def require_nothing_lost(ends: Offsets, progress: Progress) -> None:

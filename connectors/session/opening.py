@@ -37,12 +37,7 @@ from connectors.kafka.tail import last_progress
 from connectors.postgres.barrier import barrier
 from connectors.postgres.catalog_facts import read_publication, read_slot
 from connectors.postgres.connections import Connection, connect, first_line
-from connectors.postgres.slot import (
-    lock_holders,
-    require_not_ahead,
-    require_usable,
-    try_lock,
-)
+from connectors.postgres.slot import lock_holders, require_not_ahead, require_usable, require_written, try_lock
 from connectors.postgres.visible import newest_xid
 from connectors.session.asides import Rounds, SetAside
 from connectors.session.captured import CapturedTopics, Lanes, Later, Running
@@ -157,9 +152,11 @@ class Opening:
         position = progress.lsn if progress is not None else slot.consistent_point
         require_within(place.known, position)
         require_published(place.side, slot)
+        # Asked for behind the ends: what lies in the topics was written in the source before.
+        written_lsn = require_written(place.side, position)
         require_usable(read_slot(place.side, slot.slot), slot, position)
         crash_point("opening_checked")
-        return LogStanding(ends=ends, progress=progress, position=position)
+        return LogStanding(ends=ends, progress=progress, position=position, written_lsn=written_lsn)
 
     def _take_up(self, opened: ExitStack, place: Servers, standing: LogStanding) -> Writer:
         """Open the log behind what it holds, and repair what came too late."""
@@ -177,7 +174,9 @@ class Opening:
         if progress is not None:
             require_nothing_lost(ends, progress)
         behind = progress or beginning(known.epochs, known.slot, ends, standing.position)
-        found = Ends(settings, known.topics, ends, behind, suspect_chunks=self._disturbed)
+        # Behind a promotion, a record beyond the switch says that changes were lost: see take_over.
+        written_lsn = standing.written_lsn if known.promotion is None else None
+        found = Ends(settings, known.topics, ends, behind, suspect_chunks=self._disturbed, written_lsn=written_lsn)
         state = KafkaCompactedTopic(settings.log, state_topic(settings.name))
         take_over(known, found.newest, state)
         seen = found.take_up(records, bases, state, self._clock)

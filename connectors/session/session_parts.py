@@ -35,11 +35,12 @@ class Servers:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogStanding:
     """How far the log is. ``ends``: next offset of each written partition. ``position``: lsn of the newest progress
-    record, or where the slot begins."""
+    record, or where the slot begins. ``written_lsn``: what the source had written behind ``ends``."""
 
     ends: Offsets
     progress: Progress | None
     position: int
+    written_lsn: int
 
     @property
     def counts(self) -> dict[str, int]:

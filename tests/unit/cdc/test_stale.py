@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc.position import CHUNK_SEQ, SNAPSHOT_SEQ, Position
-from cdc.stale import KeyHistory, PartitionTail
+from cdc.stale import FOREIGN, KeyHistory, PartitionTail
 
 
 def at(lsn: int, seq: int = 1) -> Position:
@@ -61,6 +61,23 @@ def test_h76_a_key_whose_newer_record_is_gone_is_not_proven() -> None:
     beside.take(3, at(9), late=False)
     beside.take(7, at(9), late=True)
     assert (beside.wrong, beside.proven) == (False, True)
+
+
+def test_h157_what_the_source_has_not_come_to_is_foreign() -> None:
+    found = PartitionTail(at(10, 0), written_lsn=at(20).commit_lsn)
+    places = [at(19), at(21), at(20), at(21, CHUNK_SEQ), Position(3, 8, 1), at(20, CHUNK_SEQ), at(22, SNAPSHOT_SEQ)]
+    for offset, position in enumerate(places):
+        found.take(offset, b"%d" % offset, position.text().encode())
+    assert found.newest == at(20)
+    assert found.foreign == {1, 3, 4, 6}
+    assert set(found.stale) == {b"1", b"3", b"4", b"6"}
+
+
+def test_h157_records_of_others_prove_nothing_of_each_other() -> None:
+    history = KeyHistory(FOREIGN)
+    history.take(3, FOREIGN, late=False)
+    history.take(7, FOREIGN, late=True)
+    assert not history.proven
 
 
 KEYS = st.sampled_from([b"a", b"b", b"c"])
