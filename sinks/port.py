@@ -23,6 +23,7 @@ from cdc.schema import TableSchema
 from cdc.topic import TableName
 from cdc.wire.format import POS
 from sinks.arrow import schema_of
+from sinks.tries import unrepeated
 
 READ_BYTES = 8 * 1024**2
 """About as many bytes of a store's rows are read at once (hazard H102)."""
@@ -236,11 +237,17 @@ class OpenSink:
     current: Callable[[], bool] = field(default=lambda: True)
     discards: Discards | None = None
 
-    def commit(self, watermark: Watermark) -> None:
-        """Show what was applied, then write the watermark. In one transaction where the store has them."""
+    def commit(self, watermark: Watermark, check: Callable[[], None] = lambda: None) -> None:
+        """Show what was applied, then write the watermark. In one transaction where the store has them.
+
+        ``check`` is called right before the watermark is written, and raises where the store may not be told of it. The
+        writing is tried once: a store that went away behind the check may come back as an older copy (hazard H162).
+        """
         if not self.transactional:
             self.sink.show()
-        self.watermarks.write(watermark)
+        check()
+        with unrepeated():
+            self.watermarks.write(watermark)
         if self.transactional:
             # All of it shows already; what is left is the upkeep that a sink does whenever it shows.
             self.sink.show()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -16,6 +14,7 @@ from cdc.errors import CdcError, Exit, Retry, SinkError
 from cdc.foreign import quoted
 from cdc.logs import LoggedCauses
 from sinks.port import StoreAway
+from sinks.tries import tries
 
 T = TypeVar("T")
 log = logging.getLogger("headrace.sinks")
@@ -24,18 +23,6 @@ _FIRST_S = 0.1
 _LONGEST_S = 5.0
 _ATTEMPTS = 10
 """About 25 seconds in all."""
-_ATTEMPTS_OF_A_LOOK = 3
-_looking = ContextVar("looking", default=False)
-
-
-@contextmanager
-def looking() -> Iterator[None]:
-    """Within, on this thread, a store that does not answer is given up within a second: somebody waits for the word."""
-    before = _looking.set(True)
-    try:
-        yield
-    finally:
-        _looking.reset(before)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,9 +51,8 @@ class StoreRetry:
             if again is not None:
                 again()
 
-        attempts = min(self.attempts, _ATTEMPTS_OF_A_LOOK) if _looking.get() else self.attempts
         retrying = tenacity.Retrying(
-            stop=tenacity.stop_after_attempt(attempts),
+            stop=tenacity.stop_after_attempt(tries(self.attempts)),
             wait=tenacity.wait_random_exponential(multiplier=_FIRST_S, max=_LONGEST_S),
             retry=tenacity.retry_if_exception_type(self.passing),
             sleep=self.clock.sleep,

@@ -119,9 +119,8 @@ class Store(StoreCalls):
     @property
     def caught_up(self) -> bool:
         """Whether it shows all that was in the topics it reads when it first began."""
-        if self._goal is None:
-            return False
-        return covers(self.offsets, {topic: ends for topic, ends in self._goal.items() if topic in self.topics.ids})
+        goal = {topic: ends for topic, ends in (self._goal or {}).items() if topic in self.topics.ids}
+        return self._goal is not None and covers(self.offsets, goal)
 
     @property
     def backlog(self) -> int:
@@ -186,8 +185,7 @@ class Store(StoreCalls):
             return
         back = rewound(shown.offsets, self._around.facts.begun_behind(shown.epoch))
         if back != shown.offsets:
-            self._shown = replace(shown, offsets=back)
-            self._open().commit(self._shown)
+            self._commit_as(replace(shown, offsets=back))
             log.warning("store_goes_back", extra={"sink": self.name, "reason": "an epoch began before its place"})
 
     def learn(self, needs: frozenset[Shape]) -> None:
@@ -299,10 +297,8 @@ class Store(StoreCalls):
             if moved or self._unswept(self._place) or outdated(shown, wanted, self.captured):
                 self._commit(self._place)
                 self._tell()
-            elif beat is not None:
-                self._check_place()
-            elif (now_s := self._around.clock.monotonic()) - self._looked_s >= _LOOK_S:
-                self._looked_s = now_s
+            elif beat is not None or self._around.clock.monotonic() - self._looked_s >= _LOOK_S:
+                self._looked_s = self._around.clock.monotonic()
                 self._check_place()
             if beat is not None:
                 self._beats.note(self._figures, beat, self._now_ms(), self._around.clock.monotonic())
@@ -342,18 +338,15 @@ class Store(StoreCalls):
         self._tell()
 
     def _retried(self, letters: Sequence[DeadLetter]) -> Refusals:
-        apply = partial(apply_letters, letters, sink=self._open().sink, book=self._book)
-        return self._holding(lambda: apply(holds=self._holds.now))
+        sink = self._open().sink
+        return self._holding(lambda: apply_letters(letters, sink=sink, book=self._book, holds=self._holds.now))
 
     def _commit(self, at: Claim) -> None:
         wanted = self._claim(at)
         check_reach(self.name, wanted, self.captured, self._now_ms())
-        self._check_place()
         self._sweep(at)
-        self._unsure = wanted
-        self._open().commit(wanted)
-        self._shown, self._unsure, self._place = wanted, None, at
-        self._figures.answered(self._around.clock.monotonic())
+        self._commit_as(wanted)
+        self._place = at
 
     def _unswept(self, at: Claim) -> Mapping[str, int]:
         return self._sweeps.due(self._around.view, at, self.captured.without(self._holds.now))
@@ -363,6 +356,7 @@ class Store(StoreCalls):
         due = self._unswept(at)
         if not due:
             return
+        self._check_place()
         floors = floors_of(due, self._book)
         self._holding(lambda: self._open().sink.apply(unheld(floors, self.rules), self._book))
         self._sweeps.done({topic: epoch for topic, epoch in due.items() if topic not in self._holds.now})
@@ -374,8 +368,13 @@ class Store(StoreCalls):
     def _now_ms(self) -> int:
         return self._around.clock.now_ns() // 1_000_000
 
-    def _check_place(self) -> None:
+    def _commit_as(self, wanted: Watermark) -> None:
+        self._open().commit(wanted, partial(self._check_place, wanted))
+        self._shown, self._unsure = wanted, None
+
+    def _check_place(self, wanted: Watermark | None = None) -> None:
         check_place(self.name, self._open(), self._shown, self._unsure)
+        self._unsure = wanted or self._unsure
         self._figures.answered(self._around.clock.monotonic())
 
     def _open(self) -> OpenSink:

@@ -27,7 +27,7 @@ class Freshness(Waits):
     def __init__(self, settings: Settings) -> None:
         from connectors.freshness import nudge, read_epoch, read_letters
         from connectors.freshness_binlog import keeps, wait_until_in_log
-        from sinks.store_retry import looking
+        from sinks.tries import looking
 
         ports = WaitPorts(
             open=lambda sink: open_store(sink, settings),

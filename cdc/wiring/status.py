@@ -20,7 +20,7 @@ def open_status(settings: Settings, clock: Clock = SYSTEM_CLOCK) -> StatusReader
     """A look at the pipeline that the settings describe, to be repeated. Nothing is opened before the first one."""
     from connectors.asked_status import StatusLog, StatusSource, read_fresh
     from connectors.postgres.selection import takes
-    from sinks.store_retry import looking
+    from sinks.tries import looking
 
     plan = StatusPlan(
         name=settings.name,

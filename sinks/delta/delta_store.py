@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -36,6 +36,7 @@ from sinks.port import (
 )
 from sinks.registry import SinkSpec
 from sinks.store import StoreSink
+from sinks.tries import unrepeated
 from sinks.warehouse.warehouse_columns import (
     DELETED,
     DELETED_AT,
@@ -237,22 +238,38 @@ class DeltaNotes:
 
     def __init__(self, storage: Storage, clock: Clock) -> None:
         self._table = Delta(storage, "_watermark", clock, versions_kept="1 minutes")
+        self._known: Mapping[str, bytes] | None = None
 
     def read(self) -> Mapping[str, bytes]:
+        self._known = self._read()
+        return self._known
+
+    def _read(self) -> Mapping[str, bytes]:
         if not self._table.refresh():
             return {}
         # The file itself, also at a version that was read before: a folder that was put back has such versions, too.
         rows = self._table.dataset().to_table(["name", "text"]).to_pylist()
         return {row["name"]: row["text"].encode() for row in rows}
 
+    def known(self) -> Mapping[str, bytes]:
+        """As they were last read."""
+        return self._known if self._known is not None else self.read()
+
     def write(self, name: str, text: bytes) -> None:
         self.write_all({name: text})
 
     def write_all(self, some: Mapping[str, bytes]) -> None:
-        """:meth:`write` for several, in one commit."""
-        notes = {**self.read(), **some}
-        columns = [list(notes), [note.decode() for note in notes.values()]]
-        self._table.replace(pa.table(dict(zip(("name", "text"), columns, strict=True))))
+        """:meth:`write` for several, in one commit, beside whatever others have written by then."""
+        self._write(lambda: {**self._read(), **some})
+
+    def write_upon(self, some: Mapping[str, bytes]) -> None:
+        """:meth:`write_all`, unless somebody has written since the notes were last read: StoreAway then."""
+        with unrepeated():
+            self._write(lambda: {**self.known(), **some})
+
+    def _write(self, notes: Callable[[], Mapping[str, bytes]]) -> None:
+        self._table.replace(lambda: _noted(notes()))
+        self._known = None
         self._table.tidy()
 
 
@@ -270,13 +287,22 @@ class _DeltaWatermarks(NotedWatermarks):
         return super().read()
 
     def write(self, watermark: Watermark) -> None:
-        versions = {**noted_versions(self._own), **self._tables.versions()}
-        self._own.write_all({WATERMARK: watermark.to_json(), VERSIONS: orjson.dumps(versions)})
+        versions = {**_versions_in(self._own.known()), **self._tables.versions()}
+        # On what was found when the store's place was checked: cdc rebuild may have written since (hazard H162).
+        self._own.write_upon({WATERMARK: watermark.to_json(), VERSIONS: orjson.dumps(versions)})
 
 
 def noted_versions(notes: DeltaNotes) -> dict[str, int]:
     """Path -> version of each table, as noted with the watermark."""
-    text = notes.read().get(VERSIONS, b"{}")
+    return _versions_in(notes.read())
+
+
+def _noted(notes: Mapping[str, bytes]) -> pa.Table:
+    return pa.table({"name": list(notes), "text": [note.decode() for note in notes.values()]})
+
+
+def _versions_in(notes: Mapping[str, bytes]) -> dict[str, int]:
+    text = notes.get(VERSIONS, b"{}")
     with reading("what the warehouse has noted of its tables' versions"):
         return {str(path): int(version) for path, version in orjson.loads(text).items()}
 

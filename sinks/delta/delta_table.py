@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -80,6 +80,9 @@ _UNFIT = (
     ("SchemaMismatch", "its columns are others than they were"),
     ("Failed to fetch metadata for file", "a file of the table is missing"),
     ("Kernel error: Json error", "the table's log cannot be read"),
+    ("Expected contiguous commit files", "files of the table's log are missing"),
+    ("Invalid Checkpoint", "files of the table's log are missing"),
+    ("No table metadata or protocol found", "files of the table's log are missing"),
     ("DeltaProtocolError", "the table's protocol is none that is known here"),
 )
 """What delta-rs says of a table that will not mend by itself. It has one class of errors for nearly all."""
@@ -218,10 +221,12 @@ class Delta:
             self._patience.call(lambda: self._join(_SMALL_BYTES), again=self._reopen)
         return written
 
-    def replace(self, rows: pa.Table) -> None:
-        """Put rows in the place of all there are. Makes the table if need be."""
+    def replace(self, made: Callable[[], pa.Table]) -> None:
+        """Put rows in the place of all there are. Makes the table if need be. ``made`` is asked for them once more when
+        somebody else has written since the table was last read: the commit fails then."""
 
         def write() -> None:
+            rows = made()
             if not self.exists():
                 self.create(rows.schema)
             deltalake.write_deltalake(self._table, rows, mode="overwrite")

@@ -34,6 +34,27 @@ def test_a_commit_shows_the_rows_to_others(store: Store) -> None:
     assert [row["key"] for found in other.reader.scan(ORDERS) for row in found.to_pylist()] == ["1"]
 
 
+class _Moved(Exception):
+    """What a check finds."""
+
+
+def test_h162_the_place_is_checked_behind_the_rows_shown(store: Store) -> None:
+    sink, mark = store.open(), Watermark(epoch=1, lsn=8)
+    sink.commit(mark)
+    sink.sink.apply(batch(Topic().upsert(order(1), at(1))), SHAPES)
+    seen: list[object] = []
+
+    def check() -> None:
+        if not sink.transactional:
+            seen.extend(row["key"] for found in store.open().reader.scan(ORDERS) for row in found.to_pylist())
+        raise _Moved
+
+    with pytest.raises(_Moved):
+        sink.commit(Watermark(epoch=1, lsn=16), check)
+    assert seen == ([] if sink.transactional else ["1"])
+    assert store.open().watermarks.read() == mark
+
+
 @pytest.mark.parametrize("text", [b"7", b"[]", b"{}", b'{"epoch":1}', b'"text"', b'{"offsets":7,"epoch":1,"lsn":2}'])
 def test_h101_a_watermark_by_somebody_else_s_hand_claims_nothing(text: bytes) -> None:
     store = MemoryStore(notes={WATERMARK: text})

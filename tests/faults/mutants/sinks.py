@@ -121,4 +121,17 @@ MUTANTS = (
         "take one of two packages that bring a kind of one name", "sinks/kinds.py",
         "for point in brought}) > 1:", "for point in brought}) > 2:", "tests/unit/sinks/test_kinds.py",
     ),
+    Mutant(
+        "write a watermark again that was checked before the store went away", "sinks/port.py",
+        "        with unrepeated():\n", "        if True:\n", "tests/integration/sinks/test_cache.py -k h162",
+    ),
+    Mutant(
+        "look at a store's place before its rows show", "sinks/port.py",
+        "            self.sink.show()\n        check()\n", "            check()\n            self.sink.show()\n",
+        f"{_CONTRACT}/test_watermarks.py -k h162",
+    ),
+    Mutant(
+        "write a watermark over what a rebuild wrote (Delta)", "sinks/delta/delta_store.py",
+        "self._own.write_upon(", "self._own.write_all(", "tests/integration/sinks/test_delta.py -k h162",
+    ),
 )  # fmt: skip

