@@ -19,6 +19,7 @@ from sinks.port import OpenSink
 from sinks.registry import SinkSpec
 from spark.checkpoint import open_folder
 from spark.fanout import FanOut
+from spark.foreign_records import judged
 from spark.log_watch import LogWatch, Measuring
 from spark.micro_batch import Translate
 from spark.ports import HeadReader, LogQuestions, ProgressFeed
@@ -121,7 +122,8 @@ class _Running:
         self._application = application
         self._stop = stop
         metrics = Metrics(clock=application.clock, pipeline=application.session.name)
-        view = LogView()
+        # What another writer says of the topics is no judgement of single records.
+        view = LogView(judges=application.translation is None)
         around = Surroundings(
             facts=application.facts, dead=application.dead, view=view, metrics=metrics, clock=application.clock
         )
@@ -217,4 +219,5 @@ class _Running:
             raise self._watch.failure
 
     def _store(self, name: str, spec: SinkSpec, around: Surroundings) -> Store:
-        return Store(name, lambda: self._application.connect(replace(spec, leads=True)), around)
+        connect, wait_for = self._application.connect, around.view.wait_for
+        return Store(name, lambda: judged(connect(replace(spec, leads=True)), wait_for), around)

@@ -20,6 +20,7 @@ from sinks.missing_values import patterns
 from sinks.newest import newest
 from sinks.port import Applied, Refused, Sink
 from sinks.table_shapes import SchemaBook
+from spark.foreign_records import Reach, told_apart
 from spark.read_sample import ReadSample, read_sample
 from spark.source import ForeignRecord, headers_of, parse
 
@@ -34,12 +35,14 @@ _EARLIER_TRIES = 3
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
     """What a batch is sorted by. ``absent``: versions that the schema topic does not hold. Their records are
-    refused. ``parked``: topic -> key -> from where on it waits. ``held``: topics whose records are left alone."""
+    refused. ``parked``: topic -> key -> from where on it waits. ``held``: topics whose records are left alone.
+    ``reach``: which records are somebody else's. None where nobody knows."""
 
     book: SchemaBook
     parked: Mapping[str, Mapping[bytes, Parking]] = field(default_factory=dict)
     absent: frozenset[Shape] = frozenset()
     held: frozenset[str] = frozenset()
+    reach: Reach | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +73,10 @@ class Sorted:
 def sort_out(records: pa.Table, rules: Rules) -> Sorted:
     """Tell a batch's records (:data:`spark.source.RECORD_SCHEMA`) apart. Pure."""
     records = unheld(records, rules)
-    events, unreadable = parse(records)
+    parsed, unreadable = parse(records)
+    events, foreign = told_apart(parsed, rules.reach)
     free, behind = split_parked(events, rules.parked)
+    unreadable += foreign
     return Sorted(records=records, events=free, behind=behind, unreadable=unreadable, needs=unknown(free, rules))
 
 

@@ -350,10 +350,11 @@ def collect(
 
 
 def shapes_of(stores: Iterable[Store]) -> Rules:
-    """What any of these stores knows of shapes, and nothing of parked keys and held tables."""
+    """What any of these stores knows of shapes and of others' records, and nothing of parked keys and held tables."""
     known = [store.rules for store in stores]
     book = SchemaBook(shape for rules in known for versions in rules.book.tables() for shape in versions)
-    return Rules(book=book, absent=frozenset().union(*(rules.absent for rules in known)))
+    absent = frozenset[tuple[str, int]]().union(*(rules.absent for rules in known))
+    return Rules(book=book, absent=absent, reach=known[0].reach if known else None)
 
 
 def history_of(engine: Engine, batch: MicroBatch, keys: Mapping[str, list[bytes]]) -> pa.Table:

@@ -98,8 +98,8 @@ class Store(StoreCalls):
     @property
     def rules(self) -> Rules:
         """What a batch is sorted by. For the store's own thread."""
-        held = frozenset(self._holds.now)
-        return Rules(book=self._book, parked=self._parked.firsts(), absent=self._absent, held=held)
+        held, reach = frozenset(self._holds.now), self._around.view.reach
+        return Rules(book=self._book, parked=self._parked.firsts(), absent=self._absent, held=held, reach=reach)
 
     def rules_of_now(self) -> Rules:
         """The same for another thread, or for a task: what is parked stays as it is."""

@@ -42,6 +42,7 @@ from spark.apply import (
     sort_out,
     with_keys,
 )
+from spark.foreign_records import told_apart
 from spark.micro_batch import noting
 from spark.read_sample import read_sample
 from spark.report import REPORT_SCHEMA, TaskReport, fault_row, noted, outcome_rows, packed, read_report
@@ -129,7 +130,8 @@ def _run_share(task: Task, reading: ReaderOpener, share: Sequence[Span]) -> Iter
     translate = _translator(task)
     if task.only is not None:
         for records in tables(reader_of(reading).read(share), task.read_rows):
-            yield from packed("winner", with_keys(parse(translate(records)).events, task.only)).to_batches()
+            own, _ = told_apart(parse(translate(records)).events, task.rules.reach)
+            yield from packed("winner", with_keys(own, task.only)).to_batches()
         return
     reached: dict[tuple[str, int], int] = {}
     window = _Window(task, translate)
@@ -248,7 +250,8 @@ class _Window:
             with closing(reading.open()) as reader:
                 read = tables(reader.read(share), task.read_rows)
                 translate = _translator(task)
-                found = [with_keys(parse(translate(records)).events, keys) for records in read]
+                parsed = (parse(translate(records)).events for records in read)
+                found = [with_keys(told_apart(events, task.rules.reach)[0], keys) for events in parsed]
             return pa.concat_tables([EVENT_SCHEMA.empty_table(), *found])
 
         changes = where(events, pc.not_equal(events[OP], FLOOR_OP))

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from cdc.measures import Heads, oldest_lacking_ms
 from cdc.progress import Offsets, Progress, Watermark
+from spark.foreign_records import Reach
 from spark.ports import SinkTopics
 from spark.progress_history import ProgressHistory
 
@@ -115,10 +116,17 @@ class Beat(NamedTuple):
 
 
 class LogView:
-    """What all stores of an application know of the log, from any thread: its progress, and where it ended when."""
+    """What all stores of an application know of the log, from any thread: its progress, and where it ended when.
 
-    def __init__(self) -> None:
+    ``judges``: records are held against progress records, which are of the capture that writes the topics.
+    """
+
+    def __init__(self, *, judges: bool = False) -> None:
+        self._judges = judges
+        self.reach: Reach | None = None
+        """By what records are judged. None where they are not, or nothing is known yet."""
         self._lock = threading.Lock()
+        self._news = threading.Condition(self._lock)
         self._history = ProgressHistory()
         self._ends = EndsSeen()
         self._measured: Offsets = {}
@@ -134,8 +142,21 @@ class LogView:
         with self._lock:
             self._history.add(noted)
             self.reread = max((record.epoch for record in noted if record.reread), default=self.reread)
+            if self._judges and noted:
+                # The greatest: one that came too late says no more than those before it.
+                known = [self.reach.progress] if self.reach is not None else []
+                self.reach = Reach(max([*noted, *known], key=lambda record: (record.epoch, record.lsn)))
+                self._news.notify_all()
         beats = [Beat(one.epoch, one.lsn, one.heartbeat_ms) for one in noted if one.heartbeat_ms]
         self.beat = beats[-1] if beats else self.beat
+
+    def wait_for(self, enough: Callable[[Reach], bool], timeout_s: float) -> Reach | None:
+        """The newest reach as soon as ``enough`` holds for it, or after so long. None where nothing is judged."""
+        if not self._judges:
+            return None
+        with self._news:
+            self._news.wait_for(lambda: self.reach is not None and enough(self.reach), timeout_s)
+            return self.reach
 
     def reread_by(self, at: Claim, some: Iterable[str], topics: SinkTopics) -> dict[str, int]:
         """Of some topics, those whose reading a reader at ``at`` has passed, and found no hole: topic -> epoch."""

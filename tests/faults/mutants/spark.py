@@ -118,4 +118,21 @@ MUTANTS = (
         "leave the package of a store's opener out of the archive", "spark/package.py",
         "return tuple(sorted(named - set(PACKAGES)))", "return ()", "tests/unit/spark/test_small.py",
     ),
+    Mutant(
+        "empty a table for a floor that nothing confirms", "spark/foreign_records.py",
+        "if reach is not None and not known(reach):", "if False:", f"{_SPARK}/test_foreign_records.py",
+    ),
+    Mutant(
+        "empty a table for a floor that progress refutes", "spark/foreign_records.py",
+        "if reach is not None and reach.refutes(*place, pos):", "if False:", f"{_SPARK}/test_foreign_records.py",
+    ),
+    Mutant(
+        "take what was ahead of progress for somebody else's", "spark/foreign_records.py",
+        'most = max(self.most, self.progress.ahead.get(topic, {}).get(partition, ""))', "most = self.most",
+        f"{_SPARK}/test_foreign_records.py",
+    ),
+    Mutant(
+        "judge by a progress record that came too late", "spark/watermark.py",
+        "Reach(max([*noted, *known], key=", "Reach(min([*noted, *known], key=", f"{_SPARK}/test_foreign_records.py",
+    ),
 )  # fmt: skip
