@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import orjson
 
+from cdc.errors import DamagedError
 from cdc.position import NUMBERING
 from cdc.stored import FIRST, FORMAT, read_members, record_of
 
@@ -151,4 +152,11 @@ class Watermark:
     def from_json(cls, value: bytes) -> Watermark:
         """Read :meth:`to_json` back. NewerError when a newer version wrote it, DamagedError when none did."""
         about = "the watermark in the store"
-        return record_of(cls, read_members(value, about), about)
+        read = record_of(cls, read_members(value, about), about)
+        # To Kafka an offset of -1 is the end of the log: all that the store lacks would be passed over.
+        lowest = min(
+            read.epoch, read.lsn, read.level_ms, *(o for parts in read.offsets.values() for o in parts.values())
+        )
+        if lowest < 0:
+            raise DamagedError(f"{about} has a number below 0")
+        return read

@@ -20,7 +20,7 @@ from cdc.errors import CdcError, Exit, Retry
 
 T = TypeVar("T")
 PATIENCE_S = 3600.0
-"""How long a store may stay away before its application ends. A supervisor's restart then tries anew."""
+"""How long one call into a store is tried. Its query is started anew then, and goes on waiting."""
 _LONGEST_WAIT_S = 15.0
 GRACE_S = 20.0
 """How long the batch in hand may take once the application was told to stop."""

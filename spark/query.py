@@ -152,7 +152,7 @@ class Query:
         self._rest_until_s = 0.0
         self._begun = False
         self._starts = 0
-        self._failures = 0
+        self._failures = self._unknown = 0
         self.refusal: CdcError | None = None
         """Why its very first start failed, when it did and none has succeeded since."""
         self.failure: CdcError | None = None
@@ -232,14 +232,15 @@ class Query:
         self._run = None
         run.halt()
         if run.batches:
-            self._failures = 0
+            self._failures = self._unknown = 0
         self.again(fault or run.failure())
 
     def again(self, failure: CdcError) -> None:
         """Rest, longer each time, and start anew, or stand still, when no start can mend it."""
         self._failures += 1
-        unknown = isinstance(failure, QueryFailed) and self._failures > _UNKNOWN_FAILURES
-        if unknown or not (mendable(failure) or failure.retry is Retry.NOW):
+        # Of these alone: a store may have been away for a night before.
+        self._unknown += isinstance(failure, QueryFailed)
+        if self._unknown > _UNKNOWN_FAILURES or not (mendable(failure) or failure.retry is Retry.NOW):
             self.failure = failure
             self._engine.metrics.failed(self.store.name, failure)
             said = {"sink": self.store.name, "reason": failure.message, "hint": failure.hint, "exit": int(failure.exit)}

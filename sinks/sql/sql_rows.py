@@ -43,7 +43,7 @@ def scanned(connection: sa.Connection, stored: StoredTable) -> Iterator[pa.Recor
 
 def looked_up(connection: sa.Connection, stored: StoredTable, keys: Sequence[Any]) -> Iterator[pa.RecordBatch]:
     """The rows under some keys."""
-    wanted = _chosen(stored).where(stored.table.c[KEY].in_(keys))
+    wanted = _chosen(connection, stored).where(stored.table.c[KEY].in_(keys))
     try:
         part = [tuple(row) for row in connection.execute(wanted)]
         found = stored.rows.stored(_arrow(stored.columns, part)) if part else None
@@ -61,7 +61,7 @@ def looked_up(connection: sa.Connection, stored: StoredTable, keys: Sequence[Any
 
 
 def _streamed(connection: sa.Connection, stored: StoredTable) -> Iterator[pa.RecordBatch]:
-    result = connection.execute(_chosen(stored), execution_options={"stream_results": True})
+    result = connection.execute(_chosen(connection, stored), execution_options={"stream_results": True})
     most = _FIRST_ROWS
     with closing(result):
         while part := result.fetchmany(most):
@@ -89,10 +89,14 @@ def _strange(connection: sa.Connection, stored: StoredTable, key: Any) -> pa.Rec
     columns = stored.table.c
     own = sa.select(columns[POS], columns[DELETED]).where(columns[KEY] == key)
     found = [
-        StoredRow(key=_text(key), pos=_text(pos), row=None if deleted is True else STRANGE_ROW)
+        StoredRow(key=_named(key), pos=_text(pos), row=None if deleted is True else STRANGE_ROW)
         for pos, deleted in connection.execute(own)
     ]
     return stored_batch(found)
+
+
+def _named(key: Any) -> str:
+    return f"%X'{key.hex().upper()}'" if isinstance(key, bytes) else _text(key)
 
 
 def _text(value: Any) -> str:
@@ -102,9 +106,20 @@ def _text(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def _chosen(stored: StoredTable) -> sa.Select[Any]:
-    names = (*(c.name for c in stored.columns), KEY, POS, DELETED, EXACT)
-    return sa.select(*[stored.table.c[name] for name in names])
+def _chosen(connection: sa.Connection, stored: StoredTable) -> sa.Select[Any]:
+    columns = stored.table.c
+    names = [c.name for c in stored.columns]
+    key = key_name(connection, columns[KEY])
+    return sa.select(*[columns[n] for n in names], key, *[columns[n] for n in (POS, DELETED, EXACT)])
+
+
+def key_name(connection: sa.Connection, key: sa.Column[Any]) -> sa.ColumnElement[Any]:
+    """A key as readers hear of it: SQLite keeps bytes in a column of texts, beside the text that reads the same. As no
+    key of ours is written, because a percent sign stands before two digits there: ``%X'39'``."""
+    if connection.dialect.name != "sqlite":
+        return key
+    quoted = sa.literal("%").concat(sa.func.quote(key))
+    return sa.case((sa.func.typeof(key) == "blob", quoted), else_=key)
 
 
 def _arrow(columns: Sequence[WarehouseColumn], rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:

@@ -21,7 +21,7 @@ from sinks.port import Applied, CannotCarry, OpenSink, PlaceMissing, StoredRow
 from sinks.registry import SinkSpec
 from sinks.sql.sql_client import Rejected, SqlClient
 from sinks.sql.sql_faults import Fault, fault_of, kind_of
-from sinks.sql.sql_rows import StoredTable, looked_up, scanned
+from sinks.sql.sql_rows import StoredTable, key_name, looked_up, scanned
 from sinks.sql.sql_tables import SqlTables
 from sinks.sql.sql_write import Put, for_sql, writer
 from sinks.store import StoreSink
@@ -152,9 +152,10 @@ class _SqlStore:
 
         def remove(connection: sa.Connection) -> None:
             table = self._tables.table(schema, self._tables.columns(schema))
+            named = sa.func.coalesce(key_name(connection, table.c[KEY]), "")
             for key, pos in versions.items():
-                at = sa.func.coalesce(table.c[POS], "") == pos
-                connection.execute(sa.delete(table).where(sa.func.coalesce(table.c[KEY], "") == key, at))
+                at = sa.func.coalesce(sa.cast(table.c[POS], sa.Text), "") == pos
+                connection.execute(sa.delete(table).where(named == key, at))
 
         with _faults(schema):
             self._client.write(remove)

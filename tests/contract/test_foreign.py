@@ -5,6 +5,7 @@ from __future__ import annotations
 import orjson
 import pytest
 
+from cdc.verification.repair import record_key
 from sinks.port import STRANGE_ROW, CannotCarry, OpenSink, StoredRow
 from tests.contract import damage
 from tests.contract.orders import SHAPES, order, statuses
@@ -129,6 +130,26 @@ def test_h101_a_column_of_another_form_is_one_strange_row(store: Store) -> None:
     assert "cdc verify --repair" in done.refused[0].reason
     assert sink.sink.apply(batch(topic.upsert(order(2, "mended"), at(4))), SHAPES).applied == 1
     assert statuses(sink) == {"1": "paid", "2": "mended"}
+
+
+@pytest.mark.parametrize("key", ["2", "9"])
+def test_h101_a_key_kept_as_bytes_is_seen_and_taken_away(store: Store, key: str) -> None:
+    """Beside the row under the text that reads the same."""
+    if not store.kind.startswith("sqlite"):
+        pytest.skip("a column of texts can hold bytes in SQLite alone")
+    fed(store)
+    columns = "status, note, _key, _pos, _deleted, _exact"
+    table = damage.sql_table(store)
+    values = f"'foreign', note, cast('{key}' as blob), cast(_pos as blob), _deleted, _exact"
+    damage.execute(store, f"insert into {table} (id, {columns}) select id, {values} from {table} where _key = '2'")
+    named = f"%X'{key.encode().hex().upper()}'"
+    found = rows(seen(store), ORDERS)
+    assert sorted(found) == [named, "1", "2"]
+    assert record_key(ORDERS, named) is None, "so a repair takes it away"
+    mender = seen(store)
+    assert mender.discards is not None
+    mender.discards.remove(ORDERS, {named: found[named].pos})
+    assert statuses(mender) == {"1": "open", "2": "open"}
 
 
 def test_h101_a_key_with_several_rows_is_seen_and_taken_away(store: Store) -> None:

@@ -55,7 +55,21 @@ def test_h162_the_place_is_checked_behind_the_rows_shown(store: Store) -> None:
     assert store.open().watermarks.read() == mark
 
 
-@pytest.mark.parametrize("text", [b"7", b"[]", b"{}", b'{"epoch":1}', b'"text"', b'{"offsets":7,"epoch":1,"lsn":2}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"7",
+        b"[]",
+        b"{}",
+        b'{"epoch":1}',
+        b'"text"',
+        b'{"offsets":7,"epoch":1,"lsn":2}',
+        b'{"offsets":{"t":{"0":-1}},"epoch":1,"lsn":2}',
+        b'{"offsets":{},"epoch":1,"lsn":-2}',
+        b'{"offsets":{},"epoch":-1,"lsn":2}',
+        b'{"offsets":{},"epoch":1,"lsn":2,"level_ms":-1}',
+    ],
+)
 def test_h101_a_watermark_by_somebody_else_s_hand_claims_nothing(text: bytes) -> None:
     store = MemoryStore(notes={WATERMARK: text})
     opened = store.open()

@@ -134,4 +134,12 @@ MUTANTS = (
         "write a watermark over what a rebuild wrote (Delta)", "sinks/delta/delta_store.py",
         "self._own.write_upon(", "self._own.write_all(", "tests/integration/sinks/test_delta.py -k h162",
     ),
+    Mutant(
+        "take either of two spellings of a key at one position", "sinks/batch_plan.py",
+        "(batch.pos[n], offsets[n] or 0)", "batch.pos[n]", "tests/unit/sinks/test_plan.py",
+    ),
+    Mutant(
+        "believe a watermark's offset below 0", "cdc/progress.py",
+        "if lowest < 0", "if False", f"{_CONTRACT}/test_watermarks.py -k h101",
+    ),
 )  # fmt: skip

@@ -135,4 +135,12 @@ MUTANTS = (
         "judge by a progress record that came too late", "spark/watermark.py",
         "Reach(max([*noted, *known], key=", "Reach(min([*noted, *known], key=", f"{_SPARK}/test_foreign_records.py",
     ),
+    Mutant(
+        "count outages as unknown failures", "spark/query.py",
+        "if self._unknown > _UNKNOWN", "if self._failures > _UNKNOWN", f"{_SPARK}/test_query.py",
+    ),
+    Mutant(
+        "give an unknown failure one try less", "spark/query.py",
+        "self._unknown > _UNKNOWN", "self._unknown >= _UNKNOWN", f"{_SPARK}/test_query.py",
+    ),
 )  # fmt: skip
