@@ -326,6 +326,8 @@ def _whole(watermark: Watermark, facts: StatusFacts) -> bool:
 def _passed(shown: Status, facts: StatusFacts, limits: LimitSettings) -> Iterator[str]:
     for part, error in shown.silent.items():
         yield error.message if part in ("log", "source", "connector") else f"{part}: {error.message}"
+    if facts.connector is None and facts.source is not None and shown.snapshot == "none":
+        yield "nothing is captured before the first snapshot: cdc snapshot makes the slot and copies the rows"
     yield from _slot_faults(shown, facts)
     yield from _connector_faults(shown.connector)
     yield from _table_faults(facts)

@@ -264,4 +264,8 @@ MUTANTS = (
         "        self._ports.letters.write(order(letter, why, one) for one, letter in unanswered.items())\n"
         "        with closing(self._ports.follow()) as feed:\n", "tests/unit/cdc/letters",
     ),
+    Mutant(
+        "call a pipeline well that captures nothing yet", "cdc/status/rules.py",
+        'facts.source is not None and shown.snapshot == "none"', "False", "tests/unit/cdc/status/test_rules.py",
+    ),
 )  # fmt: skip

@@ -203,7 +203,18 @@ def test_h109_a_log_of_a_former_epoch_is_measured_from_the_slot() -> None:
 
 def test_an_empty_store_is_a_fault_once_there_are_rows() -> None:
     assert status_of(sink(watermark=None), LIMITS).exit is Exit.DIFFERENCE
-    assert status_of(replace(sink(watermark=None), snapshot=None), LIMITS).passed == ()
+    [said] = status_of(replace(sink(watermark=None), snapshot=None), LIMITS).passed
+    assert "empty" not in said
+
+
+def test_a_pipeline_without_a_first_snapshot_is_a_fault() -> None:
+    """All would look well to a watcher of exit codes, and nothing is captured."""
+    before = replace(FACTS, snapshot=None, slot=None, marks=())
+    shown = status_of(before, LIMITS)
+    assert (shown.snapshot, shown.exit) == ("none", Exit.DIFFERENCE)
+    assert shown.passed[0].startswith("nothing is captured before the first snapshot: cdc snapshot ")
+    elsewhere = replace(before, source=None)
+    assert not any("first snapshot" in said for said in status_of(elsewhere, LIMITS).passed)
 
 
 def page(shown: Status) -> list[str]:
