@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
@@ -9,11 +10,12 @@ from typing import Any, NamedTuple, TypeVar
 import orjson
 
 from cdc.errors import DamagedError
-from cdc.position import NUMBERING
+from cdc.position import MAX_EPOCH, NUMBERING
 from cdc.stored import FIRST, FORMAT, read_members, record_of
 
 PROGRESS_KEY = b'{"what":"progress"}'
 
+_POSITION = re.compile("[0-9a-f]{32}")
 _ASIDE = 2
 """The format of a progress record that names tables which are set aside."""
 
@@ -74,7 +76,19 @@ class Progress:
         """Read :meth:`to_json` back. NewerError when a newer version wrote it, DamagedError when none did."""
         about = "a record of the progress topic"
         # Counted as of old, where it does not say.
-        return record_of(cls, {"numbering": 1} | read_members(value, about, _ASIDE), about)
+        record = record_of(cls, {"numbering": 1} | read_members(value, about, _ASIDE), about)
+        _require_possible(record, about)
+        return record
+
+
+def _require_possible(record: Progress, about: str) -> None:
+    """DamagedError for numbers that no capture writes: they would be taken for places further down."""
+    ahead = [text for parts in record.ahead.values() for text in parts.values()]
+    lowest = min((min(parts.values()) for parts in record.offsets.values() if parts), default=0)
+    if not (1 <= record.epoch <= MAX_EPOCH and record.lsn >= 0 and lowest >= 0):
+        raise DamagedError(f"{about} has an epoch, an LSN or an offset that cannot be")
+    if not all(_POSITION.fullmatch(text) for text in ahead):
+        raise DamagedError(f"{about} says something ahead that is no position")
 
 
 class Mark(NamedTuple):

@@ -63,7 +63,8 @@ def reading(about: str) -> Iterator[None]:
     except KeyError as missing:
         raise DamagedError(f"{about} has no member {missing.args[0]!r}") from None
     except (TypeError, ValueError, AttributeError, IndexError) as wrong:
-        raise DamagedError(f"{about} cannot be read: {_one_line(wrong)}") from None
+        why = _one_line(wrong)
+        raise DamagedError(f"{about} cannot be read: {why}" if why else f"{about} cannot be read") from None
 
 
 def record_of(kind: type[T], members: Mapping[str, Any], about: str) -> T:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+from cdc.errors import DamagedError
 from cdc.progress import PROGRESS_KEY, Mark, Progress
 from cdc.settings import LogSettings
 from cdc.topic import progress_topic
@@ -19,6 +22,8 @@ def read_marks(settings: LogSettings, name: str, count: int = NEWEST) -> list[Ma
     for message in read_range(settings, topic, 0, max(0, end - count)):
         value = message.value()
         if message.key() == PROGRESS_KEY and isinstance(value, bytes):
-            progress = Progress.from_json(value)
-            marks.append(Mark(progress.epoch, progress.lsn, message.timestamp()[1]))
+            # One that cannot be read says nothing of the others (H159).
+            with suppress(DamagedError):
+                progress = Progress.from_json(value)
+                marks.append(Mark(progress.epoch, progress.lsn, message.timestamp()[1]))
     return marks

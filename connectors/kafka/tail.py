@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
+from cdc.errors import DamagedError
 from cdc.position import Position
 from cdc.progress import PROGRESS_KEY, Offsets, Progress
 from cdc.settings import LogSettings
 from connectors.kafka.compacted import read_range
+
+log = logging.getLogger(__name__)
 
 _LAST_RECORDS = 200
 """Looked at first."""
@@ -29,19 +33,38 @@ class Tail(NamedTuple):
 def last_progress(settings: LogSettings, topic: str, end: int) -> Progress | None:
     """The newest progress record of a topic that ends at ``end``. None when there is none.
 
-    The newest by what it says: one that came too late stands behind it (H76).
+    The newest by what it says: one that came too late stands behind it (H76). What cannot be read is passed over beside
+    one that can (H159): an older one begins no later, and whether the slot still gives that is asked next. DamagedError
+    where there is no other, NewerError where a newer version wrote any.
     """
     span = _LAST_RECORDS
     while True:
         low = max(0, end - span)
-        values = ((m.key(), m.value()) for m in read_range(settings, topic, 0, low))
-        found = [Progress.from_json(value) for key, value in values if key == PROGRESS_KEY and isinstance(value, bytes)]
+        found, damaged = _readable(settings, topic, low)
         if found:
+            if damaged is not None:
+                log.warning("progress_unreadable", extra={"topic": topic, "why": damaged.message})
             # Of equals the last: it may tell of more offsets.
             return max(reversed(found), key=lambda progress: (progress.epoch, progress.lsn))
+        if low == 0 and damaged is not None:
+            raise damaged
         if low == 0:
             return None
         span *= 100
+
+
+def _readable(settings: LogSettings, topic: str, low: int) -> tuple[list[Progress], DamagedError | None]:
+    """The progress records from an offset on, and what was wrong with the last one that cannot be read."""
+    found: list[Progress] = []
+    damaged: DamagedError | None = None
+    for message in read_range(settings, topic, 0, low):
+        value = message.value()
+        if message.key() == PROGRESS_KEY and isinstance(value, bytes):
+            try:
+                found.append(Progress.from_json(value))
+            except DamagedError as error:
+                damaged = error
+    return found, damaged
 
 
 def held_positions(

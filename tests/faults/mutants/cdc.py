@@ -268,4 +268,12 @@ MUTANTS = (
         "call a pipeline well that captures nothing yet", "cdc/status/rules.py",
         'facts.source is not None and shown.snapshot == "none"', "False", "tests/unit/cdc/status/test_rules.py",
     ),
+    Mutant(
+        "believe a progress record with an offset below zero", "cdc/progress.py",
+        "and lowest >= 0)", ")", "tests/unit/cdc/test_progress.py",
+    ),
+    Mutant(
+        "believe that no position is one ahead of progress", "cdc/progress.py",
+        "if not all(_POSITION.fullmatch(text) for text in ahead):", "if False:", "tests/unit/cdc/test_progress.py",
+    ),
 )  # fmt: skip

@@ -10,6 +10,7 @@ from cdc.position import Position
 from cdc.progress import PROGRESS_KEY, Progress
 from cdc.state import RequestState
 from cdc.topic import partition_of, progress_topic
+from connectors.kafka.progress_times import read_marks
 from tests.integration.capture.pipeline import Pipeline, refused
 from tests.waiting import wait_until
 
@@ -102,3 +103,29 @@ def test_h157_a_table_is_read_again_that_was_passed_over(pipeline: Pipeline) -> 
     assert run.terminate() == 0
     assert asked in ([], ["public.t"]), "it may be over already"
     assert last_of(pipeline)['{"id":2}'] == {"id": 2, "v": "b"}
+
+
+def test_h159_unreadable_progress_ends_no_start(pipeline: Pipeline) -> None:
+    """It stands last of its key, and only capture could write the next one."""
+    pipeline.prepare(TABLE)
+    with pipeline.capturing():
+        pipeline.execute("insert into t values (1, 'a')")
+        pipeline.settle()
+    for value in (b"", b"{", b"[]", b'{"epoch":1,"lsn":-1,"offsets":{}}'):
+        write(pipeline, progress_topic(pipeline.name), 0, PROGRESS_KEY, value)
+    run = pipeline.stream()
+    said = pipeline.said(run, "progress_unreadable")
+    assert said is not None
+    assert said["topic"] == progress_topic(pipeline.name)
+    pipeline.execute("insert into t values (2, 'b')")
+    pipeline.settle()
+    assert run.terminate() == 0
+    pipeline.assert_equal("t")
+    assert read_marks(pipeline.settings.log, pipeline.name)[-1].lsn > 0
+
+
+def test_h159_capture_does_not_begin_without_readable_progress(pipeline: Pipeline) -> None:
+    pipeline.prepare(TABLE)
+    write(pipeline, progress_topic(pipeline.name), 0, PROGRESS_KEY, b"{")
+    text = refused(pipeline.start(), Exit.POISON, "a record of the progress topic")
+    assert "Traceback" not in text

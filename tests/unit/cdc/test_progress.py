@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import orjson
+import pytest
 
+from cdc.errors import DamagedError
 from cdc.position import Position
 from cdc.progress import PROGRESS_KEY, Hold, Progress, Watermark
 
@@ -44,3 +46,17 @@ def test_h100_a_held_table_is_named_with_its_reason_and_a_remedy() -> None:
         "cache holds public.t: no column takes it; its changes wait in the log: cdc rebuild cache"
     )
     assert Hold(table="public.t").sentence("cache") == "cache: public.t was held and is being brought up to date"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"lsn": -5}, {"epoch": 0}, {"epoch": -1}, {"epoch": 128}, {"offsets": {"t": {"0": -1}}},
+        {"ahead": {"t": {"0": "zz"}}}, {"ahead": {"t": {"0": "0" * 33}}},
+    ],
+)  # fmt: skip
+def test_h159_a_record_whose_numbers_cannot_be_is_damaged(wrong: dict[str, object]) -> None:
+    sound = orjson.loads(Progress(epoch=1, lsn=80, offsets={"t": {0: 3, 1: 0}, "u": {}}).to_json())
+    assert Progress.from_json(orjson.dumps(sound)).lsn == 80
+    with pytest.raises(DamagedError):
+        Progress.from_json(orjson.dumps({**sound, **wrong}))
