@@ -12,7 +12,8 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from cdc.errors import Exit
+from cdc.clock import SYSTEM_CLOCK
+from cdc.errors import CdcError, Exit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,6 +24,8 @@ STOP_FILE = "spark.stop"
 END_S = 60.0
 """How long an end may take in all: past it Spark's JVM is ended, and then this process."""
 _LAST_S = 10.0
+_SOON_S = 3.0
+"""How long the process may go on by itself behind a call that was left behind."""
 
 
 class SinkStop:
@@ -81,8 +84,9 @@ class SinkStop:
 @contextmanager
 def ended_in_time(session: SparkSession, stop: SinkStop, end_s: float = END_S) -> Iterator[None]:
     """From the wish to stop on the body has ``end_s``: then the JVM is killed, which ends every wait for it, and when
-    that does not help this process ends (hazard H115). So it does when a call was left behind. The stores go on from
-    their watermarks, as after any kill."""
+    that does not help this process ends with 69 (hazard H115). The stores go on from their watermarks, as after any
+    kill. Where a call was left behind, the process ends soon after the body, with the code that it would have ended
+    with: a library's own threads are not waited for (hazard H164)."""
     done = threading.Event()
     gateway: Any = session.sparkContext._gateway
     process = getattr(gateway, "proc", None)
@@ -101,8 +105,20 @@ def ended_in_time(session: SparkSession, stop: SinkStop, end_s: float = END_S) -
             os._exit(Exit.UNAVAILABLE)
 
     threading.Thread(target=watch, name="end-watch", daemon=True).start()
+    code = Exit.BUG
     try:
         yield
+        code = Exit.OK
+    except CdcError as error:
+        code = error.exit
+        raise
     finally:
-        if not stop.left_behind:
-            done.set()
+        done.set()
+        if stop.left_behind:
+            threading.Thread(target=_end_with, args=(code,), name="end-soon", daemon=True).start()
+
+
+def _end_with(code: Exit) -> None:
+    SYSTEM_CLOCK.sleep(_SOON_S)
+    log.info("ended_without_a_call", extra={"exit": int(code)})
+    os._exit(code)

@@ -17,12 +17,14 @@ from cdc.logs import LoggedCauses
 from spark.failures import unexpected
 from spark.outage import Halted, persist
 from spark.place import Surroundings
-from spark.thread import StoreThread
+from spark.thread import Halt, StoreThread
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _TURN_S = 0.2
+_CLOSE_S = 2.0
+"""So long at least a store may take to be closed."""
 
 
 class StoreCalls:
@@ -30,7 +32,7 @@ class StoreCalls:
 
     def __init__(self, name: str, around: Surroundings) -> None:
         self.name = name
-        self.halt = threading.Event()
+        self.halt = Halt()
         """Set while the store is not to be waited for."""
         self.fault: CdcError | None = None
         """What an idle moment found out. The query has to end for it."""
@@ -120,8 +122,9 @@ class StoreCalls:
         return self._thread.submit(action)
 
     def _ended(self) -> bool:
-        """Take no more actions. Returns whether those that are queued ended in time."""
-        ended = self._thread.end(self._around.grace_s)
+        """Take no more actions. Returns whether those that are queued ended in time: what was waited for since
+        :attr:`halt` was set counts (hazard H164)."""
+        ended = self._thread.end(max(min(_CLOSE_S, self._around.grace_s), self._around.grace_s - self.halt.since_s))
         if not ended:
             log.warning("store_left_behind", extra={"sink": self.name, "reason": "it does not answer"})
         return ended

@@ -12,8 +12,29 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import TypeVar
 
+from cdc.clock import SYSTEM_CLOCK
+
 T = TypeVar("T")
 _Work = Callable[[], None]
+
+
+class Halt(threading.Event):
+    """A wish to stop that knows for how long there was one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._set_s = 0.0
+
+    def set(self) -> None:
+        """Wish for it. A second time changes nothing."""
+        if not self.is_set():
+            self._set_s = SYSTEM_CLOCK.monotonic()
+        super().set()
+
+    @property
+    def since_s(self) -> float:
+        """How long ago it was set, in seconds. 0 where it is not."""
+        return SYSTEM_CLOCK.monotonic() - self._set_s if self.is_set() else 0.0
 
 
 class StoreThread:

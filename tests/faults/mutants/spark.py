@@ -143,4 +143,12 @@ MUTANTS = (
         "give an unknown failure one try less", "spark/query.py",
         "self._unknown > _UNKNOWN", "self._unknown >= _UNKNOWN", f"{_SPARK}/test_query.py",
     ),
+    Mutant(
+        "wait for a silent store anew at the end", "spark/store_calls.py",
+        "self._around.grace_s - self.halt.since_s))", "self._around.grace_s))", f"{_SPARK}/test_worker.py",
+    ),
+    Mutant(
+        "let a library's pool hold the end up", "spark/stop.py",
+        "        if stop.left_behind:\n", "        if False:\n", f"{_SPARK}/test_stop.py",
+    ),
 )  # fmt: skip

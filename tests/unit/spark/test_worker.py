@@ -7,11 +7,12 @@ from threading import Event
 
 import pytest
 
+from cdc.clock import SYSTEM_CLOCK
 from sinks.memory import MemoryStore
 from spark.outage import Halted
 from spark.sink_metrics import Metrics
 from spark.store_thread import Store, Surroundings
-from spark.thread import StoreThread
+from spark.thread import Halt, StoreThread
 from spark.watermark import LogView
 from tests.unit.spark.doubles import MemoryDead, MemoryFacts
 from tests.waiting import wait_until
@@ -61,3 +62,40 @@ def test_h115_what_ends_in_time_is_waited_for() -> None:
     slow.set()
     assert store.result(future)
     store.end()
+
+
+class HaltOfBefore(Halt):
+    """One that was set half a minute ago."""
+
+    @property
+    def since_s(self) -> float:
+        return super().since_s + 30
+
+
+def test_h164_a_silent_call_is_waited_for_once_in_all() -> None:
+    """The batch in hand was waited for since the wish to stop: the end of the store begins no time anew."""
+    around = Surroundings(facts=MemoryFacts(), dead=MemoryDead(), view=LogView(), metrics=Metrics(), grace_s=31)
+    store, silent, begun = Store("cache", MemoryStore().open, around), Event(), Event()
+    store.halt = HaltOfBefore()
+
+    def call() -> None:
+        begun.set()
+        silent.wait()
+
+    store.submit(call)
+    wait_until(begun.is_set)
+    began_s = SYSTEM_CLOCK.monotonic()
+    assert not store.end()
+    assert SYSTEM_CLOCK.monotonic() - began_s < 20
+    silent.set()
+
+
+def test_a_wish_to_stop_knows_how_old_it_is() -> None:
+    halt = Halt()
+    assert halt.since_s == 0
+    halt.set()
+    wait_until(lambda: halt.since_s > 0.01)
+    halt.set()
+    assert halt.since_s > 0.01, "the first one counts"
+    halt.clear()
+    assert halt.since_s == 0
