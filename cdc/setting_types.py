@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 from datetime import timedelta
-from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainSerializer
 
-from cdc.errors import ConfigError
-from cdc.foreign import remember
+from cdc.secret_reference import REFERENCES, reveal
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
 _UNIT_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -82,32 +79,13 @@ class Secret:
     __slots__ = ("_reference",)
 
     def __init__(self, reference: str) -> None:
-        if not reference.startswith(("env:", "file:")):
+        if not reference.startswith(REFERENCES):
             raise ValueError('a secret is written as "env:NAME" or "file:PATH", never as itself')
         self._reference = reference
 
     def reveal(self) -> str:
         """The secret itself. ConfigError names the variable or file that is missing, never a value."""
-        kind, _, where = self._reference.partition(":")
-        revealed = self._from_environment(where) if kind == "env" else self._from_file(where)
-        remember([revealed])
-        return revealed
-
-    @staticmethod
-    def _from_environment(name: str) -> str:
-        if name not in os.environ:
-            raise ConfigError(f"the environment variable {name} is not set", hint=f"export {name}=... first")
-        return os.environ[name]
-
-    @staticmethod
-    def _from_file(path: str) -> str:
-        hint = 'write the secret alone into that file, readable by you alone; or use "env:NAME"'
-        try:
-            return Path(path).read_text(encoding="utf-8").rstrip("\r\n")
-        except OSError as error:
-            raise ConfigError(f"the secret file {path} cannot be read: {error.strerror}", hint=hint) from None
-        except UnicodeDecodeError:
-            raise ConfigError(f"the secret file {path} is not UTF-8 text", hint=hint) from None
+        return reveal(self._reference)
 
     @property
     def reference(self) -> str:

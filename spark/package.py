@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import zipfile
 from collections.abc import Iterable, Sequence
 from importlib import import_module
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from sinks.registry import SinkSpec
 
-PACKAGES = ("cdc", "connectors", "sinks", "spark")
+PACKAGES = ("cdc", "connectors", "pyspark_headrace", "sinks", "spark")
 """What a task imports."""
 _SUFFIXES = (".py", ".lua", ".sql", ".json", ".properties", ".typed")
 
@@ -48,3 +49,8 @@ def _add(archive: zipfile.ZipFile, folder: Traversable, path: str) -> None:
             _add(archive, entry, name)
         elif entry.is_file() and entry.name.endswith(_SUFFIXES):
             archive.writestr(zipfile.ZipInfo(name), entry.read_bytes())
+
+
+if __name__ == "__main__":
+    # python -m spark.package FOLDER
+    print(build_zip(Path(sys.argv[1] if len(sys.argv) > 1 else ".")))

@@ -56,6 +56,8 @@ class HandMadeLog:
     compaction_lag: str = "1m"
     tables: Sequence[str] = ("orders",)
     lsn: int = FIRST_LSN
+    time_ms: int = 0
+    """Of the records that are written, for the cleaner. 0 for now."""
     shapes: dict[str, TableSchema] = field(default_factory=dict)
     rows: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
     """What a store has to show in the end: table -> key -> row as plain values."""
@@ -215,7 +217,7 @@ class HandMadeLog:
         headers: Any = self._headers(shape, op, seq)
         while True:
             try:
-                self._producer.produce(shape.topic, value, key, where, headers=headers)
+                self._producer.produce(shape.topic, value, key, where, headers=headers, timestamp=self.time_ms)
                 break
             except BufferError:
                 self._producer.poll(0.1)

@@ -1,0 +1,130 @@
+"""The log as DataFrames ask about it: :class:`spark.frames.ports.Connect` on Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+from pydantic import ValidationError
+
+from cdc.errors import ConfigError, TopicError, UsageError
+from cdc.progress import PROGRESS_KEY, Offsets, Progress
+from cdc.schema import TableSchema
+from cdc.settings import LogSettings, load
+from cdc.state import TopicsState
+from cdc.topic import TableName, progress_topic, schema_topic, state_topic
+from connectors.frame_reading import ReferencedReading, refused
+from connectors.kafka.admin import TopicAdmin, raise_first, state_problems
+from connectors.kafka.clients import fetching_config
+from connectors.kafka.compacted import KafkaCompactedTopic
+from connectors.kafka.offsets_at import offsets_at
+from connectors.kafka.reach import require_broker
+from connectors.kafka.schema_registry import SchemaRegistry
+from spark.frames.frame_columns import chosen
+from spark.frames.options import FrameOptions
+from spark.frames.ports import Found, FrameTopic
+
+
+class KafkaConnect:
+    """Implements :class:`spark.frames.ports.Connect`. It holds nothing, so it can be pickled."""
+
+    def settings(self, path: str) -> Mapping[str, str]:
+        settings = load(Path(path))
+        found = {"bootstrap_servers": settings.log.bootstrap_servers, "pipeline": settings.name}
+        found |= {f"kafka.{name}": _text(value) for name, value in settings.log.client.items()}
+        return found | {f"kafka.{name}": secret.reference for name, secret in settings.log.client_secrets.items()}
+
+    def log(self, options: FrameOptions) -> KafkaFrameLog:
+        settings = _log_settings(options)
+        require_broker(settings)
+        try:
+            return KafkaFrameLog(options.pipeline, settings)
+        except KafkaException as error:
+            raise refused(error) from None
+
+    def reading(self, options: FrameOptions) -> ReferencedReading:
+        config = fetching_config(_log_settings(options, secrets=False)) | {"group.id": "cdc-frame"}
+        return ReferencedReading(tuple(sorted(config.items())), options.secrets)
+
+
+class KafkaFrameLog:
+    """Implements :class:`spark.frames.ports.FrameLog`. One client, kept."""
+
+    def __init__(self, pipeline: str, settings: LogSettings) -> None:
+        self._pipeline = pipeline
+        self._settings = settings
+        self._admin = TopicAdmin(settings)
+
+    def find(self, patterns: Iterable[str]) -> Found:
+        try:
+            state = TopicsState.find(self._compacted(state_topic(self._pipeline)).read())
+        except TopicError:
+            state = None
+        if state is None:
+            raise UsageError(f"Kafka at {self._settings.bootstrap_servers} has no pipeline {self._pipeline}",
+                             hint=_pipelines(self._admin.names()))  # fmt: skip
+        shapes = {shape.table: shape.topic for shape in self._registry().versions()}
+        captured = set(state.tables.values())
+        known = {table: topic for table, topic in shapes.items() if topic in captured}
+        wanted = {table: known[table] for table in chosen(known, list(patterns), self._pipeline)}
+        facts = self._admin.describe(wanted.values())
+        own = TopicsState(
+            cluster_id=state.cluster_id,
+            topics={topic: state.topics[topic] for topic in wanted.values()},
+            tables={},
+        )
+        raise_first(state_problems(own, facts, self._admin.cluster_id()))
+        return Found(
+            topics={
+                table: FrameTopic(
+                    topic,
+                    facts[topic].topic_id,
+                    state.topics[topic]["partitions"],
+                    int(facts[topic].config.get("min.compaction.lag.ms", 0)),
+                )
+                for table, topic in wanted.items()
+            }
+        )
+
+    def versions(self, table: TableName) -> list[TableSchema]:
+        return [shape for shape in self._registry().versions() if shape.table == table]
+
+    def ends(self, partitions: Mapping[str, int]) -> Offsets:
+        return self._admin.end_offsets(partitions)
+
+    def offsets_at(self, ends: Offsets, time_ms: int) -> Offsets:
+        return offsets_at(self._settings, ends, time_ms)
+
+    def progress(self) -> Progress | None:
+        value = self._compacted(progress_topic(self._pipeline)).read().get(PROGRESS_KEY)
+        return Progress.from_json(value) if value is not None else None
+
+    def _registry(self) -> SchemaRegistry:
+        return SchemaRegistry(self._compacted(schema_topic(self._pipeline)))
+
+    def _compacted(self, topic: str) -> KafkaCompactedTopic:
+        return KafkaCompactedTopic(self._settings, topic)
+
+
+def _log_settings(options: FrameOptions, *, secrets: bool = True) -> LogSettings:
+    try:
+        return LogSettings.model_validate(
+            {
+                "bootstrap_servers": options.servers,
+                "client": dict(options.client),
+                "client_secrets": dict(options.secrets) if secrets else {},
+            }
+        )
+    except ValidationError:
+        raise ConfigError("the options of Kafka's client cannot be read") from None
+
+
+def _pipelines(topics: Iterable[str]) -> str:
+    """What is there instead."""
+    names = {topic.removesuffix(".state") for topic in topics if topic.endswith(".state")}
+    return f"it has {', '.join(sorted(names)[:10])}" if names else "it has none; cdc init makes a pipeline's topics"
+
+
+def _text(value: str | int | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

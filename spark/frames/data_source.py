@@ -1,0 +1,213 @@
+"""PySpark's side: the data source ``headrace``, for batches and for streams.
+
+Spark makes these objects in short-lived Python workers beside the driver, sends the reader to the executors pickled,
+and asks it there for Arrow batches. So nothing here is open between two calls, but in a stream's own long-lived worker.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from cdc.clock import SYSTEM_CLOCK
+from cdc.progress import Offsets
+from cdc.wire.records import BEGINNING, ReaderOpener, RecordReader, Span
+from spark.frames.as_of import AsOf
+from spark.frames.carried import Carried
+from spark.frames.frame import (
+    FrameTask,
+    Place,
+    arrow_schema,
+    as_of_plan,
+    columns_of,
+    ends_of,
+    read_share,
+    require_forward,
+    require_growth,
+    starts_of,
+    task_of,
+)
+from spark.frames.options import FrameOptions, read_options, refuse_secrets
+from spark.frames.plan import packed, spans_of, trimmed
+from spark.frames.ports import Connect, FrameLog
+from spark.frames.refusal import telling
+
+NAME = "headrace"
+_LOOK_S = 0.1
+"""How often a stream asks the brokers where the topics end, at most."""
+
+
+class Share(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, spans: tuple[Span, ...], asked: Mapping[str, AsOf]) -> None:
+        self.spans = spans
+        self.asked = dict(asked)
+
+
+class HeadraceSource(Carried, DataSource):
+    """``spark.read.format("headrace")`` and ``spark.readStream.format("headrace")``. ``connect`` opens the log."""
+
+    connect: Connect
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return NAME
+
+    def schema(self) -> StructType:
+        """The newest version's columns and ours, or the envelope's. FrameError in one sentence."""
+        with telling():
+            options = read_given(self.options, self.connect)
+            return spark_schema(arrow_schema(columns_of(options, self.connect.log(options))))
+
+    def reader(self, schema: StructType) -> FrameReader:
+        """What reads a batch. FrameError in one sentence."""
+        with telling():
+            return FrameReader(*self._task(schema, streaming=False), self.connect)
+
+    def streamReader(self, schema: StructType) -> FrameStreamReader:
+        """What reads a stream. FrameError in one sentence."""
+        with telling():
+            return FrameStreamReader(*self._task(schema, streaming=True), self.connect)
+
+    def _task(self, schema: StructType, *, streaming: bool) -> tuple[FrameTask, FrameOptions]:
+        options = read_given(self.options, self.connect, streaming=streaming)
+        log = self.connect.log(options)
+        task = task_of(options, log, self.connect.reading(options), lambda own: _alike(spark_schema(own), schema))
+        return task, options
+
+
+def read_given(given: Mapping[str, str], connect: Connect, *, streaming: bool = False) -> FrameOptions:
+    """The options, over those of the settings file that ``config`` names."""
+    own = {name.lower(): value for name, value in given.items()}
+    refuse_secrets(own)
+    return read_options({**(connect.settings(own["config"]) if "config" in own else {}), **own}, streaming=streaming)
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """An Arrow schema in Spark's words. A timestamp without a zone is TIMESTAMP_NTZ."""
+    found: StructType = from_arrow_schema(schema, prefer_timestamp_ntz=True)
+    return found
+
+
+def _alike(own: StructType, given: StructType) -> bool:
+    return [(f.name, f.dataType.simpleString()) for f in own] == [(f.name, f.dataType.simpleString()) for f in given]
+
+
+class _Tasks(Carried):
+    """What both readers do on an executor."""
+
+    def __init__(self, task: FrameTask, options: FrameOptions, connect: Connect) -> None:
+        self._task = task
+        self._options = options
+        self.live_connect = connect
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The batches of a share."""
+        assert isinstance(partition, Share)
+        with telling():
+            yield from read_share(
+                self._task, partition.spans, partition.asked, kept_reader(self._task.reading), SYSTEM_CLOCK
+            )
+
+    def _shares(self, starts: Offsets, ends: Offsets, asked: Mapping[str, AsOf]) -> list[Share]:
+        slots = self._options.slots or os.cpu_count() or 1
+        return [Share(spans, asked) for spans in packed(spans_of(starts, ends), slots)]
+
+
+@lru_cache(maxsize=2)
+def kept_reader(reading: ReaderOpener) -> RecordReader:
+    """A reader, kept in this worker process from task to task."""
+    return reading.open()
+
+
+_NOTHING = [Share((), {})]
+"""Spark has a source without partitions read once with none, so a share of nothing stands for it."""
+
+
+class FrameReader(_Tasks, DataSourceReader):
+    """One batch."""
+
+    def partitions(self) -> list[Share]:
+        """The tasks: non-empty ranges, packed into about as many tasks as run at once."""
+        with telling():
+            log = self.live_connect.log(self._options)
+            found = log.find(self._options.tables)
+            if self._options.as_of is not None:
+                ends, asked = as_of_plan(self._options, found, log, self._task.reading, SYSTEM_CLOCK)
+                return self._shares({}, ends, asked) or _NOTHING
+            ends = log.ends(found.partitions)
+            return self._shares(starts_of(self._options, ends), ends_of(self._options, ends), {}) or _NOTHING
+
+
+class FrameStreamReader(_Tasks, DataSourceStreamReader):
+    """A stream. PySpark 4.1 asks for the latest offset without saying from where, so the reader keeps the place."""
+
+    def __init__(self, task: FrameTask, options: FrameOptions, connect: Connect) -> None:
+        super().__init__(task, options, connect)
+        self.live_log: FrameLog | None = None
+        self.live_place: Place | None = None
+        self.live_reached: Offsets | None = None
+        self.live_starts: Offsets | None = None
+        self.live_partitions: Mapping[str, int] = {}
+        self.live_ends: tuple[float, Offsets] | None = None
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where a fresh checkpoint begins: at ``starting_offsets``."""
+        with telling():
+            return self._place()._replace(offsets=self._starts()).document()
+
+    def latestOffset(self) -> dict[str, Any]:
+        """Where the next batch ends: at the topics' ends, or ``max_offsets_per_trigger`` records further."""
+        with telling():
+            place, ends = self._place(), self._ends()
+            # Spark asks this first of all, and says only later where the batch begins.
+            starts, most = self._starts(), self._options.max_offsets
+            reached = self.live_reached if self.live_reached is not None else starts if most else {}
+            require_growth(reached, ends)
+            return place._replace(offsets=trimmed(reached, ends, most)).document()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Share]:
+        """The tasks of a batch."""
+        with telling():
+            place = self._place()
+            starts, ends = place.read(start), place.read(end)
+            require_forward(starts, ends, place._replace(offsets=starts), limited=self._options.max_offsets > 0)
+            self.live_reached = ends
+            return self._shares(starts, ends, {})
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Spark's checkpoint keeps the place: nothing to do."""
+
+    def _place(self) -> Place:
+        if self.live_place is None:
+            self.live_log = self.live_connect.log(self._options)
+            found = self.live_log.find(self._options.tables)
+            self.live_partitions = found.partitions
+            ids = {one.topic: one.id for one in found.topics.values()}
+            self.live_place = Place(self._options.pipeline, ids, {})
+        return self.live_place
+
+    def _starts(self) -> Offsets:
+        """Where a fresh checkpoint begins, each partition named. Found once: ``latest`` would move."""
+        if self.live_starts is None:
+            ends = self._ends()
+            given = starts_of(self._options, ends)
+            self.live_starts = {t: {p: given.get(t, {}).get(p, BEGINNING) for p in some} for t, some in ends.items()}
+        return self.live_starts
+
+    def _ends(self) -> Offsets:
+        """As of a moment ago. Once the place is known."""
+        now_s = SYSTEM_CLOCK.monotonic()
+        if self.live_ends is None or now_s - self.live_ends[0] >= _LOOK_S:
+            assert self.live_log is not None
+            self.live_ends = now_s, self.live_log.ends(self.live_partitions)
+        return self.live_ends[1]

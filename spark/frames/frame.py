@@ -1,0 +1,269 @@
+"""A frame between Spark and the log: what is read is decided here, once in the driver, and read in tasks. No Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import orjson
+import pyarrow as pa
+
+from cdc.clock import Clock
+from cdc.errors import ConfigError, TopicError, UsageError
+from cdc.progress import Offsets
+from cdc.schema import TableSchema
+from cdc.wire.records import BEGINNING, Lot, ReaderOpener, RecordReader, Span
+from spark.frames.as_of import (
+    AsOf,
+    AsOfReading,
+    Settled,
+    oldest_of,
+    require_reached,
+    safe_lag_ms,
+    too_old,
+)
+from spark.frames.frame_columns import FrameColumns, raw_schema
+from spark.frames.options import FrameOptions
+from spark.frames.ports import Found, FrameLog
+from spark.frames.raw_rows import raw_batch
+from spark.frames.typed_rows import TypedRows
+
+_MS = 1_000_000
+_BATCH_ROWS, _BATCH_BYTES = 10_000, 8 * 1024**2
+"""What one Arrow batch has at least, of records that are there."""
+
+
+class FrameTask(NamedTuple):
+    """What the tasks of a frame need, as plain data. ``columns`` None: the records as they are."""
+
+    columns: FrameColumns | None
+    versions: tuple[TableSchema, ...]
+    options: FrameOptions
+    reading: ReaderOpener
+
+
+def columns_of(options: FrameOptions, log: FrameLog) -> FrameColumns | None:
+    """The columns of the frame's table as of now. None for ``raw``."""
+    (table, *_) = log.find(options.tables).topics
+    return None if options.raw else FrameColumns.of(log.versions(table)[-1])
+
+
+def arrow_schema(columns: FrameColumns | None) -> pa.Schema:
+    """The frame's schema."""
+    return columns.arrow if columns is not None else raw_schema()
+
+
+def task_of(
+    options: FrameOptions, log: FrameLog, reading: ReaderOpener, fits: Callable[[pa.Schema], bool]
+) -> FrameTask:
+    """What tasks need for a frame whose schema Spark has already: ``fits`` says whether a version's is that one.
+
+    ConfigError where none is: somebody gave the frame another schema.
+    """
+    if options.raw:
+        if not fits(raw_schema()):
+            raise _other_schema("raw = true")
+        return FrameTask(None, (), options, reading)
+    (table, *_) = log.find(options.tables).topics
+    versions = log.versions(table)
+    while versions:
+        columns = FrameColumns.of(versions[-1])
+        if fits(columns.arrow):
+            return FrameTask(columns, tuple(versions), options, reading)
+        versions.pop()
+    raise _other_schema(str(table))
+
+
+def _other_schema(what: str) -> ConfigError:
+    return ConfigError(f"the schema given is none of {what}", hint="leave .schema(...) out: headrace brings its own")
+
+
+def starts_of(options: FrameOptions, ends: Offsets) -> Offsets:
+    """Where a frame begins. UsageError for offsets of topics that it does not read, TopicError for offsets behind
+    the end."""
+    if options.starting == "latest":
+        return ends
+    if options.starting == "earliest":
+        return {topic: dict.fromkeys(parts, BEGINNING) for topic, parts in ends.items()}
+    return _checked("starting_offsets", options.starting, ends)
+
+
+def ends_of(options: FrameOptions, ends: Offsets) -> Offsets:
+    """Where a batch ends."""
+    return ends if options.ending is None else _checked("ending_offsets", options.ending, ends)
+
+
+def _checked(name: str, given: Offsets, ends: Offsets) -> Offsets:
+    for topic, parts in given.items():
+        for partition, offset in parts.items():
+            end = ends.get(topic, {}).get(partition)
+            if end is None:
+                raise UsageError(
+                    f"the option {name} names {topic}, partition {partition}, which this frame does not read",
+                    hint=f"it reads {', '.join(sorted(ends)[:5])}",
+                )
+            if offset > end:
+                raise TopicError(
+                    f"the option {name} says {offset} for {topic}, partition {partition}, which ends at {end}",
+                    hint="the topic was made anew or cut since those offsets were taken; begin at earliest",
+                )
+    return given
+
+
+def as_of_plan(
+    options: FrameOptions, found: Found, log: FrameLog, reading: ReaderOpener, clock: Clock
+) -> tuple[Offsets, Mapping[str, AsOf]]:
+    """Where a read as of an LSN ends, and by topic what its tasks keep to. UsageError where it cannot be answered."""
+    assert options.as_of is not None
+    progress = log.progress()
+    if progress is None:
+        raise UsageError("the log says nothing yet of how far it holds the source", hint="cdc run writes the log")
+    names = {topic.topic: str(table) for table, topic in found.topics.items()}
+    for topic, table in names.items():
+        if topic in progress.aside:
+            raise UsageError(f"{table} is set aside, so the log lacks changes of it", hint="cdc status says why")
+        require_reached(table, options.as_of, progress.lsn)
+    # Asked for behind the progress record, so these ends cover it.
+    ends = log.ends(found.partitions)
+    asked = {}
+    for table_name, topic_facts in found.topics.items():
+        topic = topic_facts.topic
+        own = {topic: ends[topic]}
+        lag_ms = safe_lag_ms(topic_facts.compaction_lag_ms)
+        settled = _settled(own, log.offsets_at(own, clock.now_ns() // _MS - lag_ms), reading)
+        oldest = oldest_of(settled, progress.epoch, progress.lsn)
+        if options.as_of < oldest:
+            raise too_old(str(table_name), options.as_of, oldest)
+        asked[topic] = AsOf(progress.epoch, options.as_of, lag_ms)
+    return ends, asked
+
+
+def _settled(ends: Offsets, young: Offsets, reading: ReaderOpener) -> list[Settled]:
+    places = [(topic, p, offset) for topic, parts in young.items() for p, offset in sorted(parts.items()) if offset > 0]
+    before = _first_positions([Span(topic, p, offset - 1, offset) for topic, p, offset in places], reading)
+    lacking = [Span(topic, p, offset, ends[topic][p]) for topic, p, offset in places if (topic, p) not in before]
+    behind = _first_positions(lacking, reading)
+    return [Settled(before.get((topic, p)), behind.get((topic, p))) for topic, p, _ in places]
+
+
+def _first_positions(spans: Sequence[Span], reading: ReaderOpener) -> dict[tuple[str, int], bytes]:
+    """The position of the first record of each range that has one of ours."""
+    found: dict[tuple[str, int], bytes] = {}
+    with closing(reading.open()) as reader:
+        for span in spans:
+            first = next((pos for lot in reader.read([span]) for pos in lot.pos[:1]), None)
+            if first is not None:
+                found[span.topic, span.partition] = first
+    return found
+
+
+def read_share(
+    task: FrameTask, spans: Sequence[Span], asked: Mapping[str, AsOf], reader: RecordReader, clock: Clock
+) -> Iterator[pa.RecordBatch]:
+    """The Arrow batches of one task's ranges, each partition's records in their order."""
+    rows = TypedRows(task.columns, task.versions, task.options.retyped) if task.columns is not None else None
+    guards = {
+        span[:2]: AsOfReading(str(task.versions[-1].table) if task.versions else span.topic, asked[span.topic])
+        for span in spans
+        if span.topic in asked
+    }
+    for lots in _gathered(reader.read(spans)):
+        batches: list[pa.RecordBatch] = []
+        for lot in lots:
+            guard = guards.get((lot.topic, lot.partition))
+            for part in (lot,) if guard is None else _parts(lot, guard.kept(lot)):
+                batches += [raw_batch(part)] if rows is None else rows.batches(part)
+        if batches:
+            yield from pa.Table.from_batches(batches).combine_chunks().to_batches()
+    now_ms = clock.now_ns() // _MS
+    for guard in guards.values():
+        guard.require_sound(now_ms)
+
+
+def _gathered(lots: Iterator[Lot]) -> Iterator[list[Lot]]:
+    gathered: list[Lot] = []
+    rows = size = 0
+    for lot in lots:
+        gathered.append(lot)
+        rows += len(lot.offsets)
+        size += sum(lot.sizes)
+        if rows >= _BATCH_ROWS or size >= _BATCH_BYTES:
+            yield gathered
+            gathered, rows, size = [], 0, 0
+    if gathered:
+        yield gathered
+
+
+def _parts(lot: Lot, numbers: Sequence[int]) -> Iterator[Lot]:
+    """The records of these numbers, by stretches without a gap."""
+    for _, run in groupby(enumerate(numbers), key=lambda one: one[1] - one[0]):
+        places = [number for _, number in run]
+        yield lot.part(places[0], places[-1] + 1)
+
+
+class Place(NamedTuple):
+    """A stream's place as Spark's checkpoint keeps it: offsets, and of which topics of which pipeline they speak."""
+
+    pipeline: str
+    ids: Mapping[str, str]
+    offsets: Offsets
+
+    def document(self) -> dict[str, Any]:
+        """What goes into the checkpoint. The same place gives the same text."""
+        return {
+            "headrace": 1,
+            "pipeline": self.pipeline,
+            "topics": {
+                topic: {"id": self.ids[topic], "offsets": {str(p): o for p, o in sorted(parts.items())}}
+                for topic, parts in sorted(self.offsets.items())
+            },
+        }
+
+    def read(self, document: Mapping[str, Any]) -> Offsets:
+        """The offsets of a checkpoint's place. ConfigError where it is another pipeline's or table's, TopicError where
+        a topic was made anew since."""
+        fresh = "give this query a checkpointLocation of its own; starting_offsets says where it begins"
+        if document.get("headrace") != 1 or "topics" not in document:
+            raise ConfigError("the checkpoint is none of headrace", hint=fresh)
+        topics: Mapping[str, Any] = document["topics"]
+        if document["pipeline"] != self.pipeline or set(topics) != set(self.ids):
+            other = f"{', '.join(sorted(topics)[:3])} of the pipeline {document['pipeline']}"
+            raise ConfigError(
+                f"the checkpoint is of {other}, and this query reads {', '.join(sorted(self.ids)[:3])} of the pipeline "
+                f"{self.pipeline}",
+                hint=fresh,
+            )
+        for topic, facts in topics.items():
+            if facts["id"] != self.ids[topic]:
+                raise TopicError(f"the topic {topic} was made anew since the checkpoint was written", hint=fresh)
+        return {topic: {int(p): o for p, o in facts["offsets"].items()} for topic, facts in topics.items()}
+
+
+def require_forward(starts: Offsets, ends: Offsets, start: Place, *, limited: bool) -> None:
+    """ConfigError where a batch ends before it begins: ``limited`` in size, it was planned from ``starting_offsets``,
+    and the checkpoint is further on. TopicError where the topics are shorter than the checkpoint says."""
+    back = [t for t, parts in starts.items() for p, offset in parts.items() if ends.get(t, {}).get(p, offset) < offset]
+    if back and limited:
+        text = orjson.dumps({t: {str(p): o for p, o in some.items()} for t, some in start.offsets.items()}).decode()
+        raise ConfigError(
+            "the checkpoint is ahead of starting_offsets; with max_offsets_per_trigger each start needs a fresh one",
+            hint=f"a fresh checkpointLocation with .option('starting_offsets', '{text}') goes on where this one is",
+        )
+    if back:
+        raise TopicError(
+            f"the topic {back[0]} ends before the place that the checkpoint has reached",
+            hint="it was cut or restored from a backup; begin with a fresh checkpoint",
+        )
+
+
+def require_growth(known: Offsets, ends: Offsets) -> None:
+    """TopicError where a topic ends before a place that was reached: it was made anew or cut while it was read."""
+    for topic, parts in known.items():
+        for partition, offset in parts.items():
+            if ends.get(topic, {}).get(partition, 0) < offset:
+                raise TopicError(
+                    f"the topic {topic} ends before offset {offset} of partition {partition}, which was read already",
+                    hint="it was made anew or cut; begin with a fresh checkpoint",
+                )
