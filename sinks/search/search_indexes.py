@@ -13,6 +13,7 @@ from cdc.crash import crash_point, declare
 from cdc.schema import TableSchema
 from sinks.generations import FIRST, OpenGeneration
 from sinks.names import index_alias, index_prefix
+from sinks.notes import NotedWatermarks
 from sinks.port import CannotCarry, PlaceMissing
 from sinks.registry import SinkSpec
 from sinks.search.search_client import Conflict, IndexBlocked, IndexGone, SearchClient
@@ -30,12 +31,13 @@ class SearchPlace(OpenGeneration):
         given = spec.options.get("generation")
         super().__init__(base, given, shared=spec.follows)
         self.notes = SearchNotes(client, lambda: notes_index(spec.prefix, self.number))
-        self._by_alias = given is None
+        self.shown = given is None
+        """Whether readers are led to it. Not to one that is filled beside."""
 
     @property
     def generation(self) -> int | None:
         """None: that of the index which the alias names."""
-        return None if self._by_alias and self.number == FIRST else self.number
+        return None if self.shown and self.number == FIRST else self.number
 
 
 def notes_index(prefix: str, number: int) -> str:
@@ -55,13 +57,40 @@ class Indexes:
         self._replicas = int(spec.number("replicas", 0))
         self._mapping = str(spec.options.get("json_mapping") or "flat_object")
         self._found: dict[str, str] = {}
+        self._follows = spec.follows
 
     def look(self) -> bool:
-        """Whether another generation is in use since. The indexes are looked up anew then."""
-        moved = self._place.look()
+        """Whether another generation, or another index, is in use since. The indexes are looked up anew then."""
+        moved = self._place.look() or (self._follows and bool(self._led_elsewhere()))
         if moved:
             self._found.clear()
         return moved
+
+    def current(self) -> bool:
+        """Whether readers are still led to what is written. Where they are led to an index of somebody else's making,
+        such as an older copy, the watermark is forgotten: nothing that it claims is known of that one (hazard H165)."""
+        if not self._place.current():
+            return False
+        elsewhere = self._led_elsewhere()
+        if any(elsewhere.values()):
+            NotedWatermarks(self._place.notes).forget()
+        return not elsewhere
+
+    def _led_elsewhere(self) -> dict[str, set[str]]:
+        """Aliases that do not name the index that is written, and what they name instead. A generation of ours counts
+        for the same: which is in use the notes say."""
+        if not self._found or not self._place.shown:
+            return {}
+        named: dict[str, set[str]] = {}
+        every = self._client.call("GET", f"/_alias/{path(index_prefix(self._prefix))}-*", absent={})
+        for index, there in every.items():
+            for alias in there["aliases"]:
+                named.setdefault(alias, set()).add(index)
+        return {
+            alias: named.get(alias, set())
+            for alias, index in self._found.items()
+            if not any(one == index or is_generation(one, alias) for one in named.get(alias, ()))
+        }
 
     @property
     def json_type(self) -> str:
@@ -76,17 +105,19 @@ class Indexes:
         """The index of a table, if there is one."""
         alias = index_alias(self._prefix, schema.table)
         if alias not in self._found:
-            if self._place.generation is not None:
+            there = self._led_to(alias) if self._place.shown else []
+            if self._place.generation is not None and all(is_generation(one, alias) for one in there):
                 name = f"{alias}-{self._place.generation}"
                 there = [name] if self._client.call("GET", f"/{path(name)}", absent={}) else []
-            else:
-                there = list(self._client.call("GET", f"/_alias/{path(alias)}", absent={}))
             if len(there) > 1:
                 raise CannotCarry.because(schema.table, f"the alias {alias} names several indexes")
             if not there:
                 return None
             self._found[alias] = there[0]
         return self._found[alias]
+
+    def _led_to(self, alias: str) -> list[str]:
+        return list(self._client.call("GET", f"/_alias/{path(alias)}", absent={}))
 
     def prepare(self, schema: TableSchema, *, older: bool) -> bool:
         """Make the index, or add the fields it lacks. True when it is new."""
@@ -97,7 +128,7 @@ class Indexes:
         alias = index_alias(self._prefix, schema.table)
         name = f"{alias}-{self._place.number}"
         aliases: dict[str, Any] = {write_alias(name): {}}
-        if not self._client.call("GET", f"/_alias/{path(alias)}", absent={}):
+        if not self._led_to(alias):
             aliases[alias] = {"filter": LIVE}
         body = {
             "settings": {"index": index_settings(schema, self._shards, self._replicas)},
@@ -126,11 +157,23 @@ class Indexes:
         closed = [name for name, is_set in blocks.items() if name != "read" and is_set == "true"]
         if closed:
             raise CannotCarry.because(schema.table, f"its index takes no writes: index.blocks.{closed[0]} is set")
+        alias = index_alias(self._prefix, schema.table)
+        if self._place.shown and alias not in existing["aliases"] and not self._led_to(alias):
+            self._client.call("PUT", f"/{path(index)}/_alias/{path(alias)}", {"filter": LIVE})
         if write_alias(index) not in existing["aliases"]:
             self._client.call("PUT", f"/{path(index)}/_alias/{path(write_alias(index))}")
         new = changes(schema, self.json_type, existing["mappings"].get("properties", {}), older=older)
         if new:
             self._client.call("PUT", f"/{path(index)}/_mapping", {"properties": new})
+
+
+def is_generation(index: str, alias: str) -> bool:
+    """Whether an index has the name that a generation of an alias has.
+
+    >>> is_generation("shop-public.orders-2", "shop-public.orders"), is_generation("mine", "shop-public.orders")
+    (True, False)
+    """
+    return index.startswith(f"{alias}-") and index.removeprefix(f"{alias}-").isdecimal()
 
 
 def write_alias(index: str) -> str:

@@ -48,7 +48,7 @@ def open_search(spec: SinkSpec, clock: Clock) -> OpenSink:
         sink=sink,
         watermarks=NotedWatermarks(place.notes),
         reader=reader,
-        current=place.current,
+        current=indexes.current,
         discards=_SearchDiscards(client, indexes, clock),
     )
 

@@ -142,4 +142,18 @@ MUTANTS = (
         "believe a watermark's offset below 0", "cdc/progress.py",
         "if lowest < 0", "if False", f"{_CONTRACT}/test_watermarks.py -k h101",
     ),
+    Mutant(
+        "write on where no reader is led (search)", "sinks/search/search_indexes.py",
+        "        return not elsewhere\n", "        return True\n", "tests/integration/sinks/test_search.py -k h165",
+    ),
+    Mutant(
+        "believe a watermark of an index that somebody else put in (search)", "sinks/search/search_indexes.py",
+        "        if any(elsewhere.values()):\n", "        if False:\n",
+        "tests/integration/sinks/test_search.py -k h165",
+    ),
+    Mutant(
+        "let tasks keep an index that the alias has left (search)", "sinks/search/search_indexes.py",
+        "self._place.look() or (self._follows and bool(self._led_elsewhere()))", "self._place.look()",
+        "tests/integration/sinks/test_search.py -k h165",
+    ),
 )  # fmt: skip

@@ -187,3 +187,67 @@ def test_nobody_listening_is_one_sentence_and_a_hint() -> None:
     assert f"127.0.0.1:{port}" in refused.value.message
     assert refused.value.exit is Exit.UNAVAILABLE
     assert "canary" not in f"{refused.value!r}{refused.value.hint}{spec}"
+
+
+@pytest.fixture(params=[1, 2])
+def generation(request: pytest.FixtureRequest, server: Server) -> int:
+    """The one in use, as after a rebuild where it is the second."""
+    number: int = request.param
+    if number > 1:
+        path = f"{server.url}/{server.prefix}-_watermark/_doc/floors"
+        requests.put(path, json={"generation": number}, timeout=30).raise_for_status()
+    return number
+
+
+def filled(server: Server) -> tuple[OpenSink, Watermark]:
+    """A sink that shows a row, and says so."""
+    sink, mark = server.sink(), Watermark(epoch=1, lsn=8, offsets={ORDERS.topic: {0: 1}})
+    sink.sink.apply(batch(Topic().upsert(ROW, at(1))), SHAPES)
+    sink.commit(mark)
+    assert sink.current()
+    return sink, mark
+
+
+def lead(server: Server, to: str, *, leave: str) -> None:
+    """Lead the alias of ``public.orders`` to another index, in one request."""
+    alias = f"{server.prefix}-public.orders"
+    actions = [{"remove": {"index": leave, "alias": alias}}, {"add": {"index": to, "alias": alias}}]
+    requests.post(f"{server.url}/_aliases", json={"actions": actions}, timeout=30).raise_for_status()
+
+
+def test_h165_an_alias_led_to_another_index_is_filled_anew(server: Server, generation: int) -> None:
+    """An older copy, or one that was reindexed: what came since would be missing, and readers see nothing newer."""
+    sink, _ = filled(server)
+    first, copy = f"{server.prefix}-public.orders-{generation}", f"{server.prefix}-copy"
+    mapping = server.get(f"{first}/_mapping")[first]
+    requests.put(f"{server.url}/{copy}", json=mapping, timeout=30).raise_for_status()
+    follower = open_sink(
+        spec_for("opensearch", prefix=server.prefix, options={"url": server.url}, parallel=True), ManualClock()
+    )
+    follower.sink.apply(batch(Topic().upsert(ROW, at(1))), SHAPES)
+    lead(server, copy, leave=first)
+    assert not sink.current()
+    assert sink.watermarks.read() is None, "nothing is known of the other index"
+    follower.sink.apply(batch(Topic().upsert({**ROW, "id": 2}, at(2))), SHAPES)
+    follower.sink.show()
+    assert server.search({"match_all": {}}) == ["2"], "a task that keeps the store open follows"
+    sink.close()
+    again = server.sink()
+    again.sink.prepare(ORDERS)
+    assert again.current()
+    again.close()
+    follower.close()
+
+
+def test_h165_an_alias_that_was_removed_is_made_anew(server: Server, generation: int) -> None:
+    sink, mark = filled(server)
+    removed = f"{server.url}/{server.prefix}-public.orders-{generation}/_alias/{server.prefix}-public.orders"
+    requests.delete(removed, timeout=30).raise_for_status()
+    assert not sink.current()
+    sink.close()
+    again = server.sink()
+    again.sink.prepare(ORDERS)
+    assert again.current()
+    assert again.watermarks.read() == mark, "all of it is in the index still"
+    assert server.search({"match_all": {}}) == ["1"]
+    again.close()
