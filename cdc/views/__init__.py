@@ -1,0 +1,1 @@
+"""Views: documents and figures over several tables, kept true from the log. README.md is the manual."""

@@ -1,0 +1,224 @@
+"""Values from one type to another, and to text and JSON: what a cast does, and what is written of a value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from types import MappingProxyType
+from typing import Any
+
+from cdc.views import calendar_days as cal
+from cdc.views import decimals as dec
+from cdc.views.json_values import array_json, json_number, jsonb_text, parsed, quoted
+from cdc.views.refused import NotComputable
+from cdc.views.sql_types import Group, SqlType
+from cdc.views.text_values import hex_text, unpadded
+
+Function = Callable[[Any], Any]
+
+
+def bool_text(value: bool) -> str:
+    """As Postgres prints it when cast."""
+    return "true" if value else "false"
+
+
+def bool_of(text: str) -> bool:
+    """Text as bool reads it."""
+    word = text.strip().lower()
+    if (word and any(name.startswith(word) for name in ("true", "yes"))) or word in ("on", "1"):
+        return True
+    if (word and any(name.startswith(word) for name in ("false", "no"))) or word in ("off", "of", "0"):
+        return False
+    raise NotComputable("invalid input syntax for type boolean")
+
+
+def uuid_of(text: str) -> str:
+    """Text as uuid reads it: hex digits, with hyphens or without, in braces or not."""
+    digits = text.strip().strip("{}").replace("-", "").lower()
+    if len(digits) != 32 or not all(c in "0123456789abcdef" for c in digits):
+        raise NotComputable("invalid input syntax for type uuid")
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+def json_of(text: str) -> str:
+    """Text as json keeps it."""
+    parsed(text)
+    return text
+
+
+def _stamp_text(micros: int) -> str:
+    return cal.timestamp_text(micros)
+
+
+def _stamptz_text(micros: int) -> str:
+    return cal.timestamp_text(micros, zone="+00")
+
+
+_TO_TEXT: Mapping[Group, Function] = MappingProxyType(
+    {
+        Group.BOOLEAN: bool_text,
+        Group.INTEGER: str,
+        Group.NUMERIC: dec.numeric_text,
+        Group.FLOAT: dec.float_text,
+        Group.DATE: cal.date_text,
+        Group.TIME: cal.time_text,
+        Group.TIMESTAMP: _stamp_text,
+        Group.TIMESTAMPTZ: _stamptz_text,
+        Group.INTERVAL: cal.interval_text,
+        Group.BYTEA: hex_text,
+    }
+)
+
+
+def to_text(kind: SqlType) -> Function | None:
+    """How a value becomes the text that a cast to text gives. None where it is that text."""
+    return unpadded if kind.kind == "bpchar" else _TO_TEXT.get(kind.group)
+
+
+def _json_text(value: int, between: str = "T", zone: str = "") -> str:
+    return f'"{cal.timestamp_text(value, between, zone)}"'
+
+
+_TO_JSON: Mapping[Group, Function] = MappingProxyType(
+    {
+        Group.BOOLEAN: bool_text,
+        Group.INTEGER: str,
+        Group.NUMERIC: lambda v: json_number(dec.numeric_text(v)),
+        Group.FLOAT: lambda v: json_number(dec.float_text(v)),
+        Group.DATE: lambda v: f'"{cal.date_text(v)}"',
+        Group.TIME: lambda v: f'"{cal.time_text(v)}"',
+        Group.TIMESTAMP: _json_text,
+        Group.TIMESTAMPTZ: lambda v: _json_text(v, "T", "" if abs(v) == cal.INFINITY else "+00:00"),
+        Group.INTERVAL: lambda v: f'"{cal.interval_text(v)}"',
+        Group.BYTEA: lambda v: quoted(hex_text(v)),
+    }
+)
+
+
+def to_json(kind: SqlType, binary: bool) -> Function | None:
+    """How a value that is not null becomes JSON text. None where it is that text. ``binary``: as jsonb prints it."""
+    if kind.array:
+        member = to_json(kind.element, binary) or str
+        join = (lambda v: jsonb_text(array_json(v, _or_null(member)))) if binary else None
+        return join or (lambda v: array_json(v, _or_null(member)))
+    if kind.group is Group.JSONB:
+        return None
+    if kind.group in (Group.JSON, Group.RECORD):
+        return jsonb_text if binary else None
+    if kind.group is Group.FLOAT and binary:
+        return lambda v: json_number(dec.numeric_text(dec.numeric_of(dec.float_text(v))))
+    return _TO_JSON.get(kind.group, quoted)
+
+
+def _or_null(member: Function) -> Function:
+    return lambda value: "null" if value is None else member(value)
+
+
+def _cut(length: int) -> Function:
+    return lambda text: text[:length]
+
+
+def _padded(length: int) -> Function:
+    return lambda text: text[:length].ljust(length)
+
+
+def _float_to_numeric(value: float) -> Decimal:
+    return dec.numeric_of_float(value)
+
+
+_OF_TEXT: Mapping[str, Function] = MappingProxyType(
+    {
+        "bool": bool_of,
+        "int2": lambda t: dec.int_of("int2", t),
+        "int4": lambda t: dec.int_of("int4", t),
+        "int8": lambda t: dec.int_of("int8", t),
+        "numeric": dec.numeric_of,
+        "float8": dec.float_of,
+        "date": cal.date_of,
+        "time": cal.time_of,
+        "timestamp": cal.timestamp_of,
+        "timestamptz": lambda t: cal.timestamp_of(t, zoned=True),
+        "interval": cal.interval_of,
+        "uuid": uuid_of,
+        "json": json_of,
+        "jsonb": jsonb_text,
+    }
+)
+_TEXTS = ("text", "varchar", "name")
+
+
+def of_text(kind: SqlType) -> Function | None:
+    """How text is read as a type. None where it is the text. KeyError where this engine cannot."""
+    if kind.group in (Group.TEXT, Group.ENUM):
+        return None
+    if kind.array or kind.kind not in _OF_TEXT:
+        raise KeyError(str(kind))
+    return _OF_TEXT[kind.kind]
+
+
+def _identity(value: Any) -> Any:
+    return value
+
+
+def _between_integers(kind: str) -> Function:
+    return lambda v: dec.bounded(kind, v)
+
+
+def cast(source: SqlType, target: SqlType) -> Function | None:
+    """How a value of one type becomes one of another. None: it stays as it is. KeyError: this engine cannot."""
+    if source.array or target.array:
+        if source.array and target.array and source.element == target.element:
+            return None
+        raise KeyError(f"{source} to {target}")
+    convert = _cast(source, target)
+    fit = _fit(target)
+    if fit is None or (source.kind == target.kind and source.typmod == target.typmod):
+        return convert
+    return fit if convert is None else (lambda v: fit(convert(v)))
+
+
+def _fit(target: SqlType) -> Function | None:
+    """What a declared length or scale does to a value."""
+    if target.typmod < 0:
+        return None
+    if target.kind == "numeric":
+        return lambda v: dec.fitted(v, target.typmod)
+    if target.kind in ("varchar", "bpchar"):
+        length = target.typmod - 4
+        return _cut(length) if target.kind == "varchar" else _padded(length)
+    raise KeyError(f"{target} with a precision")
+
+
+def _cast(source: SqlType, target: SqlType) -> Function | None:
+    if source.kind == target.kind:
+        return None
+    if target.group is Group.TEXT:
+        return to_text(source) if source.group is not Group.TEXT else unpadded if source.kind == "bpchar" else None
+    if source.group is Group.TEXT:
+        convert = of_text(target)
+        return convert if source.kind != "bpchar" or convert is None else (lambda v: convert(unpadded(v)))
+    return _CASTS[source.group, target.group](target)
+
+
+_MAKERS: dict[tuple[Group, Group], Callable[[SqlType], Function | None]] = {
+    (Group.INTEGER, Group.INTEGER): lambda t: _between_integers(t.kind),
+    (Group.INTEGER, Group.NUMERIC): lambda t: Decimal,
+    (Group.INTEGER, Group.FLOAT): lambda t: float,
+    (Group.NUMERIC, Group.INTEGER): lambda t: lambda v: dec.to_int(t.kind, v),
+    (Group.NUMERIC, Group.FLOAT): lambda t: float,
+    (Group.FLOAT, Group.INTEGER): lambda t: lambda v: dec.float_to_int(t.kind, v),
+    (Group.FLOAT, Group.NUMERIC): lambda t: _float_to_numeric,
+    (Group.INTEGER, Group.BOOLEAN): lambda t: bool,
+    (Group.BOOLEAN, Group.INTEGER): lambda t: int,
+    (Group.DATE, Group.TIMESTAMP): lambda t: cal.timestamp_of_date,
+    (Group.DATE, Group.TIMESTAMPTZ): lambda t: cal.timestamp_of_date,
+    (Group.TIMESTAMP, Group.DATE): lambda t: cal.date_of_timestamp,
+    (Group.TIMESTAMPTZ, Group.DATE): lambda t: cal.date_of_timestamp,
+    (Group.TIMESTAMP, Group.TIMESTAMPTZ): lambda t: None,
+    (Group.TIMESTAMPTZ, Group.TIMESTAMP): lambda t: None,
+    (Group.TIMESTAMP, Group.TIME): lambda t: lambda v: v % cal.DAY,
+    (Group.TIMESTAMPTZ, Group.TIME): lambda t: lambda v: v % cal.DAY,
+    (Group.JSON, Group.JSONB): lambda t: jsonb_text,
+    (Group.JSONB, Group.JSON): lambda t: None,
+}
+_CASTS: Mapping[tuple[Group, Group], Callable[[SqlType], Function | None]] = MappingProxyType(_MAKERS)

@@ -1,0 +1,62 @@
+"""One step of a view's state: apply changed rows, and learn which documents they concern. Postgres is not asked.
+
+For each batch: the newest of each key, less the rows whose used columns are as they were. Then the roots reachable from
+the old rows in the old state, then the rows, then the roots reachable from the new rows in the new state (V3, V9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from cdc.topic import TableName
+from cdc.views.lookups import Row
+from cdc.views.root_keys import RootKeys, RowChange
+from cdc.views.sqlite_rows import SqliteRows
+from cdc.views.view_plan import ViewPlan
+
+
+def newest(changes: Iterable[RowChange]) -> dict[TableName, dict[Row, RowChange]]:
+    """Of each key the change with the greatest position. Of equal ones the later."""
+    found: dict[TableName, dict[Row, RowChange]] = {}
+    for change in changes:
+        of_table = found.setdefault(change.table, {})
+        known = of_table.get(change.key)
+        if known is None or change.pos >= known.pos:
+            of_table[change.key] = change
+    return found
+
+
+class EmbeddedState:
+    """Rows of the tables that a view uses, and the walk from them to its documents."""
+
+    def __init__(self, rows: SqliteRows) -> None:
+        self.rows = rows
+
+    def apply(self, changes: Iterable[RowChange], plan: ViewPlan) -> set[Row]:
+        """Take changes in. Returns the keys of the roots whose documents they concern.
+
+        Late and repeated changes are passed over: a row keeps the newest position that it had, a deleted one, too.
+        """
+        walk = RootKeys(plan)
+        fresh = {table: self._fresh(table, of_table) for table, of_table in newest(changes).items()}
+        concerned: set[Row] = set()
+        for table, changed in fresh.items():
+            old = [row for row, change in changed if row is not None and row != change.row]
+            concerned |= walk.of(self.rows, table, old)
+        for table, changed in fresh.items():
+            self.rows.put(table, [(c.row, c.pos) for _, c in changed if c.row is not None])
+            self.rows.remove(table, [(c.key, c.pos) for _, c in changed if c.row is None])
+        for table, changed in fresh.items():
+            new = [change.row for row, change in changed if change.row is not None and row != change.row]
+            concerned |= walk.of(self.rows, table, new)
+        return concerned
+
+    def _fresh(self, table: TableName, changes: Mapping[Row, RowChange]) -> list[tuple[Row | None, RowChange]]:
+        """Each change that is not older than what is known of its key, with the row that stands there."""
+        known = self.rows.known(table, list(changes))
+        found = []
+        for key, change in changes.items():
+            row, pos = known.get(key, (None, ""))
+            if change.pos >= pos:
+                found.append((row, change))
+        return found

@@ -1,0 +1,145 @@
+"""From the keys of roots to documents: what the program looks up is fetched for many at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from cdc.topic import TableName
+from cdc.views.aggregating import same_key
+from cdc.views.refused import NotComputable
+from cdc.views.sql_types import SqlType
+from cdc.views.stored_values import link_parameter, loaded
+from cdc.views.view_plan import KeptTable, Occurrence, Tie, ViewPlan
+
+Row = tuple[Any, ...]
+"""Values as the state holds them."""
+
+
+class Rows(Protocol):
+    """Rows of relations, found by equal columns."""
+
+    def select(self, table: TableName, columns: Sequence[str], by: Sequence[str], values: Iterable[Row]) -> list[Row]:
+        """The ``columns`` of the rows whose ``by`` columns equal one of ``values``, in the order of their keys."""
+        ...
+
+
+class TieValues:
+    """Values of one side of a tie, brought to the form in which both compare and to what the other side's index has."""
+
+    def __init__(self, places: Sequence[tuple[int, SqlType]], other: Sequence[SqlType]) -> None:
+        self._places = [(place, _value(kind)) for place, kind in places]
+        self._indexed = [link_parameter(kind) for kind in other]
+
+    def values(self, row: Row) -> Row | None:
+        """The values of a row, equal for those that are equal in Postgres. None where one is NULL."""
+        return _values(self._places, row)
+
+    def wanted(self, rows: Iterable[Row]) -> set[Row]:
+        """The values of many rows, without NULLs."""
+        return {values for row in rows if (values := _values(self._places, row)) is not None}
+
+    def parameters(self, wanted: Iterable[Row]) -> list[Row]:
+        """Values as the other side's index has them. Those that no row there can have are left out."""
+        return [found for values in wanted if (found := _parameter(self._indexed, values)) is not None]
+
+
+class Ties:
+    """How the rows of one occurrence are found from those of the one above."""
+
+    def __init__(
+        self, occurrence: Occurrence, tie: Tie, relation: KeptTable, above: Occurrence, over: KeptTable
+    ) -> None:
+        self.occurrence = occurrence
+        self.tie = tie
+        own_kinds = [relation.kind(c) for c in tie.columns]
+        self.own = TieValues([(occurrence.columns.index(c), relation.kind(c)) for c in tie.columns], own_kinds)
+        self.above = TieValues([(above.columns.index(c), over.kind(c)) for c in tie.above_columns], own_kinds)
+
+
+def _value(kind: SqlType) -> Callable[[Any], Any]:
+    load, same = loaded(kind), same_key(kind)
+    if load is None:
+        return same or _as_it_is
+    return load if same is None else (lambda value: same(load(value)))
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _values(places: Sequence[tuple[int, Callable[[Any], Any]]], row: Row) -> Row | None:
+    values = []
+    for place, convert in places:
+        value = row[place]
+        if value is None:
+            return None
+        values.append(convert(value))
+    return tuple(values)
+
+
+def _parameter(convert: Sequence[Callable[[Any], Any] | None], values: Row) -> Row | None:
+    try:
+        return tuple(v if f is None else f(v) for f, v in zip(convert, values, strict=True))
+    except NotComputable:
+        return None
+
+
+def ties_of(plan: ViewPlan) -> list[Ties]:
+    """The ties of a view, each behind that of the occurrence above."""
+    by_number = {occurrence.number: occurrence for occurrence in plan.occurrences}
+    found = []
+    for occurrence in plan.occurrences:
+        if occurrence.tie is not None:
+            above = by_number[occurrence.tie.above]
+            relations = plan.relations[occurrence.table], plan.relations[above.table]
+            found.append(Ties(occurrence, occurrence.tie, relations[0], above, relations[1]))
+    return found
+
+
+class DocumentSource:
+    """Computes a view's rows from the state. Not for several threads at once: the program has one set of lookups."""
+
+    def __init__(self, plan: ViewPlan) -> None:
+        self._plan = plan
+        self._ties = ties_of(plan)
+        root = plan.root
+        self._root_key = [root.columns.index(column) for column in plan.relations[root.table].key]
+
+    def of(self, rows: Rows, keys: Iterable[Row]) -> Mapping[Row, str | NotComputable | None]:
+        """For each key of a root its row on the wire as JSON text.
+
+        None where there is none. An error where Postgres would end the query with one.
+        """
+        wanted = list(keys)
+        found: dict[Row, str | NotComputable | None] = dict.fromkeys(wanted)
+        root = self._plan.root
+        roots = rows.select(root.table, root.columns, self._plan.relations[root.table].key, wanted)
+        self._fill(rows, roots)
+        document = self._plan.program.document
+        for row in roots:
+            key = tuple(row[i] for i in self._root_key)
+            try:
+                found[key] = document(row)
+            except NotComputable as failure:
+                found[key] = failure
+        for lookup in self._plan.program.lookups.values():
+            lookup.clear()
+        return found
+
+    def _fill(self, rows: Rows, roots: list[Row]) -> None:
+        """Fetch what the program looks up for these roots, an occurrence behind the one that it is tied to."""
+        of: dict[int, list[Row]] = {self._plan.root.number: roots}
+        for ties in self._ties:
+            occurrence, tie = ties.occurrence, ties.tie
+            parameters = ties.above.parameters(ties.above.wanted(of[tie.above]))
+            found = rows.select(occurrence.table, occurrence.columns, tie.columns, parameters) if parameters else []
+            of[occurrence.number] = found
+            self._put(self._plan.program.lookups[occurrence.number], ties, found)
+
+    def _put(self, lookup: dict[Any, list[Row]], ties: Ties, found: list[Row]) -> None:
+        single = len(ties.tie.columns) == 1
+        for row in found:
+            values = ties.own.values(row)
+            if values is not None:
+                lookup.setdefault(values[0] if single else values, []).append(row)

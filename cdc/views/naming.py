@@ -1,0 +1,105 @@
+"""What a name in a SELECT means: the sources that are in reach, inside and outside of a subquery."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from cdc.schema import TableSchema
+from cdc.topic import TableName
+from cdc.views.sql_types import UNCARRIED, type_of
+from cdc.views.syntax import ViewText
+from cdc.views.terms import Col, Expr, Select, Source
+
+
+@dataclass(slots=True)
+class Reach:
+    """The names of a SELECT's FROM, and of those around it. ``merged``: columns of a join's USING, by name."""
+
+    above: Reach | None = None
+    sources: list[Source] = field(default_factory=list)
+    merged: dict[str, Expr] = field(default_factory=dict)
+
+    def by_alias(self, alias: str) -> Source | None:
+        """The nearest source of that name."""
+        reach: Reach | None = self
+        while reach is not None:
+            for source in reach.sources:
+                if source.alias == alias:
+                    return source
+            reach = reach.above
+        return None
+
+
+@dataclass(slots=True)
+class Catalog:
+    """The tables that a view may read. ``search_path``: schemas, for names without one."""
+
+    tables: Mapping[TableName, TableSchema]
+    search_path: tuple[str, ...] = ("public",)
+    collation: str = ""
+    """The database's collation, where it is known to be C."""
+
+    def table(self, text: ViewText, schema: str, name: str, location: int) -> TableSchema:
+        """A table by its name. :class:`cdc.views.refused.ViewRefused` where it is not captured."""
+        for candidate in (schema,) if schema else self.search_path:
+            found = self.tables.get(TableName(candidate, name))
+            if found is not None:
+                return found
+        hint = "add it to `tables` in cdc.toml; a view reads captured tables alone"
+        raise text.refused(f"the table {schema + '.' if schema else ''}{name} is not captured", location, hint=hint)
+
+
+@dataclass(slots=True)
+class Numbered:
+    """Makes sources, each with a number of its own."""
+
+    text: ViewText
+    made: list[Source] = field(default_factory=list)
+
+    def table(self, schema: TableSchema, alias: str, location: int) -> Source:
+        """An occurrence of a table."""
+        columns = tuple((column.name, type_of(column)) for column in schema.columns)
+        source = Source(len(self.made), alias, location, table=schema, columns=columns)
+        self.made.append(source)
+        return source
+
+    def query(self, query: Select, alias: str, location: int, names: list[str]) -> Source:
+        """An occurrence of a query in a FROM. ``names`` replace those of its first columns."""
+        outputs = [(names[i] if i < len(names) else name, e) for i, (name, e) in enumerate(query.outputs)]
+        query.outputs = outputs
+        columns = tuple((name, expression.type) for name, expression in outputs)
+        source = Source(len(self.made), alias, location, query=query, columns=columns)
+        self.made.append(source)
+        return source
+
+
+def column(text: ViewText, reach: Reach, parts: list[str], location: int) -> Expr:
+    """A column by its name, qualified or not. :class:`cdc.views.refused.ViewRefused` for none and for several."""
+    name = parts[-1]
+    if len(parts) > 1:
+        source = reach.by_alias(parts[-2])
+        if source is None:
+            raise text.refused(f"there is no table {parts[-2]} here", location)
+        return _column_of(text, source, name, location)
+    here: Reach | None = reach
+    while here is not None:
+        if name in here.merged:
+            return here.merged[name]
+        having = [source for source in here.sources if source.type_of(name) is not None]
+        if len(having) > 1:
+            raise text.refused(f"the column {name} is in more than one table", location)
+        if having:
+            return _column_of(text, having[0], name, location)
+        here = here.above
+    raise text.refused(f"there is no column {name}", location)
+
+
+def _column_of(text: ViewText, source: Source, name: str, location: int) -> Col:
+    kind = source.type_of(name)
+    if kind is None:
+        raise text.refused(f"{source.alias} has no column {name}", location)
+    if source.table is not None and kind.kind in UNCARRIED:
+        hint = "leave the column out; stores have it from the table itself"
+        raise text.refused(f"a view cannot carry a column of type {kind}", location, hint=hint)
+    return Col(type=kind, source=source, name=name, location=location)

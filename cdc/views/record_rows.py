@@ -1,0 +1,79 @@
+"""From the records of a table's topic to the rows of the state, and from a view's columns to the shape of its topic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import orjson
+
+from cdc.schema import Column, Identity, TableSchema
+from cdc.topic import TableName
+from cdc.views.lookups import Row
+from cdc.views.sql_types import SqlType
+from cdc.views.stored_values import stored
+from cdc.views.view_plan import KeptTable, ViewPlan
+from cdc.wire.plain import PlainTable
+
+VIEW_SCHEMA = "view"
+"""The schema that a view's table name has: ``view.order_search``."""
+
+
+class StateRows:
+    """Records of one version of a table's shape as rows of a relation. A column that the version lacks is NULL."""
+
+    def __init__(self, schema: TableSchema, relation: KeptTable) -> None:
+        self._plain = PlainTable(schema, nested=False)
+        self._row = [(name, stored(kind)) for name, kind in zip(relation.columns, relation.kinds, strict=True)]
+        self._key = [(name, stored(relation.kind(name))) for name in relation.key]
+
+    def row(self, after: Mapping[str, Any]) -> Row:
+        """A new row, in the order of the relation's columns. ValueError where a value does not fit its type."""
+        return _taken(self._plain.values(after), self._row)
+
+    def key(self, key_json: bytes) -> Row:
+        """A record's key. ValueError where it is none of this table."""
+        key = orjson.loads(key_json)
+        if not isinstance(key, dict) or any(name not in key for name, _ in self._key):
+            raise ValueError("the key does not have the columns of the table's key")
+        values = self._plain.values(key)
+        return _taken(values, self._key)
+
+
+def _taken(values: Mapping[str, Any], columns: list[tuple[str, Callable[[Any], Any] | None]]) -> Row:
+    get = values.get
+    return tuple(
+        value if convert is None or value is None else convert(value)
+        for value, convert in [(get(name), convert) for name, convert in columns]
+    )
+
+
+def view_shape(name: str, plan: ViewPlan, topic: str, version: int = 1) -> TableSchema:
+    """The shape of a view's topic: its columns, as capture would write them."""
+    places = {column: place for place, (_, column) in enumerate(plan.key, start=1)}
+    columns = tuple(
+        _column(number, column, kind, places.get(column)) for number, (column, kind) in enumerate(plan.outputs, start=1)
+    )
+    return TableSchema(
+        table=TableName(VIEW_SCHEMA, name),
+        topic=topic,
+        version=version,
+        oid=0,
+        encoding="readable",
+        identity=Identity.DEFAULT,
+        columns=columns,
+    )
+
+
+def _column(number: int, name: str, kind: SqlType, place: int | None) -> Column:
+    return Column(
+        name=name,
+        attnum=number,
+        type=kind.name or kind.kind,
+        type_oid=0,
+        kind=kind.kind,
+        array=kind.array,
+        typmod=kind.typmod,
+        nullable=place is None,
+        key_position=place,
+    )

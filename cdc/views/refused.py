@@ -1,0 +1,49 @@
+"""What a view may not be, as one sentence with the word, its place in the text and what would do instead."""
+
+from __future__ import annotations
+
+from cdc.errors import ConfigError
+
+
+class ViewRefused(ConfigError):
+    """A view's SELECT lies outside of what can be kept true. ``word`` and ``place`` name what is in the way.
+
+    ``place``: ``(line, column)`` in the text, both from 1, or None where the text has no single place for it.
+    """
+
+    def __init__(self, reason: str, *, word: str = "", place: tuple[int, int] | None = None, hint: str = "") -> None:
+        self.reason = reason
+        self.word = word
+        self.place = place
+        where = f"line {place[0]}, column {place[1]}: " if place is not None else ""
+        super().__init__(f"{where}{f'{word!r}: ' if word else ''}{reason}", hint=hint)
+
+
+class NotComputable(ValueError):
+    """Postgres itself would end the query with an error on this value (a division by zero, an overflow).
+
+    The document is parked by its key. ``str()`` of it is a sentence without values of a row.
+    """
+
+
+def place_of(sql: str, location: int) -> tuple[int, int] | None:
+    """Line and column, from 1, of a byte offset in the text. None for an unknown one.
+
+    >>> place_of("select a,\\n  é, b", 16)
+    (2, 6)
+    """
+    if location < 0:
+        return None
+    before = sql.encode()[:location].decode(errors="replace")
+    return before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
+
+
+def word_at(sql: str, location: int) -> str:
+    """The word that begins at a byte offset, or the sign that stands there.
+
+    >>> word_at("select now() from t", 7)
+    'now'
+    """
+    rest = sql.encode()[max(location, 0) :].decode(errors="replace")
+    end = next((i for i, c in enumerate(rest) if not (c.isalnum() or c in '_."')), len(rest))
+    return rest[: end or 1]

@@ -1,0 +1,64 @@
+"""Which documents a change concerns: the roots that the changed rows reach, in the old state and in the new one.
+
+A document is a function of the rows that are reachable along its ties. If it changed, a row that went was reachable in
+the old state, or one that came is in the new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from cdc.topic import TableName
+from cdc.views.lookups import Row, Rows, TieValues
+from cdc.views.view_plan import Occurrence, ViewPlan
+
+
+@dataclass(frozen=True, slots=True)
+class RowChange:
+    """One row of a relation: its ``key``, and the row behind the change, None for a deletion. ``pos``: position."""
+
+    table: TableName
+    key: Row
+    row: Row | None
+    pos: str
+
+
+class RootKeys:
+    """Walks from rows to the keys of the roots whose documents hold them."""
+
+    def __init__(self, plan: ViewPlan) -> None:
+        self._plan = plan
+        self._by_number = {occurrence.number: occurrence for occurrence in plan.occurrences}
+
+    def of(self, rows: Rows, table: TableName, changed: Sequence[Row]) -> set[Row]:
+        """Keys of roots, from whole rows of a relation, wherever its table stands in the view."""
+        found: set[Row] = set()
+        relation = self._plan.relations[table]
+        for occurrence in self._plan.of_table(table):
+            places = [relation.columns.index(column) for column in occurrence.columns]
+            found |= self._upward(rows, occurrence, [tuple(row[i] for i in places) for row in changed])
+        return found
+
+    def _upward(self, rows: Rows, occurrence: Occurrence, changed: Iterable[Row]) -> set[Row]:
+        """One step up for each tie, until the root."""
+        current = list(changed)
+        while occurrence.tie is not None and current:
+            above = self._by_number[occurrence.tie.above]
+            wanted = self._wanted(occurrence, above, current)
+            columns = above.columns
+            current = rows.select(above.table, columns, occurrence.tie.above_columns, wanted) if wanted else []
+            occurrence = above
+        key = self._plan.relations[occurrence.table].key
+        places = [occurrence.columns.index(column) for column in key]
+        return {tuple(row[i] for i in places) for row in current}
+
+    def _wanted(self, occurrence: Occurrence, above: Occurrence, rows: Iterable[Row]) -> list[Row]:
+        tie = occurrence.tie
+        assert tie is not None
+        own, over = self._plan.relations[occurrence.table], self._plan.relations[above.table]
+        converted = TieValues(
+            [(occurrence.columns.index(c), own.kind(c)) for c in tie.columns],
+            [over.kind(c) for c in tie.above_columns],
+        )
+        return converted.parameters(converted.wanted(rows))

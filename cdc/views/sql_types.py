@@ -1,0 +1,132 @@
+"""The types that a view's expressions have, as far as a view treats them differently.
+
+A type is the kind of :mod:`cdc.wire.types`, plus four that no column has: ``unknown`` (a quoted literal or NULL that
+nothing has given a type yet), ``record`` (a whole row), ``void`` and ``any``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from cdc.schema import Column
+
+
+class Group(StrEnum):
+    """Types whose values compare and compute with each other."""
+
+    BOOLEAN = "boolean"
+    INTEGER = "integer"
+    NUMERIC = "numeric"
+    FLOAT = "float"
+    TEXT = "text"
+    DATE = "date"
+    TIME = "time"
+    TIMESTAMP = "timestamp"
+    TIMESTAMPTZ = "timestamptz"
+    INTERVAL = "interval"
+    UUID = "uuid"
+    ENUM = "enum"
+    JSON = "json"
+    JSONB = "jsonb"
+    BYTEA = "bytea"
+    RECORD = "record"
+    UNKNOWN = "unknown"
+    OPAQUE = "opaque"
+    """Carried as the text that Postgres prints. Nothing is computed with it."""
+
+
+_GROUPS: dict[str, Group] = {
+    "bool": Group.BOOLEAN,
+    "int2": Group.INTEGER,
+    "int4": Group.INTEGER,
+    "int8": Group.INTEGER,
+    "numeric": Group.NUMERIC,
+    "float8": Group.FLOAT,
+    "text": Group.TEXT,
+    "varchar": Group.TEXT,
+    "bpchar": Group.TEXT,
+    "name": Group.TEXT,
+    "date": Group.DATE,
+    "time": Group.TIME,
+    "timestamp": Group.TIMESTAMP,
+    "timestamptz": Group.TIMESTAMPTZ,
+    "interval": Group.INTERVAL,
+    "uuid": Group.UUID,
+    "enum": Group.ENUM,
+    "json": Group.JSON,
+    "jsonb": Group.JSONB,
+    "bytea": Group.BYTEA,
+    "record": Group.RECORD,
+    "unknown": Group.UNKNOWN,
+}
+NUMBERS = frozenset({Group.INTEGER, Group.NUMERIC, Group.FLOAT})
+ORDERED = frozenset(
+    {
+        Group.BOOLEAN,
+        Group.INTEGER,
+        Group.NUMERIC,
+        Group.FLOAT,
+        Group.TEXT,
+        Group.DATE,
+        Group.TIME,
+        Group.TIMESTAMP,
+        Group.TIMESTAMPTZ,
+        Group.UUID,
+        Group.BYTEA,
+    }
+)
+"""Groups whose values this engine puts in Postgres's order."""
+EQUATED = ORDERED | {Group.ENUM, Group.INTERVAL, Group.JSONB}
+"""Groups whose values this engine finds equal where Postgres does."""
+UNCARRIED = frozenset(
+    {"float4", "point", "circle", "line", "lseg", "box", "path", "polygon", "money", "bit", "varbit", "hstore"}
+)
+"""Kinds whose form on the wire is not the text that Postgres prints. A view cannot carry them yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class SqlType:
+    """``kind`` of :mod:`cdc.wire.types`. ``array``: of such values. ``typmod`` as in pg_attribute, -1 for none.
+
+    ``fields``: names and types of a ``record``. ``name``: the type's own name where the kind is ``enum`` or ``other``.
+    """
+
+    kind: str
+    array: bool = False
+    typmod: int = -1
+    name: str = ""
+    fields: tuple[tuple[str, SqlType], ...] = ()
+
+    @property
+    def group(self) -> Group:
+        """With which values it compares. An array is opaque here: its elements have the group."""
+        return Group.OPAQUE if self.array else _GROUPS.get(self.kind, Group.OPAQUE)
+
+    @property
+    def scale(self) -> int | None:
+        """Of a numeric with declared digits: those behind the point."""
+        if self.kind != "numeric" or self.typmod < 0:
+            return None
+        raw = (self.typmod - 4) & 0x7FF
+        return (raw ^ 1024) - 1024
+
+    @property
+    def element(self) -> SqlType:
+        """Of an array: what it holds."""
+        return SqlType(self.kind, typmod=self.typmod, name=self.name)
+
+    def __str__(self) -> str:
+        return (self.name or self.kind) + ("[]" if self.array else "")
+
+
+def type_of(column: Column) -> SqlType:
+    """The type of a captured column."""
+    name = column.type if column.kind in ("enum", "other") else ""
+    return SqlType(column.kind, column.array, column.typmod, name)
+
+
+BOOL, INT4, INT8 = SqlType("bool"), SqlType("int4"), SqlType("int8")
+NUMERIC, FLOAT8, TEXT = SqlType("numeric"), SqlType("float8"), SqlType("text")
+DATE, TIME, TIMESTAMP, TIMESTAMPTZ = SqlType("date"), SqlType("time"), SqlType("timestamp"), SqlType("timestamptz")
+INTERVAL, JSON, JSONB, UNKNOWN = SqlType("interval"), SqlType("json"), SqlType("jsonb"), SqlType("unknown")

@@ -1,0 +1,163 @@
+"""How a captured value stands in the state, and what it is when an expression computes with it.
+
+The state has what SQLite stores small: whole numbers, floats, text, bytes. ``stored`` makes it from the plain
+value of a record (:mod:`cdc.wire.plain`), ``loaded`` makes of it what :mod:`cdc.views.emitting` computes with.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import orjson
+
+from cdc.schema import Column
+from cdc.views import calendar_days as cal
+from cdc.views.conversions import to_text
+from cdc.views.decimals import numeric_text
+from cdc.views.refused import NotComputable
+from cdc.views.sql_types import Group, SqlType
+from cdc.views.text_values import unpadded
+from connectors.postgres.wire_values import codec
+
+Function = Callable[[Any], Any]
+
+
+def _zoneless(text: str) -> str:
+    return text.removesuffix("Z")
+
+
+def _date(text: str) -> int:
+    return cal.date_of(_common_era(_zoneless(text)))
+
+
+def _common_era(text: str) -> str:
+    """A year before 1 is negative on the wire. Here it is a year BC."""
+    if text[:1] == "-" and text != "-infinity":
+        return f"{text[1:]} BC"
+    return text.removeprefix("+")
+
+
+def _stamp(text: str) -> int:
+    return cal.timestamp_of(_common_era(_zoneless(text)))
+
+
+_STORED: dict[Group, Function] = {
+    Group.BOOLEAN: int,
+    Group.DATE: _date,
+    Group.TIME: lambda text: cal.time_of(_zoneless(text)),
+    Group.TIMESTAMP: _stamp,
+    Group.TIMESTAMPTZ: _stamp,
+}
+
+
+def stored(kind: SqlType) -> Function | None:
+    """From a plain value that is not null to what the state holds. None where it is the same. Raises ValueError."""
+    if kind.array:
+        return lambda value: orjson.dumps(value).decode()
+    return unpadded if kind.kind == "bpchar" else _STORED.get(kind.group)
+
+
+def _float(value: float | str) -> float:
+    return float(value)
+
+
+_LOADED: dict[Group, Function] = {
+    Group.BOOLEAN: bool,
+    Group.NUMERIC: Decimal,
+    Group.FLOAT: _float,
+    Group.INTERVAL: cal.interval_of_iso,
+    Group.BYTEA: base64.b64decode,
+}
+
+
+def loaded(kind: SqlType) -> Function | None:
+    """From what the state holds to what is computed with. None where it is the same."""
+    if kind.array:
+        member = _from_plain(kind.element)
+        return lambda text: _each(member, orjson.loads(text))
+    if kind.kind == "bpchar":
+        width = max(kind.typmod - 4, 0)
+        return lambda text: text.ljust(width)
+    return _LOADED.get(kind.group)
+
+
+def _from_plain(kind: SqlType) -> Function:
+    to_state, to_value = stored(kind) or _same, loaded(kind) or _same
+    return lambda value: to_value(to_state(value))
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _each(member: Function, values: list[Any]) -> list[Any]:
+    return [_each(member, v) if isinstance(v, list) else None if v is None else member(v) for v in values]
+
+
+def _iso_interval(value: cal.Interval) -> str:
+    months = value.months
+    sign = "-" if value.micros < 0 else ""
+    seconds, fraction = divmod(abs(value.micros), cal.SECOND)
+    return f"P{months}M{value.days}DT{sign}{seconds}.{fraction:06d}S"
+
+
+def wire_text(kind: SqlType, name: str) -> Function:
+    """From a computed value that is not null to its JSON on the wire (``readable``), as text.
+
+    It is written as capture writes a column of that type: through Postgres's text of it.
+    """
+    scalar = kind.element if kind.array else kind
+    text = _iso_interval if scalar.group is Group.INTERVAL else _postgres_text(scalar)
+    column = Column(name=name, attnum=1, type=scalar.kind, type_oid=0, kind=scalar.kind, typmod=scalar.typmod)
+    encode = codec(column, "readable").encode
+
+    def one(value: Any) -> str:
+        return encode(text(value).encode()).decode()
+
+    return (lambda values: _array(one, values)) if kind.array else one
+
+
+def _array(one: Function, values: list[Any]) -> str:
+    written = (_array(one, v) if isinstance(v, list) else "null" if v is None else one(v) for v in values)
+    return "[" + ",".join(written) + "]"
+
+
+def _postgres_text(kind: SqlType) -> Function:
+    if kind.group is Group.BOOLEAN:
+        return lambda value: "t" if value else "f"
+    if kind.kind == "bpchar":
+        return str
+    return to_text(kind) or str
+
+
+def link_parameter(kind: SqlType) -> Function | None:
+    """From a value to what the state's index holds of it. It raises :class:`NotComputable` for what no row can have."""
+    if kind.group is Group.INTEGER:
+        return _whole
+    if kind.group is Group.NUMERIC:
+        return link_text
+    if kind.group is Group.BOOLEAN:
+        return int
+    return None
+
+
+def _whole(value: int | Decimal) -> int:
+    number = Decimal(value)
+    if not number.is_finite() or number != number.to_integral_value() or abs(number) >= 2**63:
+        raise NotComputable("no whole number")
+    return int(number)
+
+
+def link_text(value: int | Decimal) -> str:
+    """A number by its value: equal for 1 and 1.00.
+
+    >>> link_text(Decimal("1.00")), link_text(100), link_text(Decimal("0.10"))
+    ('1', '100', '0.1')
+    """
+    if isinstance(value, int):
+        return str(value)
+    text = numeric_text(value)
+    return (text.rstrip("0").rstrip(".") if "." in text else text) if value else "0"

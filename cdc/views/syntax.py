@@ -1,0 +1,51 @@
+"""A SELECT's text by Postgres's own grammar: libpg_query through the binding ``postgast`` (BSD-2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import postgast
+
+from cdc.views.refused import ViewRefused, place_of, word_at
+
+Node = Any
+"""A node of libpg_query's tree: a protobuf message of ``pg_query.proto``."""
+
+
+def select_of(sql: str) -> Node:
+    """The one SELECT of a text. Raises :class:`ViewRefused` where the text is no SELECT, or not one."""
+    try:
+        statements = postgast.parse(sql).stmts
+    except postgast.PgQueryError as failure:
+        place = place_of(sql, failure.cursorpos - 1)
+        raise ViewRefused(failure.message, place=place, hint="Postgres itself would not read this text") from None
+    if len(statements) != 1:
+        raise ViewRefused("a view is one SELECT", hint="keep one statement in the file")
+    kind, statement = unwrapped(statements[0].stmt)
+    if kind != "select_stmt":
+        raise ViewRefused("a view is a SELECT", place=(1, 1))
+    return statement
+
+
+def unwrapped(node: Node) -> tuple[str, Node]:
+    """A node's kind and the node within."""
+    kind = node.WhichOneof("node")
+    return kind, getattr(node, kind)
+
+
+def texts(nodes: Node) -> list[str]:
+    """The strings of a list of nodes, such as the parts of a name."""
+    return [node.string.sval for node in nodes]
+
+
+class ViewText:
+    """A view's text, for what is said of it."""
+
+    def __init__(self, sql: str) -> None:
+        self.sql = sql
+
+    def refused(self, reason: str, location: int = -1, *, word: str | None = None, hint: str = "") -> ViewRefused:
+        """What to raise about a place of the text, named by the byte where it begins."""
+        if word is None:
+            word = word_at(self.sql, location) if location >= 0 else ""
+        return ViewRefused(reason, word=word, place=place_of(self.sql, location), hint=hint)

@@ -1,0 +1,108 @@
+"""Views kept by the engine, compared with their own text on Postgres after each batch of changes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from tests.views_against import Beside
+
+_SHOP = """
+create table customers (id int primary key, name text, city text);
+create table orders (id bigint primary key, customer_id int, status text, placed_at timestamptz);
+create table products (id int primary key, sku text, title text, price numeric(10, 2));
+create table order_lines (id bigint primary key, order_id bigint, product_id int, qty int, price numeric);
+insert into customers select g, 'n' || g, case when g % 3 > 0 then 'c"' || g % 5 end from generate_series(1, 10) g;
+insert into products select g, 'sku' || g, 't' || g, g * 1.5 from generate_series(1, 10) g;
+insert into orders select g, g % 12, (array['open', 'draft', 'paid'])[1 + g % 3],
+  timestamptz '2024-01-01' + g * interval '1 hour 1.5 seconds' from generate_series(1, 30) g;
+insert into order_lines select g, 1 + g % 35, g % 12, g % 4, g * 1.10 from generate_series(1, 100) g;
+"""
+VIEWS = {
+    "a document of four tables": """
+select o.id, o.status, o.placed_at, json_build_object('id', c.id, 'name', c.name, 'city', c.city) as customer,
+  (select json_agg(json_build_object('sku', p.sku, 'title', p.title, 'qty', l.qty) order by l.id)
+     from order_lines l left join products p on p.id = l.product_id where l.order_id = o.id) as lines,
+  (select sum(l.qty * l.price) from order_lines l where l.order_id = o.id) as total
+from orders o left join customers c on c.id = o.customer_id where o.status <> 'draft'""",
+    "the root is the table with the finest rows": """
+select l.id, o.status, c.name, l.qty * l.price as amount, x.mean from order_lines l join orders o on o.id = l.order_id
+left join customers c on c.id = o.customer_id
+left join lateral (select avg(y.price) as mean from order_lines y where y.order_id = o.id) x on true""",
+    "aggregates over two steps": """
+select c.id, c.name, (select count(*) from orders o where o.customer_id = c.id) as orders,
+  (select max(o.placed_at) from orders o where o.customer_id = c.id) as last_at,
+  exists (select 1 from orders o join order_lines l on l.order_id = o.id where o.customer_id = c.id and l.qty > 2)
+  as big
+from customers c""",
+    "jsonb within jsonb": """
+select c.id, jsonb_build_object('orders', (select coalesce(jsonb_agg(jsonb_build_object('id', o.id, 'lines',
+  (select jsonb_agg(to_jsonb(l) order by l.id) from order_lines l where l.order_id = o.id)) order by o.id desc), '[]')
+  from orders o where o.customer_id = c.id)) as doc from customers c""",
+    "a grouped query in WITH": """
+with t as (select order_id, sum(qty) as q, count(distinct product_id) as p from order_lines group by order_id)
+select o.id, t.q, t.p, coalesce(t.q, 0) + 1 as more from orders o left join t on t.order_id = o.id""",
+    "the first of several, arrays, whole rows, IN": """
+select o.id, (select p.title from order_lines l join products p on p.id = l.product_id where l.order_id = o.id
+  order by l.price desc, l.id limit 1) as top,
+  (select string_agg(p.sku, ', ' order by l.id) from order_lines l join products p on p.id = l.product_id
+   where l.order_id = o.id) as skus,
+  array(select l.qty from order_lines l where l.order_id = o.id order by l.id) as qtys, to_jsonb(o) as j,
+  row_to_json(o) as r
+from orders o where o.customer_id in (select c.id from customers c where c.city is not null)""",
+    "numerics": """
+select p.id, p.price, p.price / 3 as third, round(p.price * 1.19, 2) as gross, p.sku || '-' || p.id as label,
+  (select json_object_agg(l.id, l.qty order by l.id) from order_lines l where l.product_id = p.id) as quantities,
+  case when p.price > 10 then 'dear' else 'cheap' end as class from products p""",
+    "times": """
+select o.id, date_trunc('day', o.placed_at) as day, extract(hour from o.placed_at) as hour, o.placed_at::date as date,
+  o.placed_at + interval '1 month' as due, to_json(o.placed_at) as j from orders o""",
+}
+
+
+@pytest.fixture
+def shop(database: str) -> Iterator[psycopg.Connection]:
+    with psycopg.connect(database, autocommit=True) as conn:
+        conn.execute(_SHOP)
+        yield conn
+
+
+def _change(conn: psycopg.Connection, chance: random.Random) -> None:
+    order, line, customer = chance.randint(1, 30), chance.randint(1, 110), chance.randint(1, 12)
+    conn.execute(
+        chance.choice(
+            [
+                f"update orders set customer_id = {customer} where id = {order}",
+                f"update orders set status = 'draft' where id = {order}",
+                f"update orders set status = 'open' where id = {order}",
+                f"update order_lines set order_id = {order}, qty = {chance.randint(0, 5)} where id = {line}",
+                f"delete from order_lines where id = {line}",
+                f"insert into order_lines values ({line}, {order}, {customer}, 2, {chance.random():.4f})"
+                " on conflict do nothing",
+                f"update customers set name = 'x{chance.randint(1, 99)}' where id = {customer}",
+                f"delete from customers where id = {customer}",
+                f"insert into customers values ({customer}, 'new', 'c') on conflict do nothing",
+                f"update products set title = 'p{chance.randint(1, 99)}', price = null where id = {customer}",
+            ]
+        )
+    )
+
+
+@pytest.mark.parametrize("sql", VIEWS.values(), ids=VIEWS)
+def test_v3_v9_documents_are_what_postgres_says(sql: str, shop: psycopg.Connection, database: str) -> None:
+    chance = random.Random(sql)
+    beside = Beside(database, sql)
+    try:
+        beside.step()
+        assert beside.differences() == []
+        assert beside.published
+        for _ in range(20):
+            for _ in range(chance.randint(1, 6)):
+                _change(shop, chance)
+            beside.step()
+            assert beside.differences() == []
+    finally:
+        beside.close()

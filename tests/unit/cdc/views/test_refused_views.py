@@ -1,0 +1,101 @@
+"""What a view may not be is refused with the word, its place and what would do."""
+
+from __future__ import annotations
+
+import pytest
+
+from cdc.schema import Column, Identity, TableSchema
+from cdc.topic import TableName
+from cdc.views.refused import ViewRefused
+from cdc.views.view_plan import planned
+
+
+def table(name: str, columns: dict[str, str], *key: str) -> TableSchema:
+    """A shape, by the kinds of its columns."""
+    places = {column: place for place, column in enumerate(key, start=1)}
+    return TableSchema(
+        table=TableName("public", name),
+        topic=name,
+        version=1,
+        oid=1,
+        encoding="readable",
+        identity=Identity.DEFAULT,
+        columns=tuple(
+            Column(name=c, attnum=i, type=kind, type_oid=0, kind=kind, key_position=places.get(c))
+            for i, (c, kind) in enumerate(columns.items(), start=1)
+        ),
+    )
+
+
+SHOP = (
+    table("orders", {"id": "int8", "customer_id": "int4", "status": "text", "placed_at": "timestamptz"}, "id"),
+    table("order_lines", {"id": "int8", "order_id": "int8", "qty": "int4", "weight": "float8"}, "id"),
+    table("customers", {"id": "int4", "name": "text", "place": "point"}, "id"),
+    table("notes", {"text": "text"}),
+)
+
+REFUSED = [
+    ("select id, now() from orders", "now", "what answers otherwise each time"),
+    ("select id, current_date as d from orders", "current_date", "what answers otherwise each time"),
+    ("select o.id from orders o, customers c", "customers", "no equal columns tie c"),
+    (
+        "select o.id, l.qty from orders o join order_lines l on l.order_id = o.id",
+        "order_lines",
+        "is not among the columns",
+    ),
+    (
+        "select o.id from orders o left join order_lines l on l.order_id = o.id",
+        "order_lines",
+        "l multiplies o",
+    ),
+    ("select id, status, lower(status) as s from orders", "lower", "depends on the collation"),
+    ("select id, (select qty from order_lines l where l.order_id = o.id) as q from orders o", "(", "several rows"),
+    ("select id, rank() over (order by id) as r from orders", "rank", "window functions"),
+    ("select id from orders union select id from customers", "", "UNION"),
+    ("with recursive t as (select 1) select id from orders", "with", "RECURSIVE"),
+    ("select o.id from orders o full join customers c on c.id = o.customer_id", "full join", "FULL JOIN"),
+    ("select id from invoices", "invoices", "is not captured"),
+    ("select id, colour from orders", "colour", "there is no column colour"),
+    ("select status from orders", "orders", "is not among the columns"),
+    ("select text from notes", "notes", "has no key"),
+    ("select id, place from customers", "place", "cannot carry a column of type point"),
+    ("select id, (select sum(weight) from order_lines l where l.order_id = o.id) as w from orders o", "sum", "floats"),
+    ("select id from orders limit 3", "limit", "cannot be counted off"),
+    ("select id, id from orders", "", "two columns are named id"),
+    ("select id, status < 'm' as early from orders", "<", "order of text depends on its collation"),
+    ("select id, my.slug(status) as s from orders", "my.slug", "calls no functions of the user's"),
+    ("delete from orders", "", "a view is a SELECT"),
+]
+
+
+@pytest.mark.parametrize(("sql", "word", "reason"), REFUSED, ids=[reason for _, _, reason in REFUSED])
+def test_a_view_outside_of_the_class_is_refused(sql: str, word: str, reason: str) -> None:
+    with pytest.raises(ViewRefused) as refused:
+        planned(sql, SHOP)
+    assert refused.value.word == word
+    assert reason in refused.value.message
+
+
+def test_a_refusal_names_line_and_column() -> None:
+    with pytest.raises(ViewRefused) as refused:
+        planned("select o.id,\n       random() as r\n  from orders o", SHOP)
+    assert refused.value.place == (2, 8)
+    assert refused.value.message.startswith("line 2, column 8: 'random'")
+    assert refused.value.hint
+
+
+def test_what_postgres_cannot_read_is_refused_at_its_place() -> None:
+    with pytest.raises(ViewRefused) as refused:
+        planned("select id from from orders", SHOP)
+    assert refused.value.place == (1, 16)
+
+
+def test_a_plan_names_root_key_ties_and_indexes() -> None:
+    plan = planned(
+        "select o.id as order_id, (select count(*) from order_lines l where l.order_id = o.id) as n from orders o", SHOP
+    )
+    assert plan.root.table == TableName("public", "orders")
+    assert plan.key == (("id", "order_id"),)
+    assert [(o.alias, o.tie.columns) for o in plan.occurrences if o.tie is not None] == [("l", ("order_id",))]
+    assert plan.relations[TableName("public", "order_lines")].indexed == (("order_id",),)
+    assert [str(kind) for _, kind in plan.outputs] == ["int8", "int8"]

@@ -1,0 +1,106 @@
+"""A view kept by the engine beside Postgres: rows go from the database into the state, documents are compared."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Mapping
+
+import orjson
+import psycopg
+
+from cdc.schema import TableSchema
+from cdc.settings import SourceSettings
+from cdc.topic import TableName
+from cdc.views.embedded_state import EmbeddedState
+from cdc.views.lookups import DocumentSource, Row
+from cdc.views.record_rows import StateRows, view_shape
+from cdc.views.refused import NotComputable
+from cdc.views.root_keys import RowChange
+from cdc.views.sqlite_rows import SqliteRows
+from cdc.views.view_plan import ViewPlan, planned
+from connectors.postgres.catalog_shapes import table_schema
+from connectors.postgres.connections import connect
+from connectors.postgres.encoder import compile_table
+
+
+def shapes_of(conn: psycopg.Connection, schema: str = "public") -> dict[TableName, TableSchema]:
+    """The shapes of all tables of a schema, as capture would note them."""
+    oids = conn.execute(
+        "select oid from pg_class where relnamespace = %s::regnamespace and relkind = 'r'", (schema,)
+    ).fetchall()
+    shapes = [table_schema(conn, oid, topic="t", encoding="readable", version=1) for (oid,) in oids]
+    return {shape.table: shape for shape in shapes}
+
+
+def lines(conn: psycopg.Connection, sql: str) -> list[bytes]:
+    """The lines of a COPY in text format."""
+    with conn.cursor().copy(f"copy ({sql}) to stdout") as copy:
+        return b"".join(bytes(part) for part in copy).splitlines()
+
+
+class Beside:
+    """One view: its plan, its state, and the database. ``step`` brings the state to what the database holds now."""
+
+    def __init__(self, dsn: str, sql: str) -> None:
+        self.conn = connect(SourceSettings(dsn=dsn, tables=["public.*"]))
+        self.conn.execute("set search_path to public")
+        self.shapes = shapes_of(self.conn)
+        self.plan: ViewPlan = planned(sql, self.shapes.values())
+        store = sqlite3.connect(":memory:", isolation_level=None)
+        self.rows = SqliteRows(store, self.plan.relations)
+        self.state = EmbeddedState(self.rows)
+        self.documents = DocumentSource(self.plan)
+        self._seen: dict[TableName, dict[bytes, bytes]] = {table: {} for table in self.plan.relations}
+        self.published: dict[Row, str | NotComputable] = {}
+        self._pos = 0
+
+    def close(self) -> None:
+        """End the session."""
+        self.conn.close()
+
+    def step(self) -> set[Row]:
+        """Take in what changed, recompute what the engine says it concerns, and return the keys of that."""
+        changes = [change for table in self._seen for change in self._changes(table)]
+        concerned = self.state.apply(changes, self.plan)
+        for key, document in self.documents.of(self.rows, concerned).items():
+            if document is None:
+                self.published.pop(key, None)
+            else:
+                self.published[key] = document
+        return concerned
+
+    def _changes(self, table: TableName) -> Iterable[RowChange]:
+        shape = self.shapes[table]
+        encoder = compile_table(shape, name="t", database="d")
+        names = ", ".join(f'"{column.name}"' for column in shape.columns)
+        found = dict(encoder.snapshot_line(line) for line in lines(self.conn, f"select {names} from {table}"))
+        before, self._seen[table] = self._seen[table], found
+        reader = StateRows(shape, self.plan.relations[table])
+        for key in before.keys() | found.keys():
+            if before.get(key) != found.get(key):
+                self._pos += 1
+                row = reader.row(orjson.loads(found[key])) if key in found else None
+                yield RowChange(table, reader.key(key), row, f"{self._pos:032x}")
+
+    def expected(self) -> Mapping[bytes, bytes]:
+        """What Postgres says: rows of the view on the wire, by their keys."""
+        shape = view_shape("v", self.plan, "t")
+        encoder = compile_table(shape, name="t", database="d")
+        return dict(encoder.snapshot_line(line) for line in lines(self.conn, self.plan.sql))
+
+    def found(self) -> Mapping[bytes, bytes]:
+        """What the engine has, in the same form."""
+        keys = [name for _, name in self.plan.key]
+        rows = [str(document) for document in self.published.values()]
+        return {_key(row, keys): row.encode() for row in rows}
+
+    def differences(self) -> list[tuple[bytes | None, bytes | None]]:
+        """Rows that differ: Postgres's and ours."""
+        expected, found = self.expected(), self.found()
+        keys = expected.keys() | found.keys()
+        return [(expected.get(k), found.get(k)) for k in keys if expected.get(k) != found.get(k)]
+
+
+def _key(row: str, names: list[str]) -> bytes:
+    document = orjson.loads(row)
+    return orjson.dumps({name: document[name] for name in names})
