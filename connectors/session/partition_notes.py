@@ -26,6 +26,9 @@ class PartitionNotes:
     def __init__(self, state: CompactedTopic, documents: Mapping[bytes, bytes]) -> None:
         self._state = state
         self._lock = threading.Lock()
+        """Held for moments."""
+        self._writing = threading.Lock()
+        """Held while a broker is waited for: notes stand in the topic in the order of what they say."""
         noted = {one.table: one.links for one in find_all(documents, PartitionsState)}
         self._new: Mapping[str, Links] = noted
         self._noted: dict[str, Links] = dict(noted)
@@ -40,30 +43,49 @@ class PartitionNotes:
         return self._new
 
     def saw(self, table: str, links: Links) -> None:
-        """The stream is about to bring changes of these. Raises LogError."""
+        """The stream is about to bring changes of these. Raises LogError. What is known waits for no broker (H150)."""
         with self._lock:
-            seen = {**self._new.get(table, {}), **links}
-            known = self._compared.get(table, {}).items() | self._noted.get(table, {}).items()
-            if links.items() - known:
+            if not self._is_news(table, links):
+                self._new = {**self._new, table: {**self._new.get(table, {}), **links}}
+                return
+        with self._writing:
+            with self._lock:
+                seen = {**self._new.get(table, {}), **links}
+                news = self._is_news(table, links)
+            if news:
                 self._note(table, seen)
                 crash_point("partition_noted")
-            self._new = {**self._new, table: seen}
+            with self._lock:
+                self._new = {**self._new, table: {**self._new.get(table, {}), **links}}
 
     def settle(self, compared: Mapping[str, Links]) -> None:
         """A look has compared these, and the brokers hold what it found. Raises LogError."""
-        with self._lock:
+        with self._writing:
             for table, links in compared.items():
-                left = dict(self._new.get(table, {}).items() - links.items())
-                if table in self._noted:
+                with self._lock:
+                    left, noted = self._without(table, links), table in self._noted
+                if noted:
                     self._note(table, left)
-                self._compared[table] = {**self._compared.get(table, {}), **links}
-                others = {name: found for name, found in self._new.items() if name != table}
-                self._new = {**others, table: left} if left else others
+                with self._lock:
+                    self._compared[table] = {**self._compared.get(table, {}), **links}
+                    left = self._without(table, links)
+                    others = {name: found for name, found in self._new.items() if name != table}
+                    self._new = {**others, table: left} if left else others
+
+    def _is_news(self, table: str, links: Links) -> bool:
+        """Whether neither a look nor a note has all of these. A note that is being removed counts: what it had is in
+        what the look found."""
+        known = self._compared.get(table, {}).items() | self._noted.get(table, {}).items()
+        return bool(links.items() - known)
+
+    def _without(self, table: str, links: Links) -> dict[str, int]:
+        return dict(self._new.get(table, {}).items() - links.items())
 
     def _note(self, table: str, links: Links) -> None:
         document = PartitionsState(table=table, links=dict(links))
         self._state.write([(document.key(), document.to_json() if links else None)])
-        if links:
-            self._noted[table] = links
-        else:
-            self._noted.pop(table, None)
+        with self._lock:
+            if links:
+                self._noted[table] = links
+            else:
+                self._noted.pop(table, None)

@@ -25,12 +25,18 @@ MUTANTS = (
     ),
     Mutant(
         "forget partitions that no look has compared when capture dies", "connectors/session/partition_notes.py",
-        "            if links.items() - known:", "            if False:",
+        "            if news:", "            if False:",
+        "tests/unit/connectors/session/test_partition_notes.py",
+    ),
+    Mutant(
+        "let the stream wait for a look's note of what it knows", "connectors/session/partition_notes.py",
+        "        with self._lock:\n            if not self._is_news(",
+        "        with self._writing, self._lock:\n            if not self._is_news(",
         "tests/unit/connectors/session/test_partition_notes.py",
     ),
     Mutant(
         "take partitions that a look has not seen for compared", "connectors/session/partition_notes.py",
-        "left = dict(self._new.get(table, {}).items() - links.items())", "left: Links = {}",
+        "return dict(self._new.get(table, {}).items() - links.items())", "return {}",
         "tests/unit/connectors/session/test_partition_notes.py",
     ),
     Mutant(

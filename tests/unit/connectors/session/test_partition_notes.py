@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+
 from cdc.state import FormState, PartitionsState, SnapshotTableState, find_all
 from cdc.testing import MemoryCompactedTopic
 from connectors.session.partition_notes import PartitionNotes
@@ -63,3 +67,52 @@ def test_h148_one_that_was_attached_again_is_new() -> None:
     found.settle(found.new)
     found.saw(TABLE, {"p11": 9})
     assert noted(state) == {}
+
+
+class SlowTopic(MemoryCompactedTopic):
+    """Its brokers take a write only when they are let. ``begun``: one waits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.let = threading.Semaphore(0)
+        self.begun = threading.Event()
+
+    def write(self, records: Iterable[tuple[bytes, bytes | None]]) -> None:
+        self.begun.set()
+        assert self.let.acquire(timeout=30)
+        super().write(records)
+
+
+def test_h150_a_known_partition_waits_for_no_looks_write() -> None:
+    """The stream announces a partition in each transaction of it."""
+    state = SlowTopic()
+    state.let.release()
+    state.write([form(p11=700)])
+    found = notes(state)
+    state.let.release()
+    found.saw(TABLE, {"p12": 705})
+    state.begun.clear()
+    with ThreadPoolExecutor(2) as threads:
+        look = threads.submit(found.settle, {TABLE: {"p12": 705}})
+        assert state.begun.wait(30)
+        threads.submit(found.saw, TABLE, {"p11": 700}).result(10)
+        threads.submit(found.saw, TABLE, {"p12": 705}).result(10)
+        state.let.release()
+        look.result(30)
+    assert (noted(state), found.new) == ({}, {TABLE: {"p11": 700}})
+
+
+def test_h150_a_new_partitions_note_stands_behind_a_looks_write() -> None:
+    state = SlowTopic()
+    found = notes(state)
+    state.let.release()
+    found.saw(TABLE, {"p12": 705})
+    state.begun.clear()
+    with ThreadPoolExecutor(2) as threads:
+        look = threads.submit(found.settle, {TABLE: {"p12": 705}})
+        assert state.begun.wait(30)
+        stream = threads.submit(found.saw, TABLE, {"p13": 710})
+        state.let.release(2)
+        look.result(30)
+        stream.result(30)
+    assert noted(state) == {TABLE: {"p13": 710}} == found.new
