@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self, TypeVar
 import orjson
 
 from cdc.errors import DamagedError, NewerError
-from cdc.stored import FIRST, FORMAT, read_members, record_of
+from cdc.stored import FIRST, FORMAT, read_members, reading, record_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,13 @@ class Document:
         did."""
         about = f"the {cls.WHAT} document in the state topic"
         members = read_members(value, about, cls.FORMAT)
-        return record_of(cls, cls.upgraded(members, members.get(FORMAT, FIRST)), about)
+        found = record_of(cls, cls.upgraded(members, members.get(FORMAT, FIRST)), about)
+        with reading(about):
+            found.require_sound()
+        return found
+
+    def require_sound(self) -> None:
+        """ValueError where the members are each of their type, and together say what no version writes."""
 
     @classmethod
     def upgraded(cls, members: dict[str, Any], written: int) -> dict[str, Any]:
@@ -72,6 +78,14 @@ class TopicsState(Document):
     topics: dict[str, dict[str, Any]] = field(default_factory=dict)
     tables: dict[str, str] = field(default_factory=dict)
     encoding: str = "readable"
+
+    def require_sound(self) -> None:
+        """ValueError unless each topic has an id and partitions."""
+        for facts in self.topics.values():
+            if not isinstance(facts.get("id"), str) or type(facts.get("partitions")) is not int:
+                raise ValueError("a topic without an id or a number of partitions")
+            if facts["partitions"] < 1:
+                raise ValueError("a topic without partitions")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

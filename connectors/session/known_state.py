@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cdc.epochs import EpochsState, require_begun
-from cdc.errors import ConfigError
+from cdc.errors import ConfigError, DamagedError
 from cdc.state import ChunkState, SlotState, SnapshotState, TopicsState, find_all
+from cdc.topic import progress_topic
 from cdc.turn import require_turn
 from connectors.postgres.failover import Promotion
 
@@ -37,9 +38,12 @@ def snapshot_stand(documents: Mapping[bytes, bytes]) -> tuple[int, int] | None:
     return sum(chunk.state == "done" for chunk in counted), len(counted)
 
 
-def known_of(documents: Mapping[bytes, bytes], *, handing_over: bool) -> KnownState | str:
-    """Known once the first snapshot is complete, until then what it waits for: compaction keeps what came last, so no
-    change may come before. ConfigError when ``cdc init`` is due, or it is another's turn to write."""
+def known_of(documents: Mapping[bytes, bytes], *, name: str, handing_over: bool) -> KnownState | str:
+    """What is known of the pipeline ``name`` once its first snapshot is complete, until then what it waits for.
+
+    Compaction keeps what came last, so no change may come before. ConfigError when ``cdc init`` is due, or it is
+    another's turn to write. DamagedError where the noted topics are not those of the tables.
+    """
     if not handing_over:
         require_turn(documents, "native")
     topics, slot, snapshot = TopicsState.find(documents), SlotState.find(documents), SnapshotState.find(documents)
@@ -47,6 +51,10 @@ def known_of(documents: Mapping[bytes, bytes], *, handing_over: bool) -> KnownSt
     require_begun(epochs, slot)
     if topics is None:
         raise ConfigError("the pipeline has no topics yet", hint="cdc init makes them")
+    written = {*topics.tables.values(), progress_topic(name)}
+    if not topics.topics.keys() >= written:
+        [missing, *_] = sorted(written - topics.topics.keys())
+        raise DamagedError(f"the topics document in the state topic says nothing of {missing}")
     if slot is not None and snapshot is not None and snapshot.state == "complete":
         return KnownState(topics=topics, slot=slot, epochs=epochs, cut_lsn=snapshot.last_cut_lsn)
     return "cdc snapshot has not been run" if snapshot is None else "the snapshot is not complete"

@@ -278,7 +278,7 @@ class Opening:
         told = ""
         while True:
             documents = state.read()
-            known = known_of(documents, handing_over=self._handing_over)
+            known = known_of(documents, name=self._settings.name, handing_over=self._handing_over)
             if isinstance(known, KnownState):
                 self._figures.snapshot.over()
                 return known

@@ -116,4 +116,8 @@ MUTANTS = (
         "keep a noted position that the source has not come to", "connectors/session/mending.py",
         " if Position.parse(text).commit_lsn <= written_lsn", "", "tests/unit/connectors/session/test_mending.py",
     ),
+    Mutant(
+        "begin with a table whose topic is not noted", "connectors/session/known_state.py",
+        "if not topics.topics.keys() >= written:", "if False:", "tests/unit/connectors/session/test_known_state.py",
+    ),
 )  # fmt: skip

@@ -19,7 +19,7 @@ from cdc.errors import CdcError, DamagedError, Exit, NewerError
 from cdc.progress import Progress, Watermark
 from cdc.rebuild.rules import RebuildState
 from cdc.schema import TableSchema
-from cdc.state import Document, FormState, RequestState, SlotState, find_all, what_of
+from cdc.state import Document, FormState, RequestState, SlotState, TopicsState, find_all, what_of
 from cdc.stored import FORMAT
 from cdc.turn import WriterState
 from sinks.notes import WATERMARK, TableFloor
@@ -154,6 +154,20 @@ def test_h113_whatever_a_member_holds_no_reader_breaks(stored: Stored, data: st.
         stored.read(json.dumps(members).encode())
     except CdcError as refused:
         assert refused.exit in (Exit.POISON, Exit.NEWER)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"topics": {"t": {}}}, {"topics": {"t": {"id": 7, "partitions": 1}}},
+        {"topics": {"t": {"id": "x", "partitions": True}}}, {"topics": {"t": {"id": "x", "partitions": 0}}},
+    ],
+)  # fmt: skip
+def test_h113_a_topic_without_partitions_is_damaged(wrong: dict[str, object]) -> None:
+    sound = {"cluster_id": "c", "topics": {"t": {"id": "x", "partitions": 4}}, "tables": {"public.a": "t"}}
+    assert TopicsState.from_json(orjson.dumps(sound)).tables == {"public.a": "t"}
+    with pytest.raises(DamagedError, match="the topics document in the state topic cannot be read: a t"):
+        TopicsState.from_json(orjson.dumps({**sound, **wrong}))
 
 
 def test_h113_a_member_of_another_type_is_named() -> None:
