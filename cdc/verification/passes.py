@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from cdc.clock import Clock
 from cdc.crash import crash_point, declare
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 declare("verify_cut", "verify_reached", "verify_looked")
 
 KEYED_LOOK_KEYS = 20_000
-"""Up to so many differing keys of a table are looked up one by one. More are read whole again."""
+"""Up to so many differing keys of a table are looked up by their keys. More are read whole again."""
+_KEYS_AT_ONCE = 250
 MAX_LOOKS = 8
 PAUSE_S = 0.25
 
@@ -57,6 +58,14 @@ class ScansStore(Protocol):
 
     def get(self, schema: TableSchema, key: str) -> Stored | None:
         """The stored version of one key. None where the store has none."""
+
+
+@runtime_checkable
+class LooksUpMany(Protocol):
+    """A store that answers for many keys at once. One without it is asked for each."""
+
+    def get_many(self, schema: TableSchema, keys: Sequence[str]) -> Mapping[str, Stored]:
+        """What :meth:`ScansStore.get` says of each key. Keys of which the store has nothing are left out."""
 
 
 @dataclass(slots=True)
@@ -158,15 +167,27 @@ def _look(source: SourceReader, table: VerifiedTable, pairs: list[Pair], bounds:
 
 
 def _keyed_differences(pair: Pair, rows: Mapping[str, bytes], bounds: _Bounds) -> Iterator[KeyDifference]:
-    found = [(key, pair.reader.get(pair.table.stored, key)) for key in pair.open or ()]
-    ceiling = bounds.ceiling()
+    keys = pair.open or []
     canonical = CanonicalTable(pair.table.shape)
-    for key, version in found:
-        row = version.row if version is not None else None
-        stored = _canonical(canonical, row) if row is not None else None
-        difference = difference_of(key, rows.get(key), stored, version.pos if version is not None else None, ceiling)
-        if stored != rows.get(key) or difference.kind is Kind.AHEAD:
-            yield difference
+    for start in range(0, len(keys), _KEYS_AT_ONCE):
+        lot = keys[start : start + _KEYS_AT_ONCE]
+        found = _versions(pair.reader, pair.table.stored, lot)
+        ceiling = bounds.ceiling()
+        for key in lot:
+            version = found.get(key)
+            row = version.row if version is not None else None
+            stored = _canonical(canonical, row) if row is not None else None
+            pos = version.pos if version is not None else None
+            difference = difference_of(key, rows.get(key), stored, pos, ceiling)
+            if stored != rows.get(key) or difference.kind is Kind.AHEAD:
+                yield difference
+
+
+def _versions(reader: ScansStore, schema: TableSchema, keys: Sequence[str]) -> Mapping[str, Stored]:
+    if isinstance(reader, LooksUpMany):
+        return reader.get_many(schema, keys)
+    found = {key: reader.get(schema, key) for key in keys}
+    return {key: version for key, version in found.items() if version is not None}
 
 
 def _canonical(table: CanonicalTable, row: bytes) -> bytes:

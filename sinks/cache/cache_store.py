@@ -191,8 +191,13 @@ class _CacheReader:
                     most = min(4 * most, rows_at_once(batch.nbytes / len(found), _SCAN_ROWS))
 
     def get(self, schema: TableSchema, key: str) -> StoredRow | None:
-        full = (cache_prefix(self._place.prefix, schema) + key).encode()
-        return next((row for _, row in _read(self._client, [full], [key])), None)
+        return self.get_many(schema, [key]).get(key)
+
+    def get_many(self, schema: TableSchema, keys: Sequence[str]) -> Mapping[str, StoredRow]:
+        """:meth:`get` for many keys. Those that hold nothing are left out."""
+        prefix = cache_prefix(self._place.prefix, schema)
+        found = _read(self._client, [(prefix + key).encode() for key in keys], keys)
+        return {keys[number]: row for number, row in found}
 
     def close(self) -> None:
         """The sink closes what both use."""

@@ -18,6 +18,7 @@ from cdc.schema import TableSchema
 from cdc.sql import quote_literal
 from cdc.stored import reading
 from cdc.wire import format as wire
+from sinks.arrow import pc
 from sinks.batch_plan import TableBatch
 from sinks.delta.delta_table import Delta, Removed, Storage, Unfit
 from sinks.generations import OpenGeneration
@@ -338,16 +339,20 @@ class _DeltaReader:
                     yield _stored(rows, batch, schema)
 
     def get(self, schema: TableSchema, key: str) -> StoredRow | None:
+        return self.get_many(schema, [key]).get(key)
+
+    def get_many(self, schema: TableSchema, keys: Sequence[str]) -> Mapping[str, StoredRow]:
+        """:meth:`get` for many keys. Those that hold nothing are left out."""
         table = Delta(self._storage, table_path(schema), self._clock)
-        if not table.exists():
-            return None
+        if not keys or not table.exists():
+            return {}
         with _faults(schema):
-            found = table.where(f"{KEY} = {quote_literal(key)}")
-            live = [not deleted for deleted in found[DELETED].to_pylist()]
-            if len(live) > 1 and any(live):
-                # What another writer put in twice has no position that decides (hazard H101).
-                return StoredRow(key=key, pos="", row=STRANGE_ROW)
-            return _rows_of(found, schema).get(key)
+            found = table.where(f"{KEY} in ({', '.join(map(quote_literal, keys))})")
+            live = set(found.filter(pc.invert(pc.fill_null(found[DELETED], False)))[KEY].to_pylist())
+            counted: Counter[Any] = Counter(found[KEY].to_pylist())
+            # What another writer put in twice has no position that decides (hazard H101).
+            several = [key for key, count in counted.items() if count > 1 and key in live]
+            return _rows_of(found, schema) | {key: StoredRow(key=key, pos="", row=STRANGE_ROW) for key in several}
 
     def close(self) -> None:
         """Nothing is open between scans."""

@@ -249,8 +249,12 @@ class _SearchReader:
                 yield stored_batch([stored(hit["_id"], hit["_source"], hit["_version"]) for hit in page])
 
     def get(self, schema: TableSchema, key: str) -> StoredRow | None:
+        return self.get_many(schema, [key]).get(key)
+
+    def get_many(self, schema: TableSchema, keys: Sequence[str]) -> Mapping[str, StoredRow]:
+        """:meth:`get` for many keys. Those that hold nothing are left out."""
         with faults(schema):
-            return _look_up(self._client, self._indexes, schema, [key]).get(key)
+            return _look_up(self._client, self._indexes, schema, keys)
 
     def close(self) -> None:
         """The sink closes what both use."""

@@ -248,9 +248,13 @@ class _SqlReader:
             yield from scanned(connection, StoredTable(table, columns, WarehouseRows(schema, columns)))
 
     def get(self, schema: TableSchema, key: str) -> StoredRow | None:
+        return self.get_many(schema, [key]).get(key)
+
+    def get_many(self, schema: TableSchema, keys: Sequence[str]) -> Mapping[str, StoredRow]:
+        """:meth:`get` for many keys. Those that hold nothing are left out."""
         with _faults(schema):
             there = self._client.read(lambda connection: self._tables.stored_types(connection, schema)) is not None
-            return _look_up(self._client, self._tables, schema, [key]).get(key) if there else None
+            return _look_up(self._client, self._tables, schema, keys) if there else {}
 
     def close(self) -> None:
         """The sink closes what both use."""

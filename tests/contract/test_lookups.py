@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import orjson
+import pytest
 
+from cdc.verification.passes import LooksUpMany
 from cdc.wire.canonical import canonical_row
 from sinks.batch import events_of
 from sinks.port import StoredRow
@@ -53,6 +55,23 @@ def test_a_key_can_be_looked_up_after_it_was_written_again(store: Store) -> None
     assert found is not None
     assert found.pos == at(3).text()
     assert sink.reader.get(ORDERS, "it's") is None
+
+
+def test_many_keys_are_looked_up_as_one_is(store: Store) -> None:
+    sink, topic = store.open(), Topic()
+    reader = sink.reader
+    if not isinstance(reader, LooksUpMany):
+        pytest.skip("this store is asked for one key at a time")
+    assert reader.get_many(ORDERS, ["1"]) == {}
+    events = [topic.upsert({**order(1), "id": number}, at(number)) for number in range(1, 700)]
+    sink.sink.apply(batch(*events, topic.delete({**order(1), "id": 7}, at(900))), SHAPES)
+    sink.sink.show()
+    wanted = [str(number) for number in range(1, 800, 3)]
+    found = reader.get_many(ORDERS, wanted)
+    assert sorted(found) == sorted(key for key in wanted if int(key) < 700)
+    assert {key: reader.get(ORDERS, key) for key in wanted[:20]} == {key: found.get(key) for key in wanted[:20]}
+    assert found["7"].row is None
+    assert reader.get_many(ORDERS, []) == {}
 
 
 def test_a_table_that_was_never_written_is_empty(store: Store) -> None:

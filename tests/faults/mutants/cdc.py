@@ -276,4 +276,8 @@ MUTANTS = (
         "believe that no position is one ahead of progress", "cdc/progress.py",
         "if not all(_POSITION.fullmatch(text) for text in ahead):", "if False:", "tests/unit/cdc/test_progress.py",
     ),
+    Mutant(
+        "ask a store for one key after the other", "cdc/verification/passes.py",
+        "    if isinstance(reader, LooksUpMany):\n", "    if False:\n", "tests/unit/cdc/verification/test_rounds.py",
+    ),
 )  # fmt: skip

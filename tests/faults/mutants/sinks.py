@@ -20,7 +20,7 @@ MUTANTS = (
     ),
     Mutant(
         "take one of several rows under a key for the row (Delta)", "sinks/delta/delta_store.py",
-        "if len(live) > 1 and any(live):", "if len(live) < 0:", f"{_CONTRACT}/test_foreign.py -k delta",
+        "if count > 1 and key in live]", "if count < 0]", f"{_CONTRACT}/test_foreign.py -k delta",
     ),
     Mutant(
         "read all stored rows that fill a batch at once", "sinks/fill.py",

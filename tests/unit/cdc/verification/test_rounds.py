@@ -121,6 +121,31 @@ def compare(source: Source, store: Store) -> VerificationReport:
     )
 
 
+class Many(Store):
+    """A store that answers for many keys at once."""
+
+    def __init__(self, versions: dict[str, Version]) -> None:
+        super().__init__(versions)
+        self.asked: list[int] = []
+
+    def get(self, schema: TableSchema, key: str) -> Version | None:
+        raise AssertionError("asked for one key")
+
+    def get_many(self, schema: TableSchema, keys: Sequence[str]) -> dict[str, Version]:
+        self.asked.append(len(keys))
+        return {key: self.versions[key] for key in keys if key in self.versions}
+
+
+def test_differing_keys_are_looked_up_many_at_a_time() -> None:
+    count = 600
+    source = Source({str(n): row(n, "1") for n in range(count)})
+    store = Many({str(n): at(8, row(n, "2")) for n in range(1, count)})
+    verdict = compare(source, store).verdicts[0]
+    assert verdict.keys[Kind.MISSING] == ["0"]
+    assert verdict.differences == count
+    assert store.asked == [250, 250, 100]
+
+
 def test_equal_sides_take_one_look() -> None:
     report = compare(Source({"1": row(1, "1.10")}), Store({"1": at(8, row(1, "1.1")), "2": at(16, None)}))
     assert (report.differences, report.undecided, report.looks) == (0, 0, 1)
