@@ -169,7 +169,8 @@ class FrameStreamReader(_Tasks, DataSourceStreamReader):
         """Where the next batch ends: at the topics' ends, or ``max_offsets_per_trigger`` records further."""
         with telling():
             place, ends = self._place(), self._ends()
-            # Spark asks this first of all, and says only later where the batch begins.
+            # Of a fresh checkpoint Spark asks this first, and says only later where the batch begins. Of another one it
+            # has told the place, by planning a batch of nothing there.
             starts, most = self._starts(), self._options.max_offsets
             reached = self.live_reached if self.live_reached is not None else starts if most else {}
             require_growth(reached, ends)

@@ -242,8 +242,8 @@ class Place(NamedTuple):
 
 
 def require_forward(starts: Offsets, ends: Offsets, start: Place, *, limited: bool) -> None:
-    """ConfigError where a batch ends before it begins: ``limited`` in size, it was planned from ``starting_offsets``,
-    and the checkpoint is further on. TopicError where the topics are shorter than the checkpoint says."""
+    """ConfigError where a batch ends before it begins: ``limited`` in size, it was planned from ``starting_offsets`` by
+    a Spark that had not told the checkpoint's place. TopicError where the topics are shorter than it says."""
     back = [t for t, parts in starts.items() for p, offset in parts.items() if ends.get(t, {}).get(p, offset) < offset]
     if back and limited:
         text = orjson.dumps({t: {str(p): o for p, o in some.items()} for t, some in start.offsets.items()}).decode()

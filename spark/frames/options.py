@@ -35,7 +35,7 @@ NAMES = {
     "starting_offsets": "earliest, latest, or JSON: topic, partition, offset",
     "ending_offsets": "JSON, of a batch; where the topics end unless given",
     "slots": "tasks that run at once; the driver's cores unless given",
-    "max_offsets_per_trigger": "records of one batch of a stream at most; each start then needs a fresh checkpoint",
+    "max_offsets_per_trigger": "records of one batch of a stream at most",
 }
 """Every option, with what it is. The manual's table is made from it."""
 _SECRET = re.compile(r"(?i)password|passwd|secret|jaas|key\.pem|oauthbearer\.config|(^|[._])token$")

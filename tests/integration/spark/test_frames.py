@@ -176,6 +176,11 @@ def test_a_stream_begins_at_the_offsets_given(
         wait_until(lambda: len(into.rows) == 200 and query.status["message"].startswith("Waiting"), 120)
     assert {row["status"] for row in into.rows} == {"b"}
     assert max(into.sizes) <= 64
+    pipeline.put({"id": number, "status": "c", "total": "1"} for number in range(100))
+    with streaming(spark_session, tmp_path / "c", into, options):
+        wait_until(lambda: len(into.rows) == 300, 120)
+    assert max(into.sizes) <= 64
+    assert {row["status"] for row in into.rows[200:]} == {"c"}
 
 
 def test_h167_a_version_born_meanwhile_ends_the_query(
