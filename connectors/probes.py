@@ -15,7 +15,7 @@ from cdc.settings import Settings
 from cdc.state import SlotState, TopicsState
 from cdc.topic import state_topic
 from cdc.topic_specs import pipeline_topic_specs, table_topic_spec
-from connectors.kafka.admin import TopicAdmin, spec_problems, state_problems
+from connectors.kafka.admin import TopicAdmin, cut_problems, spec_problems, state_problems
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.reach import require_broker
 from connectors.postgres.catalog_facts import read_source
@@ -60,6 +60,8 @@ class ServerProbes:
         cluster_id = admin.cluster_id()
         problems = state_problems(known, facts, cluster_id) if known is not None else []
         problems += [p for spec in specs if spec.topic in facts for p in spec_problems(spec, facts[spec.topic])]
+        first = admin.first_offsets({topic: facts[topic].partitions for topic in topics if topic in facts})
+        problems += cut_problems(first, _reread(self._settings))
         return LogFacts(
             cluster_id=cluster_id,
             present=tuple(sorted(facts)),
@@ -82,3 +84,8 @@ class ServerProbes:
             admin.cluster_id()
             self._admin = admin
         return self._admin
+
+
+def _reread(settings: Settings) -> str:
+    """What reads a table again, by whoever writes its topic."""
+    return "an incremental snapshot" if settings.source.kind == "debezium" else "cdc snapshot TABLE"

@@ -6,7 +6,7 @@ each break the order silently (hazards H61, H62, H63, H89), so facts are compare
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -112,6 +112,17 @@ def state_problems(state: TopicsState, facts: Mapping[str, TopicFacts], cluster_
         message = f"the Kafka cluster is {cluster_id}, the pipeline was made on {state.cluster_id}"
         return [TopicProblem(topic="", message=message, hint="point [log] bootstrap_servers at the first cluster")]
     return [p for topic in sorted(state.topics) for p in _kept_problems(topic, state.topics[topic], facts.get(topic))]
+
+
+def cut_problems(first: Offsets, reread: str) -> list[TopicProblem]:
+    """Topics whose first records were deleted, by their first offsets (hazard H166): compaction leaves those at 0.
+
+    None stops capture, and a table that was read again since is whole in what is left. ``reread``: what does that.
+    """
+    hint = f"{reread} reads the table into it again; until then a new store, or cdc rebuild, would lack rows"
+    cut = sorted(topic for topic, parts in first.items() if any(parts.values()))
+    said = "records were deleted from the beginning of the topic"
+    return [TopicProblem(topic=topic, message=f"{said} {topic}", hint=hint, fatal=False) for topic in cut]
 
 
 def _kept_problems(topic: str, made: Mapping[str, Any], facts: TopicFacts | None) -> list[TopicProblem]:
@@ -304,25 +315,32 @@ class TopicAdmin:
 
     def end_offsets(self, partitions: Mapping[str, int]) -> Offsets:
         """topic -> partition -> the offset its next record gets, for all partitions of all topics in one call."""
-        asked = [TopicPartition(topic, p) for topic, count in partitions.items() for p in range(count)]
-        ends: dict[str, dict[int, int]] = {topic: {} for topic in partitions}
-        for where, offset in self._ends(asked) if asked else ():
-            ends[where.topic][where.partition] = offset
-        return ends
+        return self._offsets(partitions, self.ask_ends)
+
+    def first_offsets(self, partitions: Mapping[str, int]) -> Offsets:
+        """The same for the offset that each partition begins with: 0 unless records were deleted."""
+        earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+        return self._offsets(partitions, lambda asked: self._ask(asked, earliest))
 
     def ask_ends(self, asked: list[TopicPartition]) -> dict[TopicPartition, Future[Any]]:
         """Ask for the next offsets of partitions. Each answer has an ``offset``."""
-        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        return self._client.list_offsets(dict.fromkeys(asked, latest), request_timeout=_ASKED_S) if asked else {}
+        return self._ask(asked, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+
+    def _ask(self, asked: list[TopicPartition], which: OffsetSpec) -> dict[TopicPartition, Future[Any]]:
+        return self._client.list_offsets(dict.fromkeys(asked, which), request_timeout=_ASKED_S) if asked else {}
 
     def look_again(self, timeout_s: float) -> None:
         """Have the client ask who leads: it says from memory, for minutes, that nobody does."""
         self._client.list_topics(timeout=timeout_s)
 
-    def _ends(self, asked: list[TopicPartition]) -> list[tuple[TopicPartition, int]]:
-        def once() -> list[tuple[TopicPartition, int]]:
-            futures = self.ask_ends(asked)
-            return [(where, future.result(_TIMEOUT_S + 5).offset) for where, future in futures.items()]
+    def _offsets(self, partitions: Mapping[str, int], ask: Callable[..., dict[TopicPartition, Future[Any]]]) -> Offsets:
+        asked = [TopicPartition(topic, p) for topic, count in partitions.items() for p in range(count)]
+
+        def once() -> Offsets:
+            found: dict[str, dict[int, int]] = {topic: {} for topic in partitions}
+            for where, future in ask(asked).items():
+                found[where.topic][where.partition] = future.result(_TIMEOUT_S + 5).offset
+            return found
 
         retrying = Retrying(
             retry=retry_if_exception(passing), wait=wait_fixed(0.2), stop=stop_after_delay(_TIMEOUT_S), reraise=True

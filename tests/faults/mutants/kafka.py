@@ -56,4 +56,9 @@ MUTANTS = (
         "            self._fail(refusal(error, topic, None, self._settings))\n            return\n",
         "            return\n", _SCHEDULES,
     ),
+    Mutant(
+        "call a topic well that lost its beginning", "connectors/kafka/admin.py",
+        "for topic, parts in first.items() if any(parts.values()))", "for topic, parts in first.items() if not parts)",
+        "tests/unit/connectors/kafka/test_admin.py -k h166",
+    ),
 )  # fmt: skip

@@ -16,6 +16,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its __init_
 
 from cdc.errors import Exit, TopicError
 from cdc.settings import Settings
+from connectors.kafka.admin import cut_problems
 from tests.integration.spark.conftest import Sinks
 from tests.integration.spark.handmade import HandMadeLog
 from tests.integration.spark.test_life import Opened, cached, rows
@@ -49,6 +50,8 @@ def test_a_topic_cut_below_a_stopped_sink_is_refused(
     sinks.catch_up(cached)
     pipeline.put([{"id": n} for n in range(10)])
     pipeline.put(rows(20, 60))
+    counts = {pipeline.topic(): pipeline.partitions}
+    assert cut_problems(pipeline.admin.first_offsets(counts), "a reading") == []
     cut(pipeline)
     with pytest.raises(TopicError, match="records are gone from the topics that have not been read yet") as refused:
         sinks.catch_up(cached)
@@ -57,6 +60,8 @@ def test_a_topic_cut_below_a_stopped_sink_is_refused(
     with pytest.raises(TopicError):
         sinks.catch_up(cached)
     assert opened(cached, "cache").watermarks.read() == before, "it claims nothing of what it has not read"
+    [said] = cut_problems(pipeline.admin.first_offsets(counts), "a reading")
+    assert said.topic == pipeline.topic(), "cdc check says which, as the hint has it (hazard H166)"
 
 
 def test_h84_a_garbled_checkpoint_changes_nothing(

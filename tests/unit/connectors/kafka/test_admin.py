@@ -12,6 +12,7 @@ from cdc.state import TopicsState
 from cdc.topic_specs import table_topic_spec
 from connectors.kafka.admin import (
     TopicFacts,
+    cut_problems,
     made_specs,
     policy_problems,
     raise_first,
@@ -76,3 +77,10 @@ def test_h63_another_topic_or_cluster_under_the_same_name() -> None:
         (problem,) = state_problems(STATE, facts, cluster)
         assert problem.fatal
         assert words in problem.message
+
+
+def test_h166_a_topic_that_lost_its_beginning_is_a_warning() -> None:
+    first = {"whole": {0: 0, 1: 0}, "cut": {0: 0, 1: 668}}
+    (problem,) = cut_problems(first, "cdc snapshot TABLE")
+    assert (problem.topic, problem.fatal) == ("cut", False)
+    assert problem.hint.startswith("cdc snapshot TABLE reads the table into it again")
