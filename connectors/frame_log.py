@@ -68,6 +68,12 @@ class KafkaFrameLog:
         captured = set(state.tables.values())
         known = {table: topic for table, topic in shapes.items() if topic in captured}
         wanted = {table: known[table] for table in chosen(known, list(patterns), self._pipeline)}
+        unknown = sorted(set(wanted.values()) - set(state.topics))
+        if unknown:
+            raise TopicError(
+                f"the state topic has no note of the topic {unknown[0]}, which it names for a table",
+                hint="cdc check says what is wrong with the topics",
+            )
         facts = self._admin.describe(wanted.values())
         own = TopicsState(
             cluster_id=state.cluster_id,

@@ -22,7 +22,8 @@ def _unpacker() -> Callable[[bytes], Any]:
         except ModuleNotFoundError as missing:
             raise RuntimeError(
                 f"this worker's Python ({sys.executable}) lacks the module {missing.name}, which reading headrace "
-                "needs. Hint: install headrace[spark] on every executor, or ship it: spark-submit --py-files "
+                "needs. Hint: install headrace[spark] on every executor, or ship it and call "
+                "register(session): spark-submit --py-files "
                 "headrace.zip, beside pyarrow, orjson, tenacity and confluent-kafka; PYSPARK_PYTHON names the Python"
             ) from None
 

@@ -128,3 +128,46 @@ def test_executors_of_a_cluster_write_to_the_store(
     own = cluster.executor_logs() - before
     ran = [log for log in own if "Finished task" in log.read_text(encoding="utf-8")]
     assert len(ran) == 2, "both executors had a part in it"
+
+
+FRAME = """
+import sys
+from pathlib import Path
+from pyspark.sql import SparkSession
+from pyspark_headrace import register
+from spark.package import build_zip
+session = (
+    SparkSession.builder.master(sys.argv[1])
+    .config("spark.executor.memory", "512m").config("spark.cores.max", "2").config("spark.ui.enabled", "false")
+    .config("spark.driver.host", "127.0.0.1").getOrCreate()
+)
+reader = session.read.format("headrace").option("bootstrap_servers", sys.argv[2]).option("pipeline", sys.argv[3])
+reader = reader.option("table", "public.orders").option("slots", "2")
+try:
+    reader.load().count()
+except Exception as refused:
+    print("refused", refused)
+session.sparkContext.addPyFile(str(build_zip(Path(sys.argv[4]))))
+register(session)
+print("rows", reader.load().count())
+session.stop()
+"""
+
+
+@pytest.mark.slow
+def test_h170_executors_without_the_package_say_so(
+    pipeline: HandMadeLog, cluster: Cluster, bare_python: Path, spawn: Spawn, tmp_path: Path
+) -> None:
+    pipeline.put({"id": n, "status": "new", "total": "1.00"} for n in range(300))
+    either = tmp_path / "either"
+    # The driver's machine has our packages. What an executor starts has none.
+    text = f'#!/bin/sh\n[ -n "$SPARK_EXECUTOR_DIRS" ] && exec {bare_python} "$@"\nexec {sys.executable} "$@"\n'
+    either.write_text(text, encoding="utf-8")
+    either.chmod(0o755)
+    arguments = (cluster.url, pipeline.bootstrap_servers, pipeline.name, str(tmp_path / "zip"))
+    own = {"JAVA_HOME": os.fspath(java_home()), "PYSPARK_PYTHON": os.fspath(either), "SPARK_LOCAL_IP": "127.0.0.1"}
+    program = spawn("python", "-c", FRAME, *arguments, env={**own, **_LIGHT})
+    assert program.wait(START_S) == Exit.OK, program.stderr
+    assert "lacks the module" in program.stdout
+    assert "install headrace[spark] on every executor" in program.stdout
+    assert "rows 300" in program.stdout
