@@ -20,7 +20,7 @@ from sinks.missing_values import patterns
 from sinks.newest import newest
 from sinks.port import Applied, Refused, Sink
 from sinks.table_shapes import SchemaBook
-from spark.foreign_records import Reach, told_apart
+from spark.foreign_records import LogReach, told_apart
 from spark.read_sample import ReadSample, read_sample
 from spark.source import ForeignRecord, headers_of, parse
 
@@ -42,7 +42,7 @@ class Rules:
     parked: Mapping[str, Mapping[bytes, Parking]] = field(default_factory=dict)
     absent: frozenset[Shape] = frozenset()
     held: frozenset[str] = frozenset()
-    reach: Reach | None = None
+    reach: LogReach | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,7 +37,7 @@ PATIENCE_S = 3.0
 """How long a floor is waited for before its table is held. Progress records come once a second under load."""
 
 
-class Reach(NamedTuple):
+class LogReach(NamedTuple):
     """The newest progress record, as far as records are judged by it."""
 
     progress: Progress
@@ -57,7 +57,7 @@ class Reach(NamedTuple):
         return pos > most and self.covers(topic, partition, offset)
 
 
-def foreign_mask(events: pa.Table, reach: Reach | None) -> Mask | None:
+def foreign_mask(events: pa.Table, reach: LogReach | None) -> Mask | None:
     """True for events that it refutes. None where there is none."""
     if reach is None:
         return None
@@ -74,7 +74,7 @@ def foreign_mask(events: pa.Table, reach: Reach | None) -> Mask | None:
     return pa.chunked_array([pa.array(refuted, pa.bool_())]) if any(refuted) else None
 
 
-def told_apart(events: pa.Table, reach: Reach | None) -> tuple[pa.Table, list[ForeignRecord]]:
+def told_apart(events: pa.Table, reach: LogReach | None) -> tuple[pa.Table, list[ForeignRecord]]:
     """Events (:data:`sinks.batch.EVENT_SCHEMA`) less those of somebody else, and these."""
     mask = foreign_mask(events, reach)
     if mask is None:
@@ -98,7 +98,7 @@ def _own(event: object) -> tuple[tuple[str, object], ...]:
     return tuple((name, getattr(event, name)) for name in (POS, OP, VER))
 
 
-WaitFor = Callable[[Callable[[Reach], bool], float], "Reach | None"]
+WaitFor = Callable[[Callable[[LogReach], bool], float], "LogReach | None"]
 """Returns the newest reach as soon as it is enough, or after so many seconds. None where nothing is known."""
 
 
@@ -181,7 +181,7 @@ def _highest(key: bytes | None, value: bytes | None, pos: str | None) -> str | N
         return None
 
 
-def _known(place: tuple[str, int, int], key: bytes, pos: str, reach: Reach) -> bool:
+def _known(place: tuple[str, int, int], key: bytes, pos: str, reach: LogReach) -> bool:
     """Whether it is known of a floor at this place if it is ours. A sweep of an epoch that no progress record is of yet
     counts as ours: the epoch's first snapshot ends with one."""
     begins = SWEEP_KEY.encode() in key and Position.parse(pos).epoch > reach.progress.epoch

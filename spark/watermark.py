@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from cdc.measures import Heads, oldest_lacking_ms
 from cdc.progress import Offsets, Progress, Watermark
-from spark.foreign_records import Reach
+from spark.foreign_records import LogReach
 from spark.ports import SinkTopics
 from spark.progress_history import ProgressHistory
 
@@ -123,7 +123,7 @@ class LogView:
 
     def __init__(self, *, judges: bool = False) -> None:
         self._judges = judges
-        self.reach: Reach | None = None
+        self.reach: LogReach | None = None
         """By what records are judged. None where they are not, or nothing is known yet."""
         self._lock = threading.Lock()
         self._news = threading.Condition(self._lock)
@@ -145,12 +145,12 @@ class LogView:
             if self._judges and noted:
                 # The greatest: one that came too late says no more than those before it.
                 known = [self.reach.progress] if self.reach is not None else []
-                self.reach = Reach(max([*noted, *known], key=lambda record: (record.epoch, record.lsn)))
+                self.reach = LogReach(max([*noted, *known], key=lambda record: (record.epoch, record.lsn)))
                 self._news.notify_all()
         beats = [Beat(one.epoch, one.lsn, one.heartbeat_ms) for one in noted if one.heartbeat_ms]
         self.beat = beats[-1] if beats else self.beat
 
-    def wait_for(self, enough: Callable[[Reach], bool], timeout_s: float) -> Reach | None:
+    def wait_for(self, enough: Callable[[LogReach], bool], timeout_s: float) -> LogReach | None:
         """The newest reach as soon as ``enough`` holds for it, or after so long. None where nothing is judged."""
         if not self._judges:
             return None

@@ -133,7 +133,8 @@ MUTANTS = (
     ),
     Mutant(
         "judge by a progress record that came too late", "spark/watermark.py",
-        "Reach(max([*noted, *known], key=", "Reach(min([*noted, *known], key=", f"{_SPARK}/test_foreign_records.py",
+        "LogReach(max([*noted, *known], key=", "LogReach(min([*noted, *known], key=",
+        f"{_SPARK}/test_foreign_records.py",
     ),
     Mutant(
         "count outages as unknown failures", "spark/query.py",

@@ -13,7 +13,7 @@ from cdc.progress import Progress
 from cdc.wire.floors import sweep_key, truncate_key
 from sinks.batch import Event, events_of
 from sinks.port import Applied, CannotCarry, Schemas
-from spark.foreign_records import FOREIGN, JudgedSink, Reach, WaitFor, told_apart
+from spark.foreign_records import FOREIGN, JudgedSink, LogReach, WaitFor, told_apart
 from spark.watermark import LogView
 from tests.contract.orders import SHAPES
 from tests.contract.topics import ORDERS
@@ -38,7 +38,7 @@ def truncate(offset: int, at: str) -> Event:
 
 
 def test_h158_a_record_between_offsets_and_lsn_is_foreign() -> None:
-    reach = Reach(progress(80, 10))
+    reach = LogReach(progress(80, 10))
     events = events_of([event(3, pos(72)), event(4, pos(88)), event(9, pos(80, CHUNK_SEQ)), event(10, pos(88))])
     own, foreign = told_apart(events, reach)
     assert own["offset"].to_pylist() == [3, 9, 10]
@@ -47,7 +47,7 @@ def test_h158_a_record_between_offsets_and_lsn_is_foreign() -> None:
 
 
 def test_h158_what_was_ahead_of_progress_is_ours() -> None:
-    reach = Reach(progress(80, 10, ahead={0: pos(96)}))
+    reach = LogReach(progress(80, 10, ahead={0: pos(96)}))
     events = events_of([event(4, pos(96)), event(5, pos(96, 2)), event(6, pos(88)), event(4, pos(88), partition=1)])
     own, foreign = told_apart(events, reach)
     assert (own.num_rows, [one.offset for one in foreign]) == (3, [5])
@@ -60,7 +60,7 @@ def test_h158_nothing_is_judged_without_progress() -> None:
 
 def test_h158_an_earlier_epochs_records_lie_below_progress() -> None:
     own, foreign = told_apart(
-        events_of([event(1, pos(1 << 40)), event(2, pos(8, epoch=3))]), Reach(progress(80, 10, 2))
+        events_of([event(1, pos(1 << 40)), event(2, pos(8, epoch=3))]), LogReach(progress(80, 10, 2))
     )
     assert (own["offset"].to_pylist(), [one.offset for one in foreign]) == ([1], [2])
 
@@ -82,16 +82,16 @@ class Taking:
     def close(self) -> None: ...
 
 
-def standing(reach: Reach | None) -> WaitFor:
+def standing(reach: LogReach | None) -> WaitFor:
     """What is known, and will not change in time."""
 
-    def wait_for(enough: Callable[[Reach], bool], timeout_s: float) -> Reach | None:
+    def wait_for(enough: Callable[[LogReach], bool], timeout_s: float) -> LogReach | None:
         return reach
 
     return wait_for
 
 
-def applied(reach: Reach | None, *events: Event) -> tuple[list[int], list[int]]:
+def applied(reach: LogReach | None, *events: Event) -> tuple[list[int], list[int]]:
     """Offsets that the sink got, and those that were refused."""
     sink = Taking()
     done = JudgedSink(sink, standing(reach)).apply(events_of(events), SHAPES)
@@ -99,25 +99,25 @@ def applied(reach: Reach | None, *events: Event) -> tuple[list[int], list[int]]:
 
 
 def test_h158_a_floor_that_progress_refutes_empties_nothing() -> None:
-    assert applied(Reach(progress(80, 10)), truncate(4, pos(88)), event(5, pos(72))) == ([5], [4])
+    assert applied(LogReach(progress(80, 10)), truncate(4, pos(88)), event(5, pos(72))) == ([5], [4])
 
 
 def test_h158_a_floor_that_progress_has_passed_counts() -> None:
-    assert applied(Reach(progress(80, 10)), truncate(4, pos(72))) == ([4], [])
-    assert applied(Reach(progress(80, 10, ahead={0: pos(96)})), truncate(4, pos(96))) == ([4], [])
-    assert applied(Reach(progress(80, 3)), truncate(4, pos(72))) == ([4], [])
+    assert applied(LogReach(progress(80, 10)), truncate(4, pos(72))) == ([4], [])
+    assert applied(LogReach(progress(80, 10, ahead={0: pos(96)})), truncate(4, pos(96))) == ([4], [])
+    assert applied(LogReach(progress(80, 3)), truncate(4, pos(72))) == ([4], [])
 
 
 def test_h158_a_floor_that_nothing_confirms_holds_its_table() -> None:
     with pytest.raises(CannotCarry, match="not confirmed") as held:
-        applied(Reach(progress(80, 4)), truncate(4, pos(88)), event(5, pos(72)))
+        applied(LogReach(progress(80, 4)), truncate(4, pos(88)), event(5, pos(72)))
     assert held.value.table == ORDERS.table
 
 
 def test_h158_before_any_progress_a_floor_is_waited_for_once() -> None:
     waits: list[float] = []
 
-    def wait_for(enough: Callable[[Reach], bool], timeout_s: float) -> None:
+    def wait_for(enough: Callable[[LogReach], bool], timeout_s: float) -> None:
         waits.append(timeout_s)
 
     sink = Taking()
@@ -131,12 +131,12 @@ def sweep(offset: int, at: str, floor: str) -> Event:
 
 
 def test_h158_a_sweep_is_judged_by_its_floor_too() -> None:
-    assert applied(Reach(progress(80, 10)), sweep(4, pos(72), pos(88))) == ([], [4])
-    assert applied(Reach(progress(80, 10)), sweep(4, pos(72), pos(64))) == ([4], [])
+    assert applied(LogReach(progress(80, 10)), sweep(4, pos(72), pos(88))) == ([], [4])
+    assert applied(LogReach(progress(80, 10)), sweep(4, pos(72), pos(64))) == ([4], [])
 
 
 def test_h158_a_new_epochs_sweep_comes_before_its_progress() -> None:
-    reach = Reach(progress(80, 4))
+    reach = LogReach(progress(80, 4))
     assert applied(reach, sweep(4, pos(8, epoch=2), pos(8, epoch=2))) == ([4], [])
     with pytest.raises(CannotCarry):
         applied(reach, truncate(4, pos(8, epoch=2)))
@@ -147,7 +147,7 @@ def test_h158_a_view_keeps_the_greatest_progress_that_it_saw() -> None:
     assert view.wait_for(lambda _: True, 0) is None
     view.note_progress([progress(80, 10), progress(72, 20)])
     view.note_progress([progress(64, 30)])
-    assert view.reach == Reach(progress(80, 10))
+    assert view.reach == LogReach(progress(80, 10))
     assert view.wait_for(lambda reach: reach.covers(TOPIC, 0, 9), 0) == view.reach
 
 
