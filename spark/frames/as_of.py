@@ -60,7 +60,8 @@ def too_old(table: str, asked: int, oldest: Lsn) -> UsageError:
     """The refusal of an LSN that lies too far back."""
     return UsageError(
         f"{table} cannot be read as of {Lsn(asked)}: the log is compacted, and may have lost rows of that time",
-        hint=f"the oldest LSN that is possible now is {oldest}; raise [log] min_compaction_lag to reach further back",
+        hint=f"the oldest LSN that is possible now is {oldest}; a greater [log] min_compaction_lag reaches further "
+        "back, from the time on that the topic has it",
     )
 
 

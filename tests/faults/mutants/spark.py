@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.faults.mutants.mutant import Mutant
 
 _SPARK = "tests/unit/spark"
+_FRAMES = "tests/unit/spark/frames"
 
 MUTANTS = (
     Mutant(
@@ -151,5 +152,41 @@ MUTANTS = (
     Mutant(
         "let a library's pool hold the end up", "spark/stop.py",
         "        if stop.left_behind:\n", "        if False:\n", f"{_SPARK}/test_stop.py",
+    ),
+    Mutant(
+        "answer as of an LSN that compaction has passed", "spark/frames/frame.py",
+        "        if options.as_of < oldest:\n", "        if False:\n", f"{_FRAMES}/test_as_of.py",
+    ),
+    Mutant(
+        "believe at the end of a read what was true at its beginning", "spark/frames/frame.py",
+        "        guard.require_sound(now_ms)\n", "        pass\n", f"{_FRAMES}/test_as_of.py",
+    ),
+    Mutant(
+        "take the first old record for the last one", "spark/frames/frame.py",
+        "Span(topic, p, offset - 1, offset)", "Span(topic, p, 0, offset)", f"{_FRAMES}/test_as_of.py",
+    ),
+    Mutant(
+        "take an option that holds a secret", "spark/frames/options.py",
+        "named = _SECRET.search(name) is not None and", "named = False and", f"{_FRAMES}/test_options.py",
+    ),
+    Mutant(
+        "go on from the checkpoint of another table", "spark/frames/frame.py",
+        'if document["pipeline"] != self.pipeline or set(topics) != set(self.ids):', "if False:",
+        f"{_FRAMES}/test_frame.py",
+    ),
+    Mutant(
+        "go on in a topic that was made anew", "spark/frames/frame.py",
+        'if facts["id"] != self.ids[topic]:', "if False:", f"{_FRAMES}/test_frame.py",
+    ),
+    Mutant(
+        "leave out a value that a retyped column does not hold", "spark/frames/typed_rows.py",
+        'if convert is not None and outside and self._retyped == "fail":', "if False:",
+        f"{_FRAMES}/test_typed_rows.py",
+    ),
+    Mutant(
+        "split a partition between two tasks", "spark/frames/plan.py",
+        "        tasks[number].append(span)\n",
+        "        tasks[number].append(span._replace(end=span.end - 1))\n        tasks[0].append(span)\n",
+        f"{_FRAMES}/test_plan.py",
     ),
 )  # fmt: skip

@@ -33,6 +33,7 @@ def main(port: str, folder: Path, secret: str, options: dict[str, str]) -> None:
         "spark.ui.enabled": "true",
         "spark.ui.port": port,
         "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
         "spark.eventLog.dir": folder.as_uri(),
         "spark.local.dir": str(folder / "local"),
         "spark.driver.host": "127.0.0.1",

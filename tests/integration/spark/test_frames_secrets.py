@@ -73,4 +73,5 @@ def test_h168_no_secret_of_a_frame_shows(
     assert word.decode() not in program.stdout + program.stderr
     names = {path.relative_to(tmp_path).parts[0] for path in kept}
     assert {"pages.txt", "checkpoint", "out"} <= names
+    assert [path for path in kept if b"SparkListenerSQLExecutionStart" in path.read_bytes()], "the event log"
     assert "BatchScan headrace" in (tmp_path / "pages.txt").read_text(encoding="utf-8")

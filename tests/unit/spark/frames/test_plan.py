@@ -80,7 +80,7 @@ def test_a_partition_that_is_new_is_read_whole() -> None:
     assert spans_of({"t": {0: 5}}, {"t": {0: 7, 1: 3}}) == [Span("t", 0, 5, 7), Span("t", 1, BEGINNING, 3)]
 
 
-def test_h169_planning_8000_partitions_takes_no_time() -> None:
+def test_planning_8000_partitions_takes_no_time() -> None:
     ends = {f"shop.public.t{number}": dict.fromkeys(range(4), number % 50) for number in range(2000)}
     began = time.perf_counter()
     reached = trimmed({}, ends, 10_000)
