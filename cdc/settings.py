@@ -142,6 +142,16 @@ class SparkSettings(SettingsModel):
     conf: dict[str, str] = Field(default_factory=dict, description="more Spark settings")
 
 
+class ViewSettings(SettingsModel):
+    """One view over several tables."""
+
+    sql: str = Field(description="file with the view's SELECT")
+    largest: SomeBytes = Field(900_000, description="a larger document is parked, by its key")
+    state: str = Field("view-state", description="folder of the runner's state; it may be deleted at any time")
+    search_path: list[str] = Field(["public"], description="schemas of tables that are named without one")
+    partitions: int = Field(0, ge=0, description="partitions of its topic; 0 for as many as [log] says")
+
+
 class LimitSettings(SettingsModel):
     """What ``cdc status`` calls too far behind."""
 
@@ -189,6 +199,7 @@ class Settings(SettingsModel):
     snapshot: SnapshotSettings = Field(default_factory=SnapshotSettings)
     sinks: dict[str, AnySink] = Field(default_factory=dict)
     spark: SparkSettings = Field(default_factory=SparkSettings)
+    views: dict[str, ViewSettings] = Field(default_factory=dict)
     limits: LimitSettings = Field(default_factory=LimitSettings)
     debezium: DebeziumSettings | None = None
 

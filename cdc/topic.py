@@ -59,9 +59,20 @@ def dead_topic(name: str) -> str:
     return f"{name}.dead"
 
 
+def views_topic(name: str) -> str:
+    """The topic of what is known of a pipeline's views: their generations, shapes and progress."""
+    return f"{name}.views"
+
+
+def view_topic(name: str, view: str, generation: int) -> str:
+    """The topic of one generation of a view."""
+    return f"{name}.view.{view}.{generation}"
+
+
 def reserved_topics(name: str) -> frozenset[str]:
     """Topics of the pipeline itself. A table whose topic is one of these is refused."""
-    return frozenset({schema_topic(name), state_topic(name), progress_topic(name), dead_topic(name), f"{name}.message"})
+    own = (schema_topic(name), state_topic(name), progress_topic(name), dead_topic(name), views_topic(name))
+    return frozenset({*own, f"{name}.message"})
 
 
 def collisions(name: str, topics: Iterable[tuple[TableName, str]]) -> list[str]:

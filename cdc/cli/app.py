@@ -41,6 +41,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("snapshot", "Run"),
     Entry("run", "Run"),
     Entry("sink", "Run"),
+    Entry("view", "Run"),
     Entry("events", "Look"),
     Entry("status", "Look"),
     Entry("verify", "Look"),

@@ -9,7 +9,7 @@ from cdc.views.calendar_days import DATE_FIELDS, FIELDS, TRUNCATIONS, binned, da
 from cdc.views.casting import coerced, common_type, comparable
 from cdc.views.expressions import Resolving, called, compared
 from cdc.views.functions import KNOWN_FUNCTIONS, VOLATILE, signature
-from cdc.views.naming import Reach
+from cdc.views.naming import NameScope
 from cdc.views.sql_types import BOOL, INT8, INTERVAL, JSON, JSONB, NUMERIC, TEXT, TIMESTAMP, TIMESTAMPTZ, Group, SqlType
 from cdc.views.syntax import Node, texts
 from cdc.views.term_walks import walk
@@ -35,7 +35,7 @@ ORDER_MATTERS = frozenset({"array_agg", "string_agg", *_JSON_AGGREGATES})
 """Aggregates whose result depends on the order of their rows."""
 
 
-def _func_call(on: Resolving, node: Node, reach: Reach) -> Expr:
+def _func_call(on: Resolving, node: Node, reach: NameScope) -> Expr:
     names = texts(node.funcname)
     name = names[-1]
     if len(names) > 1 and names[0] != "pg_catalog":
@@ -70,7 +70,7 @@ def _no_aggregates(on: Resolving, expressions: list[Expr], location: int) -> Non
         raise on.text.refused("aggregates do not stand in each other", location)
 
 
-def _aggregate(on: Resolving, name: str, node: Node, reach: Reach) -> Expr:
+def _aggregate(on: Resolving, name: str, node: Node, reach: NameScope) -> Expr:
     args = [on.expression(arg, reach) for arg in node.args]
     filtered = on.condition(node.agg_filter, reach) if node.HasField("agg_filter") else None
     order = tuple(sort_of(on, term, on.expression(term.sort_by.node, reach)) for term in node.agg_order)
@@ -280,7 +280,7 @@ _SPECIAL: dict[str, Handler] = {
 _FORMS: dict[int, Literal["exists", "in", "scalar", "array"]] = {1: "exists", 3: "in", 5: "scalar", 7: "array"}
 
 
-def _sub_link(on: Resolving, node: Node, reach: Reach) -> Expr:
+def _sub_link(on: Resolving, node: Node, reach: NameScope) -> Expr:
     form = _FORMS.get(node.sub_link_type)
     if form is None or (form == "in" and node.oper_name and texts(node.oper_name)[-1] != "="):
         raise on.text.refused("a view knows subqueries as a value, EXISTS, IN and ARRAY", node.location)

@@ -7,10 +7,12 @@ the old rows in the old state, then the rows, then the roots reachable from the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
 
 from cdc.topic import TableName
 from cdc.views.lookups import Row
-from cdc.views.root_keys import RootKeys, RowChange
+from cdc.views.root_keys import KEPT, RootKeys, RowChange, filled
 from cdc.views.sqlite_rows import SqliteRows
 from cdc.views.view_plan import ViewPlan
 
@@ -21,9 +23,17 @@ def newest(changes: Iterable[RowChange]) -> dict[TableName, dict[Row, RowChange]
     for change in changes:
         of_table = found.setdefault(change.table, {})
         known = of_table.get(change.key)
-        if known is None or change.pos >= known.pos:
+        if known is None:
             of_table[change.key] = change
+        elif change.pos >= known.pos:
+            # What the newer one leaves out is what the older one has, unless the row went between the two.
+            row = change.row if change.row is None or known.row is None else _over(change.row, known.row)
+            of_table[change.key] = replace(change, row=row)
     return found
+
+
+def _over(newer: Row, older: Row) -> Row:
+    return tuple(old if value is KEPT else value for value, old in zip(newer, older, strict=True))
 
 
 class EmbeddedState:
@@ -32,13 +42,19 @@ class EmbeddedState:
     def __init__(self, rows: SqliteRows) -> None:
         self.rows = rows
 
-    def apply(self, changes: Iterable[RowChange], plan: ViewPlan) -> set[Row]:
+    def apply(
+        self, changes: Iterable[RowChange], plan: ViewPlan, floors: Mapping[TableName, str] = MappingProxyType({})
+    ) -> set[Row]:
         """Take changes in. Returns the keys of the roots whose documents they concern.
 
         Late and repeated changes are passed over: a row keeps the newest position that it had, a deleted one, too.
+        ``floors``: positions below which all rows of a table are gone.
         """
         walk = RootKeys(plan)
-        fresh = {table: self._fresh(table, of_table) for table, of_table in newest(changes).items()}
+        taken = newest(changes)
+        for table, floor in floors.items():
+            taken[table] = self._swept(table, floor, taken.get(table, {}))
+        fresh = {table: self._fresh(table, of_table) for table, of_table in taken.items()}
         concerned: set[Row] = set()
         for table, changed in fresh.items():
             old = [row for row, change in changed if row is not None and row != change.row]
@@ -51,6 +67,13 @@ class EmbeddedState:
             concerned |= walk.of(self.rows, table, new)
         return concerned
 
+    def _swept(self, table: TableName, floor: str, changes: Mapping[Row, RowChange]) -> dict[Row, RowChange]:
+        """The changes that a floor leaves, and a deletion of each row below it."""
+        width = len(self.rows.key(table))
+        gone = {row[:width]: RowChange(table, row[:width], None, floor) for row in self.rows.below(table, floor)}
+        before = {key: RowChange(table, key, None, floor) for key, change in changes.items() if change.pos < floor}
+        return gone | before | {key: change for key, change in changes.items() if change.pos >= floor}
+
     def _fresh(self, table: TableName, changes: Mapping[Row, RowChange]) -> list[tuple[Row | None, RowChange]]:
         """Each change that is not older than what is known of its key, with the row that stands there."""
         known = self.rows.known(table, list(changes))
@@ -58,5 +81,6 @@ class EmbeddedState:
         for key, change in changes.items():
             row, pos = known.get(key, (None, ""))
             if change.pos >= pos:
-                found.append((row, change))
+                whole = change if change.row is None else replace(change, row=filled(change.row, row))
+                found.append((row, whole))
         return found

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from cdc.views.casting import coerced, common_type, comparable, named_type
 from cdc.views.decimals import numeric_of
 from cdc.views.functions import Signature, arithmetic, signature
-from cdc.views.naming import Catalog, Numbered, Reach, column
+from cdc.views.naming import Catalog, NameScope, Numbered, column
 from cdc.views.sql_types import BOOL, INT4, INT8, NUMERIC, TEXT, UNKNOWN, Group, SqlType
 from cdc.views.syntax import Node, ViewText, texts, unwrapped
 from cdc.views.term_walks import literal, walk
@@ -45,11 +45,11 @@ class Resolving:
     text: ViewText
     catalog: Catalog
     numbered: Numbered
-    select: Callable[[Node, Reach], Select]
-    handlers: dict[str, Callable[[Resolving, Node, Reach], Expr]] = field(default_factory=dict)
+    select: Callable[[Node, NameScope], Select]
+    handlers: dict[str, Callable[[Resolving, Node, NameScope], Expr]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
-    def expression(self, node: Node, reach: Reach) -> Expr:
+    def expression(self, node: Node, reach: NameScope) -> Expr:
         """A node as a term. :class:`cdc.views.refused.ViewRefused` for what a view may not hold."""
         kind, inner = unwrapped(node)
         handler = self.handlers.get(kind) or _HANDLERS.get(kind)
@@ -60,7 +60,7 @@ class Resolving:
             )
         return handler(self, inner, reach)
 
-    def condition(self, node: Node, reach: Reach) -> Expr:
+    def condition(self, node: Node, reach: NameScope) -> Expr:
         """A node that has to be a condition."""
         found = self.expression(node, reach)
         return coerced(self.text, found, BOOL)
@@ -100,7 +100,7 @@ _HINTS = {
 }
 
 
-def _column_ref(on: Resolving, node: Node, reach: Reach) -> Expr:
+def _column_ref(on: Resolving, node: Node, reach: NameScope) -> Expr:
     kind, _ = unwrapped(node.fields[-1])
     if kind == "a_star":
         raise on.text.refused("* stands in the list of columns alone", node.location)
@@ -112,7 +112,7 @@ def _column_ref(on: Resolving, node: Node, reach: Reach) -> Expr:
     return column(on.text, reach, parts, node.location)
 
 
-def _names_column(reach: Reach | None, name: str) -> bool:
+def _names_column(reach: NameScope | None, name: str) -> bool:
     while reach is not None:
         if name in reach.merged or any(source.type_of(name) is not None for source in reach.sources):
             return True
@@ -120,7 +120,7 @@ def _names_column(reach: Reach | None, name: str) -> bool:
     return False
 
 
-def _constant(on: Resolving, node: Node, _: Reach) -> Expr:
+def _constant(on: Resolving, node: Node, _: NameScope) -> Expr:
     kind = node.WhichOneof("val")
     if node.isnull or kind is None:
         return literal(None, UNKNOWN, node.location)
@@ -141,7 +141,7 @@ def _number(written: str, location: int) -> Const:
     return literal(numeric_of(written), NUMERIC, location)
 
 
-def _type_cast(on: Resolving, node: Node, reach: Reach) -> Expr:
+def _type_cast(on: Resolving, node: Node, reach: NameScope) -> Expr:
     name = node.type_name
     modifiers = [n.a_const.ival.ival for n in name.typmods]
     target = named_type(on.text, texts(name.names), modifiers, bool(name.array_bounds), name.location)
@@ -155,7 +155,7 @@ def _type_cast(on: Resolving, node: Node, reach: Reach) -> Expr:
     return coerced(on.text, arg, target, node.location if node.location >= 0 else arg.location)
 
 
-def _collate(on: Resolving, node: Node, reach: Reach) -> Expr:
+def _collate(on: Resolving, node: Node, reach: NameScope) -> Expr:
     name = texts(node.collname)[-1]
     if name not in ("C", "POSIX"):
         raise on.text.refused(f"the collation {name} is known to Postgres alone", node.location, hint='collate "C"')
@@ -164,20 +164,20 @@ def _collate(on: Resolving, node: Node, reach: Reach) -> Expr:
     return Collated(type=arg.type, arg=arg, location=node.location)
 
 
-def _bool_expr(on: Resolving, node: Node, reach: Reach) -> Expr:
+def _bool_expr(on: Resolving, node: Node, reach: NameScope) -> Expr:
     ops: dict[int, Literal["and", "or", "not"]] = {1: "and", 2: "or", 3: "not"}
     args = tuple(on.condition(arg, reach) for arg in node.args)
     return Logic(type=BOOL, op=ops[node.boolop], args=args, location=node.location)
 
 
-def _null_test(on: Resolving, node: Node, reach: Reach) -> Expr:
+def _null_test(on: Resolving, node: Node, reach: NameScope) -> Expr:
     arg = on.expression(node.arg, reach)
     if isinstance(arg, WholeRow):
         raise on.text.refused("a view does not ask whether a whole row is null", node.location, hint="ask for its key")
     return IsNull(type=BOOL, arg=arg, negated=node.nulltesttype == 2, location=node.location)
 
 
-def _boolean_test(on: Resolving, node: Node, reach: Reach) -> Expr:
+def _boolean_test(on: Resolving, node: Node, reach: NameScope) -> Expr:
     value, negated = [(True, False), (True, True), (False, False), (False, True), (None, False), (None, True)][
         node.booltesttype - 1
     ]
@@ -185,7 +185,7 @@ def _boolean_test(on: Resolving, node: Node, reach: Reach) -> Expr:
     return IsTruth(type=BOOL, arg=arg, value=value, negated=negated, location=node.location)
 
 
-def _case(on: Resolving, node: Node, reach: Reach) -> Expr:
+def _case(on: Resolving, node: Node, reach: NameScope) -> Expr:
     subject = on.expression(node.arg, reach) if node.HasField("arg") else None
     whens: list[tuple[Expr, Expr]] = []
     for wrapped in node.args:
@@ -205,8 +205,8 @@ def _case(on: Resolving, node: Node, reach: Reach) -> Expr:
     )
 
 
-def _choice(name: Literal["coalesce", "greatest", "least"]) -> Callable[[Resolving, Node, Reach], Expr]:
-    def handler(on: Resolving, node: Node, reach: Reach) -> Expr:
+def _choice(name: Literal["coalesce", "greatest", "least"]) -> Callable[[Resolving, Node, NameScope], Expr]:
+    def handler(on: Resolving, node: Node, reach: NameScope) -> Expr:
         said = name if name == "coalesce" or node.op == 1 else "least"
         args = [on.expression(arg, reach) for arg in node.args]
         kind = common_type(on.text, args, node.location)
@@ -220,7 +220,7 @@ def _choice(name: Literal["coalesce", "greatest", "least"]) -> Callable[[Resolvi
     return handler
 
 
-def _array(on: Resolving, node: Node, reach: Reach) -> Expr:
+def _array(on: Resolving, node: Node, reach: NameScope) -> Expr:
     items = [on.expression(item, reach) for item in node.elements]
     kind = common_type(on.text, items, node.location)
     if kind.array:
@@ -290,7 +290,7 @@ def _negative(on: Resolving, arg: Expr, location: int) -> Expr:
     return called(on, found, [coerced(on.text, literal(0, INT4), arg.type), arg], location)
 
 
-def _in_list(on: Resolving, node: Node, reach: Reach) -> Expr:
+def _in_list(on: Resolving, node: Node, reach: NameScope) -> Expr:
     arg = on.expression(node.lexpr, reach)
     items = [on.expression(item, reach) for item in node.rexpr.list.items]
     return in_list(on, arg, items, texts(node.name)[-1] != "=", node.location)
@@ -304,7 +304,7 @@ def in_list(on: Resolving, arg: Expr, items: list[Expr], negated: bool, location
     return InList(type=BOOL, arg=coerced(on.text, arg, kind), items=cast, negated=negated, location=location)
 
 
-def _any_of(on: Resolving, node: Node, reach: Reach) -> Expr:
+def _any_of(on: Resolving, node: Node, reach: NameScope) -> Expr:
     kind, array = unwrapped(node.rexpr)
     if kind == "type_cast":
         kind, array = unwrapped(array.arg)
@@ -316,7 +316,7 @@ def _any_of(on: Resolving, node: Node, reach: Reach) -> Expr:
     )
 
 
-def _between(on: Resolving, node: Node, reach: Reach) -> Expr:
+def _between(on: Resolving, node: Node, reach: NameScope) -> Expr:
     arg = on.expression(node.lexpr, reach)
     low, high = (on.expression(item, reach) for item in node.rexpr.list.items)
     both = (compared(on, ">=", arg, low, node.location), compared(on, "<=", arg, high, node.location))
@@ -325,7 +325,7 @@ def _between(on: Resolving, node: Node, reach: Reach) -> Expr:
     return Logic(type=BOOL, op="not", args=(inside,), location=node.location) if negated else inside
 
 
-def _distinct(on: Resolving, node: Node, reach: Reach) -> Expr:
+def _distinct(on: Resolving, node: Node, reach: NameScope) -> Expr:
     left, right = on.expression(node.lexpr, reach), on.expression(node.rexpr, reach)
     op = "<>" if node.kind == 4 else "="  # AEXPR_DISTINCT
     if isinstance(right, Const) and right.value is None:
@@ -333,14 +333,14 @@ def _distinct(on: Resolving, node: Node, reach: Reach) -> Expr:
     return compared(on, op, left, right, node.location, distinct=True)
 
 
-def _null_if(on: Resolving, node: Node, reach: Reach) -> Expr:
+def _null_if(on: Resolving, node: Node, reach: NameScope) -> Expr:
     left, right = on.expression(node.lexpr, reach), on.expression(node.rexpr, reach)
     test = compared(on, "=", left, right, node.location)
     left = coerced(on.text, left, TEXT) if left.type.kind == "unknown" else left
     return Case(type=left.type, whens=((test, literal(None, left.type)),), default=left, location=node.location)
 
 
-def _like(on: Resolving, node: Node, reach: Reach) -> Expr:
+def _like(on: Resolving, node: Node, reach: NameScope) -> Expr:
     left = on.expression(node.lexpr, reach)
     kind, pattern = unwrapped(node.rexpr)
     if kind == "func_call" and texts(pattern.funcname)[-1] == "like_escape":
@@ -348,7 +348,7 @@ def _like(on: Resolving, node: Node, reach: Reach) -> Expr:
     return _operator(on, texts(node.name)[-1], left, on.expression(node.rexpr, reach), node.location)
 
 
-def _plain_operator(on: Resolving, node: Node, reach: Reach) -> Expr:
+def _plain_operator(on: Resolving, node: Node, reach: NameScope) -> Expr:
     op = texts(node.name)[-1]
     right = on.expression(node.rexpr, reach)
     if not node.HasField("lexpr"):
@@ -356,14 +356,14 @@ def _plain_operator(on: Resolving, node: Node, reach: Reach) -> Expr:
     return _operator(on, op, on.expression(node.lexpr, reach), right, node.location)
 
 
-def _a_expr(on: Resolving, node: Node, reach: Reach) -> Expr:
+def _a_expr(on: Resolving, node: Node, reach: NameScope) -> Expr:
     handler = _KINDS_OF_OPERATION.get(node.kind)
     if handler is None:
         raise on.text.refused("a view does not know this operation", node.location)
     return handler(on, node, reach)
 
 
-_KINDS_OF_OPERATION: dict[int, Callable[[Resolving, Any, Reach], Expr]] = {
+_KINDS_OF_OPERATION: dict[int, Callable[[Resolving, Any, NameScope], Expr]] = {
     1: _plain_operator,  # AEXPR_OP
     2: _any_of,  # AEXPR_OP_ANY
     4: _distinct,  # AEXPR_DISTINCT
@@ -375,7 +375,7 @@ _KINDS_OF_OPERATION: dict[int, Callable[[Resolving, Any, Reach], Expr]] = {
     11: _between,  # AEXPR_BETWEEN
     12: _between,  # AEXPR_NOT_BETWEEN
 }
-_HANDLERS: dict[str, Callable[[Resolving, Node, Reach], Expr]] = {
+_HANDLERS: dict[str, Callable[[Resolving, Node, NameScope], Expr]] = {
     "column_ref": _column_ref,
     "a_const": _constant,
     "type_cast": _type_cast,

@@ -13,16 +13,16 @@ from cdc.views.terms import Col, Expr, Select, Source
 
 
 @dataclass(slots=True)
-class Reach:
+class NameScope:
     """The names of a SELECT's FROM, and of those around it. ``merged``: columns of a join's USING, by name."""
 
-    above: Reach | None = None
+    above: NameScope | None = None
     sources: list[Source] = field(default_factory=list)
     merged: dict[str, Expr] = field(default_factory=dict)
 
     def by_alias(self, alias: str) -> Source | None:
         """The nearest source of that name."""
-        reach: Reach | None = self
+        reach: NameScope | None = self
         while reach is not None:
             for source in reach.sources:
                 if source.alias == alias:
@@ -74,7 +74,7 @@ class Numbered:
         return source
 
 
-def column(text: ViewText, reach: Reach, parts: list[str], location: int) -> Expr:
+def column(text: ViewText, reach: NameScope, parts: list[str], location: int) -> Expr:
     """A column by its name, qualified or not. :class:`cdc.views.refused.ViewRefused` for none and for several."""
     name = parts[-1]
     if len(parts) > 1:
@@ -82,7 +82,7 @@ def column(text: ViewText, reach: Reach, parts: list[str], location: int) -> Exp
         if source is None:
             raise text.refused(f"there is no table {parts[-2]} here", location)
         return _column_of(text, source, name, location)
-    here: Reach | None = reach
+    here: NameScope | None = reach
     while here is not None:
         if name in here.merged:
             return here.merged[name]

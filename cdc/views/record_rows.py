@@ -10,10 +10,12 @@ import orjson
 from cdc.schema import Column, Identity, TableSchema
 from cdc.topic import TableName
 from cdc.views.lookups import Row
+from cdc.views.root_keys import KEPT
 from cdc.views.sql_types import SqlType
 from cdc.views.stored_values import stored
 from cdc.views.view_plan import KeptTable, ViewPlan
 from cdc.wire.plain import PlainTable
+from cdc.wire.unavailable import missing
 
 VIEW_SCHEMA = "view"
 """The schema that a view's table name has: ``view.order_search``."""
@@ -28,8 +30,15 @@ class StateRows:
         self._key = [(name, stored(relation.kind(name))) for name in relation.key]
 
     def row(self, after: Mapping[str, Any]) -> Row:
-        """A new row, in the order of the relation's columns. ValueError where a value does not fit its type."""
-        return _taken(self._plain.values(after), self._row)
+        """A new row, in the order of the relation's columns. ValueError where a value does not fit its type.
+
+        An unchanged value that the record leaves out is :data:`cdc.views.root_keys.KEPT`.
+        """
+        lacking = missing(after, self._plain.schema)
+        if not lacking:
+            return _taken(self._plain.values(after), self._row)
+        row = _taken(self._plain.values({**after, **dict.fromkeys(lacking)}), self._row)
+        return tuple(KEPT if name in lacking else value for (name, _), value in zip(self._row, row, strict=True))
 
     def key(self, key_json: bytes) -> Row:
         """A record's key. ValueError where it is none of this table."""

@@ -24,6 +24,23 @@ class RowChange:
     pos: str
 
 
+class _Kept:
+    """Stands in a row for a value that the record leaves out, because it did not change."""
+
+    def __repr__(self) -> str:
+        return "KEPT"
+
+
+KEPT = _Kept()
+
+
+def filled(row: Row, older: Row | None) -> Row:
+    """A row with what it leaves out taken from an older one of its key, NULL where there is none."""
+    if KEPT not in row:
+        return row
+    return tuple((older[i] if older is not None else None) if value is KEPT else value for i, value in enumerate(row))
+
+
 class RootKeys:
     """Walks from rows to the keys of the roots whose documents hold them."""
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cdc.views.calls import CALL_HANDLERS, sort_of
 from cdc.views.casting import coerced, comparable
 from cdc.views.expressions import Resolving, compared
-from cdc.views.naming import Catalog, Numbered, Reach
+from cdc.views.naming import Catalog, NameScope, Numbered
 from cdc.views.sql_types import TEXT
 from cdc.views.syntax import Node, ViewText, select_of, texts, unwrapped
 from cdc.views.term_walks import as_exists, conjuncts, everything_of, shape, walk
@@ -56,12 +56,12 @@ class _Selecting:
         self._named: dict[str, Node] = {}
         self.on = Resolving(text, catalog, numbered, self.query, dict(CALL_HANDLERS))
 
-    def query(self, node: Node, above: Reach | None) -> Select:
+    def query(self, node: Node, above: NameScope | None) -> Select:
         """One SELECT, in the reach of those around it."""
         self._refuse_clauses(node)
         before = dict(self._named)
         self._name_queries(node)
-        reach = Reach(above)
+        reach = NameScope(above)
         query = Select(location=-1)
         query.tables = [self._from(item, reach) for item in node.from_clause]
         if node.HasField("where_clause"):
@@ -100,7 +100,7 @@ class _Selecting:
                 raise self._text.refused("WITH holds a SELECT", named.location)
             self._named[named.ctename] = (select, texts(named.aliascolnames))
 
-    def _from(self, node: Node, reach: Reach) -> From:
+    def _from(self, node: Node, reach: NameScope) -> From:
         kind, inner = unwrapped(node)
         if kind == "range_var":
             return FromItem(self._table(inner, reach))
@@ -110,7 +110,7 @@ class _Selecting:
             return self._join(inner, reach)
         raise self._text.refused("a FROM holds tables, subqueries and joins of them", getattr(inner, "location", -1))
 
-    def _table(self, node: Node, reach: Reach) -> Source:
+    def _table(self, node: Node, reach: NameScope) -> Source:
         alias = node.alias.aliasname or node.relname
         if node.alias.colnames:
             raise self._text.refused("a table's columns keep their names", node.location)
@@ -124,18 +124,18 @@ class _Selecting:
             made = self.on.numbered.table(table, alias, node.location)
         return self._added(made, reach)
 
-    def _derived(self, node: Node, reach: Reach) -> Source:
+    def _derived(self, node: Node, reach: NameScope) -> Source:
         query = self.query(node.subquery.select_stmt, reach if node.lateral else reach.above)
         made = self.on.numbered.query(query, node.alias.aliasname, -1, texts(node.alias.colnames))
         return self._added(made, reach)
 
-    def _added(self, source: Source, reach: Reach) -> Source:
+    def _added(self, source: Source, reach: NameScope) -> Source:
         if any(other.alias == source.alias for other in reach.sources):
             raise self._text.refused(f"the name {source.alias} stands twice in one FROM", source.location)
         reach.sources.append(source)
         return source
 
-    def _join(self, node: Node, reach: Reach) -> Join:
+    def _join(self, node: Node, reach: NameScope) -> Join:
         if node.jointype == 3:  # JOIN_FULL
             raise self._text.refused("a view may not hold FULL JOIN", word="full join", hint="make a view of each side")
         begin = len(reach.sources)
@@ -151,7 +151,7 @@ class _Selecting:
         self._no_aggregates(on)
         return Join(node.jointype in (2, 4), left, right, on)
 
-    def _using(self, node: Node, sides: tuple[list[Source], list[Source]], reach: Reach) -> list[Expr]:
+    def _using(self, node: Node, sides: tuple[list[Source], list[Source]], reach: NameScope) -> list[Expr]:
         names = texts(node.using_clause)
         if node.is_natural:
             names = [name for name in _names(sides[0]) if name in _names(sides[1])]
@@ -170,7 +170,7 @@ class _Selecting:
             raise self._text.refused(f"USING names {name}, which is not in each side once")
         return Col(type=kind, source=having[0], name=name)
 
-    def _outputs(self, node: Node, reach: Reach) -> list[tuple[str, Expr]]:
+    def _outputs(self, node: Node, reach: NameScope) -> list[tuple[str, Expr]]:
         found: list[tuple[str, Expr]] = []
         for wrapped in node.target_list:
             target = wrapped.res_target
@@ -182,7 +182,7 @@ class _Selecting:
                 found.append((target.name or self._name(target.val, expression), expression))
         return found
 
-    def _star(self, qualifier: list[str], location: int, reach: Reach) -> list[tuple[str, Expr]]:
+    def _star(self, qualifier: list[str], location: int, reach: NameScope) -> list[tuple[str, Expr]]:
         if not qualifier:
             merged = list(reach.merged.items())
             rest = [pair for s in reach.sources for pair in everything_of(s, location) if pair[0] not in reach.merged]
@@ -215,7 +215,7 @@ class _Selecting:
                     reason = "aggregates do not stand in WHERE and ON"
                     raise self._text.refused(reason, part.location, hint="use HAVING")
 
-    def _grouping(self, node: Node, reach: Reach, query: Select) -> None:
+    def _grouping(self, node: Node, reach: NameScope, query: Select) -> None:
         for term in node.group_clause:
             query.group.append(self._grouped_by(term, reach, query))
         if node.HasField("having_clause"):
@@ -226,7 +226,7 @@ class _Selecting:
             for _, output in query.outputs:
                 self._check_grouped(output, query)
 
-    def _grouped_by(self, node: Node, reach: Reach, query: Select) -> Expr:
+    def _grouped_by(self, node: Node, reach: NameScope, query: Select) -> Expr:
         kind, inner = unwrapped(node)
         if kind == "grouping_set":
             raise self._text.refused("a view may not hold GROUPING SETS, ROLLUP or CUBE", inner.location)
@@ -265,7 +265,7 @@ class _Selecting:
         for inner in part.parts():
             self._check_part(inner, grouped, whole, own)
 
-    def _ordering(self, node: Node, reach: Reach, query: Select) -> None:
+    def _ordering(self, node: Node, reach: NameScope, query: Select) -> None:
         query.distinct = bool(node.distinct_clause)
         for term in node.distinct_clause:
             if term.WhichOneof("node") is not None:
@@ -277,7 +277,7 @@ class _Selecting:
         query.limit = self._count(node, "limit_count")
         query.offset = self._count(node, "limit_offset") or 0
 
-    def _sort(self, node: Node, reach: Reach, query: Select) -> Sort:
+    def _sort(self, node: Node, reach: NameScope, query: Select) -> Sort:
         term = node.sort_by.node
         by = self._output_of(term, query)
         kind, inner = unwrapped(term)

@@ -7,7 +7,7 @@ numbers. A deleted row leaves its position, so that a late record revives nothin
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 
 import orjson
@@ -101,6 +101,22 @@ class SqliteRows:
             parameter = orjson.dumps(wanted[begin : begin + _MOST_VALUES]).decode()
             found += self._connection.execute(statement, (parameter,)).fetchall()
         return found
+
+    def key(self, table: TableName) -> tuple[str, ...]:
+        """The names of a table's key columns: the first of its rows."""
+        return self._tables[table].relation.key
+
+    def every(self, table: TableName, columns: Sequence[str]) -> Iterator[Row]:
+        """These columns of every row, in the order of the keys."""
+        made = self._tables[table]
+        wanted = ", ".join(made.names[column] for column in columns)
+        yield from self._connection.execute(f"SELECT {wanted} FROM {made.name} ORDER BY {made.key}").fetchall()
+
+    def below(self, table: TableName, floor: str) -> list[Row]:
+        """Whole rows whose position is below a floor."""
+        made = self._tables[table]
+        wanted = ", ".join(made.names.values())
+        return self._connection.execute(f"SELECT {wanted} FROM {made.name} WHERE pos < ?", (floor,)).fetchall()
 
     def known(self, table: TableName, keys: Sequence[Row]) -> dict[Row, tuple[Row | None, str]]:
         """What stands at keys: the row, or None for one that was deleted, and its position. Nothing of other keys."""

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-import postgast
-
+from cdc.errors import ConfigError
 from cdc.views.refused import ViewRefused, place_of, word_at
 
+try:
+    import postgast
+except ImportError:  # the extra ``views``
+    postgast = None
+
+_INSTALL = "pip install 'headrace[views]'"
 Node = Any
 """A node of libpg_query's tree: a protobuf message of ``pg_query.proto``."""
 
 
 def select_of(sql: str) -> Node:
     """The one SELECT of a text. Raises :class:`ViewRefused` where the text is no SELECT, or not one."""
+    if postgast is None:
+        raise ConfigError("a view's text needs Postgres's grammar, which is not installed", hint=_INSTALL)
     try:
         statements = postgast.parse(sql).stmts
     except postgast.PgQueryError as failure:

@@ -1,0 +1,118 @@
+"""``cdc view``: documents over several tables."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import orjson
+import typer
+
+from cdc.lsn import Lsn
+from cdc.views.view_plan import ViewPlan
+from connectors.view_running import known_views, newest_shapes, plan_view, run_views, view_settings
+from connectors.view_showing import document
+
+view = typer.Typer(name="view", help="Keep documents over several tables true.", no_args_is_help=True)
+
+
+@view.command()
+def check(
+    context: typer.Context,
+    names: Annotated[list[str] | None, typer.Argument(help="Views of the settings; all by default.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per view.")] = False,
+) -> None:
+    """Read each view's text and say how it would be kept: root, key, ties, indexes. Refuse what cannot be.
+
+    Exit code 78 for a text that cannot be kept true, with the word, its line and its column.
+    """
+    settings = context.obj.settings()
+    if not settings.views:
+        view_settings(settings, "")
+    shapes = newest_shapes(settings)
+    for name in names or settings.views:
+        described = _described(name, plan_view(settings, name, shapes).plan)
+        if as_json:
+            typer.echo(orjson.dumps(described).decode())
+        else:
+            _print(described)
+
+
+def _described(name: str, plan: ViewPlan) -> dict[str, Any]:
+    aliases = {o.number: o.alias for o in plan.occurrences}
+    return {
+        "view": name,
+        "root": str(plan.root.table),
+        "key": {output: column for column, output in plan.key},
+        "columns": {output: str(kind) for output, kind in plan.outputs},
+        "ties": [
+            {
+                "table": str(o.table),
+                "as": o.alias,
+                "columns": list(o.tie.columns),
+                "to": aliases[o.tie.above],
+                "to_columns": list(o.tie.above_columns),
+                "single": o.tie.single,
+            }
+            for o in plan.occurrences
+            if o.tie is not None
+        ],
+        "indexes": {str(table): [list(i) for i in kept.indexed] for table, kept in plan.relations.items()},
+        "notes": list(plan.notes),
+    }
+
+
+def _print(described: dict[str, Any]) -> None:
+    key = ", ".join(described["key"].values())
+    typer.echo(f"{described['view']}: a document for each row of {described['root']}, by {key}")
+    columns = ", ".join(f"{name} {kind}" for name, kind in described["columns"].items())
+    typer.echo(f"  columns: {columns}")
+    for tie in described["ties"]:
+        pairs = " and ".join(
+            f"{tie['as']}.{own} = {tie['to']}.{other}"
+            for own, other in zip(tie["columns"], tie["to_columns"], strict=True)
+        )
+        typer.echo(f"  {tie['table']} by {pairs}{' (one row at most)' if tie['single'] else ''}")
+    for table, indexes in described["indexes"].items():
+        for index in indexes:
+            typer.echo(f"  index on {table} ({', '.join(index)})")
+    for note in described["notes"]:
+        typer.echo(f"  note: {note}")
+
+
+@view.command()
+def run(
+    context: typer.Context,
+    names: Annotated[list[str] | None, typer.Argument(help="Views of the settings; all by default.")] = None,
+    until_caught_up: Annotated[
+        bool, typer.Option("--until-caught-up", help="Stop when all that the log holds is published.")
+    ] = False,
+) -> None:
+    """Keep views until SIGTERM or Ctrl-C: read the tables' topics, and publish each document that changed."""
+    run_views(context.obj.settings(), names or [], until_caught_up=until_caught_up)
+
+
+@view.command("list")
+def list_views(
+    context: typer.Context,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per view.")] = False,
+) -> None:
+    """Show each view that was published: its generation, its topic, and the LSN up to which it is true."""
+    views = known_views(context.obj.settings())
+    for name, known in views.known.items():
+        progress = views.progress.get(name)
+        lsn = str(Lsn(progress.lsn)) if progress is not None else None
+        if as_json:
+            found = {"view": name, "generation": known.generation, "topic": known.topic, "lsn": lsn}
+            typer.echo(orjson.dumps(found).decode())
+        else:
+            typer.echo(f"{name}  generation {known.generation}  {known.topic}  {lsn or 'not published yet'}")
+
+
+@view.command()
+def show(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="A view of the settings.")],
+    key: Annotated[str, typer.Argument(help='The document\'s key: a value, or JSON such as {"id":42}.')],
+) -> None:
+    """Print a document as the state has it now, computed from the rows that the runner keeps."""
+    typer.echo(document(context.obj.settings(), name, key))

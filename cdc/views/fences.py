@@ -1,0 +1,106 @@
+"""A cut of the log: of each partition the records before the first streamed one at or behind a fence. Pure.
+
+A progress record says that every change below its LSN lies below its offsets. So a cut at that LSN holds whole
+transactions over all tables. Within a partition streamed positions grow: what is left out is the partition's end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from cdc.position import Position
+from cdc.progress import Offsets, Progress
+from cdc.wire.records import BEGINNING, Lot, Span
+
+
+class Fence(NamedTuple):
+    """``(epoch, lsn)``: everything below is in, everything else is not. Fences compare."""
+
+    epoch: int
+    lsn: int
+
+    def document_position(self, number: int = 1) -> Position:
+        """The position of what is published at this fence: above all that it holds, below all that comes."""
+        return Position(self.epoch, self.lsn, number)
+
+    def floor(self) -> Position:
+        """Below every document of this fence, above those of all before."""
+        return Position(self.epoch, self.lsn, 0)
+
+
+BEFORE_ALL = Fence(0, 0)
+
+
+class TopicRecord(NamedTuple):
+    """One record of a table's topic that is ours: it has a position, an operation and a version."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes
+    value: bytes | None
+    pos: str
+    op: str
+    version: int
+
+
+def fence_of(progress: Progress) -> Fence:
+    """The fence that a progress record sets."""
+    return Fence(progress.epoch, progress.lsn)
+
+
+def spans_to(progress: Progress, starts: Offsets, topics: Iterable[str]) -> list[Span]:
+    """What is to be read up to a progress record. ``starts``: what was read before, by topic and partition."""
+    return [
+        Span(topic, partition, starts.get(topic, {}).get(partition, BEGINNING), end)
+        for topic in sorted(topics)
+        for partition, end in sorted(progress.offsets.get(topic, {}).items())
+        if starts.get(topic, {}).get(partition, BEGINNING) < end
+    ]
+
+
+class Cut:
+    """Takes lots of records in, and gives those before the fence.
+
+    ``ends``: for each partition where the next cut begins: behind what was given, at the first that was not.
+    ``foreign``: records that are none of ours, passed over.
+    """
+
+    def __init__(self, fence: Fence, spans: Iterable[Span]) -> None:
+        self._fence = fence
+        self.ends: dict[str, dict[int, int]] = {}
+        self._closed: set[tuple[str, int]] = set()
+        self.foreign = 0
+        for span in spans:
+            self.ends.setdefault(span.topic, {})[span.partition] = span.end
+
+    def take(self, lot: Lot) -> Iterator[TopicRecord]:
+        """The records of a lot that lie in the cut. Lots of a partition come in the order of their offsets."""
+        place = (lot.topic, lot.partition)
+        for number, offset in enumerate(lot.offsets):
+            if place in self._closed:
+                return
+            record = _ours(lot, number, offset)
+            if record is None:
+                self.foreign += 1
+                continue
+            position = Position.parse(record.pos)
+            if position.streamed and (position.epoch, position.commit_lsn) >= self._fence:
+                self._closed.add(place)
+                self.ends[lot.topic][lot.partition] = offset
+                return
+            yield record
+
+
+def _ours(lot: Lot, number: int, offset: int) -> TopicRecord | None:
+    key, pos, op, version = lot.keys[number], lot.pos[number], lot.op[number], lot.ver[number]
+    if key is None or pos is None or op is None or version is None or not version.isdigit():
+        return None
+    try:
+        text = pos.decode("ascii")
+        Position.parse(text)
+        said = op.decode("ascii")
+    except ValueError:
+        return None
+    return TopicRecord(lot.topic, lot.partition, offset, key, lot.values[number], text, said, int(version))

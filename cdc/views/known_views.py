@@ -1,0 +1,88 @@
+"""What ``<name>.views`` holds of each view: its generation, its topic and its shape. And each view's progress."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import orjson
+
+from cdc.errors import DamagedError
+from cdc.progress import Progress
+from cdc.schema import TableSchema
+from cdc.stored import FIRST, FORMAT, read_members, record_of
+
+_VIEW, _PROGRESS = "view", "progress"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownView:
+    """The generation of a view that is published now. ``digest``: of its text and of what it keeps and gives.
+
+    ``topic_id``: Kafka's, as of its making. ``shape``: as :meth:`cdc.schema.TableSchema.to_json` writes it.
+    """
+
+    view: str
+    generation: int
+    topic: str
+    topic_id: str
+    partitions: int
+    digest: str
+    shape: str
+
+    @property
+    def key(self) -> bytes:
+        """The record's key."""
+        return orjson.dumps({"what": _VIEW, "view": self.view})
+
+    def to_json(self) -> bytes:
+        """The record's value. :meth:`from_json` reads it back."""
+        members = {name: getattr(self, name) for name in self.__slots__}
+        return orjson.dumps({FORMAT: FIRST} | members)
+
+    @classmethod
+    def from_json(cls, value: bytes) -> KnownView:
+        """Read :meth:`to_json` back. NewerError and DamagedError as every stored document."""
+        about = "a view in the views topic"
+        return record_of(cls, read_members(value, about), about)
+
+    @property
+    def schema(self) -> TableSchema:
+        """The shape of its rows."""
+        return TableSchema.from_json(self.shape.encode())
+
+
+def claim_key(view: str, generation: int) -> bytes:
+    """The key of a view's progress."""
+    return orjson.dumps({"what": _PROGRESS, "view": view, "generation": generation})
+
+
+@dataclass(frozen=True, slots=True)
+class Views:
+    """All that the topic holds. ``progress``: of each view's present generation, where it has any."""
+
+    known: Mapping[str, KnownView]
+    progress: Mapping[str, Progress]
+
+
+def read_views(records: Mapping[bytes, bytes]) -> Views:
+    """The newest record of each key as views and their progress."""
+    known: dict[str, KnownView] = {}
+    for key, document in records.items():
+        if _what(key) == _VIEW:
+            view = KnownView.from_json(document)
+            known[view.view] = view
+    progress = {
+        name: Progress.from_json(value)
+        for name, view in known.items()
+        if (value := records.get(claim_key(name, view.generation))) is not None
+    }
+    return Views(known, progress)
+
+
+def _what(key: bytes) -> str:
+    try:
+        found = orjson.loads(key)["what"]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        raise DamagedError("a key in the views topic is none of ours") from None
+    return str(found)

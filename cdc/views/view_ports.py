@@ -1,0 +1,57 @@
+"""What a view's runner needs of the log, as Protocols. Doubles are in :mod:`cdc.testing`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+from cdc.progress import Progress
+from cdc.schema import TableSchema
+from cdc.views.fences import Fence
+from cdc.views.view_records import ViewRecord
+from cdc.wire.records import Lot, Span
+
+
+class ViewInput(Protocol):
+    """The tables' topics, and how far they hold the source."""
+
+    def progress(self) -> Progress | None:
+        """The newest progress record. None before the first."""
+        ...
+
+    def read(self, spans: Iterable[Span]) -> Iterator[Lot]:
+        """The records of these spans. See :class:`cdc.wire.records.RecordReader`."""
+        ...
+
+    def shape(self, topic: str, version: int) -> TableSchema:
+        """A version of a table's shape. TopicError where there is none."""
+        ...
+
+    @property
+    def compaction_lag_s(self) -> float:
+        """For so long the cleaner leaves a record alone."""
+        ...
+
+    @property
+    def retention_s(self) -> float:
+        """For so long the topics keep a deletion."""
+        ...
+
+
+class ViewOutput(Protocol):
+    """The view's topic. Nobody else writes to it: a second writer ends the first one."""
+
+    def publish(self, records: Sequence[ViewRecord], claim: Fence | None) -> Mapping[int, int]:
+        """Write records in one transaction, all or none. Returns the offset behind the last of each partition.
+
+        ``claim``: the view's progress, which goes with them. ActiveError when another runner writes.
+        """
+        ...
+
+    def behind(self, ends: Mapping[int, int]) -> tuple[list[bytes], Mapping[int, int]]:
+        """The keys of what stands behind offsets, and the offsets of the end."""
+        ...
+
+    def claimed(self) -> Fence | None:
+        """The newest progress of the view in its topic. None before the first."""
+        ...

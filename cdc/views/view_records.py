@@ -1,0 +1,114 @@
+"""The records of a view's topic: documents, deletions and sweep marks in the envelope of every other table. Pure."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import orjson
+
+from cdc.topic import TableName, partition_of
+from cdc.views.fences import Fence
+from cdc.views.lookups import Row
+from cdc.views.record_rows import VIEW_SCHEMA
+from cdc.views.stored_values import loaded, stored, wire_text
+from cdc.views.view_plan import ViewPlan
+from cdc.wire.envelope import Envelope, Headers, Stamp, record_headers
+from cdc.wire.floors import sweep_key, sweep_value
+from cdc.wire.format import (
+    CREATE_OP,
+    DELETE_OP,
+    NEW_ROW,
+    NO_NEW_ROW,
+    NO_OLD_ROW,
+    NO_ROWS,
+    OLD_ROW,
+    TRUNCATE_OP,
+    UPDATE_OP,
+)
+from cdc.wire.jsontext import quote
+
+
+class ViewRecord(NamedTuple):
+    """A record to be written. ``value`` None is a tombstone."""
+
+    topic: str
+    partition: int
+    key: bytes
+    value: bytes | None
+    headers: Headers
+
+
+class ViewRecords:
+    """Makes the records of one generation of a view.
+
+    ``name``: the pipeline's. ``database``: the source's. ``version``: of the view's shape.
+    """
+
+    def __init__(self, plan: ViewPlan, view: str, topic: str, partitions: int, *, name: str, database: str) -> None:
+        self._plan = plan
+        self._table = TableName(VIEW_SCHEMA, view)
+        self._envelope = Envelope(name, database, self._table)
+        self._topic = topic
+        self._partitions = partitions
+        relation = plan.relations[plan.root.table]
+        self._key = [
+            (quote(output.encode()).decode(), loaded(relation.kind(column)), wire_text(relation.kind(column), output))
+            for column, output in plan.key
+        ]
+        keys = {output for _, output in plan.key}
+        self._others = [name for name, _ in plan.outputs if name not in keys]
+
+    def key(self, key: Row) -> bytes:
+        """A root's key as the key of its document."""
+        return b"{%b}" % ",".join(self._members(key)).encode()
+
+    def _members(self, key: Row) -> list[str]:
+        return [
+            f"{name}:{write(value if load is None else load(value))}"
+            for (name, load, write), value in zip(self._key, key, strict=True)
+        ]
+
+    def document(self, key: Row, row: str, fence: Fence, *, known: bool, now_ns: int) -> list[ViewRecord]:
+        """A document. ``known``: one was published before."""
+        op = UPDATE_OP if known else CREATE_OP
+        value = b"%b%b%b%b" % (NO_OLD_ROW, NEW_ROW, row.encode(), self._tail(fence, op, now_ns, 1))
+        return [self._record(self.key(key), value, fence, 1, op)]
+
+    def deletion(self, key: Row, fence: Fence, now_ns: int) -> list[ViewRecord]:
+        """A document that goes: a delete, and its tombstone."""
+        members = [*self._members(key), *(f"{quote(name.encode()).decode()}:null" for name in self._others)]
+        old = ("{" + ",".join(members) + "}").encode()
+        value = b"%b%b%b%b" % (OLD_ROW, old, NO_NEW_ROW, self._tail(fence, DELETE_OP, now_ns, 2))
+        name = self.key(key)
+        return [
+            self._record(name, value, fence, 2, DELETE_OP),
+            self._record(name, None, fence, 3, DELETE_OP),
+        ]
+
+    def sweep(self, floor: Fence, now_ns: int) -> list[ViewRecord]:
+        """A mark in every partition: documents below the floor are gone."""
+        key = sweep_key(str(self._table))
+        tail = self._tail(floor, TRUNCATE_OP, now_ns, 0)
+        value = sweep_value(NO_ROWS + tail, floor.floor().text(), self._partitions)
+        headers = record_headers(floor.floor(), TRUNCATE_OP, 1)
+        return [ViewRecord(self._topic, partition, key, value, headers) for partition in range(self._partitions)]
+
+    def _tail(self, fence: Fence, op: str, now_ns: int, number: int) -> bytes:
+        stamp = Stamp(fence.epoch, fence.lsn, now_ns // 1000, now_ns, None)
+        return self._envelope.tail(stamp, op.encode(), b"%d" % fence.lsn, b"%d" % number).replace(b"%%", b"%")
+
+    def _record(self, key: bytes, value: bytes | None, fence: Fence, number: int, op: str) -> ViewRecord:
+        headers = record_headers(fence.document_position(number), op, 1)
+        return ViewRecord(self._topic, partition_of(key, self._partitions), key, value, headers)
+
+
+def key_row(plan: ViewPlan, key: bytes) -> Row:
+    """A document's key as the root's key in the state. ValueError where it is none."""
+    found = orjson.loads(key)
+    relation = plan.relations[plan.root.table]
+    row = []
+    for column, output in plan.key:
+        convert = stored(relation.kind(column))
+        value = found[output]
+        row.append(value if convert is None else convert(value))
+    return tuple(row)

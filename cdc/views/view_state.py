@@ -1,0 +1,199 @@
+"""What a view's runner keeps: rows, how far it has read, and the keys that wait to be published. One SQLite file.
+
+All of it changes in one transaction, before anything is published. The file may be deleted at any time: the view is
+then built anew from the topics.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from hashlib import blake2b
+from pathlib import Path
+
+import orjson
+
+from cdc.errors import ConfigError
+from cdc.progress import Offsets
+from cdc.views.fences import BEFORE_ALL, Fence
+from cdc.views.lookups import Row
+from cdc.views.sqlite_rows import SqliteRows
+from cdc.views.view_plan import ViewPlan
+
+_FORMAT = 1
+_TABLES = """
+CREATE TABLE IF NOT EXISTS kept (one INTEGER PRIMARY KEY CHECK (one = 1), document TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS pending (number INTEGER PRIMARY KEY, key TEXT UNIQUE NOT NULL, epoch INTEGER NOT NULL,
+ lsn INTEGER NOT NULL, parked TEXT);
+CREATE TABLE IF NOT EXISTS published (key TEXT PRIMARY KEY, digest BLOB NOT NULL) WITHOUT ROWID;
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reached:
+    """How far a state is. ``offsets``: what it has read. ``fence``: everything below is in.
+
+    ``built``: it has held every row once. ``sweep``: the floor of the mark that is due when all roots of the first
+    build are published. ``ends``: of the view's topic, behind what was published last. ``published``: the greatest
+    fence that was ever published at. ``level_ms``: when it was last level with the log's end, in ms since 1970.
+    ``marks``: sweep marks seen, as ``table floor partition``.
+    """
+
+    plan: str
+    generation: int
+    fence: Fence = BEFORE_ALL
+    offsets: Offsets = field(default_factory=dict)
+    built: bool = False
+    sweep: str = ""
+    ends: Mapping[int, int] = field(default_factory=dict)
+    published: Fence = BEFORE_ALL
+    level_ms: int = 0
+    marks: tuple[str, ...] = ()
+
+    def to_json(self) -> str:
+        """:meth:`from_json` reads it back."""
+        said = {"format": _FORMAT, "fence": list(self.fence), "published": list(self.published)}
+        members = asdict(self) | said
+        return orjson.dumps(members, option=orjson.OPT_NON_STR_KEYS).decode()
+
+    @classmethod
+    def from_json(cls, text: str) -> Reached:
+        """Read :meth:`to_json` back."""
+        members = orjson.loads(text)
+        members.pop("format")
+        for name in ("fence", "published"):
+            members[name] = Fence(*members[name])
+        members["offsets"] = {t: {int(p): o for p, o in parts.items()} for t, parts in members["offsets"].items()}
+        members["ends"] = {int(p): o for p, o in members["ends"].items()}
+        members["marks"] = tuple(members["marks"])
+        return cls(**members)
+
+
+def _name(key: Row) -> str:
+    return orjson.dumps(key).decode()
+
+
+def plan_digest(plan: ViewPlan) -> str:
+    """What a state is bound to: the text, and the types of what it keeps and gives."""
+    kept = sorted(
+        (str(table), kept.columns, [str(kind) for kind in kept.kinds], kept.indexed, kept.key)
+        for table, kept in plan.relations.items()
+    )
+    said = orjson.dumps([plan.sql, kept, [(name, str(kind)) for name, kind in plan.outputs]])
+    return blake2b(said, digest_size=16).hexdigest()
+
+
+class ViewState:
+    """The state of one view in a folder. For one thread.
+
+    ConfigError where the folder cannot be written, or another text made what it holds.
+    """
+
+    def __init__(self, path: Path | str, plan: ViewPlan, generation: int) -> None:
+        self._plan = plan
+        wanted = plan_digest(plan)
+        try:
+            if isinstance(path, Path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+            self._connection = sqlite3.connect(path, isolation_level=None)
+            self._connection.execute("PRAGMA journal_mode = wal")
+            self._connection.execute("PRAGMA synchronous = normal")
+            self._connection.executescript(_TABLES)
+        except (OSError, sqlite3.Error) as failure:
+            raise ConfigError(
+                f"the state of the view cannot be kept in {path}: {failure}", hint="see [views] state in cdc.toml"
+            ) from None
+        self.rows = SqliteRows(self._connection, plan.relations)
+        found = self._connection.execute("SELECT document FROM kept").fetchone()
+        self.reached = Reached.from_json(found[0]) if found else Reached(plan=wanted, generation=generation)
+        if (self.reached.plan, self.reached.generation) != (wanted, generation):
+            raise ConfigError(
+                f"the state in {path} was made by another text of the view",
+                hint="cdc view rebuild makes a new generation beside the old one",
+            )
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All or nothing of what is done within, with :attr:`reached` as it is at the end."""
+        self._connection.execute("BEGIN IMMEDIATE")
+        before = self.reached
+        try:
+            yield
+            self._connection.execute("INSERT OR REPLACE INTO kept VALUES (1, ?)", (self.reached.to_json(),))
+            self._connection.execute("COMMIT")
+        except BaseException:
+            self.reached = before
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise
+
+    def note(self, **changed: object) -> None:
+        """Change what is reached. Within a transaction."""
+        self.reached = replace(self.reached, **changed)  # type: ignore[arg-type]
+
+    def queue(self, keys: Iterable[Row], below: Fence) -> None:
+        """Keys whose documents are to be published. ``below``: up to there they are as published.
+
+        A key that waits already keeps its place. One that was parked waits again.
+        """
+        self._connection.executemany(
+            "INSERT INTO pending (key, epoch, lsn) VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE SET parked = NULL",
+            [(_name(key), *below) for key in keys],
+        )
+
+    def queue_all(self, below: Fence) -> None:
+        """Every root's key."""
+        root = self._plan.root
+        key = self._plan.relations[root.table].key
+        self.queue(self.rows.every(root.table, key), below)
+
+    def waiting(self, most: int) -> list[Row]:
+        """The keys that wait, the oldest first."""
+        found = self._connection.execute(
+            "SELECT key FROM pending WHERE parked IS NULL ORDER BY number LIMIT ?", (most,)
+        ).fetchall()
+        return [tuple(orjson.loads(key)) for (key,) in found]
+
+    def settled(self, keys: Iterable[Row], digests: Mapping[Row, bytes | None]) -> None:
+        """Keys were published, or need not be. ``digests``: what of, None for a deletion."""
+        many = self._connection.executemany
+        many("DELETE FROM pending WHERE key = ?", [(_name(key),) for key in keys])
+        kept = [(_name(key), digest) for key, digest in digests.items() if digest is not None]
+        many("INSERT OR REPLACE INTO published VALUES (?, ?)", kept)
+        gone = [(_name(key),) for key, digest in digests.items() if digest is None]
+        many("DELETE FROM published WHERE key = ?", gone)
+
+    def park(self, reasons: Mapping[Row, str]) -> None:
+        """Keys whose documents cannot be published stay, and the claim below them, until a change concerns them."""
+        self._connection.executemany(
+            "UPDATE pending SET parked = ? WHERE key = ?",
+            [(reason, _name(key)) for key, reason in reasons.items()],
+        )
+
+    def digests(self, keys: Iterable[Row]) -> dict[Row, bytes]:
+        """What was last published of keys."""
+        names = {_name(key): key for key in keys}
+        found = self._connection.execute(
+            "SELECT key, digest FROM published WHERE key IN (SELECT value FROM json_each(?))",
+            (orjson.dumps(list(names)).decode(),),
+        )
+        return {names[name]: digest for name, digest in found}
+
+    def claim(self, without: Iterable[Row] = ()) -> Fence:
+        """Up to which fence everything is published, once these keys are."""
+        names = orjson.dumps([_name(key) for key in without]).decode()
+        others = "SELECT epoch, lsn FROM pending WHERE key NOT IN (SELECT value FROM json_each(?))"
+        least = self._connection.execute(f"{others} ORDER BY epoch, lsn LIMIT 1", (names,)).fetchone()
+        return self.reached.fence if least is None else min(Fence(*least), self.reached.fence)
+
+    def counts(self) -> tuple[int, dict[Row, str]]:
+        """How many keys wait, and those that are parked, with the reason."""
+        waiting = self._connection.execute("SELECT count(*) FROM pending WHERE parked IS NULL").fetchone()[0]
+        parked = self._connection.execute("SELECT key, parked FROM pending WHERE parked IS NOT NULL LIMIT 1000")
+        return waiting, {tuple(orjson.loads(key)): reason for key, reason in parked}

@@ -1,0 +1,152 @@
+"""Kafka as a view's runner sees it: the tables' topics to read, and the view's own topic to write in transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from cdc.errors import ActiveError, LogError, TopicError
+from cdc.progress import Progress
+from cdc.schema import TableSchema
+from cdc.settings import Settings
+from cdc.topic import progress_topic, schema_topic, views_topic
+from cdc.views.fences import Fence, fence_of
+from cdc.views.known_views import claim_key
+from cdc.views.view_records import ViewRecord
+from cdc.wire.records import Lot, RecordReader, Span
+from connectors.kafka.clients import fetching_config, producer_config
+from connectors.kafka.compacted import KafkaCompactedTopic, read_range
+from connectors.kafka.feed import ProgressTopic
+from connectors.kafka.record_reader import KafkaReading
+from connectors.kafka.schema_registry import SchemaRegistry
+
+_TIMEOUT_S = 30.0
+
+
+class KafkaViewInput:
+    """Implements :class:`cdc.views.view_ports.ViewInput`. For one thread."""
+
+    def __init__(self, settings: Settings, compaction_lag_s: float, retention_s: float) -> None:
+        self._settings = settings
+        self.compaction_lag_s = compaction_lag_s
+        self.retention_s = retention_s
+        self._feed = ProgressTopic(settings.log, progress_topic(settings.name))
+        self._newest: Progress | None = None
+        self._reader: RecordReader = KafkaReading(tuple(sorted(fetching_config(settings.log).items()))).open()
+        self._shapes: dict[tuple[str, int], TableSchema] = {}
+
+    def progress(self) -> Progress | None:
+        """The newest record so far. Waits 50 ms for one."""
+        for progress in self._feed.poll(0.05):
+            self._newest = progress
+        return self._newest
+
+    def read(self, spans: Iterable[Span]) -> Iterator[Lot]:
+        """See the protocol."""
+        return self._reader.read(spans)
+
+    def shape(self, topic: str, version: int) -> TableSchema:
+        """See the protocol. The schema topic is read anew for a version that is not known yet."""
+        if (topic, version) not in self._shapes:
+            registry = SchemaRegistry(KafkaCompactedTopic(self._settings.log, schema_topic(self._settings.name)))
+            self._shapes = {(shape.topic, shape.version): shape for shape in registry.versions()}
+        found = self._shapes.get((topic, version))
+        if found is None:
+            raise TopicError(f"the schema topic has no version {version} of {topic}", hint="see cdc check")
+        return found
+
+    def close(self) -> None:
+        """Close both consumers."""
+        self._feed.close()
+        self._reader.close()
+
+
+class KafkaViewOutput:
+    """Implements :class:`cdc.views.view_ports.ViewOutput` for one generation. A second one ends the first (H16).
+
+    The transactional id is the topic's name, so that a zombie's records are never seen.
+    """
+
+    def __init__(self, settings: Settings, view: str, generation: int, topic: str, partitions: int) -> None:
+        self._settings = settings
+        self._claims = views_topic(settings.name)
+        self._key = claim_key(view, generation)
+        self._topic = topic
+        self._partitions = partitions
+        self._ends: dict[int, int] = {}
+        config = producer_config(settings.log) | {
+            "transactional.id": topic,
+            "transaction.timeout.ms": 30_000,
+            "message.timeout.ms": 30_000,
+        }
+        self._producer = Producer(config)
+        self._do(lambda: self._producer.init_transactions(_TIMEOUT_S), "taking over the view's topic")
+
+    def publish(self, records: Sequence[ViewRecord], claim: Fence | None) -> Mapping[int, int]:
+        """See the protocol."""
+        self._do(self._producer.begin_transaction, "writing the view's topic")
+        ends = dict(self._ends)
+        failures: list[KafkaError] = []
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            offset, partition = message.offset(), message.partition()
+            if error is not None:
+                failures.append(error)
+            elif message.topic() == self._topic and offset is not None and partition is not None:
+                ends[partition] = max(ends.get(partition, 0), offset + 1)
+
+        for record in records:
+            self._produce(record, delivered)
+        if self._producer.flush(_TIMEOUT_S) or failures:
+            self._do(self._producer.abort_transaction, "giving up a transaction of the view's topic")
+            said = f": {failures[0].str()}" if failures else ""
+            raise LogError(f"the view's topic took no records{said}", hint="check the brokers")
+        if claim is not None:
+            value = Progress(epoch=claim.epoch, lsn=claim.lsn, offsets={self._topic: ends}).to_json()
+            self._producer.produce(self._claims, value=value, key=self._key, partition=0)
+        self._do(lambda: self._producer.commit_transaction(_TIMEOUT_S), "writing the view's topic")
+        self._ends = ends
+        return ends
+
+    def _produce(self, record: ViewRecord, delivered: object) -> None:
+        while True:
+            try:
+                self._producer.produce(
+                    record.topic,
+                    value=record.value,
+                    key=record.key,
+                    partition=record.partition,
+                    headers=list(record.headers),
+                    on_delivery=delivered,  # type: ignore[arg-type]
+                )
+                return
+            except BufferError:
+                self._producer.poll(0.1)
+
+    def behind(self, ends: Mapping[int, int]) -> tuple[list[bytes], Mapping[int, int]]:
+        """See the protocol."""
+        found: list[bytes] = []
+        reached = dict(ends)
+        for partition in range(self._partitions):
+            for message in read_range(self._settings.log, self._topic, partition, ends.get(partition)):
+                key, offset = message.key(), message.offset()
+                if isinstance(key, bytes) and offset is not None:
+                    found.append(key)
+                    reached[partition] = offset + 1
+        self._ends = reached
+        return found, reached
+
+    def claimed(self) -> Fence | None:
+        """See the protocol."""
+        value = KafkaCompactedTopic(self._settings.log, self._claims).read().get(self._key)
+        return None if value is None else fence_of(Progress.from_json(value))
+
+    def _do(self, action: object, doing: str) -> None:
+        try:
+            action()  # type: ignore[operator]
+        except KafkaException as failure:
+            error = failure.args[0]
+            if error.code() in (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH):
+                raise ActiveError("another runner keeps this view now", hint="one runner per view") from None
+            raise LogError(f"{doing}: {error.str()}", hint="check [log] and that the brokers run") from None

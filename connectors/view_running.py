@@ -1,0 +1,198 @@
+"""Views of a pipeline: from their section in the settings to a plan, a topic and a running keeper."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType
+
+from cdc.clock import SYSTEM_CLOCK
+from cdc.errors import ConfigError, TopicError, UsageError
+from cdc.lsn import Lsn
+from cdc.schema import TableSchema
+from cdc.settings import Settings, ViewSettings
+from cdc.state import SlotState, TopicsState
+from cdc.topic import TableName, schema_topic, state_topic, view_topic, views_topic
+from cdc.topic_specs import TopicSpec, table_topic_spec
+from cdc.views.keeper import Keeper, KeeperParts
+from cdc.views.known_views import KnownView, Views, read_views
+from cdc.views.record_rows import VIEW_SCHEMA, view_shape
+from cdc.views.view_plan import ViewPlan, planned
+from cdc.views.view_records import ViewRecords
+from cdc.views.view_state import ViewState, plan_digest
+from connectors.kafka.admin import TopicAdmin
+from connectors.kafka.compacted import KafkaCompactedTopic
+from connectors.kafka.reach import require_broker
+from connectors.kafka.schema_registry import SchemaRegistry
+from connectors.view_log import KafkaViewInput, KafkaViewOutput
+
+log = logging.getLogger(__name__)
+_IDLE_S = 0.05
+_SHOW_EVERY_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedView:
+    """A view of the settings with its plan, and the shapes of the tables that it uses."""
+
+    name: str
+    settings: ViewSettings
+    plan: ViewPlan
+    shapes: tuple[TableSchema, ...]
+
+
+def view_settings(settings: Settings, name: str) -> ViewSettings:
+    """The section of a view. UsageError where there is none."""
+    found = settings.views.get(name)
+    if found is None:
+        known = ", ".join(settings.views) or "none yet; a [views.NAME] section makes one"
+        raise UsageError(f"the settings name no view {name}", hint=f"views: {known}")
+    return found
+
+
+def plan_view(settings: Settings, name: str, shapes: Sequence[TableSchema]) -> PlannedView:
+    """Read a view's text and plan it over captured shapes. ViewRefused, and ConfigError where there is no text."""
+    section = view_settings(settings, name)
+    try:
+        sql = Path(section.sql).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as failure:
+        raise ConfigError(
+            f"the text of the view {name} cannot be read: {failure}", hint=f"[views.{name}] sql names the file"
+        ) from None
+    plan = planned(sql.strip().removesuffix(";"), shapes, search_path=tuple(section.search_path))
+    return PlannedView(name, section, plan, tuple(shape for shape in shapes if shape.table in plan.relations))
+
+
+def newest_shapes(settings: Settings) -> list[TableSchema]:
+    """The newest shape of each captured table, as the schema topic has it."""
+    require_broker(settings.log)
+    registry = SchemaRegistry(KafkaCompactedTopic(settings.log, schema_topic(settings.name)))
+    newest: dict[TableName, TableSchema] = {}
+    for shape in registry.versions():
+        known = newest.get(shape.table)
+        if known is None or shape.version > known.version:
+            newest[shape.table] = shape
+    return list(newest.values())
+
+
+def known_views(settings: Settings) -> Views:
+    """What the views topic holds. Nothing before the first view."""
+    topic = views_topic(settings.name)
+    if topic not in TopicAdmin(settings.log).describe([topic]):
+        return Views({}, {})
+    return read_views(KafkaCompactedTopic(settings.log, topic).read())
+
+
+def ensure_view(settings: Settings, view: PlannedView) -> KnownView:
+    """Make what is missing of a view: the views topic, its own topic, and the note of its shape.
+
+    ConfigError where another text is published under its name. TopicError where its topic was made anew.
+    """
+    admin = TopicAdmin(settings.log)
+    admin.create([_views_spec(settings)])
+    known = known_views(settings).known.get(view.name)
+    digest = plan_digest(view.plan)
+    if known is None:
+        return _made(settings, admin, view, digest)
+    if known.digest != digest:
+        raise ConfigError(
+            f"the view {view.name} is published from another text",
+            hint=f"cdc view rebuild {view.name} makes a new generation beside the old one",
+        )
+    facts = admin.describe([known.topic]).get(known.topic)
+    if facts is None or facts.topic_id != known.topic_id:
+        said = "is gone" if facts is None else "was made anew"
+        raise TopicError(f"the topic {known.topic} {said}", hint=f"cdc view rebuild {view.name} begins another one")
+    return known
+
+
+def _made(settings: Settings, admin: TopicAdmin, view: PlannedView, digest: str, generation: int = 1) -> KnownView:
+    topic = view_topic(settings.name, view.name, generation)
+    spec = table_topic_spec(settings.log, topic)
+    if view.settings.partitions:
+        spec = replace(spec, partitions=view.settings.partitions)
+    admin.create([spec])
+    facts = admin.describe([topic])[topic]
+    made = KnownView(
+        view=view.name,
+        generation=generation,
+        topic=topic,
+        topic_id=facts.topic_id,
+        partitions=facts.partitions,
+        digest=digest,
+        shape=view_shape(view.name, view.plan, topic).to_json().decode(),
+    )
+    KafkaCompactedTopic(settings.log, views_topic(settings.name)).write([(made.key, made.to_json())])
+    return made
+
+
+def _views_spec(settings: Settings) -> TopicSpec:
+    spec = table_topic_spec(settings.log, views_topic(settings.name))
+    return replace(spec, partitions=1, config={"cleanup.policy": "compact"})
+
+
+@contextmanager
+def opened_keeper(settings: Settings, view: PlannedView, known: KnownView) -> Iterator[tuple[Keeper, ViewState]]:
+    """A view's runner, begun, with its state."""
+    documents = KafkaCompactedTopic(settings.log, state_topic(settings.name)).read()
+    topics, slot = TopicsState.find(documents), SlotState.find(documents)
+    if topics is None:
+        raise TopicError("the pipeline has no topics yet", hint="cdc init makes them")
+    tables = {shape.table: shape.topic for shape in view.shapes}
+    facts = TopicAdmin(settings.log).describe(tables.values())
+    lag_ms = min(int(facts[topic].config.get("min.compaction.lag.ms", 0)) for topic in tables.values())
+    kept_ms = min(int(facts[topic].config.get("delete.retention.ms", 0)) for topic in tables.values())
+    with ExitStack() as stack:
+        path = Path(view.settings.state) / f"{settings.name}.{view.name}.{known.generation}.sqlite"
+        state = stack.enter_context(closing(ViewState(path, view.plan, known.generation)))
+        source = stack.enter_context(closing(KafkaViewInput(settings, lag_ms / 1000, kept_ms / 1000)))
+        output = KafkaViewOutput(settings, view.name, known.generation, known.topic, known.partitions)
+        database = slot.database if slot is not None else ""
+        records = ViewRecords(
+            view.plan, view.name, known.topic, known.partitions, name=settings.name, database=database
+        )
+        parts = KeeperParts(view.plan, state, source, output, records, tables)
+        keeper = Keeper(parts, clock=SYSTEM_CLOCK, largest=int(view.settings.largest))
+        keeper.begin()
+        yield keeper, state
+
+
+def run_views(settings: Settings, names: Sequence[str], *, until_caught_up: bool) -> None:
+    """Keep these views, all by default, until SIGTERM or Ctrl-C, or until each has published all that the log holds."""
+    if not settings.views:
+        view_settings(settings, "")
+    shapes = newest_shapes(settings)
+    views = [plan_view(settings, name, shapes) for name in names or settings.views]
+    stopping = threading.Event()
+
+    def stop(_signal: int, _frame: FrameType | None) -> None:
+        stopping.set()
+
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signal_number, stop)
+    with ExitStack() as stack:
+        keepers = []
+        for view in views:
+            keeper, state = stack.enter_context(opened_keeper(settings, view, ensure_view(settings, view)))
+            keepers.append((view.name, keeper, state))
+            log.info("view_started", extra={"view": view.name, "lsn": str(Lsn(state.reached.fence.lsn))})
+        while not stopping.is_set():
+            turns = [(name, keeper.turn()) for name, keeper, _ in keepers]
+            for name, turn in turns:
+                if not turn.idle:
+                    said = {"records": turn.records, "documents": turn.documents, "deletions": turn.deletions}
+                    log.info("view_published", extra={"view": name, **said})
+            if all(turn.idle for _, turn in turns):
+                if until_caught_up and all(keeper.level for _, keeper, _ in keepers):
+                    return
+                stopping.wait(_IDLE_S)
+
+
+def view_tables(views: Views) -> dict[TableName, KnownView]:
+    """Views as tables of the schema ``view``."""
+    return {TableName(VIEW_SCHEMA, name): known for name, known in views.known.items()}
