@@ -20,6 +20,7 @@ from cdc.settings import (
     SnapshotSettings,
     SourceSettings,
     SparkSettings,
+    ViewSettings,
 )
 
 
@@ -47,6 +48,7 @@ SECTIONS: tuple[Section, ...] = (
     Section("capture", CaptureSettings),
     Section("snapshot", SnapshotSettings),
     Section("spark", SparkSettings),
+    Section("views.order_search", ViewSettings, optional=True),
     Section("limits", LimitSettings),
     Section("debezium", DebeziumSettings, optional=True),
 )
@@ -57,6 +59,7 @@ _SAMPLES: dict[str, Any] = {
     "source.password": "env:CDC_SOURCE_PASSWORD",
     "source.tables": ["public.orders", "public.customers"],
     "log.bootstrap_servers": "127.0.0.1:9092",
+    "views.order_search.sql": "order_search.sql",
 }
 """What the example sets. Everything else stands there as a comment with its default."""
 
@@ -136,7 +139,7 @@ def _with(sinks: Sequence[SinkSection]) -> list[Section]:
 
 def _plain_fields(model: type[BaseModel]) -> Iterator[tuple[str, FieldInfo]]:
     """The model's own settings, without its sub-tables."""
-    sections = {"sinks", *(section.path for section in SECTIONS if section.path)}
+    sections = {"sinks", "views", *(section.path for section in SECTIONS if section.path)}
     for name, field in model.model_fields.items():
         if not (model is Settings and name in sections):
             yield name, field

@@ -143,10 +143,10 @@ class SparkSettings(SettingsModel):
 
 
 class ViewSettings(SettingsModel):
-    """One view over several tables."""
+    """One view: a document over several tables for each row of one of them."""
 
     sql: str = Field(description="file with the view's SELECT")
-    largest: SomeBytes = Field(900_000, description="a larger document is parked, by its key")
+    largest: ByteCount = Field(900 * 1024, description="a larger document is parked, by its key")
     state: str = Field("view-state", description="folder of the runner's state; it may be deleted at any time")
     search_path: list[str] = Field(["public"], description="schemas of tables that are named without one")
     partitions: int = Field(0, ge=0, description="partitions of its topic; 0 for as many as [log] says")

@@ -13,6 +13,7 @@ from types import FrameType
 
 from cdc.clock import SYSTEM_CLOCK
 from cdc.errors import ConfigError, TopicError, UsageError
+from cdc.foreign import quoted
 from cdc.lsn import Lsn
 from cdc.schema import TableSchema
 from cdc.settings import Settings, ViewSettings
@@ -62,7 +63,7 @@ def plan_view(settings: Settings, name: str, shapes: Sequence[TableSchema]) -> P
         sql = Path(section.sql).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as failure:
         raise ConfigError(
-            f"the text of the view {name} cannot be read: {failure}", hint=f"[views.{name}] sql names the file"
+            f"the text of the view {name} cannot be read: {quoted(failure)}", hint=f"[views.{name}] sql names the file"
         ) from None
     plan = planned(sql.strip().removesuffix(";"), shapes, search_path=tuple(section.search_path))
     return PlannedView(name, section, plan, tuple(shape for shape in shapes if shape.table in plan.relations))

@@ -60,7 +60,7 @@ def spans_to(progress: Progress, starts: Offsets, topics: Iterable[str]) -> list
     ]
 
 
-class Cut:
+class LogCut:
     """Takes lots of records in, and gives those before the fence.
 
     ``ends``: for each partition where the next cut begins: behind what was given, at the first that was not.

@@ -18,7 +18,7 @@ from cdc.clock import Clock
 from cdc.progress import Offsets, Progress
 from cdc.topic import TableName
 from cdc.views.embedded_state import EmbeddedState
-from cdc.views.fences import BEFORE_ALL, Cut, Fence, TopicRecord, fence_of, spans_to
+from cdc.views.fences import BEFORE_ALL, Fence, LogCut, TopicRecord, fence_of, spans_to
 from cdc.views.lookups import DocumentSource, Row
 from cdc.views.record_rows import StateRows
 from cdc.views.refused import NotComputable
@@ -139,9 +139,9 @@ class Keeper:
             )
         return read, len(concerned)
 
-    def _read(self, progress: Progress) -> tuple[int, list[RowChange], dict[TableName, str], tuple[str, ...], Cut]:
+    def _read(self, progress: Progress) -> tuple[int, list[RowChange], dict[TableName, str], tuple[str, ...], LogCut]:
         spans = spans_to(progress, self._state.reached.offsets, self._tables)
-        cut = Cut(fence_of(progress), spans)
+        cut = LogCut(fence_of(progress), spans)
         changes: list[RowChange] = []
         floors: dict[TableName, str] = {}
         marks = set(self._state.reached.marks)
@@ -246,7 +246,7 @@ class Keeper:
         return claim if claim > self._claimed else None
 
 
-def _behind(offsets: Offsets, cut: Cut) -> dict[str, dict[int, int]]:
+def _behind(offsets: Offsets, cut: LogCut) -> dict[str, dict[int, int]]:
     found = {topic: dict(parts) for topic, parts in offsets.items()}
     for topic, parts in cut.ends.items():
         found.setdefault(topic, {}).update(parts)

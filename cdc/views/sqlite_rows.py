@@ -17,6 +17,7 @@ from cdc.views.lookups import Row
 from cdc.views.sql_types import Group
 from cdc.views.stored_values import link_text
 from cdc.views.view_plan import KeptTable
+from cdc.wire.format import POS
 
 _MOST_VALUES = 50_000
 """In one statement."""
@@ -40,7 +41,7 @@ class _StateTable:
 
     def statements(self) -> Iterable[str]:
         """What makes the table."""
-        columns = ", ".join([*self.names.values(), *self.by_value.values(), "pos"])
+        columns = ", ".join([*self.names.values(), *self.by_value.values(), POS])
         yield f"CREATE TABLE IF NOT EXISTS {self.name} ({columns}, PRIMARY KEY ({self.key})) WITHOUT ROWID"
         yield f"CREATE TABLE IF NOT EXISTS {self.name}_gone (key TEXT PRIMARY KEY, pos) WITHOUT ROWID"
         for i, columns_of in enumerate(self.relation.indexed):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from cdc.views.sql_types import BOOL, SqlType
@@ -93,7 +93,7 @@ def shape(expression: Expr) -> Any:
         return ("constant", expression.type, expression.value)
     if expression.queries():
         return ("query", id(expression))
-    said = getattr(expression, "op", None) or getattr(expression, "name", None) or getattr(expression, "value", None)
-    function = getattr(expression, "function", None)
-    negated = getattr(expression, "negated", None)
-    return (type(expression).__name__, said, function, negated, tuple(map(shape, expression.parts())))
+    # What is neither a part nor a place: operators, names, values, flags.
+    own = [getattr(expression, f.name) for f in fields(expression) if f.name not in ("location", "type")]
+    said = tuple(value for value in own if isinstance(value, str | bool | None) or callable(value))
+    return (type(expression).__name__, said, tuple(map(shape, expression.parts())))

@@ -16,6 +16,7 @@ from pathlib import Path
 import orjson
 
 from cdc.errors import ConfigError
+from cdc.foreign import quoted
 from cdc.progress import Offsets
 from cdc.views.fences import BEFORE_ALL, Fence
 from cdc.views.lookups import Row
@@ -103,7 +104,8 @@ class ViewState:
             self._connection.executescript(_TABLES)
         except (OSError, sqlite3.Error) as failure:
             raise ConfigError(
-                f"the state of the view cannot be kept in {path}: {failure}", hint="see [views] state in cdc.toml"
+                f"the state of the view cannot be kept in {path}: {quoted(failure)}",
+                hint="see [views] state in cdc.toml",
             ) from None
         self.rows = SqliteRows(self._connection, plan.relations)
         found = self._connection.execute("SELECT document FROM kept").fetchone()

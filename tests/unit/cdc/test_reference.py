@@ -51,7 +51,7 @@ def test_every_setting_is_explained_in_example_and_table() -> None:
 
 def test_every_model_has_a_section() -> None:
     named = set(Settings.model_fields) - {row.key for row in rows(SINKS) if not row.section}
-    assert named == {"sinks", *(section.path for section in SECTIONS if section.path)}
+    assert named == {"sinks", *(section.path.partition(".")[0] for section in SECTIONS if section.path)}
 
 
 @pytest.mark.parametrize("row", rows(SINKS), ids=lambda row: str(row.path))

@@ -65,7 +65,7 @@ def test_a_reserved_name_and_a_name_too_long_are_refused() -> None:
 def test_the_pipelines_own_topics() -> None:
     own = [state_topic("shop"), schema_topic("shop"), progress_topic("shop"), dead_topic("shop")]
     assert own == ["shop.state", "shop.schema", "shop.progress", "shop.dead"]
-    assert reserved_topics("shop") == {*own, "shop.message"}
+    assert reserved_topics("shop") == {*own, "shop.views", "shop.message"}
 
 
 def test_the_longest_name_that_kafka_takes() -> None:
