@@ -182,8 +182,11 @@ class IndexGone(PlaceMissing):
 
 
 def _reason(error: exceptions.TransportError) -> str:
+    """The server's words, which the client has read already, or left as text."""
+    info: Any = error.info
     try:
-        return brief(str(orjson.loads(str(error.error))["error"]["reason"]))
+        said = (orjson.loads(info) if isinstance(info, str) else info)["error"]
+        return brief(str(said["reason"]))
     except (ValueError, KeyError, TypeError):
         return ""
 

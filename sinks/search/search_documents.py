@@ -15,6 +15,7 @@ from cdc.wire.types import NESTED_KINDS
 from sinks.members import dumps_exact, members
 from sinks.names import document_id, field_names
 from sinks.port import StoredRow
+from sinks.search.search_custom import geo_point
 from sinks.search.search_mapping import DELETED, KEY, POS, TEXT
 
 _POSITION = re.compile("[0-9a-f]{32}")
@@ -23,16 +24,20 @@ _CHUNK, _SNAPSHOT = f"{CHUNK_SEQ:08x}", f"{SNAPSHOT_SEQ:08x}"
 
 
 class Documents:
-    """Documents of one table. ``as_text``: json stands as text (``json_mapping = "text"``)."""
+    """Documents of one table. ``as_text``: json stands as text (``json_mapping = "text"``). ``points``: fields that are
+    made of columns, each with those."""
 
-    def __init__(self, schema: TableSchema, *, as_text: bool = False) -> None:
+    def __init__(
+        self, schema: TableSchema, *, as_text: bool = False, points: Mapping[str, tuple[str, ...]] | None = None
+    ) -> None:
+        self._points = points or {}
         self._plain = PlainTable(schema, nested=not as_text)
         self._fields = field_names(c.name for c in schema.columns)
         self._columns = {field: column for column, field in self._fields.items()}
         self._nested = [c.name for c in schema.columns if c.kind in NESTED_KINDS]
         self._as_text = as_text
         renamed = any(column != field for column, field in self._fields.items())
-        self._verbatim = self._plain.as_it_is and not renamed
+        self._verbatim = self._plain.as_it_is and not renamed and not self._points
 
     @property
     def nested(self) -> bool:
@@ -53,7 +58,8 @@ class Documents:
         fields = self._fields
         if self._as_text:
             row = {**row, **{name: _text(row[name]) for name in self._nested if row.get(name) is not None}}
-        body = orjson.dumps({fields.get(name, name): value for name, value in row.items()})[:-1]
+        made = {name: place for name, of in self._points.items() if (place := geo_point(row, of)) is not None}
+        body = orjson.dumps({**{fields.get(name, name): value for name, value in row.items()}, **made})[:-1]
         # A line break is white space between the tokens of a nested document, and ends a line of a bulk body.
         return body.replace(b"\n", b" ").replace(b"\r", b" ") if b"\n" in body or b"\r" in body else body
 

@@ -21,14 +21,14 @@ def open_generations(spec: SinkSpec, clock: Clock) -> Generations:
     """Connect. SinkError when the server does not answer."""
     user, authority = spec.optional("user"), spec.optional("ca_certs")
     client = SearchClient(spec.text("url"), user, spec.secrets.get("password"), authority, clock)
-    return _SearchGenerations(client, spec.prefix)
+    return _SearchGenerations(client, spec.prefix, int(spec.number("replicas", 0)))
 
 
 class _SearchGenerations:
-    def __init__(self, client: SearchClient, prefix: str) -> None:
+    def __init__(self, client: SearchClient, prefix: str, replicas: int) -> None:
         self._client = client
         self._prefix = prefix
-        self._notes = SearchNotes(client, lambda: notes_index(prefix, FIRST))
+        self._notes = SearchNotes(client, lambda: notes_index(prefix, FIRST), replicas)
 
     def in_use(self) -> int:
         return number_in_use(self._notes)

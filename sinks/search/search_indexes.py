@@ -17,6 +17,7 @@ from sinks.notes import NotedWatermarks
 from sinks.port import CannotCarry, PlaceMissing
 from sinks.registry import SinkSpec
 from sinks.search.search_client import Conflict, IndexBlocked, IndexGone, SearchClient
+from sinks.search.search_custom import Custom
 from sinks.search.search_documents import Documents
 from sinks.search.search_mapping import LIVE, changes, index_settings, mapping
 
@@ -27,10 +28,11 @@ class SearchPlace(OpenGeneration):
     """Which generation's indexes are written and read."""
 
     def __init__(self, client: SearchClient, spec: SinkSpec) -> None:
-        base = SearchNotes(client, lambda: notes_index(spec.prefix, FIRST))
+        replicas = int(spec.number("replicas", 0))
+        base = SearchNotes(client, lambda: notes_index(spec.prefix, FIRST), replicas)
         given = spec.options.get("generation")
         super().__init__(base, given, shared=spec.follows)
-        self.notes = SearchNotes(client, lambda: notes_index(spec.prefix, self.number))
+        self.notes = SearchNotes(client, lambda: notes_index(spec.prefix, self.number), replicas)
         self.shown = given is None
         """Whether readers are led to it. Not to one that is filled beside."""
 
@@ -56,6 +58,7 @@ class Indexes:
         self._shards = int(spec.number("shards", 1))
         self._replicas = int(spec.number("replicas", 0))
         self._mapping = str(spec.options.get("json_mapping") or "flat_object")
+        self._custom = spec.optional("mappings")
         self._found: dict[str, str] = {}
         self._follows = spec.follows
 
@@ -99,7 +102,10 @@ class Indexes:
 
     def documents(self, schema: TableSchema) -> Documents:
         """What makes the documents of a table of this shape."""
-        return Documents(schema, as_text=self._mapping == "text")
+        return Documents(schema, as_text=self._mapping == "text", points=self._custom_of(schema).points)
+
+    def _custom_of(self, schema: TableSchema) -> Custom:
+        return Custom.read(self._custom, str(schema.table))
 
     def existing(self, schema: TableSchema) -> str | None:
         """The index of a table, if there is one."""
@@ -130,15 +136,19 @@ class Indexes:
         aliases: dict[str, Any] = {write_alias(name): {}}
         if not self._led_to(alias):
             aliases[alias] = {"filter": LIVE}
+        custom = self._custom_of(schema)
+        custom.check(schema)
         body = {
-            "settings": {"index": index_settings(schema, self._shards, self._replicas)},
-            "mappings": mapping(schema, self.json_type),
+            "settings": {"index": custom.index_settings(index_settings(schema, self._shards, self._replicas))},
+            "mappings": mapping(schema, self.json_type, custom),
             "aliases": aliases,
         }
         try:
             self._client.call("PUT", f"/{path(name)}", body)
         except Conflict as conflict:
             if "resource_already_exists" not in conflict.kind:
+                if custom.mark or custom.settings:
+                    raise custom.refused(schema, conflict.reason or conflict.kind) from None
                 raise
             # Another process of this sink was faster; or somebody took the alias away.
             self._client.call("PUT", f"/{path(name)}/_alias/{path(alias)}", {"filter": LIVE})
@@ -162,7 +172,10 @@ class Indexes:
             self._client.call("PUT", f"/{path(index)}/_alias/{path(alias)}", {"filter": LIVE})
         if write_alias(index) not in existing["aliases"]:
             self._client.call("PUT", f"/{path(index)}/_alias/{path(write_alias(index))}")
-        new = changes(schema, self.json_type, existing["mappings"].get("properties", {}), older=older)
+        custom = self._custom_of(schema)
+        custom.require_same(schema, existing["mappings"])
+        known = existing["mappings"].get("properties", {})
+        new = changes(schema, self.json_type, known, older=older, custom=custom)
         if new:
             self._client.call("PUT", f"/{path(index)}/_mapping", {"properties": new})
 
@@ -185,9 +198,10 @@ class SearchNotes:
     """The index ``<prefix>-_watermark``: one document for the watermark, one for the floors. Implements
     :class:`sinks.notes.Notes`."""
 
-    def __init__(self, client: SearchClient, index: Callable[[], str]) -> None:
+    def __init__(self, client: SearchClient, index: Callable[[], str], replicas: int = 0) -> None:
         self._client = client
         self._name = index
+        self._replicas = replicas
         self._made: set[str] = set()
 
     @property
@@ -213,13 +227,28 @@ class SearchNotes:
             self._client.call("POST", f"/{path(self._index)}/_update/{identity}", body)
 
     def _make(self) -> None:
-        body = {"mappings": {"enabled": False}, "settings": {"index": {"number_of_shards": 1, "number_of_replicas": 0}}}
+        copies = {"number_of_replicas": self._replicas}
+        body = {"mappings": {"enabled": False}, "settings": {"index": {"number_of_shards": 1, **copies}}}
         try:
             self._client.call("PUT", f"/{path(self._index)}", body)
         except Conflict as conflict:
             if "resource_already_exists" not in conflict.kind:
                 raise
+            self._copy_more()
         self._made.add(self._index)
+
+    def _copy_more(self) -> None:
+        """An index that was made without replicas gets those that are configured since. Any other number stays."""
+        [existing] = self._client.call("GET", f"/{path(self._index)}/_settings").values()
+        there = existing["settings"]["index"]
+        if self._replicas and there["number_of_replicas"] == "0" and not _spreads(there):
+            copies = {"index": {"number_of_replicas": self._replicas}}
+            self._client.call("PUT", f"/{path(self._index)}/_settings", copies)
+
+
+def _spreads(settings: Mapping[str, Any]) -> bool:
+    """Whether the server chooses the number of replicas by itself."""
+    return str(settings.get("auto_expand_replicas", "false")) != "false"
 
 
 @contextmanager

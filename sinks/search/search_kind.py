@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field
+import orjson
+from pydantic import Field, model_validator
 
 from cdc.checks.facts import StoreFacts
 from cdc.checks.finding import Finding, fail, ok
 from cdc.setting_types import SecretRef, Url
 from cdc.sink_settings import SinkSettings
 from sinks.kinds import Rebuilds, SinkKind
+from sinks.search.table_mapping import TableMapping
 
 
 class OpenSearchSinkSettings(SinkSettings):
@@ -27,6 +29,23 @@ class OpenSearchSinkSettings(SinkSettings):
     json_mapping: Literal["flat_object", "object", "text"] = Field(
         "flat_object", description="how json and jsonb are indexed"
     )
+    mappings: dict[str, TableMapping] = Field(
+        {}, description="by table, your own mapping of its columns and settings of its index"
+    )
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Self:
+        for table, said in self.mappings.items():
+            if "." not in table:
+                raise ValueError(f'mappings: {table} is no table: write "schema.table"')
+            if self.json_mapping == "text" and said.json_fields():
+                [name, *_] = said.json_fields()
+                raise ValueError(f'mappings: {name} of {table} is JSON, which json_mapping = "text" makes text')
+        return self
+
+    def options(self) -> dict[str, Any]:
+        own = {table: said.model_dump() for table, said in self.mappings.items()}
+        return {**super().options(), **({"mappings": orjson.dumps(own).decode()} if own else {})}
 
     @property
     def place(self) -> str:

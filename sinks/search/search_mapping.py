@@ -9,10 +9,13 @@ from cdc.schema import Column, TableSchema
 from cdc.wire.types import BY_KIND, NESTED_KINDS, Search, kinds
 from sinks.names import field_names
 from sinks.port import CannotCarry
+from sinks.search.search_custom import META, Custom
 
 POS, DELETED, DELETED_AT, KEY, TEXT = "_pos", "_deleted", "_deleted_at", "_key", "_text"
 """Our own fields: position. Whether and when (ms) it was deleted. The key where the id is its hash. JSON that the
 index does not take, by field, as text."""
+
+_NONE = Custom()
 
 LIVE = {"bool": {"must_not": [{"term": {DELETED: True}}]}}
 """The alias's filter."""
@@ -44,9 +47,10 @@ def index_settings(schema: TableSchema, shards: int, replicas: int) -> dict[str,
     }
 
 
-def mapping(schema: TableSchema, json_type: str) -> dict[str, Any]:
+def mapping(schema: TableSchema, json_type: str, custom: Custom = _NONE) -> dict[str, Any]:
     """The mapping of a table. ``json_type``: what json, jsonb and hstore are mapped as."""
-    return {"dynamic": False, "properties": {**_OWN, **properties(schema, json_type)}}
+    fields = {**custom.laid_over(properties(schema, json_type), schema), **_OWN}
+    return {"dynamic": False, "properties": fields, **({"_meta": {META: custom.mark}} if custom.mark else {})}
 
 
 def properties(schema: TableSchema, json_type: str) -> dict[str, Any]:
@@ -56,7 +60,12 @@ def properties(schema: TableSchema, json_type: str) -> dict[str, Any]:
 
 
 def changes(
-    schema: TableSchema, json_type: str, known: Mapping[str, Mapping[str, Any]], *, older: bool
+    schema: TableSchema,
+    json_type: str,
+    known: Mapping[str, Mapping[str, Any]],
+    *,
+    older: bool,
+    custom: Custom = _NONE,
 ) -> dict[str, Any]:
     """What has to be added to an index's fields for a shape: field -> mapping.
 
@@ -64,12 +73,17 @@ def changes(
     than the shape's column. With ``older`` such a one stays, and a value that it does not fit is kept, not indexed.
     """
     names = field_names(column.name for column in schema.columns)
-    found: dict[str, Any] = {}
+    mapped = custom.laid_over(properties(schema, json_type), schema)
+    found = {name: mapped[name] for name in custom.points if name not in known}
     for column in schema.columns:
-        name, wanted = names[column.name], field_mapping(column, json_type)
+        name = names[column.name]
+        wanted = mapped[name]
         existing = known.get(name)
         if existing is None:
             found[name] = wanted
+        elif column.name in custom.fields:
+            # The index has the user's mapping: whether that is today's, its mark says.
+            continue
         elif not older:
             if not indexes(existing, column, wanted):
                 kind = str(existing.get("type", "object"))
