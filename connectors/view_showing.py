@@ -32,12 +32,13 @@ def document(settings: Settings, name: str, key: str) -> str:
         columns = ", ".join(output for _, output in view.plan.key)
         raise UsageError(f"{key} is no key of {name}", hint=f"its key has the columns {columns}") from None
     with closing(ViewState(path, view.plan, known.generation)) as state:
-        found = DocumentSource(view.plan).of(state.rows, [row])[row]
+        groups = state.groups
+        found = (DocumentSource(view.plan).of(state.rows, [row]) if groups is None else groups.of([row]))[row]
     if isinstance(found, NotComputable):
         raise UsageError(f"{name} {key} cannot be computed: {found}", hint="Postgres would refuse it as well")
     if found is None:
         raise UsageError(f"{name} has no document {key}", hint="its root is gone, or WHERE leaves it out")
-    return found
+    return str(found)
 
 
 def _key(columns: tuple[tuple[str, str], ...], key: str) -> bytes:

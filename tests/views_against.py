@@ -12,6 +12,7 @@ from cdc.schema import TableSchema
 from cdc.settings import SourceSettings
 from cdc.topic import TableName
 from cdc.views.embedded_state import EmbeddedState
+from cdc.views.group_state import GroupState
 from cdc.views.lookups import DocumentSource, Row
 from cdc.views.record_rows import StateRows, view_shape
 from cdc.views.refused import NotComputable
@@ -50,6 +51,7 @@ class Beside:
         self.rows = SqliteRows(store, self.plan.relations)
         self.state = EmbeddedState(self.rows)
         self.documents = DocumentSource(self.plan)
+        self.groups = GroupState(store, self.plan.grouping) if self.plan.grouping is not None else None
         self._seen: dict[TableName, dict[bytes, bytes]] = {table: {} for table in self.plan.relations}
         self.published: dict[Row, str | NotComputable] = {}
         self._pos = 0
@@ -62,7 +64,10 @@ class Beside:
         """Take in what changed, recompute what the engine says it concerns, and return the keys of that."""
         changes = [change for table in self._seen for change in self._changes(table)]
         concerned = self.state.apply(changes, self.plan)
-        for key, document in self.documents.of(self.rows, concerned).items():
+        computed = self.documents.of(self.rows, concerned)
+        if self.groups is not None:
+            computed = self.groups.of(self.groups.absorb(computed))
+        for key, document in computed.items():
             if document is None:
                 self.published.pop(key, None)
             else:

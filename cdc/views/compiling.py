@@ -11,14 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cdc.views import aggregating as agg
+from cdc.views.aggregate_calls import aggregate_function, json_or_null, wire_function
 from cdc.views.chains import Arranged, Derive, Fetch, Outer, Step, arranged, needed
-from cdc.views.conversions import to_json
 from cdc.views.emitting import Emitter, Namespace
-from cdc.views.json_values import aggregated_array, jsonb_object_aggregate, object_aggregate, quoted
-from cdc.views.sql_types import Group, SqlType
-from cdc.views.stored_values import wire_text
+from cdc.views.json_values import quoted
+from cdc.views.sql_types import Group
 from cdc.views.syntax import ViewText
-from cdc.views.term_walks import walk
+from cdc.views.term_walks import shape, walk
 from cdc.views.terms import Aggregate, Expr, Select, Sort, Source, Subquery
 
 
@@ -42,7 +41,7 @@ class Program:
     behind those that it depends on. ``source``: the compiled Python, for people.
     """
 
-    document: Callable[[tuple[Any, ...]], str | None]
+    document: Callable[[tuple[Any, ...]], Any]
     lookups: Mapping[int, dict[Any, list[tuple[Any, ...]]]]
     fetches: tuple[Fetch, ...]
     source: str
@@ -62,6 +61,17 @@ class _Code:
 def compiled(text: ViewText, plan: Arranged, root: Source) -> Program:
     """The program of a whole view that has a document per row of ``root``."""
     return _Compiling(text).document(plan, root)
+
+
+Contribution = Callable[[tuple[Any, ...]], "tuple[tuple[Any, ...], tuple[Any, ...]] | None"]
+GroupRow = Callable[[tuple[Any, ...], tuple[Any, ...]], "str | None"]
+
+
+def compiled_contribution(
+    text: ViewText, plan: Arranged, root: Source, aggregates: Sequence[Aggregate]
+) -> tuple[Program, Contribution, GroupRow]:
+    """The program of a grouped view: what a row of ``root`` contributes, and a group's row from the figures."""
+    return _Compiling(text).contribution(plan, root, aggregates)
 
 
 class _Compiling:
@@ -89,6 +99,46 @@ class _Compiling:
         names = dict(self._space.names)
         exec(compile(source, "<view>", "exec"), names)
         return Program(names["document"], self._lookups, tuple(self._fetches), source)
+
+    def contribution(
+        self, plan: Arranged, root: Source, aggregates: Sequence[Aggregate]
+    ) -> tuple[Program, Contribution, GroupRow]:
+        """See :func:`compiled_contribution`."""
+        code = _Code()
+        emitter = self._emitter()
+        code.add("for _ in (0,):")
+        code.depth += 1
+        for condition in [*plan.first, *plan.steps[0].filters]:
+            code.add(f"if not {emitter.truth(condition)}: continue")
+        self._walk(plan.steps[1:], emitter, code)
+        keys = "".join(f"{emitter.value(by)}, " for by in plan.query.group)
+        values = "".join(f"{self._contributed(emitter, part)}, " for part in aggregates)
+        code.add(f"return (({keys}), ({values}))")
+        code.depth = 1
+        code.add("return None")
+        body = "\n".join([f"def contribution(r{root.number}):", *code.lines])
+        source = "\n\n".join([*self._space.functions, body, self._group_row(plan.query, aggregates)]) + "\n"
+        names = dict(self._space.names)
+        exec(compile(source, "<view>", "exec"), names)
+        program = Program(names["contribution"], self._lookups, tuple(self._fetches), source)
+        return program, names["contribution"], names["group_row"]
+
+    def _contributed(self, emitter: Emitter, part: Aggregate) -> str:
+        """What a row brings to an aggregate: NULL for what it leaves out, 1 where rows are counted."""
+        value = emitter.value(part.args[0]) if part.args else "1"
+        return value if part.filter is None else f"({value} if {emitter.truth(part.filter)} else None)"
+
+    def _group_row(self, query: Select, aggregates: Sequence[Aggregate]) -> str:
+        emitter = self._emitter()
+        emitter.shape_of = shape
+        for number, by in enumerate(query.group):
+            emitter.shapes[shape(by)] = f"key[{number}]"
+        for number, part in enumerate(aggregates):
+            emitter.replaced[part] = f"figures[{number}]"
+        lines = ["def group_row(key, figures):"]
+        lines += [f"    if not {emitter.truth(condition)}: return None" for condition in query.having]
+        lines.append(f"    return {self._row(query, emitter)}")
+        return "\n".join(lines)
 
     def _row(self, query: Select, emitter: Emitter) -> str:
         members = [f"{quoted(name)}:%s" for name, _ in query.outputs]
@@ -222,14 +272,14 @@ class _Compiling:
             return f"{emitter.bind(agg.least if part.name == 'min' else agg.greatest)}({values}, {order})"
         if part.name == "count":
             return f"{emitter.bind(agg.present)}({values})"
-        return f"{emitter.bind(_aggregate_function(part))}({values})"
+        return f"{emitter.bind(aggregate_function(part))}({values})"
 
     def _distinct(self, part: Aggregate, emitter: Emitter, values: str) -> str:
         """Values without repeats, as the aggregate takes them."""
         if part.order:
             raise self._text.refused("DISTINCT with ORDER BY in one aggregate", part.location, hint="use one of them")
         if part.name in ("json_agg", "jsonb_agg"):
-            function = _json_or_null(part.args[0].type, part.name == "jsonb_agg")
+            function = json_or_null(part.args[0].type, part.name == "jsonb_agg")
             return f"{emitter.bind(agg.each)}({emitter.bind(function)}, {values})"
         if part.name == "string_agg":
             return f"{emitter.bind(agg.paired)}({values}, {emitter.value(part.args[1])})"
@@ -325,36 +375,3 @@ def _name_of(emitter: Emitter, function: Any) -> str:
 
 def _directions(order: Sequence[Sort]) -> str:
     return repr(tuple((sort.descending, sort.nulls_first) for sort in order))
-
-
-def _json_or_null(kind: SqlType, binary: bool) -> Callable[[Any], str]:
-    convert = to_json(kind, binary) or str
-    return lambda value: "null" if value is None else convert(value)
-
-
-_AGGREGATES: dict[str, Callable[[Any], Any]] = {
-    "bool_and": agg.every,
-    "bool_or": agg.some,
-    "string_agg": agg.joined,
-    "array_agg": agg.collected,
-    "jsonb_agg": agg.json_list,
-    "json_object_agg": object_aggregate,
-    "jsonb_object_agg": jsonb_object_aggregate,
-    "avg": agg.average,
-}
-
-
-def _aggregate_function(part: Aggregate) -> Callable[[Any], Any]:
-    if part.name == "sum":
-        return agg.numeric_sum if part.args[0].type.group is Group.NUMERIC else agg.int_sum
-    if part.name == "json_agg":
-        of_rows = part.args[0].type.group is Group.RECORD or part.args[0].type.array
-        return aggregated_array if of_rows else agg.json_list
-    return _AGGREGATES[part.name]
-
-
-def wire_function(kind: SqlType, name: str) -> Callable[[Any], str]:
-    """How an output of the view is written, where it is not null."""
-    if not kind.array and (kind.group in (Group.TEXT, Group.UUID, Group.ENUM, Group.JSON, Group.JSONB, Group.OPAQUE)):
-        return quoted
-    return wire_text(kind, name)

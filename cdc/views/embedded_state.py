@@ -42,6 +42,20 @@ class EmbeddedState:
     def __init__(self, rows: SqliteRows) -> None:
         self.rows = rows
 
+    def load(self, changes: Iterable[RowChange]) -> None:
+        """Take changes in, and ask nothing of documents: for what is read before any is published."""
+        for table, of_table in newest(changes).items():
+            self._store(table, self._fresh(table, of_table))
+
+    def sweep(self, floors: Mapping[TableName, str]) -> None:
+        """Remove all rows below floors, and ask nothing of documents."""
+        for table, floor in floors.items():
+            self._store(table, self._fresh(table, self._swept(table, floor, {})))
+
+    def _store(self, table: TableName, changed: list[tuple[Row | None, RowChange]]) -> None:
+        self.rows.put(table, [(c.row, c.pos) for _, c in changed if c.row is not None])
+        self.rows.remove(table, [(c.key, c.pos) for _, c in changed if c.row is None])
+
     def apply(
         self, changes: Iterable[RowChange], plan: ViewPlan, floors: Mapping[TableName, str] = MappingProxyType({})
     ) -> set[Row]:
@@ -60,8 +74,7 @@ class EmbeddedState:
             old = [row for row, change in changed if row is not None and row != change.row]
             concerned |= walk.of(self.rows, table, old)
         for table, changed in fresh.items():
-            self.rows.put(table, [(c.row, c.pos) for _, c in changed if c.row is not None])
-            self.rows.remove(table, [(c.key, c.pos) for _, c in changed if c.row is None])
+            self._store(table, changed)
         for table, changed in fresh.items():
             new = [change.row for row, change in changed if change.row is not None and row != change.row]
             concerned |= walk.of(self.rows, table, new)

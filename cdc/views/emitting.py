@@ -97,7 +97,8 @@ class Emitter:
         """Source of the value as JSON text, ``null`` for NULL."""
         if isinstance(expression, Const) and expression.value is None:
             return "'null'"
-        if isinstance(expression, Col) and expression.type.group is Group.NUMERIC:
+        known = self.replaced.get(expression) or self.shapes.get(self.shape_of(expression))
+        if isinstance(expression, Col) and expression.type.group is Group.NUMERIC and known is None:
             source = self._raw(expression)
             # The state has the text that JSON takes, but for words such as NaN.
             return f"('null' if {source} is None else {self.bind(_numeric_json)}({source}))"

@@ -11,14 +11,15 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import islice
 
 import orjson
 
 from cdc.clock import Clock
-from cdc.progress import Offsets, Progress
 from cdc.topic import TableName
+from cdc.views.cut_reading import CutReading
 from cdc.views.embedded_state import EmbeddedState
-from cdc.views.fences import BEFORE_ALL, Fence, LogCut, TopicRecord, fence_of, spans_to
+from cdc.views.fences import BEFORE_ALL, Fence, TopicRecord, fence_of
 from cdc.views.lookups import DocumentSource, Row
 from cdc.views.record_rows import StateRows
 from cdc.views.refused import NotComputable
@@ -27,13 +28,16 @@ from cdc.views.view_plan import ViewPlan
 from cdc.views.view_ports import ViewInput, ViewOutput
 from cdc.views.view_records import ViewRecord, ViewRecords, key_row
 from cdc.views.view_state import ViewState
-from cdc.wire.floors import read_floor
-from cdc.wire.format import AFTER, DELETE_OP, TRUNCATE_OP
+from cdc.wire.format import AFTER, DELETE_OP
 
 log = logging.getLogger(__name__)
 
 PIECE = 5_000
 """Documents of one transaction, at most."""
+
+
+BULK = 200_000
+_PIECE_RECORDS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +69,14 @@ class KeeperParts:
 
 class Keeper:
     """Keeps one view. ``largest``: bytes of a document's row. ``piece``: documents of one transaction, at most.
+    ``bulk``: a cut of more records is loaded without asking what it concerns, and then all documents are looked at.
 
     :meth:`begin` first, then :meth:`turn` again and again.
     """
 
-    def __init__(self, parts: KeeperParts, *, clock: Clock, largest: int = 900_000, piece: int = PIECE) -> None:
+    def __init__(
+        self, parts: KeeperParts, *, clock: Clock, largest: int = 900_000, piece: int = PIECE, bulk: int = BULK
+    ) -> None:
         self._plan = plan = parts.plan
         self._state = state = parts.state
         self._input = parts.input
@@ -82,25 +89,35 @@ class Keeper:
         self._applied = EmbeddedState(state.rows)
         self._documents = DocumentSource(plan)
         self._readers: dict[tuple[str, int], StateRows] = {}
-        self._proven = False
+        self._at_end = False
+        self._bulk = bulk
         self._claimed = BEFORE_ALL
 
     def begin(self) -> None:
-        """Take up what a run before has left: keys of what was published and is not known here wait again (V4)."""
-        keys, ends = self._output.behind(self._state.reached.ends)
-        claimed = self._output.claimed()
+        """Take up what a run before has left: keys of what was published and is not known here wait again (V4).
+
+        A state that is older than the topics keep deletions is thrown away: some may be gone unread (V24).
+        """
+        state = self._state
+        age_s = self._clock.now_ns() / 1e9 - state.reached.level_ms / 1000
+        with state.transaction():
+            if state.reached.level_ms and age_s > self._input.retention_s:
+                log.warning("view_state_too_old", extra={"age_s": int(age_s)})
+                state.forget()
+        keys, ends = self._output.behind(state.reached.ends)
+        claimed = self._output.claimed() or BEFORE_ALL
         rows = []
         for key in keys:
             try:
                 rows.append(key_row(self._plan, key))
             except (ValueError, KeyError, TypeError):
                 continue  # a floor's key
-        with self._state.transaction():
-            reached = self._state.reached
-            published = max(reached.published, claimed or BEFORE_ALL)
-            if rows and reached.built:
-                self._state.queue(rows, reached.fence)
-            self._state.note(ends=ends, published=published)
+        with state.transaction():
+            if rows and state.reached.built:
+                state.queue(rows, state.reached.fence)
+                # Of what stands there nothing is known but that it does: a deletion may be due.
+                state.settled((), dict.fromkeys(rows, b""))
+            state.note(ends=ends, published=max(state.reached.published, claimed))
 
     def turn(self) -> Turn:
         """One look at the log, and one piece of what waits."""
@@ -110,57 +127,81 @@ class Keeper:
 
     @property
     def level(self) -> bool:
-        """Whether nothing waits, and the claim has reached the fence."""
-        return self._proven and self._state.reached.built and self._claimed == self._state.reached.fence
+        """Whether nothing waits, and the claim has reached the newest progress that was seen."""
+        reached = self._state.reached
+        done = reached.proven and reached.built and reached.sweep is None
+        return self._at_end and done and self._claimed == reached.fence
 
     def _advance(self) -> tuple[int, int]:
         progress = self._input.progress()
         seen_s = self._clock.monotonic()
         reached = self._state.reached
-        if progress is None or fence_of(progress) <= reached.fence:
+        self._at_end = progress is not None and fence_of(progress) <= reached.fence
+        if progress is None or self._at_end:
             return 0, 0
-        read, changes, floors, marks, cut = self._read(progress)
-        # What the cleaner may have taken since the record was seen was not there to be read.
-        self._proven = self._clock.monotonic() - seen_s < self._input.compaction_lag_s
+        cut = CutReading(progress, reached, self._tables)
         with self._state.transaction():
-            concerned = self._applied.apply(changes, self._plan, floors)
-            built = reached.built or self._proven
-            if reached.built:
-                self._state.queue(concerned, reached.fence)
-            elif built:
-                self._state.queue_all(BEFORE_ALL)
-                self._state.note(sweep=fence_of(progress).floor().text())
-            self._state.note(
-                fence=fence_of(progress),
-                offsets=_behind(reached.offsets, cut),
-                built=built,
-                marks=marks,
-                level_ms=self._clock.now_ns() // 1_000_000 if self._proven else reached.level_ms,
-            )
-        return read, len(concerned)
+            concerned = self._take(cut, seen_s)
+        return cut.records, concerned
 
-    def _read(self, progress: Progress) -> tuple[int, list[RowChange], dict[TableName, str], tuple[str, ...], LogCut]:
-        spans = spans_to(progress, self._state.reached.offsets, self._tables)
-        cut = LogCut(fence_of(progress), spans)
-        changes: list[RowChange] = []
-        floors: dict[TableName, str] = {}
-        marks = set(self._state.reached.marks)
-        read = 0
-        for lot in self._input.read(spans):
-            for record in cut.take(lot):
-                read += 1
-                table = self._tables[record.topic]
-                if record.op == TRUNCATE_OP:
-                    floor = _floor(record, table, marks)
-                    if floor is not None:
-                        floors[table] = max(floor, floors.get(table, ""))
-                else:
-                    change = self._change(table, record)
-                    if change is not None:
-                        changes.append(change)
-        return read, changes, floors, tuple(sorted(marks)), cut
+    def _take(self, cut: CutReading, seen_s: float) -> int:
+        """One cut, within the transaction. Returns how many keys it concerns."""
+        state, reached = self._state, self._state.reached
+        whole = not reached.built or cut.most_records > self._bulk
+        keys: set[Row] = set()
+        if whole:
+            for changes in cut.pieces(self._input.read(cut.spans), self._change, _PIECE_RECORDS):
+                self._applied.load(changes)
+            self._applied.sweep(cut.floors)
+        else:
+            changes = [c for piece in cut.pieces(self._input.read(cut.spans), self._change, None) for c in piece]
+            keys = self._applied.apply(changes, self._plan, cut.floors)
+        # What the cleaner may have taken since the progress record was seen was not there to be read.
+        proven = self._clock.monotonic() - seen_s < self._input.compaction_lag_s
+        built = reached.built or proven
+        if whole and built:
+            state.queue(self._all(), reached.fence if reached.built else BEFORE_ALL)
+            state.queue(state.documents(), reached.fence)
+        elif not whole:
+            state.queue(self._concerned(keys), reached.fence)
+        state.note(
+            fence=cut.fence,
+            offsets=cut.offsets,
+            built=built,
+            proven=proven,
+            sweep=cut.fence if built and not reached.built else reached.sweep,
+            marks=cut.marks,
+            swept=cut.swept,
+            level_ms=self._clock.now_ns() // 1_000_000 if proven else reached.level_ms,
+        )
+        return len(keys)
 
-    def _change(self, table: TableName, record: TopicRecord) -> RowChange | None:
+    def _all(self) -> Iterable[Row]:
+        """The keys of all documents, with every contribution computed, where there are groups."""
+        groups = self._state.groups
+        if groups is None:
+            return self._state.roots()
+        known = set(groups.every())
+        # Rows that contributed and are gone are no roots any more.
+        self._concerned(set(groups.drivers()).union(self._state.roots()))
+        return known.union(groups.every())
+
+    def _concerned(self, roots: Iterable[Row]) -> Iterable[Row]:
+        """From keys of roots to those of documents: of a grouped view, by what each root contributes now."""
+        groups = self._state.groups
+        if groups is None:
+            return roots
+        found: set[Row] = set()
+        waiting = iter(roots)
+        while piece := list(islice(waiting, self._piece)):
+            computed = self._documents.of(self._state.rows, piece)
+            failed = {key: str(c) if isinstance(c, NotComputable) else "" for key, c in computed.items()}
+            self._state.fail(failed, self._state.reached.fence)
+            found |= groups.absorb({k: None if isinstance(c, NotComputable) else c for k, c in computed.items()})
+        return found
+
+    def _change(self, record: TopicRecord) -> RowChange:
+        table = self._tables[record.topic]
         place = (record.topic, record.version)
         reader = self._readers.get(place)
         if reader is None:
@@ -172,16 +213,25 @@ class Keeper:
         after = orjson.loads(record.value)[AFTER]
         return RowChange(table, key, reader.row(after), record.pos)
 
+    def _may_publish(self) -> bool:
+        reached = self._state.reached
+        # In a new epoch the rows of the one before are there until each table was swept.
+        unswept = reached.fence.epoch > 1 and any(
+            reached.swept.get(str(table), 0) < reached.fence.epoch for table in self._tables.values()
+        )
+        # Until the cut has reached what was ever published, keys are only collected (V5).
+        return reached.built and reached.proven and not unswept and reached.fence >= reached.published
+
     def _publish(self) -> tuple[int, int]:
         state = self._state
         reached = state.reached
-        # Until the cut has reached what was ever published, keys are only collected (V5).
-        if not reached.built or not self._proven or reached.fence < reached.published:
+        if not self._may_publish():
             return 0, 0
         keys = state.waiting(self._piece)
-        if not keys and not reached.sweep and self._claimed == reached.fence:
+        if not keys and reached.sweep is None and self._claimed == reached.fence:
             return 0, 0
-        computed = self._documents.of(state.rows, keys)
+        groups = state.groups
+        computed = self._documents.of(state.rows, keys) if groups is None else groups.of(keys)
         known = state.digests(keys)
         now_ns = self._clock.now_ns()
         written: list[ViewRecord] = []
@@ -200,8 +250,9 @@ class Keeper:
                 written += self._records.deletion(key, reached.fence, now_ns)
                 digests[key] = None
         last = len(keys) < self._piece
-        if last and reached.sweep:
-            written += self._records.sweep(reached.fence, now_ns)
+        if last and reached.sweep is not None:
+            # The floor of the build: what was published since lies above it.
+            written += self._records.sweep(reached.sweep, now_ns)
         self._commit(written, [key for key in keys if key not in parked], digests, parked, swept=last)
         deletions = sum(1 for digest in digests.values() if digest is None)
         return len(digests) - deletions, deletions
@@ -225,7 +276,8 @@ class Keeper:
         """Publish, then clear what waited. Killed between, it is published once more, and says the same."""
         state = self._state
         fence = state.reached.fence
-        claim = self._claim_after(keys)
+        # Until the mark of the build is there, what went before the build still shows.
+        claim = self._claim_after(keys) if swept or state.reached.sweep is None else None
         ends = self._output.publish(written, claim) if written or claim else state.reached.ends
         with state.transaction():
             state.settled(keys, digests)
@@ -233,7 +285,7 @@ class Keeper:
             state.note(
                 ends=ends,
                 published=max(fence, state.reached.published) if written else state.reached.published,
-                sweep="" if swept else state.reached.sweep,
+                sweep=None if swept else state.reached.sweep,
             )
         if claim is not None:
             self._claimed = claim
@@ -244,24 +296,3 @@ class Keeper:
         """What may be claimed when these keys are published. None where it is claimed already."""
         claim = self._state.claim(without=keys)
         return claim if claim > self._claimed else None
-
-
-def _behind(offsets: Offsets, cut: LogCut) -> dict[str, dict[int, int]]:
-    found = {topic: dict(parts) for topic, parts in offsets.items()}
-    for topic, parts in cut.ends.items():
-        found.setdefault(topic, {}).update(parts)
-    return found
-
-
-def _floor(record: TopicRecord, table: TableName, marks: set[str]) -> str | None:
-    """The floor that a record sets. A sweep mark counts when each partition's was read."""
-    floor = read_floor(record.key, record.value, record.pos)
-    if floor.partitions <= 1:
-        return floor.floor
-    begins = f"{table} {floor.floor} "
-    marks.add(f"{begins}{record.partition}")
-    seen = {mark for mark in marks if mark.startswith(begins)}
-    if len(seen) < floor.partitions:
-        return None
-    marks -= seen
-    return floor.floor

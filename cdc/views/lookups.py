@@ -106,13 +106,13 @@ class DocumentSource:
         root = plan.root
         self._root_key = [root.columns.index(column) for column in plan.relations[root.table].key]
 
-    def of(self, rows: Rows, keys: Iterable[Row]) -> Mapping[Row, str | NotComputable | None]:
-        """For each key of a root its row on the wire as JSON text.
+    def of(self, rows: Rows, keys: Iterable[Row]) -> Mapping[Row, Any]:
+        """For each key of a root its row on the wire as JSON text. Of a grouped view: what it contributes.
 
         None where there is none. An error where Postgres would end the query with one.
         """
         wanted = list(keys)
-        found: dict[Row, str | NotComputable | None] = dict.fromkeys(wanted)
+        found: dict[Row, Any] = dict.fromkeys(wanted)
         root = self._plan.root
         roots = rows.select(root.table, root.columns, self._plan.relations[root.table].key, wanted)
         self._fill(rows, roots)

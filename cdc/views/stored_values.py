@@ -133,6 +133,19 @@ def _postgres_text(kind: SqlType) -> Function:
     return to_text(kind) or str
 
 
+_CELLS: dict[Group, Function] = {
+    Group.BOOLEAN: int,
+    Group.NUMERIC: numeric_text,
+    Group.INTERVAL: _iso_interval,
+    Group.BYTEA: lambda value: base64.b64encode(value).decode(),
+}
+
+
+def cell(kind: SqlType) -> Function | None:
+    """From a computed value that is not null to what the state holds: :func:`loaded` the other way."""
+    return unpadded if kind.kind == "bpchar" else _CELLS.get(kind.group)
+
+
 def link_parameter(kind: SqlType) -> Function | None:
     """From a value to what the state's index holds of it. It raises :class:`NotComputable` for what no row can have."""
     if kind.group is Group.INTEGER:

@@ -13,6 +13,7 @@ from cdc.schema import TableSchema
 from cdc.topic import TableName
 from cdc.views.chains import Arranged, Fetch, Outer, Step, Untied, _Arranging, untied_refusal
 from cdc.views.compiling import Program, compiled
+from cdc.views.group_plan import Grouping, grouping
 from cdc.views.naming import Catalog
 from cdc.views.selecting import resolved, typed_outputs
 from cdc.views.sql_types import Group, SqlType, type_of
@@ -65,7 +66,8 @@ class ViewPlan:
     """All that an engine needs. ``occurrences`` stand behind those that they are tied to. The root is the first.
 
     ``key``: pairs of a column of the root's key and the view's column that has it. ``outputs``: names and types of the
-    view's columns. ``notes``: what the person who checks the view should know.
+    view's columns. ``notes``: what the person who checks the view should know. ``grouping``: of a view whose rows are
+    groups. Then each pair of ``key`` names the view's column twice.
     """
 
     sql: str
@@ -76,6 +78,14 @@ class ViewPlan:
     outputs: tuple[tuple[str, SqlType], ...]
     notes: tuple[str, ...]
     program: Program = field(compare=False, repr=False)
+    grouping: Grouping | None = None
+
+    @property
+    def key_kinds(self) -> tuple[SqlType, ...]:
+        """The types of the key's columns."""
+        if self.grouping is not None:
+            return self.grouping.keys
+        return tuple(self.relations[self.root.table].kind(column) for column, _ in self.key)
 
     def of_table(self, table: TableName) -> list[Occurrence]:
         """Where a table stands in the view."""
@@ -97,13 +107,18 @@ def planned(
     typed_outputs(text, query)
     _refuse_shape(text, query)
     root, plan = _rooted(text, query)
-    key = _key(text, query, root)
-    program = compiled(text, plan, root)
+    groups = None
+    if query.grouped:
+        groups, program, names = grouping(text, query, plan, root)
+        key = tuple((name, name) for name in names)
+    else:
+        key = _key(text, query, root)
+        program = compiled(text, plan, root)
     _use_what_ties(root, program.fetches)
     occurrences = tuple(map(_occurrence, _sorted(root, program.fetches)))
     relations = _relations(root, program.fetches)
     outputs = tuple((name, expression.type) for name, expression in query.outputs)
-    return ViewPlan(sql, occurrences[0], occurrences, relations, key, outputs, found.notes, program)
+    return ViewPlan(sql, occurrences[0], occurrences, relations, key, outputs, found.notes, program, groups)
 
 
 def _refuse_shape(text: ViewText, query: Select) -> None:
@@ -111,10 +126,6 @@ def _refuse_shape(text: ViewText, query: Select) -> None:
         raise text.refused("a view's rows cannot be counted off", word="limit", hint="LIMIT stands in subqueries")
     if query.distinct:
         raise text.refused("the rows of a view differ by their key already", word="distinct")
-    if query.grouped:
-        raise text.refused(
-            "a view with GROUP BY is not kept yet", word="group by", hint="put the aggregate into a subquery"
-        )
     if not query.tables:
         raise text.refused("a view reads tables", word="", hint="it needs a FROM")
     names = [name for name, _ in query.outputs]

@@ -50,10 +50,9 @@ class ViewRecords:
         self._envelope = Envelope(name, database, self._table)
         self._topic = topic
         self._partitions = partitions
-        relation = plan.relations[plan.root.table]
         self._key = [
-            (quote(output.encode()).decode(), loaded(relation.kind(column)), wire_text(relation.kind(column), output))
-            for column, output in plan.key
+            (quote(output.encode()).decode(), loaded(kind), wire_text(kind, output))
+            for (_, output), kind in zip(plan.key, plan.key_kinds, strict=True)
         ]
         keys = {output for _, output in plan.key}
         self._others = [name for name, _ in plan.outputs if name not in keys]
@@ -105,10 +104,9 @@ class ViewRecords:
 def key_row(plan: ViewPlan, key: bytes) -> Row:
     """A document's key as the root's key in the state. ValueError where it is none."""
     found = orjson.loads(key)
-    relation = plan.relations[plan.root.table]
     row = []
-    for column, output in plan.key:
-        convert = stored(relation.kind(column))
+    for (_, output), kind in zip(plan.key, plan.key_kinds, strict=True):
+        convert = stored(kind)
         value = found[output]
         row.append(value if convert is None else convert(value))
     return tuple(row)

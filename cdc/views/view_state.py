@@ -19,6 +19,7 @@ from cdc.errors import ConfigError
 from cdc.foreign import quoted
 from cdc.progress import Offsets
 from cdc.views.fences import BEFORE_ALL, Fence
+from cdc.views.group_state import GroupState
 from cdc.views.lookups import Row
 from cdc.views.sqlite_rows import SqliteRows
 from cdc.views.view_plan import ViewPlan
@@ -39,7 +40,8 @@ class Reached:
     ``built``: it has held every row once. ``sweep``: the floor of the mark that is due when all roots of the first
     build are published. ``ends``: of the view's topic, behind what was published last. ``published``: the greatest
     fence that was ever published at. ``level_ms``: when it was last level with the log's end, in ms since 1970.
-    ``marks``: sweep marks seen, as ``table floor partition``.
+    ``marks``: sweep marks seen, as ``table floor partition``. ``proven``: the cleaner took nothing before it was read.
+    ``swept``: the epoch of each table's last sweep.
     """
 
     plan: str
@@ -47,15 +49,18 @@ class Reached:
     fence: Fence = BEFORE_ALL
     offsets: Offsets = field(default_factory=dict)
     built: bool = False
-    sweep: str = ""
+    sweep: Fence | None = None
     ends: Mapping[int, int] = field(default_factory=dict)
     published: Fence = BEFORE_ALL
     level_ms: int = 0
     marks: tuple[str, ...] = ()
+    proven: bool = False
+    swept: Mapping[str, int] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """:meth:`from_json` reads it back."""
-        said = {"format": _FORMAT, "fence": list(self.fence), "published": list(self.published)}
+        sweep = None if self.sweep is None else list(self.sweep)
+        said = {"format": _FORMAT, "fence": list(self.fence), "published": list(self.published), "sweep": sweep}
         members = asdict(self) | said
         return orjson.dumps(members, option=orjson.OPT_NON_STR_KEYS).decode()
 
@@ -66,6 +71,7 @@ class Reached:
         members.pop("format")
         for name in ("fence", "published"):
             members[name] = Fence(*members[name])
+        members["sweep"] = None if members["sweep"] is None else Fence(*members["sweep"])
         members["offsets"] = {t: {int(p): o for p, o in parts.items()} for t, parts in members["offsets"].items()}
         members["ends"] = {int(p): o for p, o in members["ends"].items()}
         members["marks"] = tuple(members["marks"])
@@ -74,6 +80,16 @@ class Reached:
 
 def _name(key: Row) -> str:
     return orjson.dumps(key).decode()
+
+
+def _members(name: str) -> list[object]:
+    found = orjson.loads(name)
+    return list(found["row"]) if isinstance(found, dict) else list(found)
+
+
+def _failed(key: Row) -> str:
+    """The name of a driving row among the keys that wait. No key of a document is an object."""
+    return orjson.dumps({"row": key}).decode()
 
 
 def plan_digest(plan: ViewPlan) -> str:
@@ -108,6 +124,7 @@ class ViewState:
                 hint="see [views] state in cdc.toml",
             ) from None
         self.rows = SqliteRows(self._connection, plan.relations)
+        self.groups = GroupState(self._connection, plan.grouping) if plan.grouping is not None else None
         found = self._connection.execute("SELECT document FROM kept").fetchone()
         self.reached = Reached.from_json(found[0]) if found else Reached(plan=wanted, generation=generation)
         if (self.reached.plan, self.reached.generation) != (wanted, generation):
@@ -149,11 +166,29 @@ class ViewState:
             [(_name(key), *below) for key in keys],
         )
 
-    def queue_all(self, below: Fence) -> None:
-        """Every root's key."""
+    def roots(self) -> Iterator[Row]:
+        """The keys of all roots."""
         root = self._plan.root
-        key = self._plan.relations[root.table].key
-        self.queue(self.rows.every(root.table, key), below)
+        return self.rows.every(root.table, self._plan.relations[root.table].key)
+
+    def documents(self) -> list[Row]:
+        """The keys of all documents that are published."""
+        return [tuple(orjson.loads(name)) for (name,) in self._connection.execute("SELECT key FROM published")]
+
+    def fail(self, reasons: Mapping[Row, str], below: Fence) -> None:
+        """Driving rows that nothing can be computed from: the claim stays below them. ``reasons`` None: they can."""
+        names = [(_failed(key),) for key in reasons]
+        self._connection.executemany("DELETE FROM pending WHERE key = ?", names)
+        failed = [(_failed(key), *below, reason) for key, reason in reasons.items() if reason]
+        self._connection.executemany("INSERT INTO pending (key, epoch, lsn, parked) VALUES (?, ?, ?, ?)", failed)
+
+    def forget(self) -> None:
+        """Drop all that is kept: the view is built anew from the topics. Within a transaction."""
+        tables = self._connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
+        for (name,) in tables:
+            if name != "kept":
+                self._connection.execute(f"DELETE FROM {name}")
+        self.reached = Reached(plan=self.reached.plan, generation=self.reached.generation)
 
     def waiting(self, most: int) -> list[Row]:
         """The keys that wait, the oldest first."""
@@ -198,4 +233,4 @@ class ViewState:
         """How many keys wait, and those that are parked, with the reason."""
         waiting = self._connection.execute("SELECT count(*) FROM pending WHERE parked IS NULL").fetchone()[0]
         parked = self._connection.execute("SELECT key, parked FROM pending WHERE parked IS NOT NULL LIMIT 1000")
-        return waiting, {tuple(orjson.loads(key)): reason for key, reason in parked}
+        return waiting, {tuple(_members(key)): reason for key, reason in parked}

@@ -1,0 +1,93 @@
+"""A log and a view's topic in memory, for those that run a view without servers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cdc.errors import ActiveError
+from cdc.progress import Progress
+from cdc.schema import TableSchema
+from cdc.views.fences import Fence
+from cdc.views.view_records import ViewRecord
+from cdc.wire.records import Lot, Span
+
+Change = tuple[bytes, bytes | None, bytes, bytes, bytes]
+"""Key, value, pos, op, ver."""
+
+
+@dataclass
+class MemoryViewInput:
+    """:class:`cdc.views.view_ports.ViewInput` over lists of records. One lot for each record.
+
+    ``partitions``: topic and partition to records, each with its offset. ``newest``: the progress record, if any.
+    """
+
+    shapes: Mapping[str, TableSchema]
+    partitions: dict[tuple[str, int], list[tuple[int, Change]]] = field(default_factory=dict)
+    newest: Progress | None = None
+    compaction_lag_s: float = 60.0
+    retention_s: float = 86_400.0
+
+    def progress(self) -> Progress | None:
+        """The newest progress record."""
+        return self.newest
+
+    def read(self, spans: Iterable[Span]) -> Iterator[Lot]:
+        """Each record of the spans as a lot of its own."""
+        for span in spans:
+            for offset, (key, value, pos, op, ver) in self.partitions.get((span.topic, span.partition), []):
+                if max(0, span.start) <= offset < span.end:
+                    yield Lot(span.topic, span.partition, [offset], [0], [key], [value], [pos], [op], [ver], {})
+
+    def shape(self, topic: str, version: int) -> TableSchema:
+        """The shape of a topic's table. It has one version."""
+        return self.shapes[topic]
+
+
+@dataclass
+class MemoryViewTopic:
+    """A view's topic: what was committed, by partition. ``claims``: its progress records. ``writer``: who may write."""
+
+    records: dict[int, list[ViewRecord]] = field(default_factory=dict)
+    claims: list[Fence] = field(default_factory=list)
+    writer: int = 0
+
+
+class MemoryViewOutput:
+    """:class:`cdc.views.view_ports.ViewOutput`. The last one that was opened writes.
+
+    ``before`` and ``after`` are called before and behind each commit: what they raise is a kill there.
+    """
+
+    def __init__(
+        self, topic: MemoryViewTopic, before: Callable[[], None] | None = None, after: Callable[[], None] | None = None
+    ) -> None:
+        self._topic = topic
+        topic.writer += 1
+        self._writer = topic.writer
+        self._before = before
+        self._after = after
+
+    def publish(self, records: Sequence[ViewRecord], claim: Fence | None) -> Mapping[int, int]:
+        """All records and the claim, or nothing. ActiveError when another one was opened since."""
+        if self._writer != self._topic.writer:
+            raise ActiveError("another runner keeps this view now")
+        if self._before is not None:
+            self._before()
+        for record in records:
+            self._topic.records.setdefault(record.partition, []).append(record)
+        if claim is not None:
+            self._topic.claims.append(claim)
+        if self._after is not None:
+            self._after()
+        return {partition: len(found) for partition, found in self._topic.records.items()}
+
+    def behind(self, ends: Mapping[int, int]) -> tuple[list[bytes], Mapping[int, int]]:
+        """The keys behind offsets, and the ends."""
+        found = [r.key for p, records in self._topic.records.items() for r in records[ends.get(p, 0) :]]
+        return found, {partition: len(records) for partition, records in self._topic.records.items()}
+
+    def claimed(self) -> Fence | None:
+        """The newest claim."""
+        return self._topic.claims[-1] if self._topic.claims else None

@@ -1,0 +1,79 @@
+"""One cut of the log as it is read: changes of rows in pieces, and what floors it sets. No I/O of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from cdc.position import Position
+from cdc.progress import Progress
+from cdc.topic import TableName
+from cdc.views.fences import LogCut, TopicRecord, fence_of, spans_to
+from cdc.views.root_keys import RowChange
+from cdc.views.view_state import Reached
+from cdc.wire.floors import read_floor
+from cdc.wire.format import TRUNCATE_OP
+from cdc.wire.records import Lot
+
+
+class CutReading:
+    """What lies between a state and a progress record. ``tables``: the table of each topic.
+
+    ``records``, ``floors``, ``marks``, ``swept`` and ``offsets`` are whole once :meth:`pieces` has ended.
+    """
+
+    def __init__(self, progress: Progress, reached: Reached, tables: Mapping[str, TableName]) -> None:
+        self.fence = fence_of(progress)
+        self.spans = spans_to(progress, reached.offsets, tables)
+        self.most_records = sum(span.most_records for span in self.spans)
+        self.records = 0
+        self.floors: dict[TableName, str] = {}
+        self.swept = dict(reached.swept)
+        self._marks = set(reached.marks)
+        self._tables = tables
+        self._cut = LogCut(self.fence, self.spans)
+        self._before = reached.offsets
+
+    def pieces(
+        self, lots: Iterable[Lot], read: Callable[[TopicRecord], RowChange], most: int | None
+    ) -> Iterator[list[RowChange]]:
+        """The changes of rows, in lists of about ``most``, all in one for None."""
+        piece: list[RowChange] = []
+        for lot in lots:
+            for record in self._cut.take(lot):
+                self.records += 1
+                if record.op == TRUNCATE_OP:
+                    self._floor(record)
+                else:
+                    piece.append(read(record))
+            if most is not None and len(piece) >= most:
+                yield piece
+                piece = []
+        yield piece
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """Sweep marks of which not every partition's was read."""
+        return tuple(sorted(self._marks))
+
+    @property
+    def offsets(self) -> dict[str, dict[int, int]]:
+        """Where the next cut begins."""
+        found = {topic: dict(parts) for topic, parts in self._before.items()}
+        for topic, parts in self._cut.ends.items():
+            found.setdefault(topic, {}).update(parts)
+        return found
+
+    def _floor(self, record: TopicRecord) -> None:
+        """A floor that a record sets. A sweep mark counts when each partition's was read."""
+        table = self._tables[record.topic]
+        found = read_floor(record.key, record.value, record.pos)
+        if found.partitions > 1:
+            begins = f"{table} {found.floor} "
+            self._marks.add(f"{begins}{record.partition}")
+            seen = {mark for mark in self._marks if mark.startswith(begins)}
+            if len(seen) < found.partitions:
+                return
+            self._marks -= seen
+        if record.pos != found.floor or found.partitions > 1:
+            self.swept[str(table)] = max(self.swept.get(str(table), 0), Position.parse(found.floor).epoch)
+        self.floors[table] = max(found.floor, self.floors.get(table, ""))

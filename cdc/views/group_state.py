@@ -1,0 +1,261 @@
+"""Contributions of driving rows and the figures of their groups, in SQLite.
+
+A group's counts and sums stand in one row, and are changed by what comes and what goes. Least and greatest values are
+found by an index over the contributions. A group without contributions is gone.
+"""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+import struct
+from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
+from typing import Any
+
+import orjson
+
+from cdc.views.decimals import EXACT, add, average, bounded, rounded, subtract
+from cdc.views.group_plan import GroupFigure, Grouping
+from cdc.views.lookups import Row
+from cdc.views.refused import NotComputable
+from cdc.views.sql_types import Group, SqlType
+from cdc.views.stored_values import cell, loaded
+
+Function = Callable[[Any], Any]
+Contributed = tuple[tuple[Any, ...], tuple[Any, ...]]
+_ADJUSTED = 200_000
+"""Above any exponent of a numeric."""
+
+
+def ordered_number(value: Decimal) -> bytes:
+    """Bytes that compare as numerics do. NaN is the greatest.
+
+    >>> ordered_number(Decimal("-2")) < ordered_number(Decimal("0")) < ordered_number(Decimal("1.5"))
+    True
+    """
+    if not value.is_finite():
+        return b"\xff" if value.is_nan() else b"\xfe" if value > 0 else b"\x00"
+    if value.is_zero():
+        return b"\x80"
+    digits = "".join(map(str, value.as_tuple().digits)).rstrip("0").encode()
+    body = (value.adjusted() + _ADJUSTED).to_bytes(3, "big") + digits
+    if value > 0:
+        return b"\x81" + body
+    return b"\x7f" + bytes(255 - b for b in body) + b"\xff"
+
+
+def ordered_float(value: float) -> bytes:
+    """Bytes that compare as float8 does. NaN is the greatest, and both zeros are one."""
+    if math.isnan(value):
+        return b"\xff" * 9
+    bits = int.from_bytes(struct.pack(">d", value or 0.0), "big")
+    bits = bits ^ (2**64 - 1) if bits >> 63 else bits | 1 << 63
+    return bits.to_bytes(8, "big")
+
+
+def _ordered(kind: SqlType) -> Function | None:
+    return _ORDERED.get(kind.group)
+
+
+_ORDERED: dict[Group, Function] = {Group.NUMERIC: ordered_number, Group.FLOAT: ordered_float}
+
+
+class _Column:
+    """One figure's place in the tables."""
+
+    def __init__(self, number: int, figure: GroupFigure) -> None:
+        self.figure = figure
+        self.value = f"v{number}"
+        self.order = f"o{number}"
+        self.to_cell = cell(figure.kind) if figure.kept != "count" else None
+        self.to_order = _ordered(figure.kind)
+        self.load = loaded(figure.kind)
+
+    @property
+    def by_order(self) -> bool:
+        """Whether an index answers it."""
+        return self.figure.kept in ("least", "greatest")
+
+    def cells(self, value: Any) -> list[Any]:
+        """What stands in its columns."""
+        if self.figure.kept == "count":
+            value = None if value is None else 1
+        kept = value if value is None or self.to_cell is None else self.to_cell(value)
+        if not self.by_order:
+            return [kept]
+        return [kept, kept if value is None or self.to_order is None else self.to_order(value)]
+
+
+class GroupState:
+    """See the module. ``of``: SQLite, in whose transaction all of it changes."""
+
+    def __init__(self, connection: sqlite3.Connection, grouping: Grouping) -> None:
+        self._connection = connection
+        self._grouping = grouping
+        self._columns = [_Column(number, figure) for number, figure in enumerate(grouping.figures)]
+        self._keys = [cell(kind) for kind in grouping.keys]
+        self._load_keys = [loaded(kind) for kind in grouping.keys]
+        names = [name for c in self._columns for name in ([c.value, c.order] if c.by_order else [c.value])]
+        made = "".join(f", {name}" for name in names)
+        connection.execute(f"CREATE TABLE IF NOT EXISTS contributions (key TEXT PRIMARY KEY, grp TEXT{made})")
+        connection.execute("CREATE TABLE IF NOT EXISTS figures (grp TEXT PRIMARY KEY, n INTEGER, kept TEXT)")
+        for column in self._columns:
+            if column.by_order:
+                statement = f"CREATE INDEX IF NOT EXISTS by_{column.order} ON contributions (grp, {column.order})"
+                connection.execute(statement)
+        marks = ", ".join("?" * (2 + len(names)))
+        self._insert = f"INSERT OR REPLACE INTO contributions VALUES ({marks})"
+        self._select = f"SELECT key, grp{made} FROM contributions WHERE key IN (SELECT value FROM json_each(?))"
+
+    def absorb(self, computed: Mapping[Row, Contributed | None]) -> set[Row]:
+        """Take new contributions of driving rows in, None for none. Returns the keys of the groups that changed."""
+        names = {orjson.dumps(key).decode(): key for key in computed}
+        found = self._connection.execute(self._select, (orjson.dumps(list(names)).decode(),))
+        old = {row[0]: row[1:] for row in found}
+        changes: dict[str, list[tuple[int, tuple[Any, ...]]]] = {}
+        put: list[tuple[Any, ...]] = []
+        gone: list[tuple[str]] = []
+        for name, key in names.items():
+            before, after = old.get(name), self._stored(computed[key])
+            if before == after:
+                continue
+            for sign, row in ((-1, before), (1, after)):
+                if row is not None:
+                    changes.setdefault(row[0], []).append((sign, row[1:]))
+            if after is None:
+                gone.append((name,))
+            else:
+                put.append((name, *after))
+        self._connection.executemany(self._insert, put)
+        self._connection.executemany("DELETE FROM contributions WHERE key = ?", gone)
+        self._change(changes)
+        return {tuple(orjson.loads(name)) for name in changes}
+
+    def _stored(self, contributed: Contributed | None) -> tuple[Any, ...] | None:
+        if contributed is None:
+            return None
+        keys, values = contributed
+        stored = [v if f is None or v is None else f(v) for v, f in zip(keys, self._keys, strict=True)]
+        cells = [c for column, value in zip(self._columns, values, strict=True) for c in column.cells(value)]
+        return (orjson.dumps(stored).decode(), *cells)
+
+    def _change(self, changes: Mapping[str, list[tuple[int, tuple[Any, ...]]]]) -> None:
+        asked = orjson.dumps(list(changes)).decode()
+        rows = self._connection.execute(
+            "SELECT grp, n, kept FROM figures WHERE grp IN (SELECT value FROM json_each(?))", (asked,)
+        )
+        known = {name: (n, orjson.loads(kept)) for name, n, kept in rows}
+        put, gone = [], []
+        for name, contributions in changes.items():
+            n, kept = known.get(name, (0, [None] * len(self._columns)))
+            for sign, cells in contributions:
+                n += sign
+                at = 0
+                for i, column in enumerate(self._columns):
+                    kept[i] = _moved(column.figure, kept[i], sign, cells[at])
+                    at += 2 if column.by_order else 1
+            if n:
+                put.append((name, n, orjson.dumps(kept).decode()))
+            else:
+                gone.append((name,))
+        self._connection.executemany("INSERT OR REPLACE INTO figures VALUES (?, ?, ?)", put)
+        self._connection.executemany("DELETE FROM figures WHERE grp = ?", gone)
+
+    def every(self) -> Iterable[Row]:
+        """The keys of all groups."""
+        return [tuple(orjson.loads(name)) for (name,) in self._connection.execute("SELECT grp FROM figures")]
+
+    def drivers(self) -> Iterable[Row]:
+        """The keys of all rows that contribute."""
+        return [tuple(orjson.loads(name)) for (name,) in self._connection.execute("SELECT key FROM contributions")]
+
+    def of(self, groups: Iterable[Row]) -> dict[Row, str | NotComputable | None]:
+        """For each group its row on the wire as JSON text, None for one that is gone or that HAVING leaves out."""
+        names = {orjson.dumps(key).decode(): key for key in groups}
+        found: dict[Row, str | NotComputable | None] = dict.fromkeys(names.values())
+        rows = self._connection.execute(
+            "SELECT grp, kept FROM figures WHERE grp IN (SELECT value FROM json_each(?))",
+            (orjson.dumps(list(names)).decode(),),
+        ).fetchall()
+        for name, kept in rows:
+            key = names[name]
+            try:
+                values = tuple(v if f is None else f(v) for v, f in zip(key, self._load_keys, strict=True))
+                figures = [self._result(c, name, one) for c, one in zip(self._columns, orjson.loads(kept), strict=True)]
+                found[key] = self._grouping.row(values, tuple(figures))
+            except NotComputable as failure:
+                found[key] = failure
+        return found
+
+    def _result(self, column: _Column, name: str, kept: Any) -> Any:
+        if not column.by_order:
+            return _RESULTS[column.figure.kept](kept, column.figure.kind)
+        direction = "ASC" if column.figure.kept == "least" else "DESC"
+        row = self._connection.execute(
+            f"SELECT {column.value} FROM contributions WHERE grp = ? AND {column.order} IS NOT NULL"
+            f" ORDER BY {column.order} {direction} LIMIT 1",
+            (name,),
+        ).fetchone()
+        return None if row is None else row[0] if column.load is None else column.load(row[0])
+
+
+def _moved(figure: GroupFigure, kept: Any, sign: int, value: Any) -> Any:
+    """What is kept of a figure, with a value added or taken away."""
+    if figure.kept in ("least", "greatest") or value is None:
+        return kept
+    if figure.kept == "count":
+        return (kept or 0) + sign
+    if figure.kept in ("all", "any"):
+        true, false = kept or [0, 0]
+        return [true + sign, false] if value else [true, false + sign]
+    if figure.kind.group is Group.INTEGER:
+        n, total = kept or [0, "0"]
+        return [n + sign, str(int(total) + sign * value)]
+    return _moved_sum(kept, sign, Decimal(value))
+
+
+def _moved_sum(kept: Any, sign: int, value: Decimal) -> Any:
+    """``[count, sum, {scale: count}, NaN, Infinity, -Infinity]``"""
+    n, total, scales, *special = kept or [0, "0", {}, 0, 0, 0]
+    if not value.is_finite():
+        special[0 if value.is_nan() else 1 if value > 0 else 2] += sign
+        return [n + sign, total, scales, *special]
+    exponent = value.as_tuple().exponent
+    scale = str(-exponent if isinstance(exponent, int) and exponent < 0 else 0)
+    scales[scale] = scales.get(scale, 0) + sign
+    if not scales[scale]:
+        del scales[scale]
+    total = (add if sign > 0 else subtract)(Decimal(total), value)
+    return [n + sign, str(total), scales, *special]
+
+
+def _sum_of(kept: Any) -> Decimal | None:
+    if kept is None or not kept[0]:
+        return None
+    _, total, scales, nan, above, below = kept
+    if nan or (above and below):
+        return Decimal("NaN")
+    if above or below:
+        return Decimal("Infinity" if above else "-Infinity")
+    return rounded(EXACT.create_decimal(total), max(map(int, scales), default=0))
+
+
+def _total(kept: Any, kind: SqlType) -> Any:
+    if kind.group is not Group.INTEGER:
+        return _sum_of(kept)
+    return bounded("int8", int(kept[1])) if kept is not None and kept[0] else None
+
+
+def _mean(kept: Any, _: SqlType) -> Decimal | None:
+    total = _sum_of(kept)
+    return None if total is None else average(total, kept[0])
+
+
+_RESULTS: dict[str, Callable[[Any, SqlType], Any]] = {
+    "count": lambda kept, _: kept or 0,
+    "sum": _total,
+    "average": _mean,
+    "all": lambda kept, _: None if kept is None or not sum(kept) else kept[1] == 0,
+    "any": lambda kept, _: None if kept is None or not sum(kept) else kept[0] > 0,
+}
