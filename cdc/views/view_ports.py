@@ -1,4 +1,4 @@
-"""What a view's runner needs of the log, as Protocols. Doubles are in :mod:`cdc.testing`."""
+"""What a view's runner needs of the log, as Protocols. Doubles are in :mod:`cdc.views.memory_views`."""
 
 from __future__ import annotations
 

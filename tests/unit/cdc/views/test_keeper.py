@@ -22,10 +22,10 @@ from cdc.clock import ManualClock
 from cdc.position import Position
 from cdc.progress import Progress
 from cdc.schema import Column, Identity, TableSchema
-from cdc.testing.views import Change, MemoryViewInput, MemoryViewOutput, MemoryViewTopic
 from cdc.topic import TableName, partition_of
 from cdc.views.fences import Fence
 from cdc.views.keeper import Keeper, KeeperParts
+from cdc.views.memory_views import Change, MemoryViewInput, MemoryViewOutput, MemoryViewTopic
 from cdc.views.view_plan import planned
 from cdc.views.view_records import ViewRecords
 from cdc.views.view_state import ViewState
