@@ -113,10 +113,10 @@ class Keeper:
             except (ValueError, KeyError, TypeError):
                 continue  # a floor's key
         with state.transaction():
-            if rows and state.reached.built:
+            # Of what stands there nothing is known but that it does: a deletion may be due.
+            state.settled((), dict.fromkeys(rows, b""))
+            if state.reached.built:
                 state.queue(rows, state.reached.fence)
-                # Of what stands there nothing is known but that it does: a deletion may be due.
-                state.settled((), dict.fromkeys(rows, b""))
             state.note(ends=ends, published=max(state.reached.published, claimed))
 
     def turn(self) -> Turn:
