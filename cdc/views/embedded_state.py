@@ -41,6 +41,7 @@ class EmbeddedState:
 
     def __init__(self, rows: SqliteRows) -> None:
         self.rows = rows
+        self._walks: dict[int, RootKeys] = {}
 
     def load(self, changes: Iterable[RowChange]) -> None:
         """Take changes in, and ask nothing of documents: for what is read before any is published."""
@@ -64,7 +65,7 @@ class EmbeddedState:
         Late and repeated changes are passed over: a row keeps the newest position that it had, a deleted one, too.
         ``floors``: positions below which all rows of a table are gone.
         """
-        walk = RootKeys(plan)
+        walk = self._walks.setdefault(id(plan), RootKeys(plan))
         taken = newest(changes)
         for table, floor in floors.items():
             taken[table] = self._swept(table, floor, taken.get(table, {}))
@@ -94,6 +95,8 @@ class EmbeddedState:
         for key, change in changes.items():
             row, pos = known.get(key, (None, ""))
             if change.pos >= pos:
-                whole = change if change.row is None else replace(change, row=filled(change.row, row))
+                whole = change
+                if change.row is not None and KEPT in change.row:
+                    whole = replace(change, row=filled(change.row, row))
                 found.append((row, whole))
         return found

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from cdc.topic import TableName
 from cdc.views.aggregating import same_key
 from cdc.views.refused import NotComputable
-from cdc.views.sql_types import SqlType
+from cdc.views.sql_types import Group, SqlType
 from cdc.views.stored_values import link_parameter, loaded
 from cdc.views.view_plan import KeptTable, Occurrence, Tie, ViewPlan
 
@@ -30,6 +30,11 @@ class TieValues:
     def __init__(self, places: Sequence[tuple[int, SqlType]], other: Sequence[SqlType]) -> None:
         self._places = [(place, _value(kind)) for place, kind in places]
         self._indexed = [link_parameter(kind) for kind in other]
+        plain = len(places) == 1 and self._places[0][1] is _as_it_is
+        self._plain = places[0][0] if plain else None
+        """The one column, where its values are looked up as they stand."""
+        pairs = zip([kind.group for _, kind in places], other, self._indexed, strict=True)
+        self._same = all(f is None or own is kind.group is Group.INTEGER for own, kind, f in pairs)
 
     def values(self, row: Row) -> Row | None:
         """The values of a row, equal for those that are equal in Postgres. None where one is NULL."""
@@ -37,11 +42,29 @@ class TieValues:
 
     def wanted(self, rows: Iterable[Row]) -> set[Row]:
         """The values of many rows, without NULLs."""
+        if self._plain is not None:
+            place = self._plain
+            return {(row[place],) for row in rows if row[place] is not None}
         return {values for row in rows if (values := _values(self._places, row)) is not None}
 
     def parameters(self, wanted: Iterable[Row]) -> list[Row]:
         """Values as the other side's index has them. Those that no row there can have are left out."""
+        if self._same:
+            return list(wanted)
         return [found for values in wanted if (found := _parameter(self._indexed, values)) is not None]
+
+    def gathered(self, rows: Iterable[Row], into: dict[Any, list[Row]]) -> None:
+        """Put rows under their values: under the one value, where there is one column."""
+        if self._plain is not None:
+            place = self._plain
+            for row in rows:
+                into.setdefault(row[place], []).append(row)
+            return
+        single = len(self._places) == 1
+        for row in rows:
+            values = _values(self._places, row)
+            if values is not None:
+                into.setdefault(values[0] if single else values, []).append(row)
 
 
 class Ties:
@@ -102,7 +125,11 @@ class DocumentSource:
 
     def __init__(self, plan: ViewPlan) -> None:
         self._plan = plan
-        self._ties = ties_of(plan)
+        twins = twins_of(plan)
+        self._twins = [
+            (ties, twin if (twin := twins[ties.occurrence.number]) != ties.occurrence.number else None)
+            for ties in ties_of(plan)
+        ]
         root = plan.root
         self._root_key = [root.columns.index(column) for column in plan.relations[root.table].key]
 
@@ -128,18 +155,31 @@ class DocumentSource:
         return found
 
     def _fill(self, rows: Rows, roots: list[Row]) -> None:
-        """Fetch what the program looks up for these roots, an occurrence behind the one that it is tied to."""
+        """Fetch what the program looks up for these roots, an occurrence behind the one that it is tied to.
+
+        What one occurrence has found serves those of the same table that are tied in the same way.
+        """
+        lookups = self._plan.program.lookups
         of: dict[int, list[Row]] = {self._plan.root.number: roots}
-        for ties in self._ties:
+        for ties, twin in self._twins:
+            number = ties.occurrence.number
+            if twin is not None:
+                of[number] = of[twin]
+                lookups[number].update(lookups[twin])
+                continue
             occurrence, tie = ties.occurrence, ties.tie
             parameters = ties.above.parameters(ties.above.wanted(of[tie.above]))
             found = rows.select(occurrence.table, occurrence.columns, tie.columns, parameters) if parameters else []
-            of[occurrence.number] = found
-            self._put(self._plan.program.lookups[occurrence.number], ties, found)
+            of[number] = found
+            ties.own.gathered(found, lookups[number])
 
-    def _put(self, lookup: dict[Any, list[Row]], ties: Ties, found: list[Row]) -> None:
-        single = len(ties.tie.columns) == 1
-        for row in found:
-            values = ties.own.values(row)
-            if values is not None:
-                lookup.setdefault(values[0] if single else values, []).append(row)
+
+def twins_of(plan: ViewPlan) -> dict[int, int]:
+    """For each occurrence the first one of the same table that is tied in the same way. The root stands for itself."""
+    first: dict[tuple[Any, ...], int] = {}
+    found: dict[int, int] = {}
+    for occurrence in plan.occurrences:
+        tie = occurrence.tie
+        way = () if tie is None else (found[tie.above], tie.columns, tie.above_columns)
+        found[occurrence.number] = first.setdefault((occurrence.table, *way), occurrence.number)
+    return found

@@ -56,11 +56,14 @@ class Numbered:
 
     text: ViewText
     made: list[Source] = field(default_factory=list)
+    used: dict[TableName, list[str]] = field(default_factory=dict)
+    """Columns of each table, one list for all its occurrences: what one has fetched serves the others."""
 
     def table(self, schema: TableSchema, alias: str, location: int) -> Source:
         """An occurrence of a table."""
         columns = tuple((column.name, type_of(column)) for column in schema.columns)
-        source = Source(len(self.made), alias, location, table=schema, columns=columns)
+        used = self.used.setdefault(schema.table, [])
+        source = Source(len(self.made), alias, location, table=schema, columns=columns, used=used)
         self.made.append(source)
         return source
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from cdc.topic import TableName
-from cdc.views.lookups import Row, Rows, TieValues
+from cdc.views.lookups import Row, Rows, TieValues, twins_of
 from cdc.views.view_plan import Occurrence, ViewPlan
 
 
@@ -46,6 +46,7 @@ class RootKeys:
 
     def __init__(self, plan: ViewPlan) -> None:
         self._plan = plan
+        self._twins = twins_of(plan)
         self._by_number = {occurrence.number: occurrence for occurrence in plan.occurrences}
 
     def of(self, rows: Rows, table: TableName, changed: Sequence[Row]) -> set[Row]:
@@ -53,6 +54,8 @@ class RootKeys:
         found: set[Row] = set()
         relation = self._plan.relations[table]
         for occurrence in self._plan.of_table(table):
+            if self._twins[occurrence.number] != occurrence.number:
+                continue  # It reaches the same roots.
             places = [relation.columns.index(column) for column in occurrence.columns]
             found |= self._upward(rows, occurrence, [tuple(row[i] for i in places) for row in changed])
         return found
