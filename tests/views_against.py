@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import orjson
 import psycopg
@@ -31,6 +32,17 @@ def shapes_of(conn: psycopg.Connection, schema: str = "public") -> dict[TableNam
     ).fetchall()
     shapes = [table_schema(conn, oid, topic="t", encoding="readable", version=1) for (oid,) in oids]
     return {shape.table: shape for shape in shapes}
+
+
+def same_json(one: str | bytes | None, other: str | bytes | None) -> bool:
+    """Whether two rows say the same: escapes may differ, numbers and what is null may not."""
+    if one is None or other is None:
+        return one is other
+    return _read(one) == _read(other)
+
+
+def _read(row: str | bytes) -> object:
+    return json.loads(row, parse_float=str, parse_int=str)
 
 
 def lines(conn: psycopg.Connection, sql: str) -> list[bytes]:
@@ -87,6 +99,30 @@ class Beside:
                 row = reader.row(orjson.loads(found[key])) if key in found else None
                 yield RowChange(table, reader.key(key), row, f"{self._pos:032x}")
 
+    def other(self, sql: str) -> ViewPlan:
+        """The plan of another text over tables whose rows this one's state has, with the same columns."""
+        return planned(sql, self.shapes.values())
+
+    def documents_of(self, plan: ViewPlan) -> Mapping[Row, str | NotComputable | None]:
+        """Every document of another plan, over a state of its own that is filled from the database."""
+        rows = SqliteRows(sqlite3.connect(":memory:", isolation_level=None), plan.relations)
+        state = EmbeddedState(rows)
+        keys: set[Row] = set()
+        for table in plan.relations:
+            keys |= state.apply(self._rows_of(plan, table), plan)
+        return DocumentSource(plan).of(rows, keys)
+
+    def _rows_of(self, plan: ViewPlan, table: TableName) -> Iterable[RowChange]:
+        shape = self.shapes[table]
+        reader = StateRows(shape, plan.relations[table])
+        for key, row in self._seen[table].items():
+            yield RowChange(table, reader.key(key), reader.row(orjson.loads(row)), f"{1:032x}")
+
+    def encoder(self, plan: ViewPlan) -> Callable[[bytes], bytes]:
+        """From a line of COPY of a plan's columns to the row on the wire."""
+        encoder = compile_table(view_shape("v", plan, "t"), name="t", database="d")
+        return lambda line: encoder.snapshot_line(line)[1]
+
     def expected(self) -> Mapping[bytes, bytes]:
         """What Postgres says: rows of the view on the wire, by their keys."""
         shape = view_shape("v", self.plan, "t")
@@ -103,7 +139,7 @@ class Beside:
         """Rows that differ: Postgres's and ours."""
         expected, found = self.expected(), self.found()
         keys = expected.keys() | found.keys()
-        return [(expected.get(k), found.get(k)) for k in keys if expected.get(k) != found.get(k)]
+        return [(expected.get(k), found.get(k)) for k in keys if not same_json(expected.get(k), found.get(k))]
 
 
 def _key(row: str, names: list[str]) -> bytes:

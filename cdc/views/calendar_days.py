@@ -8,8 +8,6 @@ microseconds), as in Postgres. ``infinity`` is a number beyond all others, for d
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from decimal import Decimal
 from typing import NamedTuple
 
 from cdc.views.refused import NotComputable
@@ -62,7 +60,8 @@ def civil(days: int) -> tuple[int, int, int]:
     return year + era * 400 + (month <= 2), month, day
 
 
-def _infinite(value: int) -> str | None:
+def endless(value: int) -> str | None:
+    """The text of an infinite date or timestamp. None for any other."""
     return None if -INFINITY < value < INFINITY else "infinity" if value > 0 else "-infinity"
 
 
@@ -76,9 +75,9 @@ def date_text(days: int) -> str:
     >>> date_text(17109), date_text(-719163), date_text(INFINITY)
     ('2016-11-04', '0001-12-31 BC', 'infinity')
     """
-    endless = _infinite(days)
-    if endless is not None:
-        return endless
+    found = endless(days)
+    if found is not None:
+        return found
     year, month, day = civil(days)
     shown, era = _year_text(year)
     return f"{shown}-{month:02d}-{day:02d}{era}"
@@ -103,9 +102,9 @@ def timestamp_text(micros: int, between: str = " ", zone: str = "") -> str:
     >>> timestamp_text(1478267490120000), timestamp_text(1478267490120000, "T", "+00:00")
     ('2016-11-04 13:51:30.12', '2016-11-04T13:51:30.12+00:00')
     """
-    endless = _infinite(micros)
-    if endless is not None:
-        return endless
+    found = endless(micros)
+    if found is not None:
+        return found
     days, of_day = divmod(micros, DAY)
     year, month, day = civil(days)
     shown, era = _year_text(year)
@@ -113,22 +112,21 @@ def timestamp_text(micros: int, between: str = " ", zone: str = "") -> str:
 
 
 def interval_text(value: Interval) -> str:
-    """As Postgres prints it under ``intervalstyle = postgres``.
+    """As Postgres prints it under ``intervalstyle = iso_8601``, which capture's sessions have.
 
-    >>> interval_text(Interval(14, -3, 3 * HOUR)), interval_text(Interval(0, 0, 0))
-    ('1 year 2 mons -3 days +03:00:00', '00:00:00')
+    >>> interval_text(Interval(14, -3, 3 * HOUR)), interval_text(Interval(0, 0, -1500000))
+    ('P1Y2M-3DT3H', 'PT-1.5S')
     """
-    parts: list[str] = []
-    below = False
     year, month = _toward_zero(value.months, 12)
-    for number, unit in ((year, "year"), (month, "mon"), (value.days, "day")):
-        if number:
-            parts.append(f"{'+' if below and number > 0 else ''}{number} {unit}{'' if number == 1 else 's'}")
-            below = number < 0
-    if value.micros or not parts:
-        sign = "-" if value.micros < 0 else "+" if below else ""
-        parts.append(sign + time_text(abs(value.micros)))
-    return " ".join(parts)
+    hour, rest = _toward_zero(value.micros, HOUR)
+    minute, micros = _toward_zero(rest, MINUTE)
+    second, fraction = divmod(abs(micros), SECOND)
+    day = "".join(f"{number}{unit}" for number, unit in ((year, "Y"), (month, "M"), (value.days, "D")) if number)
+    time = "".join(f"{number}{unit}" for number, unit in ((hour, "H"), (minute, "M")) if number)
+    if micros:
+        behind = f".{fraction:06d}".rstrip("0") if fraction else ""
+        time += f"{'-' if micros < 0 else ''}{second}{behind}S"
+    return f"P{day}T{time}" if time else f"P{day}" if day else "PT0S"
 
 
 def _toward_zero(a: int, b: int) -> tuple[int, int]:
@@ -161,7 +159,24 @@ def _checked(year: int, month: int, day: int) -> int:
     days = days_of(year, month, day) if 1 <= month <= 12 else 0
     if not 1 <= month <= 12 or civil(days) != (year, month, day):
         raise NotComputable("date/time field value out of range")
+    return _date_in_range(days)
+
+
+_FIRST_DAY, _LAST_DAY = days_of(-4713, 11, 24), days_of(5_874_897, 12, 31)
+_FIRST_MICROS = _FIRST_DAY * DAY
+
+
+def _date_in_range(days: int) -> int:
+    if not _FIRST_DAY <= days <= _LAST_DAY:
+        raise NotComputable("date out of range")
     return days
+
+
+def _in_range(micros: int) -> int:
+    """A timestamp that is none of the infinite ones. Postgres's last 30 years, up to 294276, are refused as well."""
+    if not _FIRST_MICROS <= micros < INFINITY:
+        raise NotComputable("timestamp out of range")
+    return micros
 
 
 def time_of(text: str) -> int:
@@ -192,7 +207,7 @@ def timestamp_of(text: str, zoned: bool = False) -> int:
     micros = _checked(year, int(found[2]), int(found[3])) * DAY
     if found[4] is not None:
         micros += _of_day(found[4], found[5], found[6], found[7])
-    return micros - (_offset(found[8]) if zoned and found[8] else 0)
+    return _in_range(micros - (_offset(found[8]) if zoned and found[8] else 0))
 
 
 def _offset(zone: str) -> int:
@@ -205,12 +220,24 @@ def _offset(zone: str) -> int:
 
 def timestamp_of_date(days: int) -> int:
     """Midnight."""
-    return days * DAY if _infinite(days) is None else days
+    return _in_range(days * DAY) if endless(days) is None else days
 
 
 def date_of_timestamp(micros: int) -> int:
     """The day."""
-    return micros // DAY if _infinite(micros) is None else micros
+    return micros // DAY if endless(micros) is None else micros
+
+
+def time_of_timestamp(micros: int) -> int | None:
+    """The time of the day. An infinite timestamp has none."""
+    return micros % DAY if endless(micros) is None else None
+
+
+def made_date(year: int, month: int, day: int) -> int:
+    """make_date(): a negative year is BC, and there is no year 0."""
+    if year == 0:
+        raise NotComputable("date field value out of range")
+    return _checked(year if year > 0 else year + 1, month, day)
 
 
 _ISO_INTERVAL = re.compile(
@@ -274,7 +301,7 @@ def interval_of(text: str) -> Interval:
 
 def plus_interval(micros: int, value: Interval) -> int:
     """A timestamp, months first (to the month's last day where it is shorter), then days, then the time."""
-    if _infinite(micros) is not None:
+    if endless(micros) is not None:
         return micros
     days, of_day = divmod(micros, DAY)
     if value.months:
@@ -283,7 +310,7 @@ def plus_interval(micros: int, value: Interval) -> int:
         year, month = months // 12, months % 12 + 1
         following = days_of(year + (month == 12), month % 12 + 1, 1)
         days = min(days_of(year, month, day), following - 1)
-    return (days + value.days) * DAY + of_day + value.micros
+    return _in_range((days + value.days) * DAY + of_day + value.micros)
 
 
 def negated(value: Interval) -> Interval:
@@ -298,7 +325,7 @@ def plus(a: Interval, b: Interval) -> Interval:
 
 def between(a: int, b: int) -> Interval:
     """One timestamp less another: days and the time of a day, as Postgres justifies it."""
-    if _infinite(a) is not None or _infinite(b) is not None:
+    if endless(a) is not None or endless(b) is not None:
         raise NotComputable("interval out of range")
     micros = a - b
     days = abs(micros) // DAY * (1 if micros >= 0 else -1)
@@ -307,88 +334,11 @@ def between(a: int, b: int) -> Interval:
 
 def date_minus(a: int, b: int) -> int:
     """Days between two dates."""
-    if _infinite(a) is not None or _infinite(b) is not None:
+    if endless(a) is not None or endless(b) is not None:
         raise NotComputable("cannot subtract infinite dates")
     return a - b
 
 
 def date_plus(days: int, more: int) -> int:
     """A date so many days later."""
-    return days if _infinite(days) is not None else days + more
-
-
-_TRUNCATED = {"day": DAY, "hour": HOUR, "minute": MINUTE, "second": SECOND, "milliseconds": 1000, "microseconds": 1}
-TRUNCATIONS = frozenset({*_TRUNCATED, "week", "month", "quarter", "year"})
-
-
-def truncated_to(unit: str, micros: int) -> int:
-    """date_trunc() in UTC, of a timestamp. A week begins on Monday."""
-    if _infinite(micros) is not None:
-        return micros
-    if unit in _TRUNCATED:
-        return micros - micros % _TRUNCATED[unit]
-    days = micros // DAY
-    if unit == "week":
-        return (days - (days + 3) % 7) * DAY
-    year, month, _ = civil(days)
-    if unit == "year":
-        month = 1
-    elif unit == "quarter":
-        month = (month - 1) // 3 * 3 + 1
-    return days_of(year, month, 1) * DAY
-
-
-def binned(stride: Interval, micros: int, origin: int) -> int:
-    """date_bin(): the beginning of the interval that a timestamp lies in."""
-    if stride.months:
-        raise NotComputable("timestamps cannot be binned into intervals containing months or years")
-    width = stride.days * DAY + stride.micros
-    if width <= 0:
-        raise NotComputable("stride must be greater than zero")
-    if _infinite(micros) is not None:
-        return micros
-    return micros - (micros - origin) % width
-
-
-def _seconds(micros: int) -> Decimal:
-    return Decimal(micros % MINUTE).scaleb(-6)
-
-
-def _iso_week(days: int) -> tuple[int, int]:
-    thursday = days - (days + 3) % 7 + 3
-    year = civil(thursday)[0]
-    return year, (thursday - days_of(year, 1, 1)) // 7 + 1
-
-
-_FIELDS: dict[str, Callable[[int, int], int | Decimal]] = {
-    "year": lambda days, _: civil(days)[0] if civil(days)[0] > 0 else civil(days)[0] - 1,
-    "month": lambda days, _: civil(days)[1],
-    "day": lambda days, _: civil(days)[2],
-    "quarter": lambda days, _: (civil(days)[1] - 1) // 3 + 1,
-    "week": lambda days, _: _iso_week(days)[1],
-    "isoyear": lambda days, _: _iso_week(days)[0],
-    "dow": lambda days, _: (days + 4) % 7,
-    "isodow": lambda days, _: (days + 3) % 7 + 1,
-    "doy": lambda days, _: days - days_of(civil(days)[0], 1, 1) + 1,
-    "hour": lambda _, micros: micros // HOUR,
-    "minute": lambda _, micros: micros // MINUTE % 60,
-    "second": lambda _, micros: _seconds(micros),
-    "epoch": lambda days, micros: Decimal(days * DAY + micros).scaleb(-6),
-}
-FIELDS = frozenset(_FIELDS)
-DATE_FIELDS = FIELDS - {"hour", "minute", "second"}
-
-
-def field_of(name: str, micros: int) -> Decimal:
-    """extract() from a timestamp. Raises :class:`NotComputable` for an infinite one."""
-    if _infinite(micros) is not None:
-        raise NotComputable("a field of an infinite timestamp")
-    days, of_day = divmod(micros, DAY)
-    return Decimal(_FIELDS[name](days, of_day))
-
-
-def date_field_of(name: str, days: int) -> Decimal:
-    """extract() from a date."""
-    if name == "epoch" and _infinite(days) is None:
-        return Decimal(days * 86_400)
-    return field_of(name, timestamp_of_date(days))
+    return days if endless(days) is not None else _date_in_range(days + more)

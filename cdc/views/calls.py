@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from cdc.views.calendar_days import DATE_FIELDS, FIELDS, TRUNCATIONS, binned, date_field_of, field_of, truncated_to
 from cdc.views.casting import coerced, common_type, comparable
 from cdc.views.expressions import Resolving, called, compared
 from cdc.views.functions import KNOWN_FUNCTIONS, VOLATILE, signature
@@ -25,6 +24,7 @@ from cdc.views.terms import (
     ToJson,
     WholeRow,
 )
+from cdc.views.time_fields import DATE_FIELDS, FIELDS, TRUNCATIONS, binned, date_field_of, field_of, truncated_to
 
 Handler = Callable[[Resolving, list[Expr], Node], Expr]
 
@@ -217,13 +217,21 @@ def _extract(on: Resolving, args: list[Expr], node: Node) -> Expr:
 def _date_bin(on: Resolving, args: list[Expr], node: Node) -> Expr:
     if len(args) != 3:
         raise on.text.refused("date_bin takes a stride, a time and an origin", node.location)
-    kind = TIMESTAMP if args[1].type.group in (Group.TIMESTAMP, Group.DATE) else TIMESTAMPTZ
+    groups = {args[1].type.group, args[2].type.group}
+    kind = TIMESTAMP if Group.TIMESTAMP in groups and Group.TIMESTAMPTZ not in groups else TIMESTAMPTZ
     cast = (coerced(on.text, args[0], INTERVAL), coerced(on.text, args[1], kind), coerced(on.text, args[2], kind))
     return FunctionCall(type=kind, function=binned, args=cast, location=node.location)
 
 
+def _printed(on: Resolving, arg: Expr) -> Expr:
+    """A value as its type prints it, which is not always what a cast to text gives."""
+    if arg.type.kind == "bool":
+        return FunctionCall(type=TEXT, function=lambda v: "t" if v else "f", args=(arg,), location=arg.location)
+    return arg if arg.type.kind == "bpchar" else coerced(on.text, arg, TEXT)
+
+
 def _concat(on: Resolving, args: list[Expr], node: Node) -> Expr:
-    cast = tuple(coerced(on.text, arg, TEXT) for arg in args)
+    cast = tuple(_printed(on, arg) for arg in args)
     return FunctionCall(type=TEXT, function=_joined_texts, args=cast, strict=False, location=node.location)
 
 
@@ -232,7 +240,7 @@ def _joined_texts(*texts_given: str | None) -> str:
 
 
 def _concat_ws(on: Resolving, args: list[Expr], node: Node) -> Expr:
-    cast = tuple(coerced(on.text, arg, TEXT) for arg in args)
+    cast = tuple(_printed(on, arg) for arg in args)
     return FunctionCall(type=TEXT, function=_joined_by, args=cast, strict=False, location=node.location)
 
 

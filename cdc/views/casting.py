@@ -121,11 +121,21 @@ def common_type(text: ViewText, expressions: Sequence[Expr], location: int) -> S
         kind = max((t.kind for t in known), key=_STEPS.index)
         return {"numeric": NUMERIC, "float8": FLOAT8}.get(kind, SqlType(kind))
     if groups == {Group.TEXT}:
+        if {"bpchar", "varchar"} <= {t.kind for t in known}:
+            raise text.refused("char(n) is compared with varchar", location, hint="cast one of them to text")
         return TEXT
     if groups <= {Group.DATE, Group.TIMESTAMP, Group.TIMESTAMPTZ}:
         return TIMESTAMPTZ if Group.TIMESTAMPTZ in groups else TIMESTAMP
     names = " and ".join(sorted({str(t) for t in known}))
     raise text.refused(f"{names} have no type in common", location)
+
+
+def chosen_type(text: ViewText, expressions: Sequence[Expr], location: int) -> SqlType:
+    """The type that CASE (its ELSE first), COALESCE, GREATEST and ARRAY bring their parts to: of texts the first."""
+    known = [e.type for e in expressions if e.type.kind != "unknown"]
+    if len({t.kind for t in known}) > 1 and all(t.group is Group.TEXT and not t.array for t in known):
+        return SqlType(known[0].kind)
+    return common_type(text, expressions, location)
 
 
 def comparable(text: ViewText, kind: SqlType, location: int, *, ordered: bool, collated: bool) -> None:

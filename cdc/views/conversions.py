@@ -216,8 +216,8 @@ _MAKERS: dict[tuple[Group, Group], Callable[[SqlType], Function | None]] = {
     (Group.TIMESTAMPTZ, Group.DATE): lambda t: cal.date_of_timestamp,
     (Group.TIMESTAMP, Group.TIMESTAMPTZ): lambda t: None,
     (Group.TIMESTAMPTZ, Group.TIMESTAMP): lambda t: None,
-    (Group.TIMESTAMP, Group.TIME): lambda t: lambda v: v % cal.DAY,
-    (Group.TIMESTAMPTZ, Group.TIME): lambda t: lambda v: v % cal.DAY,
+    (Group.TIMESTAMP, Group.TIME): lambda t: cal.time_of_timestamp,
+    (Group.TIMESTAMPTZ, Group.TIME): lambda t: cal.time_of_timestamp,
     (Group.JSON, Group.JSONB): lambda t: jsonb_text,
     (Group.JSONB, Group.JSON): lambda t: None,
 }

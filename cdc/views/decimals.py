@@ -129,10 +129,12 @@ def _ratio(value: Fraction, scale: int) -> Decimal:
 
 def modulo(a: Decimal, b: Decimal) -> Decimal:
     """With the sign of the dividend."""
-    if a.is_nan() or b.is_nan() or a.is_infinite():
+    if a.is_nan() or b.is_nan():
         return _NAN
     if b.is_zero():
         raise NotComputable("division by zero")
+    if a.is_infinite():
+        return _NAN
     if b.is_infinite():
         return a
     return _sign_free(EXACT.remainder(a, b))
@@ -264,14 +266,22 @@ def float_text(value: float) -> str:
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     text = repr(value)
-    if "e" not in text:
-        text = text.removesuffix(".0")
-        digits = text.lstrip("-")
-        if "." not in digits and len(digits) > 15:
-            mantissa = digits.rstrip("0")
-            body = mantissa[0] + ("." + mantissa[1:] if len(mantissa) > 1 else "")
-            return f"{'-' if value < 0 else ''}{body}e+{len(digits) - 1:02d}"
-    return text
+    if abs(value) < 1e15:
+        return text.removesuffix(".0")
+    text = _within(text, value)
+    shown = Decimal(text)
+    mantissa = "".join(map(str, shown.as_tuple().digits)).rstrip("0")
+    body = mantissa[0] + ("." + mantissa[1:] if len(mantissa) > 1 else "")
+    return f"{'-' if value < 0 else ''}{body}e+{shown.adjusted():02d}"
+
+
+def _within(text: str, value: float) -> str:
+    """The shortest text that is nearer to a number than to its neighbours. Python takes one that lies half way, too."""
+    exact = Fraction(value)
+    neighbours = [math.nextafter(value, end) for end in (math.inf, -math.inf)]
+    halves = [abs(Fraction(near) - exact) / 2 for near in neighbours if math.isfinite(near)]
+    written = (text, *(f"{value:.{digits}g}" for digits in range(15, 18)))
+    return next(w for w in written if float(w) == value and abs(Fraction(w) - exact) not in halves)
 
 
 def float_of(text: str) -> float:
@@ -285,8 +295,10 @@ def float_of(text: str) -> float:
         raise NotComputable("invalid input syntax for type double precision") from None
 
 
-def float_result(value: float, *operands: float) -> float:
-    """A result, unless it overflowed: Postgres raises then."""
+def float_result(value: float, *operands: float, zero: bool = True) -> float:
+    """A result, unless it overflowed, or is 0 and ``zero`` is not allowed: Postgres raises then."""
+    if value == 0 and not zero and all(map(math.isfinite, operands)):
+        raise NotComputable("value out of range: underflow")
     if math.isinf(value) and not any(math.isinf(operand) for operand in operands):
         raise NotComputable("value out of range: overflow")
     return value
@@ -296,7 +308,32 @@ def float_divide(a: float, b: float) -> float:
     """NaN is allowed, a division by zero is not."""
     if b == 0 and not math.isnan(a):
         raise NotComputable("division by zero")
-    return float_result(a / b, a, b) if b else a
+    return float_result(a / b, a, b, zero=a == 0) if b else a
+
+
+def float_rounded(value: float) -> float:
+    """Half to even."""
+    return math.copysign(float(round(value)), value) if math.isfinite(value) else value
+
+
+def float_truncated(value: float) -> float:
+    """Toward zero."""
+    return math.copysign(float(math.trunc(value)), value) if math.isfinite(value) else value
+
+
+def float_ceiling(value: float) -> float:
+    """The least whole number that is not below."""
+    return math.copysign(float(math.ceil(value)), value) if math.isfinite(value) else value
+
+
+def float_floor(value: float) -> float:
+    """The greatest whole number that is not above."""
+    return math.copysign(float(math.floor(value)), value) if math.isfinite(value) else value
+
+
+def float_sign(value: float) -> float:
+    """-1, 0 or 1. NaN has none, and is 0."""
+    return float((value > 0) - (value < 0))
 
 
 def float_key(value: float) -> tuple[int, float]:

@@ -10,13 +10,14 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any, Literal
 
-from cdc.views.casting import coerced, common_type, comparable, named_type
+from cdc.views.calendar_days import negated
+from cdc.views.casting import chosen_type, coerced, common_type, comparable, named_type
 from cdc.views.decimals import numeric_of
 from cdc.views.functions import Signature, arithmetic, signature
 from cdc.views.naming import Catalog, NameScope, Numbered, column
 from cdc.views.sql_types import BOOL, INT4, INT8, NUMERIC, TEXT, UNKNOWN, Group, SqlType
 from cdc.views.syntax import Node, ViewText, texts, unwrapped
-from cdc.views.term_walks import literal, walk
+from cdc.views.term_walks import literal, of_collation_c
 from cdc.views.terms import (
     ArrayOf,
     Case,
@@ -34,6 +35,7 @@ from cdc.views.terms import (
     WholeRow,
 )
 
+_TIMES_COMPARED = (Group.DATE, Group.TIMESTAMP, Group.TIMESTAMPTZ)
 _COMPARISONS = ("=", "<>", "!=", "<", "<=", ">", ">=")
 _JSON_OPS = ("->", "->>", "?")
 
@@ -69,7 +71,7 @@ class Resolving:
         """Whether its text is of the collation C."""
         if self.catalog.collation == "C" or expression.type.kind == "name":
             return True
-        return any(isinstance(part, Collated) for part in walk(expression))
+        return of_collation_c(expression)
 
     def noted(self, note: str) -> None:
         """Remember what the person who checks the view should know."""
@@ -151,7 +153,8 @@ def _type_cast(on: Resolving, node: Node, reach: NameScope) -> Expr:
     ):
         on.noted("it depends on the time zone, which is UTC for a view; `at time zone 'UTC'` says so in the text")
     if isinstance(arg, Collated):
-        return replace(arg, type=target) if target.group is Group.TEXT else coerced(on.text, arg.arg, target)
+        cast = coerced(on.text, arg.arg, target)
+        return replace(arg, type=target, arg=cast) if target.group is Group.TEXT else cast
     return coerced(on.text, arg, target, node.location if node.location >= 0 else arg.location)
 
 
@@ -160,7 +163,7 @@ def _collate(on: Resolving, node: Node, reach: NameScope) -> Expr:
     if name not in ("C", "POSIX"):
         raise on.text.refused(f"the collation {name} is known to Postgres alone", node.location, hint='collate "C"')
     arg = on.expression(node.arg, reach)
-    arg = coerced(on.text, arg, TEXT) if arg.type.kind in ("unknown", "bpchar") else arg
+    arg = coerced(on.text, arg, TEXT) if arg.type.kind == "unknown" else arg
     return Collated(type=arg.type, arg=arg, location=node.location)
 
 
@@ -196,7 +199,7 @@ def _case(on: Resolving, node: Node, reach: NameScope) -> Expr:
         assert test is not None
         whens.append((test, on.expression(when.result, reach)))
     default = on.expression(node.defresult, reach) if node.HasField("defresult") else literal(None, UNKNOWN)
-    kind = common_type(on.text, [*(result for _, result in whens), default], node.location)
+    kind = chosen_type(on.text, [default, *(result for _, result in whens)], node.location)
     return Case(
         type=kind,
         whens=tuple((test, coerced(on.text, result, kind)) for test, result in whens),
@@ -209,7 +212,7 @@ def _choice(name: Literal["coalesce", "greatest", "least"]) -> Callable[[Resolvi
     def handler(on: Resolving, node: Node, reach: NameScope) -> Expr:
         said = name if name == "coalesce" or node.op == 1 else "least"
         args = [on.expression(arg, reach) for arg in node.args]
-        kind = common_type(on.text, args, node.location)
+        kind = chosen_type(on.text, args, node.location)
         if said != "coalesce":
             collated = any(on.collated(arg) for arg in args)
             comparable(on.text, kind, node.location, ordered=True, collated=collated)
@@ -222,7 +225,7 @@ def _choice(name: Literal["coalesce", "greatest", "least"]) -> Callable[[Resolvi
 
 def _array(on: Resolving, node: Node, reach: NameScope) -> Expr:
     items = [on.expression(item, reach) for item in node.elements]
-    kind = common_type(on.text, items, node.location)
+    kind = chosen_type(on.text, items, node.location)
     if kind.array:
         raise on.text.refused("a view does not make arrays of arrays", node.location)
     coerced_items = tuple(coerced(on.text, item, kind) for item in items)
@@ -284,6 +287,9 @@ def _concatenated(on: Resolving, left: Expr, right: Expr, location: int) -> Expr
 def _negative(on: Resolving, arg: Expr, location: int) -> Expr:
     if isinstance(arg, Const) and isinstance(arg.value, int | Decimal):
         return replace(arg, value=-arg.value)
+    if arg.type.group in (Group.FLOAT, Group.INTERVAL):
+        function = negated if arg.type.group is Group.INTERVAL else float.__neg__
+        return FunctionCall(type=arg.type, function=function, args=(arg,), location=location)
     found = arithmetic("-", arg.type, arg.type) if arg.type.kind != "unknown" else None
     if found is None or found.result != arg.type.kind:
         raise on.text.refused(f"a view has no operator - for {arg.type}", location, word="-")
@@ -336,7 +342,9 @@ def _distinct(on: Resolving, node: Node, reach: NameScope) -> Expr:
 def _null_if(on: Resolving, node: Node, reach: NameScope) -> Expr:
     left, right = on.expression(node.lexpr, reach), on.expression(node.rexpr, reach)
     test = compared(on, "=", left, right, node.location)
-    left = coerced(on.text, left, TEXT) if left.type.kind == "unknown" else left
+    # Postgres has comparisons of two integer types, and of two types of times. All others first cast to one type.
+    if left.type.kind == "unknown" or test.left.type.group not in (Group.INTEGER, *_TIMES_COMPARED):
+        left = replace(test.left, type=TEXT) if test.left.type.kind == "varchar" else test.left
     return Case(type=left.type, whens=((test, literal(None, left.type)),), default=left, location=node.location)
 
 

@@ -6,7 +6,8 @@ numeric and float8, dates to timestamps, literals to anything. To add a function
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -41,9 +42,13 @@ def _rows(*rows: tuple[str, str, str, Callable[..., Any]], **said: bool) -> Iter
 
 
 def _power_of_floats(a: float, b: float) -> float:
+    if a == 0 and b < 0:
+        raise NotComputable("zero raised to a negative power is undefined")
+    if a < 0 and math.isfinite(b) and b != math.floor(b):
+        raise NotComputable("a negative number raised to a non-integer power yields a complex result")
     try:
-        return dec.float_result(a**b, a, b)
-    except (ZeroDivisionError, OverflowError):
+        return dec.float_result(math.pow(a, b), a, b, zero=a == 0)
+    except (ValueError, OverflowError):
         raise NotComputable("value out of range") from None
 
 
@@ -51,10 +56,6 @@ def _to_zone_utc(value: int, zone: str) -> int:
     if zone.lower() not in ("utc", "gmt", "z", "etc/utc"):
         raise NotComputable("a time zone other than UTC")
     return value
-
-
-def _made_date(year: int, month: int, day: int) -> int:
-    return cal.date_of(f"{year:04d}-{month:02d}-{day:02d}")
 
 
 def _length(text: str) -> int:
@@ -76,6 +77,11 @@ def _has(text: str, key: str) -> bool:
     return key in value if isinstance(value, dict | list) else value == key
 
 
+def _refused(*_: Any) -> Any:
+    """What Postgres has for these types, and a view has not: it is chosen, and then refused."""
+    raise NotImplementedError
+
+
 FUNCTIONS: tuple[Signature, ...] = (
     *_rows(
         ("lower", "text", "text", tx.lower),
@@ -86,6 +92,9 @@ FUNCTIONS: tuple[Signature, ...] = (
     *_rows(
         ("length char_length character_length", "text", "int4", len),
         ("octet_length", "text", "int4", lambda t: len(t.encode())),
+        ("octet_length", "bpchar", "int4", lambda t: len(t.encode())),
+        ("~~", "bpchar text", "bool", tx.like),
+        ("!~~", "bpchar text", "bool", lambda t, p: not tx.like(t, p)),
         ("substr substring", "text int4", "text", tx.substring),
         ("substr substring", "text int4 int4", "text", tx.substring),
         ("left", "text int4", "text", tx.left),
@@ -114,6 +123,8 @@ FUNCTIONS: tuple[Signature, ...] = (
     ),
     *_rows(
         ("~~*", "text text", "bool", tx.ilike),
+        ("~~*", "bpchar text", "bool", tx.ilike),
+        ("!~~*", "bpchar text", "bool", lambda t, p: not tx.ilike(t, p)),
         ("!~~*", "text text", "bool", lambda t, p: not tx.ilike(t, p)),
         collated=True,
     ),
@@ -133,11 +144,19 @@ FUNCTIONS: tuple[Signature, ...] = (
         ("mod", "int4 int4", "int4", dec.int_modulo),
         ("mod", "int8 int8", "int8", dec.int_modulo),
         ("mod", "numeric numeric", "numeric", dec.modulo),
+        ("mod", "int2 int2", "int2", dec.int_modulo),
+        ("round", "float8", "float8", dec.float_rounded),
+        ("trunc", "float8", "float8", dec.float_truncated),
+        ("ceil ceiling", "float8", "float8", dec.float_ceiling),
+        ("floor", "float8", "float8", dec.float_floor),
+        ("sign", "float8", "float8", dec.float_sign),
         ("power pow", "float8 float8", "float8", _power_of_floats),
+        ("power pow", "numeric numeric", "numeric", _refused),
     ),
     *_rows(
+        ("date", "date", "date", lambda v: v),
         ("date", "timestamp", "date", cal.date_of_timestamp),
-        ("make_date", "int4 int4 int4", "date", _made_date),
+        ("make_date", "int4 int4 int4", "date", cal.made_date),
     ),
     *_rows(
         ("jsonb_array_length", "jsonb", "int4", _length),
@@ -154,6 +173,7 @@ FUNCTIONS: tuple[Signature, ...] = (
         ("->>", "jsonb int4", "text", lambda t, k: js.member_text(t, k, True)),
         ("?", "jsonb text", "bool", _has),
     ),
+    *_rows(("date", "timestamptz", "date", cal.date_of_timestamp), zoned=True),
     *_rows(
         ("timezone", "text timestamptz", "timestamp", lambda z, v: _to_zone_utc(v, z)),
         ("timezone", "text timestamp", "timestamptz", lambda z, v: _to_zone_utc(v, z)),
@@ -179,18 +199,24 @@ def distance(given: SqlType, wanted: str) -> int:
         return 1
     for steps in (_STEPS, _TIMES):
         if given.kind in steps and wanted in steps and steps.index(given.kind) < steps.index(wanted):
-            return 1 + steps.index(wanted) - steps.index(given.kind)
+            # The last of each is the type that Postgres prefers.
+            return 1 if wanted == steps[-1] else 1 + steps.index(wanted) - steps.index(given.kind)
     return _NO
 
 
 def signature(name: str, given: Sequence[SqlType]) -> Signature | None:
     """The signature that Postgres would choose among those here. None where there is none."""
-    best, found = _NO, None
-    for candidate in _BY_NAME.get(name, ()):
-        if len(candidate.args) == len(given):
-            far = sum(distance(g, wanted) for g, wanted in zip(given, candidate.args, strict=True))
-            if far < best:
-                best, found = far, candidate
+    found = _nearest((c for c in _BY_NAME.get(name, ()) if len(c.args) == len(given)), given)
+    return None if found is None or found.function is _refused else found
+
+
+def _nearest(candidates: Iterable[Signature], given: Sequence[SqlType]) -> Signature | None:
+    """The one with the most arguments of the very type, and of these the one with the nearest casts."""
+    best, found = (1, _NO), None
+    for candidate in candidates:
+        far = [distance(g, wanted) for g, wanted in zip(given, candidate.args, strict=True)]
+        if max(far, default=0) < _NO and (rank := (-far.count(0), sum(far))) < best:
+            best, found = rank, candidate
     return found
 
 
@@ -252,7 +278,7 @@ _NUMERIC_OPS: dict[str, Callable[[Decimal, Decimal], Decimal]] = {
 _FLOAT_OPS: dict[str, Callable[[float, float], float]] = {
     "+": lambda a, b: dec.float_result(a + b, a, b),
     "-": lambda a, b: dec.float_result(a - b, a, b),
-    "*": lambda a, b: dec.float_result(a * b, a, b),
+    "*": lambda a, b: dec.float_result(a * b, a, b, zero=a == 0 or b == 0),
     "/": dec.float_divide,
 }
 _TIME_OPS: tuple[Signature, ...] = tuple(
@@ -292,10 +318,4 @@ def arithmetic(op: str, left: SqlType, right: SqlType) -> Signature | None:
         if kind == "float8":
             return Signature(op, (kind, kind), kind, _FLOAT_OPS[op]) if op in _FLOAT_OPS else None
         return Signature(op, (kind, kind), kind, _int_op(kind, _INTEGER_OPS[op]))
-    best, found = _NO, None
-    for candidate in _TIME_OPS:
-        if candidate.name == op:
-            far = distance(left, candidate.args[0]) + distance(right, candidate.args[1])
-            if far < best:
-                best, found = far, candidate
-    return found
+    return _nearest((candidate for candidate in _TIME_OPS if candidate.name == op), (left, right))

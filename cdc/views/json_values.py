@@ -185,13 +185,21 @@ def _step(value: Any, step: str | int) -> Any:
 
 def member_json(text: str, step: str | int, binary: bool) -> str | None:
     """``->``"""
-    found = got(text, [step])
+    found = _member(text, step, binary)
     return None if found is NOTHING else written(found) if binary else as_written(found)
 
 
 def member_text(text: str, step: str | int, binary: bool) -> str | None:
     """``->>``"""
-    return _as_text(got(text, [step]), binary)
+    return _as_text(_member(text, step, binary), binary)
+
+
+def _member(text: str, step: str | int, binary: bool) -> Any:
+    """A name is looked for in objects alone. A ``jsonb`` that is no array and no object is an array of itself."""
+    value = parsed(text)
+    if isinstance(step, str):
+        return value.get(step, NOTHING) if isinstance(value, dict) else NOTHING
+    return _step([value] if binary and not isinstance(value, dict | list) else value, step)
 
 
 def path_json(text: str, path: Sequence[str | None], binary: bool) -> str | None:

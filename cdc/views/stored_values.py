@@ -34,9 +34,10 @@ def _date(text: str) -> int:
 
 
 def _common_era(text: str) -> str:
-    """A year before 1 is negative on the wire. Here it is a year BC."""
+    """A year before 1 BC is negative on the wire, 0 being 1 BC. Here it is a year BC."""
     if text[:1] == "-" and text != "-infinity":
-        return f"{text[1:]} BC"
+        year, rest = text[1:].split("-", 1)
+        return f"{int(year) + 1:04d}-{rest} BC"
     return text.removeprefix("+")
 
 
@@ -97,20 +98,13 @@ def _each(member: Function, values: list[Any]) -> list[Any]:
     return [_each(member, v) if isinstance(v, list) else None if v is None else member(v) for v in values]
 
 
-def _iso_interval(value: cal.Interval) -> str:
-    months = value.months
-    sign = "-" if value.micros < 0 else ""
-    seconds, fraction = divmod(abs(value.micros), cal.SECOND)
-    return f"P{months}M{value.days}DT{sign}{seconds}.{fraction:06d}S"
-
-
 def wire_text(kind: SqlType, name: str) -> Function:
     """From a computed value that is not null to its JSON on the wire (``readable``), as text.
 
     It is written as capture writes a column of that type: through Postgres's text of it.
     """
     scalar = kind.element if kind.array else kind
-    text = _iso_interval if scalar.group is Group.INTERVAL else _postgres_text(scalar)
+    text = _postgres_text(scalar)
     column = Column(name=name, attnum=1, type=scalar.kind, type_oid=0, kind=scalar.kind, typmod=scalar.typmod)
     encode = codec(column, "readable").encode
 
@@ -136,7 +130,7 @@ def _postgres_text(kind: SqlType) -> Function:
 _CELLS: dict[Group, Function] = {
     Group.BOOLEAN: int,
     Group.NUMERIC: numeric_text,
-    Group.INTERVAL: _iso_interval,
+    Group.INTERVAL: cal.interval_text,
     Group.BYTEA: lambda value: base64.b64encode(value).decode(),
 }
 

@@ -6,8 +6,21 @@ from collections.abc import Iterator
 from dataclasses import fields, replace
 from typing import Any
 
-from cdc.views.sql_types import BOOL, SqlType
-from cdc.views.terms import Col, Compare, Const, Expr, FunctionCall, Logic, Select, Source, Subquery, WholeRow
+from cdc.views.sql_types import BOOL, Group, SqlType
+from cdc.views.terms import (
+    Case,
+    Col,
+    Collated,
+    Compare,
+    Const,
+    Expr,
+    FunctionCall,
+    Logic,
+    Select,
+    Source,
+    Subquery,
+    WholeRow,
+)
 
 
 def walk(expression: Expr) -> Iterator[Expr]:
@@ -81,6 +94,15 @@ def literal(value: Any, kind: SqlType, location: int = -1) -> Const:
 def everything_of(source: Source, location: int) -> list[tuple[str, Expr]]:
     """``source.*``"""
     return [(name, Col(type=kind, source=source, name=name, location=location)) for name, kind in source.columns]
+
+
+def of_collation_c(expression: Expr) -> bool:
+    """A collation comes from the texts that a text is made of, not from the conditions in it."""
+    if isinstance(expression, Collated):
+        return True
+    if isinstance(expression, Case):
+        return any(map(of_collation_c, (*(result for _, result in expression.whens), expression.default)))
+    return expression.type.group is Group.TEXT and any(map(of_collation_c, expression.parts()))
 
 
 def shape(expression: Expr) -> Any:

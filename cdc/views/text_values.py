@@ -162,12 +162,55 @@ def like(text: str, pattern: str, escape: str = "\\") -> bool:
     >>> like("order-17", "o%-1_"), like("a%", r"a\\%")
     (True, True)
     """
-    return _like(pattern, escape, False).fullmatch(text) is not None
+    try:
+        return _like(pattern, escape, False).fullmatch(text) is not None
+    except NotComputable:
+        return _stepwise(text, pattern, escape) is True
+
+
+def _stepwise(text: str, pattern: str, escape: str) -> bool | None:  # noqa: C901, PLR0911
+    """``like`` for a pattern that ends with its escape: an error only where the text reaches it. None: no text is left.
+
+    As MatchText() in src/backend/utils/adt/like_match.c walks.
+    """
+    t = p = 0
+    while t < len(text) and p < len(pattern):
+        if pattern[p] == "%":
+            while p < len(pattern) and pattern[p] in "%_":
+                if pattern[p] == "_":
+                    if t >= len(text):
+                        return None
+                    t += 1
+                p += 1
+            if p == len(pattern):
+                return True
+            first = _first(pattern[p:], escape)
+            for begin in range(t, len(text)):
+                if text[begin] == first and (found := _stepwise(text[begin:], pattern[p:], escape)) is not False:
+                    return found
+            return None
+        if pattern[p] == escape:
+            p += 1
+            _first(pattern[p - 1 :], escape)
+            if pattern[p] != text[t]:
+                return False
+        elif pattern[p] != "_" and pattern[p] != text[t]:
+            return False
+        t, p = t + 1, p + 1
+    if t < len(text):
+        return False
+    return True if not pattern[p:].strip("%") else None
+
+
+def _first(pattern: str, escape: str) -> str:
+    if pattern == escape:
+        raise NotComputable("LIKE pattern must not end with escape character")
+    return pattern[1] if pattern[0] == escape else pattern[0]
 
 
 def ilike(text: str, pattern: str, escape: str = "\\") -> bool:
     """``ilike`` under the collation C: ASCII letters alone are folded."""
-    return _like(lower(pattern), escape, False).fullmatch(lower(text)) is not None
+    return like(lower(text), lower(pattern), escape)
 
 
 def unpadded(text: str) -> str:
