@@ -66,17 +66,21 @@ def _print(described: dict[str, Any]) -> None:
     typer.echo(f"{described['view']}: a document for each row of {described['root']}, by {key}")
     columns = ", ".join(f"{name} {kind}" for name, kind in described["columns"].items())
     typer.echo(f"  columns: {columns}")
-    for tie in described["ties"]:
-        pairs = " and ".join(
-            f"{tie['as']}.{own} = {tie['to']}.{other}"
-            for own, other in zip(tie["columns"], tie["to_columns"], strict=True)
-        )
-        typer.echo(f"  {tie['table']} by {pairs}{' (one row at most)' if tie['single'] else ''}")
+    shown = dict.fromkeys(_tie_line(tie) for tie in described["ties"])
+    for line in shown:
+        typer.echo(f"  {line}")
     for table, indexes in described["indexes"].items():
         for index in indexes:
             typer.echo(f"  index on {table} ({', '.join(index)})")
     for note in described["notes"]:
         typer.echo(f"  note: {note}")
+
+
+def _tie_line(tie: dict[str, Any]) -> str:
+    pairs = " and ".join(
+        f"{tie['as']}.{own} = {tie['to']}.{other}" for own, other in zip(tie["columns"], tie["to_columns"], strict=True)
+    )
+    return f"{tie['table']} by {pairs}{' (one row at most)' if tie['single'] else ''}"
 
 
 @view.command()

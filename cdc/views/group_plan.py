@@ -18,7 +18,7 @@ from cdc.views.syntax import ViewText
 from cdc.views.term_walks import base_column, conjuncts, shape, walk
 from cdc.views.terms import Aggregate, Choice, Col, Const, Expr, FromItem, IsNull, Join, Select, Source
 
-Kept = Literal["count", "sum", "average", "least", "greatest", "all", "any"]
+Kept = Literal["count", "different", "sum", "average", "least", "greatest", "all", "any"]
 """How an aggregate is kept: by counts and sums, or by the order of its values."""
 
 _KEPT: dict[str, Kept] = {
@@ -74,15 +74,21 @@ def grouping(text: ViewText, query: Select, plan: Arranged, root: Source) -> tup
         raise text.refused("a view of one row has no key", word="", hint="group by a column")
     aggregates = _aggregates(query)
     for part in aggregates:
-        if part.distinct or part.order or part.name not in _KEPT:
+        repeats = part.distinct and part.name in ("sum", "avg")
+        if repeats or part.order or part.name not in _KEPT:
             hint = "count, sum, avg, min, max, bool_and and bool_or are kept; others stand in subqueries"
-            said = f"{part.name}(distinct …)" if part.distinct else part.name
+            said = f"{part.name}(distinct …)" if repeats else part.name
             raise text.refused(f"{said} of groups is not kept", part.location, hint=hint)
     _refuse_keys(text, query)
     program, contribution, row = compiled_contribution(text, plan, root, aggregates)
-    figures = tuple(GroupFigure(_KEPT[p.name], p.args[0].type if p.args else p.type) for p in aggregates)
+    figures = tuple(map(_figure, aggregates))
     keys = tuple(by.type for by in query.group)
     return Grouping(keys, figures, contribution, row), program, names
+
+
+def _figure(part: Aggregate) -> GroupFigure:
+    kept: Kept = "different" if part.distinct and part.name == "count" else _KEPT[part.name]
+    return GroupFigure(kept, part.args[0].type if part.args else part.type)
 
 
 def _aggregates(query: Select) -> list[Aggregate]:

@@ -15,12 +15,13 @@ from typing import Any
 
 import orjson
 
+from cdc.views.aggregating import same_key
 from cdc.views.decimals import EXACT, add, average, bounded, rounded, subtract
 from cdc.views.group_plan import GroupFigure, Grouping
 from cdc.views.lookups import Row
 from cdc.views.refused import NotComputable
 from cdc.views.sql_types import Group, SqlType
-from cdc.views.stored_values import cell, loaded
+from cdc.views.stored_values import cell, link_text, loaded
 
 Function = Callable[[Any], Any]
 Contributed = tuple[tuple[Any, ...], tuple[Any, ...]]
@@ -58,6 +59,8 @@ def _ordered(kind: SqlType) -> Function | None:
     return _ORDERED.get(kind.group)
 
 
+_DIFFERENT = """CREATE TABLE IF NOT EXISTS different
+ (grp TEXT, figure INTEGER, value, n INTEGER, PRIMARY KEY (grp, figure, value)) WITHOUT ROWID"""
 _ORDERED: dict[Group, Function] = {Group.NUMERIC: ordered_number, Group.FLOAT: ordered_float}
 
 
@@ -68,7 +71,7 @@ class _Column:
         self.figure = figure
         self.value = f"v{number}"
         self.order = f"o{number}"
-        self.to_cell = cell(figure.kind) if figure.kept != "count" else None
+        self.to_cell = _cell(figure)
         self.to_order = _ordered(figure.kind)
         self.load = loaded(figure.kind)
 
@@ -87,6 +90,15 @@ class _Column:
         return [kept, kept if value is None or self.to_order is None else self.to_order(value)]
 
 
+def _cell(figure: GroupFigure) -> Function | None:
+    if figure.kept == "count":
+        return None
+    if figure.kept == "different":
+        # Equal values have to stand alike, 1 and 1.00 among them.
+        return link_text if figure.kind.group is Group.NUMERIC else same_key(figure.kind) or cell(figure.kind)
+    return cell(figure.kind)
+
+
 class GroupState:
     """See the module. ``of``: SQLite, in whose transaction all of it changes."""
 
@@ -100,6 +112,7 @@ class GroupState:
         made = "".join(f", {name}" for name in names)
         connection.execute(f"CREATE TABLE IF NOT EXISTS contributions (key TEXT PRIMARY KEY, grp TEXT{made})")
         connection.execute("CREATE TABLE IF NOT EXISTS figures (grp TEXT PRIMARY KEY, n INTEGER, kept TEXT)")
+        connection.execute(_DIFFERENT)
         for column in self._columns:
             if column.by_order:
                 statement = f"CREATE INDEX IF NOT EXISTS by_{column.order} ON contributions (grp, {column.order})"
@@ -147,8 +160,11 @@ class GroupState:
         )
         known = {name: (n, orjson.loads(kept)) for name, n, kept in rows}
         put, gone = [], []
+        moved = self._moved_different(changes)
         for name, contributions in changes.items():
             n, kept = known.get(name, (0, [None] * len(self._columns)))
+            for i, more in moved.get(name, {}).items():
+                kept[i] = (kept[i] or 0) + more
             for sign, cells in contributions:
                 n += sign
                 at = 0
@@ -161,6 +177,34 @@ class GroupState:
                 gone.append((name,))
         self._connection.executemany("INSERT OR REPLACE INTO figures VALUES (?, ?, ?)", put)
         self._connection.executemany("DELETE FROM figures WHERE grp = ?", gone)
+
+    def _moved_different(self, changes: Mapping[str, list[tuple[int, tuple[Any, ...]]]]) -> dict[str, dict[int, int]]:
+        """By how much the numbers of different values grow, for each group and figure."""
+        deltas: dict[tuple[str, int, Any], int] = {}
+        at = 0
+        for i, column in enumerate(self._columns):
+            if column.figure.kept == "different":
+                for name, contributions in changes.items():
+                    for sign, cells in contributions:
+                        if cells[at] is not None:
+                            place = (name, i, cells[at])
+                            deltas[place] = deltas.get(place, 0) + sign
+            at += 2 if column.by_order else 1
+        moved: dict[str, dict[int, int]] = {}
+        for place, delta in deltas.items():
+            before = self._number_of(place)
+            self._connection.execute("INSERT OR REPLACE INTO different VALUES (?, ?, ?, ?)", (*place, before + delta))
+            more = (before + delta > 0) - (before > 0)
+            of_group = moved.setdefault(place[0], {})
+            of_group[place[1]] = of_group.get(place[1], 0) + more
+        self._connection.executemany("DELETE FROM different WHERE grp = ? AND n = 0", [(name,) for name in moved])
+        return moved
+
+    def _number_of(self, place: tuple[str, int, Any]) -> int:
+        found = self._connection.execute(
+            "SELECT n FROM different WHERE grp = ? AND figure = ? AND value = ?", place
+        ).fetchone()
+        return 0 if found is None else int(found[0])
 
     def every(self) -> Iterable[Row]:
         """The keys of all groups."""
@@ -202,7 +246,7 @@ class GroupState:
 
 def _moved(figure: GroupFigure, kept: Any, sign: int, value: Any) -> Any:
     """What is kept of a figure, with a value added or taken away."""
-    if figure.kept in ("least", "greatest") or value is None:
+    if figure.kept in ("least", "greatest", "different") or value is None:
         return kept
     if figure.kept == "count":
         return (kept or 0) + sign
@@ -254,6 +298,7 @@ def _mean(kept: Any, _: SqlType) -> Decimal | None:
 
 _RESULTS: dict[str, Callable[[Any, SqlType], Any]] = {
     "count": lambda kept, _: kept or 0,
+    "different": lambda kept, _: kept or 0,
     "sum": _total,
     "average": _mean,
     "all": lambda kept, _: None if kept is None or not sum(kept) else kept[1] == 0,

@@ -71,6 +71,10 @@ select l.product_id, date_bin('1 day', coalesce(o.placed_at, '1999-01-01'), '200
   sum(l.qty * l.price) as total, max(l.price) as top, avg(l.price) as mean, sum(l.qty) as q,
   bool_and(l.qty > 0) as all_sold
 from order_lines l join orders o on o.id = l.order_id where l.product_id is not null group by 1, 2""",
+    "different values": """
+select o.status, count(distinct o.customer_id) as customers, count(distinct l.price) as prices,
+  count(distinct l.product_id) filter (where l.qty > 1) as products, count(*) as n
+from order_lines l join orders o on o.id = l.order_id where o.status is not null group by 1""",
     "filters, having, a moved parent": """
 select coalesce(c.city, '-') as city, sum(l.price) filter (where l.qty > 1) as big, min(l.price) as low,
   count(*) filter (where l.qty = 0) as none from order_lines l left join orders o on o.id = l.order_id
