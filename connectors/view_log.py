@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -21,7 +22,9 @@ from connectors.kafka.feed import ProgressTopic
 from connectors.kafka.record_reader import KafkaReading
 from connectors.kafka.schema_registry import SchemaRegistry
 
+_T = TypeVar("_T")
 _TIMEOUT_S = 30.0
+_FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
 
 
 class KafkaViewInput:
@@ -90,15 +93,17 @@ class KafkaViewOutput:
         failures: list[KafkaError] = []
 
         def delivered(error: KafkaError | None, message: Message) -> None:
-            offset, partition = message.offset(), message.partition()
             if error is not None:
-                failures.append(error)
-            elif message.topic() == self._topic and offset is not None and partition is not None:
+                failures.append(error)  # Such a message says nothing of its offset.
+                return
+            offset, partition = message.offset(), message.partition()
+            if message.topic() == self._topic and offset is not None and partition is not None:
                 ends[partition] = max(ends.get(partition, 0), offset + 1)
 
         for record in records:
             self._produce(record, delivered)
-        if self._producer.flush(_TIMEOUT_S) or failures:
+        left = self._do(lambda: self._producer.flush(_TIMEOUT_S), "writing the view's topic")
+        if left or failures:
             self._do(self._producer.abort_transaction, "giving up a transaction of the view's topic")
             said = f": {failures[0].str()}" if failures else ""
             raise LogError(f"the view's topic took no records{said}", hint="check the brokers")
@@ -142,11 +147,15 @@ class KafkaViewOutput:
         value = KafkaCompactedTopic(self._settings.log, self._claims).read().get(self._key)
         return None if value is None else fence_of(Progress.from_json(value))
 
-    def _do(self, action: object, doing: str) -> None:
+    def _do(self, action: Callable[[], _T], doing: str) -> _T:
         try:
-            action()  # type: ignore[operator]
-        except KafkaException as failure:
-            error = failure.args[0]
-            if error.code() in (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH):
+            return action()
+        except (KafkaException, SystemError) as failure:
+            # SystemError where a delivery report is told while a fatal error is pending.
+            said = failure if isinstance(failure, KafkaException) else failure.__cause__
+            if not isinstance(said, KafkaException):
+                raise
+            error = said.args[0]
+            if error.code() in _FENCED:
                 raise ActiveError("another runner keeps this view now", hint="one runner per view") from None
             raise LogError(f"{doing}: {error.str()}", hint="check [log] and that the brokers run") from None
