@@ -30,6 +30,7 @@ class Cut(NamedTuple):
 class VerifiedTable:
     """A table to compare: its shape now, its shape as the stores know it, about how many rows.
 
+    ``query``: the text of a view, run with ``search_path``, in place of a table's rows.
     ``left_out``: columns that stand in neither shape because they cannot be compared: column -> why.
     """
 
@@ -37,6 +38,8 @@ class VerifiedTable:
     stored: TableSchema
     rows: int
     partitioned: bool = False
+    query: str = ""
+    search_path: tuple[str, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -99,6 +99,9 @@ class Mark(NamedTuple):
     at_ms: int
 
 
+CATCHING_UP = "is being brought up to date"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
     """A table that a store does not show as far as its LSN says.
@@ -111,12 +114,19 @@ class Hold:
     reason: str = ""
     since_ms: int = field(default=0, compare=False)
 
+    @property
+    def passing(self) -> bool:
+        """Whether nothing is in its way any more: it is being brought up to date."""
+        return not self.reason or self.reason.endswith(CATCHING_UP)
+
     def sentence(self, sink: str) -> str:
         """What is to be said of it, and done about it.
 
         >>> Hold(table="public.orders").sentence("cache")
         'cache: public.orders was held and is being brought up to date'
         """
+        if self.reason.startswith("the view "):
+            return f"{sink}: {self.reason}: it does not show the view as far as its LSN says"
         if not self.reason:
             return f"{sink}: {self.table} was held and is being brought up to date"
         return f"{sink} holds {self.reason}; its changes wait in the log: cdc rebuild {sink}"

@@ -138,6 +138,9 @@ class SparkSettings(SettingsModel):
     driver_batch_rows: int = Field(20_000, ge=0, description="batches up to this size are applied in the driver")
     stop_together: bool = Field(False, description="a store that cannot go on ends the others as well")
     slice_bytes: ByteCount = Field(32 * 1024**2, ge=1, description="bytes of records read and applied at once")
+    view_limit: Duration = Field(
+        timedelta(seconds=60), description="a view that is further behind holds no store's LSN"
+    )
     http_address: str = Field("127.0.0.1:9465", description="metrics of the sinks; empty for none")
     conf: dict[str, str] = Field(default_factory=dict, description="more Spark settings")
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
 
 from cdc.dead import DeadLetter
 from cdc.epochs import epoch_of
-from cdc.errors import CdcError
+from cdc.errors import CdcError, TopicError, UsageError
 from cdc.settings import Settings, require_postgres
+from cdc.state import TopicsState
 from cdc.topic import dead_topic, state_topic
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.dead_letters import DeadLetterTopic
 from connectors.kafka.reach import require_broker
 from connectors.postgres.connections import connect
 from connectors.postgres.cut import write_fence
+from connectors.postgres.selection import Pattern
+from connectors.view_topics import known_views, taken_views, view_patterns
 
 _APPLICATION = "cdc wait"
 
@@ -29,6 +32,25 @@ def read_letters(settings: Settings) -> Iterable[DeadLetter]:
     """The pipeline's dead letters. LogError, at once, when no broker takes a connection."""
     require_broker(settings.log)
     return DeadLetterTopic(settings.log, dead_topic(settings.name)).read()
+
+
+def topic_of(settings: Settings, patterns: Sequence[str], table: str) -> str:
+    """The topic of a table or a view that a sink with these ``tables`` takes. UsageError where it takes none of that
+    name, TopicError where a view was not published yet."""
+    views = {str(name): view.topic for name, view in taken_views(known_views(settings), patterns).items()}
+    state = TopicsState.find(KafkaCompactedTopic(settings.log, state_topic(settings.name)).read())
+    tables = dict(state.tables) if state is not None else {}
+    if patterns:
+        taking = [Pattern.parse(text) for text in patterns]
+        tables = {name: topic for name, topic in tables.items() if any(one.names(name) for one in taking)}
+    found = views.get(table) or tables.get(table)
+    if found is not None:
+        return found
+    named = [Pattern.parse(text) for text in view_patterns(patterns)]
+    if any(pattern.names(table) for pattern in named):
+        raise TopicError(f"{table} is not published yet", hint="cdc view run publishes it")
+    known = ", ".join(sorted({*views, *tables})) or "none yet"
+    raise UsageError(f"the sink takes no table {table}", hint=f"its tables are {known}")
 
 
 def nudge(settings: Settings) -> None:

@@ -9,15 +9,16 @@ from cdc.progress import Offsets
 from cdc.schema import TableSchema
 from cdc.settings import Settings, topics_maker
 from cdc.state import TopicsState
-from cdc.topic import TableName, schema_topic, state_topic
+from cdc.topic import TableName, state_topic
+from cdc.views.known_views import KnownView
 from connectors.connect.connector_epochs import read_epochs
 from connectors.connect.topics import with_patterns
 from connectors.debezium.connector_config import may_hold_debezium
 from connectors.kafka.admin import TopicAdmin, raise_first, state_problems
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.reach import require_broker
-from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.postgres.selection import kept
+from connectors.view_topics import all_shapes, known_views, taken_views, view_patterns
 from spark.ports import SinkTopics
 
 _DAY_MS = 86_400_000
@@ -38,20 +39,24 @@ class SinkLog:
             raise TopicError("the pipeline has no topics yet", hint=f"{topics_maker(self._settings)} makes them")
         state = with_patterns(self._settings, state, self._admin())
         known = known_topics(state, self.schemas(), embedded=may_hold_debezium(self._settings))
-        wanted = {known[table] for table in kept(list(known), self._patterns(sink))}
+        patterns = self._patterns(sink)
+        views = self._views(patterns)
+        wanted = {known[table] for table in kept(list(known), patterns)} | views.keys()
         if not wanted:
             raise ConfigError(f"[sinks.{sink}] tables: none of the captured tables is among them")
         facts = self._admin().describe(wanted)
+        made = {**state.topics, **{topic: view.made for topic, view in views.items()}}
         own = TopicsState(
-            cluster_id=state.cluster_id, topics={topic: state.topics[topic] for topic in sorted(wanted)}, tables={}
+            cluster_id=state.cluster_id, topics={topic: made[topic] for topic in sorted(wanted)}, tables={}
         )
         raise_first(state_problems(own, facts, self._admin().cluster_id()))
         lag_ms = min(int(facts[topic].config.get("min.compaction.lag.ms", 0)) for topic in wanted)
         return SinkTopics(
             ids={topic: facts[topic].topic_id for topic in sorted(wanted)},
-            partitions={topic: state.topics[topic]["partitions"] for topic in sorted(wanted)},
+            partitions={topic: made[topic]["partitions"] for topic in sorted(wanted)},
             compaction_lag_s=lag_ms / 1000,
             retention_s=min(int(facts[topic].config.get("delete.retention.ms", _DAY_MS)) for topic in wanted) / 1000,
+            views={topic: str(view.schema.table) for topic, view in sorted(views.items())},
         )
 
     def ends(self, topics: SinkTopics) -> Offsets:
@@ -63,7 +68,13 @@ class SinkLog:
         return read_epochs(self._settings).behind(epoch)
 
     def schemas(self) -> list[TableSchema]:
-        return SchemaRegistry(KafkaCompactedTopic(self._settings.log, schema_topic(self._settings.name))).versions()
+        return all_shapes(self._settings)
+
+    def _views(self, patterns: Sequence[str]) -> dict[str, KnownView]:
+        """By topic, the views that these patterns take."""
+        if not view_patterns(patterns):
+            return {}
+        return {view.topic: view for view in taken_views(known_views(self._settings), patterns).values()}
 
     def _admin(self) -> TopicAdmin:
         if self._kept is None:

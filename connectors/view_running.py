@@ -21,8 +21,8 @@ from cdc.state import SlotState, TopicsState
 from cdc.topic import TableName, schema_topic, state_topic, view_topic, views_topic
 from cdc.topic_specs import TopicSpec, table_topic_spec
 from cdc.views.keeper import Keeper, KeeperParts
-from cdc.views.known_views import KnownView, Views, read_views
-from cdc.views.record_rows import VIEW_SCHEMA, view_shape
+from cdc.views.known_views import KnownView
+from cdc.views.record_rows import view_shape
 from cdc.views.view_plan import ViewPlan, planned
 from cdc.views.view_records import ViewRecords
 from cdc.views.view_state import ViewState, plan_digest
@@ -31,6 +31,7 @@ from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.reach import require_broker
 from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.view_log import KafkaViewInput, KafkaViewOutput
+from connectors.view_topics import known_views
 
 log = logging.getLogger(__name__)
 _IDLE_S = 0.05
@@ -79,14 +80,6 @@ def newest_shapes(settings: Settings) -> list[TableSchema]:
         if known is None or shape.version > known.version:
             newest[shape.table] = shape
     return list(newest.values())
-
-
-def known_views(settings: Settings) -> Views:
-    """What the views topic holds. Nothing before the first view."""
-    topic = views_topic(settings.name)
-    if topic not in TopicAdmin(settings.log).describe([topic]):
-        return Views({}, {})
-    return read_views(KafkaCompactedTopic(settings.log, topic).read())
 
 
 def ensure_view(settings: Settings, view: PlannedView) -> KnownView:
@@ -192,8 +185,3 @@ def run_views(settings: Settings, names: Sequence[str], *, until_caught_up: bool
                 if until_caught_up and all(keeper.level for _, keeper, _ in keepers):
                     return
                 stopping.wait(_IDLE_S)
-
-
-def view_tables(views: Views) -> dict[TableName, KnownView]:
-    """Views as tables of the schema ``view``."""
-    return {TableName(VIEW_SCHEMA, name): known for name, known in views.known.items()}

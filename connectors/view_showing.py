@@ -13,7 +13,8 @@ from cdc.views.lookups import DocumentSource
 from cdc.views.refused import NotComputable
 from cdc.views.view_records import key_row
 from cdc.views.view_state import ViewState
-from connectors.view_running import known_views, newest_shapes, plan_view
+from connectors.view_running import newest_shapes, plan_view
+from connectors.view_topics import known_views
 
 
 def document(settings: Settings, name: str, key: str) -> str:

@@ -38,6 +38,7 @@ from spark.spark_session import (
 from spark.stop import SinkStop, ended_in_time
 from spark.store_thread import Store, Surroundings
 from spark.tasks import SLICE_BYTES
+from spark.view_claims import LIMIT_S, ViewClaims
 from spark.watermark import LogView
 
 log = logging.getLogger(__name__)
@@ -52,7 +53,8 @@ class SinkApplication:
     ``specs``: sink -> its store. ``connect`` opens one in the driver. ``open_feed``: the progress topic,
     ``open_letters``: the dead letters'. ``http_address``: for ``/metrics``, empty for none. ``open_heads``: reads
     the first records that stores lack, None for figures without their age. ``package``: makes the
-    zip of our packages for executors elsewhere. ``translation``: for topics that are not ours. ``stop_together``: a
+    zip of our packages for executors elsewhere. ``open_views``: the views' progress, and ``view_limit_s`` as
+    :class:`spark.view_claims.ViewClaims` has it. ``translation``: for topics that are not ours. ``stop_together``: a
     store that cannot go on ends the others.
     """
 
@@ -71,6 +73,8 @@ class SinkApplication:
     fan_out: bool = False
     http_address: str = ""
     open_heads: Callable[[], HeadReader] | None = None
+    open_views: Callable[[], ProgressFeed | None] | None = None
+    view_limit_s: float = LIMIT_S
     package: Callable[[], Path] | None = None
     translation: Callable[[], Translate] | None = None
     clock: Clock = SYSTEM_CLOCK
@@ -123,7 +127,8 @@ class _Running:
         self._stop = stop
         metrics = Metrics(clock=application.clock, pipeline=application.session.name)
         # What another writer says of the topics is no judgement of single records.
-        view = LogView(judges=application.translation is None)
+        views = ViewClaims(application.clock, application.view_limit_s)
+        view = LogView(judges=application.translation is None, views=views)
         around = Surroundings(
             facts=application.facts, dead=application.dead, view=view, metrics=metrics, clock=application.clock
         )
@@ -156,6 +161,7 @@ class _Running:
             letters=application.open_letters(),
             measuring=Measuring(application.open_heads() if application.open_heads else None, metrics.looked),
         )
+        self._watch.follow_views(application.open_views() if application.open_views else None)
         at_end.callback(self._watch.close)
 
     def go(self, stop: SinkStop, until_caught_up: bool) -> None:

@@ -119,12 +119,15 @@ def claim(
     """The watermark of a store that shows everything below ``at`` of its topics, but for those that it holds."""
     free = topics.without(holds)
     here = Claim({topic: parts for topic, parts in at.offsets.items() if topic in free.ids}, at.read_at_s)
-    behind = _catching_up(view, before, here, free)
-    shown = view.claim(before, here, free.without(behind), now_ms)
+    views = view.views_left(before, here, free)
+    behind = _catching_up(view, before, here, free.without(free.views))
+    shown = view.claim(before, here, free.without({*behind, *views.unheeded}), now_ms)
     offsets = {topic: parts for topic, parts in _offsets(before).items() if topic in holds}
     began = {topic: replace(hold, since_ms=_since_ms(before, topic, now_ms)) for topic, hold in holds.items()}
     now = {topic: _judged(hold, topics.retention_s, now_ms) for topic, hold in began.items()}
-    return replace(shown, offsets={**offsets, **here.offsets}, topic_ids=dict(topics.ids), held={**behind, **now})
+    return replace(
+        shown, offsets={**offsets, **here.offsets}, topic_ids=dict(topics.ids), held={**behind, **views.named, **now}
+    )
 
 
 def overdue(before: Watermark | None, topics: SinkTopics, now_ms: int) -> dict[str, Hold]:

@@ -61,6 +61,7 @@ class LogWatch:
         self._stores = stores
         self._facts = facts
         self._feed = feed
+        self._views: ProgressFeed | None = None
         self._letters = letters
         self._view = view
         self._clock = clock
@@ -74,6 +75,10 @@ class LogWatch:
         self.failure: BaseException | None = None
         """What ended the thread, if something did."""
 
+    def follow_views(self, feed: ProgressFeed | None) -> None:
+        """Before the start: where the progress of views comes from. None where no store has any."""
+        self._views = feed
+
     def start(self) -> None:
         """Start its thread."""
         self._thread.start()
@@ -84,7 +89,7 @@ class LogWatch:
         self._thread.join()
         self._beside.shutdown()
         self._feed.close()
-        for one in (self._letters, self._heads):
+        for one in (self._letters, self._heads, self._views):
             if one is not None:
                 one.close()
 
@@ -106,6 +111,8 @@ class LogWatch:
 
     def _look(self) -> None:
         self._view.note_progress(self._feed.poll(_POLL_S))
+        if self._views is not None:
+            self._view.note_views(self._views.poll(0))
         if self._letters is not None and (heard := self._letters.poll(0)):
             for store in self._stores:
                 store.hear(heard)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -17,18 +17,22 @@ class SinkTopics:
     """The topics of a sink: ``ids`` topic -> Kafka's id of it, ``partitions`` topic -> how many are read.
 
     ``compaction_lag_s``: how old a record is at least before the cleaner may take it. ``retention_s``: how long the
-    cleaner leaves the record of a delete (the least of all topics).
+    cleaner leaves the record of a delete (the least of all topics). ``views``: those that are a view's, each with its
+    name as a table: capture's progress says nothing of them.
     """
 
     ids: dict[str, str] = field(default_factory=dict)
     partitions: dict[str, int] = field(default_factory=dict)
     compaction_lag_s: float = 0.0
     retention_s: float = math.inf
+    views: Mapping[str, str] = field(default_factory=dict)
 
     def without(self, some: Collection[str]) -> SinkTopics:
         """The others."""
         ids = {topic: one for topic, one in self.ids.items() if topic not in some}
-        return replace(self, ids=ids, partitions={topic: n for topic, n in self.partitions.items() if topic in ids})
+        partitions = {topic: n for topic, n in self.partitions.items() if topic in ids}
+        views = {topic: table for topic, table in self.views.items() if topic in ids}
+        return replace(self, ids=ids, partitions=partitions, views=views)
 
 
 class LogQuestions(Protocol):

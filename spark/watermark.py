@@ -19,6 +19,7 @@ from cdc.progress import Offsets, Progress, Watermark
 from spark.foreign_records import LogReach
 from spark.ports import SinkTopics
 from spark.progress_history import ProgressHistory
+from spark.view_claims import ViewClaims, ViewsLeft
 
 _MOST_ENDS = 120
 
@@ -118,11 +119,13 @@ class Beat(NamedTuple):
 class LogView:
     """What all stores of an application know of the log, from any thread: its progress, and where it ended when.
 
-    ``judges``: records are held against progress records, which are of the capture that writes the topics.
+    ``judges``: records are held against progress records, which are of the capture that writes the topics. ``views``:
+    what is known of views, each of which has progress of its own.
     """
 
-    def __init__(self, *, judges: bool = False) -> None:
+    def __init__(self, *, judges: bool = False, views: ViewClaims | None = None) -> None:
         self._judges = judges
+        self._views = views or ViewClaims()
         self.reach: LogReach | None = None
         """By what records are judged. None where they are not, or nothing is known yet."""
         self._lock = threading.Lock()
@@ -141,6 +144,7 @@ class LogView:
         noted = list(records)
         with self._lock:
             self._history.add(noted)
+            self._views.note_capture(noted)
             self.reread = max((record.epoch for record in noted if record.reread), default=self.reread)
             if self._judges and noted:
                 # The greatest: one that came too late says no more than those before it.
@@ -149,6 +153,17 @@ class LogView:
                 self._news.notify_all()
         beats = [Beat(one.epoch, one.lsn, one.heartbeat_ms) for one in noted if one.heartbeat_ms]
         self.beat = beats[-1] if beats else self.beat
+
+    def note_views(self, records: Iterable[Progress]) -> None:
+        """Take progress records of views, in their order. No record is judged by them: a document's position is the
+        fence at which it was made, and a view claims less while keys wait."""
+        with self._lock:
+            self._views.note(records)
+
+    def views_left(self, watermark: Watermark | None, at: Claim, topics: SinkTopics) -> ViewsLeft:
+        """See :meth:`spark.view_claims.ViewClaims.left`."""
+        with self._lock:
+            return self._views.left(watermark, at.offsets, topics)
 
     def wait_for(self, enough: Callable[[LogReach], bool], timeout_s: float) -> LogReach | None:
         """The newest reach as soon as ``enough`` holds for it, or after so long. None where nothing is judged."""
@@ -202,16 +217,21 @@ class LogView:
     def claim(self, watermark: Watermark | None, at: Claim, topics: SinkTopics, now_ms: int = 0) -> Watermark:
         """The watermark of a store that shows everything below ``at.offsets`` of these topics.
 
-        Its LSN never goes back. It moves on where both proofs hold. Only a table that was never read takes it away:
-        of that one nothing shows yet.
+        Its LSN never goes back. It moves on where both proofs hold, and where each of its views has proven as much.
+        Only a table that was never read takes it away: of that one nothing shows yet.
         """
         before = _before(watermark, topics)
         with self._lock:
             sound = self._ends.without_holes(at, topics.ids, topics.compaction_lag_s)
             proven = self._history.newest_covered(at.offsets, topics.ids) if sound else None
-        epoch, lsn = max(before, (proven.epoch, proven.lsn)) if proven is not None else before
+            # Each statement holds for a lower LSN as well, so the least of them holds for all.
+            each = [(proven.epoch, proven.lsn) if proven is not None else None]
+            each += [self._views.proven(topic, at.offsets) for topic in topics.views]
+        whole = [one for one in each if one is not None]
+        least = min(whole) if len(whole) == len(each) else before
+        epoch, lsn = max(before, least)
         said = watermark.aside if watermark is not None else {}
-        if proven is not None and (epoch, lsn) == (proven.epoch, proven.lsn):
+        if proven is not None and (epoch, lsn) == least:
             said = proven.aside
         aside = {topic: why for topic, why in said.items() if topic in topics.ids}
         level_ms = watermark.level_ms if watermark is not None and watermark.level_ms and not sound else now_ms

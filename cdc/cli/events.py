@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from cdc.errors import UsageError
+from cdc.settings import Settings
 from cdc.topic import TableName
 from cdc.wire.events import Change, short_names
 from cdc.wiring import open_changes
@@ -23,10 +24,13 @@ def events(
 ) -> None:
     """Print changes as they come: table and key, what happened, where in the log, the new values and the old.
 
+    Documents of a view, too, where TABLE names it: view.NAME.
+
     Ends with Ctrl-C, or by itself with --until-caught-up.
     """
-    changes = open_changes(context.obj.settings())
-    chosen = choose(changes.tables, table)
+    settings = context.obj.settings()
+    changes = open_changes(settings)
+    chosen = choose(changes.tables if table else of_tables(changes.tables, settings), table)
     names = short_names(changes.tables)
     for batch in changes.follow(chosen, from_beginning=from_beginning, until_caught_up=until_caught_up):
         for change in in_order(batch):
@@ -40,6 +44,11 @@ def choose(tables: list[TableName], wanted: str | None) -> list[TableName]:
         known = ", ".join(map(str, tables)) or "none yet: cdc snapshot or cdc connect deploy comes first"
         raise UsageError(f"no table {wanted or ''} is captured".replace("  ", " "), hint=f"the tables are {known}")
     return chosen
+
+
+def of_tables(tables: list[TableName], settings: Settings) -> list[TableName]:
+    """Those that are no views: of a change of a table the documents are told where they are asked for."""
+    return [table for table in tables if not settings.views or table.schema != "view"]
 
 
 def in_order(batch: list[Change]) -> list[Change]:

@@ -31,7 +31,10 @@ _BY_DEBEZIUM = (
 
 def verify(
     context: typer.Context,
-    sinks: Annotated[list[str] | None, typer.Argument(help="Stores to compare; all of them unless named.")] = None,
+    sinks: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[SINK|TABLE]...", help="Stores, and tables or views (view.NAME); all unless named."),
+    ] = None,
     timeout_s: Annotated[
         float, typer.Option("--timeout", help="Seconds a store may take to reach the fence.", min=0)
     ] = 60.0,
@@ -68,7 +71,7 @@ def verify(
     for words in open_letters(settings).left_out():
         context.obj.console.print(words, style="yellow", highlight=False, soft_wrap=True, markup=False)
     with Freshness(settings) as freshness:
-        for name in chosen:
+        for name in (one for one in chosen if "." not in one):
             for words in freshness.waiting(name):
                 context.obj.console.print(words, style="yellow", highlight=False, soft_wrap=True, markup=False)
     conclude(report, repairable=settings.source.kind == "postgres")

@@ -9,8 +9,9 @@ import typer
 
 from cdc.lsn import Lsn
 from cdc.views.view_plan import ViewPlan
-from connectors.view_running import known_views, newest_shapes, plan_view, run_views, view_settings
+from connectors.view_running import newest_shapes, plan_view, run_views, view_settings
 from connectors.view_showing import document
+from connectors.view_topics import known_views
 
 view = typer.Typer(name="view", help="Keep documents over several tables true.", no_args_is_help=True)
 

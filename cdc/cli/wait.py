@@ -22,6 +22,9 @@ def wait(
             "MySQL @@global.gtid_executed.",
         ),
     ],
+    table: Annotated[
+        str, typer.Option("--table", help="Wait for this table or view too (view.NAME), if the store holds it back.")
+    ] = "",
     timeout_s: Annotated[float, typer.Option("--timeout", help="Seconds to wait at most.", min=0)] = 30.0,
 ) -> None:
     """Return when SINK shows everything committed below LSN, and print what it shows.
@@ -34,7 +37,7 @@ def wait(
         if freshness.by_gtids:
             shown = freshness.wait_passed(sink, token, timeout_s=timeout_s)
         else:
-            shown = str(Lsn(freshness.wait(sink, _lsn(token), timeout_s=timeout_s).lsn))
+            shown = str(Lsn(freshness.wait(sink, _lsn(token), timeout_s=timeout_s, table=table).lsn))
         if freshness.unsure:
             context.obj.console.print(freshness.unsure, style="yellow", highlight=False, soft_wrap=True)
         for words in freshness.waiting(sink):

@@ -61,6 +61,25 @@ def wait_until_shown(
     return _wait(watermarks, lambda mark: shows(mark, lsn, epoch), late, timeout_s=timeout_s, nudge=nudge, clock=clock)
 
 
+def wait_until_spoken_for(
+    sink: str, watermarks: ReadsWatermarks, topic: str, *, timeout_s: float = 30.0, clock: Clock = SYSTEM_CLOCK
+) -> Watermark:
+    """Return the store's watermark once its LSN is that of a topic's table or view as well.
+
+    Raises Difference when ``timeout_s`` has passed, and SinkError when the store cannot be asked.
+    """
+
+    def late(watermark: Watermark | None) -> DifferenceFound:
+        hold = watermark.held.get(topic) if watermark is not None else None
+        said = hold.sentence(sink) if hold is not None else f"{sink} does not read the topic {topic} yet"
+        return DifferenceFound(f"{said}; waited {timeout_s:g} s", hint="cdc status shows where it is held up")
+
+    def spoken_for(mark: Watermark) -> bool:
+        return speaks_for(mark, topic)
+
+    return _wait(watermarks, spoken_for, late, timeout_s=timeout_s, nudge=None, clock=clock)
+
+
 def wait_until_read(
     sink: str, watermarks: ReadsWatermarks, ends: Offsets, *, timeout_s: float = 30.0, clock: Clock = SYSTEM_CLOCK
 ) -> Watermark:
@@ -124,6 +143,11 @@ def require_whole(sink: str, watermark: Watermark) -> None:
             f"{sink} shows all tables up to {Lsn(watermark.lsn)} but these: {words[0]}{more}",
             hint="cdc status names each table that is set aside, and why",
         )
+
+
+def speaks_for(watermark: Watermark, topic: str) -> bool:
+    """Whether the LSN of a watermark is that of a topic's table or view as well."""
+    return topic in watermark.topic_ids and topic not in watermark.held
 
 
 def shows(watermark: Watermark, lsn: int, epoch: int | None) -> bool:

@@ -12,7 +12,15 @@ from cdc.dead import DeadLetter, Parked
 from cdc.errors import ConfigError, LogError, TopicError
 from cdc.found import Unknown, look
 from cdc.freshness.opened_stores import KeptStores, OpenedStore
-from cdc.freshness.rules import InLog, ReadsWatermarks, require_whole, shows, wait_until_read, wait_until_shown
+from cdc.freshness.rules import (
+    InLog,
+    ReadsWatermarks,
+    require_whole,
+    shows,
+    wait_until_read,
+    wait_until_shown,
+    wait_until_spoken_for,
+)
 from cdc.progress import Watermark
 
 
@@ -28,7 +36,8 @@ class WaitPorts:
     ``by_gtids``: tokens are GTIDs, else LSNs. ``require``: ConfigError where the source cannot be asked.
     ``passed``: where tokens are GTIDs. Waits up to so many seconds until the log holds what a token names. Difference
     when it takes longer.
-    ``keeps``: whether a sink keeps the table of a topic.
+    ``keeps``: whether a sink keeps the table of a topic. ``place``: the topic of a sink's table or view, by the names
+    of both. UsageError where the sink does not take it, TopicError where it has no topic yet.
     """
 
     open: Callable[[str], OpenedStore]
@@ -40,6 +49,7 @@ class WaitPorts:
     require: Callable[[], None]
     passed: Callable[[str, float], InLog]
     keeps: Callable[[str, str], bool]
+    place: Callable[[str, str], str]
 
 
 class Waits:
@@ -61,8 +71,11 @@ class Waits:
     def __exit__(self, *_: object) -> None:
         self._stores.close()
 
-    def wait(self, sink: str, lsn: int, *, timeout_s: float = 30.0) -> Watermark:
+    def wait(self, sink: str, lsn: int, *, timeout_s: float = 30.0, table: str = "") -> Watermark:
         """Return when ``sink`` shows every change committed below ``lsn``. See :mod:`cdc.freshness.rules`.
+
+        ``table``: one for which that has to hold also where the sink holds it, or of a view (``view.NAME``), which may
+        be behind the tables.
 
         While the log does not answer, the epoch of the token is not known: the store's own word is taken then, see
         :attr:`unsure`. UsageError for an unknown sink, SinkError when the store does not answer, Difference after
@@ -77,12 +90,23 @@ class Waits:
         with self._ports.briefly():
             watermarks = self._stores.watermarks(sink)
         epoch = self._epoch if self._epoch is not None else look(self._ports.epoch)
+        topic = self._ports.place(sink, table) if table else ""
         if isinstance(epoch, Unknown):
             return self._take_its_word(sink, watermarks, lsn, epoch)
         self._epoch, self.unsure = epoch, ""
+        began_s = self._clock.monotonic()
         watermark = wait_until_shown(
-            sink, watermarks, lsn, epoch=epoch, timeout_s=timeout_s, nudge=self._ports.nudge, clock=self._clock
+            sink,
+            watermarks,
+            lsn,
+            epoch=epoch,
+            timeout_s=timeout_s,
+            nudge=self._ports.nudge,
+            clock=self._clock,
         )
+        if topic:
+            left_s = max(0.0, timeout_s - (self._clock.monotonic() - began_s))
+            watermark = wait_until_spoken_for(sink, watermarks, topic, timeout_s=left_s, clock=self._clock)
         require_whole(sink, watermark)
         return watermark
 

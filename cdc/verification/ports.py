@@ -22,6 +22,7 @@ class VerifiedSource(SourceReader, SourceRows, Protocol):
 class VerifiedStore:
     """A store, opened as one of several writers. ``tables``: those of the captured ones that it keeps.
 
+    ``views``: those of its tables that are views, each with its topic.
     ``fills_lost_tables``: whether a repair may fill a table of which the store holds nothing.
     """
 
@@ -30,6 +31,7 @@ class VerifiedStore:
     target: RepairTarget
     tables: Sequence[TableName]
     fills_lost_tables: bool = True
+    views: Mapping[TableName, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

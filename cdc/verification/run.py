@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from cdc.clock import Clock
 from cdc.cuts import Cut
 from cdc.errors import ConfigError, DifferenceFound, SinkError
-from cdc.freshness.rules import wait_until_read, wait_until_shown
+from cdc.freshness.rules import wait_until_read, wait_until_shown, wait_until_spoken_for
 from cdc.progress import Offsets
 from cdc.verification.known_pipeline import KnownPipeline
 from cdc.verification.passes import Watch, verify
@@ -28,11 +28,15 @@ class Verification:
         self._watch = watch
         self._clock = clock
         self._timeout_s = timeout_s
+        self._behind: Mapping[str, str] = {}
 
     def compare(self) -> VerificationReport:
         """See :func:`cdc.verification.passes.verify`. Tables that are set aside are not compared. SinkError when a
         store does not reach the fence in time."""
-        stores, lacking = self._ports.stores, self._ports.lacking()
+        stores = self._ports.stores
+        # A view that is not built yet or far behind is not waited for: what the tables show is known without it.
+        self._behind = behind = _views_behind(self._ports)
+        lacking = {**self._ports.lacking(), **behind}
         tables = {name: table for name, table in self._ports.tables.items() if str(name) not in lacking}
         report = verify(
             self._ports.source,
@@ -50,11 +54,12 @@ class Verification:
     def repair(self, report: VerificationReport) -> list[Repaired]:
         """See :func:`cdc.verification.repair.repair`. ConfigError where a repair cannot be right."""
         _require_repairable(self._known, self._ports, report)
+        mine = [one for one in report.verdicts if one.table not in self._ports.stores[one.sink].views]
         return repair(
             self._ports.source,
             {name: store.target for name, store in self._ports.stores.items()},
             self._ports.tables,
-            report,
+            replace(report, verdicts=mine),
             epoch=self._known.epoch,
             clock=self._clock,
         )
@@ -87,6 +92,8 @@ class Verification:
                     timeout_s=self._timeout_s,
                     clock=self._clock,
                 )
+                for topic in (topic for table, topic in store.views.items() if str(table) not in self._behind):
+                    wait_until_spoken_for(name, store.watermarks, topic, timeout_s=self._timeout_s, clock=self._clock)
         except DifferenceFound as late:
             raise SinkError(f"no comparison: {late.message}", hint=late.hint) from None
 
@@ -95,6 +102,18 @@ class Verification:
             topics = {self._known.topics.tables[str(table)] for table in store.tables}
             wanted = {topic: parts for topic, parts in ends.items() if topic in topics}
             wait_until_read(name, store.watermarks, wanted, timeout_s=self._timeout_s, clock=self._clock)
+
+
+def _views_behind(ports: VerificationPorts) -> dict[str, str]:
+    """Views that a store's LSN does not speak for, and not for a moment only: each with what is to be said."""
+    found = {}
+    for name, store in ports.stores.items():
+        mark = store.watermarks.read() if store.views else None
+        for table, topic in store.views.items():
+            hold = mark.held.get(topic) if mark is not None else None
+            if hold is not None and not hold.passing:
+                found[str(table)] = hold.sentence(name)
+    return found
 
 
 def _require_repairable(known: KnownPipeline, ports: VerificationPorts, report: VerificationReport) -> None:
@@ -109,6 +128,13 @@ def _require_repairable(known: KnownPipeline, ports: VerificationPorts, report: 
         raise ConfigError(
             "a store fed from Debezium's topics cannot be repaired: their positions lie below their commits",
             hint="cdc connect signal asks Debezium for an incremental snapshot, which repairs it",
+        )
+    differing = [one for one in report.verdicts if one.differing]
+    views = [one for one in differing if one.table in ports.stores[one.sink].views]
+    if views and len(views) == len(differing):
+        raise ConfigError(
+            f"documents of {views[0].table} cannot be repaired one by one: they are computed from the log",
+            hint=f"cdc rebuild {views[0].sink} fills the store anew from the view's topic",
         )
     for verdict in report.verdicts:
         if not ports.stores[verdict.sink].fills_lost_tables and verdict.differing and not verdict.store_rows:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import orjson
 
@@ -47,6 +48,11 @@ class KnownView:
         return record_of(cls, read_members(value, about), about)
 
     @property
+    def made(self) -> dict[str, Any]:
+        """Its topic as :class:`cdc.state.TopicsState` notes one."""
+        return {"id": self.topic_id, "partitions": self.partitions}
+
+    @property
     def schema(self) -> TableSchema:
         """The shape of its rows."""
         return TableSchema.from_json(self.shape.encode())
@@ -55,6 +61,11 @@ class KnownView:
 def claim_key(view: str, generation: int) -> bytes:
     """The key of a view's progress."""
     return orjson.dumps({"what": _PROGRESS, "view": view, "generation": generation})
+
+
+def is_claim(key: bytes) -> bool:
+    """Whether a record with this key is a view's progress. DamagedError where it is none of the topic's."""
+    return _what(key) == _PROGRESS
 
 
 @dataclass(frozen=True, slots=True)

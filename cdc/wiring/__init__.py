@@ -50,9 +50,10 @@ def open_schemas(settings: Settings) -> SchemaRegistry:
 def open_changes(settings: Settings) -> Changes:
     """What ``cdc events`` reads. TopicError before ``cdc init``."""
     from connectors.kafka.changes import Changes
+    from connectors.view_topics import known_shapes
 
     require_broker(settings)
-    return Changes(settings.log, open_schemas(settings))
+    return Changes(settings.log, known_shapes(settings))
 
 
 def _compacted(settings: Settings, topic: str) -> KafkaCompactedTopic:

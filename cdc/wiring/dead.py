@@ -11,7 +11,7 @@ from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.letters.ports import LetterPorts
 from cdc.letters.run import LettersRun
 from cdc.topic import dead_topic
-from cdc.wiring import open_schemas, require_broker
+from cdc.wiring import require_broker
 from sinks.stores import open_store
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ def open_letters(settings: Settings, clock: Clock = SYSTEM_CLOCK) -> LettersRun:
     connection."""
     from connectors.kafka.dead_letters import DeadLetterTopic
     from connectors.kafka.feed import DeadLetterFeed
+    from connectors.view_topics import all_shapes
 
     @contextmanager
     def reader(sink: str) -> Iterator[ReadsStore]:
@@ -35,7 +36,7 @@ def open_letters(settings: Settings, clock: Clock = SYSTEM_CLOCK) -> LettersRun:
     ports = LetterPorts(
         letters=DeadLetterTopic(settings.log, topic),
         follow=partial(DeadLetterFeed, settings.log, topic),
-        shapes=lambda: open_schemas(settings).versions(),
+        shapes=partial(all_shapes, settings),
         open_store=reader,
     )
     return LettersRun(ports, clock)

@@ -25,7 +25,7 @@ class Freshness(Waits):
     """Waits for stores of the pipeline that the settings describe. A context. One thread at a time."""
 
     def __init__(self, settings: Settings) -> None:
-        from connectors.freshness import nudge, read_epoch, read_letters
+        from connectors.freshness import nudge, read_epoch, read_letters, topic_of
         from connectors.freshness_binlog import keeps, wait_until_in_log
         from sinks.tries import looking
 
@@ -39,5 +39,6 @@ class Freshness(Waits):
             require=partial(require_askable, settings, "cdc wait"),
             passed=partial(wait_until_in_log, settings),
             keeps=lambda sink, topic: keeps(settings, sink_settings(sink, settings).tables, topic),
+            place=lambda sink, table: topic_of(settings, sink_settings(sink, settings).tables, table),
         )
         super().__init__(ports, SYSTEM_CLOCK)

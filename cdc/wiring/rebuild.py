@@ -10,7 +10,7 @@ from cdc.rebuild.ports import RebuildPorts
 from cdc.rebuild.run import Rebuild
 from cdc.settings import Settings
 from cdc.topic import dead_topic
-from cdc.wiring import open_schemas, open_state, require_broker
+from cdc.wiring import open_state, require_broker
 from cdc.wiring.sinks import build_sinks, open_sink_log
 from sinks.stores import sink_settings, spec_of
 
@@ -55,6 +55,7 @@ def _application(settings: Settings, sink: str) -> SinkApplication:
 
 def _shapes(settings: Settings, sink: str) -> list[TableSchema]:
     """Every version of the shapes of a sink's tables, older ones first."""
-    topics = open_sink_log(settings).topics(sink).ids
-    versions = [shape for shape in open_schemas(settings).versions() if shape.topic in topics]
+    log = open_sink_log(settings)
+    topics = log.topics(sink).ids
+    versions = [shape for shape in log.schemas() if shape.topic in topics]
     return sorted(versions, key=lambda shape: (shape.topic, shape.version))

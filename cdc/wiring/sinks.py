@@ -44,6 +44,7 @@ def build_sinks(settings: Settings, names: Sequence[str] = ()) -> SinkApplicatio
     from connectors.kafka.feed import DeadLetterFeed, ProgressTopic
     from connectors.kafka.heads import KafkaHeads
     from connectors.kafka.record_reader import KafkaReading
+    from connectors.view_topics import views_feed
 
     try:
         from spark.application import SinkApplication
@@ -82,6 +83,8 @@ def build_sinks(settings: Settings, names: Sequence[str] = ()) -> SinkApplicatio
         fan_out=spark.fan_out,
         http_address=spark.http_address,
         open_heads=partial(KafkaHeads, settings.log),
+        open_views=partial(views_feed, settings, chosen),
+        view_limit_s=spark.view_limit.total_seconds(),
         package=None if session.local else partial(build_zip, session.log_folder, openers_of(specs.values())),
     )
     return reading_debezium(application, settings) if may_hold_debezium(settings) else application

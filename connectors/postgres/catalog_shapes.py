@@ -19,7 +19,14 @@ from cdc.schema import Column, Encoding, Identity, TableSchema
 from cdc.settings import Settings
 from cdc.sql import load
 from cdc.topic import TableName, table_topic
-from connectors.postgres.problems import CatalogRelation, LeafRelation, TableProblem, problems_of, topic_problems
+from connectors.postgres.problems import (
+    CatalogRelation,
+    LeafRelation,
+    TableProblem,
+    problems_of,
+    topic_problems,
+    unlike_views,
+)
 from connectors.postgres.selection import LeftOut, select
 from connectors.postgres.type_rows import Type, missing, resolve
 
@@ -84,6 +91,8 @@ def survey(conn: Connection, settings: Settings, missing: Callable[[ConfigError]
         problems = problems_of(
             relation, below, [access[o] for o in (relation.oid, *(b.oid for b in below)) if o in access]
         )
+        if settings.views:
+            problems += unlike_views(relation.table)
         tables.append(_captured(relation, below, problems, settings))
     return Survey(_with_topic_problems(tables, settings.name), left_out)
 

@@ -56,6 +56,7 @@ class SourceCut:
         self._publication = publication
         self._clock = clock
         self._settle_s = settle_s
+        self._path: tuple[str, ...] = ()
 
     def close(self) -> None:
         """Let go of both sessions."""
@@ -66,6 +67,7 @@ class SourceCut:
         """A new REPEATABLE READ transaction, and a fence behind it."""
         try:
             self._reads.rollback()
+            self._path = ()
             settled = self._number("insert_lsn")
             certain = self._wait_for_visibility()
             self._reads.execute("set transaction isolation level repeatable read read only")
@@ -88,14 +90,14 @@ class SourceCut:
 
     def rows(self, table: VerifiedTable) -> Iterator[tuple[Sequence[str], Sequence[bytes]]]:
         """All rows of the table at this cut, in batches."""
-        return self._copied(table, self._statement("copy_rows", table))
+        return self._copied(table, self._whole(table))
 
     def rows_of(self, table: VerifiedTable, keys: Sequence[str]) -> dict[str, bytes]:
         """Those of these keys that have a row at this cut."""
         convert = _Converter(table.shape)
         found: dict[str, bytes] = {}
         for statement in self._looking_up(table, keys):
-            found |= _chosen((convert(lines) for lines in self._lines(statement)), set(keys))
+            found |= _chosen((convert(lines) for lines in self._lines(table, statement)), set(keys))
         return found
 
     def records_of(self, table: VerifiedTable, keys: Sequence[str]) -> Iterator[dict[str, RepairRow]]:
@@ -103,7 +105,7 @@ class SourceCut:
         line_of = compile_table(table.shape, name="verify", database="").snapshot_line
         store_keys, wanted = PlainTable(table.shape).keys, set(keys)
         for statement in self._looking_up(table, keys):
-            for lines in self._lines(statement):
+            for lines in self._lines(table, statement):
                 made = [RepairRow(*line_of(line)) for line in lines]
                 named = zip(store_keys([row.key for row in made]), made, strict=True)
                 yield {key: row for key, row in named if key in wanted}
@@ -111,22 +113,26 @@ class SourceCut:
     def _looking_up(self, table: VerifiedTable, keys: Sequence[str]) -> Iterator[sql.Composed]:
         """The statements that bring the rows of these keys, and where it cannot be helped others too."""
         if any(column.kind not in _LITERALS or column.array for column in table.shape.key):
-            yield self._statement("copy_rows", table)
+            yield self._whole(table)
             return
         kinds = [column.kind for column in table.shape.key]
         literals = [literal for key in keys if (literal := _literals(key, kinds)) is not None]
         for start in range(0, len(literals), _KEYS_PER_QUERY):
             some = sql.SQL(", ").join(literals[start : start + _KEYS_PER_QUERY])
-            yield self._statement("copy_keys", table, keys=some)
+            yield self._statement("copy_view_keys" if table.query else "copy_keys", table, keys=some)
 
     def _copied(self, table: VerifiedTable, statement: sql.Composed) -> Iterator[tuple[Sequence[str], Sequence[bytes]]]:
         convert = _Converter(table.shape)
-        for lines in self._lines(statement):
+        for lines in self._lines(table, statement):
             yield convert(lines)
 
-    def _lines(self, statement: sql.Composed) -> Iterator[list[bytes]]:
+    def _whole(self, table: VerifiedTable) -> sql.Composed:
+        return self._statement("copy_view" if table.query else "copy_rows", table)
+
+    def _lines(self, table: VerifiedTable, statement: sql.Composed) -> Iterator[list[bytes]]:
         lines: list[bytes] = []
         try:
+            self._look_in(table.search_path)
             with self._reads.cursor() as cursor, cursor.copy(statement) as copy:
                 for line in copy:
                     lines.append(bytes(line))
@@ -138,6 +144,13 @@ class SourceCut:
         if lines:
             yield lines
 
+    def _look_in(self, schemas: tuple[str, ...]) -> None:
+        """A view's text finds its tables by a path of its own, until the cut ends. All else names its schemas."""
+        if schemas != self._path:
+            path = sql.SQL(", ").join(map(sql.Identifier, schemas or ("pg_catalog",)))
+            self._reads.execute(sql.SQL("set local search_path to {path}").format(path=path))
+            self._path = schemas
+
     def _statement(self, name: str, table: VerifiedTable, **parts: sql.Composable) -> sql.Composed:
         shape = table.shape
         filtered = self._fences.info.server_version >= FILTERS_SINCE
@@ -148,6 +161,7 @@ class SourceCut:
             table=sql.Identifier(shape.table.schema, shape.table.table),
             key=sql.SQL(", ").join(sql.Identifier(column.name) for column in shape.key),
             filter=sql.SQL(where[0][0]) if where else sql.SQL("true"),
+            query=sql.SQL(table.query),
             **parts,
         )
 

@@ -43,5 +43,16 @@ where p.pubname = %(publication)s and c.oid = %(oid)s::int8::oid and r.prqual is
 -- name: copy_rows
 copy (select {columns} from {only} {table} where {filter}) to stdout
 
+-- name: copy_view
+-- The text ends with its own line: it may end with a comment.
+copy (select {columns} from (
+{query}
+) as kept) to stdout
+
+-- name: copy_view_keys
+copy (select {columns} from (
+{query}
+) as kept where ({key}) in ({keys})) to stdout
+
 -- name: copy_keys
 copy (select {columns} from {only} {table} where ({key}) in ({keys}) and {filter}) to stdout

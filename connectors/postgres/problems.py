@@ -116,6 +116,15 @@ def topic_problems(name: str, topics: Sequence[tuple[TableName, str]]) -> dict[T
     return found
 
 
+def unlike_views(table: TableName) -> list[TableProblem]:
+    """Why a table cannot be captured beside views: a store could not tell it from one of them."""
+    if table.schema != "view":
+        return []
+    message = f"{table} would be taken for a view: stores know views as tables of a schema called view"
+    hint = f'rename its schema (alter schema view rename to ...;), or add "{table}" to [source] exclude'
+    return [TableProblem(message=message, hint=hint)]
+
+
 _KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table"}
 
 

@@ -67,6 +67,7 @@ class World:
             require=lambda: None,
             passed=self._passed,
             keeps=lambda sink, topic: topic == "shop.a",
+            place=lambda sink, table: f"shop.{table}",
         )
         return Waits(ports, self.clock)
 

@@ -1,0 +1,154 @@
+"""What a verification compares beside the captured tables: the stores, and the views that they keep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field, replace
+
+from cdc.cuts import Cut, VerifiedTable
+from cdc.errors import CdcError, UsageError
+from cdc.progress import Offsets
+from cdc.settings import Settings, is_postgres
+from cdc.state import TopicsState
+from cdc.topic import TableName
+from cdc.verification.ports import VerifiedSource, VerifiedStore
+from cdc.views.known_views import KnownView
+from cdc.views.record_rows import VIEW_SCHEMA
+from cdc.views.view_state import plan_digest
+from connectors.postgres.selection import Pattern, kept
+from connectors.verified import gone_tables, open_cut, verified_tables
+from connectors.view_running import newest_shapes, plan_view
+from connectors.view_topics import known_views, taken_views, view_patterns
+from sinks.mend import StoreRepair
+from sinks.port import OpenSink
+from sinks.stores import kind_of, sink_settings
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedViews:
+    """Views to compare. ``topics``: of each. ``refused``: those that cannot be compared, each with why."""
+
+    tables: Mapping[TableName, VerifiedTable] = field(default_factory=dict)
+    topics: Mapping[TableName, str] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+
+def verified_views(settings: Settings, sinks: Sequence[str], estimate: Callable[[int], int]) -> VerifiedViews:
+    """The views that these sinks take, each with its text. ``estimate``: about how many rows a table has, by oid."""
+    patterns = [text for sink in sinks for text in view_patterns(sink_settings(sink, settings).tables)]
+    if not patterns:
+        return VerifiedViews()
+    taken = taken_views(known_views(settings), patterns)
+    named = [TableName(VIEW_SCHEMA, name) for name in settings.views]
+    taking = [Pattern.parse(text) for text in patterns]
+    unknown = [table for table in named if table not in taken and any(one.takes(table) for one in taking)]
+    refused = {str(table): "it is not published yet: cdc view run publishes it" for table in unknown}
+    tables = {}
+    shapes = newest_shapes(settings)
+    for table, known in taken.items():
+        try:
+            planned = plan_view(settings, table.table, shapes)
+        except CdcError as refusal:
+            refused[str(table)] = refusal.message
+            continue
+        if plan_digest(planned.plan) != known.digest:
+            refused[str(table)] = "it is published from another text than the settings name"
+            continue
+        root = next(shape.oid for shape in planned.shapes if shape.table == planned.plan.root.table)
+        path = tuple(planned.settings.search_path)
+        tables[table] = _verified(known, planned.plan.sql, path, estimate(root))
+    return VerifiedViews(tables, {table: view.topic for table, view in taken.items()}, refused)
+
+
+def _verified(known: KnownView, query: str, search_path: tuple[str, ...], rows: int) -> VerifiedTable:
+    return VerifiedTable(
+        shape=known.schema, stored=known.schema, rows=rows, partitioned=True, query=query, search_path=search_path
+    )
+
+
+def sinks_of(settings: Settings, names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """What somebody names to be compared, as sinks and tables: a table has its schema. All sinks unless some are named,
+    or those that take one of the tables. UsageError for a sink that the settings do not name."""
+    tables = [name for name in names if "." in name]
+    sinks = [name for name in names if "." not in name]
+    for sink in sinks:
+        sink_settings(sink, settings)
+    if sinks or not tables:
+        return sinks or list(settings.sinks), tables
+    taking = [sink for sink, section in settings.sinks.items() if _takes(section.tables, tables)]
+    if not taking:
+        raise UsageError(f"no sink takes {tables[0]}", hint="[sinks.NAME] tables says which ones a sink takes")
+    return taking, tables
+
+
+def _takes(patterns: Sequence[str], tables: Sequence[str]) -> bool:
+    taking = [Pattern.parse(text) for text in patterns]
+    views = [Pattern.parse(text) for text in view_patterns(patterns)]
+    return any(
+        any(one.names(table) for one in views)
+        if table.startswith(f"{VIEW_SCHEMA}.")
+        else not taking or any(one.names(table) for one in taking)
+        for table in tables
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedSide:
+    """The source's side. ``refused``: tables and views that cannot be compared, each with why. ``only``: names of those
+    that are compared, empty for all. ``passed``: as :class:`cdc.verification.ports.VerificationPorts` has it."""
+
+    reader: VerifiedSource
+    tables: Mapping[TableName, VerifiedTable]
+    refused: Mapping[str, str]
+    passed: Callable[[Cut, float], Offsets] | None = None
+    views: VerifiedViews = VerifiedViews()
+    only: Sequence[str] = ()
+
+    @property
+    def compared(self) -> dict[TableName, VerifiedTable]:
+        """Tables and views."""
+        every = {**self.tables, **self.views.tables}
+        return {table: one for table, one in every.items() if not self.only or str(table) in self.only}
+
+    def of(self, names: Sequence[str]) -> ComparedSide:
+        """These alone, all without any. UsageError for one that nothing is known of."""
+        every = {*map(str, self.tables), *map(str, self.views.tables), *self.refused}
+        for name in names:
+            if name not in every:
+                known = ", ".join(sorted(every)) or "none yet"
+                raise UsageError(f"there is no table or view {name} to compare", hint=f"there are {known}")
+        return replace(self, only=tuple(names))
+
+    def named(self, found: Mapping[str, str]) -> dict[str, str]:
+        """What is said of those that are to be compared."""
+        return {table: why for table, why in found.items() if not self.only or table in self.only}
+
+
+def open_side(settings: Settings, topics: TopicsState, opened: ExitStack, sinks: Sequence[str]) -> ComparedSide:
+    """The source with its tables, and the views that these sinks take. ``opened`` closes it. SourceError or ConfigError
+    when it cannot be asked."""
+    if is_postgres(settings):
+        source = opened.enter_context(closing(open_cut(settings)))
+        tables = verified_tables(settings, topics, source, missing=lambda _: None)
+        views = verified_views(settings, sinks, source.estimate)
+        return ComparedSide(source, tables, {**gone_tables(settings, topics, tables), **views.refused}, views=views)
+    from connectors.verified_binlog import BinlogSource  # noqa: PLC0415 - its clients are of use there alone
+
+    binlog = opened.enter_context(closing(BinlogSource(settings, topics)))
+    return ComparedSide(binlog.reader, binlog.tables, binlog.refused, binlog.passed)
+
+
+def verified_store(name: str, store: OpenSink, settings: Settings, side: ComparedSide) -> VerifiedStore:
+    """A store, opened, with those of the compared tables and views that its sink keeps."""
+    patterns = sink_settings(name, settings).tables
+    own = [Pattern.parse(text) for text in view_patterns(patterns)]
+    views = [table for table in side.compared if table in side.views.tables and any(one.takes(table) for one in own)]
+    return VerifiedStore(
+        reader=store.reader,
+        watermarks=store.watermarks,
+        target=StoreRepair(store),
+        tables=[*kept(sorted(side.compared.keys() & side.tables.keys()), patterns), *views],
+        fills_lost_tables=kind_of(name, settings).fills_lost_tables,
+        views={table: side.views.topics[table] for table in views},
+    )

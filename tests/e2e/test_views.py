@@ -1,0 +1,200 @@
+"""Views in the stores: a shop's documents beside its tables, kept, waited for and compared on real servers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import orjson
+import psycopg
+import pytest
+import redis
+
+from cdc.errors import Exit
+from tests.integration.cli.pipeline import Pipeline, assert_refused
+from tests.programs import RunCdc, Spawn, Spawned
+from tests.waiting import wait_until
+
+START_S = 240.0
+CUSTOMERS, ORDERS, LINES = 20, 100, 300
+ORDER_SEARCH = """
+select o.id, o.status, json_build_object('id', c.id, 'name', c.name, 'city', c.city) as customer,
+  (select json_agg(json_build_object('id', l.id, 'qty', l.qty, 'price', l.price) order by l.id)
+     from order_lines l where l.order_id = o.id) as lines,
+  (select sum(l.qty * l.price) from order_lines l where l.order_id = o.id) as total
+from orders o left join customers c on c.id = o.customer_id where o.status <> 'draft'
+"""
+SHOP = (
+    "create table customers (id int primary key, name text, city text)",
+    "create table orders (id int primary key, customer_id int, status text)",
+    "create table order_lines (id int primary key, order_id int, qty int, price numeric)",
+    f"insert into customers select g, 'n' || g, 'c' || g % 5 from generate_series(1, {CUSTOMERS}) g",
+    f"insert into orders select g, 1 + g % {CUSTOMERS}, 'open' from generate_series(1, {ORDERS}) g",
+    f"insert into order_lines select g, 1 + g % {ORDERS}, g % 4, g * 1.10 from generate_series(1, {LINES}) g",
+)
+
+
+@pytest.fixture
+def stores(redis_url: str, opensearch: str, index_prefix: str, tmp_path: Path) -> dict[str, dict[str, Any]]:
+    """Settings of a store of each kind."""
+    return {
+        "cache": {"kind": "redis", "url": redis_url},
+        "search": {"kind": "opensearch", "url": opensearch, "prefix": index_prefix},
+        "warehouse": {"kind": "delta", "path": str(tmp_path / "warehouse")},
+        "reports": {"kind": "sql", "url": f"sqlite:///{tmp_path}/reports.db"},
+    }
+
+
+@pytest.fixture
+def pipeline(
+    database: str, kafka: str, topic_prefix: str, stores: dict[str, dict[str, Any]], tmp_path: Path, run_cdc: RunCdc
+) -> Pipeline:
+    (tmp_path / "order_search.sql").write_text(ORDER_SEARCH, encoding="utf-8")
+    document = {
+        "name": topic_prefix,
+        "source": {"dsn": database, "tables": ["public.*"]},
+        "log": {"bootstrap_servers": kafka, "partitions": 2},
+        "capture": {"http_address": ""},
+        "views": {"order_search": {"sql": str(tmp_path / "order_search.sql"), "state": str(tmp_path / "state")}},
+        "sinks": {name: store | {"tables": ["public.*", "view.*"]} for name, store in stores.items()},
+        "spark": {"checkpoint": str(tmp_path / "checkpoints"), "http_address": "", "view_limit": "15s"},
+    }
+    made = Pipeline(tmp_path, run_cdc, document)
+    made.sql(*SHOP)
+    return made
+
+
+@pytest.fixture
+def fed(pipeline: Pipeline, spawn: Spawn) -> Iterator[tuple[Spawned, Spawned]]:
+    """Capture and sinks, running. No view is published yet."""
+    pipeline.good("init")
+    pipeline.good("snapshot")
+    capture = spawn("cdc", "--config", pipeline.config, "run")
+    sink = spawn("cdc", "--config", pipeline.config, "sink")
+    wait_until(lambda: sink.stderr.count("sink_started") >= 4, START_S, lambda: sink.stderr[-2000:])
+    yield capture, sink
+    assert capture.process.poll() is None, capture.stderr[-2000:]
+    assert sink.process.poll() is None, sink.stderr[-2000:]
+
+
+def change(conn: psycopg.Connection, chance: random.Random) -> None:
+    """One change of any table."""
+    order, line, customer = chance.randint(1, ORDERS), chance.randint(1, LINES + 50), chance.randint(1, CUSTOMERS)
+    conn.execute(
+        chance.choice(
+            [
+                f"update orders set customer_id = {customer} where id = {order}",
+                f"update orders set status = 'draft' where id = {order}",
+                f"update orders set status = 'paid' where id = {order}",
+                f"update order_lines set order_id = {order}, qty = {chance.randint(0, 5)} where id = {line}",
+                f"delete from order_lines where id = {line}",
+                f"insert into order_lines values ({line}, {order}, 2, 1.10) on conflict do nothing",
+                f"update customers set name = 'x{chance.randint(1, 99)}' where id = {customer}",
+                f"delete from orders where id = {order}",
+                f"insert into orders values ({order}, {customer}, 'new') on conflict do nothing",
+            ]
+        )
+    )
+
+
+def written(pipeline: Pipeline, *statements: str) -> str:
+    """Commit, and the token of it."""
+    with psycopg.connect(pipeline.dsn, autocommit=True) as conn:
+        for statement in statements:
+            conn.execute(statement)
+        return str(conn.execute("select pg_current_wal_insert_lsn()").fetchall()[0][0])
+
+
+def cached(pipeline: Pipeline, key: int) -> dict[str, Any] | None:
+    """A document as the cache has it."""
+    with redis.Redis.from_url(pipeline.document["sinks"]["cache"]["url"]) as cache:
+        row = cache.hget(f"{pipeline.document['name']}:view.order_search:{key}", "row")
+    return orjson.loads(row) if isinstance(row, bytes) else None
+
+
+def searched(pipeline: Pipeline, text: str) -> int:
+    """How many documents a search by a customer's name finds."""
+    import opensearchpy  # noqa: PLC0415 - beside its only use
+
+    store = pipeline.document["sinks"]["search"]
+    with closing(opensearchpy.OpenSearch([store["url"]])) as client:
+        body = {"query": {"term": {"customer.name": text}}}
+        found = client.search(index=f"{store['prefix']}-view.order_search", body=body, params={"size": 0})
+    return int(found["hits"]["total"]["value"])
+
+
+def named(pipeline: Pipeline) -> bool:
+    """Whether the cache's watermark says that it does not speak for the view."""
+    with redis.Redis.from_url(pipeline.document["sinks"]["cache"]["url"]) as cache:
+        return b"view.order_search" in b"".join(cache.hgetall(f"{pipeline.document['name']}:_watermark").values())
+
+
+def waited(pipeline: Pipeline, sink: str, token: str, *more: str) -> None:
+    done = pipeline.cdc("wait", sink, token, *more, "--timeout", "60")
+    assert done.returncode == Exit.OK, done.stderr
+
+
+def verified(pipeline: Pipeline, *what: str) -> str:
+    done = pipeline.cdc("verify", *what, "--timeout", "120", timeout_s=300)
+    assert done.returncode == Exit.OK, done.stderr + done.stdout
+    return done.stdout
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_v1_v4_v23_views_in_stores_are_what_postgres_says(
+    pipeline: Pipeline, fed: tuple[Spawned, Spawned], spawn: Spawn
+) -> None:
+    waited(pipeline, "cache", written(pipeline, "update customers set city = 'before' where id = 1"))
+    refused = pipeline.cdc("wait", "cache", "0/1", "--table", "view.order_search", "--timeout", "1")
+    assert_refused(refused, Exit.TOPIC, "not published yet")
+    runner = spawn("cdc", "--config", pipeline.config, "view", "run")
+    wait_until(lambda: cached(pipeline, 1), 90, lambda: runner.stderr[-2000:] + fed[1].stderr[-2000:])
+    token = written(pipeline, "update customers set name = 'moved' where id = 3")
+    for sink in pipeline.document["sinks"]:
+        waited(pipeline, sink, token, "--table", "view.order_search")
+    orders = [number for number in range(1, ORDERS + 1) if 1 + number % CUSTOMERS == 3]
+    assert [(cached(pipeline, number) or {})["customer"]["name"] for number in orders] == ["moved"] * len(orders)
+    assert searched(pipeline, "moved") == len(orders)
+    chance = random.Random(7)
+    with psycopg.connect(pipeline.dsn, autocommit=True) as conn:
+        for _ in range(4):
+            for _ in range(150):
+                change(conn, chance)
+            runner.kill()
+            for _ in range(50):
+                change(conn, chance)
+            runner = spawn("cdc", "--config", pipeline.config, "view", "run")
+            assert "view.order_search" in verified(pipeline)
+    runner.kill()
+    token = written(pipeline, "update customers set city = 'after' where id = 3")
+    waited(pipeline, "cache", token)
+    assert named(pipeline)
+    late = pipeline.cdc("wait", "cache", token, "--table", "view.order_search", "--timeout", "1")
+    assert_refused(late, Exit.DIFFERENCE, "view order_search")
+    runner = spawn("cdc", "--config", pipeline.config, "view", "run")
+    waited(pipeline, "cache", token, "--table", "view.order_search")
+    assert "view.order_search" in verified(pipeline, "view.order_search")
+    damaged_and_rebuilt(pipeline)
+    assert '"customer"' in pipeline.good(
+        "events", "view.order_search", "--json", "--from-beginning", "--until-caught-up"
+    )
+
+
+def damaged_and_rebuilt(pipeline: Pipeline) -> None:
+    """A document that one store lost is found, is not repaired by itself, and comes back by a rebuild."""
+    name = pipeline.document["name"]
+    with redis.Redis.from_url(pipeline.document["sinks"]["cache"]["url"]) as cache:
+        key = next(key for key in cache.scan_iter(f"{name}:view.order_search:*") if cache.hexists(key, "row"))
+        cache.delete(key)
+    missing = pipeline.cdc("verify", "view.order_search", "--timeout", "120", timeout_s=300)
+    assert missing.returncode == Exit.DIFFERENCE, missing.stderr
+    assert f"missing in cache: view.order_search {key.decode().rsplit(':', 1)[1]}" in missing.stdout
+    repair = pipeline.cdc("verify", "cache", "--repair", "--timeout", "120", timeout_s=300)
+    assert_refused(repair, Exit.CONFIG, "view.order_search", "cdc rebuild cache")
+    rebuilt = pipeline.cdc("rebuild", "cache", timeout_s=300)
+    assert rebuilt.returncode == Exit.OK, rebuilt.stderr
+    assert "view.order_search" in verified(pipeline, "cache", "view.order_search")
