@@ -180,6 +180,8 @@ EXPRESSIONS: tuple[str, ...] = (
            "{0} -> 'k' -> 'x' -> 1", "{0} -> 'k' -> 'x' ->> 2", "{0} -> 'b'", "{0} ->> 'b'", "{0} -> 'b' ->> 2",
            "{0} ->> 'n'", "{0} -> 'n'", "{0} -> v", "{0} ->> k", "{0} -> '0'", "{0}::json", "{0}::jsonb", "{0}::text",
            "{0} -> 'a' -> ''"),
+    *_each("s n p f t c w d ts tz ti iv u b e", "json_build_object(coalesce({0}, {0}, null), 1)",
+           "jsonb_build_object({0}, {0})"),
     "json_array_length(j)", "jsonb_array_length(jb)", "json_typeof(j)", "jsonb_typeof(jb)", "jb ? 'a'", "jb ? v",
     "jb -> 'a' = '2'", "(jb ->> 'a')::int4", "(j ->> 'a')::numeric", "jb = jb",
     *_each("x z nn dd ff bb tt ii ee", "cardinality({0})", "array_length({0}, 1)", "to_json({0})", "array_to_json({0})",

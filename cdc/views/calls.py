@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from cdc.views.casting import coerced, common_type, comparable
+from cdc.views.conversions import to_json
 from cdc.views.expressions import Resolving, called, compared
 from cdc.views.functions import KNOWN_FUNCTIONS, VOLATILE, signature
 from cdc.views.naming import NameScope
@@ -105,7 +106,7 @@ def _aggregate_type(on: Resolving, name: str, args: list[Expr], node: Node) -> t
         return [coerced(on.text, arg, kind) for arg in args], kind
     if name in _JSON_AGGREGATES:
         if len(args) == 2:
-            args = [coerced(on.text, args[0], TEXT), args[1]]
+            args = [member_name(on, args[0]), args[1]]
         return [coerced(on.text, a, TEXT) if a.type.kind == "unknown" else a for a in args], _JSON_AGGREGATES[name]
     arg = coerced(on.text, args[0], TEXT) if args[0].type.kind == "unknown" else args[0]
     if name == "array_agg":
@@ -144,11 +145,20 @@ def sort_of(on: Resolving, node: Node, by: Expr) -> Sort:
     )
 
 
+def member_name(on: Resolving, arg: Expr) -> Expr:
+    """The name of a JSON object's member: times as JSON writes them, ``char(n)`` with its blanks, all else as text."""
+    if arg.type.group in (Group.DATE, Group.TIMESTAMP, Group.TIMESTAMPTZ) and not isinstance(arg, Const):
+        write = to_json(arg.type, False)
+        assert write is not None
+        return FunctionCall(type=TEXT, function=lambda v: write(v)[1:-1], args=(arg,), location=arg.location)
+    return arg if arg.type.kind == "bpchar" else coerced(on.text, arg, TEXT)
+
+
 def _json_object(binary: bool) -> Handler:
     def handler(on: Resolving, args: list[Expr], node: Node) -> Expr:
         if len(args) % 2:
             raise on.text.refused("it takes names and values in pairs", node.location)
-        names = [coerced(on.text, arg, TEXT) for arg in args[::2]]
+        names = [member_name(on, arg) for arg in args[::2]]
         if any(isinstance(name, Const) and name.value is None for name in names):
             raise on.text.refused("the name of a member is null", node.location)
         members = tuple(zip(names, map(_known(on), args[1::2]), strict=True))

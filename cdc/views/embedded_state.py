@@ -54,8 +54,9 @@ class EmbeddedState:
             self._store(table, self._fresh(table, self._swept(table, floor, {})))
 
     def _store(self, table: TableName, changed: list[tuple[Row | None, RowChange]]) -> None:
-        self.rows.put(table, [(c.row, c.pos) for _, c in changed if c.row is not None])
+        # A numeric key that became 1.0 from 1 is another key and the same row.
         self.rows.remove(table, [(c.key, c.pos) for _, c in changed if c.row is None])
+        self.rows.put(table, [(c.row, c.pos) for _, c in changed if c.row is not None])
 
     def apply(
         self, changes: Iterable[RowChange], plan: ViewPlan, floors: Mapping[TableName, str] = MappingProxyType({})

@@ -41,7 +41,7 @@ from cdc.views.terms import (
     WholeRow,
 )
 
-_SIMPLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\[\d+\])?|None|True|False|-?\d+")
+_SIMPLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\[\d+\])?|None")
 
 
 @dataclass(slots=True)

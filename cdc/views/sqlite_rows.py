@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from typing import Any
 
 import orjson
 
@@ -71,6 +72,13 @@ class _StateTable:
             f"{self._found_by(column)} = ?" for column in self.relation.key
         )
 
+    def found_by(self, columns: Sequence[str], values: Row) -> Row:
+        """Values as the columns by which rows are found have them: of a number, the text of its value."""
+        if not self.by_value:
+            return values
+        pairs = zip(columns, values, strict=True)
+        return tuple(link_text(Decimal(v)) if column in self.by_value else v for column, v in pairs)
+
     def with_values(self, row: Row, pos: str) -> Row:
         """A row as it is put."""
         if not self._decimals:
@@ -96,7 +104,9 @@ class SqliteRows:
         self, table: TableName, columns: Sequence[str], by: Sequence[str], values: Iterable[Row], *, position: bool
     ) -> list[Row]:
         statement = self._tables[table].select(columns, by, position)
-        wanted = [value[0] for value in values] if len(by) == 1 else list(values)
+        wanted: list[Any] = [self._tables[table].found_by(by, value) for value in values]
+        if len(by) == 1:
+            wanted = [value[0] for value in wanted]
         found: list[Row] = []
         for begin in range(0, len(wanted), _MOST_VALUES):
             parameter = orjson.dumps(wanted[begin : begin + _MOST_VALUES]).decode()
@@ -152,7 +162,4 @@ class SqliteRows:
         )
 
     def _key(self, made: _StateTable, key: Row) -> Row:
-        return tuple(
-            link_text(Decimal(value)) if column in made.by_value else value
-            for column, value in zip(made.relation.key, key, strict=True)
-        )
+        return made.found_by(made.relation.key, key)

@@ -158,13 +158,14 @@ def _whole(value: int | Decimal) -> int:
     return int(number)
 
 
-def link_text(value: int | Decimal) -> str:
+def link_text(value: int | Decimal | str) -> str:
     """A number by its value: equal for 1 and 1.00.
 
     >>> link_text(Decimal("1.00")), link_text(100), link_text(Decimal("0.10"))
     ('1', '100', '0.1')
     """
-    if isinstance(value, int):
+    if isinstance(value, int | str):
+        # NaN, which equals itself, is a word among the values that are compared.
         return str(value)
     text = numeric_text(value)
     return (text.rstrip("0").rstrip(".") if "." in text else text) if value else "0"
