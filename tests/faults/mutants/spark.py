@@ -14,6 +14,19 @@ MUTANTS = (
         "tests/unit/spark/test_holds.py",
     ),
     Mutant(
+        "claim what a view has not come to", "spark/watermark.py",
+        "for topic in topics.views]", "for topic in ()]", "tests/unit/spark/test_view_claims.py",
+    ),
+    Mutant(
+        "let a view that is far behind stop the tables", "spark/holds.py",
+        "{*behind, *views.unheeded}", "{*behind}", "tests/unit/spark/test_view_claims.py",
+    ),
+    Mutant(
+        "name a view no longer before it has the LSN", "spark/view_claims.py",
+        "if reached or not (unread or topic in before.held):", "if True:",
+        "tests/unit/spark/test_view_claims.py",
+    ),
+    Mutant(
         "sweep a table that no progress names", "spark/watermark.py",
         "known = [topic for topic in some if self._history.names(topic)]", "known = list(some)",
         "tests/unit/spark/test_sweeps.py",
