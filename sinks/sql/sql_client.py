@@ -14,6 +14,7 @@ from cdc.crash import crash_point, declare
 from cdc.errors import ConfigError, Exit, Retry, SinkError
 from sinks.port import StoreAway
 from sinks.sql.sql_faults import Fault, fault_of, kind_of
+from sinks.sql.sql_natives import keeps_natives, read_as_text
 from sinks.store_facts import TIMEOUT_S, place
 from sinks.store_retry import StoreRetry, brief, login_refused, unreachable
 
@@ -63,6 +64,8 @@ class SqlClient:
             self.engine = sa.create_engine(parsed, poolclass=sa.NullPool, connect_args=connect_args(parsed))
             if self.lite:
                 _make_transactional(self.engine)
+            if keeps_natives(self.engine):
+                read_as_text(self.engine)
         except (exc.ArgumentError, ImportError, ValueError) as error:
             raise ConfigError(
                 f"SQLAlchemy cannot use the sink's url: {brief(str(error))}",

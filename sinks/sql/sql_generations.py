@@ -16,8 +16,9 @@ from sinks.notes import WATERMARK
 from sinks.registry import SinkSpec
 from sinks.sql.sql_client import SqlClient
 from sinks.sql.sql_kind import generation_tables
+from sinks.sql.sql_natives import StoredColumns
 from sinks.sql.sql_store import SqlNotes
-from sinks.sql.sql_tables import SqlTables
+from sinks.sql.sql_tables import SqlTables, tables_of
 
 
 def open_generations(spec: SinkSpec, clock: Clock) -> Generations:
@@ -73,7 +74,7 @@ class _SqlGenerations:
 
     def _place(self, spec: SinkSpec) -> tuple[SqlTables, SqlNotes]:
         db_schema = spec.optional("db_schema")
-        tables = SqlTables(self._client.engine, db_schema, spec.optional("table_suffix") or "")
+        tables = tables_of(self._client.engine, spec)
         return tables, SqlNotes(self._client, spec.prefix, db_schema)
 
     def _copy(
@@ -93,12 +94,15 @@ class _SqlGenerations:
         there, here = source.stored_types(connection, shape), target.stored_types(connection, shape)
         if there is None:
             return
-        other = here is None or any(here.get(name) != kind for name, kind in there.items())
+        other = here is None or not _has_all(here, there)
         if other or target.unfit(connection, shape):
             # Of another shape: made as the other one is, which is what a table that could not be carried waits for.
+            rights: list[tuple[str, str]] = []
             if here is not None:
+                rights = target.hide(connection, shape.table)
                 target.table(shape, target.columns(shape, here), here).drop(connection)
             target.table(shape, source.columns(shape, there), there).create(connection)
+            target.show(connection, shape.table, rights)
             here = there
         old = source.table(shape, source.columns(shape, there), there)
         new = target.table(shape, target.columns(shape, here), here)
@@ -109,6 +113,14 @@ class _SqlGenerations:
         names = [column.name for column in old.columns if column.name in new.columns]
         connection.execute(sa.delete(new))
         connection.execute(sa.insert(new).from_select(names, sa.select(*[old.c[name] for name in names])))
+
+
+def _has_all(here: StoredColumns, there: StoredColumns) -> bool:
+    """Whether one table has every column of another, of the same type."""
+    return all(
+        here.types.get(name) == kind and here.natives.get(name) == there.natives.get(name)
+        for name, kind in there.types.items()
+    )
 
 
 def _latest(shapes: Sequence[TableSchema]) -> list[TableSchema]:

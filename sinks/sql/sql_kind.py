@@ -12,6 +12,8 @@ from cdc.sink_settings import SinkSettings
 from sinks.kinds import Rebuilds, SinkKind
 from sinks.registry import SinkSpec
 
+LIVE = "_live"
+
 
 class SqlSinkSettings(SinkSettings):
     """A warehouse in any database SQLAlchemy speaks."""
@@ -23,6 +25,9 @@ class SqlSinkSettings(SinkSettings):
         None,
         description="schema for the tables; the source's schema in the table name unless set",
         examples=["replica"],
+    )
+    live_views: str = Field(
+        LIVE, pattern=r"^(_\w{1,30})?$", description="ending of the view of live rows beside each table; empty for none"
     )
 
     @property

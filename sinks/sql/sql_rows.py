@@ -13,7 +13,8 @@ from sqlalchemy import exc
 
 from sinks.port import STRANGE_ROW, StoredRow, rows_at_once, stored_batch
 from sinks.sql.sql_faults import state_of
-from sinks.warehouse.warehouse_columns import DELETED, EXACT, KEY, POS, WarehouseColumn
+from sinks.sql.sql_natives import SqlColumn, chosen, plain_of
+from sinks.warehouse.warehouse_columns import DELETED, EXACT, KEY, POS
 from sinks.warehouse.warehouse_rows import EXACT_TYPE, WarehouseRows
 
 _FIRST_ROWS, _SCAN_ROWS = 64, 8_192
@@ -25,7 +26,7 @@ class StoredTable(NamedTuple):
     """A table of the store. ``rows``: what makes plain values of its columns."""
 
     table: sa.Table
-    columns: Sequence[WarehouseColumn]
+    columns: Sequence[SqlColumn]
     rows: WarehouseRows
 
 
@@ -108,9 +109,9 @@ def _text(value: Any) -> str:
 
 def _chosen(connection: sa.Connection, stored: StoredTable) -> sa.Select[Any]:
     columns = stored.table.c
-    names = [c.name for c in stored.columns]
+    own = [chosen(columns[c.name], c.native) for c in stored.columns]
     key = key_name(connection, columns[KEY])
-    return sa.select(*[columns[n] for n in names], key, *[columns[n] for n in (POS, DELETED, EXACT)])
+    return sa.select(*own, key, *[columns[n] for n in (POS, DELETED, EXACT)])
 
 
 def key_name(connection: sa.Connection, key: sa.Column[Any]) -> sa.ColumnElement[Any]:
@@ -122,11 +123,15 @@ def key_name(connection: sa.Connection, key: sa.Column[Any]) -> sa.ColumnElement
     return sa.case((sa.func.typeof(key) == "blob", quoted), else_=key)
 
 
-def _arrow(columns: Sequence[WarehouseColumn], rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
+def _arrow(columns: Sequence[SqlColumn], rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
     """Rows of a result as columns. ValueError or TypeError for a value that its column has not."""
     kinds = [*(c.type for c in columns), pa.string(), pa.string(), pa.bool_()]
     array: Any = pa.array
     turned = list(zip(*rows, strict=True))
+    for number, column in enumerate(columns):
+        convert = plain_of(column.native)
+        if convert is not None:
+            turned[number] = tuple(None if value is None else convert(value) for value in turned[number])
     arrays = [array(list(values), kind) for values, kind in zip(turned[:-1], kinds, strict=True)]
     names = [*(c.name for c in columns), KEY, POS, DELETED, EXACT]
     return pa.RecordBatch.from_arrays([*arrays, array([_exact(text) for text in turned[-1]], EXACT_TYPE)], names=names)

@@ -21,22 +21,23 @@ from sinks.port import Applied, CannotCarry, OpenSink, PlaceMissing, StoredRow
 from sinks.registry import SinkSpec
 from sinks.sql.sql_client import Rejected, SqlClient
 from sinks.sql.sql_faults import Fault, fault_of, kind_of
+from sinks.sql.sql_natives import SqlColumn, StoredColumns
 from sinks.sql.sql_rows import StoredTable, key_name, looked_up, scanned
-from sinks.sql.sql_tables import SqlTables
+from sinks.sql.sql_tables import SqlTables, tables_of
 from sinks.sql.sql_write import Put, for_sql, writer
 from sinks.store import StoreSink
-from sinks.warehouse.warehouse_columns import DELETED, DELETED_AT, KEY, POS, WarehouseColumn
+from sinks.warehouse.warehouse_columns import DELETED, DELETED_AT, KEY, POS
 from sinks.warehouse.warehouse_rows import WarehouseRows
 
 _LOOKUP = 500
-Shape = tuple[list[WarehouseColumn], sa.Table]
+Shape = tuple[list[SqlColumn], sa.Table]
 _PROBES = 8
 
 
 def open_sql(spec: SinkSpec, clock: Clock) -> OpenSink:
     """Connect. SinkError when the database does not answer or refuses the login."""
     client = SqlClient(spec.text("url"), spec.secrets.get("password"), clock)
-    tables = SqlTables(client.engine, spec.optional("db_schema"), spec.optional("table_suffix") or "")
+    tables = tables_of(client.engine, spec)
     notes = SqlNotes(client, spec.prefix, spec.optional("db_schema"))
     store = _SqlStore(client, tables, KeptColumns(notes), clock, generic=bool(spec.options.get("generic")))
     session = _SqlSession(client, store, spec.replay_window_s, clock)
@@ -282,14 +283,14 @@ def _faults(schema: TableSchema) -> Iterator[None]:
         raise CannotCarry.because(schema.table, f"the database does not take its rows: {error.kind}") from None
 
 
-def _shape(tables: SqlTables, connection: sa.Connection, schema: TableSchema) -> tuple[list[WarehouseColumn], sa.Table]:
+def _shape(tables: SqlTables, connection: sa.Connection, schema: TableSchema) -> Shape:
     """A shape's columns, typed as the table holds them, and the table with the columns of other shapes."""
     existing = tables.stored_types(connection, schema)
     columns = tables.columns(schema, existing)
     return columns, tables.table(schema, columns, existing)
 
 
-def _stored_shape(tables: SqlTables, schema: TableSchema, existing: Mapping[str, pa.DataType]) -> Shape:
+def _stored_shape(tables: SqlTables, schema: TableSchema, existing: StoredColumns) -> Shape:
     """For reading: the columns that the table has, of those of a shape."""
     columns = [column for column in tables.columns(schema, existing) if column.name in existing]
     return columns, tables.table(schema, columns, existing)
@@ -297,7 +298,7 @@ def _stored_shape(tables: SqlTables, schema: TableSchema, existing: Mapping[str,
 
 def _look_up(client: SqlClient, tables: SqlTables, schema: TableSchema, keys: Sequence[str]) -> dict[str, StoredRow]:
     def look(connection: sa.Connection) -> dict[str, StoredRow]:
-        columns, table = _stored_shape(tables, schema, tables.stored_types(connection, schema) or {})
+        columns, table = _stored_shape(tables, schema, tables.stored_types(connection, schema) or StoredColumns())
         stored = StoredTable(table, columns, WarehouseRows(schema, columns))
         found: dict[str, StoredRow] = {}
         for start in range(0, len(keys), _LOOKUP):

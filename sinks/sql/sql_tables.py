@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +15,21 @@ from cdc.schema import TableSchema
 from cdc.sql import load
 from cdc.topic import TableName
 from sinks.port import CannotCarry
+from sinks.registry import SinkSpec
+from sinks.sql.sql_kind import LIVE
+from sinks.sql.sql_natives import (
+    SqlColumn,
+    StoredColumns,
+    as_text,
+    fits_native,
+    keeps_natives,
+    native_arrow,
+    native_of,
+    native_sql,
+    native_stored,
+    retyped_natives,
+)
+from sinks.sql.sql_views import LiveViews, taken
 from sinks.warehouse.warehouse_columns import (
     DELETED,
     DELETED_AT,
@@ -24,7 +39,6 @@ from sinks.warehouse.warehouse_columns import (
     POS,
     TIMESTAMP,
     TIMESTAMPTZ,
-    WarehouseColumn,
     removed,
     retypes,
     warehouse_columns,
@@ -37,11 +51,15 @@ _KEY_CHARACTERS = 700
 class SqlTables:
     """Where each captured table is kept, and with which types."""
 
-    def __init__(self, engine: sa.Engine, db_schema: str | None, suffix: str = "") -> None:
+    def __init__(self, engine: sa.Engine, db_schema: str | None, suffix: str = "", live_views: str = "") -> None:
         self._engine = engine
+        # What is filled beside is shown to nobody.
+        self._views = LiveViews(engine, db_schema, "" if suffix else live_views)
         self._suffix = suffix
         self._db_schema = db_schema
+        self._native = keeps_natives(engine)
         self._places: dict[str, TableName] = {}
+        self._shown: dict[str, TableName] = {}
 
     @property
     def dialect(self) -> str:
@@ -60,22 +78,47 @@ class SqlTables:
                 f"{table} and {self._places[name]} would share the table {name} of the warehouse",
                 hint="give one of them a sink of its own with another db_schema",
             )
+        if self._views.ending:
+            view = self._short(whole + self._views.ending)
+            for one, owner in ((name, self._shown.get(name)), (view, self._places.get(view))):
+                if owner is not None:
+                    raise taken(one, f"{table} and {owner} would share that name")
+            self._shown[view] = table
         return name
 
-    def columns(self, schema: TableSchema, existing: Mapping[str, pa.DataType] | None = None) -> list[WarehouseColumn]:
+    def view(self, table: TableName) -> str:
+        """The name of a table's view of live rows."""
+        whole = table.table if self._db_schema is not None else f"{table.schema}_{table.table}"
+        return self._short(whole + self._views.ending)
+
+    def show(self, connection: sa.Connection, table: TableName, rights: Sequence[tuple[str, str]] = ()) -> None:
+        """Make or mend a table's view of live rows, with rights that one before it had."""
+        self._views.keep(connection, self.name(table), self.view(table))
+        if rights:
+            self._views.grant(connection, self.view(table), rights)
+
+    def hide(self, connection: sa.Connection, table: TableName) -> list[tuple[str, str]]:
+        """Take a table's view away, for :meth:`show` to make it again. The rights on it."""
+        return self._views.drop(connection, self.view(table))
+
+    def columns(self, schema: TableSchema, existing: StoredColumns | None = None) -> list[SqlColumn]:
         """A shape's columns with the types this dialect has for them, or those that the table ``existing`` has."""
         columns = []
         for column in warehouse_columns(schema):
             name = self._short(column.name)
-            kind = (existing or {}).get(name, self._type(column.type))
-            columns.append(WarehouseColumn(source=column.source, name=name, type=kind))
+            if existing is not None and name in existing:
+                kind, native = existing.types[name], existing.natives.get(name, "")
+            else:
+                kind, native = self._type(column.type), native_of(column.source) if self._native else ""
+            fits = fits_native(native)
+            columns.append(SqlColumn(source=column.source, name=name, type=kind, native=native, fits=fits))
         return columns
 
     def table(
         self,
         schema: TableSchema,
-        columns: Sequence[WarehouseColumn],
-        existing: Mapping[str, pa.DataType] | None = None,
+        columns: Sequence[SqlColumn],
+        existing: StoredColumns | None = None,
     ) -> sa.Table:
         """The table as SQLAlchemy has it, without asking the database. ``existing`` adds columns of other shapes."""
         own = [
@@ -85,20 +128,30 @@ class SqlTables:
             sa.Column(DELETED_AT, self.sql_type(self._type(TIMESTAMPTZ))),
             sa.Column(EXACT, sa.Text()),
         ]
-        types = {c.name: c.type for c in columns}
-        types.update({n: kind for n, kind in (existing or {}).items() if n not in types and n not in OWN})
-        typed: list[sa.Column[Any]] = [sa.Column(name, self.sql_type(kind)) for name, kind in types.items()]
+        types = {c.name: (c.type, c.native) for c in columns}
+        others = existing or StoredColumns()
+        for name, kind in others.types.items():
+            if name not in types and name not in OWN:
+                types[name] = (kind, others.natives.get(name, ""))
+        typed: list[sa.Column[Any]] = [sa.Column(name, self.sql_type(*kind)) for name, kind in types.items()]
         return sa.Table(self.name(schema.table), sa.MetaData(schema=self._db_schema), *typed, *own)
 
-    def stored_types(self, connection: sa.Connection, schema: TableSchema) -> dict[str, pa.DataType] | None:
+    def stored_types(self, connection: sa.Connection, schema: TableSchema) -> StoredColumns | None:
         """Column -> type, of the table as it is in the database, less those that it computes itself. None when there
         is none."""
         inspector = sa.inspect(connection)
         name = self.name(schema.table)
         if not inspector.has_table(name, schema=self._db_schema):
             return None
-        found = inspector.get_columns(name, schema=self._db_schema)
-        return {column["name"]: self._type(arrow_of(column["type"])) for column in found if "computed" not in column}
+        found = [one for one in inspector.get_columns(name, schema=self._db_schema) if "computed" not in one]
+        natives = {one["name"]: native_stored(one["type"]) if self._native else "" for one in found}
+        types = {
+            one["name"]: native_arrow(natives[one["name"]])
+            if natives[one["name"]]
+            else self._type(arrow_of(one["type"]))
+            for one in found
+        }
+        return StoredColumns(types, {name: native for name, native in natives.items() if native})
 
     def prepare(self, connection: sa.Connection, schema: TableSchema, kept: Collection[str], *, older: bool) -> bool:
         """Make the table, or add and, unless the shape is an older one, widen its columns. True when it is new.
@@ -110,19 +163,44 @@ class SqlTables:
             if self._db_schema is not None and self.dialect == "postgresql":
                 connection.execute(sa.schema.CreateSchema(self._db_schema, if_not_exists=True))
             self.table(schema, self.columns(schema)).create(connection, checkfirst=True)
+            self.show(connection, schema.table)
             return True
         wanted = self.columns(schema)
-        unfit = self.unfit(connection, schema) or removed(existing, wanted, kept)
+        unfit = self.unfit(connection, schema) or removed(existing.types, wanted, kept)
         if unfit:
             raise CannotCarry.because(schema.table, unfit)
-        retyped = {} if older else retypes(schema.table, existing, wanted, may=self.dialect == "postgresql")
+        retyped = {} if older else self._retyped(schema, existing, wanted)
         table = self.table(schema, wanted)
+        # No column of a view changes its type.
+        rights = self.hide(connection, schema.table) if retyped else []
         for column in wanted:
             if column.name not in existing:
-                self._alter(connection, "add_column", table, column.name, column.type)
-        for name, kind in retyped.items():
-            self._alter(connection, "retype_postgresql", table, name, kind)
+                self._alter(connection, "add_column", table, column.name, self.sql_type(column.type, column.native))
+        for name, (kind, native) in retyped.items():
+            have = existing.natives.get(name, "")
+            using = self._using(name, have, kind) if not native else f"{self.quoted(name)}::{native}"
+            self._alter(connection, "retype_postgresql", table, name, self.sql_type(kind, native), using)
+        if not older:
+            self.show(connection, schema.table, rights)
         return False
+
+    def _retyped(
+        self, schema: TableSchema, existing: StoredColumns, wanted: Sequence[SqlColumn]
+    ) -> dict[str, tuple[pa.DataType, str]]:
+        """The columns to change and what to. CannotCarry for one that has no such type."""
+        if self._native:
+            return retyped_natives(schema.table, existing, wanted)
+        after = retypes(schema.table, existing.types, wanted, may=self.dialect == "postgresql")
+        return {name: (kind, "") for name, kind in after.items()}
+
+    def _using(self, name: str, have: str, kind: pa.DataType) -> str:
+        """The SQL that makes a column's values those of another type."""
+        quoted = self.quoted(name)
+        if have:
+            return as_text(quoted, have, is_list=pa.types.is_list(kind))
+        # A list that becomes text becomes JSON, as all lists that are text are.
+        is_text = pa.types.is_string(kind)
+        return f"case when {quoted} is not null then to_jsonb({quoted}) #>> '{{}}' end" if is_text else quoted
 
     def unfit(self, connection: sa.Connection, schema: TableSchema) -> str:
         """Why no row of ours can be put into the table as somebody has altered it. Empty where it can."""
@@ -140,16 +218,20 @@ class SqlTables:
                 return f"column {name}, which is none of the source's, may not be null in the store and has no default"
         return ""
 
-    def _alter(self, connection: sa.Connection, block: str, table: sa.Table, column: str, kind: pa.DataType) -> None:
-        quoted = self.quoted(column)
-        kind_text = self.sql_type(kind).compile(self._engine.dialect)
-        as_text = pa.types.is_string(kind)
+    def _alter(
+        self,
+        connection: sa.Connection,
+        block: str,
+        table: sa.Table,
+        column: str,
+        kind: sa.types.TypeEngine[Any],
+        using: str = "",
+    ) -> None:
         statement = load("sinks.sql", "tables.sql")[block].format(
             table=self._engine.dialect.identifier_preparer.format_table(table),
-            column=quoted,
-            type=kind_text,
-            # A list that becomes text becomes JSON, as all lists that are text are.
-            expression=f"case when {quoted} is not null then to_jsonb({quoted}) #>> '{{}}' end" if as_text else quoted,
+            column=self.quoted(column),
+            type=kind.compile(self._engine.dialect),
+            expression=using,
         )
         connection.exec_driver_sql(statement)
 
@@ -157,8 +239,10 @@ class SqlTables:
         """A name, quoted where the database needs it."""
         return self._engine.dialect.identifier_preparer.quote_identifier(name)
 
-    def sql_type(self, kind: pa.DataType) -> sa.types.TypeEngine[Any]:
+    def sql_type(self, kind: pa.DataType, native: str = "") -> sa.types.TypeEngine[Any]:
         """The SQL type of a column."""
+        if native:
+            return native_sql(native)
         if pa.types.is_list(kind):
             element: Any = kind
             return postgresql.ARRAY(self.sql_type(element.value_type))
@@ -187,6 +271,12 @@ class SqlTables:
         if len(raw) <= most:
             return name
         return f"{raw[: most - 17].decode(errors='ignore')}_{hashlib.sha256(raw).hexdigest()[:16]}"
+
+
+def tables_of(engine: sa.Engine, spec: SinkSpec) -> SqlTables:
+    """The tables of a warehouse as its spec describes them."""
+    views = str(spec.options.get("live_views", LIVE) or "")
+    return SqlTables(engine, spec.optional("db_schema"), spec.optional("table_suffix") or "", views)
 
 
 def arrow_of(kind: sa.types.TypeEngine[Any]) -> pa.DataType:

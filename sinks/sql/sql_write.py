@@ -40,7 +40,9 @@ def writer(tables: SqlTables, driver: str, *, generic: bool = False) -> Put:
 def _copied(tables: SqlTables, connection: sa.Connection, table: sa.Table, rows: pa.Table) -> int:
     """COPY into a temporary table, then one INSERT of what is newer."""
     blocks = load("sinks.sql", "tables.sql")
-    shape = hash((table.fullname, *((c.name, str(c.type)) for c in table.columns)))
+    # By the dialect's words: str() says ARRAY of every array.
+    kinds = ((c.name, c.type.compile(connection.dialect)) for c in table.columns)
+    shape = hash((table.fullname, *kinds))
     stage = sa.table(f"cdc_stage_{shape & 0xFFFFFFFFFFFF:x}", *[sa.column(c.name) for c in table.columns])
     whole = connection.dialect.identifier_preparer.format_table(table)
     quoted = tables.quoted(stage.name)

@@ -17,3 +17,29 @@ create temporary table if not exists {stage} (like {table}) on commit delete row
 
 -- name: clear_stage_postgresql
 truncate {stage};
+
+-- name: find_live_postgresql
+select to_regclass(:view), obj_description(to_regclass(:view), 'pg_class');
+
+-- name: find_live_sqlite
+select name, sql from sqlite_master where name = :view;
+
+-- name: live_postgresql
+create or replace view {view} as select {columns} from {table} where not {deleted};
+
+-- name: mark_live_postgresql
+comment on view {view} is '{mark}';
+
+-- name: live_sqlite
+create view {view} as select {columns} from {table} where not {deleted} /* {mark} */;
+
+-- name: drop_live
+drop view {view};
+
+-- name: live_grants
+select case when a.grantee = 0 then 'public' else quote_ident(r.rolname) end, a.privilege_type
+from pg_class c cross join aclexplode(c.relacl) a left join pg_roles r on r.oid = a.grantee
+where c.oid = to_regclass(:view) and a.grantee <> c.relowner;
+
+-- name: grant_live
+grant {right} on {view} to {grantee};

@@ -59,11 +59,13 @@ _REFUSALS = (pa.ArrowException, TypeError, ValueError, KeyError, OverflowError, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarehouseColumn:
-    """A source column as a warehouse has it."""
+    """A source column as a warehouse has it. ``fits``: whether the store's type has a plain value that ``type`` has.
+    None where ``type`` says all."""
 
     source: Column
     name: str
     type: pa.DataType
+    fits: Callable[[Any], bool] | None = None
 
 
 def warehouse_columns(schema: TableSchema) -> list[WarehouseColumn]:
@@ -163,6 +165,14 @@ def _text_instead(both: pa.DataType, wanted: pa.DataType) -> bool:
         inner, element = cast("Any", both).value_type, cast("Any", wanted).value_type
         return _text_instead(inner, element)
     return pa.types.is_string(both) and not pa.types.is_string(wanted)
+
+
+def set_apart(values: Sequence[Any], fits: Callable[[Any], bool] | None) -> tuple[Sequence[Any], dict[int, Any]]:
+    """Values, null in the place of those that the store's type does not have, and these by number."""
+    if fits is None:
+        return values, {}
+    apart = {number: value for number, value in enumerate(values) if value is not None and not fits(value)}
+    return ([None if n in apart else v for n, v in enumerate(values)] if apart else values), apart
 
 
 def typed(values: Sequence[Any], kind: pa.DataType, *, finite: bool = False) -> tuple[Any, dict[int, Any]]:

@@ -29,13 +29,19 @@ from sinks.warehouse.warehouse_columns import (
     TIMESTAMPTZ,
     WarehouseColumn,
     exact_text,
+    set_apart,
     typed,
 )
 
 _CHUNK_ROWS = 16_384
 EXACT_TYPE = pa.map_(pa.string(), pa.string())
 _NUMBERS = kinds(Plain.BOOLEAN, Plain.INTEGER, Plain.FLOAT, Plain.VECTOR)
-_TEXTUAL = frozenset(("numeric", "money", "date", "time", "timetz", "timestamp", "timestamptz", "bytea"))
+_TEXTUAL = frozenset(
+    (
+        *("numeric", "money", "date", "time", "timetz", "timestamp", "timestamptz", "bytea"),
+        *("uuid", "inet", "cidr", "macaddr", "macaddr8"),
+    )
+)
 """Kinds whose plain value is text."""
 _TEXTS = Column(
     name="", attnum=1, type="text[]", type_oid=0, kind="text", array=True, typmod=-1, nullable=True, key_position=None
@@ -74,9 +80,10 @@ class WarehouseRows:
         exact: dict[int, list[tuple[str, str]]] = {}
         for column in self._columns:
             name = column.source.name
-            array, outside = typed([row.get(name) for row in whole], column.type, finite=self._finite)
+            values, apart = set_apart([row.get(name) for row in whole], column.fits)
+            array, outside = typed(values, column.type, finite=self._finite)
             arrays.append(array)
-            for number, value in outside.items():
+            for number, value in (outside | apart).items():
                 exact.setdefault(number, []).append((name, exact_text(value)))
         gone = [row is None for row in rows]
         arrays += [
@@ -126,6 +133,8 @@ def from_exact(text: str, column: Column) -> Any:
     """A plain value from its text in ``_exact``."""
     if column.kind in _TEXTUAL and not column.array:
         return text
+    if column.kind in NESTED_KINDS and not column.array:
+        return _fragment(text)
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:
