@@ -18,6 +18,7 @@ from sinks.registry import SinkSpec, open_sink
 from sinks.sections import read_section
 from tests.contract.conftest import postgres_url
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch, column, shape
+from tests.fresh import fresh_name
 
 SHAPES = Shapes(ORDERS)
 
@@ -134,3 +135,27 @@ def test_an_ending_that_is_none_is_refused(ending: str) -> None:
     with pytest.raises(ConfigError, match=r"sinks\.reports\.live_views") as refused:
         read_section("reports", UnreadSink.model_validate(section))
     assert refused.value.exit is Exit.CONFIG
+
+
+def test_a_role_that_may_make_no_view_writes_rows(database: str, caplog: pytest.LogCaptureFixture) -> None:
+    url = postgres_url(conninfo_to_dict(database))
+    admin = spec_for("sql", prefix="shop", options={"url": url, "live_views": ""})
+    first = open_sink(admin)
+    first.sink.apply(batch(Topic().upsert(order(1), at(1))), SHAPES)
+    first.commit(Watermark(epoch=1, lsn=1, offsets={}))
+    first.close()
+    role = fresh_name()
+    asked(admin, f"create role {role} login password '{role}'", f"grant all on all tables in schema public to {role}")
+    asked(admin, "revoke create on schema public from public")
+    try:
+        user, _, rest = url.partition("@")
+        theirs = {"url": f"{user.partition('//')[0]}//{role}@{rest}"}
+        low = spec_for("sql", prefix="shop", options=theirs, secrets={"password": role})
+        sink = open_sink(low)
+        assert sink.sink.apply(batch(Topic().upsert(order(2), at(2))), SHAPES).applied == 1
+        sink.commit(Watermark(epoch=1, lsn=2, offsets={}))
+        sink.close()
+        assert asked(admin, "select id from public_orders order by id") == [(1,), (2,)]
+        assert "live_view_refused" in caplog.messages
+    finally:
+        asked(admin, f"drop owned by {role}", f"drop role {role}")
