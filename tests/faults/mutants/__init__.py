@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.faults.mutants import cdc, debezium, kafka, postgres, session, sinks, snapshot, spark, wire
+from tests.faults.mutants import cdc, debezium, kafka, postgres, session, sinks, snapshot, spark, views, wire
 from tests.faults.mutants.mutant import Mutant
 
 __all__ = ["MUTANTS", "ROOT", "Mutant"]
@@ -21,4 +21,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *snapshot.MUTANTS,
     *sinks.MUTANTS,
     *spark.MUTANTS,
+    *views.MUTANTS,
 )

@@ -9,11 +9,11 @@ from tests.views_against import Beside
 from tests.views_trial import tried
 
 
-@pytest.mark.parametrize("seed", [0, 9, 10, 21])
+@pytest.mark.parametrize("seed", [0, 1, 2, 3, 5])
 def test_v3_v9_v10_v13_v16_generated_views_are_true(seed: int, database: str) -> None:
     with psycopg.connect(database, autocommit=True) as conn:
-        counted = tried(conn, database, seed, texts=3, batches=3)
-    assert counted["texts"] == 3
+        counted = tried(conn, database, seed)
+    assert counted["texts"] == 4
 
 
 def test_v16_a_numeric_key_is_the_same_with_more_zeros(database: str) -> None:
