@@ -44,6 +44,10 @@ IN_THIS_PROCESS = (
     "dead drop --key 1 --timeout 1",
     "rebuild cache --rollback",
     "connect status",
+    "view check",
+    "view run --until-caught-up",
+    "view list",
+    "view show orders 1",
 )
 """Quick ones: their outputs are searched, and what they start is nothing."""
 AFTER_CAPTURE = ("check", "drop --yes --topics")
