@@ -92,6 +92,8 @@ class Rig:
         oracle.settled(self.settings, self.dsn, deadline_s, self.last_words)
 
     def last_words(self) -> str:
+        if not self.lives:
+            return "nobody was started"
         life = self.lives[-1]
         return f"exit {life.exit}: {life.stderr[-3000:]}"
 
