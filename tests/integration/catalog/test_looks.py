@@ -49,7 +49,7 @@ LOOKS = {
     },
     ("connectors.postgres", "cut.sql"): {"insert_lsn", "snapshot", "newest_xid", "ended", "fence", "estimate"},
     ("connectors.postgres", "reselect.sql"): {"shape", "snapshot", "insert_lsn", "kept_lsn", "nudge"},
-    ("connectors.postgres", "slot.sql"): {"try_lock", "holders"},
+    ("connectors.postgres", "slot.sql"): {"try_lock", "holders", "written_lsn"},
     ("connectors.postgres", "stream.sql"): {"timeout", "gss_encrypted"},
     ("connectors.postgres", "barrier.sql"): {"take_xid", "see"},
     ("snapshot", "queries.sql"): {"leaves", "size_lock_timeout", "insert_lsn", "links", "types"},
