@@ -24,7 +24,8 @@ from sinks.port import CannotCarry
 from sinks.warehouse.warehouse_columns import WarehouseColumn, arrow_type, evolved, exact_text
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_MAC, _MAC8 = (re.compile(rf"[0-9a-f]{{2}}(:[0-9a-f]{{2}}){{{n}}}") for n in (5, 7))
+_MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
+_MAC8 = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){7}")
 _TIME = re.compile(r"(([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?|24:00:00(\.0{1,6})?)Z")
 _NUMBER = re.compile(r"-?[0-9]{1,131072}(\.[0-9]{1,16383})?|NaN|-?Infinity")
 _ADDRESS = re.compile(r"[0-9a-fA-F:.]+(/[0-9]{1,3})?")

@@ -20,6 +20,7 @@ PACKAGES = ("cdc", "connectors", "sinks", "snapshot", "spark")
 MADE_AT_RUN = {
     "cdc/foreign.py": "test_foreign.py",
     "cdc/topic.py": "test_selection.py",
+    "cdc/views/text_values.py": "test_like_steps.py",
     "connectors/debezium/regex.py": "test_tables.py",
     "connectors/postgres/compiled.py": "test_row_steps.py",
     "connectors/postgres/row_reading.py": "test_row_steps.py",
