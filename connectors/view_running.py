@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 
 from cdc.clock import SYSTEM_CLOCK
-from cdc.errors import ConfigError, TopicError, UsageError
+from cdc.errors import CdcError, ConfigError, Retry, TopicError, UsageError
 from cdc.foreign import quoted
 from cdc.lsn import Lsn
 from cdc.schema import TableSchema
@@ -96,12 +96,14 @@ def ensure_view(settings: Settings, view: PlannedView) -> KnownView:
     if known.digest != digest:
         raise ConfigError(
             f"the view {view.name} is published from another text",
-            hint=f"cdc view rebuild {view.name} makes a new generation beside the old one",
+            hint="a changed text is another view: give it another name in cdc.toml, and the stores that name",
         )
     facts = admin.describe([known.topic]).get(known.topic)
     if facts is None or facts.topic_id != known.topic_id:
         said = "is gone" if facts is None else "was made anew"
-        raise TopicError(f"the topic {known.topic} {said}", hint=f"cdc view rebuild {view.name} begins another one")
+        raise TopicError(
+            f"the topic {known.topic} {said}", hint="give the view another name in cdc.toml, and the stores that name"
+        )
     return known
 
 
@@ -175,13 +177,38 @@ def run_views(settings: Settings, names: Sequence[str], *, until_caught_up: bool
             keeper, state = stack.enter_context(opened_keeper(settings, view, ensure_view(settings, view)))
             keepers.append((view.name, keeper, state))
             log.info("view_started", extra={"view": view.name, "lsn": str(Lsn(state.reached.fence.lsn))})
-        while not stopping.is_set():
-            turns = [(name, keeper.turn()) for name, keeper, _ in keepers]
-            for name, turn in turns:
-                if not turn.idle:
-                    said = {"records": turn.records, "documents": turn.documents, "deletions": turn.deletions}
-                    log.info("view_published", extra={"view": name, **said})
-            if all(turn.idle for _, turn in turns):
+        stopped: list[CdcError] = []
+        while keepers and not stopping.is_set():
+            idle = _all_turned(keepers, stopped)
+            if idle:
                 if until_caught_up and all(keeper.level for _, keeper, _ in keepers):
-                    return
+                    break
                 stopping.wait(_IDLE_S)
+        if stopped:
+            raise stopped[0]
+
+
+def _all_turned(keepers: list[tuple[str, Keeper, ViewState]], stopped: list[CdcError]) -> bool:
+    """A turn of each view. One that cannot go on leaves the list, and the others do. Returns whether nothing moved."""
+    idle = True
+    for one in list(keepers):
+        try:
+            idle = _turned(*one[:2]) and idle
+        except CdcError as failure:
+            # A broker that is away is away for all. What is one view's own stops that one alone.
+            if failure.retry is not Retry.NEVER or len(keepers) == 1:
+                raise
+            said = {"view": one[0], "reason": failure.message, "hint": failure.hint, "exit": int(failure.exit)}
+            log.error("view_stopped", extra=said)
+            keepers.remove(one)
+            stopped.append(failure)
+    return idle
+
+
+def _turned(name: str, keeper: Keeper) -> bool:
+    """One turn of a view. Returns whether nothing moved."""
+    turn = keeper.turn()
+    if not turn.idle:
+        said = {"records": turn.records, "documents": turn.documents, "deletions": turn.deletions}
+        log.info("view_published", extra={"view": name, **said})
+    return turn.idle

@@ -61,7 +61,7 @@ class Beside:
         self.plan: ViewPlan = planned(sql, self.shapes.values())
         store = sqlite3.connect(":memory:", isolation_level=None)
         self.rows = SqliteRows(store, self.plan.relations)
-        self.state = EmbeddedState(self.rows)
+        self.state = EmbeddedState(self.rows, self.plan)
         self.documents = DocumentSource(self.plan)
         self.groups = GroupState(store, self.plan.grouping) if self.plan.grouping is not None else None
         self._seen: dict[TableName, dict[bytes, bytes]] = {table: {} for table in self.plan.relations}
@@ -75,7 +75,7 @@ class Beside:
     def step(self) -> set[Row]:
         """Take in what changed, recompute what the engine says it concerns, and return the keys of that."""
         changes = [change for table in self._seen for change in self._changes(table)]
-        concerned = self.state.apply(changes, self.plan)
+        concerned = self.state.apply(changes)
         computed = self.documents.of(self.rows, concerned)
         if self.groups is not None:
             computed = self.groups.of(self.groups.absorb(computed))
@@ -106,10 +106,10 @@ class Beside:
     def documents_of(self, plan: ViewPlan) -> Mapping[Row, str | NotComputable | None]:
         """Every document of another plan, over a state of its own that is filled from the database."""
         rows = SqliteRows(sqlite3.connect(":memory:", isolation_level=None), plan.relations)
-        state = EmbeddedState(rows)
+        state = EmbeddedState(rows, plan)
         keys: set[Row] = set()
         for table in plan.relations:
-            keys |= state.apply(self._rows_of(plan, table), plan)
+            keys |= state.apply(self._rows_of(plan, table))
         return DocumentSource(plan).of(rows, keys)
 
     def _rows_of(self, plan: ViewPlan, table: TableName) -> Iterable[RowChange]:

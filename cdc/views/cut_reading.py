@@ -27,10 +27,12 @@ class CutReading:
         self.most_records = sum(span.most_records for span in self.spans)
         self.records = 0
         self.floors: dict[TableName, str] = {}
+        self.unreadable: list[TopicRecord] = []
+        """Records with our headers whose bytes are no change of the table."""
         self.swept = dict(reached.swept)
         self._marks = set(reached.marks)
         self._tables = tables
-        self._cut = LogCut(self.fence, self.spans)
+        self._cut = LogCut(progress, self.spans)
         self._before = reached.offsets
 
     def pieces(
@@ -41,14 +43,22 @@ class CutReading:
         for lot in lots:
             for record in self._cut.take(lot):
                 self.records += 1
-                if record.op == TRUNCATE_OP:
-                    self._floor(record)
-                else:
-                    piece.append(read(record))
+                try:
+                    if record.op == TRUNCATE_OP:
+                        self._floor(record)
+                    else:
+                        piece.append(read(record))
+                except (ValueError, KeyError, TypeError, AttributeError):
+                    self.unreadable.append(record)
             if most is not None and len(piece) >= most:
                 yield piece
                 piece = []
         yield piece
+
+    @property
+    def foreign(self) -> int:
+        """How many records are none of ours."""
+        return self._cut.foreign
 
     @property
     def marks(self) -> tuple[str, ...]:

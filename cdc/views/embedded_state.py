@@ -39,9 +39,9 @@ def _over(newer: Row, older: Row) -> Row:
 class EmbeddedState:
     """Rows of the tables that a view uses, and the walk from them to its documents."""
 
-    def __init__(self, rows: SqliteRows) -> None:
+    def __init__(self, rows: SqliteRows, plan: ViewPlan) -> None:
         self.rows = rows
-        self._walks: dict[int, RootKeys] = {}
+        self._walk = RootKeys(plan)
 
     def load(self, changes: Iterable[RowChange]) -> None:
         """Take changes in, and ask nothing of documents: for what is read before any is published."""
@@ -58,15 +58,13 @@ class EmbeddedState:
         self.rows.remove(table, [(c.key, c.pos) for _, c in changed if c.row is None])
         self.rows.put(table, [(c.row, c.pos) for _, c in changed if c.row is not None])
 
-    def apply(
-        self, changes: Iterable[RowChange], plan: ViewPlan, floors: Mapping[TableName, str] = MappingProxyType({})
-    ) -> set[Row]:
+    def apply(self, changes: Iterable[RowChange], floors: Mapping[TableName, str] = MappingProxyType({})) -> set[Row]:
         """Take changes in. Returns the keys of the roots whose documents they concern.
 
         Late and repeated changes are passed over: a row keeps the newest position that it had, a deleted one, too.
         ``floors``: positions below which all rows of a table are gone.
         """
-        walk = self._walks.setdefault(id(plan), RootKeys(plan))
+        walk = self._walk
         taken = newest(changes)
         for table, floor in floors.items():
             taken[table] = self._swept(table, floor, taken.get(table, {}))

@@ -64,11 +64,13 @@ class LogCut:
     """Takes lots of records in, and gives those before the fence.
 
     ``ends``: for each partition where the next cut begins: behind what was given, at the first that was not.
-    ``foreign``: records that are none of ours, passed over.
+    ``foreign``: records that are none of ours, passed over. One beyond the fence is ours only where the progress record
+    says that its partition is ahead so far (H158): else it would end the partition, and all behind it went unread.
     """
 
-    def __init__(self, fence: Fence, spans: Iterable[Span]) -> None:
-        self._fence = fence
+    def __init__(self, progress: Progress, spans: Iterable[Span]) -> None:
+        self._fence = fence_of(progress)
+        self._ahead = progress.ahead
         self.ends: dict[str, dict[int, int]] = {}
         self._closed: set[tuple[str, int]] = set()
         self.foreign = 0
@@ -87,6 +89,9 @@ class LogCut:
                 continue
             position = Position.parse(record.pos)
             if position.streamed and (position.epoch, position.commit_lsn) >= self._fence:
+                if record.pos > self._ahead.get(lot.topic, {}).get(lot.partition, ""):
+                    self.foreign += 1
+                    continue
                 self._closed.add(place)
                 self.ends[lot.topic][lot.partition] = offset
                 return

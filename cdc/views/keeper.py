@@ -38,6 +38,8 @@ PIECE = 5_000
 
 BULK = 200_000
 _PIECE_RECORDS = 20_000
+_MOST_TOLD = 10
+"""Unreadable records of one cut that are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ class Keeper:
         self._clock = clock
         self._largest = largest
         self._piece = piece
-        self._applied = EmbeddedState(state.rows)
+        self._applied = EmbeddedState(state.rows, plan)
         self._documents = DocumentSource(plan)
         self._readers: dict[tuple[str, int], StateRows] = {}
         self._at_end = False
@@ -98,6 +100,10 @@ class Keeper:
 
         A state that is older than the topics keep deletions is thrown away: some may be gone unread (V24).
         """
+        with self._state.guarded():
+            self._begin()
+
+    def _begin(self) -> None:
         state = self._state
         age_s = self._clock.now_ns() / 1e9 - state.reached.level_ms / 1000
         with state.transaction():
@@ -120,9 +126,10 @@ class Keeper:
             state.note(ends=ends, published=max(state.reached.published, claimed))
 
     def turn(self) -> Turn:
-        """One look at the log, and one piece of what waits."""
-        records, concerned = self._advance()
-        documents, deletions = self._publish()
+        """One look at the log, and one piece of what waits. LogError where a broker, or the state's disk, is away."""
+        with self._state.guarded():
+            records, concerned = self._advance()
+            documents, deletions = self._publish()
         return Turn(records, concerned, documents, deletions)
 
     @property
@@ -142,7 +149,27 @@ class Keeper:
         cut = CutReading(progress, reached, self._tables)
         with self._state.transaction():
             concerned = self._take(cut, seen_s)
+        self._tell(cut)
         return cut.records, concerned
+
+    def _tell(self, cut: CutReading) -> None:
+        """What was passed over, and what is waited for."""
+        if cut.foreign:
+            log.warning("view_foreign_records", extra={"records": cut.foreign})
+        for record in cut.unreadable[:_MOST_TOLD]:
+            place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
+            log.error("view_record_unreadable", extra=place | {"records": len(cut.unreadable)})
+        unswept = self._unswept()
+        if unswept:
+            log.warning("view_waits_for_sweep", extra={"tables": unswept})
+
+    def _unswept(self) -> list[str]:
+        """In a new epoch the rows of the one before are there until each table was swept: those that were not yet."""
+        reached = self._state.reached
+        if reached.fence.epoch <= 1:
+            return []
+        names = map(str, self._tables.values())
+        return sorted(name for name in names if reached.swept.get(name, 0) < reached.fence.epoch)
 
     def _take(self, cut: CutReading, seen_s: float) -> int:
         """One cut, within the transaction. Returns how many keys it concerns."""
@@ -155,7 +182,7 @@ class Keeper:
             self._applied.sweep(cut.floors)
         else:
             changes = [c for piece in cut.pieces(self._input.read(cut.spans), self._change, None) for c in piece]
-            keys = self._applied.apply(changes, self._plan, cut.floors)
+            keys = self._applied.apply(changes, cut.floors)
         # What the cleaner may have taken since the progress record was seen was not there to be read.
         proven = self._clock.monotonic() - seen_s < self._input.compaction_lag_s
         built = reached.built or proven
@@ -215,12 +242,8 @@ class Keeper:
 
     def _may_publish(self) -> bool:
         reached = self._state.reached
-        # In a new epoch the rows of the one before are there until each table was swept.
-        unswept = reached.fence.epoch > 1 and any(
-            reached.swept.get(str(table), 0) < reached.fence.epoch for table in self._tables.values()
-        )
         # Until the cut has reached what was ever published, keys are only collected (V5).
-        return reached.built and reached.proven and not unswept and reached.fence >= reached.published
+        return reached.built and reached.proven and reached.fence >= reached.published and not self._unswept()
 
     def _publish(self) -> tuple[int, int]:
         state = self._state

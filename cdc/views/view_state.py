@@ -15,7 +15,7 @@ from pathlib import Path
 
 import orjson
 
-from cdc.errors import ConfigError
+from cdc.errors import CdcError, ConfigError, Exit, Retry
 from cdc.foreign import quoted
 from cdc.progress import Offsets
 from cdc.views.fences import BEFORE_ALL, Fence
@@ -102,6 +102,13 @@ def plan_digest(plan: ViewPlan) -> str:
     return blake2b(said, digest_size=16).hexdigest()
 
 
+class StateAway(CdcError):
+    """The state of a view cannot be used now. Nothing of the turn was published, or it comes again."""
+
+    exit = Exit.UNAVAILABLE
+    retry = Retry.LATER
+
+
 class ViewState:
     """The state of one view in a folder. For one thread.
 
@@ -110,6 +117,7 @@ class ViewState:
 
     def __init__(self, path: Path | str, plan: ViewPlan, generation: int) -> None:
         self._plan = plan
+        self._path = path
         wanted = plan_digest(plan)
         try:
             if isinstance(path, Path):
@@ -121,7 +129,7 @@ class ViewState:
         except (OSError, sqlite3.Error) as failure:
             raise ConfigError(
                 f"the state of the view cannot be kept in {path}: {quoted(failure)}",
-                hint="see [views] state in cdc.toml",
+                hint="[views.NAME] state names another folder",
             ) from None
         self.rows = SqliteRows(self._connection, plan.relations)
         self.groups = GroupState(self._connection, plan.grouping) if plan.grouping is not None else None
@@ -130,12 +138,23 @@ class ViewState:
         if (self.reached.plan, self.reached.generation) != (wanted, generation):
             raise ConfigError(
                 f"the state in {path} was made by another text of the view",
-                hint="cdc view rebuild makes a new generation beside the old one",
+                hint="a changed text is another view: give it another name in cdc.toml, and the stores that name",
             )
 
     def close(self) -> None:
         """Close the file."""
         self._connection.close()
+
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """StateAway in place of what SQLite raises: a full disk, a file that another runner holds (V17)."""
+        try:
+            yield
+        except sqlite3.Error as failure:
+            raise StateAway(
+                f"the state of the view in {self._path} cannot be read or written: {quoted(failure)}",
+                hint="see that its disk has room and that no other runner uses it",
+            ) from None
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

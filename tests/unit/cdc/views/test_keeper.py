@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc.clock import ManualClock
+from cdc.errors import Exit
 from cdc.position import Position
 from cdc.progress import Progress
 from cdc.schema import Column, Identity, TableSchema
@@ -28,7 +30,7 @@ from cdc.views.keeper import Keeper, KeeperParts
 from cdc.views.memory_views import Change, MemoryViewInput, MemoryViewOutput, MemoryViewTopic
 from cdc.views.view_plan import planned
 from cdc.views.view_records import ViewRecords
-from cdc.views.view_state import ViewState
+from cdc.views.view_state import StateAway, ViewState
 
 _PARTITIONS = 2
 
@@ -133,14 +135,42 @@ class History:
     def progress(self) -> None:
         """Everything so far lies below the offsets. Some that comes later may lie there, too."""
         offsets = {shape.topic: {p: self._end(shape.topic, p) for p in range(_PARTITIONS)} for shape in SHAPES}
-        lsn = self.lsn + 4
+        lsn, before = self.lsn + 4, dict(offsets)
         for _ in range(self.chance.randint(0, 1)):
             self.transaction()
             offsets = {
                 topic: {p: self.chance.randint(offset, self._end(topic, p)) for p, offset in parts.items()}
                 for topic, parts in offsets.items()
             }
-        self.input.newest = Progress(epoch=1, lsn=lsn, offsets=offsets)
+        ahead = {topic: self._ahead(topic, before[topic], parts) for topic, parts in offsets.items()}
+        self.input.newest = Progress(epoch=1, lsn=lsn, offsets=offsets, ahead=ahead)
+
+    def _ahead(self, topic: str, before: dict[int, int], parts: dict[int, int]) -> dict[int, str]:
+        """Of each partition whose records reach beyond the LSN: the newest position among them."""
+        newest = {}
+        for partition, end in parts.items():
+            found = self.input.partitions.get((topic, partition), [])
+            positions = [change[2].decode() for offset, change in found if before[partition] <= offset < end]
+            if positions:
+                newest[partition] = max(positions)
+        return newest
+
+    def foreign(self) -> None:
+        """Somebody else writes: a future position, a key of another shape, a value that is no change."""
+        topic = self.chance.choice(["t.orders", "t.lines", "t.customers"])
+        partition, key = self.chance.randrange(_PARTITIONS), orjson.dumps({"id": self.chance.randint(1, 4)})
+        future = Position(1, 1 << 40, 1).text().encode()
+        now = Position(1, max(self.lsn - 8, 8), 1).text().encode()
+        one: Change = self.chance.choice(
+            [
+                (key, b'{"after":{"id":1}}', future, b"u", b"1"),
+                (b'{"other":1}', b'{"after":null}', now, b"d", b"1"),
+                (key, b"no JSON", now, b"u", b"1"),
+                (b"no JSON", b"{}", now, b"t", b"1"),
+                (key, b"{}", b"nonsense", b"u", b"1"),
+            ]
+        )
+        self._append(topic, partition, one)
 
     def at(self, lsn: int) -> Rows:
         """The rows of all transactions below a fence."""
@@ -262,7 +292,9 @@ def _interfere(runner: Runner, chance: random.Random) -> None:
 @pytest.mark.parametrize("view", VIEWS)
 @settings(max_examples=20)
 @given(seed=st.integers(0, 2**32 - 1))
-def test_v1_v9_claims_are_what_the_tables_say(view: str, seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_v1_v9_h158_claims_are_what_the_tables_say(
+    view: str, seed: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     sql, oracle = VIEWS[view]
     chance = random.Random(seed)
     history = History(chance)
@@ -273,6 +305,8 @@ def test_v1_v9_claims_are_what_the_tables_say(view: str, seed: int, tmp_path_fac
             history.transaction()
         if chance.random() < 0.1:
             history.truncate()
+        if chance.random() < 0.2:
+            history.foreign()
         if chance.random() < 0.7:
             history.progress()
         runner.kill_chance = 0.2
@@ -283,4 +317,24 @@ def test_v1_v9_claims_are_what_the_tables_say(view: str, seed: int, tmp_path_fac
             claim = runner.until_level()
             assert claim == Fence(1, history.input.newest.lsn)
             assert shown(runner.topic) == oracle(history.at(claim.lsn))
+    runner.end()
+
+
+def test_v17_a_state_in_use_stops_with_a_sentence(tmp_path: Path) -> None:
+    history = History(random.Random(1))
+    runner = Runner(DOCUMENTS, history, tmp_path)
+    history.transaction()
+    history.progress()
+    runner.start()
+    other = sqlite3.connect(tmp_path / "state", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StateAway, match="cannot be read or written: database is locked") as refused:
+        assert runner._open is not None
+        runner._open[0].turn()
+    assert refused.value.exit is Exit.UNAVAILABLE
+    assert runner.topic.records == {}
+    other.execute("ROLLBACK")
+    other.close()
+    claim = runner.until_level()
+    assert shown(runner.topic) == documents_of(history.at(claim.lsn))
     runner.end()
