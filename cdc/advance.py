@@ -51,12 +51,12 @@ class Advance:
 
     @property
     def stored(self) -> int:
-        """What the broker holds of all tables but those that wait."""
+        """How far the broker has the source, tables that wait left out."""
         return max(self._stored, self.durable)
 
     @property
     def reached(self) -> int:
-        """What was handed to the log. Outside a transaction all that was streamed."""
+        """How far changes were handed to the log. Outside a transaction all that was streamed."""
         return self._reached
 
     @property

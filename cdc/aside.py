@@ -86,7 +86,7 @@ class AsideState(Document):
         return self.state is TableState.READING and floor_lsn >= self.from_lsn & ~COMMIT_ALIGNMENT
 
     def sentence(self) -> str:
-        """What is to be said of it.
+        """The sentence that `cdc status` and the log show about it.
 
         >>> state = AsideState(table="public.t", epoch=1, state=TableState.ASIDE, cause=Cause.NOT_READABLE,
         ...     detail="the role may not read public.t", since_lsn=0, since_ms=0)

@@ -1,4 +1,4 @@
-"""What capture needs of the code that makes records of the stream's bytes."""
+"""The port of the code that makes records of the stream's bytes, as capture uses it."""
 
 from __future__ import annotations
 

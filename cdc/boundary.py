@@ -20,8 +20,8 @@ def capture_up_to(
 ) -> int:
     """Write every transaction up to the first that ends beyond ``mark``, and acknowledge it. Its end.
 
-    A transaction that follows is not begun, so that another writer can go on right there. ``watch`` is told how
-    far it is. Closes the session. Raises what the session raises, LogError when the broker takes too long.
+    A transaction that follows is not begun, so that another writer can go on right there. ``watch`` gets its progress.
+    Closes the session. Raises what the session raises, LogError when the broker takes too long.
     """
     stream, assembler = session.stream, session.assembler
     advance = Advance(session.start.position, clock.monotonic())

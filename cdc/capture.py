@@ -52,7 +52,7 @@ _RESUME_S = 0.25
 _BACKOFF_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 _ACTIVE_PATIENCE_S = 120.0
 _BEAT_S = 10.0
-"""How often an idle source is said to be idle."""
+"""How often an idle source gets a heartbeat record."""
 _HEARD_S = 3.0
 """A keepalive that is older says nothing of the source as it is."""
 
@@ -118,7 +118,7 @@ class StartingPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureSession:
-    """What one session works with, opened and checked.
+    """The parts of one session, opened and checked.
 
     ``look``: the slot and the server's WAL position as last known, at once. Raises what was found to be wrong.
     ``close``: releases everything but the stream. Its argument says whether the log works, so that what is on its way
@@ -341,7 +341,7 @@ def keep_capturing(
     """Capture until told to stop. Open a new session when one broke for a reason that passes.
 
     The first session has to open: what is wrong then is told at once. Later a source or broker that is down is
-    waited for, however long it takes. What waiting cannot mend ends it.
+    waited for, however long it takes. An error that waiting cannot mend ends it.
     """
     attempt, streamed = 0, False
     active_since: float | None = None
@@ -377,7 +377,7 @@ def keep_capturing(
 
 
 def _abandon(session: CaptureSession, *, log_works: bool) -> None:
-    """What is on its way to a broker that works may arrive. The next session then finds it there."""
+    """Records on their way to a broker that works may arrive. The next session then finds it there."""
     with suppress(CdcError):
         session.close(log_works)
     session.stream.close()

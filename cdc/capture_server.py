@@ -124,7 +124,7 @@ class CaptureCollector:
         page.set("cdc_slot_catalog_xmin_age_transactions", slot.catalog_xmin_age)
 
     def _stage(self, slot: SlotFacts) -> str:
-        """What keeps the slot's WAL. Empty where that is not known."""
+        """The stage that keeps the slot's WAL. Empty where that is not known."""
         f = self._figures
         if slot.restart_lsn is None or slot.confirmed_flush_lsn is None or f.wal_lsn is None:
             return ""
@@ -166,7 +166,7 @@ class MetricsServer:
 
 
 def status_document(figures: CaptureFigures, clock: Clock, pipeline: str) -> dict[str, Any]:
-    """What ``/status`` shows."""
+    """The document that ``/status`` shows."""
     flow, lag_s = figures.flow(), figures.lag_s(clock)
     fresh = figures.freshness.recent(clock.monotonic())
     return {

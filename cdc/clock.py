@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What code needs of time. ``monotonic`` in seconds for durations, ``now_ns`` for stamps (ns since 1970)."""
+    """Time, as code here uses it. ``monotonic`` in seconds for durations, ``now_ns`` for stamps (ns since 1970)."""
 
     def monotonic(self) -> float:
         """Seconds from an unknown start. The difference of two is a duration, whatever is done to the system's time."""

@@ -23,7 +23,7 @@ def declare(*names: str) -> None:
 
 
 def arm(where: str) -> None:
-    """Die at ``where``, as if the environment had said so at the start: for a process that was forked later."""
+    """Die at ``where``, as with that environment at the start: for a process that was forked later."""
     global _at, _left  # noqa: PLW0603 - the countdown belongs to the process
     _at, _, nth = where.partition(":")
     _left = int(nth) if nth.isdigit() else 1

@@ -1,4 +1,4 @@
-"""What verification asks of the source: one state of it at a time, and the rows of a table there.
+"""The port of verification to the source: one state of it at a time, and the rows of a table there.
 
 The ports are below both sides: verification and repair call them, :mod:`connectors.postgres.cut` implements them.
 """

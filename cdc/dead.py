@@ -25,7 +25,7 @@ RecordHeaders = Sequence[tuple[str, bytes | None]]
 
 
 class Why(StrEnum):
-    """What a letter is."""
+    """The reason for which a letter was written."""
 
     REFUSED = "refused"
     """The store does not take the record. Its key is parked from here on."""
@@ -141,7 +141,7 @@ def _own_count(headers: RecordHeaders) -> int:
 class Parked:
     """The keys of one sink that wait, and the records that are parked already, so that a replay parks none twice.
 
-    What was released is forgotten: should it come again and be refused again, it is parked again.
+    A released key is forgotten: should it come again and be refused again, it is parked again.
     """
 
     def __init__(self, sink: str, letters: Iterable[DeadLetter] = ()) -> None:

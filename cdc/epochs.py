@@ -114,7 +114,7 @@ class EpochsState(Document):
 def require_reset(epochs: EpochsState, *, stored: bool) -> None:
     """ConfigError where a reset of a connector's offsets was noted and cut short. ``stored``: it has offsets.
 
-    It would go on where it was, and what it says of itself would count as of the epoch before, for ever.
+    It would go on where it was, and its progress would count for the epoch before, for ever.
     """
     if epochs.unsettled and stored:
         raise ConfigError(

@@ -45,7 +45,7 @@ UNITS = ("seconds", "bytes", "ratio", "records", "rows", "transactions", "keys",
 
 
 class FigurePage:
-    """What is shown at one moment. ``declared``: name -> figure. A figure that is not declared is a KeyError."""
+    """The figures at one moment. ``declared``: name -> figure. A figure that is not declared is a KeyError."""
 
     def __init__(self, pipeline: str, declared: Mapping[str, Figure]) -> None:
         self._pipeline = pipeline

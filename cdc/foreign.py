@@ -63,7 +63,7 @@ def _url_without_password(word: str) -> str:
 
 
 def quoted(words: object) -> str:
-    """What a sentence of ours may quote of others' words: their first line, cut short and :func:`hide`-den.
+    """Others' words as a sentence of ours may quote them: their first line, cut short and :func:`hide`-den.
 
     >>> quoted("connection refused\\n  at socket.c:7")
     'connection refused'

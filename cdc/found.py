@@ -1,4 +1,4 @@
-"""What a look at a server found: a value, nothing, or no answer (hazard H109).
+"""The result of a look at a server: a value, nothing, or no answer (hazard H109).
 
 No answer is not absence. A look that failed says nothing about what it looked for, so no judgement and no advice may
 rest on it: ``Found`` makes the type checker ask for the third case.
@@ -30,7 +30,7 @@ Found: TypeAlias = T | Unknown | None
 
 
 def look(asked: Callable[[], T]) -> T | Unknown:
-    """What ``asked`` returns, or Unknown with the CdcError that it raised."""
+    """Return the result of ``asked``, or Unknown with the CdcError that it raised."""
     try:
         return asked()
     except CdcError as error:
@@ -38,5 +38,5 @@ def look(asked: Callable[[], T]) -> T | Unknown:
 
 
 def known(found: Found[T]) -> T | None:
-    """The value where there is one. None for absent and not known alike: only where nothing is said of its absence."""
+    """The value where there is one. None for absent and not known alike: only where its absence is not stated."""
     return None if isinstance(found, Unknown) else found

@@ -45,12 +45,12 @@ def cleaned(line: str, logger: str) -> str:
 
 
 def fields(record: logging.LogRecord) -> Mapping[str, Any]:
-    """What ``extra`` brought, in its order."""
+    """The fields of ``extra``, in their order."""
     return {name: value for name, value in vars(record).items() if name not in _STANDARD}
 
 
 class LoggedCauses:
-    """Which cause was logged last of each subject: what is tried again and again is logged once, and again when its
+    """The cause that was logged last for each subject: what is tried again and again is logged once, and again when its
     cause changes. One thread.
 
     >>> logged = LoggedCauses()

@@ -132,7 +132,7 @@ class Trend:
             self._seen = deque([*list(seen)[:-1:2], seen[-1]])
 
     def forget(self) -> None:
-        """What was seen is of another thing."""
+        """Forget what was seen: it belongs to another thing."""
         self._seen = deque()
 
     def per_s(self) -> float | None:
@@ -304,7 +304,7 @@ class SlotMarks(NamedTuple):
 def slot_stage(  # noqa: PLR0911 - one answer a stage
     slot: SlotMarks, *, received_lsn: int, held_lsn: int, waits: bool
 ) -> str:
-    """What keeps the slot from letting WAL go. No store ever does.
+    """The stage that keeps the slot from releasing WAL. No store ever does.
 
     ``received_lsn``: what the source has sent. ``held_lsn``: what the broker holds. ``waits``: a table holds it back.
     """
@@ -324,4 +324,4 @@ def slot_stage(  # noqa: PLR0911 - one answer a stage
 
 
 STAGES = ("nothing", "capture", "transaction", "table", "broker", "source")
-"""What :func:`slot_stage` may answer."""
+"""The answers of :func:`slot_stage`."""

@@ -1,4 +1,4 @@
-"""What capture knows of itself: its figures, and whether it is well.
+"""Capture's figures: its figures, and whether it is well.
 
 The loop writes plain attributes of :class:`CaptureFigures`. They are worked out into figures only when somebody asks:
 :mod:`cdc.capture_server` does.
@@ -32,7 +32,7 @@ TRANSACTION_ROWS = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)
 
 
 class Flow(NamedTuple):
-    """What the session has handed over: records, bytes of their values, records unanswered, rows re-selected."""
+    """The session's work so far: records handed over, bytes of their values, records unanswered, rows re-selected."""
 
     records: int = 0
     value_bytes: int = 0
@@ -216,7 +216,7 @@ class Health:
         return not tables, tables or "streaming"
 
     def _tables(self) -> str:
-        """What is wrong with single tables. Empty for nothing."""
+        """The faults of single tables. Empty for nothing."""
         figures, now_s = self._figures, self._clock.monotonic()
         wrong = sorted(figures.not_followed.values())
         since_s = figures.waiting_since_s

@@ -1,4 +1,4 @@
-"""What an operator asks for of the dead letters, and the answers: records among the letters of ``<name>.dead``.
+"""Orders of an operator about dead letters, and the answers: records among the letters of ``<name>.dead``.
 
 ``cdc dead retry`` and ``drop`` write an order for each key. The application that feeds the store carries it out
 between two batches, because nobody else knows what the key has coming, and answers on the same topic. An order
@@ -65,7 +65,7 @@ class Orders:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
-    """What an order is about: the letters that wait, in their order."""
+    """An order, and the waiting letters that it is about, oldest first."""
 
     order: DeadLetter
     letters: Sequence[DeadLetter]
@@ -89,7 +89,7 @@ def carry_out(asked: Sequence[Queue], apply: Apply) -> list[DeadLetter]:
     """Carry orders out. Returns the answers, to be written when what was applied shows.
 
     ``apply`` is given letters of many keys: it applies the newest of each and says which it refused. Of a key whose
-    newest is refused the one before it is tried, and so on. What lies before all refused ones is then released.
+    newest is refused the one before it is tried, and so on. Letters before all refused ones are then released.
     """
     applied, why = _retried([queue for queue in asked if queue.order.why is Why.RETRY], apply)
     answers: list[DeadLetter] = []

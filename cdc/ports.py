@@ -61,7 +61,7 @@ class StreamLog(Protocol):
 
 
 class StreamBatch(NamedTuple):
-    """What one read of the stream brought: whole frames in order, then the end of WAL of the keepalive behind
+    """The result of one read of the stream: whole frames in order, then the end of WAL of the keepalive behind
     them, None without one."""
 
     frames: list[bytes]
@@ -80,7 +80,7 @@ class ChangeStream(Protocol):
         """When the source last heard from us, by the clock's monotonic time."""
 
     def read(self, timeout_s: float) -> StreamBatch:
-        """What has arrived, at once if there is something, else after at most ``timeout_s``.
+        """Return the messages that have arrived, at once if there are any, else after at most ``timeout_s``.
 
         SourceError when the connection broke.
         """

@@ -120,7 +120,7 @@ class Hold:
         return not self.reason or self.reason.endswith(CATCHING_UP)
 
     def sentence(self, sink: str) -> str:
-        """What is to be said of it, and done about it.
+        """The sentence about it, with the remedy.
 
         >>> Hold(table="public.orders").sentence("cache")
         'cache: public.orders was held and is being brought up to date'
@@ -134,7 +134,7 @@ class Hold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watermark:
-    """What a store says of itself: it shows every change with ``(epoch, commit_lsn) < (epoch, lsn)``, but for those of
+    """A store's note about itself: it shows every change with ``(epoch, commit_lsn) < (epoch, lsn)``, but for those of
     the tables in ``held``: topic -> why.
 
     ``offsets`` are the end offsets of the last batch it holds, from the query's checkpoint. ``lsn`` is 0

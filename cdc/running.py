@@ -1,6 +1,6 @@
-"""What the running processes of a pipeline say of themselves, asked at their own addresses.
+"""The figures of a pipeline's running processes, asked for at their own addresses.
 
-Whoever answers there may be anybody: nothing of an answer is believed but numbers of the right kind.
+Anybody may answer there: nothing of an answer is believed but numbers of the right kind.
 """
 
 from __future__ import annotations

@@ -91,7 +91,8 @@ class TableSchema:
 
     @property
     def key_form(self) -> tuple[tuple[object, ...], ...]:
-        """What a record's key is made of, while it stays, a row keeps its key in the topic and in the stores.
+        """The columns and types that a record's key is made of. While they stay, a row keeps its key in the topic and
+        in the stores.
 
         Names in their order, and how values are written: an int that becomes a bigint is written as before.
         """

@@ -1,4 +1,4 @@
-"""What is wrong with a settings file, in our words: pydantic's faults as a sentence and a hint."""
+"""The faults of a settings file, in our words: pydantic's faults as a sentence and a hint."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def kinds_in(document: Mapping[str, Any]) -> dict[str, str]:
 
 
 def faults_of(error: ValidationError, at: Location = ()) -> list[Fault]:
-    """What pydantic found, at a place of the document."""
+    """The faults that pydantic found at a place of the document."""
     found = error.errors(include_input=False, include_url=False)
     return [{**fault, "loc": (*at, *fault["loc"])} for fault in found]
 
@@ -143,7 +143,7 @@ def config_error(
 def _sinks_error(
     fault: Fault, location: Location, origin: str, known: KnownSettings, variables: Mapping[Location, str]
 ) -> ConfigError | None:
-    """What only a sink's section can have wrong: its kind, or that it is no section."""
+    """The faults that only a sink's section can have: its kind, or that it is no section."""
     blamed = _variable(location, variables) or f"{origin}: {'.'.join(location[:2])}"
     if fault["type"] == _UNKNOWN_KIND:
         return _no_such_kind(blamed, fault["msg"], known)

@@ -12,7 +12,7 @@ from cdc.settings_faults import Fault, faults_of, kinds_in, unknown_kind
 
 
 class SinkSettings(SettingsModel):
-    """What the section of every sink has. The kind of store adds its own: see :class:`sinks.kinds.SinkKind`."""
+    """The settings that every sink has. The kind of store adds its own: see :class:`sinks.kinds.SinkKind`."""
 
     kind: str = Field(description="kind of store")
     tables: Tables = Field((), description="only these; all captured tables unless set")
@@ -27,11 +27,12 @@ class SinkSettings(SettingsModel):
         return str(sorted((name, str(value)) for name, value in self._own() if not isinstance(value, Secret)))
 
     def options(self) -> dict[str, Any]:
-        """What the opener gets as ``SinkSpec.options``: the kind's own settings by name, without secrets."""
+        """The options that the opener gets as ``SinkSpec.options``: the kind's own settings by name, without
+        secrets."""
         return {name: value for name, value in self._own() if isinstance(value, str | int | float | bool | None)}
 
     def secrets(self) -> dict[str, Secret]:
-        """What the opener gets as ``SinkSpec.secrets``, once revealed."""
+        """The secrets that the opener gets as ``SinkSpec.secrets``, once revealed."""
         return {name: value for name, value in self._own() if isinstance(value, Secret)}
 
     def _own(self) -> Iterator[tuple[str, Any]]:
@@ -42,7 +43,7 @@ _OF_EVERY_SINK = frozenset(SinkSettings.model_fields)
 
 
 class UnreadSink(SinkSettings):
-    """A sink's section as the file has it. What its kind adds is in ``model_extra``, not checked yet."""
+    """A sink's section as the file has it. The settings of its kind are in ``model_extra``, not checked yet."""
 
     model_config = ConfigDict(extra="allow")
 

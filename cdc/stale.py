@@ -62,7 +62,7 @@ class PartitionTail:
         return Position.parse(self._top.decode()) if self._top > self._floor else None
 
     def position(self, pos: bytes) -> Position:
-        """What a header says. FOREIGN where it is none, or one that the source has not come to."""
+        """The position that a header has. FOREIGN where it is none, or one that the source has not come to."""
         position = Position.parse(pos.decode()) if is_position(pos) else FOREIGN
         return position if position <= self._most else FOREIGN
 

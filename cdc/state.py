@@ -1,4 +1,4 @@
-"""What ``<name>.state`` holds: the pipeline's own memory, so that capture keeps no file.
+"""The documents of ``<name>.state``: the pipeline's own memory, so that capture keeps no file.
 
 One compacted record per document. The key is JSON with a ``what`` member. Each document has one writer:
 ``cdc init`` the topics and the epoch, ``cdc snapshot`` the slot, the manifest and its chunks, the running capture how
@@ -68,7 +68,7 @@ class Document:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicsState(Document):
-    """What ``init`` made: a re-created topic has another id, a raised one another count (H61, H63, H89).
+    """The topics that ``init`` made: a re-created topic has another id, a raised one another count (H61, H63, H89).
 
     ``topics``: topic -> {"id": text, "partitions": n}. ``tables``: table -> topic.
     """
@@ -352,7 +352,7 @@ D = TypeVar("D", bound=Document)
 
 
 def what_of(key: bytes) -> str:
-    """Which kind of document a key of the state topic is of. Empty for a key that is none of the pipeline's."""
+    """The kind of document that a key of the state topic names. Empty for a key that is none of the pipeline's."""
     try:
         found = orjson.loads(key)
     except orjson.JSONDecodeError:

@@ -1,4 +1,5 @@
-"""What a read of the source sees, and what it has to see before its rows may stand above the stream's changes.
+"""The transactions that a read of the source sees, and those that it has to see before its rows may stand above the
+stream's changes.
 
 A commit reaches the stream before it becomes visible, with a stalled synchronous standby hours before (H69, H72).
 A row read in between is the old one, and would be written above the change that made it old.
@@ -13,7 +14,8 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Visibility:
-    """What a snapshot sees: ``xmin:xmax:xip,...`` as ``pg_current_snapshot()`` prints it, in 64-bit xids.
+    """The transactions that a snapshot sees: ``xmin:xmax:xip,...`` as ``pg_current_snapshot()`` prints it, in 64-bit
+    xids.
 
     >>> seen = Visibility.parse("10:20:12,15")
     >>> [seen.sees(xid) for xid in (9, 10, 12, 15, 19, 20)]
@@ -41,7 +43,8 @@ class Gate(Protocol):
         """These transactions have been streamed just now."""
 
     def awaited(self) -> frozenset[int]:
-        """What a read that is to stand above everything streamed so far has to see, as far as it is not known to."""
+        """The transactions that a read has to see before it may stand above everything streamed so far, as far as they
+        are not known to be visible."""
 
     def saw(self, seen: Visibility) -> None:
         """A snapshot was taken that sees so much. Every later one sees it too. Any thread."""

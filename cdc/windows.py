@@ -1,11 +1,11 @@
 """Windows: rows of a later snapshot, put between the stream's changes where they belong.
 
-A reader asks for a window and is granted one between two transactions: its position lies above everything that
-was streamed and below everything to come. What the stream brings from then on of the same table is newer than the
-rows read, whatever they show, so their keys are noted and the rows left out. What a window of a higher position
-writes is newer as well, whichever reading it belongs to, and is noted in windows of lower ones in the same way. So a
-key's last record in the topic is always its newest, and no record of a window ever stands behind one that is above it
-(H21, H22, H74, H99): compaction keeps the last record, and a sweep's floor may lie between the two.
+A reader asks for a window and is granted one between two transactions: its position lies above everything that was
+streamed and below everything to come. A change of the same table that the stream brings from then on is newer than the
+rows read, whatever they show. So its key is noted and the row left out. A row that a window of a higher position writes
+is newer as well, whichever reading it belongs to. It is noted in windows of lower positions in the same way. So a key's
+last record in the topic is always its newest, and no record of a window ever stands behind one that is above it (H21,
+H22, H74, H99): compaction keeps the last record, and a sweep's floor may lie between the two.
 
 Two threads meet here: readers ask, read and offer. The capture loop grants, notes, writes and settles. The loop's
 part does no I/O of its own but ``produce``.
@@ -120,7 +120,7 @@ class _Emission:
         self._records = self._made(parts, partition)
 
     def piece(self) -> list[Record]:
-        """The next records. What the stream has changed by now is left out."""
+        """The next records. Rows that the stream has changed by now are left out."""
         taken = list(islice(self._records, PIECE_ROWS))
         self.whole = len(taken) < PIECE_ROWS
         window = self.window
@@ -208,11 +208,11 @@ class Windows:
         self._ended.put(window)
 
     def fail(self, failure: CdcError) -> None:
-        """What goes wrong with the reading as a whole is the loop's to raise."""
+        """The loop raises errors of the reading as a whole."""
         self._failure = self._failure or failure
 
     def close(self) -> None:
-        """The session is over: everybody who waits is told."""
+        """The session is over: everybody who waits is woken."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

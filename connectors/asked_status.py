@@ -82,7 +82,7 @@ class StatusSource:
 
 
 def read_fresh(settings: Settings) -> FreshFacts:
-    """What the pipeline's processes say at the addresses of the settings."""
+    """The status documents of the pipeline's processes, from the addresses of the settings."""
     capture = ask_status(settings.capture.http_address, settings.name)
     said = ask_status(settings.spark.http_address, settings.name)
     each = said.get("sinks") if said is not None else None

@@ -127,7 +127,7 @@ def _log_settings(options: FrameOptions, *, secrets: bool = True) -> LogSettings
 
 
 def _pipelines(topics: Iterable[str]) -> str:
-    """What is there instead."""
+    """The pipelines that are there instead."""
     names = {topic.removesuffix(".state") for topic in topics if topic.endswith(".state")}
     return f"it has {', '.join(sorted(names)[:10])}" if names else "it has none; cdc init makes a pipeline's topics"
 

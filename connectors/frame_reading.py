@@ -33,7 +33,7 @@ class ReferencedReading:
 
 
 def refused(error: KafkaException) -> ConfigError:
-    """What librdkafka says of options that it does not take."""
+    """The error for options that librdkafka refuses."""
     return ConfigError(
         f"Kafka's client refuses its options: {quoted(error.args[0].str())}",
         hint="options that begin with kafka. are librdkafka's, not those of Java's client",

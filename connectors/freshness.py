@@ -1,4 +1,4 @@
-"""What a wait for freshness asks of Kafka and Postgres: :class:`cdc.freshness.run.WaitPorts`."""
+"""The questions of a wait for freshness to Kafka and Postgres: :class:`cdc.freshness.run.WaitPorts`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a wait for freshness asks of Kafka Connect and a MySQL or MariaDB."""
+"""The questions of a wait for freshness to Kafka Connect and to MySQL or MariaDB."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def wait_until_in_log(settings: Settings, gtids: str, timeout_s: float, clock: C
     """Return when the topics hold the transactions that ``gtids`` names, with the ends that these lie below.
 
     UsageError for what names no transaction of the server's. Difference when ``timeout_s`` has passed. ConfigError
-    where it cannot be said what the connector has passed. LogError, at once, when no broker takes a connection,
-    SourceError and ConnectError when a server does not answer.
+    where the connector's progress is not known. LogError, at once, when no broker takes a connection, SourceError and
+    ConnectError when a server does not answer.
     """
     require_broker(settings.log)
     connector = Connector(settings, clock=clock)

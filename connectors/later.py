@@ -14,7 +14,7 @@ from snapshot.later.request_scheduler import RequestScheduler
 
 
 def later_of(settings: Settings, clock: Clock) -> Later:
-    """What makes a session's later snapshots. See :data:`connectors.session.captured.Later`."""
+    """The factory of a session's later snapshots. See :data:`connectors.session.captured.Later`."""
 
     def later(windows: Windows, topics: CapturedTopics, shapes: SchemaRegistry, epoch: int) -> RequestScheduler:
         state = KafkaCompactedTopic(settings.log, state_topic(settings.name), waiting=windows.require_open)

@@ -36,8 +36,8 @@ from connectors.postgres.publication import ensure_publication
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """What was made just now, and what is there. ``tables``: table -> topic. ``late``: those whose first rows the
-    running capture brings."""
+    """The parts that were just made, and those that were there. ``tables``: table -> topic. ``late``: those whose first
+    rows the running capture brings."""
 
     publication_made: bool
     topics_made: tuple[str, ...]

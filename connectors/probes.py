@@ -1,4 +1,4 @@
-"""What ``cdc check`` asks Postgres and Kafka."""
+"""The questions of ``cdc check`` to Postgres and Kafka."""
 
 from __future__ import annotations
 
@@ -87,5 +87,5 @@ class ServerProbes:
 
 
 def _reread(settings: Settings) -> str:
-    """What reads a table again, by whoever writes its topic."""
+    """The command that reads a table again: it depends on the writer of its topic."""
     return "an incremental snapshot" if settings.source.kind == "debezium" else "cdc snapshot TABLE"

@@ -39,8 +39,8 @@ def verified_tables(
 ) -> Mapping[TableName, VerifiedTable]:
     """The captured tables by name, each in its shape now and in the one the log knows.
 
-    ConfigError when an entry of the settings meets no table. With ``missing`` that is told there, and all others are
-    found (H143).
+    ConfigError when an entry of the settings meets no table. With ``missing`` it is added to that list, and all others
+    are found (H143).
     """
     schemas = SchemaRegistry(KafkaCompactedTopic(settings.log, schema_topic(settings.name)))
     tables: dict[TableName, VerifiedTable] = {}

@@ -1,4 +1,4 @@
-"""What a verification compares beside the captured tables: the stores, and the views that they keep."""
+"""Parts of a verification beside the captured tables: the stores, and the views that they keep."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _verified(known: KnownView, query: str, search_path: tuple[str, ...], rows: 
 
 
 def sinks_of(settings: Settings, names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """What somebody names to be compared, as sinks and tables: a table has its schema. All sinks unless some are named,
+    """The sinks and tables that a command line names: a table has its schema. All sinks unless some are named,
     or those that take one of the tables. UsageError for a sink that the settings do not name."""
     tables = [name for name in names if "." in name]
     sinks = [name for name in names if "." not in name]
@@ -121,7 +121,7 @@ class ComparedSide:
         return replace(self, only=tuple(names))
 
     def named(self, found: Mapping[str, str]) -> dict[str, str]:
-        """What is said of those that are to be compared."""
+        """Name the stores that are to be compared."""
         return {table: why for table, why in found.items() if not self.only or table in self.only}
 
 

@@ -1,6 +1,6 @@
 """From a batch of events to what each table needs: the newest of each key, keys and rows read, the rest refused.
 
-Pure. What rows lack is filled afterwards, see :mod:`sinks.fill`.
+Pure. Missing values of rows are filled afterwards, see :mod:`sinks.fill`.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class Readable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPlan:
-    """What to do with a batch of events. ``stale``: how many lay below a floor."""
+    """The work that a batch of events makes for the stores. ``stale``: how many lay below a floor."""
 
     batches: tuple[Readable, ...]
     stale: int
@@ -149,7 +149,7 @@ class BatchPlan:
 def floor_marks(
     events: pa.Table, schemas: Schemas
 ) -> tuple[list[FloorMark], Mapping[TableName, TableSchema], tuple[Refused, ...]]:
-    """The floors that a batch tells of, the shapes of their tables, and the floor records that cannot be read."""
+    """The floors in a batch, the shapes of their tables, and the floor records that cannot be read."""
     marks: list[FloorMark] = []
     shapes: dict[TableName, TableSchema] = {}
     refused: list[Refused] = []
@@ -198,7 +198,7 @@ def refuse(events: pa.Table, why: str) -> tuple[Refused, ...]:
 
 
 def reason(error: ValueError) -> str:
-    """What a ValueError says, without the values that a JSON reader quotes."""
+    """The text of a ValueError, without the values that a JSON reader quotes."""
     return "the record is not JSON" if isinstance(error, orjson.JSONDecodeError) else str(error)
 
 

@@ -1,7 +1,7 @@
 """Rows that lack values, made whole a portion at a time: what the store holds may be far larger than the records.
 
 An update of some bytes lacks the value beside it that did not change, of 100 kB or of 100 MB. So stored rows are read
-some at a time, by the size of those before them, and each portion is written and let go before the next (hazard H102).
+some at a time, by the size of those before them, and each portion is written and freed before the next (hazard H102).
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Filler:
 
 
 def _filled(batch: TableBatch, histories: Sequence[Sequence[Event]], stored_rows: Mapping[str, StoredRow]) -> Portion:
-    """Rows with their unavailable values filled and their patches applied. What cannot be filled refused."""
+    """Rows with their unavailable values filled and their patches applied. Rows that cannot be filled are refused."""
     filled: dict[int, dict[str, Any]] = {}
     bad: dict[int, str] = {}
     behind: dict[int, str] = {}

@@ -24,7 +24,7 @@ class Generations(Protocol):
     """The generations of one store, opened for an operator. Every call may be repeated after a kill."""
 
     def in_use(self) -> int:
-        """Which one readers see."""
+        """The number of the generation that readers see."""
 
     def keep(self, number: int, shapes: Sequence[TableSchema]) -> None:
         """Keep what is in use as the generation of this number, so that a switch to it brings it back."""
@@ -40,7 +40,8 @@ class Generations(Protocol):
 
 
 def said_in_use(notes: Notes) -> int:
-    """What the notes of the first generation's place say. Negative while a switch to it is under way."""
+    """The number of the generation in use, by the notes of the first one's place. Negative while a switch to it is
+    under way."""
     with reading("the generation in use, as the store says it,"):
         return int(notes.read().get(GENERATION, b"%d" % FIRST))
 
@@ -51,7 +52,7 @@ def number_in_use(notes: Notes) -> int:
 
 
 def lower(one: Watermark, other: Watermark | None) -> Watermark:
-    """What is true of a store that is as one of two watermarks says, or as the other."""
+    """A watermark that is true of a store which is as either of two says."""
     if other is None:
         return one
     offsets = {

@@ -80,7 +80,7 @@ class SinkKind:
     shown: bool = True
 
     def findings(self, sink: str, spec: SinkSpec) -> Iterator[Finding]:
-        """What ``cdc check`` finds of a store. SinkError or ConfigError when it cannot be asked."""
+        """The findings of ``cdc check`` about a store. SinkError or ConfigError when it cannot be asked."""
         facts: StoreFacts = attribute(self.probe, self.name)(spec)
         return self.judged(sink, facts)
 

@@ -82,7 +82,7 @@ def index_alias(prefix: str, table: TableName) -> str:
 
 
 def index_prefix(prefix: str) -> str:
-    """What every index of a sink begins with, escaped. No index may begin with a dot or a dash."""
+    """The prefix of every index of a sink, escaped. No index may begin with a dot or a dash."""
     escaped = re.sub(rb"[^a-z0-9._-]", _equals_hex, prefix.encode()).decode()
     return re.sub(r"^[-_.]", lambda found: f"={ord(found[0]):02x}", escaped)
 

@@ -1,4 +1,4 @@
-"""What decides which of two values wins: the newest record of each key, by ``(pos, offset)``.
+"""The rule for which of two values wins: the newest record of each key, by ``(pos, offset)``.
 
 A million events in a fraction of a second on one core: whole columns at a time, no Python object per row.
 """

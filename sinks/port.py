@@ -113,7 +113,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
-    """What one ``apply`` did, in records after the newest of each key was taken.
+    """The result of one ``apply``, in records after the newest of each key was taken.
 
     ``applied`` rows written, ``deleted`` deletes written, ``stale`` records older than the store or below a
     floor, ``refused`` the records the store does not take. Sums with ``+``.
@@ -136,16 +136,16 @@ class Applied:
 class Sink(Protocol):
     """Writes to one store. One thread at a time.
 
-    Order: none is asked of the caller. Events of one key may come in any order, over any number of calls. What
-    stays is the newest by ``(pos, offset)``, and a delete is remembered for ``replay_window`` at least. But a row that
-    lacks a value, and a patch, are made whole of what is there: one that comes after a later one of its key is stale.
-    Duplicates: every call may be repeated, whole or in part, at any later time. The store ends up the same.
-    Among equal positions the later call wins, so a replay has to go on to where it was (hazard H77).
-    Floors: events with op ``t`` set a floor of their table, kept in the store. Rows and events below it go,
-    whoever brings them. Where several sinks share a store, give the ``t`` events to one of them first, alone.
-    Failure: ``apply`` either returns, and then every event is applied, stale or in ``refused``, or raises
-    SinkError, and then any part of the events may have been applied: call again with the same. After StoreAway later,
-    after PlaceMissing with the sink opened anew, after CannotCarry at once without the events of its table.
+    Order: none is asked of the caller. Events of one key may come in any order, over any number of calls. The newest by
+    ``(pos, offset)`` stays, and a delete is remembered for ``replay_window`` at least. But a row that lacks a value,
+    and a patch, are made whole of what is there: one that comes after a later one of its key is stale. Duplicates:
+    every call may be repeated, whole or in part, at any later time. The store ends up the same. Among equal positions
+    the later call wins, so a replay has to go on to where it was (hazard H77). Floors: events with op ``t`` set a floor
+    of their table, kept in the store. Rows and events below it go, whoever brings them. Where several sinks share a
+    store, give the ``t`` events to one of them first, alone. Failure: ``apply`` either returns, and then every event is
+    applied, stale or in ``refused``, or raises SinkError, and then any part of the events may have been applied: call
+    again with the same. After StoreAway later, after PlaceMissing with the sink opened anew, after CannotCarry at once
+    without the events of its table.
     """
 
     def prepare(self, schema: TableSchema, *, older: bool = False) -> None:
@@ -164,17 +164,18 @@ class Sink(Protocol):
         """
 
     def show(self) -> None:
-        """What ``apply`` wrote is visible to every reader of the store when this returns."""
+        """Every reader of the store sees the writes of ``apply`` when this returns."""
 
     def close(self) -> None:
-        """Let go of connections. Never raises. What was applied and not yet shown may be lost: replay it."""
+        """Let go of connections. Never raises. Writes that are not yet shown may be lost: replay it."""
 
 
 class Watermarks(Protocol):
-    """What a store says of itself, kept in the store, so that a restored store knows how old it is."""
+    """A store's notes about itself. They are kept in the store, so that a restored store knows how old it is."""
 
     def read(self) -> Watermark | None:
-        """The watermark. None in a store that has none (new, flushed, dropped)."""
+        """The watermark. None in a store that has none (new, flushed, dropped). PlaceMissing when a table that the
+        sink of the same :class:`OpenSink` has prepared is not there any more."""
 
     def write(self, watermark: Watermark) -> None:
         """Replace it. Call after ``show``. Where the store has transactions, what the sink of the same
@@ -204,7 +205,8 @@ class Discards(Protocol):
 
     def remove(self, schema: TableSchema, versions: Mapping[str, str]) -> None:
         """Remove what is stored under each key at exactly the position that is given with it. An empty one stands for
-        none at all. What has another position by then stays. When it returns, a row of any position is taken there."""
+        none at all. A row that has another position by then stays. When it returns, a row of any position is taken
+        there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,7 +242,7 @@ class OpenSink:
     def commit(self, watermark: Watermark, check: Callable[[], None] = lambda: None) -> None:
         """Show what was applied, then write the watermark. In one transaction where the store has them.
 
-        ``check`` is called right before the watermark is written, and raises where the store may not be told of it. The
+        ``check`` is called right before the watermark is written, and raises where the store may not claim it. The
         writing is tried once: a store that went away behind the check may come back as an older copy (hazard H162).
         """
         if not self.transactional:

@@ -72,7 +72,7 @@ def open_sink(spec: SinkSpec, clock: Clock = SYSTEM_CLOCK) -> OpenSink:
 
 
 def attribute(name: str, kind: str) -> Any:
-    """What ``module:attribute`` names. ConfigError, with the extra to install, when a package is missing.
+    """The object that ``module:attribute`` names. ConfigError, with the extra to install, when a package is missing.
 
     A store's client is an extra: only the one that is used has to be installed.
     """

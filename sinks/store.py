@@ -1,4 +1,4 @@
-"""What all sinks share: floors first, then the newest of each key, then what the store itself has to do."""
+"""Shared by all sinks: floors first, then the newest of each key, then what the store itself has to do."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ declare("table_prepared", "table_written", "writes_shown", "floor_noted", "floor
 
 
 class TableStore(Protocol):
-    """What one kind of store does with one table. Connection faults are retried inside.
+    """The operations of one kind of store on one table. Connection faults are retried inside.
 
     Each method raises StoreAway, PlaceMissing or CannotCarry, as :class:`sinks.port.Sink` says, and no other SinkError
     for what was done to the table in the store.
@@ -33,7 +33,7 @@ class TableStore(Protocol):
         """Write each row and each delete that is at or above what the store holds for its key."""
 
     def stored(self, schema: TableSchema, keys: Sequence[str]) -> Mapping[str, StoredRow]:
-        """What the store holds for some keys, also what was written a moment ago. Absent keys are left out."""
+        """The stored rows of some keys, those included that were written a moment ago. Absent keys are left out."""
 
     def remove_below(self, schema: TableSchema, floor: str) -> None:
         """Remove every row below the floor, also rows that do not show yet. Repeatable."""

@@ -1,4 +1,4 @@
-"""What the probes of ``cdc check`` share: short timeouts, places without secrets, errors with the remedy."""
+"""Shared by the probes of ``cdc check``: short timeouts, places without secrets, errors with the remedy."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ def place(url: str, like: tuple[str, ...] = ()) -> str:
 
 
 def bad_url(why: str, like: tuple[str, ...]) -> ConfigError:
-    """What to raise for a URL that is none. Names nothing of it, for it may hold a password."""
+    """The error for a URL that is none. Names nothing of it, for it may hold a password."""
     hint = f'write url = "{like[0]}"' if like else "write scheme://user@host:port/..., with a port up to 65535"
     return ConfigError(f"the sink's url cannot be used: {why}", hint=hint)
 
 
 def login(where: str, reason: str) -> ConfigError:
-    """What to raise for a login that was refused."""
+    """The error for a login that was refused."""
     return ConfigError(
         f"{where} refuses the login: {quoted(reason)}", hint='set password = "env:NAME" or "file:PATH" for this sink'
     )
 
 
 def stranger(protocol: str, where: str, hint: str = ELSEWHERE) -> ConfigError:
-    """What to raise for a server that answers, and not as such a store does."""
+    """The error for a server that answers, and not as such a store does."""
     return ConfigError(f"what answers at {where} does not speak {protocol}", hint=hint)
 
 
 def unreached(product: str, where: str, reason: str, setting: str) -> SinkError:
-    """What to raise for a server that does not answer. ``setting``: what names it."""
+    """The error for a server that does not answer. ``setting``: what names it."""
     return SinkError(
         f"cannot reach {product} at {where}: {quoted(reason)}",
         hint=f"check the sink's {setting}, and that the server runs and can be reached from here",

@@ -1,4 +1,4 @@
-"""What the catalog keeps of changes that no event tells of, also of those that were taken back (H96, H98, H139)."""
+"""Marks in the catalog of changes without an event, those included that were undone (H96, H98, H139)."""
 
 from __future__ import annotations
 

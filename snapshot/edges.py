@@ -1,4 +1,4 @@
-"""What a snapshot needs of the world. Put together in :mod:`cdc.wiring`.
+"""The ports of a snapshot. Put together in :mod:`cdc.wiring`.
 
 Everything here is handed to worker processes, so an implementation is plain data that opens things when asked.
 """
@@ -26,11 +26,11 @@ class Problem(Protocol):
 
     @property
     def message(self) -> str:
-        """What is wrong, as a sentence in the user's words."""
+        """The fault, as a sentence in the user's words."""
 
     @property
     def hint(self) -> str:
-        """What to do about it."""
+        """The remedy."""
 
 
 class LeafPort(Protocol):
@@ -66,7 +66,7 @@ class Captured(Protocol):
 
     @property
     def problems(self) -> Sequence[Problem]:
-        """What keeps it from being captured. Empty where nothing does."""
+        """The faults that keep it from being captured. Empty where nothing does."""
 
 
 class SourcePort(Protocol):
@@ -92,11 +92,11 @@ class LaterSourcePort(SourcePort, Protocol):
     """The database, as later snapshots need it. Its ``tables`` are those that exist. None hides another."""
 
     def barrier(self, session: Session) -> Visibility:
-        """What is visible now, with every transaction that is not ended in its list of running ones."""
+        """The transactions visible now. Every one that is not ended is in its list of running ones."""
 
 
 class TopicsPort(Protocol):
-    """Which table goes to which topic."""
+    """The topic of each table."""
 
     def topic(self, table: TableName) -> str | None:
         """The table's topic. None when it has none as far as is known."""
@@ -186,7 +186,7 @@ class LogPort(Protocol):
 
 
 class InspectionEdges(Protocol):
-    """What a look at the catalog needs."""
+    """The ports of a look at the catalog."""
 
     @property
     def settings(self) -> Settings:
@@ -245,7 +245,7 @@ class Edges(Protocol):
 
 
 class Reporter(Protocol):
-    """Who is told how it goes. Calls come from one thread."""
+    """Receives the progress of a snapshot. Calls come from one thread."""
 
     def say(self, sentence: str) -> None:
         """Something a person wants to know."""

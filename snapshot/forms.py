@@ -1,4 +1,4 @@
-"""Tables as the catalog has them: pure. What tells whether a table is still the one that was planned."""
+"""Tables as the catalog has them: pure. Marks by which a table is still the one that was planned."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class LeafForm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogMarks:
-    """What tells later that a table was changed without an event, also where that was changed back.
+    """Marks that show a change of the table without an event, also one that was undone.
 
     The members are those of :class:`cdc.state.FormState`.
     """
@@ -72,14 +72,14 @@ class InspectedTable:
 
 
 class Inspection(NamedTuple):
-    """``tables``: by name, in the order of reading. ``late``: captured tables that were not looked at."""
+    """``tables``: by name, in the order of reading. ``late``: captured tables that were not inspected."""
 
     tables: dict[str, InspectedTable]
     late: list[str]
 
 
 def form_change(planned: TableForm, now: TableForm) -> str | None:
-    """What happened to a table between two looks that no event tells. None when nothing did (H71, H85, H86).
+    """The change of a table between two looks that came without an event. None when nothing did (H71, H85, H86).
 
     A sentence part that follows the table's name.
     """

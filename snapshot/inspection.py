@@ -1,4 +1,4 @@
-"""What the catalog says now of the tables to be read: one look before every cut."""
+"""The catalog's present facts about the tables to be read: one look before every cut."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def leaf_rows(session: Session, oids: Sequence[int]) -> list[Any]:
 
 
 class Size(NamedTuple):
-    """What a table takes on disk now."""
+    """The size of a table on disk now."""
 
     heap_blocks: int
     size_bytes: int

@@ -47,13 +47,13 @@ def table(name: TableName) -> sql.Identifier:
 
 
 def first_line(error: BaseException) -> str:
-    """What went wrong, without the context lines."""
+    """The error's message, without the context lines."""
     said = str(error).strip()
     return hide(said.splitlines()[0]) if said else type(error).__name__
 
 
 def sqlstate(error: psycopg.Error) -> str:
-    """What went wrong by code and name. An error's own words may hold a row's values.
+    """The error by code and name. An error's own words may hold a row's values.
 
     >>> sqlstate(psycopg.errors.InvalidTextRepresentation("invalid input syntax for type integer: \\"secret\\""))
     '22P02 (invalid text representation)'

@@ -1,7 +1,7 @@
 """How both snapshots read: a transaction that locks, takes its snapshot, and checks that the table is as planned.
 
-The lock comes before the snapshot. What the snapshot shows of the catalog is then compared with the plan and with
-what the lock keeps: a rewrite in between moves rows without a change that anybody could see (H71).
+The lock comes before the snapshot. The catalog as the snapshot shows it is then compared with the plan and with the
+locked tables: a rewrite in between moves rows without a change that anybody could see (H71).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class LockTimeout(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadTarget:
-    """What a transaction locks, checks and reads: a leaf, or a table as a whole.
+    """The tables that a transaction locks, checks and reads: a leaf, or a table as a whole.
 
     ``schema``: the registered shape, of the table that the rows belong to. ``name``, ``oid``: of the target.
     ``filenode``: of its heap as planned. None where no file is planned. ``partitions``: lock those of the target too.
@@ -80,7 +80,7 @@ def open_read(session: Session, target: ReadTarget, take: Callable[[Session], No
 
 @contextmanager
 def refusals(name: TableName) -> Iterator[None]:
-    """What Postgres refuses while a table is read, as one sentence without a value of a row.
+    """Turn Postgres's refusal of a read into one sentence without a value of a row.
 
     Raises :class:`LockTimeout` where a lock was not to be had in time, :class:`Changed` where the table or a column is
     gone, ConfigError where the read is not allowed (H27) or a row filter or condition cannot be evaluated.

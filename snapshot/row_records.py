@@ -1,4 +1,5 @@
-"""What both snapshots write: rows as ``r`` at one position, and the mark that ends a reading of a whole table: pure."""
+"""The records of both snapshots: rows as ``r`` at one position, and the mark that ends a reading of a whole table:
+pure."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ def envelope(
     tx_id: int | None = None,
     op: str = READ_OP,
 ) -> SnapshotEnvelope:
-    """What stands around every row of a chunk.
+    """The parts of a record around every row of a chunk.
 
     ``marker``: ``source.snapshot``. ``source_us``: when the rows were seen, in microseconds since 1970. Now unless
     given. ``tx_id``: ``source.txId``.

@@ -85,9 +85,9 @@ def run(
 ) -> None:
     """Feed the stores until asked to stop, or until each shows what was in the topics at its start.
 
-    A store that no restart of its query can help stands still, and the others go on. What stopped it is raised at the
-    end, or at once when none is left. SparkLost when Spark itself ended.
-    ``session``: one that is used and left running, for tests.
+    A store that no restart of its query can help stands still, and the others go on. The error that stopped it is
+    raised at the end, or at once when none is left. SparkLost when Spark itself ended. ``session``: one that is used
+    and left running, for tests.
     """
     _refuse_early(application, until_caught_up)
     with ExitStack() as at_end:
@@ -101,7 +101,7 @@ def run(
 
 
 def _refuse_early(application: SinkApplication, until_caught_up: bool) -> None:
-    """What would end the application anyway, found out before Spark takes its seconds to start."""
+    """Raise the errors that would end the application anyway, before Spark takes its seconds to start."""
     refusals = []
     for name, spec in application.specs.items():
         try:

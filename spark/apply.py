@@ -1,4 +1,4 @@
-"""What is done to a batch's records, the same function on the driver and on executors.
+"""Apply a batch's records: the same function on the driver and on executors.
 
 Parse the headers, set aside what is no record of ours and what belongs to a parked key, and hand the rest to
 the sink, which takes the newest of each key. A task gets plain data alone: it knows neither settings nor Kafka.
@@ -34,7 +34,7 @@ _EARLIER_TRIES = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What a batch is sorted by. ``absent``: versions that the schema topic does not hold. Their records are
+    """The rules by which a batch is sorted. ``absent``: versions that the schema topic does not hold. Their records are
     refused. ``parked``: topic -> key -> from where on it waits. ``held``: topics whose records are left alone.
     ``reach``: which records are somebody else's. None where nobody knows."""
 
@@ -158,7 +158,7 @@ def _waiting_few(events: pa.Table, topic: str, firsts: Mapping[bytes, Parking]) 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of a batch, or of a part of it: ``letters`` are for the dead-letter topic, as yet without a sink."""
+    """The outcome of a batch, or of a part of it: ``letters`` are for the dead-letter topic, as yet without a sink."""
 
     applied: Applied = field(default_factory=Applied)
     letters: tuple[DeadLetter, ...] = ()

@@ -13,7 +13,7 @@ from importlib import import_module
 
 
 def main() -> None:
-    """What ``python -m pyspark.daemon`` does."""
+    """Do the work of ``python -m pyspark.daemon``."""
     sys.path[:] = [place for place in sys.path if not place.endswith(".zip")]
     sys.path_importer_cache.clear()
     import_module("spark.tasks")

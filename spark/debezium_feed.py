@@ -1,7 +1,7 @@
 """Topics that Debezium fills, as the queries read them: what is known of their order and their shapes, in a run.
 
-What is done to a record is in :mod:`spark.translate`. Whatever one of them says of others is decided here, on the
-driver: a shape that is new, a snapshot that begins, an order that has begun anew.
+What is done to a record is in :mod:`spark.translate`. The driver decides here whatever one of them says of others: a
+shape that is new, a snapshot that begins, an order that has begun anew.
 """
 
 from __future__ import annotations
@@ -155,7 +155,8 @@ class Translation:
         return done
 
     def for_tasks(self, spans: Iterable[Span]) -> TaskTranslation:
-        """What the tasks that read these spans need. PositionsFell and SnapshotAgain as for records read here."""
+        """The translation for the tasks that read these spans. PositionsFell and SnapshotAgain as for records read
+        here."""
         epochs = self._epochs_now()
         starts = {span[:2]: max(0, span.start) for span in spans}
         self._look_back(starts, epochs)
@@ -238,7 +239,7 @@ class Translation:
 
     def _note_first(self, begun: Begun, readers: Iterable[PartitionReader]) -> None:
         """A snapshot of whole tables begins here: the epoch's first one, one on request, or one that begins anew
-        because its worker was killed. What that one does not hold any more is swept (hazard H123)."""
+        because its worker was killed. Rows that the latest one lacks are swept (hazard H123)."""
         epochs, place = self._epochs.read(), begun.place
         known = epochs.first()
         if known is None:
@@ -255,7 +256,7 @@ class Translation:
         """Whether the snapshot before was not read to its end. One of Postgres' that was taken while it streamed stands
         behind a commit. Of others the connector itself has to say that it is at its first one.
 
-        What another partition says of the end counts if it was written before (H133).
+        Another partition's note of the end counts if it was written before (H133).
         """
         place, pos = begun.place, begun.pos
         ends = [(reader.over, -reader.over_ms) for reader in readers]

@@ -1,4 +1,4 @@
-"""What Spark says when a query ends by itself, as an error of ours: pure."""
+"""Errors of ours for what Spark raises when a query ends by itself: pure."""
 
 from __future__ import annotations
 

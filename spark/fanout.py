@@ -73,7 +73,7 @@ class Content:
 
     @property
     def rows(self) -> pa.Table:
-        """What was read, in either form."""
+        """The rows that were read, in either form."""
         return self.records if self.records is not None else self.events if self.events is not None else _NOTHING
 
 
@@ -142,7 +142,7 @@ class Lane:
         return True
 
     def fault(self) -> CdcError | None:
-        """What ended its work, if something did."""
+        """The error that ended its work, if any."""
         for _, _, work in list(self._queue):
             failure = work.exception() if work.done() else None
             if isinstance(failure, CdcError):
@@ -198,7 +198,7 @@ class FanOut:
             self._run.ask()
 
     def halt(self) -> None:
-        """End between slices. What is queued is done, unless its store is away or does not answer in time."""
+        """End between slices. Queued work is done, unless its store is away or does not answer in time."""
         self.ask()
         self._end_shared(GRACE_S)
         for query in self.alone.values():

@@ -1,11 +1,11 @@
-"""Records that no capture of this pipeline can have written, told by the progress records around them (hazard H158).
+"""Records that no capture of this pipeline can have written. The progress records around them show it (hazard H158).
 
 A progress record says how far the log holds the source, and where. A record below its offsets and above its LSN is
 impossible: somebody else wrote it, with a position of another source. A row of it would win over every change of its
 key for as long as the source takes to come there, and a floor would empty the table.
 
-What no progress record has come to yet is not known to be possible. For a row that is the risk of one key, which
-``cdc verify`` finds. A floor waits until it is known: some tenths of a second, or held with its table.
+A record that no progress record has reached yet is not known to be possible. For a row that is the risk of one key,
+which ``cdc verify`` finds. A floor waits until it is known: some tenths of a second, or held with its table.
 """
 
 from __future__ import annotations

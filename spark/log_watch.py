@@ -35,8 +35,8 @@ class TopicsChanged(CdcError):
 
 
 class Measuring(NamedTuple):
-    """What the figures need beside the queries. ``heads``: reads the first records that stores lack, None to read none.
-    ``looked``: told when the log has said where it ends, with the time of the question."""
+    """The measurements for the figures, beside the queries. ``heads``: reads the first records that stores lack, None
+    to read none. ``looked``: told when the log has said where it ends, with the time of the question."""
 
     heads: HeadReader | None = None
     looked: Callable[[float], None] = lambda _at_s: None
@@ -84,7 +84,7 @@ class LogWatch:
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread and let go of the feed."""
+        """End the thread and close the feed."""
         self._ended.set()
         self._thread.join()
         self._beside.shutdown()
@@ -139,7 +139,7 @@ class LogWatch:
             self._look_at_heads(at_s, ends)
 
     def _look_at_heads(self, at_s: float, ends: Offsets) -> None:
-        """Begin to read them where the reading before is over. What that one met is raised."""
+        """Begin to read them where the reading before is over. An error that it met is raised."""
         last = self._reading
         if last is not None and not last.done():
             return

@@ -32,7 +32,7 @@ class Translate(Protocol):
         ...
 
     def for_tasks(self, spans: Iterable[Span]) -> TaskTranslation:
-        """What tasks need for these spans."""
+        """The parameters of the tasks for these spans."""
         ...
 
     def decide(self, told: TaskNotes) -> frozenset[Version]:
@@ -85,7 +85,7 @@ class MicroBatch(NamedTuple):
         return self._replace(ends=ends)
 
     def behind(self, piece: MicroBatch) -> MicroBatch | None:
-        """What is left of it behind a slice. None for nothing. Halted when the query was told to end."""
+        """The rest of it behind a slice. None for nothing. Halted when the query is to end."""
         rest = self._replace(starts=piece.ends)
         if not rest.spans:
             return None
@@ -123,7 +123,7 @@ def shares(spans: Iterable[Span], count: int) -> list[list[Span]]:
 
 
 def spans_between(starts: Offsets, ends: Offsets) -> tuple[Span, ...]:
-    """What lies between a batch's offsets. ``starts`` may be :data:`spark.source.EARLIEST`."""
+    """The spans between a batch's offsets. ``starts`` may be :data:`spark.source.EARLIEST`."""
     return tuple(
         Span(topic, partition, starts[topic][partition], end)
         for topic, parts in ends.items()

@@ -23,7 +23,7 @@ PATIENCE_S = 3600.0
 """How long one call into a store is tried. Its query is started anew then, and goes on waiting."""
 _LONGEST_WAIT_S = 15.0
 GRACE_S = 20.0
-"""How long the batch in hand may take once the application was told to stop."""
+"""The time that the batch in hand may take once the application is to stop."""
 
 
 class Halted(CdcError):

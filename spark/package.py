@@ -13,7 +13,7 @@ from pathlib import Path
 from sinks.registry import SinkSpec
 
 PACKAGES = ("cdc", "connectors", "pyspark_headrace", "sinks", "spark")
-"""What a task imports."""
+"""The packages that a task imports."""
 _SUFFIXES = (".py", ".lua", ".sql", ".json", ".properties", ".typed")
 
 

@@ -25,7 +25,8 @@ class StoreMoved(CdcError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What all stores of an application share. ``grace_s``: how long a call into a store may go on at the end."""
+    """The parts that all stores of an application share. ``grace_s``: how long a call into a store may go on at the
+    end."""
 
     facts: LogQuestions
     dead: DeadLetters
@@ -51,7 +52,7 @@ def check_topics(sink: str, watermark: Watermark | None, topics: SinkTopics, end
 
 
 def check_place(sink: str, opened: OpenSink, watermark: Watermark | None, unsure: Watermark | None) -> None:
-    """A store that was restored or emptied under us must not be told that it is further than it is (H84).
+    """A store that was restored or emptied under us must not claim more than it has (H84).
 
     ``watermark``: what we wrote last. ``unsure``: what we tried to write, and do not know whether it arrived.
     StoreMoved where it is behind that, or another generation of it is in use.

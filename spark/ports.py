@@ -1,4 +1,4 @@
-"""What the queries ask of the log beside the records: small ports, put together in :mod:`cdc.wiring`."""
+"""The ports of the queries to the log, beside the records: small ports, put together in :mod:`cdc.wiring`."""
 
 from __future__ import annotations
 

@@ -19,7 +19,8 @@ _PER_PARTITION = 4
 
 
 class ProgressProof(NamedTuple):
-    """What a progress record proves: every change below lies below its offsets, but for the tables in ``aside``."""
+    """The proof that a progress record gives: every change below lies below its offsets, but for the tables in
+    ``aside``."""
 
     epoch: int
     lsn: int

@@ -49,8 +49,8 @@ _MOST_MERGED = 512 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    """What all queries of an application run on. ``driver_rows``: batches up to this size are applied in the driver.
-    ``slice_bytes``: of a batch's records, what is read and applied at once, by the driver or by one task.
+    """The engine that all queries of an application run on. ``driver_rows``: batches up to this size are applied in the
+    driver. ``slice_bytes``: of a batch's records, what is read and applied at once, by the driver or by one task.
     ``slots``: tasks that run at once. ``translation``: makes what turns the records of one run into ours."""
 
     session: SparkSession
@@ -138,7 +138,7 @@ class Run:
 
 
 class Query:
-    """A store's own query, cared for: :meth:`tend` starts it, and starts it again where that can help."""
+    """A store's own query: :meth:`tend` starts it, and starts it again where that can help."""
 
     def __init__(self, store: Store, spec: SinkSpec, engine: Engine) -> None:
         self.store = store
@@ -164,7 +164,8 @@ class Query:
         return self._run is not None and self._run.active
 
     def tend(self) -> None:
-        """One look. Call it a few times a second. What no further start can mend is then its :attr:`failure`."""
+        """One look. Call it a few times a second. An error that no further start can mend is then its
+        :attr:`failure`."""
         if self.failure is not None:
             return
         if self._run is not None:
@@ -306,8 +307,8 @@ def collect(
     """Run a batch's next slice on the executors until nothing is missing for it. Several stores only to bring it down
     for them.
 
-    What a first attempt finds lacking (a schema version, a floor to be set alone) the driver sees to, and the
-    same slice runs again: it may be repeated any number of times.
+    The driver provides what a first attempt lacked (a schema version, a floor to be set alone), and the same slice runs
+    again: it may be repeated any number of times.
     """
     [store, *_] = stores
     before = Outcome()
@@ -351,7 +352,7 @@ def collect(
 
 
 def shapes_of(stores: Iterable[Store]) -> Rules:
-    """What any of these stores knows of shapes and of others' records, and nothing of parked keys and held tables."""
+    """The rules of these stores about shapes and about others' records, without parked keys and held tables."""
     known = [store.rules for store in stores]
     book = SchemaBook(shape for rules in known for versions in rules.book.tables() for shape in versions)
     absent = frozenset[tuple[str, int]]().union(*(rules.absent for rules in known))

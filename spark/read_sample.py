@@ -1,4 +1,4 @@
-"""What a batch's records tell of themselves for the figures: bytes, and of some when they were committed. Pure."""
+"""Facts of a batch's records for the figures: bytes, and of some when they were committed. Pure."""
 
 from __future__ import annotations
 

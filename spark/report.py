@@ -1,4 +1,4 @@
-"""What tasks report to the driver: tables as compressed Arrow streams, by kind, in the rows of Spark's."""
+"""Reports of tasks to the driver: tables as compressed Arrow streams, by kind, in the rows of Spark's."""
 
 from __future__ import annotations
 

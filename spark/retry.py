@@ -16,7 +16,8 @@ from spark.apply import Outcome, apply_events, events_of_letters, refused_letter
 def apply_letters(
     letters: Sequence[DeadLetter], *, sink: Sink, book: SchemaBook, holds: Mapping[str, Hold]
 ) -> Refusals:
-    """Apply the newest of each key. What the store refused of them, and why. A held table takes nothing."""
+    """Apply the newest of each key. The letters that the store refused, each with the reason. A held table takes
+    nothing."""
     held = {place(one): holds[one.topic].reason for one in letters if one.topic in holds}
     events = events_of_letters([one for one in letters if one.topic not in holds])
     refused = sink.apply(events, book).refused

@@ -4,8 +4,8 @@ Spark's Kafka source says which offsets a batch has, and when. The records thems
 (:mod:`cdc.wire.records`), in the driver for a small batch and in the tasks for a large one. Through Spark's rows a
 record with headers costs 26 us of CPU before Python sees it, and a batch of any size a job of its own.
 
-A record without our three headers is not one of ours (something else wrote into the topic) and is told apart,
-never dropped.
+A record without our three headers is not one of ours (something else wrote into the topic): it is reported, never
+dropped.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def headers_of(record: Mapping[str, Any]) -> tuple[tuple[str, bytes | None], ...
 
 
 class ForeignRecord(NamedTuple):
-    """A record that is none of ours, and why."""
+    """A record that no Headrace wrote, with the reason."""
 
     topic: str
     partition: int

@@ -25,7 +25,7 @@ from spark.failures import SparkLost
 
 LOG_FILE = "spark.log"
 ERR_FILE = "spark.err"
-"""What the JVM prints by itself. Empty on a good day."""
+"""Lines that the JVM prints by itself. Empty on a good day."""
 
 _JVM_END_S = 20.0
 _LOOK_S = 2.0
@@ -35,7 +35,7 @@ _LOCAL_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss8m"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionSpec:
-    """What a session is started with.
+    """The parameters that a session is started with.
 
     ``jars``: Spark's Kafka source and what it needs. ``java_home``: whose ``bin/java`` runs the driver. The
     environment's unless set. ``log_folder``: where Spark's own log goes. ``conf``: the user's own, over ours.
@@ -182,7 +182,7 @@ _SUBMITTER = ("spark.master", "spark.driver.memory", "spark.driver.extraJavaOpti
 
 
 def _quiet_client() -> None:
-    """What py4j says of a callback that raised, and of a JVM that is gone, we say ourselves, once."""
+    """Silence py4j about a callback that raised and about a JVM that is gone: we report both ourselves, once."""
     # It has a handler of its own, which drops all; some of it goes to the root's logger.
     logging.getLogger("py4j").propagate = False
     logging.getLogger().addFilter(_not_of_py4j)

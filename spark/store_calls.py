@@ -28,7 +28,7 @@ _CLOSE_S = 2.0
 
 
 class StoreCalls:
-    """What is asked of one store, in order. ``around.grace_s``: how long a call may go on after :attr:`halt` is set."""
+    """The calls to one store, in order. ``around.grace_s``: how long a call may go on after :attr:`halt` is set."""
 
     def __init__(self, name: str, around: Surroundings) -> None:
         self.name = name
@@ -53,7 +53,7 @@ class StoreCalls:
         return self.result(self.submit(action))
 
     def result(self, future: Future[T]) -> T:
-        """What was submitted came to. Waits as :meth:`run` does."""
+        """Wait for the result of the submitted call. Waits as :meth:`run` does."""
         halted_s: float | None = None
         while True:
             try:
@@ -105,7 +105,7 @@ class StoreCalls:
 
     @contextmanager
     def _faults_kept(self) -> Iterator[None]:
-        """What goes wrong beside a batch ends the query, unless waiting can help."""
+        """An error beside a batch ends the query, unless waiting can help."""
         try:
             yield
         except Halted:

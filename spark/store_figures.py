@@ -1,4 +1,4 @@
-"""What one store's work says of it, put into its figures."""
+"""Put one store's work into its figures."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def note_outcome(figures: SinkFigures, outcome: Outcome, now_ms: float, now_s: f
 class BeatCount:
     """Heartbeats of an idle source that one store shows, each counted once.
 
-    ``begun_ms``: when the store was last begun to be fed, since 1970. What is older came while nobody fed it.
+    ``begun_ms``: when the store was last begun to be fed, since 1970. An older change came while nobody fed it.
     """
 
     def __init__(self) -> None:

@@ -87,7 +87,7 @@ class Store(StoreCalls):
 
     @property
     def offsets(self) -> Offsets:
-        """What the store shows, by its last watermark. Empty for an empty store."""
+        """The offsets that the store shows, by its last watermark. Empty for an empty store."""
         return self._shown.offsets if self._shown is not None else {}
 
     @property
@@ -97,7 +97,7 @@ class Store(StoreCalls):
 
     @property
     def rules(self) -> Rules:
-        """What a batch is sorted by. For the store's own thread."""
+        """The rules by which a batch is sorted. For the store's own thread."""
         held, reach = frozenset(self._holds.now), self._around.view.reach
         return Rules(book=self._book, parked=self._parked.firsts(), absent=self._absent, held=held, reach=reach)
 
@@ -189,7 +189,8 @@ class Store(StoreCalls):
             log.warning("store_goes_back", extra={"sink": self.name, "reason": "an epoch began before its place"})
 
     def learn(self, needs: frozenset[Shape]) -> None:
-        """Read the schema topic, and make room in the store for every shape. What is still missing is absent.
+        """Read the schema topic, and make room in the store for every shape. Versions that are still missing are
+        absent.
 
         A table whose newest shape the store cannot take is held from here on, until the next :meth:`begin`.
         """
@@ -223,7 +224,7 @@ class Store(StoreCalls):
         return Outcome(applied=applied, letters=refused_letters(applied.refused))
 
     def settle(self, records: pa.Table, at: Claim) -> Outcome:
-        """Apply a batch's records, bury what was refused, and say so in the watermark."""
+        """Apply a batch's records, write a dead letter for each refused one, and note both in the watermark."""
         found = sort_out(records, self.rules)
         if found.needs:
             self.learn(found.needs)
@@ -249,7 +250,7 @@ class Store(StoreCalls):
         return self.conclude(before + Outcome(applied=applied, letters=letters), at)
 
     def conclude(self, outcome: Outcome, at: Claim) -> Outcome:
-        """After the data: dead letters, then the watermark. Returns what really was buried."""
+        """After the data: dead letters, then the watermark. Returns the letters that were really written."""
         crash_point("sink_after_apply")
         late = partial(without_released, parked=self._parked, sink=self._open().sink, book=self._book)
         outcome = self._holding(lambda: late(unheld_letters(outcome, self._holds.now)))
@@ -270,7 +271,7 @@ class Store(StoreCalls):
             self.submit(self._commit_when_idle)
 
     def hear(self, letters: list[DeadLetter]) -> None:
-        """What the dead letters' topic says anew, from any thread: an order is carried out between two batches."""
+        """Take new records of the dead letters' topic, from any thread. An order is carried out between two batches."""
         mine = [letter for letter in letters if letter.sink == self.name and not letter.why.is_letter]
         if mine:
             self.submit(partial(self._hear, mine))

@@ -1,4 +1,4 @@
-"""What epochs before left behind in a store: rows that no record of the newest epoch speaks of.
+"""Rows that former epochs left behind in a store: rows that no record of the newest epoch speaks of.
 
 Debezium's connector that began without offsets has read its tables anew, and nothing in its topics says which rows
 are there no more. So the sink sweeps below the epoch by itself, once that reading is over by the connector's own
@@ -23,7 +23,7 @@ from spark.watermark import Claim, LogView
 
 
 class Sweeps:
-    """Which tables of one store are swept below which epoch. On the store's own thread."""
+    """The tables of one store, each with the epoch below which it is swept. On the store's own thread."""
 
     def __init__(self) -> None:
         self._done: dict[str, int] = {}

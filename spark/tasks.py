@@ -1,9 +1,8 @@
 """The executors' side of a large batch: a task reads its share of the spans and reports back in Arrow.
 
-What it reads it brings down to what matters as it goes, so that a key is written once however often it changed,
-and a task reads no more than a slice of its share at a time (hazard H102). A task never raises for what the log, a
-store or a record does: everything it has to say is a row of its report, so that the driver hears of each fault as
-what it is.
+It keeps the newest record of each key as it reads, so that a key is written once however often it changed. It reads no
+more than a slice of its share at a time (hazard H102). A task never raises for an error of the log, a store or a
+record: each is a row of its report, so that the driver can tell them apart.
 """
 
 from __future__ import annotations
@@ -52,9 +51,9 @@ from spark.translate import TaskTranslation, TaskTranslator
 FOLD_ROWS = 250_000
 """How many records a task takes in before it brings them down to the newest of each key."""
 SLICE_BYTES = 32 * 1024**2
-"""What a task reads at most. What is left of its share is for the batch's next slice."""
+"""The most that a task reads. The rest of its share is for the batch's next slice."""
 READ_ROWS = 20_000
-"""How many records are told apart at once: what is done once for all of them costs the same for few."""
+"""The number of records that are parsed at once: what is done once for all of them costs the same for few."""
 READ_BYTES = 8 * 1024**2
 """And how many bytes of them."""
 _STEPS = 4
@@ -66,7 +65,8 @@ Pairs = tuple[tuple[str, Any], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What a task needs, as plain data. ``spec`` holds secrets: it travels in the task's closure, never in a setting.
+    """The parameters of a task, as plain data. ``spec`` holds secrets: it travels in the task's closure, never in a
+    setting.
 
     ``mode``: write to the store from the executors, or only bring the events down to those that matter, for a
     store that the driver writes. ``only``: topic -> keys of which all events are wanted, instead. ``floors_set``: the
@@ -149,7 +149,8 @@ def _run_share(task: Task, reading: ReaderOpener, share: Sequence[Span]) -> Iter
 def _first_slice(
     task: Task, reading: ReaderOpener, share: Sequence[Span], reached: dict[tuple[str, int], int]
 ) -> Iterator[Lot]:
-    """What a task reads. Where that is all of its share, ``reached`` gets the ends: there may be gaps before them."""
+    """The records that a task reads. Where that is all of its share, ``reached`` gets the ends: there may be gaps
+    before them."""
     for number, lot in numbered_by_slice(reader_of(reading).read(share), task.slice_bytes):
         if number:
             return
@@ -158,7 +159,7 @@ def _first_slice(
 
 
 def _translator(task: Task) -> Callable[[pa.Table], pa.Table]:
-    """What makes records ours, from the beginning of the slice on."""
+    """The translator of the records, from the beginning of the slice on."""
     return task.translation.begin() if task.translation is not None else _as_they_are
 
 
@@ -221,7 +222,7 @@ class _Window:
             self._fold()
 
     def report(self, reading: ReaderOpener, share: Sequence[Span]) -> pa.Table:
-        """What the driver hears of it, after the store got it where the task writes."""
+        """The report to the driver, after the store got the records where the task writes."""
         if not isinstance(self.translate, TaskTranslator):
             return self._applied(reading, share)
         told = self.translate.told

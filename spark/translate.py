@@ -1,7 +1,7 @@
 """Debezium's records as records of ours: what is done to each, the same on the driver and in tasks. Pure.
 
-A task reads its stretch of a partition in order, with a reader that goes on where the slice before ended. What it
-cannot decide by itself (a shape that nobody has numbered, a snapshot that begins, positions that fall) it tells, and
+A task reads its stretch of a partition in order, with a reader that goes on where the slice before ended. It reports
+what it cannot decide by itself (a shape that nobody has numbered, a snapshot that begins, positions that fall), and
 applies nothing of its share: the driver decides, and the slice runs again.
 
 A record that cannot be read keeps its bytes and gets a header that says why. :mod:`spark.source` sets it aside.
@@ -27,7 +27,7 @@ Partition = tuple[str, int]
 Version = tuple[str, int]
 """A topic, and the number of a shape that its records embed. :data:`UNVERSIONED` for records that embed none."""
 _TOLD = 1_000
-"""Snapshots and shapes that one share tells of, at most: what is left is told when the slice runs again."""
+"""Snapshots and shapes that one share tells of, at most: the rest is reported when the slice runs again."""
 
 
 class RecordPlace(NamedTuple):
@@ -56,7 +56,7 @@ class Begun(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskNotes:
-    """What tasks have to say beside their records. ``readers``: partition -> its reader behind the slice, pickled."""
+    """The notes of tasks beside their records. ``readers``: partition -> its reader behind the slice, pickled."""
 
     falls: tuple[Fall, ...] = ()
     begun: tuple[Begun, ...] = ()
@@ -78,7 +78,7 @@ class TaskNotes:
 
 
 class Listener(Protocol):
-    """Who hears of what a translation finds, in the order of each partition."""
+    """Receives the findings of a translation, in the order of each partition."""
 
     def version(self, topic: str, change: DebeziumChange) -> int:
         """The version that a change's shape is known by in the schema topic."""
@@ -133,7 +133,8 @@ def translated(
 
 
 class _Row(NamedTuple):
-    """What a record is made into. ``told``: the values of its three headers. ``reason``: why it is none of ours."""
+    """The row that a record is made into. ``told``: the values of its three headers. ``reason``: why it is none of
+    ours."""
 
     key: bytes | None
     value: bytes | None
@@ -192,7 +193,7 @@ def in_order(records: pa.Table) -> pa.Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskTranslation:
-    """What a task needs to translate its share, as plain data. ``readers``: partition -> its reader before the slice,
+    """The parameters for translating a share, as plain data. ``readers``: partition -> its reader before the slice,
     pickled. ``versions``: what is known of shapes. ``decided``: snapshots' first rows that the driver knows of."""
 
     epochs: EpochsState
@@ -217,12 +218,12 @@ class TaskTranslator:
     _shapes: dict[Version, TableSchema | None] = field(default_factory=dict)
 
     def __call__(self, records: pa.Table) -> pa.Table:
-        """As :func:`translated`. What it returns may be applied when nothing is undecided in the end."""
+        """As :func:`translated`. The returned rows may be applied when nothing is undecided in the end."""
         return translated(records, self._reader, self.plan.epochs, self.plan.kept_ms, self)
 
     @property
     def told(self) -> TaskNotes:
-        """What it has to say, and its readers as they are now."""
+        """Its notes, and its readers as they are now."""
         readers = {place: pickle.dumps(reader) for place, reader in self._readers.items()}
         return TaskNotes(falls=tuple(self._falls), begun=tuple(self._begun), shapes=self._shapes, readers=readers)
 

@@ -1,7 +1,7 @@
-"""What the progress records of views prove, and how far behind capture each view is.
+"""The proof in the progress records of views, and each view's distance behind capture.
 
 A view's record says: everything of the view below its LSN lies below its offsets. So a store that has read them shows
-the view as of that LSN. What it shows of all its tables and views is the least of what each of them proves.
+the view as of that LSN. Its LSN is the least that any of its tables and views proves.
 
 A view that is not built yet, or is behind for longer than a limit, takes no LSN away from the tables: the watermark
 names it, as it names a held table, until the store shows the view as far as its LSN.

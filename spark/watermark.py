@@ -1,4 +1,4 @@
-"""What a store may say of itself: which LSN it shows, proven from what was read.
+"""The watermark that a store may claim: which LSN it shows, proven from what was read.
 
 Two proofs are needed. The batch's end offsets cover a progress record: everything below its LSN was read. And
 nothing read was a hole: a reader far behind walks over a topic whose older values the cleaner has removed in
@@ -117,7 +117,7 @@ class Beat(NamedTuple):
 
 
 class LogView:
-    """What all stores of an application know of the log, from any thread: its progress, and where it ended when.
+    """The log as all stores of an application know it, from any thread: its progress, and its ends with their times.
 
     ``judges``: records are held against progress records, which are of the capture that writes the topics. ``views``:
     what is known of views, each of which has progress of its own.

@@ -1,4 +1,4 @@
-"""What ``cdc check`` looks at: one function per check, pure, from facts that were read to findings.
+"""The checks of ``cdc check``: one function per check, pure, from facts that were read to findings.
 
 ``finding`` has the vocabulary, ``facts`` what the edges read, the other modules the checks of one part each.
 """

@@ -1,4 +1,4 @@
-"""What the edges read for the checks and for ``cdc status``: plain values, as the servers say them."""
+"""Facts that the edges read for the checks and for ``cdc status``: plain values, as the servers say them."""
 
 from __future__ import annotations
 
@@ -139,7 +139,8 @@ class TopicFault(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRights:
-    """Who may write to a topic. ``checked``: whether the brokers check rights at all, None where they do not tell.
+    """The principals that may write to a topic. ``checked``: whether the brokers check rights at all, None where they
+    do not tell.
 
     ``writers``: principals that an ACL lets write, sorted. Super users need none, and are not among them.
     """

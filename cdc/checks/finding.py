@@ -20,7 +20,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What one check found. ``part``: ``settings``, ``postgres``, ``kafka`` or a sink. ``check``: a stable name."""
+    """The result of one check. ``part``: ``settings``, ``postgres``, ``kafka`` or a sink. ``check``: a stable name."""
 
     part: str
     check: str
@@ -53,7 +53,7 @@ def fail(part: str, check: str, message: str, fix: str, *, exit: Exit = Exit.CON
 
 
 def failure(part: str, check: str, error: CdcError) -> Finding:
-    """An error that a part raised while it was looked at."""
+    """An error that a part raised while it was checked."""
     return Finding(part=part, check=check, level=Level.FAIL, message=error.message, fix=error.hint, exit=error.exit)
 
 

@@ -21,7 +21,8 @@ def check_log(facts: LogFacts, *, initialised: bool, maker: str = "cdc init") ->
 
 
 def check_rights(rights: TopicRights) -> Finding:
-    """Who may write requests (H111): whoever writes to the state topic can have tables read again."""
+    """Check which principals may write requests (H111): whoever writes to the state topic can have tables read
+    again."""
     if rights.checked is None:
         message = f"who may write to {rights.topic} was not told: this login may not ask for ACLs"
         return ok(PART, "rights", message)

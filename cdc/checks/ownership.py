@@ -1,4 +1,4 @@
-"""Whose a replication slot is: pure. What drops a slot asks here first (hazard H109)."""
+"""Whose a replication slot is: pure. Ask here before a slot is dropped (hazard H109)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cdc.state import SlotIntent, SlotState
 
 
 class Owner(Enum):
-    """Who made a slot, as far as the pipeline's state says."""
+    """The maker of a slot, as far as the pipeline's state says."""
 
     OURS = "this pipeline made it"
     OTHER = "this pipeline did not make it: its state names another slot, server or database"

@@ -290,7 +290,7 @@ def check_transactions(transactions: tuple[TransactionFacts, ...], slot: SlotFac
 
 
 def check_tables(tables: tuple[TableFacts, ...]) -> Iterator[Finding]:
-    """Key, replica identity and rights of each table. Generated columns are said aloud (H36, H42)."""
+    """Key, replica identity and rights of each table. Generated columns are named (H36, H42)."""
     for table in tables:
         for message, fix in table.problems:
             yield fail(PART, "table", message, fix)

@@ -20,7 +20,7 @@ class Probes(Protocol):
     """Reads the facts. Every method raises CdcError when its part cannot be asked."""
 
     def state(self) -> tuple[TopicsState | None, SlotState | None]:
-        """What ``cdc init`` and ``cdc snapshot`` have noted. None for what has not happened."""
+        """The notes of ``cdc init`` and ``cdc snapshot``. None for what has not happened."""
 
     def source(self) -> SourceFacts:
         """Server, slot, publication and captured tables, as the database has them."""
@@ -29,11 +29,11 @@ class Probes(Protocol):
         """``topics``: of the captured tables."""
 
     def store(self, sink: str) -> Iterable[Finding]:
-        """What is found of a store that answers."""
+        """The findings about a store that answers."""
 
 
 def preflight(settings: Settings, probes: Probes) -> Iterator[Finding]:
-    """Findings part by part. A part that cannot be asked is one failure, and the others are still looked at."""
+    """Findings part by part. A part that cannot be asked is one failure, and the others are still checked."""
     yield from check_settings(settings)
     state = look(probes.state)
     topics_known, slot_known = (None, state) if isinstance(state, Unknown) else state

@@ -53,7 +53,7 @@ def check_passwords_in_the_clear(settings: Settings) -> Iterator[Finding]:
 
 
 def check_plain_connections(settings: Settings) -> Iterator[Finding]:
-    """Rows and passwords to another machine travel encrypted, or are said not to."""
+    """Warn where rows and passwords travel to another machine without encryption."""
     if _plain_postgres(settings.source.dsn):
         fix = "add sslmode=verify-full sslrootcert=/path/to/ca.pem to the dsn"
         yield warn(

@@ -304,7 +304,7 @@ def _confirm(name: str, deed: str, yes: bool) -> None:
 
 
 def _keeping(connector: Any) -> str:
-    """What a connector that does not read needs of its source."""
+    """A sentence on what the source keeps for a connector that does not read."""
     if connector.database == "postgres":
         return "its slot keeps WAL"
     return f"{connector.database} has to keep its log, which no slot holds back,"

@@ -18,7 +18,7 @@ def drop(
 ) -> None:
     """Drop the slot and the publication. The slot's name has to be typed back.
 
-    The stores stay as they are, and so do the topics unless told otherwise. There is no way back: a later
+    The stores stay as they are, and so do the topics unless --topics is given. There is no way back: a later
     start needs a new snapshot. With --yes only a slot that the pipeline's state names as its own is dropped.
     """
     invocation = context.obj

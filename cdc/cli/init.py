@@ -57,7 +57,7 @@ def confirm(settings: Settings, console: Console) -> None:
 
 
 def show(settings: Settings, prepared: PreparedPipeline, console: Console) -> None:
-    """What was made and what was there."""
+    """Show the parts that were made and those that were there."""
     made = "made" if prepared.publication_made else "checked"
     console.print(
         f"publication {settings.publication}: {made}, {len(prepared.tables)} tables", highlight=False, soft_wrap=True

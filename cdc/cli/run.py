@@ -58,8 +58,8 @@ def _spare_the_collector() -> None:
     """Turn the cyclic collector off for the loop's sake.
 
     Each batch makes thousands of tuples and lists that live for milliseconds and never form a cycle. The collector
-    would walk them several times per batch. What is loaded now stays for good, so it is frozen. The loop collects by
-    hand every quarter of a minute.
+    would walk them several times per batch. Freeze the modules that are loaded: they stay for good. The loop collects
+    by hand every quarter of a minute.
     """
     gc.collect()
     gc.freeze()

@@ -45,10 +45,10 @@ def verify(
 ) -> None:
     """Compare every row of the source with the stores: what is missing, extra or stale.
 
-    A fence is written to the log and waited for. A key that differs is looked at again behind a new fence before
-    it counts. Reads only, unless --repair is given: then each differing row is read again from the source and written
-    at a position that any later change is above, so it may run beside cdc run and cdc sink. Exit code 1 on any
-    difference, with --repair on any that is left.
+    A fence is written to the log and waited for. A key that differs is compared again behind a new fence before it
+    counts. Reads only, unless --repair is given: then each differing row is read again from the source and written at a
+    position that any later change is above, so it may run beside cdc run and cdc sink. Exit code 1 on any difference,
+    with --repair on any that is left.
     """
     settings = context.obj.settings()
     chosen = sinks or list(settings.sinks)

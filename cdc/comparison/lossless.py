@@ -44,7 +44,7 @@ class Absent:
 
 @dataclass(frozen=True, slots=True)
 class UnknownValue:
-    """What the source has is not known."""
+    """The source's value is not known."""
 
 
 Json: TypeAlias = "Object | tuple[Json, ...] | LosslessNumber | Absent | str | bool | None"

@@ -1,8 +1,8 @@
 """Pair the records of two captures of the same changes.
 
-A change is known by where it stands in the source's log: transaction, LSN of the record, operation, key. Records of
-one statement can share an LSN, so equal ones pair in their order. What is left over pairs without its key, because
-a key may differ on purpose. A tombstone belongs to the delete before it, a row of a snapshot to its key.
+A change is known by where it stands in the source's log: transaction, LSN of the record, operation, key. Records of one
+statement can share an LSN, so equal ones pair in their order. The records left over are paired without their keys,
+because a key may differ on purpose. A tombstone belongs to the delete before it, a row of a snapshot to its key.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TOMBSTONE = "tombstone"
 
 
 class Told:
-    """Records of one side, each with the change it tells of, in the order they stand in their partitions."""
+    """Records of one side, each with its change, in the order of their partitions."""
 
     def __init__(self, records: Iterable[ComparedRecord]) -> None:
         self.records: list[tuple[ComparedRecord, Change]] = []

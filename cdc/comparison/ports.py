@@ -1,4 +1,4 @@
-"""What a comparison of two captures asks of the world."""
+"""The ports of a comparison of two captures."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class ComparisonSource(Protocol):
 
 
 class ComparedTopics(Protocol):
-    """What both captures have written. LogError when no broker answers."""
+    """The topics that both captures have written. LogError when no broker answers."""
 
     def ends(self) -> object:
         """Where Debezium's topics end: equal while nothing is written to them."""
@@ -69,7 +69,7 @@ class ComparedTopics(Protocol):
         """A topic, whole, in the order of its partitions. Empty where there is none."""
 
     def facts(self) -> Facts:
-        """What explains differences in each table's records."""
+        """The facts that explain differences in each table's records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from cdc.sql import load
 
 TRANSACTIONS_PER_S = 150
 KINDS = ("inserts", "updates", "key changes", "deletes")
-"""What rows are counted by."""
+"""The names under which rows are counted."""
 
 
 class Workload(threading.Thread):

@@ -27,8 +27,8 @@ class ReadsWatermarks(Protocol):
 
 
 class InLog(NamedTuple):
-    """What a token names is in the topics, below ``ends``. ``place``: up to where the log holds the source, in its
-    source's own words."""
+    """The change that a token names is in the topics, below ``ends``. ``place``: up to where the log holds the source,
+    in its source's own words."""
 
     place: str
     ends: Offsets

@@ -113,8 +113,8 @@ class Waits:
     def wait_passed(self, sink: str, gtids: str, *, timeout_s: float = 30.0) -> str:
         """Return when ``sink`` shows every transaction that ``gtids`` names: up to where the log holds the source.
 
-        Raises as :meth:`wait`, UsageError for what names no transaction, and ConfigError where it cannot be said what
-        the connector has passed, or the source has no GTIDs.
+        Raises as :meth:`wait`, UsageError for a token that names no transaction, and ConfigError where the connector's
+        progress is not known, or the source has no GTIDs.
         """
         self._ports.require()
         if not self.by_gtids:

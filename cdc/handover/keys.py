@@ -37,7 +37,7 @@ class KeyQuestion:
 
     @property
     def sentence(self) -> str:
-        """What to say when there is such a row."""
+        """The sentence for the case that there is such a row."""
         where = f"{self.table.table}: the key {self.column}"
         return f"{where} holds a value that is written otherwise ({self.rule})"
 

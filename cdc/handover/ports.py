@@ -1,4 +1,4 @@
-"""What a handover asks of the world."""
+"""The ports of a handover."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class HandoverDatabase(Protocol):
 
 
 class Keys(Protocol):
-    """What the source's tables say of their keys."""
+    """Questions to the source's tables about their keys."""
 
     def primary(self) -> Mapping[str, Sequence[str]]:
         """Table -> the columns of its primary key, empty without one."""

@@ -1,4 +1,4 @@
-"""What must be true at each step of a handover, and what is noted: pure."""
+"""The conditions of each step of a handover, and the notes: pure."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from cdc.jvm.cache import only_one
 from cdc.jvm.java import ARCHIVE, BASE_ARCHIVE, java_executable, java_home
 
 _OF = "spark.of"
-"""What the archive was made from."""
+"""The sources of the archive."""
 
 Train = Callable[[Sequence[str]], None]
 """Run a session whose JVM is given these options, to its end."""

@@ -1,4 +1,4 @@
-"""Running the Ivy that PySpark ships: no other download tool is needed, and none of ours is written."""
+"""Running the Ivy that PySpark ships: no other download tool is needed, and we write none."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _plain() -> Mapping[str, str]:
 
 
 def retrieved(folder: Path) -> dict[Coordinate, Path]:
-    """What Ivy has put into ``folder/jars``."""
+    """The jars that Ivy has put into ``folder/jars``."""
     found = {}
     for path in (folder / "jars").glob("*.jar"):
         organisation, module, revision, _artifact, classifier, _ = path.name.split("+")
@@ -122,7 +122,7 @@ def retrieved(folder: Path) -> dict[Coordinate, Path]:
 
 
 def not_found(folder: Path) -> set[Coordinate]:
-    """What Ivy's talk names as missing or broken."""
+    """The artifacts that Ivy's output names as missing or broken."""
     talk = (folder / "ivy.log").read_text(encoding="utf-8", errors="replace")
     return {Coordinate(*match.groups()) for match in _NOT_FOUND.finditer(talk)}
 

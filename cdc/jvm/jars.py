@@ -222,7 +222,7 @@ def _bytes_below(draft: Path) -> int:
 
 
 def hint_for(log: Path) -> str:
-    """What to do about a failed download, by Ivy's own words."""
+    """A hint for a failed download, chosen by Ivy's own words."""
     talk = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
     if "PKIX" in talk:
         return (

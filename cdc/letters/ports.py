@@ -1,4 +1,4 @@
-"""What orders about dead letters ask of the world."""
+"""The ports of orders about dead letters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cdc.schema import TableSchema
 
 
 class ShownRow(Protocol):
-    """What a store has of one key."""
+    """The row that a store has under one key."""
 
     @property
     def pos(self) -> str:

@@ -1,4 +1,4 @@
-"""What is said of letters, and of the keys whose letters were dropped: pure."""
+"""Sentences about letters, and about the keys whose letters were dropped: pure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def row_of(letter: DeadLetter, shapes: Mapping[str, TableSchema]) -> tuple[Table
 
 
 def shown(sink: str, table: TableName, key: str, stored: ShownRow | None) -> str:
-    """What the store shows under a key until its next change."""
+    """A sentence on what the store shows under a key until its next change."""
     if stored is None or stored.row is None:
         return f"{sink} shows no row {key} of {table} until its next change"
     return f"{sink} shows row {key} of {table} as of {stored.pos} until its next change"

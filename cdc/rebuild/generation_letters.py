@@ -16,7 +16,7 @@ def apart(run: RebuildState) -> str:
 
 
 def taken_over(run: RebuildState, letters: Iterable[DeadLetter]) -> list[DeadLetter]:
-    """What to write so that the letters of the new generation wait for the sink, each once. ``letters``: the topic."""
+    """The records that make the letters of the new generation wait for the sink, each once. ``letters``: the topic."""
     known = list(letters)
     mine = [one for one in waiting(known) if one.sink == apart(run)]
     fresh = Parked(run.sink, known).fresh(replace(one, sink=run.sink) for one in mine)

@@ -1,4 +1,4 @@
-"""What a rebuild asks of the world."""
+"""The ports of a rebuild."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class RebuildGenerations(Protocol):
     repeated after a kill. SinkError when the store does not answer."""
 
     def in_use(self) -> int:
-        """Which one readers see."""
+        """The number of the generation that readers see."""
 
     def keep(self, number: int, shapes: Sequence[TableSchema]) -> None:
         """Keep what is in use as the generation of this number."""
@@ -45,7 +45,7 @@ class Filling(Protocol):
     def fill(self, run: RebuildState, level: Callable[[GenerationProgress], bool]) -> bool:
         """Feed ``run.generation`` from where it was left, until ``level`` says so of how far it is.
 
-        ``level`` is asked about twice a second. Returns False when it was told to stop before.
+        ``level`` is asked about twice a second. Returns False when it was stopped before.
         """
 
 

@@ -1,4 +1,4 @@
-"""What of a rebuild is remembered, and its steps: pure.
+"""The notes of a rebuild, and its steps: pure.
 
 The document in ``<name>.state`` has one writer, ``cdc rebuild``. Each step may be repeated, so that a command that
 was killed anywhere goes on by being run again.

@@ -34,8 +34,8 @@ class Rebuild:
     def run(self, tell: Tell) -> RebuildState:
         """Build the store anew from the log and switch to it. Goes on where an earlier call was killed.
 
-        Returns what was noted. SinkError when it was told to stop while the new generation is filled, or when the store
-        does not answer. LogError when no broker does.
+        Returns what was noted. SinkError when it was stopped while the new generation is filled, or when the store does
+        not answer. LogError when no broker does.
         """
         run = self._begin()
         crash_point("rebuild_after_begin")

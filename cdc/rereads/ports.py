@@ -1,4 +1,4 @@
-"""What requests ask of the world."""
+"""The ports of requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be asked for, and how a request is written: pure."""
+"""The requests that may be made, and how they are written: pure."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Rereads:
         self._ports.state.write([(one.key(), one.to_json()) for one in asked])
 
     def command(self, tables: Sequence[str], state: str) -> list[str]:
-        """Pause, resume or cancel every request on these tables (all without any). Sentences that say so.
+        """Pause, resume or cancel every request on these tables (all without any). Returns sentences about them.
 
         UsageError when there is none.
         """

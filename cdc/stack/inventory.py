@@ -1,4 +1,4 @@
-"""Which parts there are, what each needs, and how each is made."""
+"""The parts of the stack: what each needs, and how it is made."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def checked_parts(only: Iterable[str], extra: Iterable[str]) -> tuple[str, ...]:
 
 
 def jar_sets(parts: Iterable[str]) -> list[JarSet]:
-    """What must be fetched before these parts can start."""
+    """The jars that these parts need before they can start."""
     names = {name for part in parts for name in _JARS.get(part, ())}
     return [jar_set for name, jar_set in locked().items() if name in names]
 

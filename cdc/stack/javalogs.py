@@ -1,4 +1,4 @@
-"""What the stack's Java servers share: their heap, and a log of what matters."""
+"""Shared by the stack's Java servers: their heap, and a log of what matters."""
 
 from __future__ import annotations
 

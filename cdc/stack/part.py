@@ -1,4 +1,4 @@
-"""What a server of the stack is to its supervisor."""
+"""A server of the stack, as its supervisor sees it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class StackPart(Protocol):
         """Whether the server answers."""
 
     def connection(self) -> dict[str, str]:
-        """What a client needs, as ``cdc stack status --json`` prints it."""
+        """The addresses and logins for a client, as ``cdc stack status --json`` prints them."""
 
 
 def refuse_taken_port(name: str, port: int) -> None:

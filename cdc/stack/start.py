@@ -29,7 +29,7 @@ def start_watched(
 ) -> Connections:
     """Start the stack, tied to this process, and return when all parts answer. Each is named as it does.
 
-    Whatever goes wrong, Ctrl-C included, leaves no server behind.
+    No server is left behind after any failure, Ctrl-C included.
     """
     began = clock.monotonic()
     named: set[str] = set()

@@ -36,7 +36,7 @@ class MemoryDeadLetters:
         self.all += self._answering(written)
 
     def follow(self) -> MemoryLetterFeed:
-        """What is written from now on."""
+        """Yield the letters that are written from now on."""
         return MemoryLetterFeed(self, self._clock)
 
 

@@ -1,4 +1,4 @@
-"""What the pipeline's memory has to say before its stores can be compared: pure."""
+"""The notes of a pipeline that are needed before its stores can be compared: pure."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The looks: one at every row, then again and again at the keys that differed, until each is settled.
 
-A key counts as different only if it differed at two cuts and the store's position is below what the last cut
-surely contains. A store that has moved past the cut proves nothing. Such a key is looked at again, and one that
-moves at every look (a counter row under load) is reported as undecided, never as different (hazard H93).
+A key counts as different only if it differed at two cuts and the store's position is below what the last cut surely
+contains. A store that has moved past the cut proves nothing. Such a key is compared again. A key that moves at every
+comparison (a counter row under load) is reported as undecided, never as different (hazard H93).
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class LooksUpMany(Protocol):
     """A store that answers for many keys at once. One without it is asked for each."""
 
     def get_many(self, schema: TableSchema, keys: Sequence[str]) -> Mapping[str, Stored]:
-        """What :meth:`ScansStore.get` says of each key. Keys of which the store has nothing are left out."""
+        """The answers of :meth:`ScansStore.get`, by key. Keys of which the store has nothing are left out."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""What a verification asks of the world, beside the source's cuts (:mod:`cdc.cuts`)."""
+"""The ports of a verification, beside the source's cuts (:mod:`cdc.cuts`)."""
 
 from __future__ import annotations
 

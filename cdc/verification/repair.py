@@ -3,12 +3,12 @@
 The rows are read again in a new cut, and written at the position ``(epoch, settled, 0)``: the cut holds every change
 committed below ``settled``, so what is written is newer than anything the store can hold from before, and every
 change that the cut may lack was committed at or above it, so it has a greater position and wins, whichever of the
-two comes first. What the source has no row of is deleted, at the same position. That needs a cut of which it is
+two comes first. A row that the source lacks is deleted, at the same position. That needs a cut of which it is
 proven that each commit below ``settled`` was visible to it, so none is written without the proof.
 
 A stored version at a position that the source has not reached wins over all of that. It is taken away first, and the
-cut is made behind that: a change that the store ignored in favour of it was committed before, so the cut has it. What
-somebody else put into the store without a position, or under a key that is none of the table's, is taken away too.
+cut is made behind that: a change that the store ignored in favour of it was committed before, so the cut has it. A row
+that somebody else put there without a position, or under a key that is not the table's, is removed too.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class RepairTarget(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Repaired:
-    """What was done to one store and table. ``refused``: rows that the store does not take, ``unread``: keys that
+    """The changes made to one store and table. ``refused``: rows that the store does not take, ``unread``: keys that
     are none of the table's, and were taken away."""
 
     sink: str
@@ -110,7 +110,7 @@ def repair(
 def _remove_impossible(
     targets: Mapping[str, RepairTarget], tables: Mapping[TableName, VerifiedTable], verdicts: Sequence[StoreVerdict]
 ) -> bool:
-    """Take away versions that win over every change, and those that are none of ours. Whether there were any."""
+    """Remove versions that win over every change, and those that somebody else wrote. Whether there were any."""
     found = False
     for verdict in verdicts:
         versions = {key: pos for key, pos in verdict.positions.items() if key in verdict.ahead or not pos}

@@ -1,4 +1,4 @@
-"""What a verification finds, per store and table."""
+"""The findings of a verification, per store and table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an aggregate of a query calls, and how an output of a view is written."""
+"""The functions that aggregates of a query call, and those that write an output of a view."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _AGGREGATES: dict[str, Callable[[Any], Any]] = {
 
 
 def aggregate_function(part: Aggregate) -> Callable[[Any], Any]:
-    """What makes an aggregate of its values."""
+    """The function that makes an aggregate of its values."""
     if part.name == "sum":
         return agg.numeric_sum if part.args[0].type.group is Group.NUMERIC else agg.int_sum
     if part.name == "json_agg":

@@ -170,7 +170,7 @@ def collected(values: list[Any]) -> list[Any] | None:
 
 
 def one_value(rows: Sequence[tuple[Any, ...]]) -> Any:
-    """What a subquery gives as a value."""
+    """The value that a subquery gives."""
     if len(rows) > 1:
         raise NotComputable("more than one row returned by a subquery used as an expression")
     return rows[0][0] if rows else None

@@ -1,8 +1,8 @@
 """How the rows of a view hang together: in which order they are looked up, and by which equal columns.
 
-A table is tied to one that comes before it by columns that are equal. What has no such tie is refused: a change of it
-would concern every document. The order is worked out for each SELECT by itself. A tie is found in ON and in WHERE, and
-it is looked for through a query in FROM, as far as its columns are plain ones.
+A table is tied to one that comes before it by columns that are equal. A source without such a tie is refused: a change
+of it would concern every document. The order is worked out for each SELECT by itself. A tie stands in ON or in WHERE.
+It is followed through a query in FROM as far as its columns are plain ones.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def arranged(text: ViewText, query: Select, root: Source | None = None) -> Arran
 
 
 def untied_refusal(text: ViewText, source: Source) -> Exception:
-    """What is said of a source that nothing ties."""
+    """The refusal of a source that nothing ties."""
     return text.refused(
         f"no equal columns tie {source.alias} to the tables before it",
         source.location,

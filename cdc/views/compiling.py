@@ -124,7 +124,7 @@ class _Compiling:
         return program, names["contribution"], names["group_row"]
 
     def _contributed(self, emitter: Emitter, part: Aggregate) -> str:
-        """What a row brings to an aggregate: NULL for what it leaves out, 1 where rows are counted."""
+        """The source of a row's contribution to an aggregate: NULL for what it leaves out, 1 where rows are counted."""
         value = emitter.value(part.args[0]) if part.args else "1"
         return value if part.filter is None else f"({value} if {emitter.truth(part.filter)} else None)"
 
@@ -251,7 +251,7 @@ class _Compiling:
         return self._applied(part, emitter, values)
 
     def _argument(self, part: Aggregate, emitter: Emitter) -> str:
-        """What an aggregate gets of each row."""
+        """The source of the value that an aggregate gets from each row."""
         binary = part.name.startswith("jsonb")
         if part.name in ("json_agg", "jsonb_agg") and not part.distinct:
             return emitter.json(part.args[0], binary)
@@ -325,7 +325,7 @@ class _Compiling:
         return names[0] if len(names) == 1 else f"({''.join(name + ', ' for name in names)})"
 
     def _walk(self, steps: Sequence[Step], emitter: Emitter, code: _Code) -> None:
-        """Loops over the rows of each step, one within the other. What is added next stands in the innermost."""
+        """Loops over the rows of each step, one within the other. The next line added stands in the innermost."""
         for step in steps:
             if isinstance(step, Fetch):
                 self._fetches.append(step)

@@ -46,7 +46,8 @@ _SIMPLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\[\d+\])?|None")
 
 @dataclass(slots=True)
 class Namespace:
-    """What compiled source refers to by name. ``functions``: source of the functions made so far, in order."""
+    """The values that compiled source refers to by name. ``functions``: source of the functions made so far, in
+    order."""
 
     names: dict[str, Any] = field(default_factory=dict)
     functions: list[str] = field(default_factory=list)

@@ -81,7 +81,7 @@ class _Column:
         return self.figure.kept in ("least", "greatest")
 
     def cells(self, value: Any) -> list[Any]:
-        """What stands in its columns."""
+        """The values of its columns."""
         if self.figure.kept == "count":
             value = None if value is None else 1
         kept = value if value is None or self.to_cell is None else self.to_cell(value)
@@ -245,7 +245,7 @@ class GroupState:
 
 
 def _moved(figure: GroupFigure, kept: Any, sign: int, value: Any) -> Any:
-    """What is kept of a figure, with a value added or taken away."""
+    """A figure's stored value after a value was added or taken away."""
     if figure.kept in ("least", "greatest", "different") or value is None:
         return kept
     if figure.kept == "count":

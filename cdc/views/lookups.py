@@ -157,7 +157,7 @@ class DocumentSource:
     def _fill(self, rows: Rows, roots: list[Row]) -> None:
         """Fetch what the program looks up for these roots, an occurrence behind the one that it is tied to.
 
-        What one occurrence has found serves those of the same table that are tied in the same way.
+        The rows that one occurrence has found serve those of the same table that are tied in the same way.
         """
         lookups = self._plan.program.lookups
         of: dict[int, list[Row]] = {self._plan.root.number: roots}

@@ -1,4 +1,4 @@
-"""What a name in a SELECT means: the sources that are in reach, inside and outside of a subquery."""
+"""The meaning of a name in a SELECT: the sources that are in reach, inside and outside of a subquery."""
 
 from __future__ import annotations
 

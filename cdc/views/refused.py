@@ -1,4 +1,4 @@
-"""What a view may not be, as one sentence with the word, its place in the text and what would do instead."""
+"""Refusals of a view: one sentence with the word, its place in the text and the way out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which documents a change concerns: the roots that the changed rows reach, in the old state and in the new one.
+"""The documents that a change concerns: the roots that the changed rows reach, in the old state and in the new one.
 
 A document is a function of the rows that are reachable along its ties. If it changed, a row that went was reachable in
 the old state, or one that came is in the new.

@@ -41,7 +41,7 @@ class _StateTable:
         self._decimals = [relation.columns.index(column) for column in self.by_value]
 
     def statements(self) -> Iterable[str]:
-        """What makes the table."""
+        """The statements that make the table."""
         columns = ", ".join([*self.names.values(), *self.by_value.values(), POS])
         yield f"CREATE TABLE IF NOT EXISTS {self.name} ({columns}, PRIMARY KEY ({self.key})) WITHOUT ROWID"
         yield f"CREATE TABLE IF NOT EXISTS {self.name}_gone (key TEXT PRIMARY KEY, pos) WITHOUT ROWID"
@@ -130,7 +130,7 @@ class SqliteRows:
         return self._connection.execute(f"SELECT {wanted} FROM {made.name} WHERE pos < ?", (floor,)).fetchall()
 
     def known(self, table: TableName, keys: Sequence[Row]) -> dict[Row, tuple[Row | None, str]]:
-        """What stands at keys: the row, or None for one that was deleted, and its position. Nothing of other keys."""
+        """The rows at keys: the row, or None for one that was deleted, and its position. Nothing of other keys."""
         relation = self._tables[table].relation
         found: dict[Row, tuple[Row | None, str]] = {}
         names = {orjson.dumps(key).decode(): key for key in keys}

@@ -46,13 +46,13 @@ def texts(nodes: Node) -> list[str]:
 
 
 class ViewText:
-    """A view's text, for what is said of it."""
+    """A view's text, which refusals quote."""
 
     def __init__(self, sql: str) -> None:
         self.sql = sql
 
     def refused(self, reason: str, location: int = -1, *, word: str | None = None, hint: str = "") -> ViewRefused:
-        """What to raise about a place of the text, named by the byte where it begins."""
+        """The error about a place of the text, which the byte names where it begins."""
         if word is None:
             word = word_at(self.sql, location) if location >= 0 else ""
         return ViewRefused(reason, word=word, place=place_of(self.sql, location), hint=hint)

@@ -1,4 +1,4 @@
-"""What is asked of terms: what an expression needs, which column it is, whether two are written alike."""
+"""Questions about terms: what an expression needs, which column it is, whether two are written alike."""
 
 from __future__ import annotations
 

@@ -246,7 +246,7 @@ class Subquery(Expr):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sort:
-    """One term of an ORDER BY. ``nulls_first`` is said by the direction where the text does not say it."""
+    """One term of an ORDER BY. ``nulls_first`` follows from the direction where the text does not have it."""
 
     by: Expr
     descending: bool

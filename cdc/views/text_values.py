@@ -68,7 +68,7 @@ def split_part(text: str, by: str, number: int) -> str:
 
 
 def padded_left(text: str, length: int, fill: str = " ") -> str:
-    """To so many characters. What is longer is cut."""
+    """To so many characters. Longer text is cut."""
     length = max(length, 0)
     lacking = length - len(text)
     if lacking <= 0 or not fill:
@@ -77,7 +77,7 @@ def padded_left(text: str, length: int, fill: str = " ") -> str:
 
 
 def padded_right(text: str, length: int, fill: str = " ") -> str:
-    """To so many characters. What is longer is cut."""
+    """To so many characters. Longer text is cut."""
     length = max(length, 0)
     lacking = length - len(text)
     if lacking <= 0 or not fill:

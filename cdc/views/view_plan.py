@@ -45,7 +45,7 @@ class Occurrence:
 
 @dataclass(frozen=True, slots=True)
 class KeptTable:
-    """What the state keeps of a table. ``columns``: those that the view uses, the key's first.
+    """The columns and indexes of a table that the state keeps. ``columns``: those that the view uses, the key's first.
 
     ``indexed``: lists of columns by which rows are looked up. ``kinds``: a type for each column.
     """

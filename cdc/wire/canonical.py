@@ -87,7 +87,7 @@ def canonical_row(plain_json: bytes, schema: TableSchema) -> bytes:
 
 
 class _Number(str):
-    """A JSON number by its text, told apart from a string."""
+    """A JSON number by its text. Its class tells it from a string."""
 
     __slots__ = ()
 

@@ -29,7 +29,7 @@ LATER = b"%d"
 
 
 class Stamp(NamedTuple):
-    """What all events of a transaction, or of a snapshot chunk, share.
+    """The members that all events of a transaction, or of a snapshot chunk, share.
 
     ``before_lsn``: the end LSN of the commit before it, None for the first since the start. Times: of the
     commit in microseconds, of the capture in nanoseconds, both since 1970.

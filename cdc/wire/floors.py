@@ -1,7 +1,7 @@
 """Records about a whole table, a truncate and a sweep mark: what they say, written and read.
 
-Both have the operation ``t``, a key of one member and stand in every partition of the topic. What lies below the
-floor that they name is gone from the table.
+Both have the operation ``t``, a key of one member and stand in every partition of the topic. Rows below the floor that
+they name are gone from the table.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def sweep_value(value: bytes, floor: str, partitions: int) -> bytes:
 
 
 def read_floor(key: bytes, value: bytes | None, pos: str) -> Floor:
-    """What a floor record says: a truncate's floor is its own ``pos``, a sweep mark's stands in its value.
+    """The content of a floor record: a truncate's floor is its own ``pos``, a sweep mark's stands in its value.
 
     Raises ValueError when it is neither.
     """

@@ -10,7 +10,7 @@ from typing import Any
 
 POS, OP, VER = "pos", "op", "ver"
 HEADERS = (POS, OP, VER)
-"""What every record of ours carries, in this order: position, operation, version of the table's shape."""
+"""The headers of every record of ours, in this order: position, operation, version of the table's shape."""
 NEW_KEY, OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
 KEY_HEADERS = (NEW_KEY, OLD_KEY)
 """Of a change of key: the new key on the delete of the old one, the old key on the create of the new one."""

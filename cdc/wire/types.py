@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 
 class Plain(StrEnum):
-    """What a plain value is in JSON."""
+    """The JSON form of a plain value."""
 
     BOOLEAN = "boolean"
     INTEGER = "integer"

@@ -48,7 +48,7 @@ def open_schemas(settings: Settings) -> SchemaRegistry:
 
 
 def open_changes(settings: Settings) -> Changes:
-    """What ``cdc events`` reads. TopicError before ``cdc init``."""
+    """Open the changes that ``cdc events`` reads. TopicError before ``cdc init``."""
     from connectors.kafka.changes import Changes
     from connectors.view_topics import known_shapes
 

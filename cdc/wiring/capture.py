@@ -25,7 +25,7 @@ def open_capture(
     clock: Clock,
     gate: Callable[[Visibility], Gate] = VisibilityGate,
 ) -> Opening:
-    """What opens capture's sessions, later snapshots included. See :class:`connectors.session.opening.Opening`."""
+    """The opener of capture's sessions, later snapshots included. See :class:`connectors.session.opening.Opening`."""
     from connectors.later import later_of
     from connectors.session.opening import Opening
 

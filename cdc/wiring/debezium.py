@@ -28,7 +28,7 @@ def open_connector(settings: Settings) -> Connector:
 
 
 def warnings_of_connect(settings: Settings) -> list[str]:
-    """What to be wary of before a word is said to Kafka Connect."""
+    """Warnings about the settings, before Kafka Connect is asked anything."""
     from connectors.connect.checks import connect_warnings
 
     return connect_warnings(settings)

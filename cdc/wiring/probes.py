@@ -1,4 +1,4 @@
-"""What ``cdc check`` asks the servers through, put together."""
+"""The probes through which ``cdc check`` asks the servers, put together."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def open_rebuild(settings: Settings, sink: str, *, session: SparkSession | None 
 
 
 def _application(settings: Settings, sink: str) -> SinkApplication:
-    """What feeds the sink, with a checkpoint of its own and without a port."""
+    """The application that feeds the sink, with a checkpoint of its own and without a port."""
     checkpoint = f"{settings.spark.checkpoint.rstrip('/')}/_rebuild/{sink}"
     spark = settings.spark.model_copy(update={"checkpoint": checkpoint, "http_address": "", "fan_out": False})
     return build_sinks(settings.model_copy(update={"spark": spark}), [sink])

@@ -1,4 +1,4 @@
-"""What ``cdc sink`` runs: the stores' specs, the log as the queries see it, and Spark's own settings."""
+"""The application of ``cdc sink``: the stores' specs, the log as the queries see it, and Spark's own settings."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def check_connect(settings: Settings) -> list[Finding]:
 
 
 def connect_warnings(settings: Settings) -> list[str]:
-    """What to be wary of before a word is said to Kafka Connect."""
+    """Warnings about the settings, before Kafka Connect is asked anything."""
     warning = unencrypted(settings.debezium.url) if settings.debezium is not None else None
     cautions = [f"{message} (instead: {fix})" for message, fix in patch_cautions(settings)]
     return [*([warning] if warning is not None else []), *cautions]

@@ -78,7 +78,7 @@ def clean(settings: Settings, sides: Sides) -> Iterator[str]:
 class NativeSide:
     """:class:`cdc.comparison.ports.ComparedNative`: the capture daemon's loop in a thread.
 
-    ``prepare``: makes the pipeline and takes its first snapshot. It is told whether with rows.
+    ``prepare``: makes the pipeline and takes its first snapshot. The flag says whether with rows.
     """
 
     def __init__(

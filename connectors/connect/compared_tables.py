@@ -1,4 +1,4 @@
-"""What a comparison and a handover ask the catalog about tables."""
+"""Questions of a comparison and of a handover to the catalog."""
 
 from __future__ import annotations
 

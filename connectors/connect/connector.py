@@ -48,7 +48,7 @@ Change = tuple[str | None, str | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployed:
-    """What :meth:`Connector.deploy` did.
+    """The result of :meth:`Connector.deploy`.
 
     ``action``: ``created``, ``updated`` or ``unchanged``. ``changes``: option -> (before, now). ``added``: tables that
     joined a connector which runs already, or patterns. ``signal``: the id of the snapshot of their rows. Empty where
@@ -88,7 +88,7 @@ class Connector:
         return parse_status(self.client.status(self.name))
 
     def facts(self) -> ConnectorFacts:
-        """What Kafka Connect says of it, for the pipeline's status. ConnectError where it does not answer."""
+        """The connector's state in Kafka Connect, for the pipeline's status. ConnectError where it does not answer."""
         status, stored = self.condition(), self.offsets()
         return ConnectorFacts(
             name=self.name,
@@ -102,7 +102,7 @@ class Connector:
         )
 
     def remedy(self, fault: str) -> str:
-        """What helps against a task's failure."""
+        """The remedy for a task's failure."""
         return advice(fault, self.database)
 
     def wanted(self) -> ConnectorConfig:

@@ -1,4 +1,4 @@
-"""What Debezium wrote last, as positions of ours: the slot is read once more, and nothing of it acknowledged.
+"""Debezium's last records, as positions of ours: the slot is read once more, and nothing of it acknowledged.
 
 The native capture goes on from the slot's confirmed LSN, below which everything is in the topics. Of what lies
 above, some is there too. Reading the same changes tells each partition's newest one's position, and capture's own

@@ -24,7 +24,7 @@ from connectors.postgres.connections import Connection, connect
 from connectors.postgres.publication import ensure_publication
 
 ROW_OPERATIONS = frozenset({"insert", "update", "delete"})
-"""What the connector reads. It passes TRUNCATE over."""
+"""The operations that the connector reads. It passes TRUNCATE over."""
 _AUTOCREATE = "publication.autocreate.mode"
 _KEYS = "message.key.columns"
 _POLL_S = 0.2
@@ -32,7 +32,7 @@ _POLL_S = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """What :func:`publish` did. ``tables``: those that the settings mean. ``made``: there was no publication.
+    """The result of :func:`publish`. ``tables``: those that the settings mean. ``made``: there was no publication.
     ``added``: the tables that one which existed lacked. ``open``: a transaction from before them is still open, so they
     may not be read yet. ``cautions``: tables whose updates Debezium cannot tell whole, each in a sentence."""
 

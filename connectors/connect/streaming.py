@@ -23,7 +23,7 @@ _BETWEEN_S = 1.0
 
 
 class Streaming(StrEnum):
-    """What was seen of a connector that says RUNNING."""
+    """The progress of a connector that says RUNNING."""
 
     READS = "reads"
     IDLE = "idle"
@@ -56,7 +56,7 @@ class SlotSample:
 
 
 def judge(first: SlotSample, last: SlotSample, between_s: float) -> Streaming:
-    """What two looks ``between_s`` seconds apart show.
+    """Judge by two looks, ``between_s`` seconds apart.
 
     >>> old = Reading(pid=7, age_s=60.0, sent_lsn=100, writes=5, wal_lsn=100)
     >>> judge(old, Reading(pid=7, age_s=61.0, sent_lsn=100, writes=5, wal_lsn=100), 1.0).value

@@ -1,7 +1,7 @@
 """The connector's configuration from ``cdc.toml``: pure, so that it can be printed, compared and tested.
 
-One module per database (postgres, binlog, mongodb, oracle, sqlserver) says what is particular to it. What all
-share stands here. Later parts win: shared, the database's own, then ``[debezium.options]``.
+One module per database (postgres, binlog, mongodb, oracle, sqlserver) says what is particular to it. Shared options
+stand here. Later parts win: shared, the database's own, then ``[debezium.options]``.
 """
 
 from __future__ import annotations

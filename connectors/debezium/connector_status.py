@@ -1,4 +1,4 @@
-"""What Kafka Connect says of a connector, as plain values and without secrets. Pure."""
+"""A connector's status in Kafka Connect, as plain values and without secrets. Pure."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class ConnectorStatus:
 
     @property
     def fault(self) -> str:
-        """What went wrong, in the server's words. Empty where nothing did."""
+        """The failure, in the server's words. Empty where nothing did."""
         if self.state == FAILED:
             return self.trace
         return next((task.cause or task.trace for task in self.failed), "")

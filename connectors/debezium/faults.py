@@ -16,7 +16,7 @@ _WITHOUT = r"\1 ***"
 
 
 def first_line(trace: str) -> str:
-    r"""What the trace begins with. Empty for no trace.
+    r"""The first line of the trace. Empty for no trace.
 
     >>> first_line("a.B: outer\n\tat x")
     'a.B: outer'
@@ -61,7 +61,7 @@ _OF_POSTGRES = {"no longer available on the server": "see connectors/debezium/RE
 
 
 def advice(fault: str, database: str) -> str:
-    """What to do about a fault that is known by its words. Else to mend the cause."""
+    """The advice for a fault that is known by its words. Else to mend the cause."""
     known = _ADVICE | _OF_POSTGRES if database == "postgres" else _ADVICE
     return next((what for words, what in known.items() if words in fault), RESTART)
 

@@ -12,7 +12,7 @@ _FULL, _PATCHES, _PRE_IMAGES = "change_streams_update_full", "change_streams", "
 
 
 def patch_cautions(settings: Settings) -> list[tuple[str, str]]:
-    """What to be wary of where updates are patches: (one sentence, what to do)."""
+    """Warnings for a connector whose updates are patches: (one sentence, what to do)."""
     debezium = settings.debezium
     if debezium is None or debezium.database != "mongodb":
         return []

@@ -21,7 +21,7 @@ def quoted(name: str) -> str:
 def table_list(tables: Iterable[str], exclude: Iterable[str] = ()) -> str:
     r"""``table.include.list`` for our patterns (``schema.table``, ``schema.*``).
 
-    Debezium matches without regard to case unless told otherwise, and takes either an include or an exclude
+    Debezium matches without regard to case by default, and takes either an include or an exclude
     list: what stays out becomes a look-ahead.
 
     >>> print(table_list(["public.*"], exclude=["public.Old"]))

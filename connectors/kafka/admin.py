@@ -179,7 +179,7 @@ def raise_first(problems: Iterable[TopicProblem]) -> None:
 
 
 def _records(spec: TopicSpec) -> int:
-    """What the controller writes for a topic: the topic, its partitions, its settings."""
+    """The records that the controller writes for a topic: the topic, its partitions, its settings."""
     return 1 + spec.partitions + len(spec.config)
 
 
@@ -199,7 +199,7 @@ class TopicAdmin:
         return sorted(self._metadata("listing topics").topics)
 
     def _metadata(self, doing: str) -> ClusterMetadata:
-        """What the brokers say of the cluster, as of now.
+        """The cluster's metadata, as of now.
 
         Not by ``describe_cluster``: librdkafka 2.16 ends the process by an assertion (rdkafka_admin.c:960) where the
         answer names no broker. For a moment no answer does after all brokers were silent for ten seconds (H151).
@@ -253,7 +253,7 @@ class TopicAdmin:
                         raise log_error(error.args[0], f"deleting the topic {topic}", self._settings) from None
 
     def rights(self, topic: str) -> TopicRights:
-        """Who may write to a topic, by the brokers' ACLs."""
+        """The principals that may write to a topic, by the brokers' ACLs."""
         wanted = AclBindingFilter(
             ResourceType.TOPIC,
             topic,
@@ -274,7 +274,7 @@ class TopicAdmin:
         return TopicRights(topic=topic, checked=checked, writers=tuple(sorted(writers)))
 
     def _authorizer(self) -> str:
-        """What checks rights on a broker. Empty for nothing."""
+        """The class that checks rights on a broker. Empty for nothing."""
         brokers = self._client.list_topics(timeout=_TIMEOUT_S).brokers
         if not brokers:
             raise KafkaException(KafkaError(KafkaError.BROKER_NOT_AVAILABLE))
@@ -377,7 +377,7 @@ class TopicAdmin:
 def topics_state(
     facts: Mapping[str, TopicFacts], tables: Mapping[str, str], cluster_id: str, encoding: str
 ) -> TopicsState:
-    """What ``init`` notes of the topics it made or found. ``tables``: table -> topic."""
+    """The note of ``init`` about the topics it made or found. ``tables``: table -> topic."""
     topics = {topic: {"id": found.topic_id, "partitions": found.partitions} for topic, found in sorted(facts.items())}
     return TopicsState(cluster_id=cluster_id, topics=topics, tables=dict(tables), encoding=encoding)
 

@@ -1,4 +1,4 @@
-"""Client configuration: what every Kafka client of ours is told, and nothing that the settings override."""
+"""Client configuration: the options of every Kafka client here, unless the settings override them."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ def passing(error: BaseException) -> bool:
 
 
 class KnownTopic(Protocol):
-    """What the brokers say of a topic."""
+    """The brokers' metadata of a topic."""
 
     @property
     def error(self) -> object:
@@ -202,8 +202,8 @@ def stands(topic: KnownTopic | None, partition: int) -> bool:
 def flush(producer: Producer, waiting: Callable[[], None] | None) -> int:
     """How many records are left unanswered: after 30 s. With ``waiting`` none, however long that takes.
 
-    It is called twice a second, and gives up by raising. What was given up will not arrive later, behind what others
-    have written since.
+    It is called twice a second, and gives up by raising. Records that were given up do not arrive later, behind those
+    that others have written since.
     """
     if waiting is None:
         return producer.flush(_TIMEOUT_S + 5)
@@ -219,8 +219,8 @@ def flush(producer: Producer, waiting: Callable[[], None] | None) -> int:
 class KafkaCompactedTopic:
     """:class:`cdc.ports.CompactedTopic` on Kafka. Values of at most a few hundred kB, read whole each time.
 
-    What the brokers do not answer fails after 30 s. With ``waiting`` they are waited for however long that takes, as
-    by a stream's own records: it is called every few seconds at least, and gives up by raising.
+    A question that the brokers do not answer fails after 30 s. With ``waiting`` they are waited for however long that
+    takes, as by a stream's own records: it is called every few seconds at least, and gives up by raising.
     """
 
     def __init__(self, settings: LogSettings, topic: str, *, waiting: Callable[[], None] | None = None) -> None:

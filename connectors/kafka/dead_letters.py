@@ -29,7 +29,7 @@ class DeadLetterTopic:
         self._waiting = waiting
 
     def read(self) -> Iterator[DeadLetter]:
-        """Every letter, in order, as far as the topic's end at the call. What is no letter is passed over."""
+        """Every letter, in order, as far as the topic's end at the call. A record that is no letter is passed over."""
         for message in read_range(self._settings, self._topic, 0):
             letter = letter_of(message)
             if letter is not None:

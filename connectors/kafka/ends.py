@@ -16,7 +16,7 @@ _GLANCE_S = 1.0
 
 
 class AsksEnds(Protocol):
-    """What is wanted of :class:`connectors.kafka.admin.TopicAdmin`."""
+    """The part of :class:`connectors.kafka.admin.TopicAdmin` that is used here."""
 
     def ask_ends(self, asked: list[TopicPartition]) -> Mapping[TopicPartition, Future[Any]]:
         """Ask for the next offsets of partitions. Each answer has an ``offset``, or raises KafkaException."""
@@ -26,7 +26,8 @@ class AsksEnds(Protocol):
 
 
 class EndsWatch:
-    """Where topics end, asked for at one look and told at a later one, so that nothing waits for a slow broker."""
+    """The ends of topics. They are asked for at one look and returned at a later one, so that nothing waits for a slow
+    broker."""
 
     def __init__(self, admin: AsksEnds, partitions: Mapping[str, int]) -> None:
         self._admin = admin

@@ -25,7 +25,7 @@ Place = tuple[str, int]
 
 
 class Mend(NamedTuple):
-    """What has to stand last of a key, as it stands further up."""
+    """The record that has to be the last of a key, as it stands further up."""
 
     place: Place
     key: bytes
@@ -63,7 +63,8 @@ def read_tails(
 
 
 def mending(settings: LogSettings, tails: Mapping[Place, PartitionTail], ends: Mapping[Place, int]) -> LateRepair:
-    """What makes the keys of late records right again. Reads the partitions that have some from their beginning."""
+    """The records that make the keys of late records right again. Reads the partitions that have some from their
+    beginning."""
     late = {place: tail for place, tail in tails.items() if tail.stale}
     histories = {place: {key: KeyHistory(at) for key, at in tail.stale.items()} for place, tail in late.items()}
     best: dict[tuple[Place, bytes], Mend] = {}

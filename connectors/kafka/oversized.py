@@ -23,7 +23,7 @@ from connectors.kafka.refused_names import key_hash
 log = logging.getLogger(__name__)
 
 _RECORD_BYTES = 1024
-"""What a batch and a record take around key, value and headers, generously."""
+"""The bytes of a batch and a record around key, value and headers, generously."""
 
 
 class OversizedLetters(Protocol):

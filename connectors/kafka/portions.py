@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 def rounds(items: Iterable[T], most: int, weight: Callable[[T], int] = lambda _: 1) -> Iterator[list[T]]:
-    """The items in order, in lists that weigh at most so much each. What weighs more by itself stands alone.
+    """The items in order, in lists that weigh at most so much each. An item that weighs more by itself stands alone.
 
     >>> [*rounds("abcde", 2)]
     [['a', 'b'], ['c', 'd'], ['e']]

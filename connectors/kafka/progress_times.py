@@ -15,7 +15,7 @@ NEWEST = 2_000
 
 
 def read_marks(settings: LogSettings, name: str, count: int = NEWEST) -> list[Mark]:
-    """At most ``count`` marks, oldest first. What compaction has taken is not among them."""
+    """At most ``count`` marks, oldest first. Records that compaction has removed are not among them."""
     topic = progress_topic(name)
     end = TopicAdmin(settings).end_offsets({topic: 1})[topic].get(0, 0)
     marks = []

@@ -20,7 +20,7 @@ _PLAIN = ("", "plaintext", "sasl_plaintext")
 def require_broker(settings: LogSettings) -> None:
     """Return when one of the bootstrap servers takes a connection and does not answer as something else than Kafka.
 
-    A server that is silent passes: what a busy broker owes is the client's to wait for. LogError names the servers and
+    A silent server passes: the client waits for a busy broker. LogError names the servers and
     what is wrong with each, ConfigError one that is not host:port.
     """
     reasons = []

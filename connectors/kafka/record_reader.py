@@ -24,7 +24,7 @@ from cdc.wire.records import BEGINNING, Lot, Span, split_headers
 _SILENCE_S = 30.0
 _ROUND, _TURN = 20_000, 500
 _ROUND_BYTES = 8 * 1024**2
-"""What is taken out of the client at once, in turns of some records."""
+"""The records taken out of the client at once, in turns of some records."""
 _MOST_AHEAD, _MOST_AHEAD_BYTES = 20_000, 16 * 1024**2
 """Records taken out of the client that nobody asked for yet, of one partition, and bytes of them, of all partitions:
 those that have more are paused (hazard H102)."""
@@ -206,7 +206,7 @@ def _collector_at_rest() -> Iterator[None]:
 
 
 def _taken(place: _Place, span: Span) -> Lot | None:
-    """What came of a span, out of what came. None for nothing."""
+    """The records of a span among those that came. None for nothing."""
     ahead = place.ahead
     if not ahead:
         return None
@@ -233,7 +233,7 @@ def _headers_of(messages: list[Any]) -> list[Any]:
 
 def _readable_headers(message: Any) -> Any:
     """The headers of a record that may be anybody's: the client takes their names for UTF-8, and there is no other way
-    to them. What cannot be read stands as one header that says so."""
+    to them. Unreadable headers become one header that says so."""
     try:
         return message.headers()
     except UnicodeDecodeError:

@@ -30,7 +30,7 @@ def refusal(error: KafkaError, topic: str, key: bytes | None, settings: LogSetti
 
 
 def too_large(topic: str, key: bytes | None, settings: LogSettings) -> PoisonError:
-    """What no broker needs to be asked about."""
+    """The refusal of a record that is larger than its topic takes. No broker needs to be asked."""
     return PoisonError(
         f"a row of {topic}{_named(key)} is larger than the topic takes ({settings.max_message_bytes} bytes)",
         hint="raise [log] max_message_bytes and the topic's max.message.bytes, "

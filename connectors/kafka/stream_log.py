@@ -33,7 +33,7 @@ _FULL_WAIT_S = 0.02
 _NOT_STREAMED = (b"%08x" % SNAPSHOT_SEQ, b"%08x" % CHUNK_SEQ)
 _FATAL_POLLS = 50
 _FATAL = (KafkaException, SystemError)
-"""What a poll raises at a fatal error. SystemError where a callback runs while the exception is pending."""
+"""The error that a poll raises after a fatal one. SystemError where a callback runs while the exception is pending."""
 _FRESH_S = 3600.0
 """How long a broker surely remembers a silent producer (its default is a day)."""
 
@@ -350,7 +350,7 @@ class KafkaStreamLog:
             report(error, message)
 
     def _fail(self, failure: CdcError) -> None:
-        """The first failure is the one that counts. What follows is its echo. A named one beats an unnamed."""
+        """The first failure is the one that counts. The errors behind it are its echo. A named one beats an unnamed."""
         if self._failure is None or (isinstance(failure, PoisonError) and not isinstance(self._failure, PoisonError)):
             self._failure = failure
 

@@ -22,7 +22,7 @@ Found = Mapping[tuple[str, int], Position]
 
 
 class Tail(NamedTuple):
-    """What a partition holds from ``low`` (a progress record's offset) to ``end`` (its next offset)."""
+    """The records of a partition from ``low`` (a progress record's offset) to ``end`` (its next offset)."""
 
     topic: str
     partition: int
@@ -33,9 +33,9 @@ class Tail(NamedTuple):
 def last_progress(settings: LogSettings, topic: str, end: int) -> Progress | None:
     """The newest progress record of a topic that ends at ``end``. None when there is none.
 
-    The newest by what it says: one that came too late stands behind it (H76). What cannot be read is passed over beside
-    one that can (H159): an older one begins no later, and whether the slot still gives that is asked next. DamagedError
-    where there is no other, NewerError where a newer version wrote any.
+    The newest by what it says: one that came too late stands behind it (H76). An unreadable record is passed over
+    beside a readable one (H159): an older one begins no later, and whether the slot still gives that is asked next.
+    DamagedError where there is no other, NewerError where a newer version wrote any.
     """
     span = _LAST_RECORDS
     while True:

@@ -3,7 +3,7 @@
 Implements :class:`cdc.cuts.SourceReader`. Needs SELECT on the tables and REPLICATION CLIENT (MariaDB: BINLOG MONITOR).
 
 A cut is a consistent snapshot. Its fence is the GTIDs that the server had logged behind it, so that nothing of the cut
-lies above. What it surely contains is said by a place in the binlog, because positions of records are such places:
+lies above. A place in the binlog says what it surely contains, because positions of records are such places:
 
 - MariaDB says where the binlog stood at the snapshot, exactly.
 - MySQL writes a transaction to the binlog, and to its replicas, before others see it. So the place is one that the

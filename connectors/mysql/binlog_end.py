@@ -31,7 +31,7 @@ class CutSession(Protocol):
 
 
 class MysqlServer(NamedTuple):
-    """What the server is. ``mariadb``: else it is a MySQL."""
+    """The server's kind and version. ``mariadb``: else it is a MySQL."""
 
     mariadb: bool
     version: tuple[int, ...]
@@ -51,7 +51,7 @@ def place(file: str, pos: int) -> int:
 
 
 def server_of(session: CutSession) -> MysqlServer:
-    """Which server it is. ConfigError where it has no GTIDs, by which it is known what the connector has passed."""
+    """The identity of the server. ConfigError where it has no GTIDs, which show how far the connector is."""
     (found,) = session.rows("version")
     text = str(found.version)
     mariadb = "mariadb" in text.lower()

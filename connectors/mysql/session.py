@@ -103,7 +103,7 @@ def open_session(settings: Settings, parts: dict[str, str]) -> MysqlSession:
 
 
 def _connect_args(parts: dict[str, str]) -> dict[str, Any]:
-    """What the dsn says of TLS, by libpq's names, as the driver takes it."""
+    """The dsn's TLS options, named as in libpq, in the driver's form."""
     mode = parts.get("sslmode", "verify-full" if "sslrootcert" in parts else "")
     made: dict[str, Any] = {"connect_timeout": _CONNECT_TIMEOUT_S}
     if not mode or mode == "disable":

@@ -1,9 +1,9 @@
 """Frames without the values that no record could carry, so that a field of 200 MB takes no 200 MB of memory.
 
-A frame's length is known before its bytes come. One that is longer than any record made of it may be is taken
-apart on its way in: values that keep their row within the limit stay as they are, the others are passed over and
-leave length and sha256 behind (:class:`connectors.postgres.messages.Omitted`). What becomes of such a row is decided by
-the policy for oversized records, as for a record that was built.
+A frame's length is known before its bytes come. One that is longer than any record made of it may be is taken apart on
+its way in: values that keep their row within the limit stay as they are, the others are passed over and leave length
+and sha256 behind (:class:`connectors.postgres.messages.Omitted`). The policy for oversized records decides about such a
+row, as about a record that was built.
 
 Nothing here reads: :class:`Abridging` is fed with bytes as they come, in any pieces.
 """

@@ -1,14 +1,14 @@
 """From the stream's bytes to records in order: positions, key changes, tombstones, TRUNCATE, missing values.
 
-A pure state machine: bytes into :meth:`Assembler.feed`, records out of it. What it must ask the world (a table's
-shape, a row's newest values) goes through :class:`AssemblerPorts`. Rows of the common kind never become objects:
-the loop in ``feed`` looks their kind and oid up and calls the function compiled for them. Everything else is
-decoded and takes the long way below.
+A pure state machine: bytes into :meth:`Assembler.feed`, records out of it. Its questions to the world (a table's shape,
+a row's newest values) go through :class:`AssemblerPorts`. Rows of the common kind never become objects: the loop in
+``feed`` looks their kind and oid up and calls the function compiled for them. Everything else is decoded and takes the
+long way below.
 
-``tx_seq`` counts the transaction's row messages by what their bytes say, written or not: insert and TRUNCATE of a
-table 1, delete 2 (with its tombstone), update 3 if it carries an old key or row (it may be a change of the key), else
-1. What netting settles at COMMIT follows after, counted for each topic by itself. So a replay gives every record the
-position it had, whatever the catalog or another table's state says by then.
+``tx_seq`` counts the transaction's row messages by what their bytes say, written or not: insert and TRUNCATE of a table
+1, delete 2 (with its tombstone), update 3 if it carries an old key or row (it may be a change of the key), else 1.
+Records that netting settles at COMMIT follow after, counted for each topic by itself. So a replay gives every record
+the position it had, whatever the catalog or another table's state says by then.
 """
 
 from __future__ import annotations
@@ -301,7 +301,7 @@ class Assembler:
             self._follow(oid, None if schema is None else self._compiled.of(schema))
 
     def _follow(self, oid: int, table: StreamTable | None) -> None:
-        """What messages of this oid mean from now on."""
+        """Set the meaning of messages of this oid from now on."""
         self._tables[oid] = table
         for kind in _ROW_KINDS:
             self._routes.pop(bytes((kind,)) + oid.to_bytes(4), None)

@@ -8,7 +8,7 @@ from connectors.postgres.connections import Connection
 
 
 def barrier(connection: Connection) -> Visibility:
-    """What is visible now, every older transaction that is not ended being in its list of running ones.
+    """The transactions visible now. Every older one that is not ended is in its list of running ones.
 
     A snapshot alone is not enough: its xmax is the successor of the newest *ended* transaction, so a younger one
     that has been streamed already, and waits for its standby, is in no list at all. One that takes an id of its own

@@ -74,7 +74,7 @@ def read_publication(conn: Connection, publication: str) -> PublicationFacts | N
 
 
 def unpublishable(conn: Connection, tables: Sequence[TableName]) -> str:
-    """What our role lacks to make a publication of these tables, as a clause. Empty where nothing."""
+    """The rights that our role lacks to make a publication of these tables, as a clause. Empty where nothing."""
     (row,) = _rows(conn, "publishing", tables=[str(table) for table in tables])
     lacking = [] if row["may_create"] else ["may not create in the database"]
     if row["of_others"]:

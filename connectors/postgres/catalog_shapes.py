@@ -1,4 +1,4 @@
-"""What the live catalog says of tables: which are captured, what stands in their way, and their shape.
+"""The live catalog's facts about tables: which are captured, what stands in their way, and their shape.
 
 Three questions: :func:`resolve_tables` (patterns to tables, with every reason to refuse one),
 :func:`table_schema` (a table's shape now) and :class:`Catalog` (the shape behind a Relation message).

@@ -1,13 +1,13 @@
 """Python source made per table: one function per kind of message, from raw bytes to JSON bytes.
 
 A row is matched by a regular expression that finds every column and sees that each value has the form its type
-nearly always has. What it captured goes into a template by a single ``%``. That is about 2 us for seven columns,
+nearly always has. Its groups go into a template by a single ``%``. That is about 2 us for seven columns,
 where a loop over columns takes 10. It works because text of Postgres holds no NUL, so the bytes ``t 0 0`` before a
 value's length can only part columns.
 
 Each function tries two tiers. *Plain*: no value null, no text that JSON must escape. *Loose*: nulls and any text,
 each value through its own function. Text is cut out by its declared length (see
-:mod:`connectors.postgres.row_reading`). What neither takes (``infinity``, ``NaN``, an unchanged TOASTed column, a
+:mod:`connectors.postgres.row_reading`). A row that neither takes (``infinity``, ``NaN``, an unchanged TOASTed column, a
 changed key, bytes cut short) gives None and takes the long way in :mod:`connectors.postgres.encoder`, which knows
 every form and every error. The declared length of each value is compared with what was matched, so a changed byte
 cannot move a column's border.
@@ -53,7 +53,7 @@ class Templates(NamedTuple):
 
 
 class CompiledRows:
-    """What is compiled for a table. ``new``: insert, and update without an old row. ``pair``: update with one.
+    """The functions compiled for a table. ``new``: insert, and update without an old row. ``pair``: update with one.
     ``old``: delete with the old row. ``keyed``: delete with the old key. ``line``: a line of COPY.
 
     Each is made when it is first asked for: no table needs all, and five thousand tables fit into memory.

@@ -1,6 +1,6 @@
 """Sessions with Postgres: one way in, so that every part reads values in the same text form.
 
-What a value looks like as text depends on settings that a role or a database may change (hazard H30), and a
+The text of a value depends on settings that a role or a database may change (hazard H30), and a
 role's timeouts would kill an open snapshot (H92). Both are pinned in the startup packet.
 """
 
@@ -100,7 +100,7 @@ def writer_lock(name: str) -> tuple[int, int]:
 
 
 def first_line(error: Exception) -> str:
-    """What a sentence of ours can quote of an error. The rest is detail, and may hold row data."""
+    """The line of an error that a sentence of ours can quote. The rest is detail, and may hold row data."""
     return _first_line(str(error))
 
 

@@ -26,7 +26,7 @@ _HINT = "nothing was skipped; please report it with the column's type and the se
 
 @dataclass(frozen=True, slots=True)
 class SnapshotEnvelope:
-    """What stands before and after the row in a snapshot record's value. Constant for a chunk."""
+    """The bytes before and after the row in a snapshot record's value. Constant for a chunk."""
 
     prefix: bytes
     suffix: bytes
@@ -67,7 +67,7 @@ class TableEncoder:
         return self._key
 
     def key(self, values: Sequence[bytes | None]) -> bytes:
-        """Key JSON from a row's text values in column order. Only the key's columns are looked at."""
+        """Key JSON from a row's text values in column order. Only the key's columns are read."""
         return b"{%b}" % b",".join(self._member(i, values[i]) for i in self._key)
 
     def row(self, values: Sequence[bytes | None]) -> bytes:

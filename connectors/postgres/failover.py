@@ -25,7 +25,7 @@ _WAY_BACK = f"{START_OVER}; see connectors/postgres/README.md, failover"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promotion:
     """``timeline``: the server's now. ``switch_lsn``: all that the pipeline's own timeline has below it is the same
-    here. What it had from there on is not."""
+    here. Its WAL from there on is not."""
 
     timeline: int
     switch_lsn: int

@@ -1,4 +1,4 @@
-"""The frames of a streaming replication session, and the one place that decides what the server is told.
+"""The frames of a streaming replication session, and the one place that decides what is acknowledged to the server.
 
 Source of the formats: PostgreSQL documentation, "Streaming Replication Protocol". Times there count
 microseconds since 2000-01-01.
@@ -43,8 +43,8 @@ def status(*, written: int, flushed: int, now_ns: int, reply: bool) -> bytes:
 class Feedback:
     """What the server is told (H1, H3b): flushed and applied are our position, which only :meth:`hold` moves.
 
-    ``position``: the lsn of the newest progress record that the broker holds. Whatever was received beyond is
-    reported as written, never as flushed.
+    ``position``: the lsn of the newest progress record that the broker holds. Anything received beyond is reported as
+    written, never as flushed.
     """
 
     __slots__ = ("position", "received")

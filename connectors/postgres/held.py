@@ -20,7 +20,7 @@ from connectors.postgres.messages import UNCHANGED, Omitted, Unchanged
 from connectors.postgres.wire_values import codec
 
 _RECORD_BYTES = 400
-"""What a record costs beside its key and value, roughly."""
+"""The memory of a record beside its key and value, roughly."""
 _COMMIT = slice(8, 24)
 """Where the commit LSN stands in a position's text."""
 HELD_ROWS = 64
@@ -122,7 +122,7 @@ def commit_of(entry: Entry) -> int:
 
 
 def size_of(entry: Entry) -> int:
-    """What an entry costs in memory, roughly, in bytes."""
+    """The memory of an entry in bytes, roughly."""
     if isinstance(entry, Pending):
         known = sum(len(value) for value in entry.values if isinstance(value, bytes))
         return known + len(entry.before) + len(entry.tail) + _RECORD_BYTES
@@ -176,8 +176,8 @@ class Held:
     def release(
         self, emit: Callable[[Record], None], later: Callable[[Entry, Pending], None], *, brief: bool = False
     ) -> None:
-        """Look up what is missing and emit everything, in order. What belongs to a table whose rows cannot be had now
-        goes to ``later``, with an example of them. ``brief``: within milliseconds."""
+        """Look up what is missing and emit everything, in order. Records of a table whose rows cannot be read now go to
+        ``later``, with an example of the rows. ``brief``: within milliseconds."""
         queue = self._queue
         answers = ask(self._reselect, [entry for entry in queue if isinstance(entry, Pending)], brief=brief)
         self._adapt([found for _, found in answers.values()])
@@ -235,7 +235,7 @@ def ask(reselect: Reselect, waiting: Sequence[Pending], *, brief: bool = False) 
 
 
 def placeholder(column: Column) -> bytes:
-    """What Debezium writes where it has no value, in the shape of the column's type.
+    """The value that Debezium writes where it has none, in the shape of the column's type.
 
     >>> placeholder(Column(name="a", attnum=1, type="text[]", type_oid=1009, kind="text", array=True))
     b'["__debezium_unavailable_value"]'

@@ -42,7 +42,7 @@ class Link(Protocol):
     """One COPY in both directions. Not for several threads at once."""
 
     def start(self, statement: bytes) -> Said | None:
-        """Begin it. What the server says against it, None when it runs. Raises Broken."""
+        """Begin it. The server's refusal, None when it runs. Raises Broken."""
 
     def receive(self, most: int) -> list[bytes]:
         """Frames that can be had without waiting, about a megabyte of them. One that is no XLogData is the last of
@@ -144,7 +144,7 @@ class SocketLink:
         self._socket.close()
 
     def _read(self) -> bytes:
-        """What is there. Nothing where nothing is."""
+        """The bytes that are there. Nothing where nothing is."""
         try:
             data = self._socket.recv(_READ_BYTES)
         except BlockingIOError:

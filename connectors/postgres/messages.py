@@ -1,4 +1,4 @@
-"""What pgoutput says, protocol version 1, one class per kind of message.
+"""The messages of pgoutput, protocol version 1: one class per kind.
 
 Format: https://www.postgresql.org/docs/18/protocol-logicalrep-message-formats.html. Times are microseconds
 since 1970 in UTC. LSNs and oids are numbers. Values are text as bytes.
@@ -77,7 +77,7 @@ class RelationColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relation:
-    """A table's shape, before the first row that has it. Neither attnum nor nullability is told (H51)."""
+    """A table's shape, before the first row that has it. It has neither attnum nor nullability (H51)."""
 
     relation_oid: int
     schema: str

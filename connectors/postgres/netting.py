@@ -1,4 +1,4 @@
-"""What a transaction does to each key of a table whose key constraint is deferrable, settled at its COMMIT.
+"""The changes of a transaction to each key of a table whose key constraint is deferrable, settled at its COMMIT.
 
 Inside such a transaction several rows may share a key: ``update t set id = id + 1`` sends U 1->2, U 2->3,
 U 3->4, and a delete of the old key followed by a create of the new one, in order, would leave one row of three
@@ -34,7 +34,7 @@ _BUCKETS = 256
 _HEAD = struct.Struct(">IIIqQI")
 """table, generation, length of key, count, LSN, length of row."""
 _ENTRY_BYTES = 700
-"""What an entry costs beside its key and rows, roughly."""
+"""The memory of an entry beside its key and rows, roughly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

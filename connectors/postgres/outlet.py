@@ -45,7 +45,7 @@ class Outlet:
         self._many_bytes = 0
 
     def take(self) -> list[Record]:
-        """What was collected since the last call. The list is the caller's."""
+        """The records collected since the last call. The list is the caller's."""
         taken = self._records
         self._records = []
         self._direct = self._records.append
@@ -80,7 +80,7 @@ class Outlet:
             self._overflow(self.take())
 
     def release(self) -> None:
-        """Emit what is buffered, with its values. What cannot have them now begins to wait."""
+        """Emit what is buffered, with its values. A table that cannot have them now begins to wait."""
         while self._held:
             try:
                 # While one table cannot be read others may not be for long either: 100 locks are not 100 times 2 s.
@@ -112,8 +112,8 @@ class Outlet:
 
     @contextmanager
     def again(self) -> Iterator[None]:
-        """Take records of earlier transactions, some of which may be in the log. What they lack is looked up at the
-        end."""
+        """Take records of earlier transactions, some of which may be in the log. Their missing values are looked up at
+        the end."""
         kept, self._filters = self._filters, True
         self.emit = self._next()
         try:

@@ -1,4 +1,4 @@
-"""What an assembler works with: what it asks, what it is told at its start, and what it returns."""
+"""The ports of an assembler: what it asks, what it is told at its start, and what it returns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from connectors.postgres.messages import Relation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """What every record says of where it comes from."""
+    """The members of every record that say where it comes from."""
 
     name: str
     database: str
@@ -77,8 +77,8 @@ class Never:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assembled:
-    """What one feed made: its records, in order, and the transactions that are complete with them. The lists are the
-    caller's."""
+    """The result of one feed: its records, in order, and the transactions that are complete with them. The lists are
+    the caller's."""
 
     records: list[Record]
     commits: list[Committed]
@@ -86,7 +86,7 @@ class Assembled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssemblerPorts:
-    """What an assembler asks, and where it passes on what one answer cannot carry.
+    """The questions of an assembler, and the outlet for records that one answer cannot carry.
 
     ``lanes`` gives a topic's first lane and how many there are. ``partition`` is (key, count) -> partition.
     ``overflow`` receives records before :meth:`Assembler.feed` returns, where one feed makes too many for memory: they

@@ -9,7 +9,7 @@ from connectors.postgres.spilled import Blocks
 from connectors.postgres.waiting import unkept
 
 _BLOCK_BYTES = 100
-"""What a block costs in memory beside its bytes, roughly."""
+"""The memory of a block beside its bytes, roughly."""
 
 
 class Raw:
@@ -29,7 +29,7 @@ class Raw:
 
     @property
     def size_bytes(self) -> int:
-        """What is queued, in memory and in files."""
+        """The bytes queued, in memory and in files."""
         return self._head_bytes + (self._spilled.size_bytes if self._spilled else 0)
 
     def add(self, block: bytes) -> None:

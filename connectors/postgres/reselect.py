@@ -170,8 +170,8 @@ class PostgresReselect:
         return answers
 
     def _kept(self, slot: str, wanted: Sequence[WantedValues], xids: Collection[int], *, brief: bool) -> list[Selected]:
-        """The same, once the standbys have received what was read. What they lack stays for the same question: read
-        again, it would be newer each time than what a standby that lags has."""
+        """The same, once the standbys have received what was read. Their missing values stay for the same question:
+        read again, it would be newer each time than what a standby that lags has."""
         question = (tuple(wanted), frozenset(xids))
         found = self._unkept.pop(question, None)
         if found is None:

@@ -99,7 +99,7 @@ class StreamTable:
         return self.insert, self.update, self.delete
 
     def hot(self) -> dict[bytes, Route]:
-        """What the stream looks up by the kind and oid of a message. Nothing for a netted table."""
+        """The routes by the kind and oid of a message. Nothing for a netted table."""
         if self.netted:
             return {}
         oid = self.schema.oid.to_bytes(4)

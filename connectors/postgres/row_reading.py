@@ -24,7 +24,7 @@ NAMES: Mapping[str, Any] = {
     "join": b"".join,
     "size": struct.Struct(">I").unpack_from,
 }
-"""What the source below uses, besides names of its own."""
+"""The names that the source below uses, besides its own."""
 _TEXT, _NULL = ord("t"), ord("n")
 
 
@@ -84,7 +84,7 @@ class Value:
         return f"({total} if {self.groups[0]} is not None else 0)" if self.nullable else total
 
     def parts(self) -> list[str]:
-        """What goes into the form's own text."""
+        """The values for the form's own text."""
         *first, last = self.groups
         if self.form.mapped is None:
             return [*first, last]
@@ -141,7 +141,7 @@ class RowReading:
             yield "if at != len(frame): break"
 
     def _matched(self, end: bytes = b"") -> Iterator[str]:
-        """What was gathered since the last walk, in one expression."""
+        """The pattern gathered since the last walk, in one expression."""
         name, at = f"{self._prefix}_match{self._matches}", "at" if self._matches else str(ROW_AT)
         self.names[name] = re.compile(self._pattern + end, re.DOTALL).match
         yield f"match = {name}(frame, {at})"

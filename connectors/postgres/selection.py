@@ -1,4 +1,4 @@
-"""Which tables the settings mean: patterns over the names of the catalog. Pure.
+"""The tables that the settings mean: patterns over the names of the catalog. Pure.
 
 ``schema.table`` names one table, ``*`` stands for any characters, and ``"schema"."table"`` in double quotes
 (doubled inside) names one whose name holds a dot or a star.

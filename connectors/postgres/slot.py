@@ -16,7 +16,7 @@ from connectors.postgres.connections import Connection, first_line, writer_lock
 
 RUNBOOK = "cdc init --new-epoch, then cdc snapshot; see connectors/postgres/README.md, slot lost"
 START_OVER = "cdc init --new-epoch, then cdc snapshot"
-"""What begins anew where changes are missing. Topics and stores stay."""
+"""The way to begin anew where changes are missing. Topics and stores stay."""
 _SQL = "slot.sql"
 
 
@@ -78,8 +78,8 @@ def require_not_ahead(slot: SlotFacts, position: int) -> None:
 
 
 def require_written(conn: Connection, position: int) -> int:
-    """What the server has written of its WAL. IdentityError when the log says that it holds more than that: the server
-    would pass over all changes up to there, silently (H157)."""
+    """The LSN up to which the server has written its WAL. IdentityError when the log has more: the server would pass
+    over all changes up to there, silently (H157)."""
     row = conn.execute(load(__package__, _SQL)["written_lsn"].encode()).fetchone()
     written_lsn = int(row[0]) if row else 0
     if position > written_lsn:
@@ -99,7 +99,7 @@ def try_lock(conn: Connection, name: str) -> bool:
 
 
 def lock_holders(conn: Connection, name: str) -> list[LockHolder]:
-    """Who holds the pipeline's lock, this session excepted."""
+    """The sessions that have the pipeline's lock, this one excepted."""
     space, number = writer_lock(name)
     with conn.cursor(row_factory=class_row(LockHolder)) as cursor:
         cursor.execute(load(__package__, _SQL)["holders"].encode(), {"space": space, "number": number})

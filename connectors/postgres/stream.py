@@ -100,7 +100,7 @@ class ReplicationStream:
         return self._last_feedback_s
 
     def read(self, timeout_s: float) -> StreamBatch:
-        """What has arrived, at once if there is something, else after at most ``timeout_s``.
+        """Return the messages that have arrived, at once if there are any, else after at most ``timeout_s``.
 
         SourceError when the connection broke, was ended by the server or has been silent for too long.
         SlotError when the server can not go on with this slot or publication.

@@ -74,7 +74,7 @@ class Transaction:
         return first
 
     def stamp(self) -> Stamp:
-        """What every record of the open transaction says of it. Fails outside one."""
+        """The members that every record of the open transaction shares. Fails outside one."""
         if self._stamp is None:
             begin = self.begin
             assert begin is not None

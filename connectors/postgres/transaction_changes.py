@@ -129,7 +129,7 @@ class TransactionChanges:
         return self._netting.empty
 
     def hand_over(self, oid: int, other: TransactionChanges) -> None:
-        """What the open transaction brought so far of a netted table is to be settled by another."""
+        """Let another settle the changes that the open transaction brought so far of a netted table."""
         if not self._netting.empty:
             self._netting.hand_over(oid, other._netting)
             other._netted |= {place: table for place, table in self._netted.items() if place[0] == oid}
@@ -330,7 +330,7 @@ class TransactionChanges:
 
     def _look(self, settled: SettledKey, table: StreamTable, row: Row) -> None:
         """What came and went does not tell what is left, because the table changed its shape meanwhile or its
-        key is not unique after all: the source does. Numbers are taken for either answer."""
+        key is not unique after all: the source does. Either answer takes the same numbers."""
         seq = self._next(table, 2)
         known = dict(zip((column.name for column in table.schema.columns), self._key_of(table, row), strict=True))
         newest = self._newest(table)

@@ -1,4 +1,4 @@
-"""Which row of the wire manual encodes a type: pure, over rows of pg_type."""
+"""The row of the wire manual that encodes a type: pure, over rows of pg_type."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Type:
 
 
 class Resolved(NamedTuple):
-    """What :class:`cdc.schema.Column` keeps of a type."""
+    """The facts of a type that :class:`cdc.schema.Column` keeps."""
 
     kind: str
     array: bool

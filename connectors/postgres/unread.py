@@ -34,7 +34,7 @@ from connectors.postgres.waiting import Bounds, Largest, Room
 declare("table_unread", "unread_decoded")
 
 _PORTION, _PORTION_BYTES = 2_000, 8 << 20
-"""What of a table is decoded in one turn at most, so that others flow meanwhile."""
+"""The most of a table that one turn decodes, so that others flow meanwhile."""
 _BEGUN, _MESSAGE, _EMPTIED, _ENDED = b"B", b"M", b"T", b"E"
 _STAMP = Struct(">IQqQQqq")
 """epoch, commit lsn, committed us, captured ns, xid, end of the commit before, origin's lsn. -1 where there is none."""
@@ -48,8 +48,9 @@ _PAYLOAD_AT = 25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoding:
-    """What kept messages are decoded with. ``changes``: makes what writes the changes of one table. ``made``: what the
-    stream sees of a table of this shape. ``live``: called with an oid and what its messages mean from now on."""
+    """The parts with which kept messages are decoded. ``changes``: makes what writes the changes of one table.
+    ``made``: what the stream sees of a table of this shape. ``live``: called with an oid and what its messages mean
+    from now on."""
 
     transaction: Transaction
     outlet: Outlet

@@ -1,9 +1,9 @@
 """Tables that wait: their records are kept apart, in order, while all other tables flow (H95).
 
 A row's missing values are read from its table. Where that table is locked, or the commit does not become visible, its
-records wait here: in memory, then in temporary files. What the log holds is acknowledged up to the oldest of them and
-no further, so a restart brings them again. Where they are more than may be kept, the table with the most of them is
-set aside (H119), see :mod:`cdc.aside`.
+records wait here: in memory, then in temporary files. The log is acknowledged up to the oldest of them and no further,
+so a restart brings them again. Where they are more than may be kept, the table with the most of them is set aside
+(H119), see :mod:`cdc.aside`.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ class Keeps(Protocol):
 
     @property
     def size_bytes(self) -> int:
-        """What is kept, in memory and in files."""
+        """The bytes kept, in memory and in files."""
 
     def largest(self) -> Largest:
         """The tables that are kept together with the most bytes."""
 
 
 class Room:
-    """What all tables that wait may take, whoever keeps it. ``cannot``: called with what has to be set aside."""
+    """The room that all tables that wait share. ``cannot``: called with what has to be set aside."""
 
     def __init__(self, limit_bytes: int, cannot: Callable[[CannotFollow], None]) -> None:
         self._limit_bytes = limit_bytes
@@ -299,7 +299,7 @@ class _Queue:
 
 
 def unkept(table: TableName, folder: str | None, error: OSError) -> SourceError:
-    """What is to be said when the records of a table that waits cannot be kept."""
+    """The sentence for a table whose records cannot be kept while it waits."""
     return SourceError(
         f"records of {table}, which waits, cannot be kept in {folder or tempfile.gettempdir()}: {error.strerror}",
         hint="make room there, or name another folder: [capture] spill_path",

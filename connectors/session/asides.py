@@ -1,4 +1,4 @@
-"""Which tables are set aside, in the state topic and in this session, and how they are followed again.
+"""The tables that are set aside, in the state topic and in this session, and the way back.
 
 The capture loop sets a table aside and follows it again. The looks say when its cause is gone, the later snapshots when
 it was read again. So everything here may be called by any thread. The brokers may take long to answer: a question never
@@ -32,7 +32,7 @@ _NOTED_S = 2.0
 
 
 class AnnouncesTables(Protocol):
-    """What makes the records of tables."""
+    """The maker of tables' records."""
 
     def announce_again(self, table: str, oid: int) -> None:
         """Follow a table again that was set aside. ``oid``: of the relation that has its name now."""
@@ -95,7 +95,7 @@ class SetAside:
         return self._documents
 
     def of(self, table: str) -> AsideState | None:
-        """What is noted of a table as of this call. None for one that is followed as the others are."""
+        """The note about a table as of this call. None for one that is followed as the others are."""
         return self._documents.get(table)
 
     def seen(

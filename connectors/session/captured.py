@@ -29,7 +29,7 @@ NONE: Mapping[bytes, bytes] = {}
 
 
 class CapturedTopics:
-    """Which table goes to which topic. Any thread. What is added is in ``<name>.state`` before it is known here.
+    """The topic of each table. Any thread. An added table is in ``<name>.state`` before it is known here.
 
     ``waiting``: called while the brokers do not answer, may raise. Without it they have 30 s. ``asides``: tables that
     are set aside. ``documents``: the state topic's records.

@@ -1,4 +1,5 @@
-"""What the assembler passes on before it returns: records that are too many to return, and that a table waits."""
+"""Records that the assembler passes on before it returns: records that are too many to return, and that a table
+waits."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from connectors.session.session_parts import LogStanding, Servers, SourceStream,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joining:
-    """The parts, and how each of them is told of the others.
+    """The parts, and the joints between them.
 
     ``gate``: decides which reads see enough. ``waiting``: called while an answer of the source is waited for. It raises
     Stopped to give up.
@@ -50,7 +50,7 @@ class Joining:
         return self.servers.known.slot
 
     def windows(self) -> Windows:
-        """What lets rows of later snapshots in, behind everything that the log holds."""
+        """The windows for rows of later snapshots, behind everything that the log has."""
         seen = (newest.commit_lsn for newest in self.writer.seen.values())
         return Windows(
             epoch=self._slot.epoch,
@@ -62,7 +62,7 @@ class Joining:
         )
 
     def reselect(self) -> PostgresReselect:
-        """What reads values that updates did not carry, on the session beside the stream."""
+        """The reader of values that updates did not carry, on the session beside the stream."""
         return PostgresReselect(
             self.servers.side,
             clock=self.clock,
@@ -72,7 +72,7 @@ class Joining:
         )
 
     def assembler(self, reselect: PostgresReselect, windows: Windows) -> Assembler:
-        """What makes records of the stream's frames."""
+        """The assembler, which makes records of the stream's frames."""
         settings, tables = self.settings, self.tables
         relations = Relations(
             self.servers.side,
@@ -101,7 +101,7 @@ class Joining:
         )
 
     def looks(self) -> Looks:
-        """What asks the servers while the stream runs, in threads of its own."""
+        """The looks, which ask the servers in threads of their own while the stream runs."""
         tables = self.tables
         looks = Looks(
             self.settings,

@@ -1,4 +1,4 @@
-"""What the state topic says of a pipeline before capture may stream: pure."""
+"""The state topic's documents that capture needs before it may stream: pure."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def snapshot_stand(documents: Mapping[bytes, bytes]) -> tuple[int, int] | None:
 
 
 def known_of(documents: Mapping[bytes, bytes], *, name: str, handing_over: bool) -> KnownState | str:
-    """What is known of the pipeline ``name`` once its first snapshot is complete, until then what it waits for.
+    """The known state of the pipeline ``name`` once its first snapshot is complete, until then the cause it waits for.
 
     Compaction keeps what came last, so no change may come before. ConfigError when ``cdc init`` is due, or it is
     another's turn to write. DamagedError where the noted topics are not those of the tables.

@@ -1,8 +1,8 @@
-"""What is asked of the servers while the stream runs: by threads of their own, with sessions of their own.
+"""Questions to the servers while the stream runs: by threads of their own, with sessions of their own.
 
 The loop takes the newest answers and waits for none. A question without an answer ends nothing: what was known stays
-known, with its age. What an answer proves to be wrong (the publication or a topic is gone, a topic forgets) ends
-capture at the loop's next turn.
+known, with its age. An answer that proves a fault (the publication or a topic is gone, a topic forgets) ends capture at
+the loop's next turn.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class Looks:
     # -- Kafka
 
     def topics_are(self, problems: list[TopicProblem]) -> None:
-        """What is wrong with the topics: the first that capture must not run with ends it."""
+        """The faults of the topics: the first that capture must not run with ends it."""
         for problem in problems:
             if problem.fatal:
                 self._fault = TopicError(problem.message, hint=problem.hint)

@@ -1,6 +1,6 @@
 """Late records at a session's start: found in the topics' ends, and made harmless before the stream goes on.
 
-What is written again has its old position, so stores take it for what they have already. In the log it is the last of
+A record that is written again has its old position, so stores have it already. In the log it is the last of
 its key once more, which is what compaction keeps (H75, H76). See :mod:`cdc.stale`.
 """
 
@@ -75,7 +75,8 @@ class Ends:
     def take_up(
         self, records: KafkaStreamLog, bases: Mapping[str, int], state: CompactedTopic, clock: Clock
     ) -> dict[int, Position]:
-        """Lane -> the highest position it holds, which the log knows from here on. What came too late is mended."""
+        """Lane -> the highest position it holds, which the log knows from here on. Mend the records that came too
+        late."""
         seen = {bases[topic] + partition: newest for (topic, partition), newest in self.newest.items()}
         for lane, newest in seen.items():
             records.hold(lane, newest)

@@ -311,7 +311,7 @@ class Opening:
         return reason
 
     def turn(self) -> None:
-        """Called wherever something is waited for: we are alive, and may be told to give up."""
+        """Called wherever something is waited for: we are alive, and may have to give up."""
         self._figures.ticked_s = self._clock.monotonic()
         self._stop.check()
 

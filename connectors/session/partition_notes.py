@@ -1,4 +1,4 @@
-"""Which partitions the stream has brought that no look at the catalog has compared yet (H148).
+"""The partitions that the stream has brought and that no look at the catalog has compared yet (H148).
 
 A look that finds a partition gone has its table read again. It has to know that the partition was there. The changes
 may be acknowledged before the next look, and capture may die in between. So a partition that is new is noted in the
@@ -43,7 +43,8 @@ class PartitionNotes:
         return self._new
 
     def saw(self, table: str, links: Links) -> None:
-        """The stream is about to bring changes of these. Raises LogError. What is known waits for no broker (H150)."""
+        """The stream is about to bring changes of these. Raises LogError. A known partition waits for no broker
+        (H150)."""
         with self._lock:
             if not self._is_news(table, links):
                 self._new = {**self._new, table: {**self._new.get(table, {}), **links}}

@@ -1,10 +1,10 @@
 """Partitions as the stream announces them: each before its first change, right behind its table.
 
-What a partition brought stays in the topic when it is detached or dropped, and no event tells of that. A look sees a
+The rows of a partition stay in the topic when it is detached or dropped, and no event announces that. A look sees a
 partition that left since the look before. One that came and left in between, no look sees (H145).
 
 A partition logs old keys by a replica identity of its own. Where that is not its table's, deletes and changes of the
-key do not tell of which row they are (H147).
+key do not identify their row (H147).
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def tells_key(root: TableSchema, identity: Identity, names: Collection[str]) -> 
 
 
 def other_identity(table: TableName, leaf: TableName) -> CannotFollow:
-    """What is said of a table whose partition logs other old keys."""
+    """The sentence about a table whose partition logs other old keys."""
     return CannotFollow(
         f"the partition {leaf} has another replica identity than {table}, so what its updates and deletes send is not "
         "what they announce",

@@ -1,4 +1,4 @@
-"""Which table a Relation message speaks of, and in which version of its shape."""
+"""The table that a Relation message announces, and the version of its shape."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Relations:
     """Implements :class:`connectors.postgres.assemble.SchemaSource`.
 
     A new shape is on ``<name>.schema``, stored by the broker, before the first record names it. ``visible``: whether
-    ``connection`` sees a transaction (64 bit), or does within so many seconds. What is announced as it was known is not
-    waited for: the catalog may tell less of it than the message does (H97).
+    ``connection`` sees a transaction (64 bit), or does within so many seconds. A shape that is announced as it was
+    known needs no wait: the catalog may tell less of it than the message does (H97).
     """
 
     def __init__(

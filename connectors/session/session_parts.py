@@ -1,4 +1,4 @@
-"""What each step of opening a session leaves for the next: frozen, in the order in which they are made."""
+"""The part that each step of opening a session leaves for the next: frozen, in the order in which they are made."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Writer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tables:
-    """What is known of tables: topics, lanes, registered shapes, which are set aside. ``patience``: ends when the
+    """The known tables: topics, lanes, registered shapes, which are set aside. ``patience``: ends when the
     session does."""
 
     topics: CapturedTopics
@@ -82,8 +82,8 @@ class SourceStream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Following:
-    """What makes records of the stream, and what lets rows of later snapshots in. ``later``: what carries those out.
-    ``looks``: what asks the servers meanwhile. ``rounds``: follows tables again that were set aside."""
+    """The maker of the stream's records, and the windows for rows of later snapshots. ``later``: what carries those
+    out. ``looks``: what asks the servers meanwhile. ``rounds``: follows tables again that were set aside."""
 
     windows: Windows
     reselect: PostgresReselect

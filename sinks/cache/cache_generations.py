@@ -45,7 +45,7 @@ class _CacheGenerations:
         return number_in_use(self._notes)
 
     def keep(self, number: int, shapes: Sequence[TableSchema]) -> None:
-        """What is in use stays where it is."""
+        """The generation in use stays where it is."""
 
     def switch(self, number: int, shapes: Sequence[TableSchema]) -> None:
         self._take_back(number, shapes)

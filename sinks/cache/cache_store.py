@@ -55,17 +55,17 @@ class CachePlace(OpenGeneration):
 
     @property
     def prefix(self) -> str:
-        """What every key of this generation begins with."""
+        """The prefix of every key of this generation."""
         return generation_prefix(self._base, self.number)
 
 
 def generation_prefix(prefix: str, number: int) -> str:
-    """What all keys of a generation begin with."""
+    """The prefix of all keys of a generation."""
     return prefix if number == FIRST else f"{prefix}@{number}"
 
 
 def cache_prefix(prefix: str, schema: TableSchema) -> str:
-    """What all keys of a table begin with."""
+    """The prefix of all keys of a table."""
     return f"{prefix}:{cache_table(schema.table)}:"
 
 
@@ -164,7 +164,7 @@ class _CacheSession:
         self._client = client
 
     def show(self) -> None:
-        """What the server answered to shows already."""
+        """Acknowledged writes show already."""
 
     def close(self) -> None:
         self._client.close()
@@ -217,7 +217,7 @@ class _CacheDiscards:
 
 
 def _read(client: CacheClient, full: Sequence[bytes], keys: Sequence[str]) -> Iterator[tuple[int, StoredRow]]:
-    """What is stored under some keys, by number. Keys that hold nothing are left out."""
+    """The values under some keys, by the key's number. Keys that hold nothing are left out."""
     lots = client.lots(full, _KEYS_PER_SCRIPT)
     trips = [lots[start : start + _CALLS_PER_TRIP] for start in range(0, len(lots), _CALLS_PER_TRIP)]
     answers = client.run("read", lambda: ([Call([full[n] for n in lot], []) for lot in trip] for trip in trips))

@@ -1,4 +1,4 @@
-"""Writes documents: bulk bodies of some megabytes, a few on their way at once, each item's fate looked at."""
+"""Writes documents: bulk bodies of some megabytes, a few on their way at once, and the fate of each item is read."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Item(NamedTuple):
 
 @dataclass(slots=True)
 class Fates:
-    """What became of items, by number: stale (a newer version is there), refused with why. All others written."""
+    """The fates of items, by number: stale (a newer version is there), refused with why. All others written."""
 
     stale: set[int] = field(default_factory=set)
     refused: dict[int, str] = field(default_factory=dict)
@@ -171,7 +171,7 @@ def _error_of(answer: dict[str, object]) -> tuple[str, str]:
 
 
 def _field_of(reason: str) -> str:
-    """The field that a mapping error names. What follows it may be a value."""
+    """The field that a mapping error names. The text behind it may be a value."""
     for before, after in (("failed to parse field [", "]"), ('term in field="', '"')):
         _, found, rest = reason.partition(before)
         if found:

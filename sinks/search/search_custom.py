@@ -44,8 +44,8 @@ class Custom:
 
     @property
     def mark(self) -> str:
-        """What an index keeps, so that a mapping that changed since is seen. Empty for none. Settings are left out:
-        the server has their values, and most of them may be changed there."""
+        """The mark that an index keeps. It shows whether the mapping has changed since. Empty for none. Settings are
+        left out: the server has their values, and most of them may be changed there."""
         if not self.fields:
             return ""
         whole = {"fields": self.fields, "points": self.points}
@@ -89,7 +89,7 @@ class Custom:
                 )
 
     def refused(self, schema: TableSchema, why: str) -> CannotCarry:
-        """What to raise where the server makes no index with this mapping. ``why``: its words."""
+        """The error where the server makes no index with this mapping. ``why``: its words."""
         hint = "correct the table's section of the sink's mappings"
         if KNN in why or "index.knn" in why:
             hint = f"a {KNN} needs the server's k-NN plugin, which its minimal distribution lacks"

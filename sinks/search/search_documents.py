@@ -113,7 +113,7 @@ def document_version(pos: str) -> int:
 
 
 def ending(key: str, pos: str) -> bytes:
-    """What closes a live document."""
+    """The end of a live document's text."""
     return b',"_pos":"%b"%b}\n' % (pos.encode(), _own_key(key))
 
 

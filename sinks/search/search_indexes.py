@@ -25,7 +25,7 @@ declare("search_index_made")
 
 
 class SearchPlace(OpenGeneration):
-    """Which generation's indexes are written and read."""
+    """The generation whose indexes are written and read."""
 
     def __init__(self, client: SearchClient, spec: SinkSpec) -> None:
         replicas = int(spec.number("replicas", 0))
@@ -49,7 +49,7 @@ def notes_index(prefix: str, number: int) -> str:
 
 
 class Indexes:
-    """Which index holds a table, and how its documents are made."""
+    """The index of each table, and the maker of its documents."""
 
     def __init__(self, client: SearchClient, spec: SinkSpec, place: SearchPlace) -> None:
         self._client = client
@@ -97,11 +97,11 @@ class Indexes:
 
     @property
     def json_type(self) -> str:
-        """What json is mapped as on this server."""
+        """The mapping of json on this server."""
         return "flattened" if self._mapping == "flat_object" and not self._client.is_opensearch else self._mapping
 
     def documents(self, schema: TableSchema) -> Documents:
-        """What makes the documents of a table of this shape."""
+        """The maker of the documents of a table of this shape."""
         return Documents(schema, as_text=self._mapping == "text", points=self._custom_of(schema).points)
 
     def _custom_of(self, schema: TableSchema) -> Custom:
@@ -253,7 +253,7 @@ def _spreads(settings: Mapping[str, Any]) -> bool:
 
 @contextmanager
 def faults(schema: TableSchema) -> Iterator[None]:
-    """What the server does not do with an index, as the fault of a table."""
+    """The fault of a table, from the server's refusal about its index."""
     try:
         yield
     except IndexGone:

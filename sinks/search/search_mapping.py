@@ -67,9 +67,9 @@ def changes(
     older: bool,
     custom: Custom = _NONE,
 ) -> dict[str, Any]:
-    """What has to be added to an index's fields for a shape: field -> mapping.
+    """The fields to add to an index for a shape: field -> mapping.
 
-    ``known``: the index's fields as the server tells of them. CannotCarry when one of them indexes something else
+    ``known``: the index's fields as the server returns them. CannotCarry when one of them indexes something else
     than the shape's column. With ``older`` such a one stays, and a value that it does not fit is kept, not indexed.
     """
     names = field_names(column.name for column in schema.columns)
@@ -104,7 +104,7 @@ def indexes(existing: Mapping[str, Any], column: Column, wanted: Mapping[str, An
 
 
 def field_mapping(column: Column, json_type: str) -> dict[str, Any]:
-    """What a column is indexed as. An array is indexed as its elements are."""
+    """The field mapping of a column. An array is indexed as its elements are."""
     kind = column.kind
     if kind in NESTED_KINDS:
         return {"type": "object", "dynamic": True} if json_type == "object" else {"type": json_type}

@@ -46,7 +46,7 @@ class Rejected(SinkError):
 
 
 def connect_args(url: sa.URL) -> dict[str, int]:
-    """What the driver is told beside the url: for how long, in seconds, a server may be silent that takes connections.
+    """The driver's options beside the url: for how long, in seconds, a server may be silent that takes connections.
 
     Nothing where the url says it, or where the driver has no such option.
     """
@@ -123,7 +123,7 @@ class SqlClient:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
-        """What goes wrong on a connection of the caller's own, as the SinkError that it is."""
+        """Turn an error on the caller's own connection into a SinkError."""
         try:
             yield
         except exc.SQLAlchemyError as error:
@@ -167,7 +167,7 @@ class SqlClient:
         self._dirty = False
 
     def _fault(self, error: Exception, before: bool) -> Exception:
-        """What to raise for an error. ``before``: something had been written that is not committed."""
+        """The error to raise for one of the driver's. ``before``: something had been written that is not committed."""
         if not isinstance(error, exc.SQLAlchemyError):
             return error
         if fault_of(error) is not Fault.AWAY:
@@ -193,7 +193,7 @@ class SqlClient:
 
 
 def _make_transactional(engine: sa.Engine) -> None:
-    """SQLite's driver begins transactions late and releases savepoints as commits, unless told not to."""
+    """SQLite's driver begins transactions late and releases savepoints as commits, unless this turns it off."""
 
     @sa.event.listens_for(engine, "connect")
     def connected(connection: Any, _record: object) -> None:

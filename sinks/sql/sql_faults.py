@@ -1,4 +1,4 @@
-"""What a database's error is about: pure. By SQLSTATE where there is one, by SQLite's words, else by its class.
+"""The subject of a database's error: pure. By SQLSTATE where there is one, by SQLite's words, else by its class.
 
 A SQLAlchemyError's own text quotes the statement with its values, so of the text no more than names is used.
 """
@@ -41,12 +41,12 @@ _LITE: tuple[tuple[str, Fault], ...] = (
     ("duplicate column", Fault.TABLE),
     ("NOT NULL constraint failed", Fault.TABLE),
 )
-"""What SQLite's messages contain (sqlite3 has no state, and calls most of these OperationalError)."""
+"""Parts of SQLite's messages (sqlite3 has no state, and calls most of these OperationalError)."""
 _LITE_NAMED = re.compile(r"(?:no column named|no such column:|constraint failed:) (?:\w+\.)?(\w+)")
 
 
 def fault_of(error: Exception) -> Fault:
-    """What an exception of SQLAlchemy's is about."""
+    """The fault behind an exception of SQLAlchemy's."""
     if not isinstance(error, exc.DBAPIError):
         # A value that SQLAlchemy itself cannot pass on, or its own idea of the table.
         return Fault.RECORD if isinstance(error, exc.StatementError) else Fault.TABLE
@@ -69,7 +69,7 @@ def state_of(error: Exception) -> str:
 
 
 def kind_of(error: Exception) -> str:
-    """What kind of error it is, without its text, which may quote a row. With the column that it names."""
+    """The kind of an error, without its text, which may quote a row. With the column that it names."""
     cause: Any = error.orig if isinstance(error, exc.DBAPIError) else error
     state = state_of(error)
     named = getattr(getattr(cause, "diag", None), "column_name", None)

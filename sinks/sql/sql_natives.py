@@ -1,8 +1,8 @@
-"""Columns that keep the type they have in Postgres, in a warehouse that is Postgres. Pure, but for what a connection is
-told once.
+"""Columns that keep the type they have in Postgres, in a warehouse that is Postgres. Pure, except for the settings of a
+new connection.
 
 Their rows come and go as text, which Postgres reads and prints: exact both ways. A value that the type does not have (a
-row of an older shape) goes to ``_exact``, so each is looked at before it is sent.
+row of an older shape) goes to ``_exact``, so each is checked before it is sent.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def native_of(column: Column) -> str:
 
 
 def native_stored(kind: sa.types.TypeEngine[Any]) -> str:
-    """The same of a column that is there, as the database tells of its type."""
+    """The same of a stored column, by its type in the database."""
     if isinstance(kind, sa.ARRAY | postgresql.ARRAY):
         element = native_stored(kind.item_type)
         return f"{element}[]" if element else ""
@@ -122,7 +122,7 @@ def native_stored(kind: sa.types.TypeEngine[Any]) -> str:
 
 
 def native_arrow(native: str) -> pa.DataType:
-    """What stands for a native type on the way: text."""
+    """The Arrow type that carries a native type: text."""
     return pa.list_(pa.string()) if native.endswith("[]") else pa.string()
 
 
@@ -133,7 +133,7 @@ def native_sql(native: str) -> sa.types.TypeEngine[Any]:
 
 
 def fits_native(native: str) -> Callable[[Any], bool] | None:
-    """Whether a type has a plain value. None where no value has to be looked at."""
+    """Whether a type has a plain value. None where no value has to be checked."""
     if not native:
         return None
     has = _FITS[native.removesuffix("[]")]

@@ -81,7 +81,7 @@ def _keys(connection: sa.Connection, column: sa.Column[Any]) -> Iterator[list[An
 
 
 def _require_value_fault(error: Exception) -> None:
-    """Raise what is none: an error of the server's, or of the connection. What the driver refuses has no SQLSTATE."""
+    """Raise what is none: an error of the server's, or of the connection. A refusal of the driver has no SQLSTATE."""
     if isinstance(error, exc.DBAPIError) and (state_of(error) or not isinstance(error, exc.DataError)):
         raise error
 

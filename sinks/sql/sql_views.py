@@ -51,7 +51,7 @@ class LiveViews:
             log.warning("live_view_refused", extra={"view": view})
 
     def drop(self, connection: sa.Connection, view: str) -> list[tuple[str, str]]:
-        """Take a view of ours away, if there is one. Who had which right on it, for :meth:`grant`."""
+        """Take a view of ours away, if there is one. Returns the rights on it, for :meth:`grant`."""
         if not self.ending or not self._ours(connection, view):
             return []
         rights: list[tuple[str, str]] = []

@@ -1,1 +1,1 @@
-"""What the warehouses share: columns and rows."""
+"""Shared by the warehouses: columns and rows."""

@@ -120,7 +120,7 @@ def _as_decimal(kind: pa.DataType) -> pa.DataType | None:
 
 
 def evolved(existing: pa.DataType, wanted: pa.DataType) -> pa.DataType | None:
-    """What a column becomes when its source takes another type: one that holds the values of both.
+    """The column after its source took another type: one that holds the values of both.
 
     None when nothing but text would, and the source is no text: readers of such a column would find text in the
     place of numbers.

@@ -33,7 +33,7 @@ _DEATHS = 5
 
 
 class ChunkScheduler:
-    """Copies what the ledger has left. ``tables``: the captured tables as last looked at."""
+    """Copies what the ledger has left. ``tables``: the captured tables as of the last look."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class ChunkScheduler:
             pool.finish()
 
     def _task(self, chunk: ChunkState) -> ChunkTask | None:
-        """What a worker is told of a chunk. None when its leaf was not there at the last look."""
+        """The order to a worker about a chunk. None when its leaf was not there at the last look."""
         manifest = self._ledger.manifest
         inspected, state = self.tables[chunk.table], manifest.table(chunk.table)
         assert state is not None and manifest.slot is not None

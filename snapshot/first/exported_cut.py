@@ -1,7 +1,7 @@
 """The cut: a database snapshot that every worker reads from, kept open by one session.
 
-The first one is exported by the slot's creation, so that rows and stream meet without gap or overlap (H18). It
-lives as long as the walsender session that made it, and no longer (H19). What is left then is read in a plain
+The first one is exported by the slot's creation, so that rows and stream meet without gap or overlap (H18). It lives as
+long as the walsender session that made it, and no longer (H19). The remaining chunks are then read in a plain
 REPEATABLE READ cut, at the same position, because the stream from the slot repairs the difference.
 """
 

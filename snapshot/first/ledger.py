@@ -21,7 +21,7 @@ class Ledger:
         self.requests: list[str] = []
 
     def read(self) -> Manifest:
-        """What the topic holds now."""
+        """Read the present content of the topic."""
         self.manifest = Manifest(self._topic.read())
         return self.manifest
 
@@ -51,10 +51,10 @@ class Ledger:
         return [table for table, form in forms.items() if form and form_change(form, inspection.tables[table].form)]
 
     def cut(self, lsn: int, inspection: Inspection, sizing: Sizing, *, read_too: bool = False) -> list[str]:
-        """Note a new cut. Tables that changed since they were planned are planned anew. Sentences that say so.
+        """Note a new cut. Tables that changed since they were planned are planned anew. Returns sentences about them.
 
-        Of the changed ones just those that are not read to their end, unless ``read_too``. What changed without an
-        event (a rewrite, other partitions, other columns) also has to be read again once the stream has passed
+        Of the changed ones just those that are not read to their end, unless ``read_too``. A table that changed without
+        an event (a rewrite, other partitions, other columns) also has to be read again once the stream has passed
         ``lsn``: events from before it would overwrite what is read now (H71).
         """
         tables = inspection.tables

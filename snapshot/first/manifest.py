@@ -1,7 +1,8 @@
-"""What of the first snapshot is done and what is left, as ``<name>.state`` holds it: pure.
+"""The memory of the first snapshot in ``<name>.state``: the chunks that are done and those that are left. Pure.
 
-Every change returns the records that make it last. They count once the topic holds them, in their order: a crash
-between two leaves a beginning of them, and every beginning is a state to go on from.
+Every change returns the records that make it last. They count once the topic holds them, in their order. A killed
+snapshot goes on from what the topic holds: a crash between two records leaves a beginning of them, and each beginning
+is a state to go on from.
 """
 
 from __future__ import annotations

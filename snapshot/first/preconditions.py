@@ -1,4 +1,4 @@
-"""What has to be so before a snapshot begins or goes on. Each refusal says what helps."""
+"""The preconditions of a snapshot, at its beginning and whenever it goes on. Each refusal names the remedy."""
 
 from __future__ import annotations
 

@@ -70,9 +70,9 @@ class _LastRow:
 class RowWriter:
     """Writes the rows of chunks, one chunk after the other.
 
-    ``name``: the pipeline's. ``database``: the source's. ``exact``: hold the newest row back for its marker. Only
-    for a single worker. What :meth:`settled` returns is
-    stored by the brokers once the log has been flushed *before* that call.
+    ``name``: the pipeline's. ``database``: the source's. ``exact``: hold the newest row back for its marker. Only for a
+    single worker. The brokers have the records that :meth:`settled` returns once the log has been flushed *before* that
+    call.
     """
 
     def __init__(self, log: RowLog, *, name: str, database: str, clock: Clock, exact: bool) -> None:

@@ -11,7 +11,7 @@ _ROUNDS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizing:
-    """What decides how large a chunk is. ``most_bytes``: ``[snapshot] chunk_bytes``."""
+    """The figures that decide how large a chunk is. ``most_bytes``: ``[snapshot] chunk_bytes``."""
 
     workers: int
     most_bytes: int

@@ -20,11 +20,11 @@ declare("slot_made")
 
 _SQL = Queries(__package__)
 _ASK_S = 1.0
-"""How often a wait is looked at."""
+"""The pause between two looks at a wait."""
 _MAKER = "cdc snapshot slot"
 """application_name of the session that makes the slot."""
 _END_S = 10.0
-"""How long a session that was told to end may take."""
+"""The time that a session may take to end."""
 
 Say = Callable[[str], None]
 
@@ -142,7 +142,7 @@ def end_making(session: Session, slot: str, clock: Clock) -> bool:
 
 
 class _Waiting:
-    """Tells whom a session waits for, each set of them once."""
+    """Logs the sessions that a session waits for, each set of them once."""
 
     def __init__(self, session: Session, pid: int, limit_s: float, say: Say) -> None:
         self._session = session
@@ -162,7 +162,7 @@ class _Waiting:
 
 
 def describe_blockers(session: Session, pid: int) -> Iterator[str]:
-    """Whom a session waits for, in words a person can act on."""
+    """The sessions that a session waits for, in words a person can act on."""
     for row in _SQL.rows(session, "blockers", pid=pid):
         if row.pid:
             yield f"pid {row.pid} ({row.name}, {row.role}, open for {row.age_s:.0f} s)"

@@ -1,4 +1,4 @@
-"""What a snapshot did, in figures: pure."""
+"""The figures of a snapshot: pure."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ class WorkerPool:
         return any(member.given for member in self._workers)
 
     def ready(self) -> list[WorkerProcess]:
-        """Who waits for a task."""
+        """The workers that wait for a task."""
         return [member for member in self._workers if member.ready and not member.ended]
 
     def out(self) -> set[ChunkId]:
@@ -131,7 +131,7 @@ class WorkerPool:
                 member.pipe.send(NoMoreTasks())
 
     def hear(self, timeout_s: float) -> Iterator[RowsRead | ChunkRead | ChunkUnread | WorkerFailed | WorkerDied]:
-        """What the workers report within ``timeout_s``. Nothing when all are silent."""
+        """The workers' reports within ``timeout_s``. Nothing when all are silent."""
         living = [member for member in self._workers if not member.ended]
         if not living:
             return

@@ -1,4 +1,4 @@
-"""The catalog watch: looks now and then, and asks for what no event tells of to be read again (H85, H86)."""
+"""The catalog watch: looks now and then, and requests a reading of tables that changed without an event (H85, H86)."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class CatalogWatch:
         self._streamed: Mapping[str, Mapping[str, int]] = {}
 
     def noted(self) -> None:
-        """What the last look found is with the brokers."""
+        """Note that the brokers have the findings of the last look."""
         if self._streamed:
             compared, self._streamed = self._streamed, {}
             self._edges.topics.settle_partitions(compared)
@@ -77,7 +77,7 @@ class CatalogWatch:
         return self._barriers.get(table, frozenset())
 
     def look(self, documents: Mapping[bytes, bytes], *, now: bool = False) -> Records:
-        """Look if it is time, or ``now``. What is to be written to the state topic.
+        """Look if it is time, or ``now``. Returns the records for the state topic.
 
         ``documents``: the state topic's records.
         """
@@ -187,7 +187,7 @@ class CatalogWatch:
         return form_of_plan(plan, shape, sent.sends if sent is not None else "")
 
     def _empty(self, before: FormState, now: FormState) -> list[int]:
-        """Which of the leaves that are new hold nothing. One that is locked, so that its size is not known, may."""
+        """The new leaves that hold nothing. One that is locked, so that its size is not known, may."""
         known = {leaf[0] for leaf in before.leaves}
         new = [leaf[0] for leaf in now.leaves if leaf[0] not in known]
         return [oid for oid, size in sizes(self._session, new).items() if not size.heap_blocks] if new else []

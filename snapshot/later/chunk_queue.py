@@ -1,7 +1,7 @@
-"""What of a table is still to be read in windows: pure.
+"""The chunks of a table that are still to be read in windows: pure.
 
 A chunk is a range of heap blocks of one leaf, small enough to be kept in memory, or a handful of keys. Chunks are given
-out in order and come back in any order. What is noted is the block below which all of a leaf is done.
+out in order and come back in any order. The note is the block below which all of a leaf is done.
 """
 
 from __future__ import annotations

@@ -50,7 +50,8 @@ class Planner:
         self._retained_bytes: int | None = None
 
     def why_wait(self, session: Session, reading: TableReading, watch: CatalogWatch) -> str:
-        """What a request waits for, empty for nothing: then it is planned. ConfigError when it can never be read."""
+        """The cause that a request waits for, empty for none: then it is planned. ConfigError when it can never be
+        read."""
         try:
             self._require_followed(reading)
             self._require_passed(session, reading)

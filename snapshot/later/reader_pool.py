@@ -30,7 +30,7 @@ _END_S = 5.0
 
 
 def cut_off(session: Session) -> None:
-    """Shut the connection's socket, so that whoever waits at it is told. From any thread."""
+    """Shut the connection's socket, so that a thread that waits at it wakes up. From any thread."""
     with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(session.fileno())) as line:
         line.shutdown(socket.SHUT_RDWR)
 

@@ -60,7 +60,7 @@ _FORGET_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    """What came of a chunk: ``error`` None, and what was written. Chunk None for a sweep mark."""
+    """The result of a chunk: ``error`` None, and what was written. Chunk None for a sweep mark."""
 
     reading: TableReading
     chunk: Chunk | None

@@ -1,4 +1,4 @@
-"""What the state topic says of requests, as its records come."""
+"""The requests of the state topic, as its records come."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 class StateView:
     """``records``: all, the newest of each key. ``requests`` by key, ``commands`` and ``states`` by id are kept apart,
-    because they are looked at often."""
+    because they are read often."""
 
     def __init__(self) -> None:
         self.records: dict[bytes, bytes] = {}
@@ -45,7 +45,7 @@ class StateView:
         return [with_command(request, self.commands.get(request.id)) for request in self.requests.values()]
 
     def removals(self, name: str, serial: int) -> list[tuple[bytes, None]]:
-        """What removes a request that is over, and the command on it. A newer request of the id stays."""
+        """The records that remove a request that is over, and the command on it. A newer request of the id stays."""
         request = next((one for one in self.requests.values() if (one.id, one.serial) == (name, serial)), None)
         command = self.commands.get(name)
         found = [request] if request is not None else []

@@ -24,7 +24,7 @@ WAITING, RUNNING, PAUSED, DONE, FAILED, CANCELLED = "waiting", "running", "pause
 
 @dataclass(slots=True)
 class TableReading:
-    """``plan``: None until the table was looked at, and again when it changed. ``out``: chunks with a reader.
+    """``plan``: None until the table was inspected, and again when it changed. ``out``: chunks with a reader.
 
     ``wanted``: the request's condition, parsed. ``ready``: it waits for nothing but a reader. ``turn``: when it was
     last given one. ``failures``: in a row, without anything read in between.
@@ -124,7 +124,7 @@ class TableReading:
 
 
 def next_reading(readings: Iterable[TableReading]) -> TableReading | None:
-    """Which request is to have the next free reader: the one with the fewest, and of these the one that has waited
+    """The request that gets the next free reader: the one with the fewest, and of these the one that has waited
     longest. So a small request goes between the chunks of a large one."""
     return min(
         (reading for reading in readings if reading.ready),

@@ -1,4 +1,4 @@
-"""What happened to a table that no event tells: pure (H37, H85, H86).
+"""Changes of a table without an event: pure (H37, H85, H86).
 
 A rewrite by ``ALTER ... TYPE ... USING``, a column dropped and added again under its name, a partition detached with
 its rows: the stream says nothing of any of them. So the catalog is compared with what it was, and what the stores
@@ -40,7 +40,7 @@ def need(
     streamed: Mapping[str, int] = NONE,
     announced: Iterable[TableSchema] = (),
 ) -> Need | None:
-    """What a table needs that was ``before`` and is ``now``. None when events tell all there is to tell.
+    """The reading that a table needs that was ``before`` and is ``now``. None when events tell all there is to tell.
 
     ``empty``: oids of leaves that hold no row. ``streamed``: partitions that brought changes in between, each with the
     transaction that had attached it. Neither look need have seen them (H145). ``announced``: shapes under which the

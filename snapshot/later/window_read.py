@@ -36,11 +36,11 @@ _SQL = Queries(__package__)
 _MARKER = "incremental"
 """``source.snapshot`` of what a window writes."""
 _AROUND_BYTES = 1024
-"""What a record takes around key and row, generously."""
+"""The bytes of a record around key and row, generously."""
 _LINE_PER_ROW = 4
 """A line of COPY is at most so many times longer than the row in JSON: a byte of bytea has two characters there."""
 MOST_BYTES = 32 * 1024**2
-"""Of a chunk's rows in memory. What turns out larger is read in smaller chunks, down to one block."""
+"""Of a chunk's rows in memory. A larger chunk is read in smaller ones, down to one block."""
 
 
 class Unseen(Exception):
@@ -75,7 +75,7 @@ class WindowTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowRows:
-    """What a chunk holds: (key, row) as JSON. ``gone``: (key, row of the key alone) of asked keys without a row.
+    """The rows of a chunk: (key, row) as JSON. ``gone``: (key, row of the key alone) of asked keys without a row.
 
     ``insert_lsn``: the server's log behind the read. Until it is on disk, a row read may vanish in a crash (H88).
     """
@@ -87,7 +87,7 @@ class WindowRows:
 
 
 def visible_now(session: Session) -> Visibility:
-    """Which transactions the session's snapshot sees. Takes the snapshot where the transaction has none yet."""
+    """The transactions that the session's snapshot sees. Takes the snapshot where the transaction has none yet."""
     return Visibility.parse(_SQL.one(session, "see")[0])
 
 
@@ -225,7 +225,7 @@ def _gone(session: Session, task: WindowTask, encoder: TableEncoder, there: set[
 
 
 def window_rows(found: WindowRows, encoder: TableEncoder, position: Position, now_ns: int) -> Iterator[WindowPairs]:
-    """What a window is to write of what was read: rows as ``r``, and asked keys without a row as deletes."""
+    """The rows that a window is to write: rows as ``r``, and asked keys without a row as deletes."""
     around = envelope(encoder, position, marker=_MARKER, now_ns=now_ns)
     version = encoder.schema.version
     yield WindowPairs(

@@ -24,7 +24,7 @@ _MOST_MARGIN_MS = 5_000
 
 
 class AsOf(NamedTuple):
-    """What was asked for: every change with ``(epoch, commit_lsn)`` below this.
+    """The LSN that was asked for: every change with ``(epoch, commit_lsn)`` below this.
 
     ``lag_ms``: ``min.compaction.lag.ms`` of the topic, less what the clocks of two machines may differ.
     """
@@ -75,7 +75,7 @@ def require_reached(table: str, asked: int, held: int) -> None:
 
 
 class Settled(NamedTuple):
-    """What stands in a partition where its records become too young for the cleaner: the record right before, and the
+    """The state of a partition where its records become too young for the cleaner: the record right before, and the
     first one behind. None for a position that is not there."""
 
     before: bytes | None
@@ -97,7 +97,7 @@ def oldest_of(partitions: Iterable[Settled], epoch: int, held: int) -> Lsn:
 
 @dataclass(slots=True)
 class AsOfReading:
-    """What a task sees above the LSN while it reads, and whether the answer still holds at its end."""
+    """The records above the LSN that a task sees while it reads, and whether the answer is still true at its end."""
 
     table: str
     asked: AsOf

@@ -45,7 +45,7 @@ _LOOK_S = 0.1
 
 
 class Share(InputPartition):
-    """What one task reads."""
+    """The share of the log that one task reads."""
 
     def __init__(self, spans: tuple[Span, ...], asked: Mapping[str, AsOf]) -> None:
         self.spans = spans
@@ -69,12 +69,12 @@ class HeadraceSource(Carried, DataSource):
             return spark_schema(arrow_schema(columns_of(options, self.connect.log(options))))
 
     def reader(self, schema: StructType) -> FrameReader:
-        """What reads a batch. FrameError in one sentence."""
+        """The reader of a batch. FrameError in one sentence."""
         with telling():
             return FrameReader(*self._task(schema, streaming=False), self.connect)
 
     def streamReader(self, schema: StructType) -> FrameStreamReader:
-        """What reads a stream. FrameError in one sentence."""
+        """The reader of a stream. FrameError in one sentence."""
         with telling():
             return FrameStreamReader(*self._task(schema, streaming=True), self.connect)
 
@@ -103,7 +103,7 @@ def _alike(own: StructType, given: StructType) -> bool:
 
 
 class _Tasks(Carried):
-    """What both readers do on an executor."""
+    """The executors' side of both readers."""
 
     def __init__(self, task: FrameTask, options: FrameOptions, connect: Connect) -> None:
         self._task = task

@@ -32,11 +32,11 @@ from spark.frames.typed_rows import TypedRows
 
 _MS = 1_000_000
 _BATCH_ROWS, _BATCH_BYTES = 10_000, 8 * 1024**2
-"""What one Arrow batch has at least, of records that are there."""
+"""The least number of records in an Arrow batch, unless fewer are left."""
 
 
 class FrameTask(NamedTuple):
-    """What the tasks of a frame need, as plain data. ``columns`` None: the records as they are."""
+    """The parameters of a frame's tasks, as plain data. ``columns`` None: the records as they are."""
 
     columns: FrameColumns | None
     versions: tuple[TableSchema, ...]
@@ -58,7 +58,8 @@ def arrow_schema(columns: FrameColumns | None) -> pa.Schema:
 def task_of(
     options: FrameOptions, log: FrameLog, reading: ReaderOpener, fits: Callable[[pa.Schema], bool]
 ) -> FrameTask:
-    """What tasks need for a frame whose schema Spark has already: ``fits`` says whether a version's is that one.
+    """The parameters of tasks for a frame whose schema Spark has already: ``fits`` says whether a version's is that
+    one.
 
     ConfigError where none is: somebody gave the frame another schema.
     """
@@ -211,7 +212,7 @@ class Place(NamedTuple):
     offsets: Offsets
 
     def document(self) -> dict[str, Any]:
-        """What goes into the checkpoint. The same place gives the same text."""
+        """The document for the checkpoint. The same place gives the same text."""
         return {
             "headrace": 1,
             "pipeline": self.pipeline,
@@ -243,7 +244,7 @@ class Place(NamedTuple):
 
 def require_forward(starts: Offsets, ends: Offsets, start: Place, *, limited: bool) -> None:
     """ConfigError where a batch ends before it begins: ``limited`` in size, it was planned from ``starting_offsets`` by
-    a Spark that had not told the checkpoint's place. TopicError where the topics are shorter than it says."""
+    a Spark that had not given the checkpoint's place. TopicError where the topics are shorter than it says."""
     back = [t for t, parts in starts.items() for p, offset in parts.items() if ends.get(t, {}).get(p, offset) < offset]
     if back and limited:
         text = orjson.dumps({t: {str(p): o for p, o in some.items()} for t, some in start.offsets.items()}).decode()

@@ -49,7 +49,7 @@ RAW: tuple[tuple[str, pa.DataType], ...] = (
     (COMMIT_TS, TIMESTAMPTZ),
     ("_record_ts", TIMESTAMPTZ),
 )
-"""The columns of ``raw = true``: the record as it stands in its topic. Null where a record is none of ours."""
+"""The columns of ``raw = true``: the record as it stands in its topic. Null in a record that somebody else wrote."""
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _WORDS = {"true": True, "t": True, "false": False, "f": False}
 _MIDNIGHT = re.compile(r"T00:00(:00(\.0+)?)?Z?$")
@@ -122,7 +122,7 @@ def raw_schema() -> pa.Schema:
 
 
 def newer_version(newest: TableSchema, version: int) -> ConfigError:
-    """What ends a read at a record of a version that was born after its start."""
+    """The error that ends a read at a record of a version that was born after its start."""
     return ConfigError(
         f"{newest.table} got the schema version {version} while it was being read as version {newest.version}",
         hint="start the query again, on the same checkpoint: it goes on at this record, with the new columns",

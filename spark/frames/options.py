@@ -1,4 +1,4 @@
-"""What a user asks for, option by option: pure, and refused in one sentence where it makes no sense.
+"""The options of a read, one by one: pure, and refused in one sentence where it makes no sense.
 
 Spark shows options in plans, on its pages and in its event log. So none may be a secret: a secret is named by
 ``env:NAME`` or ``file:PATH``, and read where it is used.
@@ -45,7 +45,7 @@ _CLIENT = "kafka."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameOptions:
-    """What was asked for. ``client``: options of librdkafka as text, ``secrets``: those to be read by reference.
+    """The options of one read. ``client``: options of librdkafka as text, ``secrets``: those to be read by reference.
 
     ``slots``: 0 for the cores of the driver. ``max_offsets``: 0 for no limit. ``ending`` None: where the topics end.
     """

@@ -1,4 +1,4 @@
-"""Which offsets a read takes, and which task reads them: pure.
+"""The offsets that a read takes, and the task that reads each: pure.
 
 A Kafka partition is read by one task from its first offset to its last, so a task sees the changes of a key in their
 order. Small partitions share a task: a task costs more than the reading of a few records.

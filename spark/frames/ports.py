@@ -71,5 +71,5 @@ class Connect(Protocol):
         ...
 
     def reading(self, options: FrameOptions) -> ReaderOpener:
-        """What opens a reader. It is plain data, holds references and no secret, and can be pickled."""
+        """The opener of a reader. It is plain data, holds references and no secret, and can be pickled."""
         ...

@@ -1,4 +1,4 @@
-"""Records as they stand in their topics, for ``raw = true``: pure. What is no record of ours is told by nulls."""
+"""Records as they stand in their topics, for ``raw = true``: pure. A record that is not ours has nulls there."""
 
 from __future__ import annotations
 

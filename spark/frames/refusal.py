@@ -9,7 +9,7 @@ from cdc.errors import CdcError
 
 
 class FrameError(Exception):
-    """What stops a read, with its hint: the last line of what Spark shows."""
+    """The error that stops a read, with its hint: the last line of what Spark shows."""
 
 
 def told(error: CdcError) -> FrameError:

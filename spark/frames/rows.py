@@ -1,4 +1,4 @@
-"""What a table holds, out of its changes: DataFrame to DataFrame."""
+"""A table's rows, out of its changes: DataFrame to DataFrame."""
 
 from __future__ import annotations
 

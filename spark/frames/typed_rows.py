@@ -66,8 +66,8 @@ class TypedRows:
     def batches(self, lot: Lot) -> Iterator[pa.RecordBatch]:
         """The rows of a lot in their order.
 
-        ConfigError before the first row of a version that was born after the frame. PoisonError for a record that is
-        none of ours, and ConfigError for a value that the column does not hold, where such are not to be cast.
+        ConfigError before the first row of a version that was born after the frame. PoisonError for a record that
+        somebody else wrote, and ConfigError for a value that the column does not hold, where such are not to be cast.
         """
         numbers = groupby(range(len(lot.offsets)), key=lambda number: lot.ver[number])
         for ver, run in numbers:

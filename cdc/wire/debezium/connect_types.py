@@ -26,7 +26,7 @@ _UNAVAILABLE_BASE64 = binascii.b2a_base64(UNAVAILABLE.encode(), newline=False).d
 _DAY_US = int(timedelta(days=1).total_seconds() * 1_000_000)
 
 _KINDS = (CATALOG_KINDS | EXTENSION_KINDS) - {"char"}
-"""Postgres' "char" is a byte. What other databases call char is a text."""
+"""Postgres' "char" is a byte. A char of other databases is a text."""
 _NUMBERS = kinds(Plain.BOOLEAN, Plain.INTEGER, Plain.FLOAT) | {"bytea"}
 _NUMERIC = frozenset(("numeric", "decimal", "number"))
 _BYTES = frozenset(("bytea", "binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "image", "raw"))

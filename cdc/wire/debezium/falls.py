@@ -25,7 +25,7 @@ Source = Mapping[str, Any]
 
 
 class TransactionOrigin(NamedTuple):
-    """Who wrote a transaction, and under which number. 0 where it has none."""
+    """The connector that wrote a transaction, and the transaction's number. 0 where it has none."""
 
     server: str
     number: int

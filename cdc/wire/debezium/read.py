@@ -174,7 +174,7 @@ class PartitionReader:
         return self._change(key, orjson.dumps({**payload, "before": None, "after": row}), pos, payload["op"])
 
     def _flat_row(self, names: Mapping[str, Any], wrapped: Wrapped, epoch: int, offset: int) -> DebeziumChange:
-        """A row alone. What it says of its order depends on settings, so the partition's own is taken."""
+        """A row alone. Its own note of order depends on settings, so the partition's order is taken."""
         payload = wrapped.payload
         table = _flat_table(self.topic, payload)
         row = {name: value for name, value in payload.items() if not is_flat_field(name)}
@@ -330,7 +330,7 @@ def _table_of(source: Mapping[str, Any]) -> TableName:
 
 
 def _flat_table(topic: str, payload: Mapping[str, Any]) -> TableName:
-    """By the fields that the transformation was told to add, else by the topic's name."""
+    """By the fields that the transformation adds, else by the topic's name."""
     *_, schema, table = ("", "", *topic.split("."))
     named = payload.get("__source_schema") or payload.get("__schema") or payload.get("__db")
     return TableName(str(named or schema), str(payload.get("__source_table") or payload.get("__table") or table))

@@ -113,7 +113,7 @@ def _may_be_silent(column: Column, encoding: str) -> bool:
 
 
 def _is_silent(column: Column, field: Mapping[str, Any]) -> bool:
-    """What is written as text, or as bytes of no particular meaning, has a placeholder."""
+    """A type that is written as text, or as bytes of no particular meaning, has a placeholder."""
     if column.array:
         return column.kind not in _WITH_PLACEHOLDER
     plain = field["type"] == "string" or (field["type"] == "bytes" and not field.get("name"))

@@ -1,4 +1,4 @@
-"""What the examples have in common: their arguments, and the session."""
+"""Shared by the examples: their arguments, and the session."""
 
 from __future__ import annotations
 

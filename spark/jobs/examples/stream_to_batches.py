@@ -22,7 +22,7 @@ def newest(changes: DataFrame) -> DataFrame:
 
 
 def writer(folder: str) -> Callable[[DataFrame, int], None]:
-    """What is done to each batch."""
+    """The function that is called with each batch."""
 
     def write(batch: DataFrame, number: int) -> None:
         newest(batch).write.mode("overwrite").parquet(f"{folder}/batch={number}")
