@@ -9,14 +9,15 @@ from typing import Protocol
 from cdc.comparison.lossless import Json, Object
 from cdc.schema import Column, Identity, TableSchema
 from cdc.topic import TableName
-from cdc.wire.format import OP, READ_OP, SOURCE
+from cdc.wire.format import AFTER, OP, READ_OP, SOURCE
 
 Headers = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableHistory:
-    """What explains a difference in a table's records. ``schemas``: every version of the shape, oldest first.
+    """The facts that may explain a difference in a table's records. ``schemas``: every version of the shape, oldest
+    first.
 
     ``defaults``: columns that have one. ``primary_key``: its columns, empty without one. ``leaf``: the table is a
     partition, whose rows come under its root's name.
@@ -111,6 +112,11 @@ class ComparedRecord:
         """The envelope's operation, one letter. None for a tombstone and for a value without one."""
         found = self.value.get(OP) if isinstance(self.value, Object) else None
         return found if isinstance(found, str) else None
+
+    @property
+    def after(self) -> Json:
+        """The row as the change left it. None where it left none."""
+        return self.value.get(AFTER) if isinstance(self.value, Object) else None
 
     @property
     def source(self) -> Object | None:

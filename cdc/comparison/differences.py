@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cdc.comparison.compared_record import NO_FACTS, ComparedRecord, Facts, TableHistory
 from cdc.comparison.lossless import ABSENT, UNKNOWN, Json, Object, UnknownValue, show
 from cdc.schema import Column
-from cdc.wire.format import AFTER, BEFORE
+from cdc.wire.format import AFTER, BEFORE, UNAVAILABLE
 
 Pair = tuple[ComparedRecord | None, ComparedRecord | None]
 """Debezium's record and ours. None where one side has none."""
@@ -152,7 +152,8 @@ def _walk(path: tuple[str, ...], one: Json, two: Json) -> Iterator[Place]:
                 if name not in shared:
                     yield (*path, name), _member(one, name), _member(two, name)
             return
-    if one != two:
+    if one != two or (one == UNAVAILABLE and path[:2] == ("value", AFTER)):
+        # Where both have a placeholder ours lacks the value all the same, if the source has it.
         yield path, one, two
 
 

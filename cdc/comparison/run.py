@@ -1,7 +1,7 @@
 """Native capture and Debezium side by side on the same tables: what ``cdc connect compare`` does, over its ports.
 
 Each gets topics and a slot of its own, both read one publication. Nothing of the pipeline itself is touched.
-Two logical messages mark where the comparison begins and ends. What a killed run leaves is removed by the next.
+Two logical messages mark where the comparison begins and ends. The next run removes the remains of a killed one.
 """
 
 from __future__ import annotations
@@ -155,6 +155,7 @@ class Comparing:
                 [comparable(record, self._sides.native.name) for record in two],
                 facts,
                 source.of(table, whole),
+                whole,
             )
 
         topics = self._sides.by_table(*written.topics())

@@ -1,4 +1,4 @@
-"""What a comparison found, table by table."""
+"""The findings of a comparison, table by table."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from cdc.comparison.compared_record import ComparedRecord, Facts
 from cdc.comparison.differences import RecordDifference, Rule, differences, explained_by, undecided
+from cdc.comparison.own_faults import own_faults
 from cdc.comparison.pairing import Told, out_of_order, paired
 from cdc.comparison.rules import RULES
 from cdc.comparison.witness import Context, Witness, witnessed
@@ -101,10 +102,12 @@ def judge(
     ours: Sequence[ComparedRecord],
     facts: Facts,
     witness: Witness | None = None,
+    topic: Sequence[ComparedRecord] = (),
 ) -> TableVerdict:
     """Compare one table's records, both sides in the order of their partitions.
 
-    Without a ``witness`` everything that only the source could confirm is undecided.
+    Without a ``witness`` everything that only the source could confirm is undecided. ``topic``: all of our topic, also
+    what is not compared, for what our records have to be whatever Debezium's are.
     """
     one, two = Told(theirs), Told(ours)
     pairs, context = list(paired(one, two)), Context(one, two)
@@ -117,6 +120,7 @@ def judge(
     for of_pair in found[:-1]:
         tally.pair(of_pair)
     tally.count(found[-1])
+    tally.count(own_faults(encoding, topic, facts))
     return TableVerdict(
         table=table,
         theirs=len(theirs),

@@ -15,7 +15,7 @@ from cdc.comparison.differences import RecordDifference, undecided
 from cdc.comparison.lossless import ABSENT, UNKNOWN, Json, Object, UnknownValue, show
 from cdc.comparison.pairing import Told
 from cdc.comparison.rules import RULES, is_unchanged_toast
-from cdc.wire.format import AFTER, UNAVAILABLE
+from cdc.wire.format import UNAVAILABLE
 
 Place = tuple[int, int]
 
@@ -31,7 +31,7 @@ class Witness(Protocol):
 
 
 class Context:
-    """What one table's records say of each other."""
+    """The facts about one record that other records of its table give."""
 
     def __init__(self, theirs: Told, ours: Told) -> None:
         self._theirs, self._ours = _by_change(theirs), _by_change(ours)
@@ -41,7 +41,7 @@ class Context:
         for record, _ in ours.records:
             key = show(record.key)
             if key in self._last:
-                self._before[record.place] = _after(self._last[key])
+                self._before[record.place] = self._last[key].after
             self._last[key] = record
 
     def of(self, difference: RecordDifference) -> RecordDifference:
@@ -50,7 +50,7 @@ class Context:
             others = self._ours if difference.ours is None else self._theirs
             beside = others.get(self._changes.get(id(difference.record), ()), ())
             return replace(difference, beside=tuple(beside))
-        if is_unchanged_toast(difference) and difference.ours is not None:
+        if is_unchanged_toast(difference) and difference.ours is not None and difference.got != UNAVAILABLE:
             return replace(difference, before=_member(self._before.get(difference.ours.place), difference.path[2:]))
         return difference
 
@@ -74,7 +74,7 @@ def _decided(d: RecordDifference, context: Context, rows: Mapping[Place, Json]) 
         return d
     row = rows[last.place]
     if d.path in ((), ("order",)):
-        return replace(d, source=d.got if _after(last) == row else ABSENT)
+        return replace(d, source=d.got if last.after == row else ABSENT)
     return replace(d, source=_member(row, d.path[2:]))
 
 
@@ -83,10 +83,6 @@ def _by_change(told: Told) -> Mapping[tuple[object, ...], list[ComparedRecord]]:
     for record, change in told.records:
         found.setdefault(change[:3], []).append(record)
     return found
-
-
-def _after(record: ComparedRecord) -> Json:
-    return record.value.get(AFTER) if isinstance(record.value, Object) else None
 
 
 def _member(row: Json, path: Iterable[str]) -> Json | UnknownValue:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cdc.capture import CaptureStop
@@ -49,7 +50,13 @@ def open_comparison(
         return open_capture(native, figures=figures, stop=stop, clock=clock)
 
     def verified(source: SourceCut) -> Mapping[str, VerifiedTable]:
-        return {str(name): table for name, table in verified_tables(native, read_known(native).topics, source).items()}
+        found = verified_tables(native, read_known(native).topics, source)
+        return {str(name): _as_written(table, native) for name, table in found.items()}
 
     ports = ports_of(settings, sides, prepare=prepare, opening=opening, verified=verified)
     return Comparing(sides, ports, say, clock)
+
+
+def _as_written(table: VerifiedTable, settings: Settings) -> VerifiedTable:
+    """The table, its rows encoded as the log has them: a verification reads them readable, whatever the log is."""
+    return replace(table, shape=replace(table.shape, encoding=settings.log.encoding))

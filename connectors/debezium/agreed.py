@@ -8,7 +8,19 @@ from cdc.errors import ConfigError
 from cdc.settings import DebeziumSettings, Settings
 
 JSON_CONVERTER = "org.apache.kafka.connect.json.JsonConverter"
-_LISTS = ("table.include.list", "table.exclude.list", "collection.include.list", "collection.exclude.list")
+_LISTS = (
+    *("table.include.list", "table.exclude.list", "collection.include.list", "collection.exclude.list"),
+    *("schema.include.list", "schema.exclude.list"),
+)
+_MISREAD = {
+    "binary.handling.mode": (("hex", "base64-url-safe"), "sinks would take its text for base64"),
+    "time.precision.mode": (("structured",), "sinks read no times of several members"),
+    "key.converter.decimal.format": (("numeric",), "sinks read decimals of bytes or text"),
+    "value.converter.decimal.format": (("numeric",), "sinks read decimals of bytes or text"),
+}
+"""Values, in any case, whose records look as if they could be read."""
+_NAMINGS = ("io.debezium.schema.SchemaTopicNamingStrategy", "io.debezium.schema.DefaultTopicNamingStrategy")
+_ROW_OPERATIONS = frozenset("cud")
 
 
 def refuse_unreadable(settings: Settings, debezium: DebeziumSettings) -> None:
@@ -35,6 +47,13 @@ def _faults(settings: Settings, debezium: DebeziumSettings) -> Iterator[tuple[st
             yield option, f"sinks know {agreed[option][0]} alone, not {value}", agreed[option][1]
         if option in _LISTS:
             yield option, "sinks would look for other tables", "[source] tables and exclude say which are captured"
+        values, why = _MISREAD.get(option, ((), ""))
+        if value.strip().lower() in values:
+            yield option, f"{why} ({value})", "leave it out"
+        if option == "topic.naming.strategy" and value not in _NAMINGS:
+            yield option, "sinks would look for other topics", "[source.topics] renames a table's topic"
+        if option == "skipped.operations" and not _ROW_OPERATIONS.isdisjoint(map(str.strip, value.split(","))):
+            yield option, f"stores would keep what {value} changed", "leave it out: t is skipped, and no row's change"
 
 
 def joined_transforms(config: Mapping[str, str], options: Mapping[str, str]) -> dict[str, str]:

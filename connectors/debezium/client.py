@@ -41,7 +41,7 @@ class _Exists(ConfigError):
 
 
 class _ConnectBusy(Exception):
-    """An answer that passes: a rebalance (409) or a server's trouble (5xx)."""
+    """An answer that passes: a rebalance (409), a server's trouble (5xx), a worker that starts (404 without a word)."""
 
     def __init__(self, status: int, words: str) -> None:
         super().__init__(words)
@@ -95,7 +95,7 @@ class ConnectClient:
         return self._object("GET", "/")
 
     def plugins(self) -> list[dict[str, Any]]:
-        """What the worker has installed: ``class``, ``type``, ``version``."""
+        """The worker's plugins: ``class``, ``type``, ``version``."""
         return self._array("GET", "/connector-plugins?connectorsOnly=false")
 
     def connectors(self) -> list[str]:
@@ -206,6 +206,11 @@ class ConnectClient:
                 raise ConnectError(
                     f"Kafka Connect at {self.url} is still rebalancing: {busy.words}", hint="try again in a moment"
                 ) from None
+            if busy.status == 404:
+                raise ConnectError(
+                    f"what answers at {self.url} is not Kafka Connect, or not yet: 404 {busy.words}",
+                    hint="a worker that starts answers so for some seconds; else check [debezium] url: host and path",
+                ) from None
             raise ConnectError(
                 f"Kafka Connect at {self.url} answers {busy.status}: {busy.words}", hint="its log says why"
             ) from None
@@ -272,8 +277,9 @@ class ConnectClient:
                 raise ConnectError(words)
             raise _ConnectBusy(answer.status_code, words)
         if answer.status_code == 404:
-            if document is None:
-                raise self._not_connect()
+            if not (isinstance(document, dict) and "error_code" in document):
+                # A worker that starts knows no path yet: nothing is said of the connector.
+                raise _ConnectBusy(404, answer.reason)
             raise MissingConnector(
                 f"Kafka Connect at {self.url} says: {words}", hint="cdc connect deploy makes the connector"
             )

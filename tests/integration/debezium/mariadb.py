@@ -81,7 +81,7 @@ def mariadb_server(folder: Path) -> Iterator[MariaDb]:
     program = str(shutil.which("mariadbd"))
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
-            ANYBODY.tethered([program, *options], death_signal=9, parent=os.getpid()),
+            ANYBODY.ending_with_parent([program, *options], death_signal=9, parent=os.getpid()),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

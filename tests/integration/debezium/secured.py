@@ -92,7 +92,7 @@ def _with_secured_listener(broker: KafkaPart, ports: dict[str, int], folder: Pat
 def _running(part: StackPart, command: Command) -> Iterator[None]:
     with part.place.log.open("wb") as log:
         process = subprocess.Popen(
-            command.account.tethered(command.argv, death_signal=command.death_signal, parent=os.getpid()),
+            command.account.ending_with_parent(command.argv, death_signal=command.death_signal, parent=os.getpid()),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -141,9 +141,8 @@ class Side:
         body = f'{{"after":{{"id":1,"v":{number}}},"source":{{{source},"txId":{number},"lsn":{lsn}}},"op":"u"}}'
         pos = Position(1, lsn - 1, 1).text()
         place = (0, len(self.records))
-        return ComparedRecord(
-            table=TABLE, key=parse('{"id":1}'), value=parse(body), headers=(("pos", pos),), place=place
-        )
+        headers = (("pos", pos), ("op", "u"), ("ver", "1"))
+        return ComparedRecord(table=TABLE, key=parse('{"id":1}'), value=parse(body), headers=headers, place=place)
 
 
 class Native(Side):

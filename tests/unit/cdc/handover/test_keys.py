@@ -101,6 +101,7 @@ def test_a_partitions_place_counts_the_records_of_its_last_lsn() -> None:
     deleted = theirs(1, 9, 80, 60)
     records = [theirs(5, 8, 40, 30), deleted, (b"1", None), theirs(2, 9, 80, 60), theirs(7, 0, 99, 98, "true")]
     assert newest_place(records) == StreamedPlace(9, 80, 3, 60)
+    assert newest_place([*records, (b"another", None)]) == StreamedPlace(9, 80, 3, 60), "of another row"
     assert newest_place(records[-1:]) is None
     # It may go on before what was read: then more has to be read.
     assert newest_place(records[1:3], whole=False) is None

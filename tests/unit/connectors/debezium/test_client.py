@@ -71,7 +71,8 @@ def test_a_missing_connector_is_told_from_a_wrong_address() -> None:
     missing = (404, {"error_code": 404, "message": "Connector shop not found"})
     with rest_server(Script([missing])) as url, pytest.raises(MissingConnector, match="Connector shop not found"):
         client(url).running_config("shop")
-    with rest_server(Script([(404, b"<html>nginx</html>")])) as url, pytest.raises(ConfigError, match="not Kafka Conn"):
+    page = Script([(404, b"<html>nginx</html>")])
+    with rest_server(page) as url, pytest.raises(ConnectError, match="not Kafka Conn"):
         client(url).running_config("shop")
     with rest_server(Script([(200, b"<html>hello</html>")])) as url, pytest.raises(ConfigError, match="not Kafka Conn"):
         client(url).connectors()
@@ -152,6 +153,22 @@ def test_https_trusts_the_named_authority_and_no_other(tmp_path: Path) -> None:
         with pytest.raises(CdcError, match="certificate"):
             client(url.replace("127.0.0.1", "localhost"), ca_certs=str(certificate.made)).connectors()
     assert len(script.asked) == 1
+
+
+UNHEARD = [(404, b""), (404, b"<html><title>Error 404 Not Found</title></html>")]
+
+
+@pytest.mark.parametrize("answer", UNHEARD, ids=["to a deed", "to a question"])
+@pytest.mark.parametrize("deed", ["stop", "delete", "reset_offsets", "running_config", "status", "offsets"])
+def test_h179_a_worker_that_starts_says_nothing_of_a_connector(deed: str, answer: tuple[int, Any]) -> None:
+    """It answers 404 to every path. Taken for a missing connector, a handover would go on beside one that runs."""
+    found: tuple[int, Any] = (200, {"offsets": []})
+    with rest_server(Script([answer, answer, found])) as url:
+        getattr(client(url), deed)("shop")
+    with rest_server(Script([answer])) as url, pytest.raises(ConnectError, match="not yet: 404") as refusal:
+        getattr(client(url), deed)("shop")
+    assert refusal.value.exit is Exit.UNAVAILABLE
+    assert "deploy" not in refusal.value.hint
 
 
 EXISTS = (409, {"error_code": 409, "message": "Connector shop already exists"})

@@ -148,6 +148,36 @@ def test_h129_options_that_sinks_cannot_follow_are_refused(option: str, value: s
         connector_config(settings(["crm.a"], options={option: value}))
 
 
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("binary.handling.mode", "hex"),
+        ("binary.handling.mode", "base64-url-safe"),
+        ("time.precision.mode", "Structured"),
+        ("value.converter.decimal.format", "NUMERIC"),
+        ("key.converter.decimal.format", "NUMERIC"),
+        ("topic.naming.strategy", "com.example.Mine"),
+        ("schema.include.list", "public"),
+        ("skipped.operations", "t, d"),
+        ("skipped.operations", "u"),
+    ],
+)
+def test_h181_options_that_make_stores_wrong_in_silence(option: str, value: str) -> None:
+    """Each makes records that look as if they could be read: hex is base64 of other bytes."""
+    with pytest.raises(ConfigError, match=rf"^\[debezium.options\] {option}: "):
+        connector_config(settings(["crm.a"], options={option: value}))
+
+
+def test_h181_values_that_are_read_pass() -> None:
+    options = {
+        "binary.handling.mode": "base64",
+        "time.precision.mode": "nanoseconds",
+        "topic.naming.strategy": "io.debezium.schema.SchemaTopicNamingStrategy",
+        "skipped.operations": "none",
+    }
+    assert options.items() <= connector_config(settings(["crm.a"], options=options)).items()
+
+
 def test_h129_options_that_say_what_is_agreed_pass() -> None:
     options = {"topic.prefix": "shop", "topic.delimiter": ".", "value.converter.schemas.enable": "true"}
     assert connector_config(settings(["crm.a"], options=options))["topic.prefix"] == "shop"
