@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -54,6 +55,27 @@ def answering(pages: Mapping[str, Page], alive: Verdict, ready: Verdict) -> type
     """The request handler of a server with these pages by path, and ``/livez`` and ``/readyz``."""
     verdicts = {"/livez": alive, "/readyz": ready}
     return type("PagesAndHealth", (Answering,), {"pages": pages, "verdicts": verdicts})
+
+
+class PagesServer:
+    """The thread that answers. ``name``: the thread's. OSError and OverflowError where the address cannot be had."""
+
+    def __init__(self, address: tuple[str, int], handler: type[Answering], name: str) -> None:
+        self._server = ThreadingHTTPServer(address, handler)
+        self._server.daemon_threads = True
+        self._thread = Thread(target=self._server.serve_forever, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def port(self) -> int:
+        """The port that it answers on, also where any was asked for."""
+        return int(self._server.server_port)
+
+    def close(self) -> None:
+        """Answer no more requests, and end the thread."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
 
 
 def exposition(registry: CollectorRegistry) -> tuple[str, bytes]:

@@ -118,7 +118,7 @@ CAPTURE = declared(
     ),
     _gauge("cdc_slot_look_age_seconds", "Since the slot was last seen, or since the start"),
 )
-"""What ``cdc run`` shows."""
+"""The figures of ``cdc run``."""
 
 SINKS = declared(
     BUILD,
@@ -152,7 +152,7 @@ SINKS = declared(
     ),
     _gauge(
         "cdc_sink_fill_progress_ratio",
-        "How much of what the log held when the fill began the store has read",
+        "The share of the log, as of the beginning of the fill, that the store has read",
         "sink",
         known=_SINK_LAG,
         absent="no fill runs",
@@ -184,4 +184,32 @@ SINKS = declared(
     _histogram("cdc_sink_batch_seconds", "One slice of a batch, read to watermark", "sink"),
     _counter("cdc_sink_restarts_total", "Starts of a query after its first", "sink"),
 )
-"""What ``cdc sink`` shows."""
+"""The figures of ``cdc sink``."""
+
+_VIEW_LAG = "cdc_view_lag_known"
+
+VIEWS = declared(
+    BUILD,
+    _gauge("cdc_view_stopped", "Whether the view cannot go on until the next start", "view"),
+    _gauge(_VIEW_LAG, "Whether the runner looked at the log for the view in the last 30 s", "view"),
+    _gauge(
+        "cdc_view_lag_seconds",
+        "Since when the view lacks something that the log holds. 0 when it lacks nothing",
+        "view",
+        known=_VIEW_LAG,
+    ),
+    _gauge(
+        "cdc_view_applied_lsn",
+        "The LSN below which every change is published",
+        "view",
+        known=_VIEW_LAG,
+        absent="its first build is not whole",
+    ),
+    _gauge("cdc_view_waiting_keys", "Keys whose documents are to be published", "view", known=_VIEW_LAG),
+    _gauge("cdc_view_parked_keys", "Keys whose documents cannot be published", "view", known=_VIEW_LAG),
+    _gauge("cdc_view_state_bytes", "The runner's state on disk", "view", known=_VIEW_LAG),
+    _counter("cdc_view_records_total", "Records read from the tables' topics", "view"),
+    _counter("cdc_view_published_rows_total", "Documents published", "view"),
+    _counter("cdc_view_deleted_rows_total", "Deletions of documents published", "view"),
+)
+"""The figures of ``cdc view run``."""

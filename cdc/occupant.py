@@ -13,7 +13,7 @@ _LONGEST_BYTES = 65_536
 
 
 def address_taken(address: str, pipeline: str, why: str) -> CdcError:
-    """What to raise for ``[capture] http_address`` that cannot be listened on.
+    """The error for an ``[capture] http_address`` that cannot be listened on.
 
     ``why``: the system's words. ActiveError when the ``cdc run`` of ``pipeline`` answers there, else ConfigError.
     """
@@ -26,7 +26,7 @@ def address_taken(address: str, pipeline: str, why: str) -> CdcError:
     whose = f": cdc run of the pipeline {there} has it" if there else f": {why}"
     return ConfigError(
         f"[capture] http_address {address} cannot be listened on{whose}",
-        hint='name a free one, as "127.0.0.1:9466", or "" for none',
+        hint='name a free one, as "127.0.0.1:9470", or "" for none',
     )
 
 

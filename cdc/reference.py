@@ -20,6 +20,7 @@ from cdc.settings import (
     SnapshotSettings,
     SourceSettings,
     SparkSettings,
+    ViewRunnerSettings,
     ViewSettings,
 )
 
@@ -49,6 +50,7 @@ SECTIONS: tuple[Section, ...] = (
     Section("snapshot", SnapshotSettings),
     Section("spark", SparkSettings),
     Section("views.order_search", ViewSettings, optional=True),
+    Section("view_runner", ViewRunnerSettings, optional=True),
     Section("limits", LimitSettings),
     Section("debezium", DebeziumSettings, optional=True),
 )
@@ -61,7 +63,7 @@ _SAMPLES: dict[str, Any] = {
     "log.bootstrap_servers": "127.0.0.1:9092",
     "views.order_search.sql": "order_search.sql",
 }
-"""What the example sets. Everything else stands there as a comment with its default."""
+"""The values that the example sets. Everything else stands there as a comment with its default."""
 
 _FORMS: dict[str, Any] = {
     "password": "env:NAME",
@@ -75,7 +77,7 @@ _FORMS: dict[str, Any] = {
     "signal_table": "public.debezium_signal",
     "database_password": "${file:/secrets/db.properties:password}",
 }
-"""What a value that is unset by default looks like."""
+"""An example of a value for settings that are unset by default."""
 
 
 _COMMENT_COLUMN = 46

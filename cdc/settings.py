@@ -155,8 +155,14 @@ class ViewSettings(SettingsModel):
     partitions: int = Field(0, ge=0, description="partitions of its topic; 0 for as many as [log] says")
 
 
+class ViewRunnerSettings(SettingsModel):
+    """``cdc view run``."""
+
+    http_address: str = Field("", description="metrics and health of the views; empty for none")
+
+
 class LimitSettings(SettingsModel):
-    """What ``cdc status`` calls too far behind."""
+    """The limits above which ``cdc status`` ends with 1."""
 
     lag_bytes: ByteCount = Field(256 * 1024**2, description="WAL not yet in the log")
     lag: Duration = Field(timedelta(seconds=60), description="a store's age")
@@ -203,6 +209,7 @@ class Settings(SettingsModel):
     sinks: dict[str, AnySink] = Field(default_factory=dict)
     spark: SparkSettings = Field(default_factory=SparkSettings)
     views: dict[str, ViewSettings] = Field(default_factory=dict)
+    view_runner: ViewRunnerSettings = ViewRunnerSettings()
     limits: LimitSettings = Field(default_factory=LimitSettings)
     debezium: DebeziumSettings | None = None
 

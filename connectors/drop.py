@@ -1,4 +1,4 @@
-"""What ``cdc drop`` uses: :mod:`cdc.drop.ports` on Postgres and Kafka."""
+"""The ports of ``cdc drop``: :mod:`cdc.drop.ports` on Postgres and Kafka."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from connectors.postgres.catalog_facts import read_server, read_slot
 from connectors.postgres.connections import Connection, connect
 from connectors.postgres.publication import drop_publication
 from connectors.postgres.slot import drop_slot
+from connectors.view_topics import topics_of_views
 
 
 class DroppedSource:
@@ -64,5 +65,6 @@ def drop_of(settings: Settings) -> Drop:
         source=source,
         state=KafkaCompactedTopic(settings.log, state_topic(settings.name)),
         topics=partial(TopicAdmin, settings.log),
+        views=partial(topics_of_views, settings),
     )
     return Drop(plan, ports)

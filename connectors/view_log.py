@@ -8,7 +8,7 @@ from typing import TypeVar
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from cdc.errors import ActiveError, LogError, TopicError
-from cdc.progress import Progress
+from cdc.progress import Offsets, Progress
 from cdc.schema import TableSchema
 from cdc.settings import Settings
 from cdc.topic import progress_topic, schema_topic, views_topic
@@ -16,6 +16,7 @@ from cdc.views.fences import Fence, fence_of
 from cdc.views.known_views import claim_key
 from cdc.views.view_records import ViewRecord
 from cdc.wire.records import Lot, RecordReader, Span
+from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.clients import fetching_config, producer_config
 from connectors.kafka.compacted import KafkaCompactedTopic, read_range
 from connectors.kafka.feed import ProgressTopic
@@ -44,6 +45,17 @@ class KafkaViewInput:
         for progress in self._feed.poll(0.05):
             self._newest = progress
         return self._newest
+
+    @property
+    def progress_ms(self) -> int:
+        """The timestamp of that record."""
+        return self._feed.written_ms
+
+    def beyond(self, offsets: Offsets) -> bool:
+        """See the protocol. LogError when the brokers do not answer."""
+        admin = TopicAdmin(self._settings.log)
+        ends = admin.end_offsets(admin.counts(offsets))
+        return any(end > offsets[topic].get(p, 0) for topic, found in ends.items() for p, end in found.items())
 
     def read(self, spans: Iterable[Span]) -> Iterator[Lot]:
         """See the protocol."""

@@ -20,6 +20,7 @@ from cdc.settings import Settings, ViewSettings
 from cdc.state import SlotState, TopicsState
 from cdc.topic import TableName, schema_topic, state_topic, view_topic, views_topic
 from cdc.topic_specs import TopicSpec, table_topic_spec
+from cdc.view_metrics import ViewFigures, ViewHealth
 from cdc.views.keeper import Keeper, KeeperParts
 from cdc.views.known_views import KnownView
 from cdc.views.record_rows import view_shape
@@ -30,12 +31,14 @@ from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.reach import require_broker
 from connectors.kafka.schema_registry import SchemaRegistry
+from connectors.view_ending import sole_keeper
 from connectors.view_log import KafkaViewInput, KafkaViewOutput
+from connectors.view_looks import state_bytes, state_path
 from connectors.view_topics import known_views
 
 log = logging.getLogger(__name__)
 _IDLE_S = 0.05
-_SHOW_EVERY_S = 5.0
+_COUNT_EVERY_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +147,8 @@ def opened_keeper(settings: Settings, view: PlannedView, known: KnownView) -> It
     lag_ms = min(int(facts[topic].config.get("min.compaction.lag.ms", 0)) for topic in tables.values())
     kept_ms = min(int(facts[topic].config.get("delete.retention.ms", 0)) for topic in tables.values())
     with ExitStack() as stack:
-        path = Path(view.settings.state) / f"{settings.name}.{view.name}.{known.generation}.sqlite"
+        path = state_path(settings, view.name, known.generation)
+        stack.enter_context(sole_keeper(path))
         state = stack.enter_context(closing(ViewState(path, view.plan, known.generation)))
         source = stack.enter_context(closing(KafkaViewInput(settings, lag_ms / 1000, kept_ms / 1000)))
         output = KafkaViewOutput(settings, view.name, known.generation, known.topic, known.partitions)
@@ -172,43 +176,73 @@ def run_views(settings: Settings, names: Sequence[str], *, until_caught_up: bool
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signal_number, stop)
     with ExitStack() as stack:
-        keepers = []
+        health = ViewHealth(SYSTEM_CLOCK, settings.limits.lag.total_seconds(), settings.name)
+        if settings.view_runner.http_address:
+            stack.enter_context(closing(health.serve(settings.view_runner.http_address)))
+        kept = []
         for view in views:
-            keeper, state = stack.enter_context(opened_keeper(settings, view, ensure_view(settings, view)))
-            keepers.append((view.name, keeper, state))
+            known = ensure_view(settings, view)
+            keeper, state = stack.enter_context(opened_keeper(settings, view, known))
+            figures = ViewFigures(view.name, level_s=SYSTEM_CLOCK.monotonic())
+            kept.append(KeptView(keeper, state, figures, state_path(settings, view.name, known.generation)))
+            health.views = [one.figures for one in kept]
             log.info("view_started", extra={"view": view.name, "lsn": str(Lsn(state.reached.fence.lsn))})
         stopped: list[CdcError] = []
-        while keepers and not stopping.is_set():
-            idle = _all_turned(keepers, stopped)
+        while kept and not stopping.is_set():
+            idle = _all_turned(kept, stopped)
             if idle:
-                if until_caught_up and all(keeper.level for _, keeper, _ in keepers):
+                if until_caught_up and all(one.keeper.level for one in kept):
                     break
                 stopping.wait(_IDLE_S)
         if stopped:
             raise stopped[0]
 
 
-def _all_turned(keepers: list[tuple[str, Keeper, ViewState]], stopped: list[CdcError]) -> bool:
+@dataclass(slots=True)
+class KeptView:
+    """A view that a process keeps: its runner, the runner's state and file, and what is shown of it."""
+
+    keeper: Keeper
+    state: ViewState
+    figures: ViewFigures
+    path: Path
+    counted_s: float = 0.0
+
+    def turn(self) -> bool:
+        """One turn. Returns whether nothing moved."""
+        turn = self.keeper.turn()
+        figures, now_s = self.figures, SYSTEM_CLOCK.monotonic()
+        figures.records += turn.records
+        figures.published += turn.documents
+        figures.deleted += turn.deletions
+        figures.lsn = self.keeper.claimed.lsn or None
+        if now_s - self.counted_s >= _COUNT_EVERY_S:
+            self.counted_s = now_s
+            waiting, figures.parked = self.state.sizes()
+            figures.waiting, figures.state_bytes = waiting, state_bytes(self.path)
+        if self.keeper.level:
+            figures.level_s = now_s
+        figures.turned_s = now_s
+        if not turn.idle:
+            said = {"records": turn.records, "documents": turn.documents, "deletions": turn.deletions}
+            log.info("view_published", extra={"view": figures.name, **said})
+        return turn.idle
+
+
+def _all_turned(kept: list[KeptView], stopped: list[CdcError]) -> bool:
     """A turn of each view. One that cannot go on leaves the list, and the others do. Returns whether nothing moved."""
     idle = True
-    for one in list(keepers):
+    for one in list(kept):
         try:
-            idle = _turned(*one[:2]) and idle
+            idle = one.turn() and idle
         except CdcError as failure:
             # A broker that is away is away for all. What is one view's own stops that one alone.
-            if failure.retry is not Retry.NEVER or len(keepers) == 1:
+            if failure.retry is not Retry.NEVER or len(kept) == 1:
                 raise
-            said = {"view": one[0], "reason": failure.message, "hint": failure.hint, "exit": int(failure.exit)}
+            name = one.figures.name
+            said = {"view": name, "reason": failure.message, "hint": failure.hint, "exit": int(failure.exit)}
             log.error("view_stopped", extra=said)
-            keepers.remove(one)
+            one.figures.stopped = failure.message
+            kept.remove(one)
             stopped.append(failure)
     return idle
-
-
-def _turned(name: str, keeper: Keeper) -> bool:
-    """One turn of a view. Returns whether nothing moved."""
-    turn = keeper.turn()
-    if not turn.idle:
-        said = {"records": turn.records, "documents": turn.documents, "deletions": turn.deletions}
-        log.info("view_published", extra={"view": name, **said})
-    return turn.idle

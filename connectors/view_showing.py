@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import closing
-from pathlib import Path
 
 import orjson
 
@@ -13,6 +12,7 @@ from cdc.views.lookups import DocumentSource
 from cdc.views.refused import NotComputable
 from cdc.views.view_records import key_row
 from cdc.views.view_state import ViewState
+from connectors.view_looks import state_path
 from connectors.view_running import newest_shapes, plan_view
 from connectors.view_topics import known_views
 
@@ -24,7 +24,7 @@ def document(settings: Settings, name: str, key: str) -> str:
     """
     view = plan_view(settings, name, newest_shapes(settings))
     known = known_views(settings).known.get(name)
-    path = Path(view.settings.state) / f"{settings.name}.{name}.{known.generation if known else 1}.sqlite"
+    path = state_path(settings, name, known.generation if known else 1)
     if known is None or not path.exists():
         raise UsageError(f"there is no state of the view {name} in {path}", hint="cdc view run makes it")
     try:

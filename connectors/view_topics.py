@@ -25,11 +25,19 @@ _NONE = Views({}, {})
 
 
 def known_views(settings: Settings) -> Views:
-    """What the views topic holds. Nothing before the first view."""
+    """Read the views topic. Nothing before the first view."""
     topic = views_topic(settings.name)
     if topic not in TopicAdmin(settings.log).describe([topic]):
         return _NONE
     return read_views(KafkaCompactedTopic(settings.log, topic).read())
+
+
+def topics_of_views(settings: Settings) -> list[str]:
+    """The topic of each view's documents, and last the views topic. Nothing before the first view."""
+    own = views_topic(settings.name)
+    if own not in TopicAdmin(settings.log).describe([own]):
+        return []
+    return [*(view.topic for view in known_views(settings).known.values()), own]
 
 
 def view_patterns(patterns: Iterable[str]) -> list[str]:
@@ -42,7 +50,8 @@ def view_patterns(patterns: Iterable[str]) -> list[str]:
 
 
 def taken_views(views: Views, patterns: Iterable[str]) -> dict[TableName, KnownView]:
-    """The views that a sink's ``tables`` name, as tables of the schema ``view``. A sink that names none takes none."""
+    """The views that a sink's ``tables`` name, as tables of the schema ``view``. A sink that names no view takes
+    none."""
     taking = [Pattern.parse(text) for text in view_patterns(patterns)]
     named = {TableName(VIEW_SCHEMA, name): view for name, view in views.known.items()}
     return {table: view for table, view in named.items() if any(pattern.takes(table) for pattern in taking)}
@@ -83,7 +92,7 @@ def view_shapes(settings: Settings) -> list[TableSchema]:
 class ViewProgressFeed:
     """The progress of all views as it comes. Implements :class:`spark.ports.ProgressFeed`. One thread at a time.
 
-    Before the first view there is no topic to follow: it is looked for once a second.
+    Before the first view there is no topic to follow: it asks for one once a second.
     """
 
     def __init__(self, settings: Settings, clock: Clock = SYSTEM_CLOCK) -> None:

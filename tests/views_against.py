@@ -16,7 +16,7 @@ from cdc.views.embedded_state import EmbeddedState
 from cdc.views.group_state import GroupState
 from cdc.views.lookups import DocumentSource, Row
 from cdc.views.record_rows import StateRows, view_shape
-from cdc.views.refused import NotComputable
+from cdc.views.refused import NotComputable, ViewRefused
 from cdc.views.root_keys import RowChange
 from cdc.views.sqlite_rows import SqliteRows
 from cdc.views.view_plan import ViewPlan, planned
@@ -54,11 +54,15 @@ def lines(conn: psycopg.Connection, sql: str) -> list[bytes]:
 class Beside:
     """One view: its plan, its state, and the database. ``step`` brings the state to what the database holds now."""
 
-    def __init__(self, dsn: str, sql: str) -> None:
+    def __init__(self, dsn: str, sql: str, schemas: tuple[str, ...] = ("public",)) -> None:
         self.conn = connect(SourceSettings(dsn=dsn, tables=["public.*"]))
         self.conn.execute("set search_path to public")
-        self.shapes = shapes_of(self.conn)
-        self.plan: ViewPlan = planned(sql, self.shapes.values())
+        self.shapes = {table: shape for schema in schemas for table, shape in shapes_of(self.conn, schema).items()}
+        try:
+            self.plan: ViewPlan = planned(sql, self.shapes.values())
+        except ViewRefused:
+            self.conn.close()
+            raise
         store = sqlite3.connect(":memory:", isolation_level=None)
         self.rows = SqliteRows(store, self.plan.relations)
         self.state = EmbeddedState(self.rows, self.plan)

@@ -61,7 +61,7 @@ _EVERYTHING = 2
 
 
 class Invocation:
-    """What the global options say. A command finds it in ``context.obj``."""
+    """The global options of one call. A command finds it in ``context.obj``."""
 
     def __init__(self, config: Path, verbosity: int = 0, console: Console | None = None) -> None:
         self.config = config
@@ -74,11 +74,6 @@ class Invocation:
         """The settings file, read at the first call. ConfigError says what is wrong with it."""
         if self._settings is None:
             self._settings = load_settings(self.config)
-        return self._settings
-
-    @property
-    def loaded(self) -> Settings | None:
-        """The settings if a command has read them."""
         return self._settings
 
 

@@ -30,7 +30,7 @@ def status(
     """Show the slot, how far the log is behind the source, and what each store shows.
 
     Exit code 1 when a limit of the settings is passed, a store is empty, or keys are parked. That of the first part
-    which does not answer, when one does not. What it did not answer is shown as not known.
+    which does not answer, when one does not. Figures that it did not give are shown as not known.
     """
     settings = context.obj.settings()
     with open_status(settings) as reader:
@@ -49,7 +49,32 @@ def status(
 def view(shown: Status) -> Group:
     """The page, within 80 columns."""
     passed = (Text(f"! {words}", style="yellow") for words in shown.passed)
-    return Group(*_head(shown), sink_table(shown), *_fresh(shown), *passed)
+    views: list[Text | Table] = [Text(""), view_table(shown)] if shown.views else []
+    return Group(*_head(shown), sink_table(shown), *views, *_fresh(shown), *passed)
+
+
+def view_table(shown: Status) -> Table:
+    """One line per view."""
+    table = Table(box=None, pad_edge=False, show_header=True, header_style="bold")
+    for title in ("view", "shows"):
+        table.add_column(title, no_wrap=True)
+    for title in ("behind", "age"):
+        table.add_column(title, no_wrap=True, justify="right")
+    table.add_column("state", no_wrap=True)
+    for title in ("waiting", "on disk"):
+        table.add_column(title, no_wrap=True, justify="right")
+    for view in shown.views:
+        facts, kept = view.facts, view.facts.state
+        table.add_row(
+            facts.name,
+            str(Lsn(facts.lsn)) if facts.lsn is not None else "-",
+            _measured(view.lag_bytes, size),
+            _measured(view.lag_s, age),
+            Text(view.shown, style=_STYLES.get(view.shown, "yellow")),
+            f"{kept.waiting:,}" if kept is not None else "?",
+            size(kept.size_bytes) if kept is not None else "?",
+        )
+    return table
 
 
 def _fresh(shown: Status) -> list[Text]:

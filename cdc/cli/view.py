@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import orjson
 import typer
 
+from cdc.errors import UsageError
 from cdc.lsn import Lsn
 from cdc.views.view_plan import ViewPlan
+from connectors.view_ending import drop_view, rebuild_view
 from connectors.view_running import newest_shapes, plan_view, run_views, view_settings
 from connectors.view_showing import document
 from connectors.view_topics import known_views
@@ -111,6 +114,42 @@ def list_views(
             typer.echo(orjson.dumps(found).decode())
         else:
             typer.echo(f"{name}  generation {known.generation}  {known.topic}  {lsn or 'not published yet'}")
+
+
+@view.command()
+def rebuild(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="A view of the settings.")],
+) -> None:
+    """Throw a view's state away: the next cdc view run builds it anew from the topics, and sweeps what has left.
+
+    Its topic and the stores stay as they are meanwhile. Exit code 83 while a runner keeps it.
+    """
+    _said(context, [rebuild_view(context.obj.settings(), name)])
+
+
+@view.command()
+def drop(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="A view that was published.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for the view's name.")] = False,
+) -> None:
+    """Delete a view's topic, what is known of it, and its state. The view's name has to be typed back.
+
+    Stores keep the documents that they have until they are rebuilt. Exit code 83 while a runner keeps it.
+    """
+    settings = context.obj.settings()
+    if not yes:
+        context.obj.console.print(f"This deletes the documents of the view {name} from the log.", highlight=False)
+        typed = typer.prompt("Type the view's name to go on", default="", show_default=False, err=True)
+        if typed.strip() != name:
+            raise UsageError("that is not the view's name: nothing was dropped", hint=f"the view is {name}")
+    _said(context, drop_view(settings, name))
+
+
+def _said(context: typer.Context, sentences: Iterable[str]) -> None:
+    for sentence in sentences:
+        context.obj.console.print(sentence, highlight=False, soft_wrap=True, markup=False)
 
 
 @view.command()

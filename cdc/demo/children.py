@@ -101,7 +101,7 @@ class Children:
     ) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "cdc", "--config", str(self._config), *arguments]
         if tied:
-            command = ANYBODY.tethered(command, death_signal=signal.SIGKILL, parent=os.getpid())
+            command = ANYBODY.ending_with_parent(command, death_signal=signal.SIGKILL, parent=os.getpid())
         return subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,

@@ -13,9 +13,9 @@ TABLES = ("customers", "order_lines", "orders", "payments", "products", "stock")
 
 @dataclass(frozen=True, slots=True)
 class ShopSize:
-    """How much there is to begin with. 40,000 orders make about 170,000 rows."""
+    """How much there is to begin with. 30,000 orders make about 128,000 rows."""
 
-    orders: int = 40_000
+    orders: int = 30_000
     products: int = 3_000
 
 

@@ -16,6 +16,7 @@ from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.demo.children import Child, Children
 from cdc.demo.looking import look_around, same_order
 from cdc.demo.shop import ShopSize, make_shop
+from cdc.demo.shop_views import ORDER_SEARCH, TAKEN, order_search_text, renamed_customer, write_views
 from cdc.demo.workload import KINDS, Workload
 from cdc.errors import CdcError, DifferenceFound
 from cdc.lsn import Lsn
@@ -78,9 +79,10 @@ class Story:
         self._step("a local stack: PostgreSQL, Kafka, Valkey, OpenSearch")
         connections = start_watched(self._stack, PARTS, self.console, ports=self._ports())
         dsn = make_database(connections["postgres"]["dsn"])
-        config = write_settings(connections, self._stack.folder)
+        config = write_settings(connections, self._stack.folder, TAKEN)
         with config.open("a", encoding="utf-8") as file:
             file.write(f'[capture]\nhttp_address = "127.0.0.1:{free_ports()["kafka"]}"\n')
+            file.write(write_views(self._stack.folder))
         self._step("a shop with customers, products, stock, orders, their lines and payments")
         rows = make_shop(dsn, self.size)
         listed = ", ".join(f"{count:,} {table}" for table, count in rows.items())
@@ -110,11 +112,19 @@ class Story:
         self._must(children, "snapshot")
         self._step("and from here on every change", "run &")
         capture = children.start("run")
-        running = [sink, capture]
+        self._step("documents over several tables: a SELECT each, kept true from the log", "view run &")
+        self._say(order_search_text())
+        views = children.start("view", "run")
+        running = [sink, capture, views]
         with ExitStack() as stack:
             reader = stack.enter_context(open_status(settings, self.clock))
             self._watch(reader, settings, running, "the stores take the snapshot in", until="consistent")
             self._live(dsn, reader, settings, running)
+        self._step("a customer is renamed, and so he is in the documents of his orders")
+        for line in renamed_customer(dsn, settings, self.clock):
+            self.console.print(line, highlight=False, soft_wrap=True)
+        self._step("the view's own text on Postgres, against the index", f"verify {ORDER_SEARCH}")
+        self._must(children, "verify", str(ORDER_SEARCH))
         self._step("source and stores, row by row, at a fence", "verify")
         self._must(children, "verify")
         self._step("the same order, read from each store")
@@ -177,10 +187,10 @@ class Story:
         self._say(f"log {size(shown.lag_bytes)} behind  {stores}")
 
     def _leave_running(self) -> bool:
-        """Start capture and sinks anew, on their own feet, and let go of the stack."""
+        """Start capture and sinks anew, detached, and leave the stack running."""
         children = Children(self._config, self._stack.folder / "logs", {}, self.clock)
-        left: Mapping[str, int] = {name: children.start(name, tied=False).process.pid for name in ("run", "sink")}
-        (self._stack.folder / "demo.pids").write_text("".join(f"{pid}\n" for pid in left.values()), encoding="utf-8")
+        left = [children.start(*words, tied=False).process.pid for words in (("run",), ("view", "run"), ("sink",))]
+        (self._stack.folder / "demo.pids").write_text("".join(f"{pid}\n" for pid in left), encoding="utf-8")
         self._stack.detach()
         self._step("left running; to look around")
         for line in look_around(self._config):

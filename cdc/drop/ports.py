@@ -1,4 +1,4 @@
-"""What a drop asks of the world."""
+"""The ports of a drop."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class DropSource(Protocol):
         """The pipeline's slot. None where the server has none."""
 
     def transaction(self) -> AbstractContextManager[object]:
-        """What is dropped within is dropped when it ends, and the publication only then. An error undoes its end."""
+        """Drops within take effect when it ends, and the publication goes only then. An error undoes its end."""
 
     def drop_publication(self) -> bool:
         """False when there is none. ConfigError when it is not ours to drop."""
@@ -45,10 +45,12 @@ class DropPorts:
     """Everything that a drop uses.
 
     ``reach`` raises LogError, at once, when no broker takes a connection. ``source`` opens a session. ``state``: the
-    pipeline's topic. TopicError when it does not exist. ``topics`` opens the administration of the log.
+    pipeline's topic. TopicError when it does not exist. ``topics`` opens the administration of the log. ``views``: the
+    topics of documents, and last the one that names them. Nothing before the first view.
     """
 
     reach: Callable[[], None]
     source: Callable[[], AbstractContextManager[DropSource]]
     state: CompactedTopic
     topics: Callable[[], DropTopics]
+    views: Callable[[], Sequence[str]] = tuple

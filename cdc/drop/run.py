@@ -81,9 +81,13 @@ class Drop:
             others, last = topics_of(self._ports.state.read(), own)
         except TopicError:
             return stateless(self._plan.name, own, topics.names())
-        topics.delete(others)
+        # What names them goes behind them, so that a drop that was cut short finds the rest.
+        views = self._ports.views()
+        if views[:-1]:
+            topics.delete(views[:-1])
+        topics.delete([*others, *views[-1:]])
         topics.delete(last)
-        return f"topics: {len(others) + len(last)} deleted"
+        return f"topics: {len(views) + len(others) + len(last)} deleted"
 
 
 def _outcome(dropped: bool) -> str:

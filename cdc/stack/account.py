@@ -53,15 +53,15 @@ class Account:
         if self.uid is not None and self.gid is not None:
             os.chown(path, self.uid, self.gid)
 
-    def tethered(self, argv: Sequence[str], *, death_signal: int, parent: int) -> list[str]:
+    def ending_with_parent(self, argv: Sequence[str], *, death_signal: int, parent: int) -> list[str]:
         """The command line that runs ``argv`` as this account and ends it by ``death_signal`` when ``parent`` ends."""
         if self.uid is not None:
             # The kernel forgets the signal at a change of uid, so setpriv does both, in that order.
             name = signal.Signals(death_signal).name.removeprefix("SIG")
             account = (f"--reuid={self.uid}", f"--regid={self.gid}", "--clear-groups", f"--pdeathsig={name}")
             return ["setpriv", *account, "--", *argv]
-        tether = str(Path(__file__).with_name("with_parent.py"))
-        return [*self.prefix, sys.executable, "-I", "-S", tether, str(death_signal), str(parent), "--", *argv]
+        starter = str(Path(__file__).with_name("with_parent.py"))
+        return [*self.prefix, sys.executable, "-I", "-S", starter, str(death_signal), str(parent), "--", *argv]
 
     def own_program(self, program: Path, *beside: Path) -> Path:
         """Where the account can run ``program``: as it lies, or a copy. ``beside`` are folders it needs next to it."""

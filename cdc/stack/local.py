@@ -150,10 +150,10 @@ class LocalStack:
             self._supervisor = None
 
     def wipe(self) -> None:
-        """Stop, and remove all data. What is not the stack's stays, and then the folder too."""
+        """Stop, and remove all data. Files of others stay, and then the folder too."""
         self.stop()
         shutil.rmtree(outside_folder(self.folder / "postgres"), ignore_errors=True)
-        for name in (*PARTS, "logs", "warehouse", "checkpoints"):
+        for name in (*PARTS, "logs", "warehouse", "checkpoints", "views"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
         for name in ("pgpass", "cdc.toml", "plan.json", "plan.lock", "lock"):
             (self.folder / name).unlink(missing_ok=True)
@@ -182,7 +182,7 @@ class LocalStack:
         return document
 
     def connections(self) -> Connections:
-        """What clients need, of every part that answers, and a folder for the warehouse."""
+        """The addresses of every part that answers, and a folder for the warehouse."""
         parts = self.status()["parts"]
         found: Connections = {name: parts[name]["connection"] for name in PARTS if _is_ready(parts.get(name))}
         found["warehouse"] = {"path": str(self.folder / "warehouse")}
@@ -256,4 +256,4 @@ def _raise_fault(states: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 class _PartFault(CdcError):
-    """What stopped a part, as the supervisor told it."""
+    """The failure that stopped a part, in the supervisor's words."""

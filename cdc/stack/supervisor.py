@@ -4,7 +4,7 @@ Every server is its foreground child and has one thread here, which prepares it,
 answers and then until it ends. (The kernel sends a child its death signal when the *thread* that started it
 ends, so that thread must live as long as the server.) The main thread watches the starter and ``DIR/control``,
 a pipe in the file system that takes lines: ``start PART``, ``stop PART``, ``kill PART``, ``detach``, ``end``.
-What it knows is in ``DIR/status.json``, written whole at every change.
+It writes its knowledge to ``DIR/status.json``, whole at every change.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LOG_TAIL_BYTES = 400
 
 @dataclass(slots=True, kw_only=True)
 class PartStatus:
-    """What is known of one part. ``state``: starting, ready, stopped, failed. ``run`` counts its starts from 1."""
+    """The state of one part. ``state``: starting, ready, stopped, failed. ``run`` counts its starts from 1."""
 
     state: str
     run: int = 1
@@ -101,7 +101,7 @@ class Server:
             self._fail(StackError(f"{self.name} could not be started: {error}"))
 
     def _run(self, command: Command) -> None:
-        argv = command.account.tethered(command.argv, death_signal=command.death_signal, parent=os.getpid())
+        argv = command.account.ending_with_parent(command.argv, death_signal=command.death_signal, parent=os.getpid())
         with self.part.place.log.open("ab") as log:
             if self._asked_to_stop.is_set():
                 return self._note("stopped")
@@ -217,7 +217,7 @@ class Supervisor:
             self.clock.sleep(0.05)
 
     def write_status(self) -> None:
-        """Put what is known into ``status.json``, whole."""
+        """Write the state of all parts to ``status.json``, whole."""
         with self._lock:
             document = {
                 "pid": os.getpid(),

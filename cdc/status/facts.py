@@ -1,4 +1,4 @@
-"""What was read for a status, and the requests that the state topic tells of: pure."""
+"""The facts read for a status, and the requests in the state topic: pure."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from cdc.found import Found, Unknown
 from cdc.measures import Quantiles
 from cdc.progress import Mark, Offsets, Watermark
 from cdc.state import ReadingState, SlotState, SnapshotState, find_all, requests_of
+from cdc.status.view_lines import ViewFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,10 +82,10 @@ class StatusFacts:
     ``rereads`` are empty without saying that there are none. ``marks``: the newest progress records, oldest first.
 
     ``source``: None where the source is no Postgres, and is not asked. ``connector``: None where none captures.
-    ``ends``: where the table topics end, read for a source without LSNs.
-    ``not_followed``: captured tables that the stream says nothing of, and why (H96). ``asides``: by table, what capture
-    notes of those that are set aside or wait (H119). ``tables``: how many are captured. ``fresh``: what the running
-    processes say."""
+    ``ends``: where the table topics end, read for a source without LSNs. ``views``: those of the settings, none where
+    the log was not read. ``not_followed``: captured tables that the stream says nothing of, and why (H96). ``asides``:
+    by table, what capture notes of those that are set aside or wait (H119). ``tables``: how many are captured.
+    ``fresh``: what the running processes say."""
 
     name: str
     slot_name: str
@@ -102,10 +103,11 @@ class StatusFacts:
     connector: Found[ConnectorFacts] = None
     ends: Offsets = field(default_factory=dict)
     fresh: FreshFacts = field(default_factory=FreshFacts)
+    views: Sequence[ViewFacts] = ()
 
 
 def rereads_of(documents: Mapping[bytes, bytes]) -> list[Reread]:
-    """What is asked for and not over, and what failed, from the state topic's records. By table."""
+    """The requests that are not over and those that failed, from the state topic's records. By table."""
     states = {state.id: state for state in find_all(documents, ReadingState)}
     found = []
     for request in requests_of(documents):

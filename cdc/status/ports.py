@@ -1,4 +1,4 @@
-"""What a look at a pipeline asks of the world. Each method raises a CdcError when its server does not answer."""
+"""The ports of a status. Each method raises a CdcError when its server does not answer."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from cdc.dead import DeadLetter
 from cdc.freshness.opened_stores import OpenedStore
 from cdc.progress import Mark, Offsets
 from cdc.status.facts import ConnectorFacts, FreshFacts, SourceState
+from cdc.status.view_lines import ViewFacts
 from cdc.topic import TableName
 
 
@@ -49,11 +50,11 @@ class DatabaseStatus(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusPorts:
-    """Everything that is looked at.
+    """All parts that a status reads.
 
     ``source``: None where it is no Postgres. ``connector``: None where the native capture writes.
     ``open_store``: a store by its sink's name. ``briefly``: within, a store is given up within a second. ``fresh``:
-    what the running processes say, at once where none answers. It never raises.
+    what the running processes say, at once where none answers. It never raises. ``views``: those of the settings.
     """
 
     log: TopicStatus
@@ -62,3 +63,4 @@ class StatusPorts:
     open_store: Callable[[str], OpenedStore]
     briefly: Callable[[], AbstractContextManager[None]]
     fresh: Callable[[], FreshFacts] = FreshFacts
+    views: Callable[[], Sequence[ViewFacts]] = tuple

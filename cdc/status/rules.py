@@ -18,6 +18,7 @@ from cdc.settings import LimitSettings
 from cdc.state import SlotState
 from cdc.status.facts import ConnectorFacts, Reread, SinkFacts, StatusFacts
 from cdc.status.fresh import fresh_document
+from cdc.status.view_lines import ViewFacts, ViewStatus, view_faults, view_status
 
 QUIET_BYTES = 64 * 1024
 """WAL that a quiet server writes by itself between two keepalives: no lag in seconds is read out of it."""
@@ -49,8 +50,8 @@ class SinkStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """What is shown. ``passed``: one sentence per limit passed or fault seen. Empty when all is well. ``silent``: the
-    parts that did not answer, of which nothing else is said: part -> why."""
+    """The status of a pipeline. ``passed``: one sentence per limit passed or fault seen. Empty when all is well.
+    ``silent``: the parts that did not answer, of which nothing else is shown: part -> why."""
 
     name: str
     epoch: int | None
@@ -64,6 +65,7 @@ class Status:
     snapshot: str
     snapshot_rows: int
     sinks: Sequence[SinkStatus] = field(default=())
+    views: Sequence[ViewStatus] = field(default=())
     rereads: Sequence[Reread] = field(default=())
     asides: Mapping[str, AsideState] = field(default_factory=dict)
     tables: int = 0
@@ -125,6 +127,7 @@ class Status:
                 }
                 for sink in self.sinks
             },
+            "views": {view.facts.name: view.document() for view in self.views},
             "passed": list(self.passed),
             "unknown": {part: error.message for part, error in self.silent.items()},
         }
@@ -153,6 +156,7 @@ def status_of(facts: StatusFacts, limits: LimitSettings) -> Status:
         snapshot=_snapshot(facts),
         snapshot_rows=snapshot.rows if snapshot is not None else 0,
         sinks=sinks,
+        views=tuple(_view_status(view, facts, wal_lsn, lag_s) for view in facts.views),
         rereads=facts.rereads,
         asides=facts.asides,
         tables=facts.tables,
@@ -285,6 +289,14 @@ def _sink_status(sink: SinkFacts, facts: StatusFacts, wal_lsn: int | None, log_l
     )
 
 
+def _view_status(view: ViewFacts, facts: StatusFacts, wal_lsn: int | None, log_lag_s: float | None) -> ViewStatus:
+    slot = known(facts.slot)
+    comparable = slot is None or view.epoch == slot.epoch
+    behind_log_s = lag_seconds(facts.marks, (view.epoch or 0, view.lsn or 0), facts.now_ms)
+    age_s = max(behind_log_s, log_lag_s) if log_lag_s is not None else None
+    return view_status(view, _behind(wal_lsn, view.lsn) if comparable else None, age_s)
+
+
 def _records_behind(watermark: Watermark, ends: Offsets) -> int:
     """How many records of the topics the store does not show yet."""
     return sum(
@@ -344,6 +356,7 @@ def _passed(shown: Status, facts: StatusFacts, limits: LimitSettings) -> Iterato
         if sink.parked:
             keys = "1 key is" if sink.parked == 1 else f"{sink.parked} keys are"
             yield f"{sink.name}: {keys} parked in the dead letters"
+    yield from view_faults(shown.views, limits, age)
 
 
 def _connector_faults(connector: ConnectorFacts | None) -> Iterator[str]:

@@ -18,6 +18,7 @@ from cdc.progress import Mark, Offsets, Watermark
 from cdc.state import SlotState, SnapshotState, TopicsState
 from cdc.status.facts import SinkFacts, SourceState, StatusFacts, rereads_of
 from cdc.status.ports import DatabaseStatus, StatusPorts
+from cdc.status.view_lines import ViewFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,18 +32,19 @@ class StatusPlan:
 
 
 class _Log(NamedTuple):
-    """What Kafka says of a pipeline: the state topic, the progress records, parked keys by sink (None: not read)."""
+    """Kafka's answers about a pipeline: the state topic, the progress records, parked keys by sink (None: not read)."""
 
     documents: Mapping[bytes, bytes]
     marks: Sequence[Mark]
     parked: Mapping[str, int] | None
+    views: Sequence[ViewFacts] = ()
 
 
 _NOTHING = _Log({}, (), None)
 
 
 class StatusReader:
-    """Looks at everything, again and again. What was opened is kept. A context."""
+    """Looks at everything, again and again. Connections are kept open. A context."""
 
     def __init__(self, plan: StatusPlan, ports: StatusPorts, clock: Clock) -> None:
         self._plan = plan
@@ -59,7 +61,7 @@ class StatusReader:
             self._ports.source.close()
 
     def read(self) -> StatusFacts:
-        """Everything as it is now. What a part did not answer is Unknown, and hides no other."""
+        """Everything as it is now. The answer of a silent part is Unknown, and hides no other."""
         plan, ports = self._plan, self._ports
         log = look(self._read_log)
         known_log = _NOTHING if isinstance(log, Unknown) else log
@@ -86,13 +88,14 @@ class StatusReader:
             connector=connector,
             ends={} if isinstance(ends, Unknown) else ends,
             fresh=ports.fresh(),
+            views=known_log.views,
         )
 
     def _read_log(self) -> _Log:
         found = self._ports.log.state()
         # Here already, so that a document that cannot be read is a fault of the log and hides no other part.
         SlotState.find(found), SnapshotState.find(found), rereads_of(found), asides_of(found), TopicsState.find(found)
-        return _Log(found, self._ports.log.marks(), self._parked())
+        return _Log(found, self._ports.log.marks(), self._parked(), self._ports.views())
 
     def _parked(self) -> Mapping[str, int]:
         """Parked keys by sink."""

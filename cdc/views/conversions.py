@@ -144,7 +144,6 @@ _OF_TEXT: Mapping[str, Function] = MappingProxyType(
         "jsonb": jsonb_text,
     }
 )
-_TEXTS = ("text", "varchar", "name")
 
 
 def of_text(kind: SqlType) -> Function | None:
@@ -154,10 +153,6 @@ def of_text(kind: SqlType) -> Function | None:
     if kind.array or kind.kind not in _OF_TEXT:
         raise KeyError(str(kind))
     return _OF_TEXT[kind.kind]
-
-
-def _identity(value: Any) -> Any:
-    return value
 
 
 def _between_integers(kind: str) -> Function:
@@ -178,7 +173,7 @@ def cast(source: SqlType, target: SqlType) -> Function | None:
 
 
 def _fit(target: SqlType) -> Function | None:
-    """What a declared length or scale does to a value."""
+    """Apply a declared length or scale to a value."""
     if target.typmod < 0:
         return None
     if target.kind == "numeric":

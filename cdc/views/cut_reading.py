@@ -16,7 +16,7 @@ from cdc.wire.records import Lot
 
 
 class CutReading:
-    """What lies between a state and a progress record. ``tables``: the table of each topic.
+    """The records between a state and a progress record. ``tables``: the table of each topic.
 
     ``records``, ``floors``, ``marks``, ``swept`` and ``offsets`` are whole once :meth:`pieces` has ended.
     """
@@ -57,8 +57,13 @@ class CutReading:
 
     @property
     def foreign(self) -> int:
-        """How many records are none of ours."""
+        """The number of records that somebody else wrote."""
         return self._cut.foreign
+
+    @property
+    def beyond_ms(self) -> int | None:
+        """The timestamp of the oldest record seen beyond the fence. None where there was none."""
+        return self._cut.beyond_ms
 
     @property
     def marks(self) -> tuple[str, ...]:

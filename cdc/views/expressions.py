@@ -37,12 +37,13 @@ from cdc.views.terms import (
 
 _TIMES_COMPARED = (Group.DATE, Group.TIMESTAMP, Group.TIMESTAMPTZ)
 _COMPARISONS = ("=", "<>", "!=", "<", "<=", ">", ">=")
-_JSON_OPS = ("->", "->>", "?")
+_JSON_OPS = ("->", "->>", "#>", "#>>", "?")
 
 
 @dataclass(slots=True)
 class Resolving:
-    """What all parts of the resolution share. ``select``: resolves a subquery. ``notes``: what ``check`` says."""
+    """The context that all parts of the resolution share. ``select``: resolves a subquery. ``notes``: what ``check``
+    says."""
 
     text: ViewText
     catalog: Catalog
@@ -271,7 +272,7 @@ def _operator(on: Resolving, op: str, left: Expr, right: Expr, location: int) ->
     else:
         found = signature(op, [left.type, right.type])
     if found is None:
-        hint = "" if op in _JSON_OPS else "operators of a view: + - * / % || -> ->> ? like and the comparisons"
+        hint = "" if op in _JSON_OPS else "operators of a view: + - * / % || -> ->> #> #>> ? like and the comparisons"
         reason = f"a view has no operator {op} for {left.type} and {right.type}"
         raise on.text.refused(reason, location, word=op, hint=hint)
     return called(on, found, [left, right], location)

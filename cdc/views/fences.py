@@ -51,7 +51,7 @@ def fence_of(progress: Progress) -> Fence:
 
 
 def spans_to(progress: Progress, starts: Offsets, topics: Iterable[str]) -> list[Span]:
-    """What is to be read up to a progress record. ``starts``: what was read before, by topic and partition."""
+    """The spans to read up to a progress record. ``starts``: what was read before, by topic and partition."""
     return [
         Span(topic, partition, starts.get(topic, {}).get(partition, BEGINNING), end)
         for topic in sorted(topics)
@@ -66,6 +66,7 @@ class LogCut:
     ``ends``: for each partition where the next cut begins: behind what was given, at the first that was not.
     ``foreign``: records that are none of ours, passed over. One beyond the fence is ours only where the progress record
     says that its partition is ahead so far (H158): else it would end the partition, and all behind it went unread.
+    ``beyond_ms``: the timestamp of the oldest record seen beyond the fence, None where there was none.
     """
 
     def __init__(self, progress: Progress, spans: Iterable[Span]) -> None:
@@ -74,6 +75,7 @@ class LogCut:
         self.ends: dict[str, dict[int, int]] = {}
         self._closed: set[tuple[str, int]] = set()
         self.foreign = 0
+        self.beyond_ms: int | None = None
         for span in spans:
             self.ends.setdefault(span.topic, {})[span.partition] = span.end
 
@@ -94,6 +96,7 @@ class LogCut:
                     continue
                 self._closed.add(place)
                 self.ends[lot.topic][lot.partition] = offset
+                self.beyond_ms = min(lot.times_ms[number], self.beyond_ms or lot.times_ms[number])
                 return
             yield record
 

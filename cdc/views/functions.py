@@ -16,6 +16,7 @@ from cdc.views import calendar_days as cal
 from cdc.views import decimals as dec
 from cdc.views import json_values as js
 from cdc.views import text_values as tx
+from cdc.views.json_paths import path_of
 from cdc.views.refused import NotComputable
 from cdc.views.sql_types import Group, SqlType
 
@@ -78,7 +79,7 @@ def _has(text: str, key: str) -> bool:
 
 
 def _refused(*_: Any) -> Any:
-    """What Postgres has for these types, and a view has not: it is chosen, and then refused."""
+    """Stands for a function that Postgres has for these types, and a view has not: it is chosen, and then refused."""
     raise NotImplementedError
 
 
@@ -171,6 +172,10 @@ FUNCTIONS: tuple[Signature, ...] = (
         ("->>", "jsonb text", "text", lambda t, k: js.member_text(t, k, True)),
         ("->>", "json int4", "text", lambda t, k: js.member_text(t, k, False)),
         ("->>", "jsonb int4", "text", lambda t, k: js.member_text(t, k, True)),
+        ("#>", "json text", "json", lambda t, p: js.path_json(t, path_of(p), False)),
+        ("#>", "jsonb text", "jsonb", lambda t, p: js.path_json(t, path_of(p), True)),
+        ("#>>", "json text", "text", lambda t, p: js.path_text(t, path_of(p), False)),
+        ("#>>", "jsonb text", "text", lambda t, p: js.path_text(t, path_of(p), True)),
         ("?", "jsonb text", "bool", _has),
     ),
     *_rows(("date", "timestamptz", "date", cal.date_of_timestamp), zoned=True),
@@ -254,7 +259,7 @@ VOLATILE = frozenset(
         "uuid_generate_v4",
     ]
 )
-"""What answers otherwise each time, or for each user."""
+"""Functions whose answer differs at each call, or for each user."""
 
 
 def _int_op(kind: str, function: Callable[[int, int], int]) -> Callable[[int, int], int]:

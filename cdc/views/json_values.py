@@ -55,7 +55,7 @@ def jsonb_text(text: str) -> str:
 
 
 def written(value: Any) -> str:
-    """What :func:`parsed` has read, as ``jsonb`` prints it."""
+    """The text of a value that :func:`parsed` has read, as ``jsonb`` prints it."""
     if isinstance(value, _Numeral):
         return numeric_text(numeric_of(value))
     if isinstance(value, str):
@@ -68,7 +68,7 @@ def written(value: Any) -> str:
 
 
 def as_written(value: Any) -> str:
-    """What :func:`parsed` has read, with numbers as they were, and no blanks."""
+    """The text of a value that :func:`parsed` has read, with numbers as they were, and no blanks."""
     if isinstance(value, _Numeral):
         return str(value)
     if isinstance(value, str):
@@ -157,7 +157,7 @@ def array_json(values: Sequence[Any], member: Any) -> str:
 
 
 def got(text: str, path: Sequence[str | int]) -> Any:
-    """What stands at a path, as :func:`parsed` reads it, or :data:`NOTHING`."""
+    """The value at a path, as :func:`parsed` reads it, or :data:`NOTHING`."""
     value = parsed(text)
     for step in path:
         value = _step(value, step)
@@ -195,7 +195,7 @@ def member_text(text: str, step: str | int, binary: bool) -> str | None:
 
 
 def _member(text: str, step: str | int, binary: bool) -> Any:
-    """A name is looked for in objects alone. A ``jsonb`` that is no array and no object is an array of itself."""
+    """Names are found in objects alone. A ``jsonb`` that is no array and no object is an array of itself."""
     value = parsed(text)
     if isinstance(step, str):
         return value.get(step, NOTHING) if isinstance(value, dict) else NOTHING
@@ -203,14 +203,18 @@ def _member(text: str, step: str | int, binary: bool) -> Any:
 
 
 def path_json(text: str, path: Sequence[str | None], binary: bool) -> str | None:
-    """``#>``"""
+    """``#>``. Without a step ``json`` is returned as it was written."""
+    if not path and not binary:
+        return text.strip(" \t\n\r")
     steps = [step for step in path if step is not None]
     found = got(text, steps) if len(steps) == len(path) else NOTHING
     return None if found is NOTHING else written(found) if binary else as_written(found)
 
 
 def path_text(text: str, path: Sequence[str | None], binary: bool) -> str | None:
-    """``#>>``"""
+    """``#>>``. Without a step ``json`` is returned as it was written, unless it is a text or null."""
+    if not path and not binary and isinstance(parsed(text), dict | list | _Numeral | bool):
+        return text.strip(" \t\n\r")
     steps = [step for step in path if step is not None]
     return _as_text(got(text, steps) if len(steps) == len(path) else NOTHING, binary)
 

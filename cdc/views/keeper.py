@@ -44,10 +44,9 @@ _MOST_TOLD = 10
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What one turn did: records read, keys that they concern, documents and deletions published."""
+    """The work of one turn: records read, documents and deletions published."""
 
     records: int = 0
-    concerned: int = 0
     documents: int = 0
     deletions: int = 0
 
@@ -59,7 +58,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class KeeperParts:
-    """What a runner works with. ``topics``: the topic of each table that the view uses."""
+    """The parts of a runner. ``topics``: the topic of each table that the view uses."""
 
     plan: ViewPlan
     state: ViewState
@@ -71,7 +70,7 @@ class KeeperParts:
 
 class Keeper:
     """Keeps one view. ``largest``: bytes of a document's row. ``piece``: documents of one transaction, at most.
-    ``bulk``: a cut of more records is loaded without asking what it concerns, and then all documents are looked at.
+    ``bulk``: a cut of more records is loaded without asking what it concerns, and then all documents are computed.
 
     :meth:`begin` first, then :meth:`turn` again and again.
     """
@@ -128,9 +127,14 @@ class Keeper:
     def turn(self) -> Turn:
         """One look at the log, and one piece of what waits. LogError where a broker, or the state's disk, is away."""
         with self._state.guarded():
-            records, concerned = self._advance()
+            records = self._advance()
             documents, deletions = self._publish()
-        return Turn(records, concerned, documents, deletions)
+        return Turn(records, documents, deletions)
+
+    @property
+    def claimed(self) -> Fence:
+        """Up to where everything is published."""
+        return self._claimed
 
     @property
     def level(self) -> bool:
@@ -139,26 +143,27 @@ class Keeper:
         done = reached.proven and reached.built and reached.sweep is None
         return self._at_end and done and self._claimed == reached.fence
 
-    def _advance(self) -> tuple[int, int]:
+    def _advance(self) -> int:
         progress = self._input.progress()
-        seen_s = self._clock.monotonic()
         reached = self._state.reached
         self._at_end = progress is not None and fence_of(progress) <= reached.fence
         if progress is None or self._at_end:
-            return 0, 0
+            return 0
         cut = CutReading(progress, reached, self._tables)
         with self._state.transaction():
-            concerned = self._take(cut, seen_s)
+            self._take(cut)
         self._tell(cut)
-        return cut.records, concerned
+        return cut.records
 
     def _tell(self, cut: CutReading) -> None:
-        """What was passed over, and what is waited for."""
+        """Log the records that were passed over, and the sweeps that are waited for."""
         if cut.foreign:
             log.warning("view_foreign_records", extra={"records": cut.foreign})
         for record in cut.unreadable[:_MOST_TOLD]:
             place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
             log.error("view_record_unreadable", extra=place | {"records": len(cut.unreadable)})
+        if not self._state.reached.proven:
+            log.warning("view_waits_for_progress", extra={"since_ms": self._input.progress_ms})
         unswept = self._unswept()
         if unswept:
             log.warning("view_waits_for_sweep", extra={"tables": unswept})
@@ -171,8 +176,8 @@ class Keeper:
         names = map(str, self._tables.values())
         return sorted(name for name in names if reached.swept.get(name, 0) < reached.fence.epoch)
 
-    def _take(self, cut: CutReading, seen_s: float) -> int:
-        """One cut, within the transaction. Returns how many keys it concerns."""
+    def _take(self, cut: CutReading) -> None:
+        """Apply one cut, within the transaction."""
         state, reached = self._state, self._state.reached
         whole = not reached.built or cut.most_records > self._bulk
         keys: set[Row] = set()
@@ -183,8 +188,7 @@ class Keeper:
         else:
             changes = [c for piece in cut.pieces(self._input.read(cut.spans), self._change, None) for c in piece]
             keys = self._applied.apply(changes, cut.floors)
-        # What the cleaner may have taken since the progress record was seen was not there to be read.
-        proven = self._clock.monotonic() - seen_s < self._input.compaction_lag_s
+        proven = self._is_whole(cut)
         built = reached.built or proven
         if whole and built:
             state.queue(self._all(), reached.fence if reached.built else BEFORE_ALL)
@@ -201,7 +205,19 @@ class Keeper:
             swept=cut.swept,
             level_ms=self._clock.now_ns() // 1_000_000 if proven else reached.level_ms,
         )
-        return len(keys)
+
+    def _is_whole(self, cut: CutReading) -> bool:
+        """Whether the cleaner took nothing of the cut that was just read (H185).
+
+        It takes a row for a newer one that is as old as the lag. Behind the cut there is none, or none so old: what
+        was read tells its age, and what was not read is about as young as the progress record. Half of the lag is for
+        the time that a record needed to arrive.
+        """
+        oldest_ms = min(self._input.progress_ms, cut.beyond_ms or self._input.progress_ms)
+        if self._clock.now_ns() / 1e9 - oldest_ms / 1000 < self._input.compaction_lag_s / 2:
+            return True
+        offsets = cut.offsets
+        return not self._input.beyond({topic: offsets.get(topic, {}) for topic in self._tables})
 
     def _all(self) -> Iterable[Row]:
         """The keys of all documents, with every contribution computed, where there are groups."""
@@ -316,6 +332,6 @@ class Keeper:
             log.warning("document_parked", extra={"key": list(key), "reason": reason})
 
     def _claim_after(self, keys: Iterable[Row]) -> Fence | None:
-        """What may be claimed when these keys are published. None where it is claimed already."""
+        """The fence that may be claimed when these keys are published. None where it is claimed already."""
         claim = self._state.claim(without=keys)
         return claim if claim > self._claimed else None

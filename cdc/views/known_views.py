@@ -1,4 +1,4 @@
-"""What ``<name>.views`` holds of each view: its generation, its topic and its shape. And each view's progress."""
+"""The documents of ``<name>.views``: each view's generation, topic and shape, and its progress."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class KnownView:
     @property
     def key(self) -> bytes:
         """The record's key."""
-        return orjson.dumps({"what": _VIEW, "view": self.view})
+        return known_key(self.view)
 
     def to_json(self) -> bytes:
         """The record's value. :meth:`from_json` reads it back."""
@@ -56,6 +56,11 @@ class KnownView:
     def schema(self) -> TableSchema:
         """The shape of its rows."""
         return TableSchema.from_json(self.shape.encode())
+
+
+def known_key(view: str) -> bytes:
+    """The key of what is known of a view."""
+    return orjson.dumps({"what": _VIEW, "view": view})
 
 
 def claim_key(view: str, generation: int) -> bytes:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cdc.errors import ActiveError
-from cdc.progress import Progress
+from cdc.progress import Offsets, Progress
 from cdc.schema import TableSchema
 from cdc.views.fences import Fence
 from cdc.views.view_records import ViewRecord
@@ -21,11 +21,15 @@ class MemoryViewInput:
     """:class:`cdc.views.view_ports.ViewInput` over lists of records. One lot for each record.
 
     ``partitions``: topic and partition to records, each with its offset. ``newest``: the progress record, if any.
+    ``progress_ms``: when that was written. ``times_ms``: topic, partition and offset to a record's timestamp, where it
+    is another one.
     """
 
     shapes: Mapping[str, TableSchema]
     partitions: dict[tuple[str, int], list[tuple[int, Change]]] = field(default_factory=dict)
     newest: Progress | None = None
+    progress_ms: int = 0
+    times_ms: dict[tuple[str, int, int], int] = field(default_factory=dict)
     compaction_lag_s: float = 60.0
     retention_s: float = 86_400.0
 
@@ -33,12 +37,20 @@ class MemoryViewInput:
         """The newest progress record."""
         return self.newest
 
+    def beyond(self, offsets: Offsets) -> bool:
+        """Whether there is a record behind one of these offsets."""
+        return any(
+            topic in offsets and records and records[-1][0] >= offsets[topic].get(partition, 0)
+            for (topic, partition), records in self.partitions.items()
+        )
+
     def read(self, spans: Iterable[Span]) -> Iterator[Lot]:
         """Each record of the spans as a lot of its own."""
         for span in spans:
             for offset, (key, value, pos, op, ver) in self.partitions.get((span.topic, span.partition), []):
                 if max(0, span.start) <= offset < span.end:
-                    yield Lot(span.topic, span.partition, [offset], [0], [key], [value], [pos], [op], [ver], {})
+                    time_ms = self.times_ms.get((span.topic, span.partition, offset), self.progress_ms)
+                    yield Lot(span.topic, span.partition, [offset], [time_ms], [key], [value], [pos], [op], [ver], {})
 
     def shape(self, topic: str, version: int) -> TableSchema:
         """The shape of a topic's table. It has one version."""

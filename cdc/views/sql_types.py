@@ -9,7 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+import orjson
+
 from cdc.schema import Column
+from cdc.wire.types import FAMILIES
 
 
 class Group(StrEnum):
@@ -60,7 +63,6 @@ _GROUPS: dict[str, Group] = {
     "record": Group.RECORD,
     "unknown": Group.UNKNOWN,
 }
-NUMBERS = frozenset({Group.INTEGER, Group.NUMERIC, Group.FLOAT})
 ORDERED = frozenset(
     {
         Group.BOOLEAN,
@@ -80,7 +82,11 @@ ORDERED = frozenset(
 EQUATED = ORDERED | {Group.ENUM, Group.INTERVAL, Group.JSONB}
 """Groups whose values this engine finds equal where Postgres does."""
 UNCARRIED = frozenset(
-    {"float4", "point", "circle", "line", "lseg", "box", "path", "polygon", "money", "bit", "varbit", "hstore"}
+    name
+    for family in FAMILIES
+    if orjson.loads(family.example.readable) != family.example.text
+    for name in family.names
+    if name not in _GROUPS
 )
 """Kinds whose form on the wire is not the text that Postgres prints. A view cannot carry them yet."""
 

@@ -1,11 +1,11 @@
-"""What a view's runner needs of the log, as Protocols. Doubles are in :mod:`cdc.views.memory_views`."""
+"""The ports of a view's runner to the log. Doubles are in :mod:`cdc.views.memory_views`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from cdc.progress import Progress
+from cdc.progress import Offsets, Progress
 from cdc.schema import TableSchema
 from cdc.views.fences import Fence
 from cdc.views.view_records import ViewRecord
@@ -17,6 +17,15 @@ class ViewInput(Protocol):
 
     def progress(self) -> Progress | None:
         """The newest progress record. None before the first."""
+        ...
+
+    @property
+    def progress_ms(self) -> int:
+        """When the newest progress record was written, since 1970. 0 before the first."""
+        ...
+
+    def beyond(self, offsets: Offsets) -> bool:
+        """Whether one of these topics holds a record behind these offsets, where 0 stands for one that is not named."""
         ...
 
     def read(self, spans: Iterable[Span]) -> Iterator[Lot]:

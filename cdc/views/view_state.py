@@ -1,4 +1,4 @@
-"""What a view's runner keeps: rows, how far it has read, and the keys that wait to be published. One SQLite file.
+"""The state of a view's runner: rows, how far it has read, and the keys that wait to be published. One SQLite file.
 
 All of it changes in one transaction, before anything is published. The file may be deleted at any time: the view is
 then built anew from the topics.
@@ -18,6 +18,7 @@ import orjson
 from cdc.errors import CdcError, ConfigError, Exit, Retry
 from cdc.foreign import quoted
 from cdc.progress import Offsets
+from cdc.stored import FORMAT, read_members, reading, record_of
 from cdc.views.fences import BEFORE_ALL, Fence
 from cdc.views.group_state import GroupState
 from cdc.views.lookups import Row
@@ -25,6 +26,8 @@ from cdc.views.sqlite_rows import SqliteRows
 from cdc.views.view_plan import ViewPlan
 
 _FORMAT = 1
+_ABOUT = "the state of a view, which may be deleted,"
+_FENCES = ("fence", "published", "sweep")
 _TABLES = """
 CREATE TABLE IF NOT EXISTS kept (one INTEGER PRIMARY KEY CHECK (one = 1), document TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS pending (number INTEGER PRIMARY KEY, key TEXT UNIQUE NOT NULL, epoch INTEGER NOT NULL,
@@ -60,22 +63,17 @@ class Reached:
     def to_json(self) -> str:
         """:meth:`from_json` reads it back."""
         sweep = None if self.sweep is None else list(self.sweep)
-        said = {"format": _FORMAT, "fence": list(self.fence), "published": list(self.published), "sweep": sweep}
+        said = {FORMAT: _FORMAT, "fence": list(self.fence), "published": list(self.published), "sweep": sweep}
         members = asdict(self) | said
         return orjson.dumps(members, option=orjson.OPT_NON_STR_KEYS).decode()
 
     @classmethod
-    def from_json(cls, text: str) -> Reached:
-        """Read :meth:`to_json` back."""
-        members = orjson.loads(text)
-        members.pop("format")
-        for name in ("fence", "published"):
-            members[name] = Fence(*members[name])
-        members["sweep"] = None if members["sweep"] is None else Fence(*members["sweep"])
-        members["offsets"] = {t: {int(p): o for p, o in parts.items()} for t, parts in members["offsets"].items()}
-        members["ends"] = {int(p): o for p, o in members["ends"].items()}
-        members["marks"] = tuple(members["marks"])
-        return cls(**members)
+    def from_json(cls, text: bytes | str) -> Reached:
+        """Read :meth:`to_json` back. NewerError and DamagedError as every stored document."""
+        members = read_members(text, _ABOUT, _FORMAT)
+        with reading(_ABOUT):
+            fences = {name: _fence(members[name]) for name in _FENCES if members.get(name) is not None}
+        return record_of(cls, members | fences, _ABOUT)
 
 
 def _name(key: Row) -> str:
@@ -92,8 +90,16 @@ def _failed(key: Row) -> str:
     return orjson.dumps({"row": key}).decode()
 
 
+def _fence(value: object) -> Fence:
+    match value:
+        case [int(epoch), int(lsn)]:
+            return Fence(epoch, lsn)
+        case _:
+            raise ValueError("a fence is an epoch and an LSN")
+
+
 def plan_digest(plan: ViewPlan) -> str:
-    """What a state is bound to: the text, and the types of what it keeps and gives."""
+    """The digest that a state is bound to: the text, and the types of what it keeps and gives."""
     kept = sorted(
         (str(table), kept.columns, [str(kind) for kind in kept.kinds], kept.indexed, kept.key)
         for table, kept in plan.relations.items()
@@ -233,7 +239,7 @@ class ViewState:
         )
 
     def digests(self, keys: Iterable[Row]) -> dict[Row, bytes]:
-        """What was last published of keys."""
+        """The digests of the documents that were last published under keys."""
         names = {_name(key): key for key in keys}
         found = self._connection.execute(
             "SELECT key, digest FROM published WHERE key IN (SELECT value FROM json_each(?))",
@@ -247,6 +253,11 @@ class ViewState:
         others = "SELECT epoch, lsn FROM pending WHERE key NOT IN (SELECT value FROM json_each(?))"
         least = self._connection.execute(f"{others} ORDER BY epoch, lsn LIMIT 1", (names,)).fetchone()
         return self.reached.fence if least is None else min(Fence(*least), self.reached.fence)
+
+    def sizes(self) -> tuple[int, int]:
+        """How many keys wait, and how many are parked."""
+        found = self._connection.execute("SELECT count(*) - count(parked), count(parked) FROM pending").fetchone()
+        return int(found[0]), int(found[1])
 
     def counts(self) -> tuple[int, dict[Row, str]]:
         """How many keys wait, and those that are parked, with the reason."""

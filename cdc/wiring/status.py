@@ -20,6 +20,7 @@ def open_status(settings: Settings, clock: Clock = SYSTEM_CLOCK) -> StatusReader
     """A look at the pipeline that the settings describe, to be repeated. Nothing is opened before the first one."""
     from connectors.asked_status import StatusLog, StatusSource, read_fresh
     from connectors.postgres.selection import takes
+    from connectors.view_looks import look_at_views
     from sinks.tries import looking
 
     plan = StatusPlan(
@@ -35,5 +36,6 @@ def open_status(settings: Settings, clock: Clock = SYSTEM_CLOCK) -> StatusReader
         open_store=lambda sink: open_store(sink, settings),
         briefly=looking,
         fresh=lambda: read_fresh(settings),
+        views=lambda: look_at_views(settings),
     )
     return StatusReader(plan, ports, clock)

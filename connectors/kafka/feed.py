@@ -26,7 +26,7 @@ _PASSING = (
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
 )
-"""What the client mends by itself."""
+"""Errors that the client mends by itself."""
 
 
 class _Feed:
@@ -63,6 +63,8 @@ class ProgressTopic(_Feed):
 
     # One of them may have a megabyte.
     most = 20
+    written_ms = 0
+    """The timestamp of the newest record so far, since 1970."""
 
     def poll(self, timeout_s: float) -> list[Progress]:
         """Records since the last call."""
@@ -72,6 +74,7 @@ class ProgressTopic(_Feed):
             try:
                 if message.key() == PROGRESS_KEY and isinstance(value, bytes):
                     found.append(Progress.from_json(value))
+                    self.written_ms = message.timestamp()[1]
             except DamagedError:
                 # Not one of ours: nothing is proven by it, and nothing is lost without it.
                 log.warning("progress_unreadable", extra={"topic": self._topic, "offset": message.offset()})

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from cdc.declared_figures import CAPTURE, SINKS
+from cdc.declared_figures import CAPTURE, SINKS, VIEWS
 from cdc.exposition import PIPELINE, Figure, FigurePage
 from cdc.measures import BucketCounts
 from tests.docs.test_manuals import marked
@@ -31,7 +31,10 @@ def table(figures: Mapping[str, Figure]) -> str:
     return "\n".join(lines) + "\n"
 
 
-@pytest.mark.parametrize(("name", "figures"), [("figures of capture", CAPTURE), ("figures of sinks", SINKS)])
+@pytest.mark.parametrize(
+    ("name", "figures"),
+    [("figures of capture", CAPTURE), ("figures of sinks", SINKS), ("figures of views", VIEWS)],
+)
 def test_the_manual_has_every_figure(name: str, figures: Mapping[str, Figure], rewrite: bool) -> None:
     text = MANUAL.read_text(encoding="utf-8")
     if rewrite:
@@ -42,7 +45,7 @@ def test_the_manual_has_every_figure(name: str, figures: Mapping[str, Figure], r
     assert found[2] == table(figures), "run pytest tests/docs --rewrite"
 
 
-@pytest.mark.parametrize("figures", [CAPTURE, SINKS], ids=["capture", "sinks"])
+@pytest.mark.parametrize("figures", [CAPTURE, SINKS, VIEWS], ids=["capture", "sinks", "views"])
 def test_promtool_finds_nothing_to_say_of_a_page(figures: Mapping[str, Figure]) -> None:
     """With a sample of every figure that is declared."""
     page, registry = FigurePage("shop", figures), CollectorRegistry()
@@ -74,7 +77,9 @@ class Families(Collector):
         return self._families
 
 
-@pytest.mark.parametrize("figure", [*CAPTURE.values(), *SINKS.values()], ids=lambda figure: figure.name)
+@pytest.mark.parametrize(
+    "figure", [*CAPTURE.values(), *SINKS.values(), *VIEWS.values()], ids=lambda figure: figure.name
+)
 def test_names_follow_the_conventions(figure: Figure) -> None:
     assert re.fullmatch(r"cdc_[a-z0-9_]+", figure.name)
     assert (figure.kind == "counter") == figure.name.endswith("_total")
@@ -82,5 +87,5 @@ def test_names_follow_the_conventions(figure: Figure) -> None:
     for label in figure.labels:
         assert re.fullmatch(r"[a-z]+", label) and label != PIPELINE
     if figure.known:
-        [gauge] = [one[figure.known] for one in (CAPTURE, SINKS) if figure.known in one]
+        [gauge] = [one[figure.known] for one in (CAPTURE, SINKS, VIEWS) if figure.known in one]
         assert figure.known.endswith("_known") and set(gauge.labels) <= set(figure.labels)

@@ -44,6 +44,16 @@ def test_the_demo_tells_its_story_and_leaves_nothing(spawn: Spawn, tmp_path: Pat
     }
     assert all(source == held for _, _, source, held in rows)
     assert "all equal" in demo.stdout
+    views = re.findall(r"^view\.(\w+) +(search|warehouse) +([\d,]+) +([\d,]+) +0 +0 +0$", demo.stdout, re.M)
+    assert [view[:2] for view in views] == [
+        ("order_search", "search"),
+        ("order_search", "search"),
+        ("sales_by_product", "warehouse"),
+    ]
+    assert all(source == held for *_, source, held in views)
+    renamed = re.search(r"^(\d+) of (\d+) documents in search show it \d+\.\d s after the commit$", demo.stderr, re.M)
+    assert renamed is not None, demo.stderr
+    assert renamed[1] == renamed[2] != "0"
     orders = re.findall(r"^(cache|search|warehouse) +order \d+  (\{.*\})$", demo.stderr, re.M)
     assert [store for store, _ in orders] == ["cache", "search", "warehouse"]
     assert len({row for _, row in orders}) == 1

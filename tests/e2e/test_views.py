@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from tests.integration.cli.pipeline import Pipeline, assert_refused
 from tests.programs import RunCdc, Spawn, Spawned
 from tests.waiting import wait_until
 
-START_S = 240.0
 CUSTOMERS, ORDERS, LINES = 20, 100, 300
 ORDER_SEARCH = """
 select o.id, o.status, json_build_object('id', c.id, 'name', c.name, 'city', c.city) as customer,
@@ -65,19 +63,6 @@ def pipeline(
     made = Pipeline(tmp_path, run_cdc, document)
     made.sql(*SHOP)
     return made
-
-
-@pytest.fixture
-def fed(pipeline: Pipeline, spawn: Spawn) -> Iterator[tuple[Spawned, Spawned]]:
-    """Capture and sinks, running. No view is published yet."""
-    pipeline.good("init")
-    pipeline.good("snapshot")
-    capture = spawn("cdc", "--config", pipeline.config, "run")
-    sink = spawn("cdc", "--config", pipeline.config, "sink")
-    wait_until(lambda: sink.stderr.count("sink_started") >= 4, START_S, lambda: sink.stderr[-2000:])
-    yield capture, sink
-    assert capture.process.poll() is None, capture.stderr[-2000:]
-    assert sink.process.poll() is None, sink.stderr[-2000:]
 
 
 def change(conn: psycopg.Connection, chance: random.Random) -> None:

@@ -4,9 +4,30 @@ from __future__ import annotations
 
 from tests.faults.mutants.mutant import Mutant
 
+_KEEPER = "tests/unit/cdc/views/test_keeper.py"
 _GENERATED = "tests/integration/views/test_generated.py -k generated"
 
 MUTANTS = (
+    Mutant(
+        "carry any type into a view as it stands on the wire", "cdc/views/sql_types.py",
+        "if orjson.loads(family.example.readable) != family.example.text", "if False",
+        "tests/unit/cdc/views/test_refused_views.py",
+    ),
+    Mutant(
+        "read a view's state whatever its format", "cdc/views/view_state.py",
+        "members = read_members(text, _ABOUT, _FORMAT)", "members = orjson.loads(text)",
+        "tests/unit/cdc/test_stored.py",
+    ),
+    Mutant(
+        "take a cut for whole whatever its progress record's age", "cdc/views/keeper.py",
+        "min(self._input.progress_ms, cut.beyond_ms or self._input.progress_ms)",
+        "self._clock.now_ns() // 1_000_000", _KEEPER,
+    ),
+    Mutant(
+        "pass over the age of what lies beyond a fence", "cdc/views/keeper.py",
+        "min(self._input.progress_ms, cut.beyond_ms or self._input.progress_ms)",
+        "self._input.progress_ms", _KEEPER,
+    ),
     Mutant(
         "look for documents behind a change only", "cdc/views/embedded_state.py",
         "concerned |= walk.of(self.rows, table, old)", "pass", _GENERATED,

@@ -22,6 +22,8 @@ from cdc.schema import TableSchema
 from cdc.state import Document, FormState, RequestState, SlotState, TopicsState, find_all, what_of
 from cdc.stored import FORMAT
 from cdc.turn import WriterState
+from cdc.views.known_views import KnownView, is_claim
+from cdc.views.view_state import Reached
 from sinks.notes import WATERMARK, TableFloor
 
 STORED = Path(__file__).parents[2] / "fixtures" / "stored"
@@ -48,12 +50,23 @@ def documents(version: str) -> Iterator[Stored]:
         yield Stored("schema", record["value"].encode(), TableSchema.from_json)
     for record in _of(folder, "progress"):
         yield Stored("progress", record["value"].encode(), Progress.from_json)
+    yield from _views(folder)
     for store in ("redis", "opensearch", "delta", "sql"):
         for name, text in _notes(_of(folder, store)):
             if name == WATERMARK:
                 yield Stored(f"{store} {name}", text, Watermark.from_json)
             elif name.startswith("floor:"):
                 yield Stored(f"{store} floor", text, TableFloor.from_json)
+
+
+def _views(folder: Path) -> Iterator[Stored]:
+    for record in _of(folder, "views"):
+        if is_claim(record["key"].encode()):
+            yield Stored("progress of a view", record["value"].encode(), Progress.from_json)
+        else:
+            yield Stored("view", record["value"].encode(), KnownView.from_json)
+    for document in _of(folder, "view_states"):
+        yield Stored("state of a view", document.encode(), Reached.from_json)
 
 
 def letters(version: str) -> list[tuple[bytes, bytes | None, RecordHeaders]]:
@@ -95,7 +108,7 @@ def test_h113_the_first_version_left_a_document_of_each_kind() -> None:
     stores = {f"{store} {WATERMARK}" for store in ("redis", "opensearch", "delta", "sql")}
     assert kinds >= stores | {"schema", "progress", "redis floor", "opensearch floor", "delta floor", "sql floor"}
     assert kinds >= {"topics", "slot_intent", "slot", "snapshot", "snapshot_table", "chunk", "request", "reread"}
-    assert kinds >= {"form", "epochs", "writer", "rebuild"}
+    assert kinds >= {"form", "epochs", "writer", "rebuild", "view", "progress of a view", "state of a view"}
 
 
 @pytest.mark.parametrize("stored", ALL)

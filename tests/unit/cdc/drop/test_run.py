@@ -10,7 +10,7 @@ from cdc.checks.ownership import Owner
 from cdc.errors import ActiveError, Exit, LogError, SlotError
 from cdc.testing import MemoryCompactedTopic
 from tests.killing import Killed, Steps, every_kill
-from tests.unit.cdc.drop.world import OWN, PLAN, STATE, World, read_by, slot_made
+from tests.unit.cdc.drop.world import OWN, PLAN, STATE, VIEWS, VIEWS_TOPIC, World, read_by, slot_made
 
 
 def whole(world: World) -> None:
@@ -52,6 +52,27 @@ def test_a_drop_killed_at_any_step_is_run_again() -> None:
         whole(world)
         count += 1
     assert count > 12
+
+
+def test_h174_views_go_with_the_other_topics() -> None:
+    def run_views(steps: Steps) -> None:
+        world = World()
+        world.topics |= VIEWS
+        world.steps = steps
+        list(world.drop().run(topics=True))
+        whole(world)
+
+    run_views(Steps())
+    for steps in every_kill(run_views):
+        world = World()
+        world.topics |= VIEWS
+        world.steps = steps
+        with pytest.raises(Killed):
+            list(world.drop().run(topics=True))
+        assert VIEWS_TOPIC in world.topics or not world.topics & VIEWS, "the views topic names the others"
+        world.steps = Steps()
+        list(world.drop().run(topics=True))
+        whole(world)
 
 
 def test_without_topics_the_log_is_left_as_it_is() -> None:

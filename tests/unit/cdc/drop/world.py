@@ -19,6 +19,8 @@ from tests.unit.cdc.handover.world import SERVER, SLOT
 PLAN = DropPlan(name="shop", slot="cdc_shop", publication="cdc_shop")
 STATE = "shop.state"
 OWN = frozenset({STATE, "shop.public.t", "shop.dead"})
+VIEWS_TOPIC = "shop.views"
+VIEWS = frozenset({"shop.view.orders.1", VIEWS_TOPIC})
 
 
 class World:
@@ -46,6 +48,7 @@ class World:
             source=source,
             state=over("state", State(self)),
             topics=lambda: over("topics", Topics(self)),
+            views=lambda: sorted(self.topics & VIEWS, key=VIEWS_TOPIC.__eq__),
         )
         return Drop(plan, ports)
 

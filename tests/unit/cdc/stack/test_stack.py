@@ -144,13 +144,13 @@ def test_a_failed_download_says_what_to_do(tmp_path: Path, talk: str, advice: st
     assert "CDC_IVY_SETTINGS" in hint_for(tmp_path / "none")
 
 
-def test_a_tethered_process_takes_a_ctrl_c_that_ours_ignores() -> None:
+def test_a_bound_process_takes_a_ctrl_c_that_ours_ignores() -> None:
     """A background job of a shell starts with SIGINT ignored, and Postgres stops by it."""
     shown = "import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
-    tethered = ANYBODY.tethered([sys.executable, "-c", shown], death_signal=9, parent=os.getpid())
+    command_line = ANYBODY.ending_with_parent([sys.executable, "-c", shown], death_signal=9, parent=os.getpid())
     held = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        done = subprocess.run(tethered, capture_output=True, text=True, check=True)
+        done = subprocess.run(command_line, capture_output=True, text=True, check=True)
     finally:
         signal.signal(signal.SIGINT, held)
     assert done.stdout == "True\n"

@@ -27,10 +27,13 @@ def table(name: str, columns: dict[str, str], *key: str) -> TableSchema:
     )
 
 
+OTHER_ON_THE_WIRE = ("oid", "timetz", "vector", "halfvec", "sparsevec", "money", "float4")
+"""Their values are not the text that Postgres prints."""
 SHOP = (
     table("orders", {"id": "int8", "customer_id": "int4", "status": "text", "placed_at": "timestamptz"}, "id"),
     table("order_lines", {"id": "int8", "order_id": "int8", "qty": "int4", "weight": "float8"}, "id"),
     table("customers", {"id": "int4", "name": "text", "place": "point"}, "id"),
+    table("odd", {"id": "int4"} | {f"a_{kind}": kind for kind in OTHER_ON_THE_WIRE}, "id"),
     table("notes", {"text": "text"}),
 )
 
@@ -59,6 +62,7 @@ REFUSED = [
     ("select status from orders", "orders", "is not among the columns"),
     ("select text from notes", "notes", "has no key"),
     ("select id, place from customers", "place", "cannot carry a column of type point"),
+    *((f"select id, a_{kind} from odd", f"a_{kind}", f"a column of type {kind}") for kind in OTHER_ON_THE_WIRE),
     ("select id, (select sum(weight) from order_lines l where l.order_id = o.id) as w from orders o", "sum", "floats"),
     ("select id from orders limit 3", "limit", "cannot be counted off"),
     ("select id, id from orders", "", "two columns are named id"),

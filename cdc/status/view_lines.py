@@ -1,0 +1,79 @@
+"""What ``cdc status`` says of each view: pure, from what was read to a line, and to what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cdc.lsn import Lsn
+from cdc.settings import LimitSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunnerState:
+    """What a runner's state holds. ``waiting``: keys whose documents are not published yet. ``parked``: documents that
+    cannot be. ``size_bytes``: of its files."""
+
+    waiting: int
+    parked: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewFacts:
+    """One view of the settings. ``generation``: None where it has no topic yet. ``epoch``, ``lsn``: up to where its
+    topic is true, None before its first build is whole. ``state``: None where it is not on this machine."""
+
+    name: str
+    generation: int | None = None
+    epoch: int | None = None
+    lsn: int | None = None
+    state: RunnerState | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewStatus:
+    """One line. ``shown``: ``absent`` (it has no topic), ``building`` (nothing is claimed yet) or ``consistent``."""
+
+    facts: ViewFacts
+    shown: str
+    lag_bytes: int | None = None
+    lag_s: float | None = None
+
+    def document(self) -> dict[str, Any]:
+        """As ``cdc status --json`` prints it. What is not known is null."""
+        facts, state = self.facts, self.facts.state
+        return {
+            "state": self.shown,
+            "generation": facts.generation,
+            "lsn": str(Lsn(facts.lsn)) if facts.lsn is not None else None,
+            "lag_bytes": self.lag_bytes,
+            "lag_seconds": self.lag_s,
+            "waiting": state.waiting if state is not None else None,
+            "parked": state.parked if state is not None else None,
+            "state_bytes": state.size_bytes if state is not None else None,
+        }
+
+
+def view_status(view: ViewFacts, lag_bytes: int | None, lag_s: float | None) -> ViewStatus:
+    """A view's line. ``lag_bytes`` and ``lag_s``: how far behind the source what it shows is, where that is known."""
+    if view.lsn is None:
+        return ViewStatus(facts=view, shown="absent" if view.generation is None else "building")
+    return ViewStatus(facts=view, shown="consistent", lag_bytes=lag_bytes, lag_s=lag_s)
+
+
+def view_faults(
+    views: Sequence[ViewStatus], limits: LimitSettings, age: Callable[[float | None], str]
+) -> Iterator[str]:
+    """A sentence for each thing that is wrong with a view. ``age``: seconds to words."""
+    limit_s = limits.lag.total_seconds()
+    for view in views:
+        name, state = view.facts.name, view.facts.state
+        if view.shown == "absent":
+            yield f"the view {name} was never published: cdc view run {name} keeps it"
+        elif view.lag_s is not None and view.lag_s > limit_s:
+            yield f"the view {name} is {age(view.lag_s)} behind; the limit is {age(limit_s)}"
+        if state is not None and state.parked:
+            documents = "1 document is" if state.parked == 1 else f"{state.parked} documents are"
+            yield f"the view {name}: {documents} parked, and its LSN stays below: the event document_parked says why"

@@ -1,0 +1,109 @@
+"""A view's state thrown away, and a view's end: what ``cdc view rebuild`` and ``cdc view drop`` do."""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from cdc.errors import ActiveError, ConfigError, UsageError
+from cdc.foreign import quoted
+from cdc.settings import Settings
+from cdc.topic import view_topic, views_topic
+from cdc.views.known_views import KnownView, claim_key, known_key
+from connectors.kafka.admin import TopicAdmin
+from connectors.kafka.compacted import KafkaCompactedTopic
+from connectors.kafka.reach import require_broker
+from connectors.view_log import KafkaViewOutput
+from connectors.view_looks import state_path
+from connectors.view_topics import known_views
+
+_FILES = ("", "-wal", "-shm")
+
+
+@contextmanager
+def sole_keeper(path: Path) -> Iterator[None]:
+    """Within, nobody else keeps the state at ``path``. It ends with the process, however that ends (H171).
+
+    ActiveError where somebody does. ConfigError where its folder cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = Path(f"{path}.lock").open("ab")  # noqa: SIM115 - closed below
+    except OSError as failure:
+        raise ConfigError(
+            f"the state of the view cannot be kept in {path}: {quoted(failure)}",
+            hint="[views.NAME] state names another folder",
+        ) from None
+    with closing(lock):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ActiveError(f"another runner keeps the state in {path}", hint="one runner per view: end it") from None
+        yield
+
+
+def rebuild_view(settings: Settings, name: str) -> str:
+    """Throw the state of a view away, so that its next runner builds it anew. Returns what was done, in a sentence.
+
+    UsageError where the settings have no such view, or it was never published. ActiveError while a runner keeps it
+    here.
+    """
+    if name not in settings.views:
+        raise UsageError(f"the settings name no view {name}", hint=f"views: {', '.join(settings.views) or 'none yet'}")
+    require_broker(settings.log)
+    known = known_views(settings).known.get(name)
+    if known is None:
+        raise UsageError(f"the view {name} was never published", hint=f"cdc view run {name} builds it")
+    path = state_path(settings, name, known.generation)
+    with sole_keeper(path):
+        there = path.exists()
+        _remove(path)
+    said = "its state is thrown away" if there else "it has no state on this machine"
+    return f"{name}: {said}; cdc view run {name} builds it anew from the topics, and what stores show stays meanwhile"
+
+
+def drop_view(settings: Settings, name: str) -> Iterator[str]:
+    """End a view: its documents' topic, what is known of it, and its state here. A sentence for each.
+
+    It may be killed at any step and run again. UsageError where there is no such view, or a sink of the settings names
+    it. ActiveError while a runner keeps it here; one elsewhere ends with that.
+    """
+    if name in settings.views:
+        path = state_path(settings, name, 1)
+        with sole_keeper(path):
+            yield from _drop(settings, name)
+            _remove(path)
+        yield f"state: {path} removed"
+    else:
+        yield from _drop(settings, name)
+
+
+def _drop(settings: Settings, name: str) -> Iterator[str]:
+    require_broker(settings.log)
+    admin, found = TopicAdmin(settings.log), known_views(settings)
+    known = found.known.get(name)
+    topic = known.topic if known is not None else view_topic(settings.name, name, 1)
+    there = topic in admin.describe([topic])
+    if known is None and not there:
+        others = ", ".join(found.known) or "none"
+        raise UsageError(f"no view {name} was published", hint=f"published views: {others}")
+    if known is not None and there:
+        # Whoever keeps it elsewhere writes nothing any more.
+        KafkaViewOutput(settings, name, known.generation, topic, known.partitions)
+    if known is not None:
+        _forget(settings, known)
+    yield f"view {name}: forgotten; sinks name it no more"
+    admin.delete([topic])
+    yield f"topic {topic}: deleted"
+
+
+def _forget(settings: Settings, known: KnownView) -> None:
+    records = [(known_key(known.view), None), (claim_key(known.view, known.generation), None)]
+    KafkaCompactedTopic(settings.log, views_topic(settings.name)).write(records)
+
+
+def _remove(path: Path) -> None:
+    for end in _FILES:
+        Path(f"{path}{end}").unlink(missing_ok=True)

@@ -1,0 +1,60 @@
+"""Each view of the settings as ``cdc status`` shows it: from the views topic, and from its state where that is here."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+from cdc.settings import Settings
+from cdc.status.view_lines import RunnerState, ViewFacts
+from cdc.views.fences import fence_of
+from connectors.view_topics import known_views
+
+_FILES = ("", "-wal")
+
+
+def state_path(settings: Settings, name: str, generation: int) -> Path:
+    """The file of the state of a view's runner."""
+    return Path(settings.views[name].state) / f"{settings.name}.{name}.{generation}.sqlite"
+
+
+def state_bytes(path: Path) -> int:
+    """The size of a state's files. OSError where they cannot be seen."""
+    return sum(file.stat().st_size for end in _FILES if (file := Path(f"{path}{end}")).exists())
+
+
+def look_at_views(settings: Settings) -> Sequence[ViewFacts]:
+    """The views of the settings, in their order. LogError when no broker answers."""
+    if not settings.views:
+        return ()
+    found = known_views(settings)
+    views = []
+    for name in settings.views:
+        known, progress = found.known.get(name), found.progress.get(name)
+        if known is None:
+            views.append(ViewFacts(name=name))
+            continue
+        fence = fence_of(progress) if progress is not None else None
+        views.append(
+            ViewFacts(
+                name=name,
+                generation=known.generation,
+                epoch=fence.epoch if fence is not None else None,
+                lsn=fence.lsn if fence is not None else None,
+                state=_state(state_path(settings, name, known.generation)),
+            )
+        )
+    return views
+
+
+def _state(path: Path) -> RunnerState | None:
+    """None where there is no such file here, or none that can be read now."""
+    try:
+        size_bytes = state_bytes(path)
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as session:
+            waiting, parked = session.execute("SELECT count(*) - count(parked), count(parked) FROM pending").fetchone()
+    except (OSError, sqlite3.Error):
+        return None
+    return RunnerState(waiting=waiting, parked=parked, size_bytes=size_bytes)

@@ -1,0 +1,103 @@
+"""``cdc view`` on real servers, without stores: a state of one's own, a rebuild, an end, and what status says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import orjson
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from cdc.errors import Exit
+from cdc.lsn import Lsn
+from cdc.stack.free_ports import free_ports
+from tests.integration.cli.pipeline import Pipeline, assert_refused
+from tests.programs import RunCdc, Spawn
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+SQL = """select o.id, c.name from orders o left join customers c on c.id = o.customer_id"""
+
+
+@pytest.fixture
+def pipeline(database: str, kafka: str, topic_prefix: str, tmp_path: Path, run_cdc: RunCdc) -> Pipeline:
+    (tmp_path / "named.sql").write_text(SQL, encoding="utf-8")
+    document = {
+        "name": topic_prefix,
+        "source": {"dsn": database, "tables": ["public.*"]},
+        "log": {"bootstrap_servers": kafka, "partitions": 2},
+        "capture": {"http_address": ""},
+        "spark": {"http_address": ""},
+        "views": {"named": {"sql": str(tmp_path / "named.sql"), "state": str(tmp_path / "state")}},
+    }
+    made = Pipeline(tmp_path, run_cdc, document)
+    made.sql(
+        "create table customers (id int primary key, name text)",
+        "create table orders (id int primary key, customer_id int)",
+        "insert into customers select g, 'n' || g from generate_series(1, 5) g",
+        "insert into orders select g, 1 + g % 5 from generate_series(1, 50) g",
+    )
+    return made
+
+
+def of_view(pipeline: Pipeline) -> dict[str, Any]:
+    """What status says of the view, whatever else it finds."""
+    return dict(orjson.loads(pipeline.cdc("status", "--json").stdout)["views"]["named"])
+
+
+def test_h171_h172_h174_a_view_from_build_to_end(pipeline: Pipeline, spawn: Spawn) -> None:
+    pipeline.good("init")
+    pipeline.good("snapshot")
+    capture = spawn("cdc", "--config", pipeline.config, "run")
+    assert of_view(pipeline)["state"] == "absent"
+    assert_refused(pipeline.cdc("view", "rebuild", "named"), Exit.USAGE, "was never published")
+    assert_refused(pipeline.cdc("view", "drop", "named", "--yes"), Exit.USAGE, "no view named was published")
+    address = f"127.0.0.1:{free_ports()['kafka']}"
+    pipeline.document["view_runner"] = {"http_address": address}
+    runner = spawn("cdc", "--config", pipeline.config, "view", "run")
+    found = wait_until(lambda: (f := of_view(pipeline))["lsn"] and f, 60, lambda: runner.stderr[-2000:])
+    wait_until(lambda: urlopen(f"http://{address}/readyz", timeout=10).status == 200, 30)
+    with urlopen(f"http://{address}/metrics", timeout=10) as page:
+        shown = {
+            sample.name: sample.value
+            for family in text_string_to_metric_families(page.read().decode())
+            for sample in family.samples
+        }
+    assert (shown["cdc_view_stopped"], shown["cdc_view_lag_known"], shown["cdc_view_parked_keys"]) == (0, 1, 0)
+    assert shown["cdc_view_published_rows_total"] == 50
+    assert shown["cdc_view_applied_lsn"] >= Lsn.parse(found["lsn"])
+    assert pipeline.cdc("view", "run").returncode == Exit.CONFIG, "the address is taken"
+    del pipeline.document["view_runner"]
+    assert (found["state"], found["generation"], found["parked"]) == ("consistent", 1, 0)
+    assert found["state_bytes"] > 0
+
+    # One runner has the state, and neither a second one nor a rebuild takes it away.
+    assert_refused(pipeline.cdc("view", "run"), Exit.ACTIVE, "another runner keeps the state")
+    assert_refused(pipeline.cdc("view", "rebuild", "named"), Exit.ACTIVE, "another runner keeps the state")
+    assert_refused(pipeline.cdc("view", "drop", "named", "--yes"), Exit.ACTIVE, "another runner keeps the state")
+    pipeline.sql("update customers set name = 'moved' where id = 3")
+    wait_until(lambda: '"moved"' in pipeline.good("view", "show", "named", "2"), 30, lambda: runner.stderr[-2000:])
+    assert runner.terminate() == 0, runner.stderr
+
+    # What went while there was no state is swept by the build.
+    assert "its state is thrown away" in pipeline.cdc("view", "rebuild", "named").stderr
+    assert of_view(pipeline)["waiting"] is None
+    pipeline.sql("delete from orders where id = 2")
+    pipeline.good("view", "run", "--until-caught-up")
+    events = pipeline.good("events", "view.named", "--json", "--from-beginning", "--until-caught-up")
+    assert '"moved"' in events
+    of_order = [one for one in map(orjson.loads, events.splitlines()) if one["key"] == "2"]
+    assert [one["op"] for one in of_order][-1:] == ["delete"], events[-2000:]
+
+    assert "deleted" in pipeline.cdc("view", "drop", "named", "--yes").stderr
+    assert of_view(pipeline)["state"] == "absent"
+    assert not list((pipeline.folder / "state").glob("*.sqlite"))
+    pipeline.good("view", "run", "--until-caught-up")
+    assert of_view(pipeline)["state"] == "consistent"
+    assert capture.terminate() == 0, capture.stderr
+    dropped = pipeline.cdc("drop", "--yes", "--topics")
+    assert dropped.returncode == 0, dropped.stderr
+    pipeline.good("init")
+    assert pipeline.good("view", "list") == ""
