@@ -12,7 +12,7 @@ from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.schema import TableSchema
 from cdc.topic import TableName
 from sinks.batch_plan import TableBatch
-from sinks.notes import NotedWatermarks
+from sinks.notes import PlacedWatermarks
 from sinks.port import Applied, CannotCarry, OpenSink, PlaceMissing, StoreAway, StoredRow, stored_batch
 from sinks.store import StoreSink
 
@@ -21,7 +21,7 @@ _SCAN_ROWS = 10_000
 
 @dataclass(slots=True)
 class MemoryStore:
-    """What is kept: rows by table and key, deletes with the time until which they are remembered, notes.
+    """The content of a store: rows by table and key, deletes with the time until which they are remembered, notes.
 
     Several sinks may be opened over one. For tests, ``refuse``: keys that this store does not take. ``rigid``: a
     column keeps the type that it had first. ``away``: it does not answer. ``closed``: tables of which it takes nothing.
@@ -41,10 +41,11 @@ class MemoryStore:
 
     def open(self) -> OpenSink:
         """The three ports over this store."""
-        sink = StoreSink(_MemoryTables(self), _MemoryNotes(self), _NoSession(), shared=True)
+        tables = _MemoryTables(self)
+        sink = StoreSink(tables, _MemoryNotes(self), _NoSession(), shared=True)
         return OpenSink(
             sink=sink,
-            watermarks=NotedWatermarks(_MemoryNotes(self)),
+            watermarks=PlacedWatermarks(_MemoryNotes(self), tables.check),
             reader=_MemoryReader(self),
             discards=_MemoryDiscards(self),
         )
@@ -62,9 +63,16 @@ class MemoryStore:
 class _MemoryTables:
     def __init__(self, memory: MemoryStore) -> None:
         self._memory = memory
+        self._prepared: set[TableName] = set()
+
+    def check(self) -> None:
+        """PlaceMissing when a table that was prepared here was dropped."""
+        for table in self._prepared - self._memory.rows.keys():
+            raise PlaceMissing.of(table, "its table")
 
     def prepare(self, schema: TableSchema, *, older: bool) -> bool:
         self._check(schema.table)
+        self._prepared.add(schema.table)
         new = schema.table not in self._memory.rows
         self._memory.rows.setdefault(schema.table, {})
         kinds = self._memory.kinds.setdefault(schema.table, {})

@@ -1,9 +1,9 @@
-"""What a store keeps about itself, beside its rows: the watermark, and the floor of each table."""
+"""A store's notes about itself, beside its rows: the watermark, and the floor of each table."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -55,9 +55,22 @@ class NotedWatermarks:
         self._notes.write(WATERMARK, _FORGOTTEN)
 
 
+class PlacedWatermarks(NotedWatermarks):
+    """The same where tables have places of their own. ``check`` raises PlaceMissing when one that was prepared is gone:
+    the watermark says what a table shows also while nothing of that table changes (hazard H186)."""
+
+    def __init__(self, notes: Notes, check: Callable[[], None]) -> None:
+        super().__init__(notes)
+        self._check = check
+
+    def read(self) -> Watermark | None:
+        self._check()
+        return super().read()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FloorMark:
-    """A floor as one partition tells of it. ``partitions``: how many have to tell. 1 for a TRUNCATE."""
+    """A floor as one partition has it. ``partitions``: how many have to tell. 1 for a TRUNCATE."""
 
     table: TableName
     partition: int
@@ -157,8 +170,8 @@ class Floors:
 
 
 class KeptColumns:
-    """Which columns of the source each table's place was last made ready for, so that one that was removed by hand is
-    told from one that is new in the source (hazard H100)."""
+    """The source's columns for which each table's place was last made ready. They tell a column that was removed by
+    hand from one that is new in the source (hazard H100)."""
 
     def __init__(self, notes: Notes) -> None:
         self._notes = notes

@@ -35,7 +35,7 @@ _PASSING = (
     redis.exceptions.ReadOnlyError,
     redis.exceptions.OutOfMemoryError,
 )
-"""AuthenticationError is a ConnectionError too. It is told apart before."""
+"""AuthenticationError is a ConnectionError too. It was recognised before."""
 
 
 class Call(NamedTuple):
@@ -60,11 +60,6 @@ class CacheClient:
             raise bad_url("an option in it has a value that does not fit", URLS) from None
         self._cluster: Any = None
         self._patience.call(self._connect)
-
-    @property
-    def clustered(self) -> bool:
-        """Whether the server is a cluster."""
-        return self._cluster is not None
 
     def run(self, script: str, trips: Callable[[], Iterable[Sequence[Call]]]) -> Iterator[list[Any]]:
         """The answers to a script run over lots of keys: a list for each trip to the server, in order.

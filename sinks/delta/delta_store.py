@@ -23,7 +23,7 @@ from sinks.batch_plan import TableBatch
 from sinks.delta.delta_table import Delta, Removed, Storage, Unfit
 from sinks.generations import OpenGeneration
 from sinks.names import folder
-from sinks.notes import WATERMARK, KeptColumns, NotedWatermarks
+from sinks.notes import WATERMARK, KeptColumns, PlacedWatermarks
 from sinks.port import (
     STRANGE_ROW,
     Applied,
@@ -274,18 +274,13 @@ class DeltaNotes:
         self._table.tidy()
 
 
-class _DeltaWatermarks(NotedWatermarks):
+class _DeltaWatermarks(PlacedWatermarks):
     """The watermark with the version of each table that it speaks of, in one commit (hazard H100)."""
 
     def __init__(self, notes: DeltaNotes, tables: _DeltaTables) -> None:
-        super().__init__(notes)
+        super().__init__(notes, tables.check)
         self._own = notes
         self._tables = tables
-
-    def read(self) -> Watermark | None:
-        """PlaceMissing when a table that was used is not what it was."""
-        self._tables.check()
-        return super().read()
 
     def write(self, watermark: Watermark) -> None:
         versions = {**_versions_in(self._own.known()), **self._tables.versions()}
@@ -310,7 +305,7 @@ def _versions_in(notes: Mapping[str, bytes]) -> dict[str, int]:
 
 @contextmanager
 def _faults(schema: TableSchema) -> Iterator[None]:
-    """What is wrong with a Delta table, as the fault of a captured one."""
+    """The fault of a captured table, from the error of its Delta table."""
     try:
         yield
     except Removed as error:

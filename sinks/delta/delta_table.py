@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import deltalake
 import pyarrow as pa
@@ -15,14 +15,13 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from cdc.clock import Clock
 from cdc.crash import crash_point, declare
 from cdc.errors import Exit, Retry, SinkError
+from cdc.sql import quote_literal
 from sinks.port import PlaceMissing, StoreAway
 from sinks.registry import SinkSpec
 from sinks.store_retry import StoreRetry, brief
 from sinks.warehouse.warehouse_rows import recast
 
 declare("delta_table_made", "delta_columns_added", "delta_merged", "delta_note_written")
-
-T = TypeVar("T")
 
 # A commit lists the log's files (12 ms at 500 of them, 50 at 3,000) and reads those since the last checkpoint (0.04 ms
 # each): so the log is short and its checkpoints are near. Readers that have begun need the data files alone.
@@ -31,12 +30,15 @@ _CONFIGURATION: dict[str, str | None] = {
     "delta.deletedFileRetentionDuration": "interval 1 hours",
 }
 _RESTORE = "RESTORE"
-"""What a commit says that puts an older version in place. The table's own version goes up by it."""
+"""The operation of a commit that restores an older version. The table's own version goes up by it."""
 _TIDY_EVERY_S = 60.0
 _SMALL_FILES = 16
 """With so many more files than needed, they are joined."""
 _SMALL_BYTES, _FILE_BYTES = 1024**2, 64 * 1024**2
 """To what size: at once, because a merge opens every file (20 ms of CPU for one, 90 for 75), and by the clock."""
+_LARGE_ROW_BYTES = 4096
+"""From this size on rows are appended where the table holds none of their keys."""
+_ONE_TRY = deltalake.CommitProperties(max_commit_retries=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +87,7 @@ _UNFIT = (
     ("No table metadata or protocol found", "files of the table's log are missing"),
     ("DeltaProtocolError", "the table's protocol is none that is known here"),
 )
-"""What delta-rs says of a table that will not mend by itself. It has one class of errors for nearly all."""
+"""Words of delta-rs about a table that will not mend by itself. It has one class of errors for nearly all."""
 
 
 class Delta:
@@ -202,8 +204,9 @@ class Delta:
             table = self._table
             # A handle of a table that was removed would write a log with a hole.
             self.check()
-            if not table.file_uris():
-                deltalake.write_deltalake(table, whole, mode="append")
+            if not table.file_uris() or self._are_new(whole, key):
+                # At the version that was looked at: what another writer commits meanwhile ends this try.
+                deltalake.write_deltalake(table, whole, mode="append", commit_properties=_ONE_TRY)
                 return whole.num_rows
             merge = table.merge(whole, f"t.{key} = s.{key}", source_alias="s", target_alias="t", streamed_exec=False)
             done: dict[str, Any] = (
@@ -220,6 +223,18 @@ class Delta:
             self._unjoined = 0
             self._patience.call(lambda: self._join(_SMALL_BYTES), again=self._reopen)
         return written
+
+    def _are_new(self, rows: pa.Table, key: str) -> bool:
+        """Whether rows are large, and the table holds none of their keys. Small ones are merged without asking.
+
+        A merge reads whole rows of every file, and what that takes is not given back: 20,000 new rows of 100 kB took
+        3 GB. To look for their keys reads that column alone.
+        """
+        if rows.nbytes < _LARGE_ROW_BYTES * rows.num_rows:
+            return False
+        wanted = ", ".join(quote_literal(str(one)) for one in rows[key].to_pylist())
+        found = deltalake.QueryBuilder().register("t", self._table)
+        return pa.table(found.execute(f"select {key} from t where {key} in ({wanted}) limit 1")).num_rows == 0
 
     def replace(self, made: Callable[[], pa.Table]) -> None:
         """Put rows in the place of all there are. Makes the table if need be. ``made`` is asked for them once more when
@@ -256,7 +271,7 @@ class Delta:
         return self._patience.call(self._dataset, again=self._reopen)
 
     def row_bytes(self) -> float:
-        """About how many bytes a row has on the disk. 0 where nothing says so."""
+        """About how many bytes a row has on the disk. 0 where that is not known."""
         return self._patience.call(self._row_bytes, again=self._reopen)
 
     def _row_bytes(self) -> float:

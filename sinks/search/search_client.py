@@ -21,7 +21,6 @@ from sinks.store_retry import StoreRetry, brief, login_refused, unreachable
 IN_FLIGHT = 3
 _TIMEOUT_S = 120.0
 _SCROLL = "5m"
-_ITEMS = "errors,items.*.status,items.*.error.type,items.*.error.reason"
 _BUSY = frozenset((429, 502, 503, 504))
 _UNAVAILABLE = 503
 """With a block: of the whole cluster, which has no leader or is starting."""
@@ -141,7 +140,7 @@ class SearchClient:
             raise
 
     def _described(self, error: exceptions.TransportError) -> str:
-        """What the server says, briefly: its error's type, never a document's content."""
+        """The server's answer, briefly: its error's type, never a document's content."""
         return f"{self.store} answers HTTP {error.status_code}: {_error_type(error)}"
 
     def _explained(self, error: Exception) -> SinkError:
@@ -160,9 +159,8 @@ class SearchClient:
 
 
 class Conflict(SinkError):
-    """What was asked for does not fit what is there, as a mapping that would change a field's type, or a bulk body
-    with an item that cannot be read. ``kind``: the server's name for that. ``reason``: its words, which may quote a
-    body's values."""
+    """The request does not fit the index: a mapping would change a field's type, or an item of a bulk body cannot be
+    read. ``kind``: the server's name for that. ``reason``: its words, which may quote a body's values."""
 
     exit = Exit.CONFIG
     retry = Retry.NEVER

@@ -13,10 +13,11 @@ from sqlalchemy import exc
 
 from cdc.clock import Clock
 from cdc.schema import TableSchema
+from cdc.topic import TableName
 from cdc.wire import format as wire
 from sinks.batch_plan import TableBatch
 from sinks.generations import OpenGeneration
-from sinks.notes import WATERMARK, KeptColumns, NotedWatermarks
+from sinks.notes import WATERMARK, KeptColumns, PlacedWatermarks
 from sinks.port import Applied, CannotCarry, OpenSink, PlaceMissing, StoredRow
 from sinks.registry import SinkSpec
 from sinks.sql.sql_client import Rejected, SqlClient
@@ -32,6 +33,7 @@ from sinks.warehouse.warehouse_rows import WarehouseRows
 _LOOKUP = 500
 Shape = tuple[list[SqlColumn], sa.Table]
 _PROBES = 8
+_CHECK_S = 1.0
 
 
 def open_sql(spec: SinkSpec, clock: Clock) -> OpenSink:
@@ -45,7 +47,7 @@ def open_sql(spec: SinkSpec, clock: Clock) -> OpenSink:
     sink = StoreSink(store, notes, session, shared=True)
     reader = _SqlReader(client, tables)
     place = OpenGeneration(notes, None, shared=False)
-    watermarks = NotedWatermarks(notes)
+    watermarks = PlacedWatermarks(notes, store.check)
     return OpenSink(
         sink=sink, watermarks=watermarks, reader=reader, transactional=True, current=place.current, discards=store
     )
@@ -59,6 +61,18 @@ class _SqlStore:
         self._clock = clock
         self._put = writer(tables, client.engine.dialect.driver, generic=generic)
         self._shapes: dict[tuple[str, int], Shape] = {}
+        self._prepared: set[TableName] = set()
+        self._checked_s = clock.monotonic()
+
+    def check(self) -> None:
+        """PlaceMissing when a table that was prepared here was dropped. Asks the database once a second at most."""
+        now_s = self._clock.monotonic()
+        if not self._prepared or now_s - self._checked_s < _CHECK_S:
+            return
+        gone = self._client.read(lambda connection: self._tables.gone(connection, self._prepared))
+        self._checked_s = now_s
+        for table in gone:
+            raise PlaceMissing.of(table, "its table")
 
     @property
     def tables(self) -> Mapping[str, sa.Table]:
@@ -82,6 +96,7 @@ class _SqlStore:
             self._client.commit()
         if isinstance(made, CannotCarry):
             raise made
+        self._prepared.add(schema.table)
         if not older:
             self._kept.keep(schema)
             self._client.commit()
@@ -274,7 +289,7 @@ def _in_savepoint(connection: sa.Connection, put: Put, table: sa.Table, rows: pa
 
 @contextmanager
 def _faults(schema: TableSchema) -> Iterator[None]:
-    """What the database rejects, as the fault of a table."""
+    """The fault of a table, from the database's error."""
     try:
         yield
     except Rejected as error:

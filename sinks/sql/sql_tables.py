@@ -86,6 +86,20 @@ class SqlTables:
             self._shown[view] = table
         return name
 
+    def gone(self, connection: sa.Connection, tables: Collection[TableName]) -> list[TableName]:
+        """Those of some tables that the database does not have. One question, whatever their number."""
+        inspector = sa.inspect(connection)
+        if self._db_schema is not None and not inspector.has_schema(self._db_schema):
+            return sorted(tables)
+        there = set(inspector.get_table_names(schema=self._db_schema))
+        names = {table: self.name(table) for table in sorted(tables)}
+        # A database may tell of names in another case, and a user may have put a view in a table's place.
+        return [
+            table
+            for table, name in names.items()
+            if name not in there and not inspector.has_table(name, schema=self._db_schema)
+        ]
+
     def view(self, table: TableName) -> str:
         """The name of a table's view of live rows."""
         whole = table.table if self._db_schema is not None else f"{table.schema}_{table.table}"

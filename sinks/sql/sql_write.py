@@ -29,12 +29,12 @@ _CSV = pyarrow.csv.WriteOptions(include_header=False, quoting_style="needed")
 def writer(tables: SqlTables, driver: str, *, generic: bool = False) -> Put:
     """The fastest way that a dialect and its driver have."""
     if generic:
-        return lambda connection, table, rows: _staged(tables, connection, table, rows)
+        return _staged
     if tables.dialect == "postgresql" and driver == "psycopg":
         return lambda connection, table, rows: _copied(tables, connection, table, rows)
     if tables.dialect == "sqlite":
         return _upserted
-    return lambda connection, table, rows: _staged(tables, connection, table, rows)
+    return _staged
 
 
 def _copied(tables: SqlTables, connection: sa.Connection, table: sa.Table, rows: pa.Table) -> int:
@@ -85,7 +85,7 @@ def _where_newer(insert: Any, table: sa.Table, rows: pa.Table) -> Any:
     )
 
 
-def _staged(tables: SqlTables, connection: sa.Connection, table: sa.Table, rows: pa.Table) -> int:
+def _staged(connection: sa.Connection, table: sa.Table, rows: pa.Table) -> int:
     """With nothing but standard SQL: into a temporary table, out of it what is stale, and then in its place."""
     names = [name for name in table.columns.keys() if not pa.types.is_null(rows.schema.field(name).type)]  # noqa: SIM118
     stage = sa.Table(

@@ -57,7 +57,6 @@ class WarehouseRows:
         self._schema = schema
         self._columns = columns
         self._plain = PlainTable(schema, nested=False)
-        self._key_names = [column.name for column in schema.key]
 
     def tables(self, batch: TableBatch, now_us: int) -> Iterator[tuple[pa.Table, TableBatch, tuple[Refused, ...]]]:
         """The batch in pieces: as columns, the rows it holds, and those that could not be read."""

@@ -19,6 +19,10 @@ MUTANTS = (
         f"{_CONTRACT}/test_foreign.py -k sqlite",
     ),
     Mutant(
+        "look for a dropped table of a warehouse at its next change alone", "sinks/notes.py",
+        "        self._check()\n", "", f"{_CONTRACT}/test_faults.py -k sqlite",
+    ),
+    Mutant(
         "take one of several rows under a key for the row (Delta)", "sinks/delta/delta_store.py",
         "if count > 1 and key in live]", "if count < 0]", f"{_CONTRACT}/test_foreign.py -k delta",
     ),

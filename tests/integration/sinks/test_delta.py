@@ -55,6 +55,27 @@ def test_h64_a_merge_sees_one_row_per_key(warehouse: Path) -> None:
     sink.close()
 
 
+def test_h16_h102_new_large_rows_are_appended_old_ones_merged(warehouse: Path) -> None:
+    """Also beside another writer, who committed the same keys behind the look for them."""
+    sink, other, topic = delta(warehouse), delta(warehouse), Topic()
+
+    def large(number: int, lsn: int, status: str) -> Any:
+        return topic.upsert({**ROW, "id": number, "status": status * 10_000}, at(lsn))
+
+    sink.sink.apply(batch(large(1, 1, "a")), SHAPES)
+    other.sink.apply(batch(large(2, 2, "b")), SHAPES)
+    assert sink.sink.apply(batch(large(3, 3, "c")), SHAPES).applied == 1
+    # This handle is older than what is there now.
+    assert other.sink.apply(batch(large(3, 4, "d"), large(4, 5, "e")), SHAPES).applied == 2
+    assert other.sink.apply(batch(large(1, 0, "f"), large(2, 6, "g")), SHAPES).applied == 1
+    assert [(row["id"], row["status"][0]) for row in read(warehouse)] == [(1, "a"), (2, "g"), (3, "d"), (4, "e")]
+    done = [one["operation"] for one in deltalake.DeltaTable(str(warehouse / "public/orders")).history()]
+    assert done.count("WRITE") == 3
+    assert done.count("MERGE") == 2
+    sink.close()
+    other.close()
+
+
 def test_h85_delta_columns_widen_and_old_rows_keep_their_values(warehouse: Path) -> None:
     first = shape(column("id", "int4", key=1), column("n", "int4"), numeric("m", 6, 2), column("gone", "text"))
     second = shape(column("id", "int8", key=1), column("n", "text"), numeric("m", 8, 4), version=2)

@@ -18,7 +18,7 @@ from cdc.wire.canonical import canonical_row
 from cdc.wire.plain import plain_row
 from sinks.batch import events_of
 from sinks.kinds import spec_for
-from sinks.port import OpenSink
+from sinks.port import CannotCarry, OpenSink
 from sinks.registry import open_sink
 from tests.contract.stores import live
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch, column, numeric, shape
@@ -251,3 +251,27 @@ def test_h165_an_alias_that_was_removed_is_made_anew(server: Server, generation:
     assert again.watermarks.read() == mark, "all of it is in the index still"
     assert server.search({"match_all": {}}) == ["1"]
     again.close()
+
+
+def test_h100_an_index_with_all_its_fields_holds_its_table_alone(server: Server) -> None:
+    """Members of JSON documents are fields, too: when there are a thousand, ADD COLUMN finds no room."""
+    document = column("doc", "jsonb")
+    orders, others = shape(column("id", "int8", key=1), document), shape(column("id", "int8", key=1), table="others")
+    sink, topic, beside = server.sink(json_mapping="object"), Topic(orders), Topic(others)
+    both = Shapes(orders, others)
+    members = orjson.dumps({f"m{number}": number for number in range(980)}).decode()
+    more = orjson.dumps({f"n{number}": number for number in range(50)}).decode()
+    rows = [{"id": 1, "doc": members}, {"id": 2, "doc": more}, {"id": 3, "doc": "{}"}]
+    done = sink.sink.apply(batch(*(topic.upsert(row, at(1, n)) for n, row in enumerate(rows, 1))), both)
+    assert (done.applied, done.refused) == (3, ()), "what finds no field is kept without being indexed"
+    wider = shape(*orders.columns, *(column(f"c{number}", "text") for number in range(50)), version=2)
+    with pytest.raises(CannotCarry, match=r"public\.orders: .*fields"):
+        sink.sink.apply(batch(Topic(wider).upsert({"id": 4, "c1": "x"}, at(2))), Shapes(wider, others))
+    assert sink.sink.apply(batch(beside.upsert({"id": 1}, at(2))), Shapes(wider, others)).applied == 1
+    limit = {"index.mapping.total_fields.limit": 5000}
+    requests.put(f"{server.url}/{server.prefix}-public.orders-1/_settings", json=limit, timeout=30).raise_for_status()
+    again = server.sink(json_mapping="object")
+    assert again.sink.apply(batch(Topic(wider).upsert({"id": 4, "c1": "x"}, at(2))), Shapes(wider, others)).applied == 1
+    assert sorted(live(again, wider)) == ["1", "2", "3", "4"]
+    for one in (sink, again):
+        one.close()

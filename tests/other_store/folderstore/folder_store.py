@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -20,11 +20,12 @@ from cdc.checks.facts import StoreFacts
 from cdc.clock import Clock
 from cdc.errors import ConfigError
 from cdc.schema import TableSchema
+from cdc.topic import TableName
 from sinks.batch_plan import TableBatch
 from sinks.generations import OpenGeneration
 from sinks.names import folder
-from sinks.notes import NotedWatermarks
-from sinks.port import Applied, CannotCarry, OpenSink, PlaceMissing, StoredRow, stored_batch
+from sinks.notes import PlacedWatermarks
+from sinks.port import Applied, CannotCarry, OpenSink, PlaceMissing, StoreAway, StoredRow, stored_batch
 from sinks.registry import SinkSpec
 from sinks.store import StoreSink
 
@@ -38,7 +39,7 @@ def open_folder(spec: SinkSpec, clock: Clock) -> OpenSink:
     notes = FolderNotes(lambda: place.folder)
     tables = _FolderTables(place, int(spec.replay_window_s * 1e9), clock)
     sink = StoreSink(tables, notes, _FolderSession(), shared=spec.follows, moved=place.look)
-    watermarks, reader = NotedWatermarks(notes), _FolderReader(tables)
+    watermarks, reader = PlacedWatermarks(notes, tables.check), _FolderReader(tables)
     return OpenSink(sink=sink, watermarks=watermarks, reader=reader, current=place.current, discards=tables)
 
 
@@ -92,6 +93,13 @@ class _FolderTables:
     place: FolderPlace
     remember_ns: int
     clock: Clock
+    prepared: dict[Path, TableName] = field(default_factory=dict)
+
+    def check(self) -> None:
+        """PlaceMissing when the folder of a table that was prepared here is gone."""
+        for path, table in self.prepared.items():
+            if not path.exists():
+                raise PlaceMissing.of(table, "its folder")
 
     def prepare(self, schema: TableSchema, *, older: bool) -> bool:
         path = self.path(schema)
@@ -99,6 +107,7 @@ class _FolderTables:
             raise CannotCarry.because(schema.table, f"{path} is no folder")
         new = not path.exists()
         path.mkdir(parents=True, exist_ok=True)
+        self.prepared[path] = schema.table
         return new
 
     def write(self, batch: TableBatch) -> Applied:
@@ -207,7 +216,10 @@ def _file(name: str) -> str:
 
 
 def _put(file: Path, document: Mapping[str, Any]) -> None:
-    """Replace a file at once: a reader sees the old one or the new one."""
+    """Replace a file at once: a reader sees the old one or the new one. StoreAway when the disk takes nothing."""
     draft = file.with_suffix(f".{os.getpid()}")
-    draft.write_text(json.dumps(document), encoding="utf-8")
+    try:
+        draft.write_text(json.dumps(document), encoding="utf-8")
+    except OSError as error:
+        raise StoreAway(f"the folder {file.parent} takes nothing: {error.strerror}") from None
     draft.replace(file)
