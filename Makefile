@@ -29,8 +29,8 @@ demo: setup jars
 	@$(BIN)/cdc demo $(if $(KEEP),--keep) $(ARGS)
 
 test: setup jars $(COLLECTED)
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS); \
-	  ended=$$?; $(BIN)/python -m tests.faults --due; exit $$ended
+	@$(BIN)/python -m tests.faults --due
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 bench: setup jars
 	@$(BIN)/python -m tests.bench $(ARGS)

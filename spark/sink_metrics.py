@@ -1,8 +1,8 @@
-"""What the sinks say of themselves to Prometheus, and whether they are well.
+"""The sinks' figures for Prometheus, and whether they are well.
 
-Counters count as things happen. What can be other at any moment is worked out when somebody asks: a store or a broker
-that says nothing sets no figure, and one that keeps its last value would look well for ever (hazard H110). What is not
-known is absent, and a gauge ``..._known`` is 0.
+Counters count as things happen. A figure that may change at any moment is worked out when somebody asks: a store or a
+broker that says nothing sets no figure, and one that keeps its last value would look well for ever (hazard H110). A
+figure that is not known is absent, and a gauge ``..._known`` is 0.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from http.server import ThreadingHTTPServer
-from threading import Thread
 from typing import Any, NamedTuple
 
 from prometheus_client import CollectorRegistry
@@ -22,7 +20,7 @@ from prometheus_client.core import Metric
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
-from cdc.answering import Page, answering, exposition
+from cdc.answering import Page, PagesServer, answering, exposition
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.declared_figures import SINKS
 from cdc.errors import CdcError, ConfigError
@@ -36,7 +34,7 @@ _BUCKETS = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.8, 1.5, 3, 10, 30, 120)
 ANSWER_S = 60.0
 """A call into a store that takes longer is no answer."""
 SILENCE_S = 30.0
-"""What was last heard longer ago is not known any more. At rest a store is asked every 2 s, the log every 5 s."""
+"""A figure that was heard longer ago is not known any more. At rest a store is asked every 2 s, the log every 5 s."""
 TICK_S = 60.0
 """A loop that has not come round for so long is stuck."""
 FILL_S = 300.0
@@ -44,7 +42,7 @@ FILL_S = 300.0
 
 
 class Lacking(NamedTuple):
-    """What a store lacks of the log as it was last seen. ``known``: whether the oldest record's time is.
+    """The records that a store lacks of the log as it was last seen. ``known``: whether the oldest record's time is.
 
     ``oldest_ms``: its commit time in ms since 1970, None where it lacks none.
     """
@@ -146,7 +144,7 @@ class LogFigures:
 
 @dataclass(eq=False)
 class Metrics:
-    """What one application shows. ``pipeline``: its name, a label of every figure."""
+    """The figures of one application. ``pipeline``: its name, a label of every figure."""
 
     clock: Clock = SYSTEM_CLOCK
     pipeline: str = ""
@@ -189,14 +187,14 @@ class Metrics:
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """What is so at this moment."""
+        """The figures at this moment."""
         now_s = self.clock.monotonic()
         page = FigurePage(self.pipeline, SINKS)
         page.set("cdc_build_info", 1, version=__version__)
         page.set("cdc_sink_log_age_seconds", now_s - (self.started_s if self.log.seen_s is None else self.log.seen_s))
         for sink, figures in sorted(self.sinks.items()):
             self._show_store(page, sink, figures, now_s)
-            self._show_lag(page, sink, figures, now_s)
+            self._show_lag(page, sink, figures)
             _show_work(page, sink, figures)
         yield from page.families()
 
@@ -213,7 +211,7 @@ class Metrics:
         return max(0.0, self.clock.now_ns() / 1e9 - lacking.oldest_ms / 1e3)
 
     def document(self) -> dict[str, Any]:
-        """What ``/status`` shows."""
+        """The document that ``/status`` shows."""
         return {
             "pipeline": self.pipeline,
             "sinks": {sink: self._sink_document(figures) for sink, figures in sorted(self.sinks.items())},
@@ -232,7 +230,7 @@ class Metrics:
             wrong.append("log: Kafka has not said where it ends" + _ago(self.log.seen_s, now_s))
         return not wrong, "\n".join(wrong) or "feeding " + ", ".join(sorted(self.sinks))
 
-    def serve(self, address: str) -> SinkMetricsServer | None:
+    def serve(self, address: str) -> PagesServer | None:
         """``/metrics``, ``/livez``, ``/readyz``, ``/status`` at ``host:port``. None, with a warning, when somebody else
         has it."""
         host, _, port = address.rpartition(":")
@@ -240,8 +238,12 @@ class Metrics:
             raise ConfigError(
                 f"[spark] http_address: {address!r} is not host:port", hint='write it as "127.0.0.1:9465"'
             )
+        pages: Mapping[str, Page] = {
+            "/metrics": partial(exposition, self.registry),
+            "/status": lambda: ("application/json", json.dumps(self.document()).encode()),
+        }
         try:
-            return SinkMetricsServer((host.strip("[]"), int(port)), self)
+            return PagesServer((host.strip("[]"), int(port)), answering(pages, self.alive, self.ready), "sink-http")
         except (OSError, OverflowError) as error:
             log.warning("metrics_not_served", extra={"address": address, "reason": str(error)})
             return None
@@ -256,7 +258,7 @@ class Metrics:
         page.set("cdc_sink_parked_keys", figures.parked, sink=sink)
         page.set("cdc_sink_held_tables", len(figures.held), sink=sink)
 
-    def _show_lag(self, page: FigurePage, sink: str, figures: SinkFigures, now_s: float) -> None:
+    def _show_lag(self, page: FigurePage, sink: str, figures: SinkFigures) -> None:
         lag_s = self.lag_s(figures)
         page.known("cdc_sink_lag_known", lag_s is not None, sink=sink)
         page.set("cdc_sink_lag_seconds", lag_s, sink=sink)
@@ -308,28 +310,3 @@ def _unready(figures: SinkFigures, now_s: float) -> str:
 
 def _ago(then_s: float | None, now_s: float) -> str:
     return " yet" if then_s is None else f" for {now_s - then_s:.0f} s"
-
-
-class SinkMetricsServer:
-    """The thread that answers ``/metrics``, ``/livez``, ``/readyz`` and ``/status``. No row data anywhere."""
-
-    def __init__(self, address: tuple[str, int], metrics: Metrics) -> None:
-        pages: Mapping[str, Page] = {
-            "/metrics": partial(exposition, metrics.registry),
-            "/status": lambda: ("application/json", json.dumps(metrics.document()).encode()),
-        }
-        self._server = ThreadingHTTPServer(address, answering(pages, metrics.alive, metrics.ready))
-        self._server.daemon_threads = True
-        self._thread = Thread(target=self._server.serve_forever, name="sink-http", daemon=True)
-        self._thread.start()
-
-    @property
-    def port(self) -> int:
-        """The port that it answers on, also where any was asked for."""
-        return int(self._server.server_port)
-
-    def close(self) -> None:
-        """Answer no more requests, and end the thread."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()

@@ -24,8 +24,8 @@ from cdc.logs import OURS
 from cdc.stack.free_ports import free_ports
 from cdc.stack.local import Connections
 from tests import limits
+from tests.fork_server import ForkServer
 from tests.fresh import new_database, new_index_prefix, new_redis_url, new_topic_prefix
-from tests.nursery import Nursery
 from tests.order import folders, in_turn
 from tests.processes import ProcessStack
 from tests.programs import RunCdc, Spawn, Spawned
@@ -201,15 +201,15 @@ def other_store(monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(scope="session")
-def nursery() -> Iterator[Nursery | None]:
+def fork_server() -> Iterator[ForkServer | None]:
     """What forks ``cdc`` commands; None, in folders that say so, where each is to be started from cold."""
-    nursery = Nursery()
-    yield nursery
-    nursery.close()
+    fork_server = ForkServer()
+    yield fork_server
+    fork_server.close()
 
 
 @pytest.fixture
-def spawn(tmp_path: Path, nursery: Nursery | None) -> Iterator[Spawn]:
+def spawn(tmp_path: Path, fork_server: ForkServer | None) -> Iterator[Spawn]:
     """Start programs beside the test: ``spawn("cdc", "run", "--config", path)``; what still runs is killed afterwards.
 
     ``cdc`` and ``python`` are those of this environment.
@@ -222,8 +222,8 @@ def spawn(tmp_path: Path, nursery: Nursery | None) -> Iterator[Spawn]:
         number = next(numbers)
         out, err = tmp_path / f"{number}.out", tmp_path / f"{number}.err"
         words, environment = [str(part) for part in argv], {**os.environ, **(env or {})}
-        if nursery is not None and words[0] == "cdc":
-            program = Spawned(nursery.start(words[1:], out, err, env=environment, cwd=Path.cwd()), out, err)
+        if fork_server is not None and words[0] == "cdc":
+            program = Spawned(fork_server.start(words[1:], out, err, env=environment, cwd=Path.cwd()), out, err)
         else:
             program = Spawned.cold([*own.get(words[0], words[:1]), *words[1:]], out, err, environment)
         started.append(program)
@@ -237,7 +237,7 @@ def spawn(tmp_path: Path, nursery: Nursery | None) -> Iterator[Spawn]:
 
 # The session-scoped Spark session of tests/integration/spark stands in that folder's own conftest.py.
 @pytest.fixture
-def run_cdc(tmp_path: Path, nursery: Nursery | None) -> RunCdc:
+def run_cdc(tmp_path: Path, fork_server: ForkServer | None) -> RunCdc:
     """Run one ``cdc`` command to its end: ``run_cdc("check", "--json", cwd=folder)``; checks nothing."""
     numbers = itertools.count(1)
 
@@ -245,14 +245,14 @@ def run_cdc(tmp_path: Path, nursery: Nursery | None) -> RunCdc:
         *arguments: str | Path, timeout_s: float = 120.0, env: Mapping[str, str] | None = None, cwd: Path = tmp_path
     ) -> subprocess.CompletedProcess[str]:
         words, environment = [str(word) for word in arguments], {**os.environ, **(env or {})}
-        if nursery is None:
+        if fork_server is None:
             argv = [sys.executable, "-m", "cdc", *words]
             return subprocess.run(
                 argv, capture_output=True, text=True, timeout=timeout_s, check=False, cwd=cwd, env=environment
             )
         number = next(numbers)
         out, err = tmp_path / f"run{number}.out", tmp_path / f"run{number}.err"
-        process = nursery.start(words, out, err, env=environment, cwd=cwd)
+        process = fork_server.start(words, out, err, env=environment, cwd=cwd)
         try:
             code = process.wait(timeout_s)
         finally:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from cdc.stack.account import ANYBODY
-from tests.nursery import Forked
+from tests.fork_server import Forked
 
 RunCdc = Callable[..., subprocess.CompletedProcess[str]]
 Process = subprocess.Popen[bytes] | Forked
@@ -33,9 +33,11 @@ class Spawned:
     @classmethod
     def cold(cls, argv: Sequence[str], out: Path, err: Path, env: Mapping[str, str]) -> Spawned:
         """Started as any program; the kernel ends it with us."""
-        tethered = ANYBODY.tethered(argv, death_signal=signal.SIGKILL, parent=os.getpid())
+        command_line = ANYBODY.ending_with_parent(argv, death_signal=signal.SIGKILL, parent=os.getpid())
         with out.open("wb") as stdout, err.open("wb") as stderr:
-            process = subprocess.Popen(tethered, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, env=dict(env))
+            process = subprocess.Popen(
+                command_line, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, env=dict(env)
+            )
         return cls(process, out, err)
 
     @property

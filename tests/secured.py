@@ -117,7 +117,7 @@ def secured_kafka(folder: Path, users: Iterable[str]) -> Iterator[SecuredKafka]:
     """Started, and ended with the body."""
     broker = SecuredKafka(folder, users)
     command = broker.prepare()
-    argv = command.account.tethered(command.argv, death_signal=command.death_signal, parent=os.getpid())
+    argv = command.account.ending_with_parent(command.argv, death_signal=command.death_signal, parent=os.getpid())
     with broker.place.log.open("ab") as log:
         process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/")
     try:

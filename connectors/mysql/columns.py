@@ -1,4 +1,4 @@
-"""Which text a value of MySQL or MariaDB has in the stores, and which columns have none that can be compared. Pure.
+"""The text of a MySQL or MariaDB value in the stores, and the columns that cannot be compared. Pure.
 
 The log says of which kind a column is there (see :mod:`cdc.wire.debezium.connect_types`), the server of which type it
 is here. A pair of the two that is not in the table below is left out, by name: a column counts as compared only where
@@ -122,16 +122,12 @@ def _reading(column: SourceColumn, logged: Column | None) -> ColumnReading | str
     return ColumnReading(column, forms.form, made(column))
 
 
-def _same(value: Any) -> Any:
-    return value
-
-
 def _text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
 def _wrapped(value: int) -> int:
-    """As the connector writes a BIGINT UNSIGNED unless told otherwise: in 64 bits with a sign."""
+    """As the connector writes a BIGINT UNSIGNED by default: in 64 bits with a sign."""
     return value - (1 << 64) if value >= 1 << 63 else value
 
 

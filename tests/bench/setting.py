@@ -106,7 +106,9 @@ class Pipeline:
         log = self.config.with_suffix(".log")
         with log.open("wb") as err:
             process = subprocess.Popen(
-                ANYBODY.tethered(argv, death_signal=9, parent=os.getpid()), stdin=subprocess.DEVNULL, stderr=err
+                ANYBODY.ending_with_parent(argv, death_signal=9, parent=os.getpid()),
+                stdin=subprocess.DEVNULL,
+                stderr=err,
             )
         try:
             yield Running(process, log)

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import fields
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,17 @@ from typing import Any
 import orjson
 import pytest
 
+from cdc.aside import AsideState
 from cdc.comparison.rules import RULES
+from cdc.epochs import EpochsState
 from cdc.jvm.jars import class_path
+from cdc.progress import Progress
+from cdc.rebuild.rules import RebuildState
 from cdc.settings import LogSettings
+from cdc.state import Document
+from cdc.topic import dead_topic, progress_topic, schema_topic, state_topic, view_topic, views_topic
+from cdc.turn import WriterState
+from cdc.views.known_views import KnownView
 from cdc.wire.format import HEADERS, KEY_HEADERS, OWN_SOURCE, SWEEP_KEY, TRUNCATE_KEY, UNAVAILABLE
 from cdc.wire.types import FAMILIES
 from connectors.kafka.admin import TopicAdmin
@@ -84,6 +93,16 @@ def test_every_name_of_a_record_is_in_the_manual() -> None:
     names = (*HEADERS, *KEY_HEADERS, *OWN_SOURCE, UNAVAILABLE)
     assert [name for name in names if f"`{name}`" not in manual()] == []
     assert [name for name in (TRUNCATE_KEY, SWEEP_KEY) if f'"{name}"' not in manual()] == []
+
+
+def test_every_topic_and_document_of_a_pipeline_is_in_the_manual() -> None:
+    topics = [make("<name>") for make in (schema_topic, state_topic, progress_topic, dead_topic, views_topic)]
+    topics.append(view_topic("<name>", "<view>", 1).replace("1", "<generation>"))
+    assert [topic for topic in topics if f"| `{topic}` |" not in manual()] == []
+    kinds: list[type[Document]] = [*Document.__subclasses__(), AsideState, EpochsState, RebuildState, WriterState]
+    assert [kind.WHAT for kind in kinds if f"`{kind.WHAT}`" not in manual()] == []
+    members = [field.name for kind in (KnownView, Progress) for field in fields(kind)]
+    assert [name for name in members if f"`{name}`" not in manual()] == []
 
 
 def test_who_refers_to_the_wire_manual_says_where_it_is(run_cdc: RunCdc) -> None:

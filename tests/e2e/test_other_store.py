@@ -17,7 +17,7 @@ START_S = 240.0
 
 
 @pytest.fixture
-def nursery() -> None:
+def fork_server() -> None:
     """Commands start from cold, so that PYTHONPATH counts: it is how the package is installed here."""
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -19,12 +18,11 @@ from cdc.clock import SYSTEM_CLOCK
 from cdc.errors import Exit
 from cdc.position import Position
 from tests.integration.cli.pipeline import Pipeline, assert_refused
-from tests.programs import RunCdc, Spawn, Spawned
+from tests.programs import RunCdc, Spawned
 from tests.waiting import wait_until
 
 ROWS = 300
 FUTURE = Position(1, 1 << 48, 1)
-START_S = 240.0
 
 
 @pytest.fixture
@@ -56,19 +54,6 @@ def pipeline(
         f"insert into orders select i, 'open' from generate_series(1, {ROWS}) i",
     )
     return made
-
-
-@pytest.fixture
-def fed(pipeline: Pipeline, spawn: Spawn) -> Iterator[tuple[Spawned, Spawned]]:
-    """Capture and sinks, running."""
-    pipeline.good("init")
-    pipeline.good("snapshot")
-    capture = spawn("cdc", "--config", pipeline.config, "run")
-    sink = spawn("cdc", "--config", pipeline.config, "sink")
-    wait_until(lambda: sink.stderr.count("sink_started") >= 4, START_S, lambda: sink.stderr[-2000:])
-    yield capture, sink
-    assert capture.process.poll() is None, capture.stderr[-2000:]
-    assert sink.process.poll() is None, sink.stderr[-2000:]
 
 
 class Load:

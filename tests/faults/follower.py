@@ -6,6 +6,7 @@ where the records come from is another. A life takes a second to start instead o
 
 from __future__ import annotations
 
+import logging
 import signal
 from collections.abc import Iterable, Sequence
 from contextlib import closing
@@ -32,6 +33,8 @@ from spark.store_thread import Store, Surroundings
 from spark.watermark import Claim, LogView
 
 BATCH = 3_000
+log = logging.getLogger("spark.follower")
+"""Named so that the process shows it."""
 
 
 def follow_sink(argv: Sequence[str]) -> None:
@@ -70,6 +73,7 @@ class Following:
         store = self._store
         starts = store.run(store.begin)
         self._watch.start()
+        log.info("following")
         try:
             while not command.stop:
                 self._feed(starts, command)

@@ -38,7 +38,7 @@ class Life:
         err.touch()
         self._start = err.stat().st_size
         ours, theirs = Pipe(duplex=False)
-        self._tether = theirs
+        self._parent = theirs
         self._process = _FORKS.Process(target=_live, args=(program, list(argv), str(err), crash_at, ours), daemon=True)
         self._process.start()
         ours.close()
@@ -53,7 +53,7 @@ class Life:
         """Its exit code, -9 for a SIGKILL; None while it lives."""
         code = self._process.exitcode
         if code is not None:
-            self._tether.close()
+            self._parent.close()
         return code
 
     @property
@@ -98,7 +98,7 @@ def command(argv: Sequence[str]) -> None:
     cdc.cli.main()
 
 
-def _live(program: Program, argv: Sequence[str], err: str, crash_at: str, tether: Connection) -> None:
+def _live(program: Program, argv: Sequence[str], err: str, crash_at: str, parent: Connection) -> None:
     out = os.open(err, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(out, 1)
     os.dup2(out, 2)
@@ -107,12 +107,12 @@ def _live(program: Program, argv: Sequence[str], err: str, crash_at: str, tether
         signal.signal(number, signal.SIG_DFL)
     logging.getLogger().handlers.clear()
     gc.enable()
-    threading.Thread(target=_die_with, args=(tether,), daemon=True).start()
+    threading.Thread(target=_die_with, args=(parent,), daemon=True).start()
     crash.arm(crash_at)
     program(argv)
 
 
-def _die_with(tether: Connection) -> None:
+def _die_with(parent: Connection) -> None:
     """End when whoever started us has ended: the pipe's other end is theirs."""
-    tether.poll(None)
+    parent.poll(None)
     os._exit(1)

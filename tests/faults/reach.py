@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("cdc", "connectors", "snapshot", "sinks", "spark", "tests")
 _MODULE = re.compile(rf"(?:{'|'.join(PACKAGES)})(?:\.[A-Za-z_]\w*)+")
 _DATA = ("*.sql", "*.lua")
-_FRAME = ("tests.conftest", "tests.fresh", "tests.nursery", "tests.programs")
+_FRAME = ("tests.conftest", "tests.fresh", "tests.fork_server", "tests.programs")
 """The suite's fixtures: experiments take a helper or two from them, and what those start is reached otherwise."""
 
 

@@ -59,7 +59,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     argv = [str(bin_folder / "postgres"), "-D", str(data), "-p", str(port), *(f"--{s}" for s in SETTINGS)]
     with (data.parent / "log").open("wb") as log:
         process = subprocess.Popen(
-            account.tethered(argv, death_signal=signal.SIGQUIT, parent=os.getpid()), stdout=log, stderr=log, cwd="/"
+            account.ending_with_parent(argv, death_signal=signal.SIGQUIT, parent=os.getpid()),
+            stdout=log,
+            stderr=log,
+            cwd="/",
         )
     dsn = f"host=127.0.0.1 port={port} user=postgres dbname=postgres"
 

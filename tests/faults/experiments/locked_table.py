@@ -17,12 +17,13 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from cdc.aside import asides_of
 from cdc.clock import SYSTEM_CLOCK
-from cdc.state import ReadingState, find_all
+from cdc.state import ReadingState, find_all, requests_of
 from cdc.wiring import open_state
 from connectors.kafka.clients import reader_config
 from tests.faults.lab import Found, Lab
 from tests.faults.rig import Rig, fresh_rig
 from tests.faults.size import caught_up
+from tests.waiting import wait_until
 
 LOCKED_S = 600.0
 RATE = 1_000
@@ -153,8 +154,11 @@ def _arrivals(rig: Rig) -> Iterator[list[float]]:
 
 
 def _read_again(rig: Rig) -> bool:
+    """Whether a reading was asked for. The note that the table waited goes beside the stream, a moment later."""
+    wait_until(lambda: not asides_of(open_state(rig.settings).read()), 60, "no table waits")
     documents = open_state(rig.settings).read()
-    return bool(asides_of(documents)) or any(one.table == "public.t" for one in find_all(documents, ReadingState))
+    readings = [one.table for one in find_all(documents, ReadingState)]
+    return "public.t" in [*readings, *(one.table for one in requests_of(documents))]
 
 
 def _spilled(pid: int, folder: Path) -> int:

@@ -36,7 +36,7 @@ from tests.faults.generated.forks import in_child, shared
 
 ROOT = Path(__file__).parents[3]
 PACKAGES = ("cdc", "connectors", "snapshot", "sinks", "spark", "tests")
-SERVERS = {"stack", "run_cdc", "spawn", "nursery"}
+SERVERS = {"stack", "run_cdc", "spawn", "fork_server"}
 """Fixtures of servers and processes. Tests that take them are too slow to be run thousands of times."""
 TEST_FLAGS = [
     "-p", "no:randomly", "-p", "no:cacheprovider", "-q", "-p", "no:xdist", "-s",

@@ -78,7 +78,7 @@ def standby(pipeline: Pipeline, folder: Path, spawn: Spawn, *, waited_for: bool)
     settings = {**SETTINGS, "hot_standby_feedback": "on"}
     options = [f"--{name}={value}" for name, value in settings.items()]
     argv = [str(programs / "postgres"), "-D", str(data), "-p", str(port), *options]
-    server = spawn(*account.tethered(argv, death_signal=signal.SIGQUIT, parent=os.getpid()))
+    server = spawn(*account.ending_with_parent(argv, death_signal=signal.SIGQUIT, parent=os.getpid()))
     found = Standby(pipeline, make_conninfo(pipeline.dsn, port=port), slot)
     primary = pipeline.dsn
     receives = "select count(*) from pg_replication_slots where slot_name = %s and active"

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from cdc.clock import SYSTEM_CLOCK
+from cdc.metrics import Health
+from cdc.wiring.snapshot import build_snapshot
+from snapshot.edges import NoReport
 from tests.integration.capture.pipeline import Pipeline
+from tests.waiting import wait_until
 
 
 def test_h46_entering_a_row_filter_inserts_and_leaving_deletes(pipeline: Pipeline) -> None:
@@ -50,3 +55,32 @@ def test_a_published_table_that_is_not_captured_has_any_shape(pipeline: Pipeline
         )
         pipeline.settle()
     assert pipeline.shorts("t") == ['c {"id":1}']
+
+
+def test_h187_a_filter_that_fails_has_the_way_back_of_the_manual(pipeline: Pipeline) -> None:
+    """Postgres judges a change by the filter of its own time: one that is mended later does not help with it."""
+    publication = pipeline.settings.publication
+    pipeline.execute(
+        "create table t (id int primary key, v int)",
+        "alter table t replica identity full",
+        f"create publication {publication} for table t where (100 / v > 0) with (publish_via_partition_root = true)",
+    )
+    pipeline.prepare()
+    with pipeline.capturing() as capturing:
+        figures, health = capturing.figures, Health(capturing.figures, SYSTEM_CLOCK)
+        pipeline.execute("insert into t values (1, 5)")
+        pipeline.settle()
+        pipeline.execute("insert into t values (2, 0)", "insert into t values (3, 5)")
+        begun_s = SYSTEM_CLOCK.monotonic()
+        wait_until(lambda: figures.reconnects >= 3 and "division by zero" in health.ready()[1], 30)
+        assert SYSTEM_CLOCK.monotonic() - begun_s > 1.5, "an opening is no progress: each try waits longer"
+        pipeline.execute(f"alter publication {publication} set table t")
+        before = figures.reconnects
+        wait_until(lambda: figures.reconnects > before and "division by zero" in health.ready()[1], 60)
+        assert pipeline.shorts("t") == ['c {"id":1}']
+    pipeline.new_epoch()
+    build_snapshot(pipeline.settings, NoReport(), workers=1).run()
+    with pipeline.capturing():
+        pipeline.execute("update t set v = 7 where id = 2")
+        pipeline.settle()
+    pipeline.assert_equal("t")

@@ -111,7 +111,7 @@ def standby(pipeline: Pipeline, folder: Path, spawn: Spawn) -> Iterator[str]:
         str(port),
         *(f"--{name}={value}" for name, value in SETTINGS.items()),
     ]
-    server = spawn(*account.tethered(argv, death_signal=signal.SIGQUIT, parent=os.getpid()))
+    server = spawn(*account.ending_with_parent(argv, death_signal=signal.SIGQUIT, parent=os.getpid()))
     dsn = make_conninfo(pipeline.dsn, port=port)
 
     def answers() -> bool:

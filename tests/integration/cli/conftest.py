@@ -105,9 +105,9 @@ class OwnPostgres:
         self.stop()
         command = self._part.prepare()
         argv = [*command.argv, *(f"--{name}={value}" for name, value in settings.items())]
-        tethered = command.account.tethered(argv, death_signal=command.death_signal, parent=os.getpid())
+        command_line = command.account.ending_with_parent(argv, death_signal=command.death_signal, parent=os.getpid())
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(tethered, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/")
+            self._process = subprocess.Popen(command_line, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/")
         wait_until(self._part.ready, 30, describe=lambda: self._log.read_text()[-500:])
 
     def stop(self) -> None:

@@ -6,8 +6,27 @@ import pytest
 
 from tests.integration.cli.pipeline import Pipeline
 
+REFUSED = (
+    "check",
+    "init",
+    "init --new-epoch --yes",
+    "run",
+    "snapshot",
+    "snapshot public.orders --where id=1",
+    "status",
+    "verify",
+    "verify --repair",
+    "wait cache 0/1",
+    "events",
+    "sink",
+    "dead list",
+    "dead retry",
+    "rebuild cache",
+    "drop --yes --topics",
+)
 
-@pytest.mark.parametrize("command", ["check", "init", "run", "status", "verify", "wait cache 0/1", "events"])
+
+@pytest.mark.parametrize("command", REFUSED)
 def test_no_refusal_shows_a_secret(canary: str, pipeline: Pipeline, no_server: str, command: str) -> None:
     right = pipeline.document["log"]["bootstrap_servers"]
     for password, broker in ((f"wrong{canary}", right), (canary, f"127.0.0.1:{no_server}")):

@@ -48,6 +48,8 @@ IN_THIS_PROCESS = (
     "view run --until-caught-up",
     "view list",
     "view show orders 1",
+    "view rebuild orders",
+    "view drop orders --yes",
 )
 """Quick ones: their outputs are searched, and what they start is nothing."""
 AFTER_CAPTURE = ("check", "drop --yes --topics")
@@ -100,7 +102,7 @@ def _running() -> list[int]:
 
 
 @pytest.fixture(scope="session")
-def nursery() -> None:
+def fork_server() -> None:
     """Here each command is started from cold: with its own command line, which others may see."""
 
 

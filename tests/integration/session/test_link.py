@@ -141,7 +141,7 @@ def test_an_error_in_mid_stream_ends_it_and_says_why(source: Source, make: Make)
         source.execute("insert into t values (1, 'a')")
         rows(link, 1)
         source.execute("drop publication p", "insert into t values (2, 'b')")
-        wait_until(lambda: not link.receive(MOST) and (link.ended or said), 10)
+        wait_until(lambda: not link.receive(MOST) and (link.ended or said), 30)
     told = said[0] if said else link.error
     assert told is not None
     assert "publication" in told.primary

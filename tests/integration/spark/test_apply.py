@@ -23,17 +23,6 @@ IN_DRIVER = {"driver_batch_rows": 10_000}
 
 
 @pytest.fixture
-def all_stores(redis_url: str, opensearch: str, index_prefix: str, warehouse: Path, tmp_path: Path) -> dict[str, Any]:
-    """A store of each kind, empty."""
-    return {
-        "cache": {"kind": "redis", "url": redis_url},
-        "search": {"kind": "opensearch", "url": opensearch, "prefix": index_prefix},
-        "warehouse": {"kind": "delta", "path": str(warehouse)},
-        "reports": {"kind": "sql", "url": f"sqlite:///{tmp_path}/reports.db"},
-    }
-
-
-@pytest.fixture
 def cache(redis_url: str) -> dict[str, Any]:
     """The cache alone: the quickest store."""
     return {"cache": {"kind": "redis", "url": redis_url}}

@@ -30,17 +30,6 @@ START_S = 240.0
 
 
 @pytest.fixture
-def all_stores(redis_url: str, opensearch: str, index_prefix: str, warehouse: Path, tmp_path: Path) -> dict[str, Any]:
-    """A store of each kind, empty."""
-    return {
-        "cache": {"kind": "redis", "url": redis_url},
-        "search": {"kind": "opensearch", "url": opensearch, "prefix": index_prefix},
-        "warehouse": {"kind": "delta", "path": str(warehouse)},
-        "reports": {"kind": "sql", "url": f"sqlite:///{tmp_path}/reports.db"},
-    }
-
-
-@pytest.fixture
 def config(tmp_path: Path) -> Path:
     return tmp_path / "cdc.toml"
 

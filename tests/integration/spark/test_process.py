@@ -250,5 +250,5 @@ def test_h115_sigterm_is_heard_while_a_server_is_silent(
         paused_s = SYSTEM_CLOCK.monotonic()
         wait_until(lambda: SYSTEM_CLOCK.monotonic() > paused_s + 4)
         program.process.terminate()
-        program.wait(90)
+        assert program.wait(90) == Exit.OK, program.stderr
     assert "Traceback" not in program.stderr

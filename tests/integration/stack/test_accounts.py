@@ -40,7 +40,7 @@ def test_without_namespaces_an_account_of_the_machine_serves(other_account: Acco
     place = PartFiles(folder=tmp_path / "postgres", log=tmp_path / "log", ports=free_ports(["postgres"]))
     part = PostgresPart(place, account=other_account)
     command = part.prepare()
-    argv = command.account.tethered(command.argv, death_signal=command.death_signal, parent=os.getpid())
+    argv = command.account.ending_with_parent(command.argv, death_signal=command.death_signal, parent=os.getpid())
     with place.log.open("wb") as log, subprocess.Popen(argv, stdout=log, stderr=log, cwd="/") as server:
         try:
             wait_until(part.ready, 20, lambda: place.log.read_text(encoding="utf-8"))

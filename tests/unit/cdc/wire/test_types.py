@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import date, datetime
 from decimal import Decimal
+from pathlib import Path
 
 import orjson
 import pyarrow as pa
@@ -12,6 +13,8 @@ import pytest
 
 from cdc.schema import Column, Encoding, Identity, TableSchema
 from cdc.topic import TableName
+from cdc.views.sql_types import _GROUPS as VIEW_GROUPS
+from cdc.views.sql_types import UNCARRIED
 from cdc.wire.canonical import CanonicalTable
 from cdc.wire.debezium.connect_types import _KINDS as READ_FROM_DEBEZIUM
 from cdc.wire.plain import PlainTable
@@ -21,8 +24,10 @@ from connectors.postgres.held import placeholder
 from connectors.postgres.type_rows import Type, resolve
 from connectors.postgres.wire_values import _READABLE, _SAME, codec
 from sinks.search.search_mapping import field_mapping
+from sinks.sql.sql_natives import _FITS as NATIVE_TEXTS
 from sinks.warehouse.warehouse_columns import arrow_type, typed
 
+ROOT = Path(__file__).parents[4]
 _JSON: dict[Plain, tuple[type, ...]] = {
     Plain.BOOLEAN: (bool,),
     Plain.INTEGER: (int,),
@@ -73,16 +78,30 @@ def canonical(kind: str) -> object:
     )
 
 
+def carried_as_text(kind: str) -> bool:
+    """A view passes a value on as it stands on the wire: that has to be what Postgres prints."""
+    example = BY_KIND[kind].example
+    return bool(orjson.loads(example.readable) == example.text)
+
+
 CONSUMERS: dict[str, Callable[[str], object]] = {
-    "catalog (connectors/postgres/kinds)": lambda kind: resolved(kind) == kind,
-    "encoder, readable (connectors/postgres/values)": lambda kind: codec(column(kind), "readable").fast.pattern,
-    "encoder, debezium (connectors/postgres/values)": lambda kind: codec(column(kind), "debezium").fast.pattern,
-    "an array's encoder (connectors/postgres/shapes)": lambda kind: codec(column(kind, array=True), "readable").encode,
+    "catalog (connectors/postgres/type_rows)": lambda kind: resolved(kind) == kind,
+    "encoder, readable (connectors/postgres/wire_values)": lambda kind: codec(column(kind), "readable").fast.pattern,
+    "encoder, debezium (connectors/postgres/wire_values)": lambda kind: codec(column(kind), "debezium").fast.pattern,
+    "an array's encoder (connectors/postgres/wire_values)": lambda kind: (
+        codec(column(kind, array=True), "readable").encode
+    ),
     "unchanged values (cdc/wire/unavailable)": lambda kind: may_be_unavailable(column(kind)) != BY_KIND[kind].fixed,
     "placeholder (connectors/postgres/held)": lambda kind: orjson.loads(placeholder(column(kind))),
+    "views (cdc/views/sql_types)": lambda kind: kind in VIEW_GROUPS or kind in UNCARRIED or carried_as_text(kind),
     "search (sinks/search/search_mapping)": lambda kind: field_mapping(column(kind), "object")["type"],
     "warehouse (sinks/warehouse/warehouse_columns)": lambda kind: isinstance(arrow_type(column(kind)), pa.DataType),
 }
+
+
+@pytest.mark.parametrize("file", sorted({consumer.partition("(")[2].rstrip(")") for consumer in CONSUMERS}))
+def test_the_file_of_each_part_is_there(file: str) -> None:
+    assert (ROOT / f"{file}.py").is_file()
 
 
 @pytest.mark.parametrize("consumer", CONSUMERS)
@@ -136,6 +155,8 @@ def test_encoders_are_for_kinds_of_the_table() -> None:
     for written in (_SAME, _READABLE):
         assert set(written) <= CATALOG_KINDS | EXTENSION_KINDS
     assert set(BY_KIND) >= READ_FROM_DEBEZIUM
+    assert set(BY_KIND) >= NATIVE_TEXTS.keys()
+    assert set(BY_KIND) >= VIEW_GROUPS.keys() - {"record", "unknown"}
 
 
 def test_every_rule_of_comparing_is_used() -> None:

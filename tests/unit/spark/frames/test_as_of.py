@@ -105,12 +105,15 @@ def histories(draw: st.DrawFn) -> tuple[list[tuple[int, int, bool]], int]:
 
 
 def compacted(lots: list[Lot], cleaned: int, forgotten_ms: int) -> list[Lot]:
-    """What the cleaner leaves: of the records old enough, below ``cleaned``, the newest of a key; old deletes go."""
+    """What the cleaner leaves: of the records old enough, below ``cleaned``, the newest of a key, and no old delete.
+
+    It removes a delete only where it has cleaned, and so together with the records of its key before it.
+    """
     usable = [n for n, lot in enumerate(lots) if n < cleaned and lot.times_ms[0] <= NOW_MS - LAG_MS]
     newest = {lots[n].keys[0]: n for n in usable}
-    kept = [lot for n, lot in enumerate(lots) if n not in usable or newest[lot.keys[0]] == n]
-    last = lots[-1:]
-    return [lot for lot in kept if lot in last or lot.op != [b"d"] or lot.times_ms[0] > forgotten_ms]
+    kept = [(n, lot) for n, lot in enumerate(lots) if n not in usable or newest[lot.keys[0]] == n]
+    forgotten = {n for n in usable if lots[n].op == [b"d"] and lots[n].times_ms[0] <= forgotten_ms}
+    return [lot for n, lot in kept if n == len(lots) - 1 or n not in forgotten]
 
 
 @given(histories(), st.integers(0, 14), st.booleans())

@@ -50,7 +50,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Forked:
-    """One command, with what tests ask of a :class:`subprocess.Popen`. Its parent is the nursery."""
+    """One command, with what tests ask of a :class:`subprocess.Popen`. Its parent is the fork server."""
 
     def __init__(self, pid: int, report: socket.socket, args: Sequence[str]) -> None:
         self.pid = pid
@@ -85,19 +85,19 @@ class Forked:
             word = self._report.recv(16)
             self._report.close()
             if not word:
-                raise RuntimeError("the nursery ended, and its children with it")
+                raise RuntimeError("the fork server ended, and its children with it")
             self.returncode = int(word)
         return self.returncode
 
 
-class Nursery:
+class ForkServer:
     """The process that forks. A context; its children end with it, and it with us."""
 
     def __init__(self) -> None:
         self._link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.nursery", str(theirs.fileno())],
+                [sys.executable, "-m", "tests.fork_server", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 cwd=Path(__file__).parent.parent,
@@ -117,11 +117,11 @@ class Nursery:
             socket.send_fds(self._link, [order], [stdout.fileno(), stderr.fileno(), theirs.fileno()])
             word = ours.recv(16)
         if not word:
-            raise RuntimeError("the nursery has ended")
+            raise RuntimeError("the fork server has ended")
         return Forked(int(word), ours, ["cdc", *arguments])
 
 
-# -- in the nursery's own process
+# -- in the fork server's own process
 
 
 def main(link: socket.socket) -> None:
