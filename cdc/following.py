@@ -6,10 +6,10 @@ its topic looks as if nothing happened to it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from cdc.checks.facts import PublicationFacts
-from cdc.state import FormState, SnapshotTableState, find_all
+from cdc.state import FormState, SlotState, SnapshotTableState, TopicsState, find_all
 from cdc.topic import TableName
 
 OPERATIONS = frozenset(("insert", "update", "delete", "truncate"))
@@ -50,3 +50,21 @@ def captured_oids(documents: Mapping[bytes, bytes]) -> dict[str, int]:
     ``documents``: the state topic's records."""
     plans = {plan.table: plan.oid for plan in find_all(documents, SnapshotTableState)}
     return plans | {form.table: form.oid for form in find_all(documents, FormState)}
+
+
+def stopped_following(
+    documents: Mapping[bytes, bytes],
+    takes: Callable[[str], bool],
+    relations: Callable[[Sequence[str], Sequence[int]], Mapping[int, TableName]],
+    publication: Callable[[], PublicationFacts | None],
+) -> dict[str, str]:
+    """:func:`not_followed` of what the state topic says. Empty before the first snapshot: then nothing is followed yet.
+
+    ``takes``: whether the settings name a table. ``relations``: those that have one of these names or oids.
+    """
+    topics, oids = TopicsState.find(documents), captured_oids(documents)
+    if topics is None or SlotState.find(documents) is None:
+        return {}
+    wanted = [table for table in topics.tables if takes(table)]
+    found = relations(wanted, [oids[table] for table in wanted if table in oids])
+    return not_followed(wanted, oids, found, publication())

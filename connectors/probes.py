@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import Self
 
 from cdc.checks.facts import LogFacts, SourceFacts, TopicFault, TopicRights
 from cdc.checks.finding import Finding
 from cdc.checks.secrecy import remote_brokers
 from cdc.errors import TopicError
+from cdc.following import stopped_following
 from cdc.settings import Settings
-from cdc.state import SlotState, TopicsState
+from cdc.state import TopicsState
 from cdc.topic import state_topic
 from cdc.topic_specs import pipeline_topic_specs, table_topic_spec
 from connectors.kafka.admin import TopicAdmin, cut_problems, spec_problems, state_problems
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.reach import require_broker
-from connectors.postgres.catalog_facts import read_source
-from connectors.postgres.connections import connect
+from connectors.postgres.catalog_facts import read_publication, read_relations, read_source
+from connectors.postgres.connections import Connection, connect
 from connectors.postgres.publication import refused_publication
+from connectors.postgres.selection import takes
 
 
 class ServerProbes:
@@ -37,20 +40,28 @@ class ServerProbes:
     def __exit__(self, *_: object) -> None:
         self._admin = None
 
-    def state(self) -> tuple[TopicsState | None, SlotState | None]:
+    def state(self) -> Mapping[bytes, bytes]:
         self._topics()
         try:
-            documents = KafkaCompactedTopic(self._settings.log, state_topic(self._settings.name)).read()
+            return KafkaCompactedTopic(self._settings.log, state_topic(self._settings.name)).read()
         except TopicError:
-            return None, None
-        return TopicsState.find(documents), SlotState.find(documents)
+            return {}
 
     def source(self) -> SourceFacts:
-
-        with closing(connect(self._settings.source, application_name="cdc", autocommit=True)) as connection:
+        with closing(self._connect()) as connection:
             found = read_source(connection, self._settings)
             refused = refused_publication(connection, found, self._settings.publication)
             return replace(found, unpublishable=refused)
+
+    def not_followed(self, documents: Mapping[bytes, bytes]) -> Mapping[str, str]:
+        settings = self._settings
+        named = partial(takes, tables=settings.source.tables, exclude=settings.source.exclude)
+        with closing(self._connect()) as connection:
+            publication = partial(read_publication, connection, settings.publication)
+            return stopped_following(documents, named, partial(read_relations, connection), publication)
+
+    def _connect(self) -> Connection:
+        return connect(self._settings.source, application_name="cdc", autocommit=True)
 
     def log(self, topics: list[str], known: TopicsState | None) -> LogFacts:
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from cdc.checks.facts import PublicationFacts, ServerFacts, SlotFacts, SourceFacts, TableFacts, TransactionFacts
 from cdc.checks.finding import Finding, fail, ok, warn
@@ -22,8 +22,11 @@ FAILOVER_VERSION = 170000
 """The first that keeps logical slots on standbys."""
 
 
-def check_source(facts: SourceFacts, settings: Settings, known: Found[SlotState]) -> Iterator[Finding]:
-    """Every finding about Postgres. ``known``: the slot as ``cdc snapshot`` made it, if it has and the log says so."""
+def check_source(
+    facts: SourceFacts, settings: Settings, known: Found[SlotState], named: Container[str] = ()
+) -> Iterator[Finding]:
+    """Every finding about Postgres. ``known``: the slot as ``cdc snapshot`` made it, if it has and the log says so.
+    ``named``: tables of which a finding of their own says that they are not followed."""
     server = facts.server
     yield check_version(server)
     yield check_standby(server)
@@ -43,7 +46,7 @@ def check_source(facts: SourceFacts, settings: Settings, known: Found[SlotState]
     if facts.unpublishable is not None and known is None:
         yield fail(PART, "publication", *facts.unpublishable)
     else:
-        yield from check_publication(facts.publication, facts.tables, settings, known)
+        yield from check_publication(facts.publication, facts.tables, settings, known, named)
 
 
 def check_version(server: ServerFacts) -> Finding:
@@ -308,9 +311,14 @@ def check_left_out(facts: SourceFacts) -> Iterator[Finding]:
 
 
 def check_publication(
-    publication: PublicationFacts | None, tables: tuple[TableFacts, ...], settings: Settings, known: Found[SlotState]
+    publication: PublicationFacts | None,
+    tables: tuple[TableFacts, ...],
+    settings: Settings,
+    known: Found[SlotState],
+    named: Container[str] = (),
 ) -> Iterator[Finding]:
-    """Its contents against the settings. A slot cannot pass a change made before its publication was (H52)."""
+    """Its contents against the settings. A slot cannot pass a change made before its publication was (H52).
+    ``named``: as for :func:`check_source`."""
     name = settings.publication
     if publication is None:
         if isinstance(known, Unknown):
@@ -332,7 +340,7 @@ def check_publication(
         message = f"the publication {name} leaves out {', '.join(sorted(missing))}"
         fix = f"alter publication {quoted} set (publish = 'insert, update, delete, truncate');"
         yield fail(PART, "publication", message, fix)
-    for table in sorted(wanted - publication.tables):
+    for table in sorted(table for table in wanted - publication.tables if str(table) not in named):
         fix = f"alter publication {quoted} add table {_sql_name(table)};"
         yield fail(PART, "publication", f"the publication {name} does not hold {table}", fix)
     for table in sorted(publication.tables - wanted):

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple, Protocol, Self
 
+from cdc.aside import AsideState, asides_of
 from cdc.checks.facts import LogFacts, SourceFacts
 from cdc.checks.finding import Finding, failure, ok
+from cdc.checks.following import check_following
 from cdc.checks.kafka import check_log
 from cdc.checks.postgres import check_source
 from cdc.checks.secrecy import check_settings
 from cdc.errors import CdcError
 from cdc.found import Unknown, look
-from cdc.settings import Settings, topics_maker
+from cdc.settings import Settings, is_postgres, topics_maker
 from cdc.state import SlotState, TopicsState
 
 
 class Probes(Protocol):
     """Reads the facts. Every method raises CdcError when its part cannot be asked."""
 
-    def state(self) -> tuple[TopicsState | None, SlotState | None]:
-        """The notes of ``cdc init`` and ``cdc snapshot``. None for what has not happened."""
+    def state(self) -> Mapping[bytes, bytes]:
+        """The newest record of each key of the state topic. Empty before ``cdc init``."""
 
     def source(self) -> SourceFacts:
         """Server, slot, publication and captured tables, as the database has them."""
+
+    def not_followed(self, documents: Mapping[bytes, bytes]) -> Mapping[str, str]:
+        """Captured table -> why the stream says nothing of it. ``documents``: of the state topic."""
 
     def log(self, topics: list[str], known: TopicsState | None) -> LogFacts:
         """``topics``: of the captured tables."""
@@ -32,25 +37,44 @@ class Probes(Protocol):
         """The findings about a store that answers."""
 
 
+class _Known(NamedTuple):
+    """The notes of ``cdc init``, ``cdc snapshot`` and capture. None for what has not happened."""
+
+    documents: Mapping[bytes, bytes] = {}
+    topics: TopicsState | None = None
+    slot: SlotState | None = None
+    asides: Mapping[str, AsideState] = {}
+
+    @classmethod
+    def of(cls, documents: Mapping[bytes, bytes]) -> Self:
+        """Raises what a document raises that cannot be read."""
+        return cls(documents, TopicsState.find(documents), SlotState.find(documents), asides_of(documents))
+
+
 def preflight(settings: Settings, probes: Probes) -> Iterator[Finding]:
     """Findings part by part. A part that cannot be asked is one failure, and the others are still checked."""
     yield from check_settings(settings)
-    state = look(probes.state)
-    topics_known, slot_known = (None, state) if isinstance(state, Unknown) else state
+    state = look(lambda: _Known.of(probes.state()))
+    known = _Known() if isinstance(state, Unknown) else state
     tables: list[str] = []
-    if settings.debezium is None or settings.debezium.database == "postgres":
+    left: Mapping[str, str] | Unknown = {}
+    if is_postgres(settings):
+        left = look(lambda: probes.not_followed(known.documents))
         try:
             source = probes.source()
             tables = [table.topic for table in source.tables]
             yield ok("postgres", "reachable", "Postgres answers")
-            yield from check_source(source, settings, slot_known)
+            slot, named = state if isinstance(state, Unknown) else known.slot, {} if isinstance(left, Unknown) else left
+            yield from check_source(source, settings, slot, named)
         except CdcError as error:
             yield failure("postgres", "reachable", error)
-    log = state if isinstance(state, Unknown) else look(lambda: probes.log(tables, topics_known))
+    log = state if isinstance(state, Unknown) else look(lambda: probes.log(tables, known.topics))
     if isinstance(log, Unknown):
         yield failure("kafka", "reachable", log.because)
     else:
-        yield from check_log(log, initialised=topics_known is not None, maker=topics_maker(settings))
+        yield from check_log(log, initialised=known.topics is not None, maker=topics_maker(settings))
+    if known.topics is not None and known.slot is not None:
+        yield from check_following(known.asides, left, len(known.topics.tables))
     for name in settings.sinks:
         try:
             yield from probes.store(name)

@@ -11,7 +11,7 @@ from cdc.aside import asides_of
 from cdc.clock import Clock
 from cdc.dead import Parked
 from cdc.errors import TopicError
-from cdc.following import captured_oids, not_followed
+from cdc.following import stopped_following
 from cdc.found import Unknown, look
 from cdc.freshness.opened_stores import KeptStores
 from cdc.progress import Mark, Offsets, Watermark
@@ -110,12 +110,7 @@ class StatusReader:
         return (None, {}) if source is None else (source.facts(), self._not_followed(source, documents))
 
     def _not_followed(self, source: DatabaseStatus, documents: Mapping[bytes, bytes]) -> Mapping[str, str]:
-        topics, oids = TopicsState.find(documents), captured_oids(documents)
-        if topics is None or SlotState.find(documents) is None:
-            return {}
-        wanted = [table for table in topics.tables if self._plan.takes(table)]
-        relations = source.relations(wanted, [oids[table] for table in wanted if table in oids])
-        return not_followed(wanted, oids, relations, source.publication())
+        return stopped_following(documents, self._plan.takes, source.relations, source.publication)
 
     def _ends(self, documents: Mapping[bytes, bytes]) -> Offsets:
         topics = TopicsState.find(documents)

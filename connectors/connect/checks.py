@@ -18,9 +18,7 @@ from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.reach import require_broker
 
 PART = "connect"
-_UNUSED = (
-    "there is a [debezium] section though cdc run captures: sinks read all on the driver, as for Debezium's records"
-)
+_UNUSED = "there is a [debezium] section though cdc run captures: sinks take records of both, as after a handover"
 
 
 def check_connect(settings: Settings) -> list[Finding]:

@@ -280,4 +280,8 @@ MUTANTS = (
         "ask a store for one key after the other", "cdc/verification/passes.py",
         "    if isinstance(reader, LooksUpMany):\n", "    if False:\n", "tests/unit/cdc/verification/test_rounds.py",
     ),
-)  # fmt: skip
+    Mutant(
+        "let cdc check pass over a table that is set aside", "cdc/checks/following.py",
+        "            yield _judged(one)\n", "            pass\n", "tests/unit/cdc/checks/test_following.py",
+    ),
+)

@@ -47,6 +47,9 @@ def test_h119_h120_every_command_names_a_table_that_is_aside(pipeline: Pipeline,
     assert_refused(pipeline.cdc("wait", "cache", "0/1"), Exit.DIFFERENCE, "public.orders")
     unequal = pipeline.cdc("verify", "--timeout", "60")
     assert_refused(unequal, Exit.DIFFERENCE, "not compared: public.orders", "cdc status")
+    checked = pipeline.cdc("check")
+    assert_refused(checked, Exit.DIFFERENCE, "public.orders is set aside", "cdc snapshot public.orders")
+    assert "public.beside" not in "".join(line for line in checked.stdout.splitlines() if "fail" in line)
     assert running.process.poll() is None
 
     # An operator takes the key as it is now, for this table alone.
@@ -54,9 +57,25 @@ def test_h119_h120_every_command_names_a_table_that_is_aside(pipeline: Pipeline,
     assert taken.returncode == 0, taken.stderr
     wait_until(lambda: pipeline.cdc("verify", "--timeout", "30").returncode == 0, 120, lambda: running.stderr[-3000:])
     assert pipeline.cdc("wait", "cache", "0/1").returncode == 0
+    assert "each of the 2 captured tables is followed" in pipeline.good("check")
     assert readiness(address) == ""
     assert "table_follows" in running.stderr
     assert feeding.terminate() == running.terminate() == 0
+
+
+def test_h96_check_names_tables_that_are_not_followed(pipeline: Pipeline) -> None:
+    """Out of the publication, made anew under the name, renamed: as ``cdc status`` says it."""
+    pipeline.sql("create table beside (id int primary key)")
+    pipeline.document["source"]["tables"] = ["public.orders", "public.beside"]
+    for command in ("init", "snapshot"):
+        pipeline.good(command)
+    assert "each of the 2 captured tables is followed" in pipeline.good("check")
+    pipeline.sql("drop table beside", "create table beside (id int primary key)", "alter table orders rename to other")
+    said = pipeline.cdc("check").stdout
+    assert "public.beside was made anew, and is not in the publication" in said
+    assert "public.orders was renamed to public.other, and is not followed under that name" in said
+    assert "does not hold public.beside" not in said, "one finding is enough"
+    assert "rename it back, or publish it again: cdc init" in said
 
 
 def readiness(address: str) -> str:

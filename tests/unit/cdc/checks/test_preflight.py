@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from cdc.checks.preflight import preflight
 from cdc.checks.secrecy import check_settings
 from cdc.errors import ConfigError, Exit, LogError, SinkError, SourceError
 from cdc.settings import Settings
-from cdc.state import SlotState, TopicsState
+from cdc.state import Document, TopicsState
 from sinks.kinds import kind_named
 from sinks.sections import parse_settings
 from tests.unit.cdc.checks.test_postgres import FACTS
@@ -50,13 +50,17 @@ class Probes:
     def _answer(self, part: str, otherwise: Any) -> Any:
         return self._answers[part]() if part in self._answers else otherwise
 
-    def state(self) -> tuple[TopicsState | None, SlotState | None]:
-        state: tuple[TopicsState | None, SlotState | None] = self._answer("state", (None, None))
-        return state
+    def state(self) -> Mapping[bytes, bytes]:
+        documents: Iterable[Document] = self._answer("state", ())
+        return {document.key(): document.to_json() for document in documents}
 
     def source(self) -> SourceFacts:
         facts: SourceFacts = self._answer("source", FACTS)
         return facts
+
+    def not_followed(self, documents: Mapping[bytes, bytes]) -> Mapping[str, str]:
+        left: Mapping[str, str] = self._answer("not_followed", {})
+        return left
 
     def log(self, topics: list[str], known: TopicsState | None) -> LogFacts:
         facts: LogFacts = self._answer("log", HEALTHY_LOG)
@@ -107,7 +111,7 @@ def test_h62_a_topic_with_another_policy_is_refused(fatal: bool, level: Level) -
 
 def test_h61_a_topic_that_is_gone_after_init_is_refused() -> None:
     known = TopicsState(cluster_id="c")
-    found = list(preflight(settings(), Probes(state=lambda: (known, None))))
+    found = list(preflight(settings(), Probes(state=lambda: [known])))
     assert [f.message for f in found if f.level is Level.FAIL] == ["topics are missing: shop.public.orders"]
 
 
@@ -115,7 +119,7 @@ def test_h154_the_command_that_makes_the_topics_is_named() -> None:
     """``cdc init`` refuses a pipeline of Debezium's."""
     debezium = settings().model_copy(update={"source": settings().source.model_copy(update={"kind": "debezium"})})
     for given, maker in ((settings(), "cdc init"), (debezium, "cdc connect deploy")):
-        new, known = Probes(), Probes(state=lambda: (TopicsState(cluster_id="c"), None))
+        new, known = Probes(), Probes(state=lambda: [TopicsState(cluster_id="c")])
         assert f"1 topics will be made by {maker}" in [f.message for f in preflight(given, new)]
         assert f"{maker} makes the topics of tables that were added" in [f.fix for f in preflight(given, known)]
 
