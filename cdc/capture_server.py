@@ -97,6 +97,7 @@ class CaptureCollector:
         page.set("cdc_reread_windows", now.windows)
         page.set("cdc_reread_rows_total", now.rows)
         page.set("cdc_reread_left_out_rows_total", now.left_out)
+        page.set("cdc_reread_differing_rows_total", now.differing)
         for table, share in sorted(now.shares.items()):
             page.set("cdc_reread_progress_ratio", share, table=table)
             stages = f.readings.get(table)

@@ -68,6 +68,9 @@ CAPTURE = declared(
     _gauge("cdc_reread_windows", "Windows open in the stream"),
     _counter("cdc_reread_rows_total", "Rows read again and written, since the stream was opened"),
     _counter("cdc_reread_left_out_rows_total", "Rows read again that the stream had newer"),
+    _counter(
+        "cdc_reread_differing_rows_total", "Rows that tables read again had otherwise than the log, or not at all"
+    ),
     _gauge("cdc_reread_progress_ratio", "How much of a table is read again", "table", absent="none is read again"),
     _gauge(
         "cdc_reread_remaining_seconds",

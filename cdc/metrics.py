@@ -43,13 +43,15 @@ class Flow(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RereadFigures:
     """Tables that are read again. ``states``: how many requests wait, run or are paused. ``windows``: parts being read.
-    ``rows`` written and ``left_out`` because the stream had newer ones. ``shares``: by table, how much is done, 0 to 1.
+    ``rows`` written, ``left_out`` because the stream had newer ones, and ``differing`` from the log. ``shares``: by
+    table, how much is done, 0 to 1.
     """
 
     states: Mapping[str, int] = field(default_factory=dict)
     windows: int = 0
     rows: int = 0
     left_out: int = 0
+    differing: int = 0
     shares: Mapping[str, float] = field(default_factory=dict)
 
 

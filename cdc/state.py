@@ -270,7 +270,8 @@ class ReadingState(Document):
     ``state``: ``waiting`` (``detail`` says for what), ``running``, ``paused``, ``done``, ``failed`` (``detail`` says
     why) or ``cancelled``. ``floor``: position of the first window as text, which everything that is alive ends up at
     or above. Empty before it. ``leaves``: ``{"oid", "schema", "name", "filenode", "blocks", "next"}`` each, as
-    planned, ``next`` the block below which the brokers have stored all. ``share``: of the blocks, 0 to 1.
+    planned, ``next`` the block below which the brokers have stored all. ``differing``: rows that the log had otherwise,
+    or not. None where that was not found out. ``share``: of the blocks, 0 to 1.
     """
 
     WHAT: ClassVar[str] = "reread"
@@ -286,6 +287,7 @@ class ReadingState(Document):
     leaves: list[dict[str, Any]] = field(default_factory=list)
     rows: int = 0
     left_out: int = 0
+    differing: int | None = None
     share: float = 0.0
     first: bool = False
     started_ns: int = 0

@@ -4,8 +4,11 @@ sessions and producers from it."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import cast
+
+from confluent_kafka import Message
 
 from cdc.checks.facts import PublicationFacts, ServerFacts, SlotFacts
 from cdc.errors import ConfigError
@@ -15,12 +18,14 @@ from cdc.settings import Settings
 from cdc.state import SlotState, TopicsState
 from cdc.topic import schema_topic, state_topic
 from cdc.visibility import Visibility
+from cdc.wire.records import Headers, LoggedRecord, split_headers
 from connectors.kafka import compacted
 from connectors.kafka.admin import TopicAdmin, raise_first, state_problems
 from connectors.kafka.bulk import BulkLog
 from connectors.kafka.feed import CompactedFeed
 from connectors.kafka.oversized import Oversized
 from connectors.kafka.schema_registry import SchemaRegistry
+from connectors.kafka.small_topic import read_small
 from connectors.postgres.barrier import barrier
 from connectors.postgres.catalog_facts import read_publication, read_server, read_slot
 from connectors.postgres.catalog_shapes import resolve_tables, table_schema
@@ -147,6 +152,16 @@ class CaptureEdges:
     state: CompactedTopic
     shapes: SchemaRegistry
     topics: CapturedTopics
+    require_open: Callable[[], None] = lambda: None
+
+    def records(self, topic: str, most: int) -> Iterator[LoggedRecord] | None:
+        found = read_small(self.settings.log, topic, most, waiting=self.require_open)
+        return None if found is None else (_record(message) for message in found)
 
     def feed(self) -> CompactedFeed:
         return CompactedFeed(self.settings.log, state_topic(self.settings.name))
+
+
+def _record(message: Message) -> LoggedRecord:
+    pos, op, _ = split_headers(cast(Headers, message.headers() or ()))
+    return LoggedRecord(message.partition() or 0, message.key(), message.value(), pos, op)

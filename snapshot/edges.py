@@ -5,7 +5,7 @@ Everything here is handed to worker processes, so an implementation is plain dat
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import psycopg
@@ -17,6 +17,7 @@ from cdc.settings import Settings
 from cdc.state import ReadingState, RequestState, SlotState, TopicsState
 from cdc.topic import TableName
 from cdc.visibility import Visibility
+from cdc.wire.records import LoggedRecord
 
 Session = psycopg.Connection[Any]
 
@@ -222,6 +223,10 @@ class LaterEdges(Protocol):
 
     def feed(self) -> Feed:
         """Follow the state topic from its beginning on. LogError when the brokers do not answer."""
+
+    def records(self, topic: str, most: int) -> Iterator[LoggedRecord] | None:
+        """Every record of a table's topic as it is now, each partition's in order. None where there are more than
+        ``most``. LogError, and Closed when the session ends."""
 
 
 class Edges(Protocol):

@@ -76,6 +76,16 @@ class Lot(NamedTuple):
         return found
 
 
+class LoggedRecord(NamedTuple):
+    """One record of a table's topic. ``pos`` and ``op``: its headers, None where it has none."""
+
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    pos: bytes | None
+    op: bytes | None
+
+
 class RecordReader(Protocol):
     """Reads stretches of partitions. Quick where each read goes on where the last one ended. For one thread."""
 

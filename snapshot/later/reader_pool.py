@@ -12,11 +12,13 @@ from contextlib import suppress
 import psycopg
 
 from cdc.clock import Clock
+from cdc.errors import CdcError
 from cdc.position import Position
 from cdc.windows import Closed, Overrun, Windows, Written
 from snapshot.chunks import Chunk
 from snapshot.edges import LaterEdges, Session
-from snapshot.later.table_reading import TableReading
+from snapshot.later.row_differences import MOST_RECORDS, NotComparable, RowDifferences
+from snapshot.later.table_reading import Differing, TableReading
 from snapshot.later.window_read import TooWide, Unseen, WindowTask, read, sweep_rows, window_rows
 from snapshot.queries import Queries
 
@@ -56,10 +58,8 @@ class ReaderPool:
         self._pool = ThreadPoolExecutor(edges.settings.snapshot.windows, thread_name_prefix="cdc-window")
 
     def submit(self, reading: TableReading, chunk: Chunk | None) -> Future[tuple[Written, Position]]:
-        """Read a chunk. Without one write the mark that ends a reading."""
-        given = (
-            self._pool.submit(self.sweep, reading) if chunk is None else self._pool.submit(self.read, reading, chunk)
-        )
+        """Read a chunk. Without one end the reading."""
+        given = self._pool.submit(self.end, reading) if chunk is None else self._pool.submit(self.read, reading, chunk)
         self._given = [*(one for one in self._given if not one.done()), given]
         return given
 
@@ -134,6 +134,35 @@ class ReaderPool:
         settings = self._edges.settings.log
         policy = settings.oversized_tables.get(reading.request.table, settings.oversized)
         return settings.max_message_bytes if policy == "stop" else None
+
+    def end(self, reading: TableReading) -> tuple[Written, Position]:
+        """Sweep where the whole table was read, then find out how much the reading has changed. Raises Closed."""
+        ended = self.sweep(reading) if reading.request.whole else (Written(0, 0), Position(0, 0, 0))
+        if not reading.request.first:
+            reading.compared = self._compared(reading)
+        return ended
+
+    def _compared(self, reading: TableReading) -> Differing:
+        """The reading's rows against the log as it was before."""
+        log, inspected = self._edges.settings.log, reading.inspected
+        assert inspected is not None
+        try:
+            columns = [column.name for column in inspected.schema.columns]
+            differences = RowDifferences(reading.state.floor, columns)
+            records = self._edges.records(inspected.form.topic, MOST_RECORDS)
+            if records is None:
+                return Differing(None, f"its topic has more than {MOST_RECORDS:,} records")
+            count = differences.take(records)
+        except CdcError as error:
+            return Differing(None, error.message)
+        except NotComparable as why:
+            return Differing(None, str(why))
+        except ValueError:
+            # A mark or a header that none of ours can be.
+            return Differing(None, "its topic has records of another writer")
+        if self._clock.now_ns() - reading.state.started_ns >= log.min_compaction_lag.total_seconds() * 10**9:
+            return Differing(None, "it took longer than [log] min_compaction_lag")
+        return Differing(count)
 
     def sweep(self, reading: TableReading) -> tuple[Written, Position]:
         """Write the marks that end a reading of the whole table, in a window of their own.

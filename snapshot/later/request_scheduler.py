@@ -87,7 +87,7 @@ class RequestScheduler:
         self._noted: dict[str, ReadingState] = {}
         self._note_s = 0.0
         self._forget_s = 0.0
-        self._rows = self._left_out = self._turn = 0
+        self._rows = self._left_out = self._differing = self._turn = 0
         self.figures = RereadFigures()
         """How far all requests are. Replaced as a whole, for whoever asks."""
         self._readers = ReaderPool(edges, windows, clock)
@@ -236,25 +236,25 @@ class RequestScheduler:
         self._readers.submit(reading, chunk).add_done_callback(done)
 
     def _end(self, reading: TableReading) -> None:
-        """Every chunk is stored by the brokers: sweep what was not there, or be done."""
-        if reading.request.whole and not reading.sweeping:
+        """Every chunk is stored by the brokers: sweep what was not there, find out what differed, or be done."""
+        if (reading.request.whole or reading.request.leaves) and not reading.ending:
             # Before the mark is written: a crash behind it must find the same floor, and nothing left to read.
             self._note(reading)
-            reading.sweeping = True
+            reading.ending = True
             self._give(reading, None)
         elif not reading.out:
-            self._finish(reading, DONE)
+            self._finish(reading, DONE, reading.compared.words)
 
     def _finish(self, reading: TableReading, state: str, detail: str = "") -> None:
         if self._readings.get(reading.request.id) is not reading:
             return
         reading.state = replace(reading.state, state=state, detail=detail, finished_ns=self._clock.now_ns())
         if state == DONE:
-            reading.state = replace(reading.state, share=1.0)
-        log.info(
-            "reread_over",
-            extra={"table": reading.request.table, "state": state, "rows": reading.state.rows, "why": detail},
-        )
+            reading.state = replace(reading.state, share=1.0, differing=reading.compared.rows)
+        rows, differing = reading.state.rows, reading.compared.rows if state == DONE else None
+        self._differing += differing or 0
+        said = {"table": reading.request.table, "state": state, "rows": rows, "differing": differing, "why": detail}
+        log.info("reread_over", extra=said)
         self._over[reading.request.id] = reading.request.serial
         del self._readings[reading.request.id]
         gone = self._view.removals(reading.request.id, reading.request.serial)
@@ -364,6 +364,7 @@ class RequestScheduler:
             windows=sum(reading.out for reading in readings),
             rows=self._rows,
             left_out=self._left_out,
+            differing=self._differing,
             shares={reading.request.table: reading.state.share for reading in readings},
         )
 

@@ -15,6 +15,7 @@ from snapshot.chunks import Chunk
 from snapshot.forms import InspectedTable, LeafForm, form_change
 from snapshot.forms import TableForm as Look
 from snapshot.later.chunk_queue import ChunkQueue
+from snapshot.later.row_differences import said_of
 
 MOST_FAILURES = 5
 """In a row. Then the request has failed, and says why."""
@@ -22,12 +23,31 @@ MOST_WAIT_S = 30.0
 WAITING, RUNNING, PAUSED, DONE, FAILED, CANCELLED = "waiting", "running", "paused", "done", "failed", "cancelled"
 
 
+@dataclass(frozen=True, slots=True)
+class Differing:
+    """How many rows a reading has changed in the log. None where that was not found out, and ``why``."""
+
+    rows: int | None = None
+    why: str = ""
+
+    @property
+    def words(self) -> str:
+        """For ``cdc snapshot`` and the log. Empty where nothing was compared and nothing had to be."""
+        if self.rows is None:
+            return f"not compared with the log: {self.why}" if self.why else ""
+        return said_of(self.rows)
+
+
+_NOT_COMPARED = Differing()
+
+
 @dataclass(slots=True)
 class TableReading:
     """``plan``: None until the table was inspected, and again when it changed. ``out``: chunks with a reader.
 
     ``wanted``: the request's condition, parsed. ``ready``: it waits for nothing but a reader. ``turn``: when it was
-    last given one. ``failures``: in a row, without anything read in between.
+    last given one. ``failures``: in a row, without anything read in between. ``ending``: every chunk is stored, and it
+    is swept and compared.
     """
 
     request: RequestState
@@ -41,7 +61,8 @@ class TableReading:
     after_lsn: int = 0
     out: int = 0
     not_before_s: float = 0.0
-    sweeping: bool = False
+    ending: bool = False
+    compared: Differing = _NOT_COMPARED
     ready: bool = False
     turn: int = 0
     failures: int = 0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from tests.faults.mutants.mutant import Mutant
 
+_DIFFERENCES = "tests/unit/snapshot/later/test_row_differences.py"
+
 MUTANTS = (
     Mutant(
         "forget how the first snapshot found the publication", "snapshot/later/watch_rules.py",
@@ -68,4 +70,12 @@ MUTANTS = (
         "take a new attribute of a composite for a new label", "snapshot/later/watch_rules.py",
         """kind[:1] == "c" and kind in known""", "False", "tests/unit/snapshot/later/test_watch_rules.py",
     ),
-)  # fmt: skip
+    Mutant(
+        "call a row equal that the log never had", "snapshot/later/row_differences.py",
+        "            if was != row:\n", "            if was not in (None, row):\n", _DIFFERENCES,
+    ),
+    Mutant(
+        "pass over rows that a reading did not find", "snapshot/later/row_differences.py",
+        "            self._differing.update(", "            set().update(", _DIFFERENCES,
+    ),
+)

@@ -61,6 +61,34 @@ def test_h96_what_was_not_published_for_a_moment_is_read_again(pipeline: Pipelin
         assert capturing.figures.reconnects == 0
 
 
+def test_h96_a_reading_says_how_many_rows_differed(pipeline: Pipeline) -> None:
+    pipeline.document["snapshot"] = {"watch": "1s"}
+    publication = pipeline.settings.publication
+    pipeline.prepare(*(f"create table {name} (id int primary key, v int)" for name in ("lost", "equal")))
+    with pipeline.capturing() as capturing:
+        pipeline.execute(
+            *(f"insert into {name} select i, i from generate_series(1, 9) i" for name in ("lost", "equal"))
+        )
+        pipeline.settle()
+        watched(pipeline, "lost", "equal")
+        pipeline.execute(
+            f"alter publication {publication} drop table lost, equal",
+            "update lost set v = 0 where id < 3",
+            "delete from lost where id = 9",
+            "insert into lost values (10, 10)",
+            f"alter publication {publication} add table lost, equal",
+            "update equal set v = 0 where id = 1",
+        )
+        assert_same(pipeline, "lost", "equal")
+        watched(pipeline, "lost", "equal")
+        lost, equal = (reread(pipeline, f"snapshot:public.{name}") for name in ("lost", "equal"))
+        assert lost is not None
+        assert equal is not None
+        assert (lost.state, lost.differing, lost.detail) == ("done", 4, "4 rows differed from the log")
+        assert (equal.state, equal.differing, equal.detail) == ("done", 0, "no row differed from the log")
+        assert capturing.figures.reconnects == 0
+
+
 def test_h96_changes_between_snapshot_and_first_look_are_seen(pipeline: Pipeline) -> None:
     """The snapshot noted how each table was published, and its types; capture has not run yet."""
     pipeline.document["snapshot"] = {"watch": "200ms"}

@@ -1,0 +1,47 @@
+"""A table's topic read whole, if it is small."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+
+from cdc.settings import LogSettings
+from connectors.kafka.clients import reader_config
+from connectors.kafka.compacted import bounds, log_error, read_on
+
+_TIMEOUT_S = 10.0
+
+
+def read_small(
+    settings: LogSettings, topic: str, most: int, *, waiting: Callable[[], None] | None = None
+) -> Iterator[Message] | None:
+    """The records of all partitions, one partition after the other. None where there may be more than ``most``.
+
+    ``waiting``: as for :class:`connectors.kafka.compacted.KafkaCompactedTopic`. Raises LogError.
+    """
+    consumer = Consumer(reader_config(settings))
+    try:
+        found = consumer.list_topics(topic, timeout=_TIMEOUT_S).topics.get(topic)
+        partitions = sorted(found.partitions) if found is not None else []
+        ranges = [bounds(consumer, TopicPartition(topic, each), settings, waiting) for each in partitions]
+    except KafkaException as failure:
+        consumer.close()
+        raise log_error(failure.args[0], f"reading {topic}", settings) from None
+    except BaseException:
+        consumer.close()
+        raise
+    if sum(end - first for first, end in ranges) > most:
+        consumer.close()
+        return None
+    return _records(consumer, settings, topic, partitions, waiting)
+
+
+def _records(
+    consumer: Consumer, settings: LogSettings, topic: str, partitions: list[int], waiting: Callable[[], None] | None
+) -> Iterator[Message]:
+    try:
+        for partition in partitions:
+            yield from read_on(consumer, settings, topic, partition, waiting=waiting)
+    finally:
+        consumer.close()
