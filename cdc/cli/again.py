@@ -91,7 +91,7 @@ class Again:
 def progress(state: ReadingState | None) -> str:
     """How far a request is, in words.
 
-    >>> progress(RereadState(id="a", table="t", serial=1, epoch=1, state="running", rows=1200, share=0.4))
+    >>> progress(ReadingState(id="a", table="t", serial=1, epoch=1, state="running", rows=1200, share=0.4))
     'running, 1,200 rows, 40%'
     >>> progress(None)
     'waits for cdc run'

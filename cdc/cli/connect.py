@@ -20,6 +20,7 @@ _READS = {
     "idle": "it reads the slot; no captured table was written meanwhile",
     "restarts": "no session has had the slot for 15 s",
     "stuck": "captured tables were written, and its session got no further",
+    "unstored": "captured tables were written, and its stored offsets did not move within a minute",
 }
 
 connect = typer.Typer(name="connect", help="Debezium through Kafka Connect's REST API.", no_args_is_help=True)
@@ -145,7 +146,7 @@ def status(context: typer.Context, as_json: Json = False) -> None:
         raise DifferenceFound(f"the connector {found.name} is {_state(found)}", hint=_next_step(connector, found))
     if reads is not None and not reads.good:
         raise DifferenceFound(
-            f"the connector {found.name} says RUNNING and reads nothing: {_READS[reads]}",
+            f"the connector {found.name} says RUNNING and does not get on: {_READS[reads]}",
             hint="the worker's log says why; cdc connect deploy brings publication and configuration to the settings",
         )
 

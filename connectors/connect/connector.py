@@ -17,7 +17,7 @@ from connectors.connect.lag import read_lag
 from connectors.connect.published import Published, makes_publication, publish
 from connectors.connect.signal_rules import require_captured, require_running, require_snapshots, waiting_snapshot
 from connectors.connect.signalling import send
-from connectors.connect.streaming import Streaming, watch
+from connectors.connect.streaming import Streaming, watch_connector
 from connectors.connect.topics import prepare_topics
 from connectors.debezium import signals
 from connectors.debezium.address import described_address
@@ -165,11 +165,11 @@ class Connector:
         return replace(status, offsets=tuple(self.client.offsets(self.name)), lag=lag, lag_unknown=unknown)
 
     def streaming(self) -> Streaming | None:
-        """Whether it reads, watched for up to 16 s. None for a database without a slot. SourceError where Postgres
+        """Whether it reads, watched for up to 66 s. None for a database without a slot. SourceError where Postgres
         cannot be asked."""
         if self._debezium.database != "postgres":
             return None
-        return watch(self._settings, self._clock)
+        return watch_connector(self._settings, self.offsets, self._clock)
 
     def waiting_snapshot(self, status: ConnectorStatus) -> str:
         """See :func:`connectors.connect.signal_rules.waiting_snapshot`."""

@@ -1,13 +1,15 @@
-"""Whether a connector for Postgres reads: its slot is in use by one session, and the session gets on.
+"""Whether a connector for Postgres gets on: one session has its slot, reads, and its offsets are stored.
 
 Every state of Kafka Connect may say RUNNING while the connector begins anew again and again: a statement that fails is
-tried every 10 s (``retriable.restart.connector.wait.ms``), each time in a new session.
+tried every 10 s (``retriable.restart.connector.wait.ms``), each time in a new session. One that reads and cannot write
+to Kafka says RUNNING too: an offset is stored when the records before it are acknowledged.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from psycopg.rows import class_row
@@ -19,6 +21,8 @@ from connectors.postgres.connections import Connection, connect
 
 STEADY_S = 15.0
 """A session this old has outlived a connector's retry."""
+_STORED_S = 65.0
+"""``offset.flush.interval.ms`` is a minute unless the worker sets it."""
 _BETWEEN_S = 1.0
 
 
@@ -28,6 +32,8 @@ class Streaming(StrEnum):
     READS = "reads"
     IDLE = "idle"
     """The session is steady, and no captured table was written meanwhile."""
+    UNSTORED = "unstored"
+    """Captured tables were written meanwhile, and the connector's stored offsets did not move."""
     RESTARTS = "restarts"
     """No session has had the slot for long enough."""
     STUCK = "stuck"
@@ -45,7 +51,8 @@ class SlotSample:
 
     ``pid``: the session that has it. ``age_s``: how long that session exists, None where our role may not see it.
     ``sent_lsn``: how far it has read, None likewise. ``writes``: rows of captured tables written so far, by the
-    server's statistics, which come late. ``wal_lsn``: how far the server has written its log.
+    server's statistics, which come late. ``wal_lsn``: how far the server has written its log. ``offsets``: as Kafka
+    Connect has stored them, compared alone.
     """
 
     pid: int | None
@@ -53,24 +60,30 @@ class SlotSample:
     sent_lsn: int | None
     writes: int
     wal_lsn: int
+    offsets: object = None
 
 
 def judge(first: SlotSample, last: SlotSample, between_s: float) -> Streaming:
     """Judge by two looks, ``between_s`` seconds apart.
 
-    >>> old = Reading(pid=7, age_s=60.0, sent_lsn=100, writes=5, wal_lsn=100)
-    >>> judge(old, Reading(pid=7, age_s=61.0, sent_lsn=100, writes=5, wal_lsn=100), 1.0).value
+    >>> old = SlotSample(pid=7, age_s=60.0, sent_lsn=100, writes=5, wal_lsn=100)
+    >>> judge(old, SlotSample(pid=7, age_s=61.0, sent_lsn=100, writes=5, wal_lsn=100), 1.0).value
     'idle'
-    >>> judge(old, Reading(pid=8, age_s=0.5, sent_lsn=100, writes=5, wal_lsn=100), 15.0).value
+    >>> judge(old, SlotSample(pid=8, age_s=0.5, sent_lsn=100, writes=5, wal_lsn=100), 15.0).value
     'restarts'
     """
     if last.pid is None or not _steady(first, last, between_s):
         return Streaming.RESTARTS
     if last.writes == first.writes:
         return Streaming.IDLE
-    if first.sent_lsn is not None and last.sent_lsn == first.sent_lsn < first.wal_lsn:
-        return Streaming.STUCK
-    return Streaming.READS
+    if last.offsets != first.offsets:
+        return Streaming.READS
+    if first.sent_lsn is None:
+        return Streaming.UNSTORED
+    if first.sent_lsn >= first.wal_lsn == last.wal_lsn:
+        # It had read all that there is. The writes are older, and the server counted them late.
+        return Streaming.READS
+    return Streaming.STUCK if last.sent_lsn == first.sent_lsn < first.wal_lsn else Streaming.UNSTORED
 
 
 def _steady(first: SlotSample, last: SlotSample, between_s: float) -> bool:
@@ -79,19 +92,27 @@ def _steady(first: SlotSample, last: SlotSample, between_s: float) -> bool:
     return first.pid == last.pid and between_s >= STEADY_S
 
 
-def watch(settings: Settings, clock: Clock) -> Streaming:
-    """Look at the slot until it is known whether a connector reads it.
+def watch(look: Callable[[], SlotSample], clock: Clock) -> Streaming:
+    """Look until it is known whether a connector gets on.
 
-    Takes a second, or up to 16 where its session is young. SourceError where Postgres cannot be asked.
+    Takes a second, up to 16 where its session is young, and up to 66 where its offsets do not move. Raises what
+    ``look`` raises.
     """
+    began, first = clock.monotonic(), look()
+    while True:
+        clock.sleep(_BETWEEN_S)
+        last, between_s = look(), clock.monotonic() - began
+        found = judge(first, last, between_s)
+        enough_s = _STORED_S if found is Streaming.UNSTORED else STEADY_S
+        if found.good or between_s >= enough_s + _BETWEEN_S:
+            return found
+
+
+def watch_connector(settings: Settings, offsets: Callable[[], object], clock: Clock) -> Streaming:
+    """:func:`watch` the pipeline's slot and the connector's stored ``offsets``. SourceError where Postgres cannot be
+    asked, and what ``offsets`` raises."""
     with closing(connect(settings.source, application_name="cdc connect")) as session:
-        began, first = clock.monotonic(), _look(session, settings)
-        while True:
-            clock.sleep(_BETWEEN_S)
-            last, between_s = _look(session, settings), clock.monotonic() - began
-            found = judge(first, last, between_s)
-            if found.good or between_s >= STEADY_S + _BETWEEN_S:
-                return found
+        return watch(lambda: replace(_look(session, settings), offsets=offsets()), clock)
 
 
 def _look(session: Connection, settings: Settings) -> SlotSample:

@@ -82,7 +82,7 @@ def switch_lsn(history: str, timeline: int) -> int | None:
     r"""Where a history file says that ``timeline`` was left. None when it does not name it.
 
     >>> Lsn(switch_lsn("1\t0/3000148\tno recovery target specified\n\n2\t0/5000000\tbefore 2026\n", 2))
-    Lsn('0/5000000')
+    Lsn(0/5000000)
     >>> switch_lsn("1\t0/3000148\tno recovery target specified\n", 3) is None
     True
     """

@@ -149,12 +149,12 @@ def gone(found: PartitionLink, xid: int) -> str:
     One that was made as a partition was none before, also if a subtransaction made it, whose number is higher.
 
     >>> one = {"11": 701}
-    >>> gone(Link(True, one, one, 0), 701), gone(Link(True, one, one, 0), (7 << 32) + 700)
+    >>> gone(PartitionLink(True, one, one, 0), 701), gone(PartitionLink(True, one, one, 0), (7 << 32) + 700)
     ('', 'had a partition detached for a while')
-    >>> gone(Link(True, one, {}, 0), 700)
+    >>> gone(PartitionLink(True, one, {}, 0), 700)
     ''
     >>> old = {"11": (1 << 32) - 2}
-    >>> gone(Link(True, old, old, 0), (8 << 32) + 5), gone(Link(False, {}, {}, 0), 700)
+    >>> gone(PartitionLink(True, old, old, 0), (8 << 32) + 5), gone(PartitionLink(False, {}, {}, 0), 700)
     ('', 'had a partition that is gone')
     """
     if not found.below:

@@ -35,9 +35,9 @@ def origin_of(source: Source) -> TransactionOrigin | None:
     """The server that wrote the change of a MySQL or MariaDB, by its GTID or its ``server_id``. None for others.
 
     >>> origin_of({"connector": "mysql", "gtid": "db58b0ae-2c10-11e6-b284-0242ac110002:199", "server_id": 1})
-    Origin(server='db58b0ae-2c10-11e6-b284-0242ac110002', number=199)
+    TransactionOrigin(server='db58b0ae-2c10-11e6-b284-0242ac110002', number=199)
     >>> origin_of({"connector": "mariadb", "gtid": "0-7-41", "server_id": 7}), origin_of({"connector": "mysql"})
-    (Origin(server='0-7', number=41), None)
+    (TransactionOrigin(server='0-7', number=41), None)
     """
     connector, gtid = source.get("connector"), source.get("gtid")
     if connector not in ("mysql", "mariadb"):
