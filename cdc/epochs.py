@@ -26,8 +26,9 @@ class EpochsState(Document):
     ``unsettled``: the latest was noted, and the connector's offsets of the epoch before may stand yet, so what they
     say is not of the latest. ``reread``: the newest epoch whose connector began without offsets, and so with a
     reading of its tables. 0 for none. ``fell``: why the latest epoch's positions are in no order any more, as a
-    sentence. Empty while they are. Another epoch is the cure. ``firsts``: epoch (as text) -> topic, partition and
-    offset of the row that began its snapshot.
+    sentence. Empty while they are. Another epoch is the cure. ``moved``: that its changes are of another server than
+    before, in order, as a sentence. ``firsts``: epoch (as text) -> topic, partition and offset of the row that began
+    its snapshot.
     """
 
     WHAT: ClassVar[str] = "epochs"
@@ -36,6 +37,7 @@ class EpochsState(Document):
     unsettled: bool = False
     reread: int = 0
     fell: str = ""
+    moved: str = ""
     firsts: Mapping[str, list[Any]] = field(default_factory=dict)
 
     def begin(self, ends: Offsets) -> EpochsState:
@@ -82,6 +84,10 @@ class EpochsState(Document):
     def fallen(self, why: str) -> EpochsState:
         """The same with its latest positions in no order any more: ``why`` in one sentence."""
         return replace(self, fell=why)
+
+    def moved_on(self, said: str) -> EpochsState:
+        """The same with changes of another server in its latest epoch: ``said`` in one sentence."""
+        return replace(self, moved=said)
 
     def settled(self) -> EpochsState:
         """The same once the connector's offsets are gone: it begins the latest epoch by reading its tables anew."""

@@ -19,12 +19,14 @@ from cdc.epochs import EpochsState
 from cdc.errors import CdcError, Exit, Retry, TopicError
 from cdc.position import SNAPSHOT_SEQ
 from cdc.schema import TableSchema
+from cdc.wire.debezium.falls import PositionsFell, ServerMove
 from cdc.wire.debezium.read import UNVERSIONED, DebeziumChange, PartitionReader
 from cdc.wire.format import POS
 from cdc.wire.records import BEGINNING, Lot, RecordReader, Span
 from spark.translate import (
     Begun,
     Fall,
+    Moved,
     Partition,
     RecordPlace,
     TaskNotes,
@@ -40,12 +42,6 @@ Register = Callable[[str, TableSchema | None], int]
 """(topic, embedded shape or None) -> the version that the schema topic knows it by. 0 for none."""
 _BACK = (64, 4096)
 """Offsets to look back where a run begins in the middle. More where the cleaner left none of the first ones."""
-
-
-class PositionsFell(CdcError):
-    """The connector's positions are in no order any more: whoever goes on takes each change for an old one."""
-
-    exit = Exit.IDENTITY
 
 
 class SnapshotAgain(CdcError):
@@ -64,6 +60,10 @@ class Epochs(Protocol):
 
     def fell(self, why: str) -> None:
         """Note that the latest epoch's positions are in no order any more. ``why``: one sentence."""
+        ...
+
+    def moved(self, said: str) -> None:
+        """Note that changes are of another server. ``said``: one sentence."""
         ...
 
     def snapshot_at(self, place: RecordPlace) -> None:
@@ -91,6 +91,9 @@ class KnownEpochs:
 
     def fell(self, why: str) -> None:
         self.state = self.state.fallen(why)
+
+    def moved(self, said: str) -> None:
+        self.state = self.state.moved_on(said)
 
     def snapshot_at(self, place: RecordPlace) -> None:
         self.state = self.state.snapshot_at(*place[:3])
@@ -137,6 +140,8 @@ class Translation:
         self._unversioned: set[str] = set()
         self._decided: set[tuple[str, int, int]] = set()
         self._found: list[Fall | Begun] = []
+        self._moved: list[Moved] = []
+        self._moves: set[ServerMove] = set()
         self._latest: int | None = None
 
     def __call__(self, records: pa.Table) -> pa.Table:
@@ -152,6 +157,8 @@ class Translation:
         self._found = []
         done = translated(records, self._readers.__getitem__, epochs, self._kept_ms(), self)
         self._see_to(self._found, self._readers)
+        moved, self._moved = self._moved, []
+        self._note_moves(moved)
         return done
 
     def for_tasks(self, spans: Iterable[Span]) -> TaskTranslation:
@@ -191,6 +198,7 @@ class Translation:
         """The slice is done: the next one goes on behind what its tasks have read."""
         self._readers |= {place: pickle.loads(reader) for place, reader in told.readers.items()}
         self._decided.clear()
+        self._note_moves(told.moved)
 
     def version(self, topic: str, change: DebeziumChange) -> int:
         known = self._versions.get((topic, change.ver)) if change.schema is not None else None
@@ -205,6 +213,9 @@ class Translation:
 
     def begins(self, begun: Begun) -> None:
         self._found.append(begun)
+
+    def moves(self, moved: Moved) -> None:
+        self._moved.append(moved)
 
     def _see_to(self, found: Iterable[Fall | Begun], readers: Mapping[Partition, PartitionReader]) -> None:
         """Of a whole slice, by the topics' time: its partitions are read in no order (H133)."""
@@ -221,6 +232,17 @@ class Translation:
         sentence = f"the order of {place.topic} has begun anew at offset {place.offset}: {fall.why}"
         self._epochs.fell(sentence)
         raise _fallen(sentence)
+
+    def _note_moves(self, moved: Iterable[Moved]) -> None:
+        """Each change of server once, whichever partitions have it."""
+        for place, move in sorted(moved, key=lambda one: _by_time(one.place)):
+            if move in self._moves:
+                continue
+            self._moves.add(move)
+            where = {"topic": place.topic, "partition": place.partition, "offset": place.offset}
+            log.warning("source_server_changed", extra={**where, "before": move.before, "now": move.now})
+            at = f"since offset {place.offset} of partition {place.partition} of {place.topic}"
+            self._epochs.moved(f"changes are of the server {move.now} {at}, and were of {move.before} before")
 
     def _kept_ms(self) -> int:
         return self._clock.now_ns() // 1_000_000 - self._lag_ms

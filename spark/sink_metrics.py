@@ -27,6 +27,7 @@ from cdc.errors import CdcError, ConfigError
 from cdc.exposition import FigurePage
 from cdc.measures import BucketCounts, FreshnessTimes, Trend, left_s
 from cdc.version import __version__
+from cdc.wire.debezium.falls import PositionsFell
 from sinks.port import StoreAway
 
 log = logging.getLogger(__name__)
@@ -66,7 +67,8 @@ class SinkFigures:
     ``lacks``: what the store lacks, by the log as last seen. ``fill``: how far a fill is, None where none runs.
     ``behind``: records that it lacks, by the ends of the log as last seen. ``asked_s``: since when a call goes on.
     ``begun_s``: when its watermark was first read. None before. ``failing``: what ended its query, though the store may
-    answer whoever asks. None again when a slice was applied, or when it lacks nothing.
+    answer whoever asks. None again when a slice was applied, or when it lacks nothing. ``fell``: it was stopped because
+    the connector's order has begun anew.
     """
 
     behind: Callable[[], int] = lambda: 0
@@ -85,6 +87,7 @@ class SinkFigures:
     answered_s: float | None = None
     away: str = ""
     stopped: str = ""
+    fell: bool = False
     records: int = 0
     record_bytes: int = 0
     applied: int = 0
@@ -166,7 +169,8 @@ class Metrics:
 
     def failed(self, sink: str, failure: CdcError) -> None:
         """A store stands still until the application is started anew."""
-        self.sink(sink).stopped = failure.message
+        figures = self.sink(sink)
+        figures.stopped, figures.fell = failure.message, isinstance(failure, PositionsFell)
 
     def tick(self) -> None:
         """The application's loop came round."""
@@ -252,6 +256,7 @@ class Metrics:
         answered_s = figures.started_s if figures.answered_s is None else figures.answered_s
         page.set("cdc_sink_up", float(figures.up(now_s)), sink=sink)
         page.set("cdc_sink_stopped", float(bool(figures.stopped)), sink=sink)
+        page.set("cdc_sink_positions_fell", float(figures.fell), sink=sink)
         page.set("cdc_sink_answer_age_seconds", now_s - answered_s, sink=sink)
         page.known("cdc_sink_state_known", figures.begun and figures.up(now_s), sink=sink)
         page.set("cdc_sink_applied_lsn", figures.lsn, sink=sink)

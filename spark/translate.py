@@ -19,6 +19,7 @@ import pyarrow as pa
 from cdc.epochs import EpochsState
 from cdc.position import Position
 from cdc.schema import TableSchema
+from cdc.wire.debezium.falls import ServerMove
 from cdc.wire.debezium.read import UNVERSIONED, DebeziumChange, PartitionReader, SettledRecord, UnreadableRecord
 from cdc.wire.format import HEADERS, POS, REASON_HEADER
 from spark.source import RECORD_SCHEMA
@@ -27,7 +28,7 @@ Partition = tuple[str, int]
 Version = tuple[str, int]
 """A topic, and the number of a shape that its records embed. :data:`UNVERSIONED` for records that embed none."""
 _TOLD = 1_000
-"""Snapshots and shapes that one share tells of, at most: the rest is reported when the slice runs again."""
+"""Snapshots, shapes and servers that one share tells of, at most: the rest is reported when the slice runs again."""
 
 
 class RecordPlace(NamedTuple):
@@ -46,6 +47,13 @@ class Fall(NamedTuple):
     why: str
 
 
+class Moved(NamedTuple):
+    """Changes are of another server from ``place`` on, and in order."""
+
+    place: RecordPlace
+    move: ServerMove
+
+
 class Begun(NamedTuple):
     """The first row of a snapshot of whole tables. ``over``: its own partition has the end of the one before it."""
 
@@ -60,6 +68,7 @@ class TaskNotes:
 
     falls: tuple[Fall, ...] = ()
     begun: tuple[Begun, ...] = ()
+    moved: tuple[Moved, ...] = ()
     shapes: Mapping[Version, TableSchema | None] = field(default_factory=dict)
     readers: Mapping[Partition, bytes] = field(default_factory=dict)
 
@@ -72,6 +81,7 @@ class TaskNotes:
         return TaskNotes(
             falls=self.falls + other.falls,
             begun=self.begun + other.begun,
+            moved=self.moved + other.moved,
             shapes={**self.shapes, **other.shapes},
             readers={**self.readers, **other.readers},
         )
@@ -90,6 +100,10 @@ class Listener(Protocol):
 
     def begins(self, begun: Begun) -> None:
         """A snapshot begins."""
+        ...
+
+    def moves(self, moved: Moved) -> None:
+        """Changes are of another server from here on."""
         ...
 
 
@@ -117,6 +131,8 @@ def translated(
         found = reader.read(offset, key, value, kept=time_ms > kept_ms, time_ms=time_ms)
         if reader.fell:
             listener.fell(Fall(RecordPlace(topic, partition, offset, time_ms), reader.fell))
+        if reader.moved is not None:
+            listener.moves(Moved(RecordPlace(topic, partition, offset, time_ms), reader.moved))
         match found:
             case SettledRecord():
                 rows.append(None)
@@ -215,6 +231,7 @@ class TaskTranslator:
     _readers: dict[Partition, PartitionReader] = field(default_factory=dict)
     _falls: list[Fall] = field(default_factory=list)
     _begun: list[Begun] = field(default_factory=list)
+    _moved: list[Moved] = field(default_factory=list)
     _shapes: dict[Version, TableSchema | None] = field(default_factory=dict)
 
     def __call__(self, records: pa.Table) -> pa.Table:
@@ -225,7 +242,13 @@ class TaskTranslator:
     def told(self) -> TaskNotes:
         """Its notes, and its readers as they are now."""
         readers = {place: pickle.dumps(reader) for place, reader in self._readers.items()}
-        return TaskNotes(falls=tuple(self._falls), begun=tuple(self._begun), shapes=self._shapes, readers=readers)
+        return TaskNotes(
+            falls=tuple(self._falls),
+            begun=tuple(self._begun),
+            moved=tuple(self._moved),
+            shapes=self._shapes,
+            readers=readers,
+        )
 
     def version(self, topic: str, change: DebeziumChange) -> int:
         known = self.plan.versions.get((topic, change.ver))
@@ -240,6 +263,10 @@ class TaskTranslator:
     def begins(self, begun: Begun) -> None:
         if begun.place[:3] not in self.plan.decided and len(self._begun) < _TOLD:
             self._begun.append(begun)
+
+    def moves(self, moved: Moved) -> None:
+        if len(self._moved) < _TOLD:
+            self._moved.append(moved)
 
     def _reader(self, place: Partition) -> PartitionReader:
         if place not in self._readers:

@@ -118,6 +118,8 @@ def _head(shown: Status) -> list[Text]:
     connector = shown.connector
     if connector is not None:
         lines.append(Text(f"connector {connector.name}, {connector.state}, at {connector.position or '-'}"))
+        if connector.moved:
+            lines.append(Text(f"server    {connector.moved}"))
     if "connector" in shown.silent:
         lines.append(Text("connector not known, Kafka Connect does not answer"))
     if not shown.asked:

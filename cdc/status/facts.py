@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cdc.aside import AsideState
@@ -29,7 +29,8 @@ class ConnectorFacts:
 
     ``address``: of the source, as the settings name it. ``fault``: why it failed. Empty where it did not.
     ``snapshot``: ``none``, ``running`` or ``complete``. ``position``: in the source's own words.
-    ``lsn``: below which every commit is in the topics, of Postgres alone.
+    ``lsn``: below which every commit is in the topics, of Postgres alone. ``fell``: why its records are in no order any
+    more, as a sink found out. ``moved``: that its changes are of another server than before, in order.
     """
 
     name: str
@@ -40,6 +41,17 @@ class ConnectorFacts:
     snapshot: str = "none"
     position: str = ""
     lsn: int | None = None
+    fell: str = ""
+    moved: str = ""
+
+    def faults(self) -> Iterator[str]:
+        """What keeps it from feeding the stores, one sentence each."""
+        if self.fault:
+            yield f"the connector {self.name} failed: {self.fault}"
+        elif self.state != "RUNNING":
+            yield f"the connector {self.name} is {self.state.lower()}: cdc connect status says more"
+        if self.fell:
+            yield f"{self.fell}; cdc connect offsets --reset and cdc connect resume begin a new epoch"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

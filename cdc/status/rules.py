@@ -341,7 +341,7 @@ def _passed(shown: Status, facts: StatusFacts, limits: LimitSettings) -> Iterato
     if facts.connector is None and facts.source is not None and shown.snapshot == "none":
         yield "nothing is captured before the first snapshot: cdc snapshot makes the slot and copies the rows"
     yield from _slot_faults(shown, facts)
-    yield from _connector_faults(shown.connector)
+    yield from shown.connector.faults() if shown.connector is not None else ()
     yield from _table_faults(facts)
     if shown.lag_bytes is not None and shown.lag_bytes > limits.lag_bytes:
         yield f"the log is {size(shown.lag_bytes)} behind the source; the limit is {size_text(limits.lag_bytes)}"
@@ -357,15 +357,6 @@ def _passed(shown: Status, facts: StatusFacts, limits: LimitSettings) -> Iterato
             keys = "1 key is" if sink.parked == 1 else f"{sink.parked} keys are"
             yield f"{sink.name}: {keys} parked in the dead letters"
     yield from view_faults(shown.views, limits, age)
-
-
-def _connector_faults(connector: ConnectorFacts | None) -> Iterator[str]:
-    if connector is None:
-        return
-    if connector.fault:
-        yield f"the connector {connector.name} failed: {connector.fault}"
-    elif connector.state != "RUNNING":
-        yield f"the connector {connector.name} is {connector.state.lower()}: cdc connect status says more"
 
 
 def _table_faults(facts: StatusFacts) -> Iterator[str]:

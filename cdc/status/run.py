@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
 from cdc.aside import asides_of
 from cdc.clock import Clock
 from cdc.dead import Parked
+from cdc.epochs import EpochsState
 from cdc.errors import TopicError
 from cdc.following import stopped_following
 from cdc.found import Unknown, look
@@ -69,6 +70,9 @@ class StatusReader:
         asked = look(lambda: self._ask_source(known_log.documents))
         source, left = (asked, {}) if isinstance(asked, Unknown) else asked
         connector = look(ports.connector) if ports.connector is not None else None
+        if connector is not None and not isinstance(connector, Unknown):
+            epochs = EpochsState.find(known_log.documents) or EpochsState()
+            connector = replace(connector, fell=epochs.fell, moved=epochs.moved)
         ends = {} if ports.source is not None or silent is not None else look(lambda: self._ends(known_log.documents))
         topics = TopicsState.find(known_log.documents)
         return StatusFacts(
@@ -95,6 +99,7 @@ class StatusReader:
         found = self._ports.log.state()
         # Here already, so that a document that cannot be read is a fault of the log and hides no other part.
         SlotState.find(found), SnapshotState.find(found), rereads_of(found), asides_of(found), TopicsState.find(found)
+        EpochsState.find(found)
         return _Log(found, self._ports.log.marks(), self._parked(), self._ports.views())
 
     def _parked(self) -> Mapping[str, int]:

@@ -115,6 +115,9 @@ class NotedEpochs:
     def fell(self, why: str) -> None:
         note_fall(self._settings, why)
 
+    def moved(self, said: str) -> None:
+        _change(self._settings, lambda epochs, _: epochs.moved_on(said))
+
     def snapshot_at(self, place: Place) -> None:
         note_first(self._settings, *place[:3])
 

@@ -8,6 +8,9 @@ on would take each of those changes for an old one.
 Three things tell at once: a row of a first snapshot below streamed changes. A server that was not heard of before. A
 transaction that its server numbers above every one that was read. Else time does: positions that stay below for
 :data:`BOUND_MS` of the topic's own time.
+
+Another server whose positions lie above breaks no order: every store takes its changes for newer, and they are. The
+database has failed over all the same, or the connector was led to another one, so it is told (:class:`ServerMove`).
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from cdc.errors import CdcError, Exit
 from cdc.position import Position
 
 BOUND_MS = 300_000
@@ -22,6 +26,12 @@ BOUND_MS = 300_000
 _MOST_ORIGINS = 256
 
 Source = Mapping[str, Any]
+
+
+class PositionsFell(CdcError):
+    """The connector's positions are in no order any more: whoever goes on takes each change for an old one."""
+
+    exit = Exit.IDENTITY
 
 
 class TransactionOrigin(NamedTuple):
@@ -49,6 +59,14 @@ def origin_of(source: Source) -> TransactionOrigin | None:
     return TransactionOrigin(str(source["server_id"]), 0) if source.get("server_id") else None
 
 
+class ServerMove(NamedTuple):
+    """Changes are of another server from here on, and still in order. ``before`` and ``now``: as
+    :class:`TransactionOrigin` names them. A MariaDB's name begins with its GTID domain."""
+
+    before: str
+    now: str
+
+
 class _Fall(NamedTuple):
     """Since when (the topic's time) positions are below one that was there."""
 
@@ -61,16 +79,22 @@ class Falls:
 
     def __init__(self) -> None:
         self.highest: Position | None = None
+        self.moved: ServerMove | None = None
+        """That the change noted last is of a server not heard of before, in order. None for every other."""
+        self._last = ""
         self._numbers: dict[str, int] = {}
         self._fall: _Fall | None = None
 
     def streamed(self, pos: Position, source: Source, time_ms: int) -> str:
         """Note a streamed change. Returns why its order is none any more, as a clause. Empty where it is one."""
         origin = origin_of(source)
+        self.moved = None
         fault = ""
         if self.highest is None or pos >= self.highest:
             if self.highest is not None and pos.epoch != self.highest.epoch:
                 self._numbers = {}
+            elif origin is not None and self._numbers and origin.server not in self._numbers:
+                self.moved = ServerMove(self._last, origin.server)
             self.highest, self._fall = pos, None
         else:
             fault = self._below(self.highest, origin, time_ms)
@@ -101,4 +125,5 @@ class Falls:
             return
         if len(self._numbers) >= _MOST_ORIGINS and origin.server not in self._numbers:
             self._numbers.clear()
+        self._last = origin.server
         self._numbers[origin.server] = max(origin.number, self._numbers.get(origin.server, 0))

@@ -16,7 +16,7 @@ from cdc.epochs import EpochsState
 from cdc.position import Position
 from cdc.schema import TableSchema
 from cdc.topic import TableName
-from cdc.wire.debezium.falls import Falls
+from cdc.wire.debezium.falls import Falls, ServerMove
 from cdc.wire.debezium.mongodb_read import (
     DOCUMENT,
     ID,
@@ -84,6 +84,8 @@ class PartitionReader:
         self.epochs = epochs or EpochsState()
         self.fell = ""
         """Why the record that was read last is in no order with those before it, as a clause. Empty where it is."""
+        self.moved: ServerMove | None = None
+        """That the record that was read last is of another server than those before it, in order all the same."""
         self.began = False
         """Whether the record that was read last begins a snapshot of whole tables."""
         self.over = 0
@@ -113,7 +115,7 @@ class PartitionReader:
         if offset != self._next:
             self._first = offset
         self._next, self._kept, self._time_ms = offset + 1, kept, time_ms
-        self.fell, self.began = "", False
+        self.fell, self.began, self.moved = "", False, None
         try:
             found = self._read(offset, key, value)
         except _Refused as refusal:
@@ -283,6 +285,7 @@ class PartitionReader:
             self.over, self.over_ms = pos.epoch, self._time_ms
         if marker == "false":
             fault = self._falls.streamed(pos, source, self._time_ms)
+            self.moved = self._falls.moved if pos.epoch == self.epochs.latest else None
         elif marker != INCREMENTAL:
             fault = self._falls.first_snapshot(pos)
         self.fell = fault if pos.epoch == self.epochs.latest else ""

@@ -284,4 +284,4 @@ MUTANTS = (
         "let cdc check pass over a table that is set aside", "cdc/checks/following.py",
         "            yield _judged(one)\n", "            pass\n", "tests/unit/cdc/checks/test_following.py",
     ),
-)
+)  # fmt: skip

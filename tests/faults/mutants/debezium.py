@@ -95,4 +95,9 @@ MUTANTS = (
         "    if last.offsets != first.offsets:\n", "    if True:\n",
         "tests/unit/connectors/connect/test_streaming.py",
     ),
-)
+    Mutant(
+        "pass another server with higher positions over in silence", "cdc/wire/debezium/falls.py",
+        "                self.moved = ServerMove(self._last, origin.server)\n", "                pass\n",
+        "tests/unit/cdc/wire/debezium/test_falls.py",
+    ),
+)  # fmt: skip

@@ -78,4 +78,4 @@ MUTANTS = (
         "pass over rows that a reading did not find", "snapshot/later/row_differences.py",
         "            self._differing.update(", "            set().update(", _DIFFERENCES,
     ),
-)
+)  # fmt: skip

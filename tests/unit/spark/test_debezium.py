@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 import pytest
 
 from cdc.schema import TableSchema
+from cdc.wire.debezium.falls import PositionsFell
 from cdc.wire.records import Lot, Span
-from spark.debezium_feed import KnownEpochs, PositionsFell, SnapshotAgain, Translation
+from spark.debezium_feed import KnownEpochs, SnapshotAgain, Translation
 from spark.source import RECORD_SCHEMA, parse
 from spark.translate import TaskNotes, TaskTranslation, TaskTranslator
 from tests.unit.cdc.wire.debezium.recorded import Recorded, recorded
@@ -221,6 +222,24 @@ def test_h124_a_failover_while_the_sink_was_down_stops_it(way: type[Translation]
         way(Registry().version, known)(records([binlog_row(4, "b2", 2)]))
     known.state = known.state.begin({"d.s.t": {0: 4}})
     assert way(Registry().version, known)(records([binlog_row(4, "b2", 2)])).num_rows == 1
+
+
+def test_h124_another_server_with_higher_positions_is_heard(
+    way: type[Translation], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its changes are newer for every store, and no store stops. It is told once, and noted."""
+    rows = [binlog_row(n, "a1", 7) for n in range(3)] + [binlog_row(n, "b2", 9) for n in range(3, 6)]
+    known = KnownEpochs()
+    translate = way(Registry().version, known)
+    with caplog.at_level("WARNING"):
+        assert translate(records(rows[:5])).num_rows == 5
+        assert translate(records(rows[5:])).num_rows == 1
+    assert [(one.message, one.before, one.now) for one in caplog.records] == [  # type: ignore[attr-defined]
+        ("source_server_changed", "a1", "b2")
+    ]
+    said = "changes are of the server b2 since offset 3 of partition 0 of d.s.t, and were of a1 before"
+    assert (known.state.moved, known.state.fell) == (said, "")
+    assert known.state.begin({}).moved == "", "another epoch begins with the server that it has"
 
 
 def test_h126_a_run_that_begins_with_a_flat_tombstone_deletes(way: type[Translation]) -> None:

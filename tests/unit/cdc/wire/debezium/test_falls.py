@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc.epochs import EpochsState
-from cdc.wire.debezium.falls import BOUND_MS
+from cdc.wire.debezium.falls import BOUND_MS, ServerMove
 from cdc.wire.debezium.read import DebeziumChange, PartitionReader
 
 TOPIC = "d.s.t"
@@ -108,8 +108,23 @@ def test_h124_a_failover_to_lower_positions_is_noticed_at_once(
 
 
 def test_h124_a_higher_binlog_of_another_server_is_no_fall() -> None:
+    """It is told all the same, at its first change, and so is another domain of a MariaDB's GTIDs."""
     log = [*binlog([1, 2, 3]), *binlog([1, 2, 3], "b2", file=9)]
     assert faults((one.source("mysql"), 0) for one in log) == []
+    for connector, names in (("mysql", ("a1", "b2")), ("mariadb", ("0-a1", "0-b2"))):
+        reader, moves = PartitionReader(TOPIC, 0), []
+        for offset, one in enumerate(log):
+            reader.read(offset, b'{"id":1}', value(one.source(connector)))
+            moves.append(reader.moved)
+        assert moves == [None, None, None, ServerMove(*names), None, None]
+
+
+def test_h124_a_server_without_gtids_is_heard_by_its_id() -> None:
+    reader = PartitionReader(TOPIC, 0)
+    for offset, server in enumerate((1, 1, 2)):
+        source = binlog([1] * 3)[offset].source("mysql") | {"gtid": None, "server_id": server}
+        reader.read(offset, b'{"id":1}', value(source))
+        assert reader.moved == (ServerMove("1", "2") if server == 2 else None)
 
 
 def test_h124_a_fall_that_does_not_climb_back_is_noticed_in_time() -> None:
