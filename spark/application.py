@@ -18,6 +18,7 @@ from cdc.errors import CdcError
 from sinks.port import OpenSink
 from sinks.registry import SinkSpec
 from spark.checkpoint import open_folder
+from spark.executors import ExecutorWatch, look_at
 from spark.fanout import FanOut
 from spark.foreign_records import judged
 from spark.log_watch import LogWatch, Measuring
@@ -141,7 +142,6 @@ class _Running:
             metrics=metrics,
             driver_rows=application.driver_rows,
             slice_bytes=application.slice_bytes,
-            slots=max(1, session.sparkContext.defaultParallelism),
             log_file=str(application.session.log_folder / LOG_FILE),
             translation=application.translation,
             clock=application.clock,
@@ -160,6 +160,9 @@ class _Running:
             clock=application.clock,
             letters=application.open_letters(),
             measuring=Measuring(application.open_heads() if application.open_heads else None, metrics.looked),
+        )
+        self._executors = (
+            None if application.session.local else ExecutorWatch(application.session.master, application.clock)
         )
         self._watch.follow_views(application.open_views() if application.open_views else None)
         at_end.callback(self._watch.close)
@@ -185,6 +188,8 @@ class _Running:
             with telling_of_jvm(session, log_file):
                 for one in tended:
                     one.tend()
+                if self._executors is not None and self._executors.due():
+                    self._engine.metrics.lacking = self._executors.note(look_at(session))
             self._raise_failures(queries, until_caught_up)
             going = [query.store for query in queries if query.failure is None]
             if until_caught_up and all(store.caught_up for store in going):

@@ -51,7 +51,7 @@ _MOST_MERGED = 512 * 1024
 class Engine:
     """The engine that all queries of an application run on. ``driver_rows``: batches up to this size are applied in the
     driver. ``slice_bytes``: of a batch's records, what is read and applied at once, by the driver or by one task.
-    ``slots``: tasks that run at once. ``translation``: makes what turns the records of one run into ours."""
+    ``translation``: makes what turns the records of one run into ours."""
 
     session: SparkSession
     kafka: KafkaInput
@@ -59,10 +59,14 @@ class Engine:
     metrics: Metrics
     driver_rows: int
     slice_bytes: int = SLICE_BYTES
-    slots: int = 2
     log_file: str = "spark.log"
     translation: Callable[[], Translate] | None = None
     clock: Clock = SYSTEM_CLOCK
+
+    @property
+    def slots(self) -> int:
+        """Tasks that run at once now. A cluster may have more executors than for the batch before (H104)."""
+        return max(1, self.session.sparkContext.defaultParallelism)
 
 
 class Run:

@@ -156,6 +156,8 @@ class Metrics:
     log: LogFigures = field(default_factory=LogFigures)
     ticked_s: float = 0.0
     started_s: float = 0.0
+    lacking: str = ""
+    """What Spark lacks to work at all. Empty while it lacks nothing."""
 
     def __post_init__(self) -> None:
         self.ticked_s = self.started_s = self.clock.monotonic()
@@ -230,6 +232,8 @@ class Metrics:
         """Do changes reach every store?"""
         now_s = self.clock.monotonic()
         wrong = [f"{sink}: {why}" for sink, figures in sorted(self.sinks.items()) if (why := _unready(figures, now_s))]
+        if self.lacking:
+            wrong.append(f"spark: {self.lacking}")
         if not self.log.known(now_s):
             wrong.append("log: Kafka has not said where it ends" + _ago(self.log.seen_s, now_s))
         return not wrong, "\n".join(wrong) or "feeding " + ", ".join(sorted(self.sinks))

@@ -117,10 +117,6 @@ MUTANTS = (
         'pc.less(table["offset"], offset)', 'pc.less_equal(table["offset"], offset)', f"{_SPARK}/test_fanout.py",
     ),
     Mutant(
-        "pass over the first record that a store of several lacks", "spark/fanout.py",
-        'pc.less(table["offset"], offset)', 'pc.less_equal(table["offset"], offset)', f"{_SPARK}/test_fanout.py",
-    ),
-    Mutant(
         "take topics that nobody looked at for empty", "spark/watermark.py",
         "ends = highest(self._ends.newest, known)", "ends = self._ends.newest", f"{_SPARK}/test_store.py",
     ),
@@ -201,5 +197,9 @@ MUTANTS = (
         "        tasks[number].append(span)\n",
         "        tasks[number].append(span._replace(end=span.end - 1))\n        tasks[0].append(span)\n",
         f"{_FRAMES}/test_plan.py",
+    ),
+    Mutant(
+        "wait for executors in silence", "spark/executors.py",
+        "        if seen.executors or not seen.wanted:\n", "        if True:\n", "tests/unit/spark/test_executors.py",
     ),
 )  # fmt: skip

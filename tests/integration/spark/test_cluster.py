@@ -6,7 +6,7 @@ import os
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -45,42 +45,56 @@ def bare_python(tmp_path: Path) -> Path:
     return script
 
 
-@dataclass(frozen=True)
+@dataclass
 class Cluster:
-    """A master with two workers of one core each. Their folders are ``work-1`` and ``work-2`` of ``folder``."""
+    """A master, and workers of one core each. Their folders are ``work-1``, ``work-2`` of ``folder``."""
 
     url: str
     folder: Path
+    at_end: ExitStack
+    workers: int = 0
+
+    def start(self, name: str, role: str, *arguments: str) -> Spawned:
+        """A part of it. It ends with the cluster."""
+        spark_class = Path(pyspark.__file__).parent / "bin" / "spark-class"
+        own = {"JAVA_HOME": str(java_home()), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_NO_DAEMONIZE": "1"}
+        argv = [str(spark_class), f"{_DEPLOY}.{role}", "--host", "127.0.0.1", "--webui-port", "0", *arguments]
+        program = Spawned.cold(
+            argv, self.folder / f"{name}.out", self.folder / f"{name}.err", {**os.environ, **own, **_LIGHT}
+        )
+        self.at_end.callback(program.kill)
+        return program
+
+    def add_worker(self) -> None:
+        """One worker more. Returns when the master knows it."""
+        self.workers += 1
+        size = ["--cores", "1", "--memory", "1g", "--work-dir", str(self.folder / f"work-{self.workers}")]
+        worker = self.start(f"worker-{self.workers}", "worker.Worker", *size, self.url)
+        wait_until(partial(_registered, worker), START_S, lambda: worker.stderr)
 
     def executor_logs(self) -> set[Path]:
         """What executors wrote, of all applications so far."""
         return set(self.folder.glob("work-*/app-*/*/stderr"))
 
 
+@contextmanager
+def bare_cluster(folder: Path) -> Iterator[Cluster]:
+    """A master without workers."""
+    port = free_ports(["kafka"])["kafka"]
+    with ExitStack() as at_end:
+        cluster = Cluster(f"spark://127.0.0.1:{port}", folder, at_end)
+        master = cluster.start("master", "master.Master", "--port", str(port))
+        wait_until(lambda: "New state: ALIVE" in master.stderr, START_S, lambda: master.stderr)
+        yield cluster
+
+
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """One for all tests here: each runs an application of its own on it."""
-    folder = tmp_path_factory.mktemp("cluster")
-    spark_class = Path(pyspark.__file__).parent / "bin" / "spark-class"
-    own = {"JAVA_HOME": str(java_home()), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_NO_DAEMONIZE": "1"}
-    environment = {**os.environ, **own, **_LIGHT}
-    where = ["--host", "127.0.0.1", "--webui-port", "0"]
-    port = free_ports(["kafka"])["kafka"]
-    url = f"spark://127.0.0.1:{port}"
-    with ExitStack() as at_end:
-
-        def start(name: str, role: str, *arguments: str) -> Spawned:
-            argv = [str(spark_class), f"{_DEPLOY}.{role}", *where, *arguments]
-            program = Spawned.cold(argv, folder / f"{name}.out", folder / f"{name}.err", environment)
-            at_end.callback(program.kill)
-            return program
-
-        master = start("master", "master.Master", "--port", str(port))
-        for number in (1, 2):
-            size = ["--cores", "1", "--memory", "1g", "--work-dir", str(folder / f"work-{number}")]
-            worker = start(f"worker-{number}", "worker.Worker", *size, url)
-            wait_until(partial(_registered, worker), START_S, lambda: master.stderr)
-        yield Cluster(url, folder)
+    with bare_cluster(tmp_path_factory.mktemp("cluster")) as made:
+        for _ in range(2):
+            made.add_worker()
+        yield made
 
 
 def _registered(worker: Spawned) -> bool:
@@ -128,6 +142,35 @@ def test_executors_of_a_cluster_write_to_the_store(
     own = cluster.executor_logs() - before
     ran = [log for log in own if "Finished task" in log.read_text(encoding="utf-8")]
     assert len(ran) == 2, "both executors had a part in it"
+
+
+@pytest.mark.slow
+def test_h104_a_cluster_without_executors_says_so_and_grows(
+    pipeline: HandMadeLog, spawn: Spawn, redis_url: str, bare_python: Path, tmp_path: Path
+) -> None:
+    """A stop is heard while a batch waits for one, and the next batch has as many tasks as there are executors then."""
+    with bare_cluster(tmp_path) as grown:
+        pipeline.put({"id": n, "status": "new", "total": "1.00"} for n in range(3000))
+        pipeline.progress()
+        spark = {
+            "master": grown.url,
+            "checkpoint": str(tmp_path / "checkpoints"),
+            "driver_batch_rows": 0,
+            "conf": {"spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1"},
+        }
+        config = tmp_path / "cdc.toml"
+        config.write_text(pipeline.toml({"cache": {"kind": "redis", "url": redis_url}}, **spark), encoding="utf-8")
+        arguments = ("python", "-m", "cdc", "--config", config, "sink")
+        environment = {"PYSPARK_PYTHON": os.fspath(bare_python), **_LIGHT}
+        waiting = spawn(*arguments, env=environment)
+        wait_until(lambda: "no_executors" in waiting.stderr, START_S, lambda: waiting.stderr[-3000:])
+        assert waiting.terminate() == Exit.OK, waiting.stderr[-3000:]
+
+        program = spawn(*arguments, "--until-caught-up", env=environment)
+        wait_until(lambda: "no_executors" in program.stderr, START_S, lambda: program.stderr[-3000:])
+        grown.add_worker()
+        assert program.wait(START_S) == Exit.OK, program.stderr[-3000:]
+        assert "executors_here" in program.stderr
 
 
 FRAME = """

@@ -49,7 +49,7 @@ def test_h116_a_connector_that_begins_anew_does_not_read(
     assert found.good is (found in (Streaming.IDLE, Streaming.READS))
 
 
-class Looks:
+class SlotOverTime:
     """A connector over time: a look each second. Stored offsets move at ``stored_s``."""
 
     def __init__(self, clock: ManualClock, stored_s: float, sent: bool = True) -> None:
@@ -77,7 +77,7 @@ class Looks:
 def test_h116_offsets_have_a_minute_to_move(stored_s: float, sent: bool, found: Streaming, within_s: float) -> None:
     clock = ManualClock()
     began_s = clock.monotonic()
-    assert watch(Looks(clock, stored_s, sent), clock) is found
+    assert watch(SlotOverTime(clock, stored_s, sent), clock) is found
     assert clock.monotonic() - began_s == within_s
 
 
