@@ -16,15 +16,14 @@ from dataclasses import replace
 import psycopg
 
 from cdc.aside import CannotFollow
-from cdc.checks.facts import ServerFacts, SlotFacts
+from cdc.checks.facts import SlotFacts
 from cdc.clock import Clock
 from cdc.errors import CdcError, SlotError, TopicError
 from cdc.following import not_followed
-from cdc.metrics import STALL_S, CaptureFigures
+from cdc.metrics import CaptureFigures
 from cdc.progress import Offsets
 from cdc.settings import Settings
 from cdc.state import SlotState, TopicsState
-from cdc.windows import Closed
 from connectors.kafka.admin import TopicAdmin, TopicProblem, made_specs, policy_problems, state_problems
 from connectors.kafka.ends import EndsWatch
 from connectors.postgres.catalog_facts import read_publication, read_relations, read_server, read_slot
@@ -32,14 +31,13 @@ from connectors.postgres.connections import Connection, connect
 from connectors.postgres.selection import takes
 from connectors.postgres.slot import START_OVER
 from connectors.session.remedies import Remedies
+from connectors.session.repeated_look import LOOK_S, RepeatedLook
+from connectors.session.standstill import Standstill
 
 log = logging.getLogger(__name__)
 
-_LOOK_S = 3.0
 _AGAIN_S = 1.0
 """A topic that seems to be gone is looked for once more: a broker that just came up may not know it yet."""
-_REST = 10
-"""A look rests for so many times the time it took, so that thousands of topics cost a tenth of a core at most."""
 _JOIN_S = 3.0
 _LIMITS = {"lock_timeout": "2s", "statement_timeout": "10s"}
 
@@ -76,15 +74,14 @@ class Looks:
         self._found: tuple[SlotFacts | None, int | None] = (figures.slot, figures.wal_lsn)
         self._session: Connection | None = None
         self._told: set[str] = set()
-        self._mark = (0, clock.monotonic())
-        self._token: object = None
+        self._standstill = Standstill(clock.monotonic())
         figures.stuck_since_s = None
-        self._threads = [
-            threading.Thread(target=self._repeat, args=(look,), name=name, daemon=True)
-            for name, look in (("cdc-look-source", self._look_source), ("cdc-look-log", _LogLook(self).look))
+        self._looks = [
+            RepeatedLook("source", self._look_source, self._over, clock, done=self._let_go),
+            RepeatedLook("log", _LogLook(self).look, self._over, clock),
         ]
-        for thread in self._threads:
-            thread.start()
+        for look in self._looks:
+            look.start()
 
     def newest(self) -> tuple[SlotFacts | None, int | None]:
         """The slot and the server's position, as last known. Raises what a look has proven to be wrong."""
@@ -104,35 +101,12 @@ class Looks:
         if session is not None:
             with suppress(psycopg.Error):
                 session.cancel_safe(timeout=1)
-        for thread in self._threads:
-            thread.join(_JOIN_S)
+        for look in self._looks:
+            look.join(_JOIN_S)
 
-    def _repeat(self, look: Callable[[], float]) -> None:
-        wait_s = 0.0
-        while not self._over.wait(wait_s):
-            begun_s = self._clock.monotonic()
-            wait_s = _LOOK_S
-            try:
-                wait_s = look()
-                self._told.discard(threading.current_thread().name)
-            except Closed:
-                break
-            except CdcError as error:
-                self._unanswered(error.message)
-            except (psycopg.Error, OSError) as error:
-                self._unanswered(type(error).__name__)
-            except Exception:
-                # A thread that ended here would leave the last answers standing for good (H103, H110).
-                log.exception("look_failed")
-            wait_s = max(wait_s, _REST * (self._clock.monotonic() - begun_s) if wait_s >= _LOOK_S else 0)
-        if look == self._look_source and self._session is not None:
+    def _let_go(self) -> None:
+        if self._session is not None:
             self._session.close()
-
-    def _unanswered(self, why: str) -> None:
-        name = threading.current_thread().name
-        if name not in self._told and not self._over.is_set():
-            self._told.add(name)
-            log.warning("look_unanswered", extra={"look": name.removeprefix("cdc-look-"), "why": why})
 
     # -- Postgres
 
@@ -144,7 +118,7 @@ class Looks:
         except CdcError:
             self._session.close()
             raise
-        return _LOOK_S
+        return LOOK_S
 
     def _ask(self, session: Connection) -> None:
         publication = read_publication(session, self._slot.publication)
@@ -164,24 +138,13 @@ class Looks:
             for fault in sorted(faults.values()):
                 log.warning("table_not_followed", extra={"why": fault})
         figures.not_followed = faults
-        self._judge_progress(server)
+        self._standstill.judge(figures, server.wal_lsn or 0, self._clock.monotonic())
         if self.remedies is not None:
             try:
                 self.remedies.look(session, faults, figures.flushed_lsn)
             except CannotFollow as why:
                 # A history is not set aside: changes of it are missing, and capture stops (H143).
                 self._fault = why
-
-    def _judge_progress(self, server: ServerFacts) -> None:
-        """Progress is measured against where the server was: a loop that comes round may well stand still."""
-        figures, now_s = self._figures, self._clock.monotonic()
-        token = (figures.received_lsn, figures.flushed_lsn, figures.flow().records)
-        # A table that waits keeps the position back, and has a limit of its own.
-        waits = figures.waiting_since_s is not None
-        if waits or figures.flushed_lsn >= self._mark[0] or token != self._token:
-            self._mark = (server.wal_lsn or 0, now_s)
-        self._token = token
-        figures.stuck_since_s = self._mark[1] if now_s - self._mark[1] > STALL_S else None
 
     # -- Kafka
 
@@ -246,7 +209,7 @@ class _LogLook:
         forgetful = policy_problems(specs, facts, ("cleanup.policy",))
         others = [replace(one, fatal=False) for one in policy_problems(specs, facts) if one not in forgetful]
         looks.topics_are([*changed, *forgetful, *others])
-        return _LOOK_S
+        return LOOK_S
 
 
 def gone(slot: SlotState) -> SlotError:

@@ -120,4 +120,14 @@ MUTANTS = (
         "begin with a table whose topic is not noted", "connectors/session/known_state.py",
         "if not topics.topics.keys() >= written:", "if False:", "tests/unit/connectors/session/test_known_state.py",
     ),
+    Mutant(
+        "let a bug in a look end its thread", "connectors/session/repeated_look.py",
+        "            except Exception:\n", "            except ArithmeticError:\n",
+        "tests/unit/connectors/session/test_looks.py",
+    ),
+    Mutant(
+        "call a capture well whose loop comes round", "connectors/session/standstill.py",
+        "figures.stuck_since_s = self._mark[1] if now_s - self._mark[1] > STALL_S else None",
+        "figures.stuck_since_s = None", "tests/unit/connectors/session/test_looks.py",
+    ),
 )  # fmt: skip

@@ -68,6 +68,27 @@ def test_h95_the_other_tables_flow_while_one_is_locked(pipeline: Pipeline) -> No
     pipeline.assert_equal("t", "free")
 
 
+@pytest.mark.parametrize("waits", [False, True])
+def test_h95_h115_a_stop_is_heard_behind_a_lock(pipeline: Pipeline, waits: bool) -> None:
+    """While the values of a row are asked for, and once its table waits. What it waited with comes again."""
+    pipeline.prepare_with_rows(*TABLES)
+    run = pipeline.stream()
+    asked = (
+        "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and application_name like 'cdc%' "
+        "and datname = current_database()"
+    )
+    with locked(pipeline):
+        if waits:
+            wait_until(lambda: "table_waits" in run.stderr, 30)
+        else:
+            wait_until(lambda: pipeline.one(asked), 30)
+        assert run.terminate() == 0, run.stderr
+    assert "Traceback" not in run.stderr
+    with pipeline.capturing():
+        pipeline.settle()
+    pipeline.assert_equal("t", "free")
+
+
 @pytest.mark.parametrize("point", ["table_waits", "waiting_spilled", "table_follows"])
 def test_h95_killed_while_a_table_waits_nothing_is_lost(pipeline: Pipeline, point: str) -> None:
     pipeline.prepare_with_rows(*TABLES)
