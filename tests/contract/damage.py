@@ -55,6 +55,29 @@ def close(store: Store) -> None:
             execute(store, f"alter table {sql_table(store)} rename column note to remark")
 
 
+def demand(store: Store) -> None:
+    """Give a table of SQL a column of the user's own that asks for a value, which we have none of."""
+    table = sql_table(store)
+    if store.kind.startswith("postgres"):
+        execute(store, f"alter table {table} add column mine int not null default 0")
+        execute(store, f"alter table {table} alter column mine drop default")
+        return
+    engine = sa.create_engine(_spec(store)["url"], poolclass=sa.NullPool)
+    with engine.begin() as connection:
+        made = connection.exec_driver_sql("select sql from sqlite_master where name = 'public_orders'").scalar_one()
+        connection.exec_driver_sql("pragma legacy_alter_table = on")
+        connection.exec_driver_sql(f"alter table {table} rename to before")
+        head, _, tail = str(made).rpartition("PRIMARY KEY")
+        connection.exec_driver_sql(f"{head}mine int not null, PRIMARY KEY{tail}")
+        connection.exec_driver_sql(f"insert into {table} select *, 0 from before")
+        connection.exec_driver_sql("drop table before")
+
+
+def demand_no_more(store: Store) -> None:
+    """Take :func:`demand` back."""
+    execute(store, f"alter table {sql_table(store)} drop column mine")
+
+
 def reopen(store: Store) -> None:
     """Take :func:`close` back."""
     match store.kind:

@@ -104,6 +104,25 @@ def test_h100_a_table_that_takes_nothing_is_told_from_the_others(store: Store) -
     assert len(statuses(again)) == 39
 
 
+def test_h100_a_column_of_the_users_that_asks_for_a_value(store: Store) -> None:
+    """Not one key after the other is parked: the table as a whole takes nothing until the column is changed."""
+    if store.kind not in damage.SQL:
+        pytest.skip("no column asks for a value there")
+    sink, topic, beside = fed(store)
+    damage.demand(store)
+    rows = [topic.upsert(order(number), at(number)) for number in range(2, 40)]
+    with pytest.raises(CannotCarry, match=r"public\.orders: ") as refusal:
+        sink.sink.apply(batch(rows), BOTH)
+    assert refusal.value.table == ORDERS.table
+    assert "mine" in refusal.value.message
+    assert sink.sink.apply(batch(beside.upsert({"id": 2, "n": 2}, at(2))), BOTH).applied == 1
+    sink.commit(MARK)
+    damage.demand_no_more(store)
+    again = store.open()
+    assert again.sink.apply(batch(rows), BOTH).applied == len(rows)
+    assert len(statuses(again)) == 39
+
+
 def test_h100_a_first_look_at_a_table_that_takes_nothing_says_so(store: Store) -> None:
     if store.kind in ("redis", "delta"):
         pytest.skip("found out by the first row")

@@ -17,6 +17,11 @@ def test_a_mutant_still_breaks_its_rule(mutant: Mutant) -> None:
         compile(broken, mutant.file, "exec")
 
 
+def test_each_mutant_stands_once() -> None:
+    names = [mutant.name for mutant in MUTANTS]
+    assert {name for name in names if names.count(name) > 1} == set()
+
+
 def test_no_mutant_that_was_tried_survived() -> None:
     tried = load("mutants").notes
     assert [name for name, test in tried.items() if test == "SURVIVES"] == []
