@@ -137,8 +137,14 @@ def _change(settings: Settings, change: Callable[[EpochsState, dict[bytes, bytes
 
 
 def _ends(admin: TopicAdmin, settings: Settings, known: TopicsState | None) -> Offsets:
-    """Of all topics that the connector writes to: of a name of their own, too."""
-    renamed = {*settings.source.topics.values(), *(known.tables.values() if known is not None else ())}
-    topics = [topic for topic in admin.names() if topic.startswith(f"{settings.name}.") or topic in renamed]
-    facts = admin.describe(topics)
+    facts = admin.describe(written_topics(admin.names(), settings, known))
     return admin.end_offsets({topic: found.partitions for topic, found in facts.items()})
+
+
+def written_topics(names: Iterable[str], settings: Settings, known: TopicsState | None) -> list[str]:
+    """Those of ``names`` that the connector writes to: of a name of their own under ``[source.topics]``, too.
+
+    ``known``: the topics of tables that were captured so far, which the settings may name no more.
+    """
+    renamed = {*settings.source.topics.values(), *(known.tables.values() if known is not None else ())}
+    return [topic for topic in names if topic.startswith(f"{settings.name}.") or topic in renamed]

@@ -100,4 +100,8 @@ MUTANTS = (
         "                self.moved = ServerMove(self._last, origin.server)\n", "                pass\n",
         "tests/unit/cdc/wire/debezium/test_falls.py",
     ),
+    Mutant(
+        "begin no epoch in topics of a name of their own", "connectors/connect/connector_epochs.py",
+        ' or topic in renamed]', ']', "tests/unit/connectors/connect/test_connector_epochs.py",
+    ),
 )  # fmt: skip

@@ -9,26 +9,18 @@ from urllib.request import urlopen
 
 import pytest
 
+from cdc.declared_figures import CAPTURE
 from cdc.stack.free_ports import free_ports
 from tests.conftest import Stack
+from tests.figure_kinds import ages, bound_to
 from tests.integration.cli.pipeline import Pipeline
 from tests.integration.cli.test_shown_figures import Shown
 from tests.programs import Spawn, Spawned
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
-OF_LAG = ("cdc_source_lag_seconds", "cdc_source_lag_bytes")
-OF_SLOT = (
-    "cdc_slot_active",
-    "cdc_slot_retained_wal_bytes",
-    "cdc_slot_safe_wal_bytes",
-    "cdc_slot_loss_seconds",
-    "cdc_slot_xmin_age_transactions",
-    "cdc_slot_catalog_xmin_age_transactions",
-    "cdc_slot_wal_status",
-    "cdc_slot_held_by",
-)
-AGES = ("cdc_source_lag_age_seconds", "cdc_feedback_age_seconds", "cdc_slot_look_age_seconds")
+OF_LAG, OF_SLOT = bound_to(CAPTURE, "cdc_source_lag_known"), bound_to(CAPTURE, "cdc_slot_known")
+AGES = ages(CAPTURE)
 
 
 @dataclass

@@ -10,9 +10,11 @@ from urllib.request import urlopen
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
+from cdc.declared_figures import SINKS
 from cdc.stack.free_ports import free_ports
 from tests.conftest import Stack
 from tests.contract.conftest import postgres_url
+from tests.figure_kinds import bound_to
 from tests.integration.spark.handmade import HandMadeLog
 from tests.integration.spark.test_process import START_S, rows
 from tests.programs import Spawn, Spawned
@@ -20,7 +22,7 @@ from tests.waiting import wait_until
 
 PARTS = {"redis": "cache", "opensearch": "search", "postgres": "reports"}
 _SAMPLE = re.compile(r'^(cdc_\w+?)\{pipeline="\w+"(?:,sink="(\w+)")?\} (\S+)$', re.MULTILINE)
-LACKING = ("lag_seconds", "backlog_records", "backlog_bytes")
+LACKING, STATE = bound_to(SINKS, "cdc_sink_lag_known"), bound_to(SINKS, "cdc_sink_state_known")
 
 
 class Watched:
@@ -91,7 +93,7 @@ def store_killed(pipeline: HandMadeLog, watched: Watched, stack: Stack, part: st
     watched.until_not(f"{sink}: away")
     figures = watched.figures()
     assert (figures["cdc_sink_up", sink], figures["cdc_sink_lag_known", sink]) == (0, 0)
-    assert [figures.get((f"cdc_sink_{name}", sink)) for name in (*LACKING, "applied_lsn")] == [None] * 4
+    assert not {(name, sink) for name in (*LACKING, *STATE)} & figures.keys()
     assert figures["cdc_sink_answer_age_seconds", sink] > 1
     for other in {*PARTS.values()} - {sink}:
         watched.until_level(other)
@@ -102,9 +104,32 @@ def store_killed(pipeline: HandMadeLog, watched: Watched, stack: Stack, part: st
     watched.until_level(sink)
 
 
+def log_killed(watched: Watched, stack: Stack) -> None:
+    """What a store lacks is not known any more, and each store answers all the same."""
+    stack.stop_part("kafka", kill=True)
+    watched.until_not("log: Kafka has not said where it ends")
+    figures = watched.figures()
+    assert figures["cdc_sink_log_age_seconds", ""] > 30
+    for sink in PARTS.values():
+        assert figures["cdc_sink_lag_known", sink] == 0
+        assert not {(name, sink) for name in LACKING} & figures.keys()
+        assert {(name, sink) for name in STATE} <= figures.keys()
+        assert figures["cdc_sink_up", sink] == 1, "the store itself answers"
+    stack.start_part("kafka")
+    stack.ensure("kafka")
+    watched.until_ready()
+    for sink in PARTS.values():
+        watched.until_level(sink)
+
+
 def test_h110_a_killed_store_shows_in_its_figures_alone(pipeline: HandMadeLog, watched: Watched, stack: Stack) -> None:
     watched.until_ready()
     store_killed(pipeline, watched, stack, "redis")
+
+
+def test_h110_a_killed_kafka_shows_in_what_stores_lack(watched: Watched, stack: Stack) -> None:
+    watched.until_ready()
+    log_killed(watched, stack)
 
 
 @pytest.mark.long
@@ -114,16 +139,4 @@ def test_h110_each_killed_part_shows_in_every_figure_of_it(
     watched.until_ready()
     for part in PARTS:
         store_killed(pipeline, watched, stack, part)
-    stack.stop_part("kafka", kill=True)
-    watched.until_not("log: Kafka has not said where it ends")
-    figures = watched.figures()
-    assert figures["cdc_sink_log_age_seconds", ""] > 30
-    for sink in PARTS.values():
-        assert figures["cdc_sink_lag_known", sink] == 0
-        assert [figures.get((f"cdc_sink_{name}", sink)) for name in LACKING] == [None] * 3
-        assert figures["cdc_sink_up", sink] == 1, "the store itself answers"
-    stack.start_part("kafka")
-    stack.ensure("kafka")
-    watched.until_ready()
-    for sink in PARTS.values():
-        watched.until_level(sink)
+    log_killed(watched, stack)

@@ -68,6 +68,31 @@ def test_h119_readiness_falls_in_time_the_metric_has_the_cause() -> None:
     assert 'cdc_table_state{cause="locked",pipeline="",state="waiting",table="public.w"} 1.0' in text
 
 
+READING = replace(ASIDE, table="public.r", state=TableState.READING, from_lsn=0x2000)
+
+
+def test_h119_a_table_that_is_being_read_again_is_named() -> None:
+    """Its changes flow, and its rows are not whole: status, the metric and readiness say so until it is over."""
+    said = "public.r was set aside, and is being read again"
+    shown = status_of(replace(FACTS, asides={"public.r": READING}, tables=2), LimitSettings())
+    assert (shown.exit, list(shown.passed)) == (1, [said])
+    assert shown.document()["tables"]["others"]["public.r"]["state"] == "reading"
+    assert any("reading public.r, since 0/1000" in " ".join(line.split()) for line in page(shown))
+    clock = ManualClock()
+    figures = CaptureFigures(phase="streaming", waiting_ready_s=60.0)
+    state = replace(READING, since_ms=clock.now_ns() // 1_000_000)
+    figures.asides = lambda: {"public.r": state}
+    health, registry = Health(figures, clock), CollectorRegistry()
+    registry.register(CaptureCollector(figures, clock))
+    assert 'state="reading",table="public.r"} 1.0' in generate_latest(registry).decode()
+    assert health.ready()[0]
+    clock.advance(61)
+    assert health.ready() == (False, said)
+    figures.asides = dict
+    assert health.ready()[0]
+    assert "cdc_table_state{" not in generate_latest(registry).decode()
+
+
 def test_h119_a_store_that_lacks_changes_of_a_table_is_not_fresh() -> None:
     held = Watermark.from_json(Watermark(epoch=1, lsn=0x2000, aside=SAID).to_json())
     assert held.aside == SAID

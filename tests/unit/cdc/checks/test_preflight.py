@@ -241,3 +241,16 @@ def test_a_publication_that_our_role_cannot_make() -> None:
         finding for finding in preflight(settings(), Probes(source=lambda: facts)) if finding.check == "publication"
     ]
     assert [(finding.level, finding.message, finding.fix) for finding in found] == [(Level.FAIL, *refused)]
+
+
+def test_a_left_over_section_of_another_database_hides_nothing() -> None:
+    """cdc run captures, so Postgres is the source, whatever a [debezium] section says."""
+    document = settings().model_dump(include={"name"}) | {
+        "source": {"dsn": "host=127.0.0.1 dbname=app", "tables": ["public.*"]},
+        "log": {"bootstrap_servers": "127.0.0.1:9092"},
+        "debezium": {"database": "mysql"},
+    }
+    parts = {finding.part for finding in preflight(parse_settings(document), Probes())}
+    assert "postgres" in parts
+    other = {**document, "source": {**document["source"], "kind": "debezium"}}
+    assert "postgres" not in {finding.part for finding in preflight(parse_settings(other), Probes())}
