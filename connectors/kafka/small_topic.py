@@ -11,6 +11,8 @@ from connectors.kafka.clients import reader_config
 from connectors.kafka.compacted import bounds, log_error, read_on
 
 _TIMEOUT_S = 10.0
+_SMALL = {"queued.max.messages.kbytes": 8192, "fetch.max.bytes": 8 * 1024**2}
+"""Read beside the stream, so no more than a few megabytes are fetched ahead, however large the records are."""
 
 
 def read_small(
@@ -20,7 +22,7 @@ def read_small(
 
     ``waiting``: as for :class:`connectors.kafka.compacted.KafkaCompactedTopic`. Raises LogError.
     """
-    consumer = Consumer(reader_config(settings))
+    consumer = Consumer(reader_config(settings) | _SMALL)
     try:
         found = consumer.list_topics(topic, timeout=_TIMEOUT_S).topics.get(topic)
         partitions = sorted(found.partitions) if found is not None else []
