@@ -37,7 +37,7 @@ class Probes(Protocol):
         """The findings about a store that answers."""
 
 
-class _Known(NamedTuple):
+class _Noted(NamedTuple):
     """The notes of ``cdc init``, ``cdc snapshot`` and capture. None for what has not happened."""
 
     documents: Mapping[bytes, bytes] = {}
@@ -54,8 +54,8 @@ class _Known(NamedTuple):
 def preflight(settings: Settings, probes: Probes) -> Iterator[Finding]:
     """Findings part by part. A part that cannot be asked is one failure, and the others are still checked."""
     yield from check_settings(settings)
-    state = look(lambda: _Known.of(probes.state()))
-    known = _Known() if isinstance(state, Unknown) else state
+    state = look(lambda: _Noted.of(probes.state()))
+    known = _Noted() if isinstance(state, Unknown) else state
     tables: list[str] = []
     left: Mapping[str, str] | Unknown = {}
     if is_postgres(settings):

@@ -27,7 +27,7 @@ class NotComparable(ValueError):
     """The log does not say what it had before. The argument says why."""
 
 
-class _Known(NamedTuple):
+class _NewestRow(NamedTuple):
     """The newest record of a key: its position, and a digest of its row. None for one that was deleted."""
 
     pos: bytes
@@ -42,7 +42,7 @@ class RowDifferences:
             raise NotComparable("nothing of it was written")
         self._floor = floor.encode()
         self._row = row_reader(columns)
-        self._partitions: dict[int, dict[int, _Known]] = {}
+        self._partitions: dict[int, dict[int, _NewestRow]] = {}
         self._floors: dict[int, bytes] = {}
         self._differing: set[tuple[int, int]] = set()
         self._size_bytes = 0
@@ -77,7 +77,7 @@ class RowDifferences:
             was = before.row if before is not None and before.pos >= self._floors.get(partition, _LOWEST) else None
             if was != row:
                 self._differing.add((partition, name))
-        known[name] = _Known(pos, row)
+        known[name] = _NewestRow(pos, row)
 
     def _empty(self, partition: int, key: bytes, value: bytes, pos: bytes) -> None:
         """A truncate, or the mark of a sweep: of this reading, or of an earlier one."""

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from itertools import count
 from typing import Any, cast
 
 import psycopg
@@ -224,35 +221,6 @@ def test_h96_a_table_that_is_not_followed_makes_capture_unready(pipeline: Pipeli
         wait_until(lambda: health.ready()[0], 20)
         pipeline.execute(f"alter publication {publication} set (publish = 'insert')")
         wait_until(lambda: "leaves out delete, truncate, update" in health.ready()[1], 20)
-
-
-def test_h95_a_look_that_is_not_answered_ends_no_stream(pipeline: Pipeline) -> None:
-    """The process that serves the looks stands still, as behind a link that lost it. Nothing else does."""
-    pipeline.prepare(TABLE)
-    served = "select pid from pg_stat_activity where application_name = 'cdc capture looks' and state = 'idle'"
-    with pipeline.capturing() as capturing:
-        wait_until(lambda: capturing.figures.looked_s is not None, 20)
-        pid = wait_until(lambda: pipeline.one(f"{served} and datname = current_database()"), 20)
-        os.kill(pid, signal.SIGSTOP)
-        try:
-            looked_s = capturing.figures.looked_s
-            assert looked_s is not None
-            # Longer than a look rests: the next one was asked, and has no answer.
-            keys = count(1000)
-
-            def unanswered() -> bool:
-                pipeline.execute(f"insert into t values ({next(keys)}, 'a')")
-                pipeline.settle()
-                return SYSTEM_CLOCK.monotonic() - looked_s > 8
-
-            wait_until(unanswered, 60)
-            assert capturing.figures.looked_s == looked_s
-            assert capturing.figures.reconnects == 0
-            assert capturing.streaming
-        finally:
-            os.kill(pid, signal.SIGCONT)
-        wait_until(lambda: capturing.figures.looked_s != looked_s, 20)
-        assert capturing.figures.reconnects == 0
 
 
 class Deaf(ReaderPool):

@@ -8,11 +8,7 @@ import pytest
 
 from cdc.crash import CRASH_EXIT
 from cdc.errors import ConfigError
-from cdc.schema import TableSchema
 from cdc.state import FormState, PartitionsState, RequestState, TopicsState, find_all
-from cdc.topic import schema_topic
-from connectors.kafka.compacted import KafkaCompactedTopic
-from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.verified import gone_tables, open_cut, verified_tables
 from tests.integration.capture.later import reread, same, swept
 from tests.integration.capture.pipeline import Capturing, Pipeline
@@ -28,12 +24,6 @@ def watched(pipeline: Pipeline, *tables: str) -> None:
         return {f"public.{table}" for table in tables} <= known and not find_all(state, RequestState)
 
     wait_until(quiet, 30)
-
-
-def versions(pipeline: Pipeline) -> list[TableSchema]:
-    """The shapes that the log knows of the table ``t``, older ones first."""
-    registry = SchemaRegistry(KafkaCompactedTopic(pipeline.settings.log, schema_topic(pipeline.name)))
-    return sorted((one for one in registry.versions() if one.table.table == "t"), key=lambda one: one.version)
 
 
 def assert_same(pipeline: Pipeline, *tables: str) -> None:
@@ -217,64 +207,6 @@ def test_h98_an_altered_domain_has_its_tables_read_again(typed: Pipeline) -> Non
         assert reread(typed, "snapshot:public.plain") is None
         assert reread(typed, "snapshot:public.other") is None
         assert_same(typed, "listed")
-
-
-def test_h96_rights_vacuum_and_analyze_ask_for_no_reading(pipeline: Pipeline) -> None:
-    """They write the table's entry in the catalog anew, and change none of its rows."""
-    pipeline.document["snapshot"] = {"watch": "200ms"}
-    pipeline.prepare("create table kept (id int primary key, v int)", "create table marker (id int primary key, v int)")
-    with pipeline.capturing():
-        pipeline.execute(*(f"insert into {name} values (1, 1), (2, 2)" for name in ("kept", "marker")))
-        pipeline.settle()
-        watched(pipeline, "kept", "marker")
-        pipeline.execute(
-            "grant select on kept to public",
-            "revoke select on kept from public",
-            "grant select (v) on kept to public",
-            "delete from kept where id = 2",
-            "vacuum kept",
-            "vacuum (freeze) kept",
-            "analyze kept",
-            "alter table kept set (fillfactor = 90)",
-            "comment on table kept is 'kept'",
-            # A look has seen all of it, once it has seen this.
-            "alter table marker alter v type bigint using v + 1",
-        )
-        assert_same(pipeline, "marker", "kept")
-        assert reread(pipeline, "snapshot:public.marker") is not None
-        watched(pipeline, "kept", "marker")
-        assert reread(pipeline, "snapshot:public.kept") is None
-
-
-def test_h41_h118_a_key_that_becomes_deferrable_is_a_new_version(pipeline: Pipeline) -> None:
-    """Whether a transaction's changes of a key are netted is part of a version. The table is read again behind both."""
-    pipeline.document["snapshot"] = {"watch": "200ms"}
-    pipeline.prepare("create table t (id int primary key, v text)", "alter table t replica identity full")
-    key = "alter table t drop constraint t_pkey, add primary key (id)"
-    with pipeline.capturing() as capturing:
-        pipeline.execute("insert into t values (1, 'a'), (2, 'b'), (3, 'c')")
-        pipeline.settle()
-        watched(pipeline, "t")
-        pipeline.execute(f"{key} deferrable initially deferred", "update t set id = 4 - id")
-        pipeline.settle()
-        assert [one.deferrable_key for one in versions(pipeline)] == [False, True]
-        wait_until(lambda: reread(pipeline, "snapshot:public.t"), 40)
-        assert_same(pipeline, "t")
-        watched(pipeline, "t")
-        first = reread(pipeline, "snapshot:public.t")
-        assert first is not None
-        pipeline.execute(key, "update t set v = v || v")
-        pipeline.settle()
-        assert [one.deferrable_key for one in versions(pipeline)] == [False, True, False]
-
-        def again() -> bool:
-            found = reread(pipeline, "snapshot:public.t")
-            return found is not None and found.serial != first.serial
-
-        wait_until(again, 40)
-        assert_same(pipeline, "t")
-        watched(pipeline, "t")
-        assert capturing.figures.reconnects == 0
 
 
 def test_h98_a_key_of_a_renamed_label_leaves_no_ghost(typed: Pipeline) -> None:

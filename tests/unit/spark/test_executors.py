@@ -31,7 +31,7 @@ def test_h104_a_cluster_without_executors_is_named_in_time(caplog: pytest.LogCap
         assert [record.message for record in caplog.records] == ["no_executors", "executors_here"]
 
 
-def test_h104_executors_that_come_when_they_are_needed_are_not_missed() -> None:
+def test_h104_executors_that_come_when_needed_are_not_missed() -> None:
     clock = ManualClock()
     watch = ExecutorWatch("yarn", clock)
     assert looks(watch, clock, ClusterSight(0, False), 60) == ""

@@ -77,7 +77,7 @@ def test_h96_check_names_a_table_that_is_not_followed_once() -> None:
         assert len(findings) == count, "one finding is enough"
 
 
-def test_h109_h119_a_silent_postgres_hides_no_table_that_is_aside() -> None:
+def test_h109_h119_a_silent_postgres_hides_no_table_aside() -> None:
     probes = Probes(state=lambda: [TOPICS, KNOWN, ASIDE], source=AWAY, not_followed=AWAY)
     said = [finding.message for finding in preflight(settings(), probes) if finding.part == "capture"]
     assert said == [ASIDE.sentence()]

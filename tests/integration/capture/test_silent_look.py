@@ -1,0 +1,42 @@
+"""A look at the source whose server process stands still holds up the look alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+from itertools import count
+
+from cdc.clock import SYSTEM_CLOCK
+from tests.integration.capture.pipeline import Pipeline
+from tests.waiting import wait_until
+
+TABLE = "create table t (id int primary key, v text)"
+
+
+def test_h95_a_look_that_is_not_answered_ends_no_stream(pipeline: Pipeline) -> None:
+    """The process that serves the looks stands still, as behind a link that lost it. Nothing else does."""
+    pipeline.prepare(TABLE)
+    served = "select pid from pg_stat_activity where application_name = 'cdc capture looks' and state = 'idle'"
+    with pipeline.capturing() as capturing:
+        wait_until(lambda: capturing.figures.looked_s is not None, 20)
+        pid = wait_until(lambda: pipeline.one(f"{served} and datname = current_database()"), 20)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            looked_s = capturing.figures.looked_s
+            assert looked_s is not None
+            # Longer than a look rests: the next one was asked, and has no answer.
+            keys = count(1000)
+
+            def unanswered() -> bool:
+                pipeline.execute(f"insert into t values ({next(keys)}, 'a')")
+                pipeline.settle()
+                return SYSTEM_CLOCK.monotonic() - looked_s > 8
+
+            wait_until(unanswered, 60)
+            assert capturing.figures.looked_s == looked_s
+            assert capturing.figures.reconnects == 0
+            assert capturing.streaming
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        wait_until(lambda: capturing.figures.looked_s != looked_s, 20)
+        assert capturing.figures.reconnects == 0
