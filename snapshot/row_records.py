@@ -3,9 +3,11 @@ pure."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from cdc.position import Position
+from cdc.wire.envelope import read_at
 from cdc.wire.floors import sweep_key, sweep_value
 from cdc.wire.format import READ_OP, TRUNCATE_OP
 from connectors.postgres.encoder import SnapshotEnvelope, TableEncoder, record_headers
@@ -47,14 +49,28 @@ def envelope(
     )
 
 
+def newer(around: SnapshotEnvelope, seen_lsn: int) -> SnapshotEnvelope:
+    """The parts around rows that may be newer than their position (V25). ``seen_lsn``: of the server, behind them."""
+    return replace(around, suffix=read_at(around.suffix, seen_lsn))
+
+
 def sweep_mark(
-    encoder: TableEncoder, position: Position, floor: str, partitions: int, *, marker: str, now_ns: int
+    encoder: TableEncoder,
+    position: Position,
+    floor: str,
+    partitions: int,
+    *,
+    marker: str,
+    now_ns: int,
+    seen_lsn: int | None = None,
 ) -> SweepMark:
     """The mark that ends a whole reading: what lies below ``floor`` was not there (H23, H82).
 
-    ``partitions``: how many partitions have the mark. A store sweeps when it has seen all of them.
+    ``partitions``: how many partitions have the mark. A store sweeps when it has seen all of them. ``seen_lsn``: of the
+    server, behind the last row that was read. None where all was read at the position itself.
     """
     around = envelope(encoder, position, marker=marker, now_ns=now_ns, op=TRUNCATE_OP)
+    around = around if seen_lsn is None else newer(around, seen_lsn)
     value = sweep_value(around.prefix + b"null" + around.suffix, floor, partitions)
     headers = record_headers(position, TRUNCATE_OP, encoder.schema.version)
     return SweepMark(sweep_key(str(encoder.schema.table)), value, headers)

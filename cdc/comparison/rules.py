@@ -38,6 +38,9 @@ from cdc.wire.format import (
     OWN_SOURCE,
     POS,
     READ_OP,
+    RESELECTED,
+    RESELECTED_COLUMNS,
+    SEEN_LSN,
     SOURCE,
     TRUNCATE_OP,
     UNAVAILABLE,
@@ -261,7 +264,22 @@ def _own_field(d: RecordDifference) -> bool:
         return False
     if d.path[2] == "version":
         return isinstance(d.got, str)
-    return d.expected is ABSENT and d.path[2] in OWN_SOURCE and isinstance(d.got, LosslessNumber)
+    if d.expected is not ABSENT:
+        return False
+    if d.path[2] == RESELECTED:
+        return _names_columns(d)
+    return d.path[2] in (*OWN_SOURCE, SEEN_LSN) and isinstance(d.got, LosslessNumber)
+
+
+def _names_columns(d: RecordDifference) -> bool:
+    """Whether a note of what was read later names columns of the table, and the LSN."""
+    if not isinstance(d.got, Object) or [name for name, _ in d.got.members] != [RESELECTED_COLUMNS, SEEN_LSN]:
+        return False
+    names, seen_lsn = (value for _, value in d.got.members)
+    known = {column.name for schema in d.facts.schemas for column in schema.columns}
+    if not isinstance(names, tuple) or not names or not isinstance(seen_lsn, LosslessNumber):
+        return False
+    return all(isinstance(name, str) and (not known or name in known) for name in names)
 
 
 _PLACEHOLDERS: tuple[Json, ...] = (

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from cdc.position import Position
 from cdc.topic import TableName
 from cdc.version import __version__
-from cdc.wire.format import OP, POS, VER
+from cdc.wire.format import OP, POS, RESELECTED, RESELECTED_COLUMNS, SEEN_LSN, VER
 from cdc.wire.jsontext import quote
 
 Headers = list[tuple[str, bytes]]
@@ -95,6 +95,35 @@ def escaped(text: bytes) -> bytes:
     b'100%%'
     """
     return text.replace(b"%", b"%%")
+
+
+_SOURCE_END = b'},"transaction":null,'
+"""Its quotes are not escaped, so no text within ``source`` holds it."""
+
+
+def read_at(tail: bytes, seen_lsn: int) -> bytes:
+    """A filled tail that says that the row was read from the table: it may hold all that was committed below an LSN.
+
+    >>> read_at(b',"source":{"lsn":1},"transaction":null,"op":"r"}', 7)
+    b',"source":{"lsn":1,"seen_lsn":7},"transaction":null,"op":"r"}'
+    """
+    return _with_member(tail, b'"%b":%d' % (SEEN_LSN.encode(), seen_lsn))
+
+
+def reselected(tail: bytes, columns: Sequence[str], seen_lsn: int) -> bytes:
+    """A filled tail that says which columns' values were read from the table, and below which LSN they may be from.
+
+    >>> reselected(b',"source":{"lsn":1},"transaction":null,"op":"u"}', ["doc"], 7)
+    b',"source":{"lsn":1,"reselected":{"columns":["doc"],"seen_lsn":7}},"transaction":null,"op":"u"}'
+    """
+    names = b",".join(quote(column.encode()) for column in columns)
+    members = (RESELECTED.encode(), RESELECTED_COLUMNS.encode(), names, SEEN_LSN.encode(), seen_lsn)
+    return _with_member(tail, b'"%b":{"%b":[%b],"%b":%d}' % members)
+
+
+def _with_member(tail: bytes, member: bytes) -> bytes:
+    before, end, after = tail.rpartition(_SOURCE_END)
+    return b"%b,%b%b%b" % (before, member, end, after)
 
 
 def record_headers(position: Position, op: str, version: int, more: Sequence[tuple[str, bytes]] = ()) -> Headers:

@@ -45,6 +45,8 @@ _READ_S = 0.2
 class Placeless:
     """Re-selects nothing: only positions are wanted. Implements :class:`connectors.postgres.held.Reselect`."""
 
+    seen_lsn = 0
+
     def rows(self, wanted: Sequence[WantedValues], xids: Collection[int], *, brief: bool = False) -> Sequence[Selected]:
         return [GONE for _ in wanted]
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol, TypeGuard
+from typing import NamedTuple, Protocol, TypeGuard
 
 from cdc.ports import Headers, Record, Withheld
 from cdc.schema import Column, TableSchema
+from cdc.wire.envelope import read_at, reselected
 from cdc.wire.format import NEW_ROW, OLD_ROW, UNAVAILABLE
 from cdc.wire.jsontext import quote
 from connectors.postgres.encoder import TableEncoder
@@ -57,6 +58,10 @@ class WantedValues:
 class Reselect(Protocol):
     """Looks up the newest values of rows in the source."""
 
+    @property
+    def seen_lsn(self) -> int:
+        """The values of the last answer may be from any commit below it, and from none above."""
+
     def rows(self, wanted: Sequence[WantedValues], xids: Collection[int], *, brief: bool = False) -> Sequence[Selected]:
         """The wanted columns' text, or GONE, in the order of ``wanted``. Of text that no topic takes its length.
 
@@ -70,7 +75,7 @@ class Reselect(Protocol):
 class Pending:
     """A record whose row lacks values. ``before``: JSON. ``tail``: what follows the row in the value. ``lanes``: those
     of its topic. ``xid``: its transaction. ``gone``: what is written instead where there is no such row, the record
-    with placeholders if that is empty."""
+    with placeholders if that is empty. With it, nothing of the row is known from the change itself."""
 
     lane: int
     lanes: range
@@ -88,10 +93,13 @@ class Pending:
         """The indexes of the columns that the change did not carry."""
         return [i for i, value in enumerate(self.values) if value is UNCHANGED]
 
-    def record(self, found: Selected, columns: Sequence[int]) -> Record:
-        """The record with what was found for ``columns``. Debezium's placeholder where the row is gone."""
-        encoder = self.encoder
-        selected = {} if isinstance(found, RowGone | Later) else dict(zip(columns, found, strict=True))
+    def record(self, answer: Answer) -> Record:
+        """The record with what was found. Debezium's placeholder where the row is gone.
+
+        The record says which values it has from the answer: they may be newer than the change (V25).
+        """
+        encoder, found = self.encoder, answer.found
+        selected = {} if isinstance(found, RowGone | Later) else dict(zip(answer.columns, found, strict=True))
         encoded = []
         for i, value in enumerate(self.values):
             if isinstance(value, Unchanged) and i not in selected:
@@ -101,13 +109,36 @@ class Pending:
             if isinstance(known, Omitted):
                 return self.lane, self.key, Withheld(known.size_bytes), self.headers
             encoded.append(encoder.value(i, known))
-        value = b"".join((OLD_ROW, self.before, NEW_ROW, encoder.placed(encoded), self.tail))
+        tail = self.tail
+        if self.gone:
+            tail = read_at(tail, answer.seen_lsn)
+        elif selected:
+            columns = encoder.schema.columns
+            tail = reselected(tail, [columns[i].name for i in self.missing if i in selected], answer.seen_lsn)
+        value = b"".join((OLD_ROW, self.before, NEW_ROW, encoder.placed(encoded), tail))
         return self.lane, self.key, value, self.headers
+
+    def removal(self, seen_lsn: int) -> Sequence[Record]:
+        """What is written where there is no such row, with the LSN up to which it may have gone."""
+        (lane, key, value, headers), *tombstone = self.gone
+        if value is None or isinstance(value, Withheld):
+            return self.gone
+        return [(lane, key, read_at(value, seen_lsn), headers), *tombstone]
 
 
 Entry = Record | Pending
-Answers = Mapping[tuple[int, bytes], tuple[tuple[int, ...], Selected]]
-"""By encoder and key: which columns were asked for, and what came."""
+
+
+class Answer(NamedTuple):
+    """``columns``: those that were asked for. ``seen_lsn``: of :class:`Reselect`, as of this answer."""
+
+    columns: tuple[int, ...]
+    found: Selected
+    seen_lsn: int = 0
+
+
+Answers = Mapping[tuple[int, bytes], Answer]
+"""By encoder and key."""
 
 
 def lane_of(entry: Entry) -> int:
@@ -131,17 +162,17 @@ def size_of(entry: Entry) -> int:
 
 def is_later(entry: Entry, answers: Answers) -> TypeGuard[Pending]:
     """Whether the answer for this entry's row is that it cannot be had yet."""
-    return isinstance(entry, Pending) and answers[(id(entry.encoder), entry.key)][1] is LATER
+    return isinstance(entry, Pending) and answers[(id(entry.encoder), entry.key)].found is LATER
 
 
 def completed(entry: Entry, answers: Answers) -> Sequence[Record]:
     """The records that an entry becomes: one, or those of a row that is gone."""
     if not isinstance(entry, Pending):
         return (entry,)
-    columns, found = answers[(id(entry.encoder), entry.key)]
-    if entry.gone and isinstance(found, RowGone):
-        return entry.gone
-    return (entry.record(found, columns),)
+    answer = answers[(id(entry.encoder), entry.key)]
+    if entry.gone and isinstance(answer.found, RowGone):
+        return entry.removal(answer.seen_lsn)
+    return (entry.record(answer),)
 
 
 class Held:
@@ -180,7 +211,7 @@ class Held:
         ``later``, with an example of the rows. ``brief``: within milliseconds."""
         queue = self._queue
         answers = ask(self._reselect, [entry for entry in queue if isinstance(entry, Pending)], brief=brief)
-        self._adapt([found for _, found in answers.values()])
+        self._adapt([answer.found for answer in answers.values()])
         apart = {lane: entry for entry in queue if is_later(entry, answers) for lane in entry.lanes}
         for entry in queue:
             if (example := apart.get(lane_of(entry))) is not None:
@@ -230,8 +261,11 @@ def ask(reselect: Reselect, waiting: Sequence[Pending], *, brief: bool = False) 
         )
         for place in columns
     ]
-    selected = reselect.rows(wanted, frozenset(entry.xid for entry in waiting), brief=brief) if wanted else ()
-    return {place: (w.columns, s) for place, w, s in zip(columns, wanted, selected, strict=True)}
+    if not wanted:
+        return {}
+    selected = reselect.rows(wanted, frozenset(entry.xid for entry in waiting), brief=brief)
+    seen_lsn = reselect.seen_lsn
+    return {place: Answer(w.columns, s, seen_lsn) for place, w, s in zip(columns, wanted, selected, strict=True)}
 
 
 def placeholder(column: Column) -> bytes:

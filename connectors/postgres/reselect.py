@@ -48,9 +48,9 @@ _BRIEF_S = 0.02
 """The same where tables wait already, or one of the same question does. The brief lock_timeout is as long."""
 _REFUSALS = 3
 """With so many tables that cannot be read, the others of a question are not asked: they wait as well, for a moment."""
-_LEADING = 4
-"""Columns of an answer before the values: snapshot, fingerprint, place, whether the row is there. Two for each value:
-the length where it is too long, and the text."""
+_LEADING = 5
+"""Columns of an answer before the values: snapshot, fingerprint, LSN, place, whether the row is there. Two for each
+value: the length where it is too long, and the text."""
 _COMPRESSED = 300
 """Postgres stores a value in less than a 255th of its size by neither of its ways of compression."""
 _TEXTS = frozenset(("text", "varchar", "bpchar", "citext"))
@@ -113,6 +113,8 @@ class PostgresReselect:
         self._locked_out, self._refused_keys = LoggedCauses(), LoggedCauses()
         self.count = 0
         """Rows asked for so far."""
+        self.seen_lsn = 0
+        """See the port."""
 
     def rows(self, wanted: Sequence[WantedValues], xids: Collection[int], *, brief: bool = False) -> list[Selected]:
         """The values of each, or GONE, in order. LATER for a table that is locked, or where a transaction of ``xids``
@@ -129,7 +131,11 @@ class PostgresReselect:
         with ExitStack() as patience:
             if brief:
                 patience.enter_context(self._impatient())
-            return self._rows(wanted, xids, patience, brief=brief)
+            answers = self._rows(wanted, xids, patience, brief=brief)
+        if GONE in answers:
+            # Without a statement that says it, where the table or a column is another one now.
+            self.seen_lsn = max(self.seen_lsn, self._lsn("insert_lsn"))
+        return answers
 
     @contextmanager
     def _impatient(self) -> Iterator[None]:
@@ -177,6 +183,7 @@ class PostgresReselect:
         if found is None:
             answers = self._answered(wanted, xids, brief=brief)
             found = answers, self._lsn("insert_lsn")
+        self.seen_lsn = found[1]
         if self._kept_by_standbys(slot, found[1], 0.0 if brief else _LATER_S):
             return found[0]
         if len(self._unkept) >= _UNKEPT:
@@ -293,6 +300,7 @@ class PostgresReselect:
         seen = Visibility.parse(_text(result, 0, 0))
         if not all(seen.sees(xid) for xid in xids):
             return None
+        self.seen_lsn = max(self.seen_lsn, int(_text(result, 0, 2)))
         return _answers(result, len(wanted), len(fields))
 
     def _fetch(

@@ -61,6 +61,8 @@ select pg_current_snapshot()::text,
                || (select string_agg(a.attnum || ' ' || a.atttypid || ' ' || a.attname, ',' order by a.attnum)
                    from pg_attribute a where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped)
         from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = {oid}::int8::oid),
+       -- Behind the snapshot: whatever it sees was committed below.
+       (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::int8,
        w.place, t.tableoid is not null{columns}
 from unnest({keys}) with ordinality as w ({names}, place)
 left join {only}{table} t on {match}

@@ -21,6 +21,7 @@ from snapshot.later.row_differences import MOST_RECORDS, NotComparable, RowDiffe
 from snapshot.later.table_reading import Differing, TableReading
 from snapshot.later.window_read import TooWide, Unseen, WindowTask, read, sweep_rows, window_rows
 from snapshot.queries import Queries
+from snapshot.read_transaction import insert_lsn
 
 log = logging.getLogger(__name__)
 
@@ -174,7 +175,8 @@ class ReaderPool:
         assert reading.inspected is not None
         window = self._windows.ask(reading.inspected.form.topic)
         position = self._windows.granted(window)
-        rows = sweep_rows(encoder, position, reading.state.floor, window.lane_count, self._clock.now_ns())
+        seen_lsn = insert_lsn(self._session())
+        rows = sweep_rows(encoder, position, reading.state.floor, window.lane_count, self._clock.now_ns(), seen_lsn)
         self._windows.offer(window, rows)
         outcome = self._windows.outcome(window)
         # A mark is no row: however much the stream changes meanwhile, it is written; but a full window is given up.

@@ -28,7 +28,7 @@ from snapshot.edges import Session
 from snapshot.later.condition_sql import as_sql
 from snapshot.queries import Queries, first_line, sqlstate, table
 from snapshot.read_transaction import Changed, ReadTarget, copy_blocks, insert_lsn, open_read, refusals
-from snapshot.row_records import envelope, sweep_mark
+from snapshot.row_records import envelope, newer, sweep_mark
 
 declare("window_locked", "window_seen", "window_read", "window_closed")
 
@@ -77,7 +77,8 @@ class WindowTask:
 class WindowRows:
     """The rows of a chunk: (key, row) as JSON. ``gone``: (key, row of the key alone) of asked keys without a row.
 
-    ``insert_lsn``: the server's log behind the read. Until it is on disk, a row read may vanish in a crash (H88).
+    ``insert_lsn``: the server's log behind the read. Until it is on disk, a row read may vanish in a crash (H88). The
+    rows may be as new as that, and say so (V25).
     """
 
     rows: list[tuple[bytes, bytes]]
@@ -226,7 +227,7 @@ def _gone(session: Session, task: WindowTask, encoder: TableEncoder, there: set[
 
 def window_rows(found: WindowRows, encoder: TableEncoder, position: Position, now_ns: int) -> Iterator[WindowPairs]:
     """The rows that a window is to write: rows as ``r``, and asked keys without a row as deletes."""
-    around = envelope(encoder, position, marker=_MARKER, now_ns=now_ns)
+    around = newer(envelope(encoder, position, marker=_MARKER, now_ns=now_ns), found.insert_lsn)
     version = encoder.schema.version
     yield WindowPairs(
         pairs=found.rows,
@@ -236,14 +237,19 @@ def window_rows(found: WindowRows, encoder: TableEncoder, position: Position, no
     )
     if found.gone:
         headers = record_headers(position, DELETE_OP, version)
-        after = NO_NEW_ROW + envelope(encoder, position, marker=_MARKER, now_ns=now_ns, op=DELETE_OP).suffix
-        yield WindowPairs(pairs=found.gone, headers=headers, prefix=OLD_ROW, suffix=after)
+        gone = newer(envelope(encoder, position, marker=_MARKER, now_ns=now_ns, op=DELETE_OP), found.insert_lsn)
+        yield WindowPairs(pairs=found.gone, headers=headers, prefix=OLD_ROW, suffix=NO_NEW_ROW + gone.suffix)
         yield WindowPairs(pairs=[(key, None) for key, _ in found.gone], headers=headers)
 
 
-def sweep_rows(encoder: TableEncoder, position: Position, floor: str, partitions: int, now_ns: int) -> WindowPairs:
-    """The mark that ends a whole reading: what lies below ``floor`` was not there (H23, H82)."""
-    mark = sweep_mark(encoder, position, floor, partitions, marker=_MARKER, now_ns=now_ns)
+def sweep_rows(
+    encoder: TableEncoder, position: Position, floor: str, partitions: int, now_ns: int, seen_lsn: int
+) -> WindowPairs:
+    """The mark that ends a whole reading: what lies below ``floor`` was not there (H23, H82).
+
+    ``seen_lsn``: of the server, behind the last row that was read: a row that is not there may have gone until then.
+    """
+    mark = sweep_mark(encoder, position, floor, partitions, marker=_MARKER, now_ns=now_ns, seen_lsn=seen_lsn)
     return WindowPairs(pairs=[(mark.key, mark.value)], headers=mark.headers, everywhere=True)
 
 

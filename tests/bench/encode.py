@@ -33,6 +33,8 @@ _PER_TRANSACTION, _BATCH, _RUNS = 1000, 500, 5
 class _One:
     """One table, never looked up."""
 
+    seen_lsn = 0
+
     def __init__(self, schema: TableSchema) -> None:
         self._schema = schema
 

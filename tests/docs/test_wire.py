@@ -26,7 +26,17 @@ from cdc.state import Document
 from cdc.topic import dead_topic, progress_topic, schema_topic, state_topic, view_topic, views_topic
 from cdc.turn import WriterState
 from cdc.views.known_views import KnownView
-from cdc.wire.format import HEADERS, KEY_HEADERS, OWN_SOURCE, SWEEP_KEY, TRUNCATE_KEY, UNAVAILABLE
+from cdc.wire.format import (
+    HEADERS,
+    KEY_HEADERS,
+    OWN_SOURCE,
+    RESELECTED,
+    RESELECTED_COLUMNS,
+    SEEN_LSN,
+    SWEEP_KEY,
+    TRUNCATE_KEY,
+    UNAVAILABLE,
+)
 from cdc.wire.types import FAMILIES
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import read_range
@@ -90,7 +100,7 @@ def test_every_rule_of_the_comparison_has_its_reason() -> None:
 
 
 def test_every_name_of_a_record_is_in_the_manual() -> None:
-    names = (*HEADERS, *KEY_HEADERS, *OWN_SOURCE, UNAVAILABLE)
+    names = (*HEADERS, *KEY_HEADERS, *OWN_SOURCE, SEEN_LSN, RESELECTED, UNAVAILABLE)
     assert [name for name in names if f"`{name}`" not in manual()] == []
     assert [name for name in (TRUNCATE_KEY, SWEEP_KEY) if f'"{name}"' not in manual()] == []
 
@@ -130,7 +140,7 @@ def test_golden_records_of_debezium_fit_the_schema() -> None:
             if None in record["key"].values() or (value is not None and value["transaction"] is not None):
                 continue  # a nullable key (D10), and members of Debezium's transaction topic (D25)
             if value is not None:
-                value["source"] |= ours
+                value["source"] |= ours | {SEEN_LSN: 1, RESELECTED: {RESELECTED_COLUMNS: ["doc"], SEEN_LSN: 1}}
             assert faults(schema("key"), record["key"]) == [], line
             assert faults(schema("value"), value) == [], line
             count += 1
@@ -145,6 +155,7 @@ def test_golden_records_of_debezium_fit_the_schema() -> None:
         ("key", {SWEEP_KEY: "t", "id": 1}),
         ("value", {"before": None, "after": {}, "op": "c"}),
         ("value", {}),
+        ("value", {"source": {RESELECTED: {RESELECTED_COLUMNS: []}}}),
     ],
 )
 def test_what_is_no_record_fits_no_schema(of: str, value: Any) -> None:

@@ -87,6 +87,7 @@ class World:
         self._calls = 0
         self._locked: dict[int, int] = {}
         self._producer: MemoryProducer | None = None
+        self.seen_lsn = 0
 
     def run(self) -> None:
         """Snapshot rows, then one life after the other; the last one ends in order."""
@@ -290,6 +291,8 @@ def _ports(reselect: Reselect, overflow: Callable[[list[Record]], object]) -> As
 
 class _Calm:
     """A head that has every transaction."""
+
+    seen_lsn = 0
 
     def __init__(self, source: Source) -> None:
         self._source = source

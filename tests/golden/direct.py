@@ -81,6 +81,8 @@ class Shapes:
 class Rereads:
     """Re-selects at once: nothing else writes while a script is replayed."""
 
+    seen_lsn = 0
+
     def __init__(self, conn: Connection) -> None:
         self._conn = conn
         self.asked: list[WantedValues] = []

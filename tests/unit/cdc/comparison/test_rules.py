@@ -169,6 +169,26 @@ def test_headers_and_fields_of_our_own_are_named() -> None:
     assert names(one, two) == [["D15"]] * 4
 
 
+@pytest.mark.parametrize(
+    ("member", "explained"),
+    [
+        ('"seen_lsn":7', ["D15"]),
+        ('"seen_lsn":"7"', []),
+        ('"reselected":{"columns":["a"],"seen_lsn":7}', ["D15"]),
+        ('"reselected":{"columns":["none of the table"],"seen_lsn":7}', []),
+        ('"reselected":{"columns":[],"seen_lsn":7}', []),
+        ('"reselected":{"columns":["a"]}', []),
+        ('"reselected":["a"]', []),
+    ],
+)
+def test_v25_what_was_read_later_may_be_said(member: str, explained: list[str]) -> None:
+    one, two = (
+        ComparedRecord(table="public.t", key=None, value=parse(f'{{"source":{{"lsn":1{text}}},"op":"u"}}'), headers=())
+        for text in ("", f",{member}")
+    )
+    assert names(one, two) == [explained]
+
+
 def test_every_rule_is_one_of_the_manuals() -> None:
     manual = Path(__file__).parents[4] / "connectors" / "debezium" / "README.md"
     listed = re.findall(r"^\| (D\d+) \|", manual.read_text(encoding="utf-8"), re.MULTILINE)

@@ -66,6 +66,7 @@ class Rows:
         self.asked: list[tuple[Sequence[WantedValues], frozenset[int]]] = []
         self.locked: set[int] = set()
         """Tables by oid that nobody can read now."""
+        self.seen_lsn = 0x7000
 
     def rows(self, wanted: Sequence[WantedValues], xids: Collection[int], *, brief: bool = False) -> Sequence[Selected]:
         self.asked.append((wanted, frozenset(xids)))

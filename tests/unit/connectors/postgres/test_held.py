@@ -259,6 +259,22 @@ def test_h38_the_final_rows_are_the_sources(
     }
 
 
+def test_v25_a_record_names_the_columns_that_were_read_later() -> None:
+    stream = Stream(SHAPE, head=head((b"1", b"from the source", b"2"), (b"3", b"three", b"9")))
+    changes = [
+        w.update([b"1", w.u, b"2"]), w.update([b"2", w.u, b"5"]), w.update([b"3", w.u, w.u]),
+        w.insert(b"4", WIDE, b"1"), w.update([b"4", w.u, b"2"]),
+    ]  # fmt: skip
+    said = [record.value["source"].get("reselected") for record in stream.transaction(800, *changes)]
+    assert said == [
+        {"columns": ["doc"], "seen_lsn": 0x7000},
+        None,  # the row is gone, and its value a placeholder
+        {"columns": ["doc", "n"], "seen_lsn": 0x7000},
+        None,
+        None,  # known from its own transaction
+    ]
+
+
 def test_h58_a_waiting_row_too_large_for_its_topic_is_withheld() -> None:
     class Long(Rows):
         def rows(

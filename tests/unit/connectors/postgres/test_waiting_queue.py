@@ -20,6 +20,7 @@ from connectors.postgres.held import (
     GONE,
     HELD_ROWS,
     LATER,
+    Answer,
     Entry,
     Held,
     Pending,
@@ -37,6 +38,7 @@ from tests.unit.connectors.postgres import written as w
 SCHEMA = w.table(w.column("id", "int4", 0), w.column("doc", "text"))
 OTHER = w.table(*SCHEMA.columns, name="others", oid=20000)
 PORTION = 1000
+TAIL = b',"source":{"lsn":1},"transaction":null,"op":"u"}'
 ROW_BYTES = 400
 
 
@@ -46,6 +48,7 @@ class Source:
 
     locked: bool = True
     value: bytes = b"v"
+    seen_lsn: int = 0x7000
     asked: list[tuple[list[bytes], bool]] = field(default_factory=list)
 
     def rows(self, wanted: Sequence[WantedValues], xids: Collection[int], *, brief: bool = False) -> Sequence[Selected]:
@@ -95,7 +98,7 @@ ORDERS, OTHERS = encoder(), encoder(OTHER)
 def pending(number: int, *, lsn: int = 800, of: TableEncoder = ORDERS, lane: int = 0) -> Pending:
     return Pending(
         lane=lane, lanes=range(lane, lane + 1), xid=7, key=b"%d" % number, headers=headers(lsn), encoder=of,
-        before=b"null", values=[b"%d" % number, UNCHANGED], tail=b"}",
+        before=b"null", values=[b"%d" % number, UNCHANGED], tail=TAIL,
     )  # fmt: skip
 
 
@@ -222,7 +225,7 @@ def test_one_turn_emits_so_many_records_of_a_table() -> None:
     [
         (record(1, value=b"four"), 1 + 4 + ROW_BYTES),
         (record(1, value=None), 1 + ROW_BYTES),
-        (pending(1), 1 + 4 + 1 + ROW_BYTES),
+        (pending(1), 1 + 4 + len(TAIL) + ROW_BYTES),
     ],
 )
 def test_what_an_entry_costs(entry: Entry, size_bytes: int) -> None:
@@ -273,11 +276,14 @@ def test_h119_what_is_dropped_of_a_table_is_counted_no_more() -> None:
 
 
 def test_a_row_that_is_gone_is_written_as_what_took_its_place() -> None:
-    instead, entry = (record(8), record(9)), pending(1)
+    entry = pending(1)
     place = (id(entry.encoder), entry.key)
-    entry.gone = instead
-    assert completed(entry, {place: ((1,), GONE)}) == instead
-    assert completed(entry, {place: ((1,), (b"v",))}) == (entry.record((b"v",), (1,)),)
+    entry.gone = (record(8, value=TAIL), record(9))
+    delete, tombstone = completed(entry, {place: Answer((1,), GONE, 7)})
+    assert b'"source":{"lsn":1,"seen_lsn":7}' in (delete[2] or b"")
+    assert tombstone == record(9)
+    found = Answer((1,), (b"v",), 7)
+    assert completed(entry, {place: found}) == (entry.record(found),)
 
 
 def test_a_row_the_stream_waits_for_is_looked_up_with_patience() -> None:

@@ -19,7 +19,7 @@ ENCODER = compile_table(SHAPE, name="shop", database="shop 100%")
 FOUND = WindowRows(
     rows=[(b'{"id":1}', b'{"id":1}')],
     gone=[(b'{"id":2}', b'{"id":2}')],
-    insert_lsn=1,
+    insert_lsn=0x2000,
     seen=Visibility(1, frozenset()),
 )
 
@@ -33,17 +33,19 @@ def test_rows_lie_above_the_stream_missing_keys_are_deleted() -> None:
     assert (gone["op"], gone["before"], gone["after"]) == ("d", {"id": 2}, None)
     assert gone["source"]["db"] == "shop 100%"
     assert tombstones.pairs == [(b'{"id":2}', None)]
+    assert (row["source"]["seen_lsn"], gone["source"]["seen_lsn"]) == (0x2000, 0x2000)
     assert {dict(part.headers)["pos"].decode() for part in (rows, deletes, tombstones)} == {AT.text()}
     assert [dict(part.headers)["op"] for part in (rows, deletes, tombstones)] == [b"r", b"d", b"d"]
 
 
 def test_h82_the_mark_is_what_sinks_read() -> None:
     floor = Position(1, 0x800, CHUNK_SEQ).text()
-    mark = sweep_rows(ENCODER, AT, floor, 3, 7_000_000)
+    mark = sweep_rows(ENCODER, AT, floor, 3, 7_000_000, 0x3000)
     key, value = mark.pairs[0]
     read = FloorMark.of(SHAPE.table, 2, key, value, AT.text())
     assert (read.floor, read.partitions, mark.everywhere) == (floor, 3, True)
-    assert orjson.loads(value or b"")["op"] == "t"
+    said = orjson.loads(value or b"")
+    assert (said["op"], said["source"]["seen_lsn"]) == ("t", 0x3000)
 
 
 def test_a_key_has_as_many_columns_as_the_tables() -> None:
