@@ -17,8 +17,9 @@ from cdc.views.group_state import GroupState
 from cdc.views.lookups import DocumentSource, Row
 from cdc.views.record_rows import StateRows, view_shape
 from cdc.views.refused import NotComputable, ViewRefused
-from cdc.views.root_keys import RowChange
+from cdc.views.row_changes import RowChange
 from cdc.views.sqlite_rows import SqliteRows
+from cdc.views.unseen_rows import UnseenRows
 from cdc.views.view_plan import ViewPlan, planned
 from connectors.postgres.catalog_shapes import table_schema
 from connectors.postgres.connections import connect
@@ -65,7 +66,7 @@ class Beside:
             raise
         store = sqlite3.connect(":memory:", isolation_level=None)
         self.rows = SqliteRows(store, self.plan.relations)
-        self.state = EmbeddedState(self.rows, self.plan)
+        self.state = EmbeddedState(self.rows, UnseenRows(store, self.plan.relations), self.plan)
         self.documents = DocumentSource(self.plan)
         self.groups = GroupState(store, self.plan.grouping) if self.plan.grouping is not None else None
         self._seen: dict[TableName, dict[bytes, bytes]] = {table: {} for table in self.plan.relations}
@@ -109,8 +110,9 @@ class Beside:
 
     def documents_of(self, plan: ViewPlan) -> Mapping[Row, str | NotComputable | None]:
         """Every document of another plan, over a state of its own that is filled from the database."""
-        rows = SqliteRows(sqlite3.connect(":memory:", isolation_level=None), plan.relations)
-        state = EmbeddedState(rows, plan)
+        store = sqlite3.connect(":memory:", isolation_level=None)
+        rows = SqliteRows(store, plan.relations)
+        state = EmbeddedState(rows, UnseenRows(store, plan.relations), plan)
         keys: set[Row] = set()
         for table in plan.relations:
             keys |= state.apply(self._rows_of(plan, table))

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+import orjson
+
 from cdc.position import Position
 from cdc.progress import Progress
 from cdc.topic import TableName
-from cdc.views.fences import LogCut, TopicRecord, fence_of, spans_to
-from cdc.views.root_keys import RowChange
+from cdc.views.fences import Fence, LogCut, TopicRecord, fence_of, spans_to
+from cdc.views.record_changes import read_below
+from cdc.views.row_changes import RowChange
 from cdc.views.view_state import Reached
 from cdc.wire.floors import read_floor
-from cdc.wire.format import TRUNCATE_OP
+from cdc.wire.format import SOURCE, TRUNCATE_OP, member
 from cdc.wire.records import Lot
 
 
 class CutReading:
     """The records between a state and a progress record. ``tables``: the table of each topic.
 
-    ``records``, ``floors``, ``marks``, ``swept`` and ``offsets`` are whole once :meth:`pieces` has ended.
+    ``records``, ``floors``, ``marks``, ``swept``, ``later`` and ``offsets`` are whole once :meth:`pieces` has ended.
     """
 
     def __init__(self, progress: Progress, reached: Reached, tables: Mapping[str, TableName]) -> None:
@@ -30,8 +33,12 @@ class CutReading:
         self.unreadable: list[TopicRecord] = []
         """Records with our headers whose bytes are no change of the table."""
         self.swept = dict(reached.swept)
+        self.later: list[str] = []
+        """Sweeps of a later fence: what the reading did not find may be there still at this one (V25)."""
         self._marks = set(reached.marks)
         self._tables = tables
+        for text in reached.later:
+            self._ripened(text)
         self._cut = LogCut(progress, self.spans)
         self._before = reached.offsets
 
@@ -89,6 +96,23 @@ class CutReading:
             if len(seen) < found.partitions:
                 return
             self._marks -= seen
+            ripe = read_below(member(orjson.loads(record.value or b"{}"), SOURCE), record.pos)
+            if ripe > self.fence:
+                self.later.append(f"{table} {found.floor} {ripe.epoch} {ripe.lsn}")
+                return
         if record.pos != found.floor or found.partitions > 1:
-            self.swept[str(table)] = max(self.swept.get(str(table), 0), Position.parse(found.floor).epoch)
+            self._sweep(table, found.floor)
         self.floors[table] = max(found.floor, self.floors.get(table, ""))
+
+    def _sweep(self, table: TableName, floor: str) -> None:
+        self.swept[str(table)] = max(self.swept.get(str(table), 0), Position.parse(floor).epoch)
+
+    def _ripened(self, text: str) -> None:
+        """A sweep that was read before, at this fence."""
+        name, floor, epoch, lsn = text.rsplit(" ", 3)
+        table = next((one for one in self._tables.values() if str(one) == name), None)
+        if Fence(int(epoch), int(lsn)) > self.fence:
+            self.later.append(text)
+        elif table is not None:
+            self._sweep(table, floor)
+            self.floors[table] = max(floor, self.floors.get(table, ""))

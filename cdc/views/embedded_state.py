@@ -6,96 +6,140 @@ the old rows in the old state, then the rows, then the roots reachable from the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
+from typing import NamedTuple
 
 from cdc.topic import TableName
+from cdc.views.fences import BEFORE_ALL, Fence
 from cdc.views.lookups import Row
-from cdc.views.root_keys import KEPT, RootKeys, RowChange, filled
+from cdc.views.root_keys import RootKeys
+from cdc.views.row_changes import NO_PLACES, Places, RowChange, filled, newest, parted
 from cdc.views.sqlite_rows import SqliteRows
+from cdc.views.unseen_rows import UnseenRows
 from cdc.views.view_plan import ViewPlan
 
 
-def newest(changes: Iterable[RowChange]) -> dict[TableName, dict[Row, RowChange]]:
-    """Of each key the change with the greatest position. Of equal ones the later."""
-    found: dict[TableName, dict[Row, RowChange]] = {}
-    for change in changes:
-        of_table = found.setdefault(change.table, {})
-        known = of_table.get(change.key)
-        if known is None:
-            of_table[change.key] = change
-        elif change.pos >= known.pos:
-            # What the newer one leaves out is what the older one has, unless the row went between the two.
-            row = change.row if change.row is None or known.row is None else _over(change.row, known.row)
-            of_table[change.key] = replace(change, row=row)
-    return found
+class _Fresh(NamedTuple):
+    """A change that is not older than what is known of its key: the row before it, and the places of values that were
+    not known, and are not."""
 
+    row: Row | None
+    change: RowChange
+    lost: Places
+    lacks: Places
 
-def _over(newer: Row, older: Row) -> Row:
-    return tuple(old if value is KEPT else value for value, old in zip(newer, older, strict=True))
+    @property
+    def concerns(self) -> bool:
+        """Whether documents may be others."""
+        return self.row != self.change.row or bool(self.lost or self.lacks)
 
 
 class EmbeddedState:
     """Rows of the tables that a view uses, and the walk from them to its documents."""
 
-    def __init__(self, rows: SqliteRows, plan: ViewPlan) -> None:
+    def __init__(self, rows: SqliteRows, unseen: UnseenRows, plan: ViewPlan) -> None:
         self.rows = rows
+        self._unseen = unseen
         self._walk = RootKeys(plan)
+        self._widths = {table: len(relation.columns) for table, relation in plan.relations.items()}
 
-    def load(self, changes: Iterable[RowChange]) -> None:
-        """Take changes in, and ask nothing of documents: for what is read before any is published."""
-        for table, of_table in newest(changes).items():
-            self._store(table, self._fresh(table, of_table))
+    def load(self, changes: Iterable[RowChange], fence: Fence, below: Fence, put_aside: Sequence[RowChange]) -> None:
+        """Take changes in, and ask nothing of documents: for what is read before any is published. See :meth:`apply`."""
+        for table, of_table in self._due(changes, fence, put_aside).items():
+            self._store(table, self._fresh(table, of_table), below)
 
-    def sweep(self, floors: Mapping[TableName, str]) -> None:
+    def sweep(self, floors: Mapping[TableName, str], below: Fence) -> None:
         """Remove all rows below floors, and ask nothing of documents."""
         for table, floor in floors.items():
-            self._store(table, self._fresh(table, self._swept(table, floor, {})))
+            self._store(table, self._fresh(table, self._swept(table, floor, {})), below)
 
-    def _store(self, table: TableName, changed: list[tuple[Row | None, RowChange]]) -> None:
-        # A numeric key that became 1.0 from 1 is another key and the same row.
-        self.rows.remove(table, [(c.key, c.pos) for _, c in changed if c.row is None])
-        self.rows.put(table, [(c.row, c.pos) for _, c in changed if c.row is not None])
-
-    def apply(self, changes: Iterable[RowChange], floors: Mapping[TableName, str] = MappingProxyType({})) -> set[Row]:
+    def apply(
+        self,
+        changes: Iterable[RowChange],
+        floors: Mapping[TableName, str] = MappingProxyType({}),
+        *,
+        fence: Fence = BEFORE_ALL,
+        below: Fence = BEFORE_ALL,
+        put_aside: Sequence[RowChange] = (),
+    ) -> set[Row]:
         """Take changes in. Returns the keys of the roots whose documents they concern.
 
         Late and repeated changes are passed over: a row keeps the newest position that it had, a deleted one, too.
-        ``floors``: positions below which all rows of a table are gone.
+        ``floors``: positions below which all rows of a table are gone. ``fence``: what is newer waits, and what has
+        waited for it is taken in. ``below``: up to there values are known that are not known from now on.
+        ``put_aside``: rows that the log does not hold, each to be taken in once it is ripe.
         """
         walk = self._walk
-        taken = newest(changes)
+        taken = self._due(changes, fence, put_aside)
         for table, floor in floors.items():
             taken[table] = self._swept(table, floor, taken.get(table, {}))
         fresh = {table: self._fresh(table, of_table) for table, of_table in taken.items()}
         concerned: set[Row] = set()
         for table, changed in fresh.items():
-            old = [row for row, change in changed if row is not None and row != change.row]
+            old = [one.row for one in changed if one.row is not None and one.concerns]
             concerned |= walk.of(self.rows, table, old)
         for table, changed in fresh.items():
-            self._store(table, changed)
+            self._store(table, changed, below)
         for table, changed in fresh.items():
-            new = [change.row for row, change in changed if change.row is not None and row != change.row]
+            new = [one.change.row for one in changed if one.change.row is not None and one.concerns]
             concerned |= walk.of(self.rows, table, new)
         return concerned
 
+    def blocked(self) -> set[Row]:
+        """The keys of the roots that reach a row of which a value is not known."""
+        found: set[Row] = set()
+        for table, keys in self._unseen.lacking():
+            rows = [row for row, _ in self.rows.known(table, keys).values() if row is not None]
+            found |= self._walk.of(self.rows, table, rows)
+        return found
+
+    def _due(
+        self, changes: Iterable[RowChange], fence: Fence, put_aside: Sequence[RowChange]
+    ) -> dict[TableName, dict[Row, RowChange]]:
+        """What holds at the fence. What does not waits."""
+        due, later = [], list(put_aside)
+        for change in changes:
+            now, then = parted(change, fence, self._widths[change.table])
+            if now is not None:
+                due.append(now)
+            if then is not None:
+                later.append(then)
+        self._unseen.wait(later)
+        if not self._unseen.waits:
+            return newest(due)
+        due = [change for change in due if not (change.tombstone and self._unseen.deletes(change))]
+        return newest([*self._unseen.ripe(fence), *due])
+
+    def _store(self, table: TableName, changed: Sequence[_Fresh], below: Fence) -> None:
+        # A numeric key that became 1.0 from 1 is another key and the same row.
+        changes = [one.change for one in changed]
+        self.rows.remove(table, [(c.key, c.pos) for c in changes if c.row is None])
+        self.rows.put(table, [(c.row, c.pos) for c in changes if c.row is not None])
+        self._unseen.note(table, {one.change.key: one.lacks for one in changed if one.lost or one.lacks}, below)
+        if self._unseen.waits:
+            self._unseen.replaced(table, changes)
+
     def _swept(self, table: TableName, floor: str, changes: Mapping[Row, RowChange]) -> dict[Row, RowChange]:
         """The changes that a floor leaves, and a deletion of each row below it."""
+        self._unseen.below(table, floor)
         width = len(self.rows.key(table))
         gone = {row[:width]: RowChange(table, row[:width], None, floor) for row in self.rows.below(table, floor)}
         before = {key: RowChange(table, key, None, floor) for key, change in changes.items() if change.pos < floor}
         return gone | before | {key: change for key, change in changes.items() if change.pos >= floor}
 
-    def _fresh(self, table: TableName, changes: Mapping[Row, RowChange]) -> list[tuple[Row | None, RowChange]]:
-        """Each change that is not older than what is known of its key, with the row that stands there."""
-        known = self.rows.known(table, list(changes))
+    def _fresh(self, table: TableName, changes: Mapping[Row, RowChange]) -> list[_Fresh]:
+        """Each change that is not older than what is known of its key."""
+        keys = list(changes)
+        known = self.rows.known(table, keys)
+        lost = self._unseen.lost(table, keys) if self._unseen.lacks else {}
         found = []
         for key, change in changes.items():
             row, pos = known.get(key, (None, ""))
             if change.pos >= pos:
-                whole = change
-                if change.row is not None and KEPT in change.row:
-                    whole = replace(change, row=filled(change.row, row))
-                found.append((row, whole))
+                before = lost.get(key, NO_PLACES)
+                whole, lacks = (None, NO_PLACES) if change.row is None else filled(change.row, row, before)
+                same = whole is change.row
+                found.append(_Fresh(row, change if same else replace(change, row=whole), before, lacks))
         return found

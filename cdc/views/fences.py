@@ -43,6 +43,7 @@ class TopicRecord(NamedTuple):
     pos: str
     op: str
     version: int
+    time_ms: int
 
 
 def fence_of(progress: Progress) -> Fence:
@@ -111,4 +112,6 @@ def _ours(lot: Lot, number: int, offset: int) -> TopicRecord | None:
         said = op.decode("ascii")
     except ValueError:
         return None
-    return TopicRecord(lot.topic, lot.partition, offset, key, lot.values[number], text, said, int(version))
+    return TopicRecord(
+        lot.topic, lot.partition, offset, key, lot.values[number], text, said, int(version), lot.times_ms[number]
+    )

@@ -210,6 +210,12 @@ class GroupState:
         """The keys of all groups."""
         return [tuple(orjson.loads(name)) for (name,) in self._connection.execute("SELECT grp FROM figures")]
 
+    def groups_of(self, drivers: Iterable[Row]) -> set[Row]:
+        """The keys of the groups that these rows contribute to."""
+        names = orjson.dumps([orjson.dumps(key).decode() for key in drivers]).decode()
+        wanted = "SELECT grp FROM contributions WHERE key IN (SELECT value FROM json_each(?))"
+        return {tuple(orjson.loads(name)) for (name,) in self._connection.execute(wanted, (names,))}
+
     def drivers(self) -> Iterable[Row]:
         """The keys of all rows that contribute."""
         return [tuple(orjson.loads(name)) for (name,) in self._connection.execute("SELECT key FROM contributions")]

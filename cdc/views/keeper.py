@@ -10,25 +10,23 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from itertools import islice
-
-import orjson
 
 from cdc.clock import Clock
 from cdc.topic import TableName
 from cdc.views.cut_reading import CutReading
 from cdc.views.embedded_state import EmbeddedState
-from cdc.views.fences import BEFORE_ALL, Fence, TopicRecord, fence_of
+from cdc.views.fences import BEFORE_ALL, Fence, fence_of
+from cdc.views.held_tables import held_tables
 from cdc.views.lookups import DocumentSource, Row
-from cdc.views.record_rows import StateRows
+from cdc.views.record_changes import RecordChanges
 from cdc.views.refused import NotComputable
-from cdc.views.root_keys import RowChange
 from cdc.views.view_plan import ViewPlan
 from cdc.views.view_ports import ViewInput, ViewOutput
 from cdc.views.view_records import ViewRecord, ViewRecords, key_row
 from cdc.views.view_state import ViewState
-from cdc.wire.format import AFTER, DELETE_OP
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +38,7 @@ BULK = 200_000
 _PIECE_RECORDS = 20_000
 _MOST_TOLD = 10
 """Unreadable records of one cut that are named."""
+_LACKS = "a row that it is made of is put aside, or stands in the log as it was later alone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +86,11 @@ class Keeper:
         self._clock = clock
         self._largest = largest
         self._piece = piece
-        self._applied = EmbeddedState(state.rows, plan)
+        self._applied = EmbeddedState(state.rows, state.unseen, plan)
         self._documents = DocumentSource(plan)
-        self._readers: dict[tuple[str, int], StateRows] = {}
+        self._changes = RecordChanges(plan, self._tables, self._input.shape)
+        self._blocked: frozenset[Row] = frozenset()
+        self._told: Mapping[str, str] | None = None
         self._at_end = False
         self._bulk = bulk
         self._claimed = BEFORE_ALL
@@ -123,6 +124,7 @@ class Keeper:
             if state.reached.built:
                 state.queue(rows, state.reached.fence)
             state.note(ends=ends, published=max(state.reached.published, claimed))
+        self._find_blocked()
 
     def turn(self) -> Turn:
         """One look at the log, and one piece of what waits. LogError where a broker, or the state's disk, is away."""
@@ -140,7 +142,7 @@ class Keeper:
     def level(self) -> bool:
         """Whether nothing waits, and the claim has reached the newest progress that was seen."""
         reached = self._state.reached
-        done = reached.proven and reached.built and reached.sweep is None
+        done = reached.proven and reached.built and reached.sweep is None and not reached.held
         return self._at_end and done and self._claimed == reached.fence
 
     def _advance(self) -> int:
@@ -167,6 +169,12 @@ class Keeper:
         unswept = self._unswept()
         if unswept:
             log.warning("view_waits_for_sweep", extra={"tables": unswept})
+        held = self._state.reached.held
+        if held != self._told:
+            self._output.tell([held[table] for table in sorted(held)])
+            if held:
+                log.warning("view_held", extra={"tables": sorted(held), "why": "; ".join(held.values())})
+            self._told = held
 
     def _unswept(self) -> list[str]:
         """In a new epoch the rows of the one before are there until each table was swept: those that were not yet."""
@@ -181,18 +189,25 @@ class Keeper:
         state, reached = self._state, self._state.reached
         whole = not reached.built or cut.most_records > self._bulk
         keys: set[Row] = set()
+        letters, letters_end = self._input.letters(reached.letters)
+        aside = [lost for letter in letters if (lost := self._changes.lost(letter)) is not None]
+        sure_ms = self._clock.now_ns() / 1e6 - self._input.compaction_lag_s * 1000 / 2
+        pieces = partial(cut.pieces, self._input.read(cut.spans), lambda record: self._changes.of(record, sure_ms))
         if whole:
-            for changes in cut.pieces(self._input.read(cut.spans), self._change, _PIECE_RECORDS):
-                self._applied.load(changes)
-            self._applied.sweep(cut.floors)
+            for changes in pieces(_PIECE_RECORDS):
+                self._applied.load(changes, cut.fence, reached.fence, aside)
+                aside = []
+            self._applied.sweep(cut.floors, reached.fence)
         else:
-            changes = [c for piece in cut.pieces(self._input.read(cut.spans), self._change, None) for c in piece]
-            keys = self._applied.apply(changes, cut.floors)
+            every = [change for piece in pieces(None) for change in piece]
+            keys = self._applied.apply(every, cut.floors, fence=cut.fence, below=reached.fence, put_aside=aside)
+        self._find_blocked()
         proven = self._is_whole(cut)
         built = reached.built or proven
         if whole and built:
             state.queue(self._all(), reached.fence if reached.built else BEFORE_ALL)
             state.queue(state.documents(), reached.fence)
+            state.queue(state.parked()[0], reached.fence)
         elif not whole:
             state.queue(self._concerned(keys), reached.fence)
         state.note(
@@ -203,8 +218,35 @@ class Keeper:
             sweep=cut.fence if built and not reached.built else reached.sweep,
             marks=cut.marks,
             swept=cut.swept,
+            later=tuple(cut.later),
+            cleared={**reached.cleared, **self._cleared(cut)},
+            letters=letters_end,
+            held=self._held(cut),
             level_ms=self._clock.now_ns() // 1_000_000 if proven else reached.level_ms,
         )
+
+    def _cleared(self, cut: CutReading) -> dict[str, str]:
+        known = self._state.reached.cleared
+        return {str(table): max(floor, known.get(str(table), "")) for table, floor in cut.floors.items()}
+
+    def _held(self, cut: CutReading) -> dict[str, str]:
+        reached = self._state.reached
+        return held_tables(
+            self._input.documents(),
+            map(str, self._tables.values()),
+            fence=cut.fence,
+            before=reached.fence,
+            held=reached.held,
+            cleared={**reached.cleared, **self._cleared(cut)},
+        )
+
+    def _find_blocked(self) -> None:
+        self._blocked = frozenset(self._applied.blocked())
+
+    def _blocked_documents(self) -> frozenset[Row]:
+        """The keys of the documents that a row concerns of which a value is not known."""
+        groups = self._state.groups
+        return self._blocked if groups is None else frozenset(groups.groups_of(self._blocked))
 
     def _is_whole(self, cut: CutReading) -> bool:
         """Whether the cleaner took nothing of the cut that was just read (H185).
@@ -226,7 +268,7 @@ class Keeper:
             return self._state.roots()
         known = set(groups.every())
         # Rows that contributed and are gone are no roots any more.
-        self._concerned(set(groups.drivers()).union(self._state.roots()))
+        self._concerned(set(groups.drivers()).union(self._state.roots(), self._state.parked()[1]))
         return known.union(groups.every())
 
     def _concerned(self, roots: Iterable[Row]) -> Iterable[Row]:
@@ -237,29 +279,20 @@ class Keeper:
         found: set[Row] = set()
         waiting = iter(roots)
         while piece := list(islice(waiting, self._piece)):
-            computed = self._documents.of(self._state.rows, piece)
+            blocked = [key for key in piece if key in self._blocked]
+            # What a row contributed before stays until it is known again. Then its groups are published again.
+            found |= groups.groups_of([*blocked, *self._state.failed(piece)])
+            computed = self._documents.of(self._state.rows, [key for key in piece if key not in self._blocked])
             failed = {key: str(c) if isinstance(c, NotComputable) else "" for key, c in computed.items()}
-            self._state.fail(failed, self._state.reached.fence)
+            self._state.fail(failed | dict.fromkeys(blocked, _LACKS), self._state.reached.fence)
             found |= groups.absorb({k: None if isinstance(c, NotComputable) else c for k, c in computed.items()})
         return found
-
-    def _change(self, record: TopicRecord) -> RowChange:
-        table = self._tables[record.topic]
-        place = (record.topic, record.version)
-        reader = self._readers.get(place)
-        if reader is None:
-            reader = StateRows(self._input.shape(*place), self._plan.relations[table])
-            self._readers[place] = reader
-        key = reader.key(record.key)
-        if record.op == DELETE_OP or record.value is None:
-            return RowChange(table, key, None, record.pos)
-        after = orjson.loads(record.value)[AFTER]
-        return RowChange(table, key, reader.row(after), record.pos)
 
     def _may_publish(self) -> bool:
         reached = self._state.reached
         # Until the cut has reached what was ever published, keys are only collected (V5).
-        return reached.built and reached.proven and reached.fence >= reached.published and not self._unswept()
+        sound = reached.built and reached.proven and not reached.held and not self._unswept()
+        return sound and reached.fence >= reached.published
 
     def _publish(self) -> tuple[int, int]:
         state = self._state
@@ -276,8 +309,9 @@ class Keeper:
         written: list[ViewRecord] = []
         digests: dict[Row, bytes | None] = {}
         parked: dict[Row, str] = {}
+        blocked = self._blocked_documents() if self._blocked else self._blocked
         for key, row in computed.items():
-            reason = self._reason(row)
+            reason = _LACKS if key in blocked else self._reason(row)
             if reason:
                 parked[key] = reason
             elif isinstance(row, str):
@@ -316,14 +350,15 @@ class Keeper:
         state = self._state
         fence = state.reached.fence
         # Until the mark of the build is there, what went before the build still shows.
-        claim = self._claim_after(keys) if swept or state.reached.sweep is None else None
+        published = max(fence, state.reached.published) if digests else state.reached.published
+        claim = self._claim_after(keys, published) if swept or state.reached.sweep is None else None
         ends = self._output.publish(written, claim) if written or claim else state.reached.ends
         with state.transaction():
             state.settled(keys, digests)
             state.park(parked)
             state.note(
                 ends=ends,
-                published=max(fence, state.reached.published) if written else state.reached.published,
+                published=published,
                 sweep=None if swept else state.reached.sweep,
             )
         if claim is not None:
@@ -331,7 +366,12 @@ class Keeper:
         for key, reason in parked.items():
             log.warning("document_parked", extra={"key": list(key), "reason": reason})
 
-    def _claim_after(self, keys: Iterable[Row]) -> Fence | None:
-        """The fence that may be claimed when these keys are published. None where it is claimed already."""
+    def _claim_after(self, keys: Iterable[Row], published: Fence) -> Fence | None:
+        """The fence that may be claimed when these keys are published. None where it is claimed already.
+
+        A claim that no document is newer than says that all documents together are the view at that LSN. So one below
+        the present fence waits for a newer document. ``published``: the greatest fence of any.
+        """
         claim = self._state.claim(without=keys)
-        return claim if claim > self._claimed else None
+        whole = claim == self._state.reached.fence or claim < published
+        return claim if whole and claim > self._claimed else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from cdc.dead import DeadLetter
 from cdc.errors import ActiveError
 from cdc.progress import Offsets, Progress
 from cdc.schema import TableSchema
@@ -22,7 +23,7 @@ class MemoryViewInput:
 
     ``partitions``: topic and partition to records, each with its offset. ``newest``: the progress record, if any.
     ``progress_ms``: when that was written. ``times_ms``: topic, partition and offset to a record's timestamp, where it
-    is another one.
+    is another one. ``dead``: the dead letters. ``state``: the state topic's records.
     """
 
     shapes: Mapping[str, TableSchema]
@@ -32,6 +33,8 @@ class MemoryViewInput:
     times_ms: dict[tuple[str, int, int], int] = field(default_factory=dict)
     compaction_lag_s: float = 60.0
     retention_s: float = 86_400.0
+    dead: list[DeadLetter] = field(default_factory=list)
+    state: dict[bytes, bytes] = field(default_factory=dict)
 
     def progress(self) -> Progress | None:
         """The newest progress record."""
@@ -52,6 +55,14 @@ class MemoryViewInput:
                     time_ms = self.times_ms.get((span.topic, span.partition, offset), self.progress_ms)
                     yield Lot(span.topic, span.partition, [offset], [time_ms], [key], [value], [pos], [op], [ver], {})
 
+    def letters(self, start: int) -> tuple[Sequence[DeadLetter], int]:
+        """See the protocol."""
+        return self.dead[start:], len(self.dead)
+
+    def documents(self) -> Mapping[bytes, bytes]:
+        """See the protocol."""
+        return self.state
+
     def shape(self, topic: str, version: int) -> TableSchema:
         """The shape of a topic's table. It has one version."""
         return self.shapes[topic]
@@ -59,11 +70,13 @@ class MemoryViewInput:
 
 @dataclass
 class MemoryViewTopic:
-    """A view's topic: what was committed, by partition. ``claims``: its progress records. ``writer``: who may write."""
+    """A view's topic: what was committed, by partition. ``claims``: its progress records. ``writer``: who may write.
+    ``held``: why nothing is published."""
 
     records: dict[int, list[ViewRecord]] = field(default_factory=dict)
     claims: list[Fence] = field(default_factory=list)
     writer: int = 0
+    held: Sequence[str] = ()
 
 
 class MemoryViewOutput:
@@ -99,6 +112,10 @@ class MemoryViewOutput:
         """The keys behind offsets, and the ends."""
         found = [r.key for p, records in self._topic.records.items() for r in records[ends.get(p, 0) :]]
         return found, {partition: len(records) for partition, records in self._topic.records.items()}
+
+    def tell(self, held: Sequence[str]) -> None:
+        """See the protocol."""
+        self._topic.held = held
 
     def claimed(self) -> Fence | None:
         """The newest claim."""

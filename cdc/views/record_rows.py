@@ -10,7 +10,7 @@ import orjson
 from cdc.schema import Column, Identity, TableSchema
 from cdc.topic import TableName
 from cdc.views.lookups import Row
-from cdc.views.root_keys import KEPT
+from cdc.views.row_changes import KEPT
 from cdc.views.sql_types import SqlType
 from cdc.views.stored_values import stored
 from cdc.views.view_plan import KeptTable, ViewPlan
@@ -32,7 +32,7 @@ class StateRows:
     def row(self, after: Mapping[str, Any]) -> Row:
         """A new row, in the order of the relation's columns. ValueError where a value does not fit its type.
 
-        An unchanged value that the record leaves out is :data:`cdc.views.root_keys.KEPT`.
+        An unchanged value that the record leaves out is :data:`cdc.views.row_changes.KEPT`.
         """
         lacking = missing(after, self._plain.schema)
         if not lacking:

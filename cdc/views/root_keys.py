@@ -7,38 +7,10 @@ the old state, or one that came is in the new.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from cdc.topic import TableName
 from cdc.views.lookups import Row, Rows, TieValues, twins_of
 from cdc.views.view_plan import Occurrence, ViewPlan
-
-
-@dataclass(frozen=True, slots=True)
-class RowChange:
-    """One row of a relation: its ``key``, and the row behind the change, None for a deletion. ``pos``: position."""
-
-    table: TableName
-    key: Row
-    row: Row | None
-    pos: str
-
-
-class _Kept:
-    """Stands in a row for a value that the record leaves out, because it did not change."""
-
-    def __repr__(self) -> str:
-        return "KEPT"
-
-
-KEPT = _Kept()
-
-
-def filled(row: Row, older: Row | None) -> Row:
-    """A row with what it leaves out taken from an older one of its key, NULL where there is none."""
-    if KEPT not in row:
-        return row
-    return tuple((older[i] if older is not None else None) if value is KEPT else value for i, value in enumerate(row))
 
 
 class RootKeys:

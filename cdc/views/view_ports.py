@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
+from cdc.dead import DeadLetter
 from cdc.progress import Offsets, Progress
 from cdc.schema import TableSchema
 from cdc.views.fences import Fence
@@ -36,6 +37,20 @@ class ViewInput(Protocol):
         """A version of a table's shape. TopicError where there is none."""
         ...
 
+    def letters(self, start: int) -> tuple[Sequence[DeadLetter], int]:
+        """The dead letters from an offset on, and the offset behind them.
+
+        Asked behind :meth:`progress` they tell of every row below it that capture put aside.
+        """
+        ...
+
+    def documents(self) -> Mapping[bytes, bytes]:
+        """The state topic's records that say which tables are set aside or read again, as of the call.
+
+        Asked behind :meth:`progress` they tell of every table that lacks changes below it.
+        """
+        ...
+
     @property
     def compaction_lag_s(self) -> float:
         """For so long the cleaner leaves a record alone."""
@@ -59,6 +74,10 @@ class ViewOutput(Protocol):
 
     def behind(self, ends: Mapping[int, int]) -> tuple[list[bytes], Mapping[int, int]]:
         """The keys of what stands behind offsets, and the offsets of the end."""
+        ...
+
+    def tell(self, held: Sequence[str]) -> None:
+        """Say why nothing of the view is published, for whoever asks. Without sentences: that it is."""
         ...
 
     def claimed(self) -> Fence | None:

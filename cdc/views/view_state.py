@@ -23,6 +23,7 @@ from cdc.views.fences import BEFORE_ALL, Fence
 from cdc.views.group_state import GroupState
 from cdc.views.lookups import Row
 from cdc.views.sqlite_rows import SqliteRows
+from cdc.views.unseen_rows import UnseenRows
 from cdc.views.view_plan import ViewPlan
 
 _FORMAT = 1
@@ -44,7 +45,9 @@ class Reached:
     build are published. ``ends``: of the view's topic, behind what was published last. ``published``: the greatest
     fence that was ever published at. ``level_ms``: when it was last level with the log's end, in ms since 1970.
     ``marks``: sweep marks seen, as ``table floor partition``. ``proven``: the cleaner took nothing before it was read.
-    ``swept``: the epoch of each table's last sweep.
+    ``swept``: the epoch of each table's last sweep. ``later``: sweeps of a later fence, as ``table floor epoch lsn``.
+    ``cleared``: the greatest floor of each table. ``letters``: the next offset of the dead letters. ``held``: tables
+    of which the log lacks rows, each with a sentence.
     """
 
     plan: str
@@ -59,6 +62,10 @@ class Reached:
     marks: tuple[str, ...] = ()
     proven: bool = False
     swept: Mapping[str, int] = field(default_factory=dict)
+    later: tuple[str, ...] = ()
+    cleared: Mapping[str, str] = field(default_factory=dict)
+    letters: int = 0
+    held: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """:meth:`from_json` reads it back."""
@@ -138,6 +145,7 @@ class ViewState:
                 hint="[views.NAME] state names another folder",
             ) from None
         self.rows = SqliteRows(self._connection, plan.relations)
+        self.unseen = UnseenRows(self._connection, plan.relations)
         self.groups = GroupState(self._connection, plan.grouping) if plan.grouping is not None else None
         found = self._connection.execute("SELECT document FROM kept").fetchone()
         self.reached = Reached.from_json(found[0]) if found else Reached(plan=wanted, generation=generation)
@@ -200,6 +208,23 @@ class ViewState:
         """The keys of all documents that are published."""
         return [tuple(orjson.loads(name)) for (name,) in self._connection.execute("SELECT key FROM published")]
 
+    def parked(self) -> tuple[list[Row], list[Row]]:
+        """The keys of all documents that are parked, and those of driving rows that nothing could be computed from."""
+        documents: list[Row] = []
+        rows: list[Row] = []
+        for (name,) in self._connection.execute("SELECT key FROM pending WHERE parked IS NOT NULL"):
+            (documents if name.startswith("[") else rows).append(tuple(_members(name)))
+        return documents, rows
+
+    def failed(self, keys: Iterable[Row]) -> list[Row]:
+        """Those of these driving rows that nothing could be computed from so far."""
+        names = {_failed(key): key for key in keys}
+        found = self._connection.execute(
+            "SELECT key FROM pending WHERE key IN (SELECT value FROM json_each(?))",
+            (orjson.dumps(list(names)).decode(),),
+        )
+        return [names[name] for (name,) in found]
+
     def fail(self, reasons: Mapping[Row, str], below: Fence) -> None:
         """Driving rows that nothing can be computed from: the claim stays below them. ``reasons`` None: they can."""
         names = [(_failed(key),) for key in reasons]
@@ -251,6 +276,7 @@ class ViewState:
         """Up to which fence everything is published, once these keys are."""
         names = orjson.dumps([_name(key) for key in without]).decode()
         others = "SELECT epoch, lsn FROM pending WHERE key NOT IN (SELECT value FROM json_each(?))"
+        others += " UNION ALL SELECT epoch, lsn FROM lost"
         least = self._connection.execute(f"{others} ORDER BY epoch, lsn LIMIT 1", (names,)).fetchone()
         return self.reached.fence if least is None else min(Fence(*least), self.reached.fence)
 
