@@ -211,6 +211,12 @@ VIEWS = declared(
     ),
     _gauge("cdc_view_waiting_keys", "Keys whose documents are to be published", "view", known=_VIEW_LAG),
     _gauge("cdc_view_parked_keys", "Keys whose documents cannot be published", "view", known=_VIEW_LAG),
+    _gauge(
+        "cdc_view_held",
+        "Whether nothing is published, because the log lacks rows of one of its tables",
+        "view",
+        known=_VIEW_LAG,
+    ),
     _gauge("cdc_view_state_bytes", "The runner's state on disk", "view", known=_VIEW_LAG),
     _counter("cdc_view_records_total", "Records read from the tables' topics", "view"),
     _counter("cdc_view_published_rows_total", "Documents published", "view"),

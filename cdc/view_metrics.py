@@ -31,7 +31,8 @@ class ViewFigures:
     """One view, as its runner left it. Seconds are of a monotonic clock. ``level_s``: when it last lacked nothing.
 
     ``turned_s``: its last turn. ``lsn``: below which everything is published, None before the first build is whole.
-    ``waiting``, ``parked``: keys that are to be published, and those that cannot be. ``stopped``: why it cannot go on.
+    ``waiting``, ``parked``: keys that are to be published, and those that cannot be. ``held``: the log lacks rows of
+    its tables, and nothing is published. ``stopped``: why it cannot go on.
     """
 
     name: str
@@ -40,6 +41,7 @@ class ViewFigures:
     lsn: int | None = None
     waiting: int = 0
     parked: int = 0
+    held: bool = False
     state_bytes: int = 0
     records: int = 0
     published: int = 0
@@ -75,6 +77,7 @@ class ViewHealth:
                 page.set("cdc_view_applied_lsn", one.lsn, view=one.name)
                 page.set("cdc_view_waiting_keys", one.waiting, view=one.name)
                 page.set("cdc_view_parked_keys", one.parked, view=one.name)
+                page.set("cdc_view_held", float(one.held), view=one.name)
                 page.set("cdc_view_state_bytes", one.state_bytes, view=one.name)
             page.set("cdc_view_records_total", one.records, view=one.name)
             page.set("cdc_view_published_rows_total", one.published, view=one.name)
@@ -108,6 +111,7 @@ class ViewHealth:
                 "lag_seconds": round(one.lag_s(now_s), 3) if one.known(now_s) else None,
                 "waiting": one.waiting,
                 "parked": one.parked,
+                "held": one.held,
                 "stopped": one.stopped or None,
             }
             for one in self.views

@@ -22,6 +22,7 @@ from connectors.kafka.compacted import KafkaCompactedTopic, read_range
 from connectors.kafka.feed import ProgressTopic
 from connectors.kafka.record_reader import KafkaReading
 from connectors.kafka.schema_registry import SchemaRegistry
+from connectors.view_asides import KafkaAsides
 
 _T = TypeVar("_T")
 _TIMEOUT_S = 30.0
@@ -39,6 +40,9 @@ class KafkaViewInput:
         self._newest: Progress | None = None
         self._reader: RecordReader = KafkaReading(tuple(sorted(fetching_config(settings.log).items()))).open()
         self._shapes: dict[tuple[str, int], TableSchema] = {}
+        self._asides = KafkaAsides(settings)
+        self.letters = self._asides.letters
+        self.documents = self._asides.documents
 
     def progress(self) -> Progress | None:
         """The newest record so far. Waits 50 ms for one."""
@@ -72,7 +76,8 @@ class KafkaViewInput:
         return found
 
     def close(self) -> None:
-        """Close both consumers."""
+        """Close the consumers."""
+        self._asides.close()
         self._feed.close()
         self._reader.close()
 
@@ -90,6 +95,8 @@ class KafkaViewOutput:
         self._topic = topic
         self._partitions = partitions
         self._ends: dict[int, int] = {}
+        self._claimed: Fence | None = None
+        self._told = ""
         config = producer_config(settings.log) | {
             "transactional.id": topic,
             "transaction.timeout.ms": 30_000,
@@ -120,11 +127,25 @@ class KafkaViewOutput:
             said = f": {failures[0].str()}" if failures else ""
             raise LogError(f"the view's topic took no records{said}", hint="check the brokers")
         if claim is not None:
-            value = Progress(epoch=claim.epoch, lsn=claim.lsn, offsets={self._topic: ends}).to_json()
-            self._producer.produce(self._claims, value=value, key=self._key, partition=0)
+            self._claim(claim, ends)
         self._do(lambda: self._producer.commit_transaction(_TIMEOUT_S), "writing the view's topic")
-        self._ends = ends
+        self._ends, self._claimed = ends, claim or self._claimed
         return ends
+
+    def _claim(self, claim: Fence, ends: Mapping[int, int], held: str = "") -> None:
+        aside = {self._topic: held} if held else {}
+        self._told = held
+        progress = Progress(epoch=claim.epoch, lsn=claim.lsn, offsets={self._topic: ends}, aside=aside)
+        self._producer.produce(self._claims, value=progress.to_json(), key=self._key, partition=0)
+
+    def tell(self, held: Sequence[str]) -> None:
+        """See the protocol. The view's progress is written once more with it: as far as it was, LSN 0 before any."""
+        said = "; ".join(held)
+        if said == self._told:
+            return
+        self._do(self._producer.begin_transaction, "writing the views topic")
+        self._claim(self._claimed or Fence(1, 0), self._ends, said)
+        self._do(lambda: self._producer.commit_transaction(_TIMEOUT_S), "writing the views topic")
 
     def _produce(self, record: ViewRecord, delivered: object) -> None:
         while True:
@@ -157,7 +178,10 @@ class KafkaViewOutput:
     def claimed(self) -> Fence | None:
         """See the protocol."""
         value = KafkaCompactedTopic(self._settings.log, self._claims).read().get(self._key)
-        return None if value is None else fence_of(Progress.from_json(value))
+        progress = None if value is None else Progress.from_json(value)
+        self._claimed = None if progress is None else fence_of(progress)
+        self._told = "" if progress is None else progress.aside.get(self._topic, "")
+        return self._claimed
 
     def _do(self, action: Callable[[], _T], doing: str) -> _T:
         try:

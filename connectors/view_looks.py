@@ -10,6 +10,7 @@ from pathlib import Path
 from cdc.settings import Settings
 from cdc.status.view_lines import RunnerState, ViewFacts
 from cdc.views.fences import fence_of
+from cdc.views.view_state import SIZES
 from connectors.view_topics import known_views
 
 _FILES = ("", "-wal")
@@ -42,8 +43,10 @@ def look_at_views(settings: Settings) -> Sequence[ViewFacts]:
                 name=name,
                 generation=known.generation,
                 epoch=fence.epoch if fence is not None else None,
-                lsn=fence.lsn if fence is not None else None,
+                # 0 stands for none, where the view is held before its first build is whole.
+                lsn=fence.lsn or None if fence is not None else None,
                 state=_state(state_path(settings, name, known.generation)),
+                held=progress.aside.get(known.topic, "") if progress is not None else "",
             )
         )
     return views
@@ -54,7 +57,7 @@ def _state(path: Path) -> RunnerState | None:
     try:
         size_bytes = state_bytes(path)
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as session:
-            waiting, parked = session.execute("SELECT count(*) - count(parked), count(parked) FROM pending").fetchone()
+            waiting, parked = session.execute(SIZES).fetchone()
     except (OSError, sqlite3.Error):
         return None
     return RunnerState(waiting=waiting, parked=parked, size_bytes=size_bytes)

@@ -216,6 +216,7 @@ class KeptView:
         figures.published += turn.documents
         figures.deleted += turn.deletions
         figures.lsn = self.keeper.claimed.lsn or None
+        figures.held = bool(self.state.reached.held)
         if now_s - self.counted_s >= _COUNT_EVERY_S:
             self.counted_s = now_s
             waiting, figures.parked = self.state.sizes()

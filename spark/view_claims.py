@@ -35,6 +35,7 @@ class ViewClaims:
         self._limit_s = limit_s
         self._histories: dict[str, ProgressHistory] = {}
         self._newest: dict[str, Fence] = {}
+        self._held: dict[str, str] = {}
         self._captured: deque[tuple[float, Fence]] = deque()
 
     def note_capture(self, records: Iterable[Progress]) -> None:
@@ -57,6 +58,7 @@ class ViewClaims:
             for topic in record.offsets:
                 self._histories.setdefault(topic, ProgressHistory()).add([record])
                 self._newest[topic] = (record.epoch, record.lsn)
+                self._held[topic] = record.aside.get(topic, "")
 
     def proven(self, topic: str, offsets: Offsets) -> Fence | None:
         """Up to where a reader at ``offsets`` has the whole view. None where nothing is proven."""
@@ -87,6 +89,8 @@ class ViewClaims:
 
     def _reason(self, topic: str, table: str) -> str:
         newest = self._newest.get(topic)
+        if held := self._held.get(topic):
+            return f"{said(table)} is held: {held}"
         if newest is None:
             return f"{said(table)} is not built yet"
         if self._lag_s(newest) > self._limit_s:

@@ -104,16 +104,18 @@ def list_views(
     context: typer.Context,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per view.")] = False,
 ) -> None:
-    """Show each view that was published: its generation, its topic, and the LSN up to which it is true."""
+    """Show each view that was published: its generation, its topic, up to where it is true, and why it is held."""
     views = known_views(context.obj.settings())
     for name, known in views.known.items():
         progress = views.progress.get(name)
-        lsn = str(Lsn(progress.lsn)) if progress is not None else None
+        lsn = str(Lsn(progress.lsn)) if progress is not None and progress.lsn else None
+        held = progress.aside.get(known.topic) if progress is not None else None
         if as_json:
-            found = {"view": name, "generation": known.generation, "topic": known.topic, "lsn": lsn}
+            found = {"view": name, "generation": known.generation, "topic": known.topic, "lsn": lsn, "held": held}
             typer.echo(orjson.dumps(found).decode())
         else:
-            typer.echo(f"{name}  generation {known.generation}  {known.topic}  {lsn or 'not published yet'}")
+            more = f"  held: {held}" if held else ""
+            typer.echo(f"{name}  generation {known.generation}  {known.topic}  {lsn or 'not published yet'}{more}")
 
 
 @view.command()

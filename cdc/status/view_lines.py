@@ -23,18 +23,21 @@ class RunnerState:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewFacts:
     """One view of the settings. ``generation``: None where it has no topic yet. ``epoch``, ``lsn``: up to where its
-    topic is true, None before its first build is whole. ``state``: None where it is not on this machine."""
+    topic is true, None before its first build is whole. ``state``: None where it is not on this machine. ``held``: why
+    nothing of it is published, empty where it goes on."""
 
     name: str
     generation: int | None = None
     epoch: int | None = None
     lsn: int | None = None
     state: RunnerState | None = None
+    held: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewStatus:
-    """One line. ``shown``: ``absent`` (it has no topic), ``building`` (nothing is claimed yet) or ``consistent``."""
+    """One line. ``shown``: ``absent`` (it has no topic), ``building`` (nothing is claimed yet), ``held`` (the log lacks
+    rows of its tables) or ``consistent``."""
 
     facts: ViewFacts
     shown: str
@@ -53,11 +56,14 @@ class ViewStatus:
             "waiting": state.waiting if state is not None else None,
             "parked": state.parked if state is not None else None,
             "state_bytes": state.size_bytes if state is not None else None,
+            "held": facts.held or None,
         }
 
 
 def view_status(view: ViewFacts, lag_bytes: int | None, lag_s: float | None) -> ViewStatus:
     """A view's line. ``lag_bytes`` and ``lag_s``: how far behind the source what it shows is, where that is known."""
+    if view.held:
+        return ViewStatus(facts=view, shown="held", lag_bytes=lag_bytes, lag_s=lag_s)
     if view.lsn is None:
         return ViewStatus(facts=view, shown="absent" if view.generation is None else "building")
     return ViewStatus(facts=view, shown="consistent", lag_bytes=lag_bytes, lag_s=lag_s)
@@ -72,6 +78,8 @@ def view_faults(
         name, state = view.facts.name, view.facts.state
         if view.shown == "absent":
             yield f"the view {name} was never published: cdc view run {name} keeps it"
+        elif view.facts.held:
+            yield f"the view {name} is held, and its LSN stays: {view.facts.held}"
         elif view.lag_s is not None and view.lag_s > limit_s:
             yield f"the view {name} is {age(view.lag_s)} behind; the limit is {age(limit_s)}"
         if state is not None and state.parked:

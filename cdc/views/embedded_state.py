@@ -46,7 +46,7 @@ class EmbeddedState:
         self._widths = {table: len(relation.columns) for table, relation in plan.relations.items()}
 
     def load(self, changes: Iterable[RowChange], fence: Fence, below: Fence, put_aside: Sequence[RowChange]) -> None:
-        """Take changes in, and ask nothing of documents: for what is read before any is published. See :meth:`apply`."""
+        """Take changes in as :meth:`apply`, and ask nothing of documents: for what is read before any is published."""
         for table, of_table in self._due(changes, fence, put_aside).items():
             self._store(table, self._fresh(table, of_table), below)
 
@@ -107,10 +107,7 @@ class EmbeddedState:
             if then is not None:
                 later.append(then)
         self._unseen.wait(later)
-        if not self._unseen.waits:
-            return newest(due)
-        due = [change for change in due if not (change.tombstone and self._unseen.deletes(change))]
-        return newest([*self._unseen.ripe(fence), *due])
+        return newest([*self._unseen.ripe(fence), *due] if self._unseen.waits else due)
 
     def _store(self, table: TableName, changed: Sequence[_Fresh], below: Fence) -> None:
         # A numeric key that became 1.0 from 1 is another key and the same row.

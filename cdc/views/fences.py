@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from cdc.position import Position
 from cdc.progress import Offsets, Progress
+from cdc.wire.format import SEEN_LSN
 from cdc.wire.records import BEGINNING, Lot, Span
 
 
@@ -44,6 +45,8 @@ class TopicRecord(NamedTuple):
     op: str
     version: int
     time_ms: int
+    seen_lsn: bytes | None = None
+    """Of a tombstone, where its header says it."""
 
 
 def fence_of(progress: Progress) -> Fence:
@@ -112,6 +115,7 @@ def _ours(lot: Lot, number: int, offset: int) -> TopicRecord | None:
         said = op.decode("ascii")
     except ValueError:
         return None
-    return TopicRecord(
-        lot.topic, lot.partition, offset, key, lot.values[number], text, said, int(version), lot.times_ms[number]
-    )
+    more = lot.headers.get(number)
+    seen_lsn = dict(more).get(SEEN_LSN) if more else None
+    time_ms, value = lot.times_ms[number], lot.values[number]
+    return TopicRecord(lot.topic, lot.partition, offset, key, value, text, said, int(version), time_ms, seen_lsn)

@@ -11,7 +11,7 @@ from cdc.progress import Offsets, Progress
 from cdc.schema import TableSchema
 from cdc.views.fences import Fence
 from cdc.views.view_records import ViewRecord
-from cdc.wire.records import Lot, Span
+from cdc.wire.records import Headers, Lot, Span
 
 Change = tuple[bytes, bytes | None, bytes, bytes, bytes]
 """Key, value, pos, op, ver."""
@@ -23,7 +23,8 @@ class MemoryViewInput:
 
     ``partitions``: topic and partition to records, each with its offset. ``newest``: the progress record, if any.
     ``progress_ms``: when that was written. ``times_ms``: topic, partition and offset to a record's timestamp, where it
-    is another one. ``dead``: the dead letters. ``state``: the state topic's records.
+    is another one. ``headers``: the same to all headers, of a record that has more than its three. ``dead``: the dead
+    letters. ``state``: the state topic's records.
     """
 
     shapes: Mapping[str, TableSchema]
@@ -31,6 +32,7 @@ class MemoryViewInput:
     newest: Progress | None = None
     progress_ms: int = 0
     times_ms: dict[tuple[str, int, int], int] = field(default_factory=dict)
+    headers: dict[tuple[str, int, int], Headers] = field(default_factory=dict)
     compaction_lag_s: float = 60.0
     retention_s: float = 86_400.0
     dead: list[DeadLetter] = field(default_factory=list)
@@ -53,7 +55,11 @@ class MemoryViewInput:
             for offset, (key, value, pos, op, ver) in self.partitions.get((span.topic, span.partition), []):
                 if max(0, span.start) <= offset < span.end:
                     time_ms = self.times_ms.get((span.topic, span.partition, offset), self.progress_ms)
-                    yield Lot(span.topic, span.partition, [offset], [time_ms], [key], [value], [pos], [op], [ver], {})
+                    more = self.headers.get((span.topic, span.partition, offset))
+                    headers = {} if more is None else {0: more}
+                    yield Lot(
+                        span.topic, span.partition, [offset], [time_ms], [key], [value], [pos], [op], [ver], headers
+                    )
 
     def letters(self, start: int) -> tuple[Sequence[DeadLetter], int]:
         """See the protocol."""

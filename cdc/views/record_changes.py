@@ -52,7 +52,8 @@ class RecordChanges:
         reader = self._reader(record.topic, record.version)
         key, sure = reader.key(record.key), record.time_ms > sure_ms
         if record.value is None:
-            return RowChange(table, key, None, record.pos, sure=sure, tombstone=True)
+            note = {SEEN_LSN: int(record.seen_lsn)} if record.seen_lsn else None
+            return RowChange(table, key, None, record.pos, read_below(note, record.pos), sure=sure)
         if record.op == DELETE_OP:
             later = _SEEN in record.value
             ripe = self._ripe(table, record.pos, orjson.loads(record.value))[0] if later else BEFORE_ALL

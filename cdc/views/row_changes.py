@@ -21,7 +21,7 @@ class RowChange:
 
     ``ripe``: below this fence the row may be newer than the fence. ``reselected``: the places of the values of which
     that is to be said. Without any, it is said of the row as a whole. ``sure``: the cleaner has taken no earlier record
-    of the key because of this one. ``tombstone``: the delete stands before it.
+    of the key because of this one.
     """
 
     table: TableName
@@ -31,7 +31,6 @@ class RowChange:
     ripe: Fence = BEFORE_ALL
     reselected: frozenset[int] = frozenset()
     sure: bool = True
-    tombstone: bool = False
 
 
 class _Kept:

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import orjson
 
-from cdc.position import Position
 from cdc.topic import TableName
 from cdc.views.fences import Fence
 from cdc.views.lookups import Row
@@ -61,16 +60,6 @@ class UnseenRows:
         return [
             RowChange(self._tables[name], tuple(orjson.loads(key)), _row(row), pos) for name, key, pos, row in found
         ]
-
-    def deletes(self, tombstone: RowChange) -> bool:
-        """Whether the delete that a tombstone follows waits."""
-        at = Position.parse(tombstone.pos)
-        near = (tombstone.pos, at._replace(tx_seq=max(0, at.tx_seq - 1)).text())
-        found = self._connection.execute(
-            "SELECT 1 FROM ahead WHERE tbl = ? AND key = ? AND pos IN (?, ?) AND row = 'null'",
-            (self._names[tombstone.table], _text(tombstone.key), *near),
-        )
-        return found.fetchone() is not None
 
     def replaced(self, table: TableName, changes: Iterable[RowChange]) -> None:
         """Newer changes came: what waits below them is of no use."""

@@ -37,6 +37,10 @@ CREATE TABLE IF NOT EXISTS published (key TEXT PRIMARY KEY, digest BLOB NOT NULL
 """
 
 
+SIZES = """SELECT count(*) - count(parked), count(parked) + (SELECT count(*) FROM lost) FROM pending"""
+"""How many keys wait, and how many documents are parked or rows not known."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
     """How far a state is. ``offsets``: what it has read. ``fence``: everything below is in.
@@ -281,8 +285,8 @@ class ViewState:
         return self.reached.fence if least is None else min(Fence(*least), self.reached.fence)
 
     def sizes(self) -> tuple[int, int]:
-        """How many keys wait, and how many are parked."""
-        found = self._connection.execute("SELECT count(*) - count(parked), count(parked) FROM pending").fetchone()
+        """How many keys wait, and how many are parked, with rows that are not known."""
+        found = self._connection.execute(SIZES).fetchone()
         return int(found[0]), int(found[1])
 
     def counts(self) -> tuple[int, dict[Row, str]]:

@@ -121,6 +121,11 @@ def reselected(tail: bytes, columns: Sequence[str], seen_lsn: int) -> bytes:
     return _with_member(tail, b'"%b":{"%b":[%b],"%b":%d}' % members)
 
 
+def seen_header(seen_lsn: int) -> tuple[str, bytes]:
+    """What a tombstone has in the place of a tail."""
+    return SEEN_LSN, b"%d" % seen_lsn
+
+
 def _with_member(tail: bytes, member: bytes) -> bytes:
     before, end, after = tail.rpartition(_SOURCE_END)
     return b"%b,%b%b%b" % (before, member, end, after)

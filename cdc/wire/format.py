@@ -24,7 +24,8 @@ BEFORE, AFTER, SOURCE = "before", "after", "source"
 OWN_SOURCE = ("epoch", "commit_lsn", "tx_seq")
 """Members of ``source`` that Debezium does not have (D15): the position, in its order."""
 SEEN_LSN, RESELECTED = "seen_lsn", "reselected"
-"""Members of ``source`` where what a record says was read from the table, and may be newer than its position (D15)."""
+"""Members of ``source`` where what a record says was read from the table, and may be newer than its position (D15). The
+first is a header of a tombstone, too, which has no value."""
 RESELECTED_COLUMNS = "columns"
 """Member of ``reselected``: the names of the columns. ``seen_lsn`` stands beside it."""
 SWEEP = "sweep"

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol, TypeGuard
 
 from cdc.ports import Headers, Record, Withheld
 from cdc.schema import Column, TableSchema
-from cdc.wire.envelope import read_at, reselected
+from cdc.wire.envelope import read_at, reselected, seen_header
 from cdc.wire.format import NEW_ROW, OLD_ROW, UNAVAILABLE
 from cdc.wire.jsontext import quote
 from connectors.postgres.encoder import TableEncoder
@@ -120,10 +120,14 @@ class Pending:
 
     def removal(self, seen_lsn: int) -> Sequence[Record]:
         """What is written where there is no such row, with the LSN up to which it may have gone."""
-        (lane, key, value, headers), *tombstone = self.gone
-        if value is None or isinstance(value, Withheld):
-            return self.gone
-        return [(lane, key, read_at(value, seen_lsn), headers), *tombstone]
+        found: list[Record] = []
+        for lane, key, value, headers in self.gone:
+            if value is None:
+                found.append((lane, key, None, [*headers, seen_header(seen_lsn)]))
+            else:
+                known = value if isinstance(value, Withheld) else read_at(value, seen_lsn)
+                found.append((lane, key, known, headers))
+        return found
 
 
 Entry = Record | Pending

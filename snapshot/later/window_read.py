@@ -20,6 +20,7 @@ from cdc.schema import TableSchema
 from cdc.topic import TableName
 from cdc.visibility import Visibility
 from cdc.windows import WindowPairs
+from cdc.wire.envelope import seen_header
 from cdc.wire.format import DELETE_OP, NO_NEW_ROW, OLD_ROW, READ_OP
 from connectors.postgres.encoder import TableEncoder, record_headers, unescape
 from snapshot.chunks import Chunk
@@ -239,7 +240,8 @@ def window_rows(found: WindowRows, encoder: TableEncoder, position: Position, no
         headers = record_headers(position, DELETE_OP, version)
         gone = newer(envelope(encoder, position, marker=_MARKER, now_ns=now_ns, op=DELETE_OP), found.insert_lsn)
         yield WindowPairs(pairs=found.gone, headers=headers, prefix=OLD_ROW, suffix=NO_NEW_ROW + gone.suffix)
-        yield WindowPairs(pairs=[(key, None) for key, _ in found.gone], headers=headers)
+        told = [*headers, seen_header(found.insert_lsn)]
+        yield WindowPairs(pairs=[(key, None) for key, _ in found.gone], headers=told)
 
 
 def sweep_rows(

@@ -343,6 +343,7 @@ def test_h172_each_view_has_a_line() -> None:
         "waiting": 12_345,
         "parked": 0,
         "state_bytes": 3 * 1024**2,
+        "held": None,
     }
     assert (document["new"]["state"], document["new"]["lsn"], document["new"]["waiting"]) == ("building", None, None)
     (line,) = [line for line in page(shown) if line.startswith("order_search")]
@@ -354,6 +355,11 @@ def test_h172_each_view_has_a_line() -> None:
     ("view", "said"),
     [
         (ViewFacts(name="order_search"), "the view order_search was never published: cdc view run order_search"),
+        (
+            replace(VIEW, held="public.orders is set aside"),
+            "the view order_search is held, and its LSN stays: public.o",
+        ),
+        (replace(VIEW, lsn=None, held="public.orders is set aside"), "the view order_search is held, and its LSN"),
         (replace(VIEW, lsn=399), "the view order_search is 61.0 s behind; the limit is 60.0 s"),
         (replace(VIEW, state=RunnerState(waiting=0, parked=1, size_bytes=1)), "the view order_search: 1 document is"),
         (replace(VIEW, state=RunnerState(waiting=0, parked=2, size_bytes=1)), "the view order_search: 2 documents are"),

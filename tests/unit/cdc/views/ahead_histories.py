@@ -149,10 +149,16 @@ class AheadHistory(History):
         )  # fmt: skip
         self.input.dead.append(letter)
 
-    def _record(self, name: str, key: int, value: dict[str, Any] | None, pos: str, op: str) -> None:
+    def _record(
+        self, name: str, key: int, value: dict[str, Any] | None, pos: str, op: str, seen: int | None = None
+    ) -> None:
         encoded = orjson.dumps({"id": key})
+        partition = partition_of(encoded, PARTITIONS)
+        if seen is not None:
+            place = (f"t.{name}", partition, self._end(f"t.{name}", partition))
+            self.input.headers[place] = (("seen_lsn", b"%d" % seen),)
         body = None if value is None else orjson.dumps({"before": None, **value})
-        self._append(f"t.{name}", partition_of(encoded, PARTITIONS), (encoded, body, pos.encode(), op.encode(), b"1"))
+        self._append(f"t.{name}", partition, (encoded, body, pos.encode(), op.encode(), b"1"))
 
     def read(self, name: str, keys: list[int] | None = None) -> None:
         """A later snapshot of a table, or of keys: granted, read from the present source, and written."""
@@ -191,7 +197,7 @@ class AheadHistory(History):
                 self._record(reading.name, key, {"after": row, **source}, pos, "d" if row is None else "r")
                 self.lost.discard((reading.name, key))
                 if row is None:
-                    self._record(reading.name, key, None, pos, "d")
+                    self._record(reading.name, key, None, pos, "d", seen=reading.seen)
 
     def sweep(self) -> None:
         """Write the marks that are owed. They may come late."""

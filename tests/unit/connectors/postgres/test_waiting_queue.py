@@ -278,10 +278,10 @@ def test_h119_what_is_dropped_of_a_table_is_counted_no_more() -> None:
 def test_a_row_that_is_gone_is_written_as_what_took_its_place() -> None:
     entry = pending(1)
     place = (id(entry.encoder), entry.key)
-    entry.gone = (record(8, value=TAIL), record(9))
+    entry.gone = (record(8, value=TAIL), record(9, value=None))
     delete, tombstone = completed(entry, {place: Answer((1,), GONE, 7)})
     assert b'"source":{"lsn":1,"seen_lsn":7}' in (delete[2] or b"")
-    assert tombstone == record(9)
+    assert tombstone == (0, b"9", None, [*headers(800), ("seen_lsn", b"7")])
     found = Answer((1,), (b"v",), 7)
     assert completed(entry, {place: found}) == (entry.record(found),)
 

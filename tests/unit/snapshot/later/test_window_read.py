@@ -33,6 +33,7 @@ def test_rows_lie_above_the_stream_missing_keys_are_deleted() -> None:
     assert (gone["op"], gone["before"], gone["after"]) == ("d", {"id": 2}, None)
     assert gone["source"]["db"] == "shop 100%"
     assert tombstones.pairs == [(b'{"id":2}', None)]
+    assert dict(tombstones.headers)["seen_lsn"] == b"8192"
     assert (row["source"]["seen_lsn"], gone["source"]["seen_lsn"]) == (0x2000, 0x2000)
     assert {dict(part.headers)["pos"].decode() for part in (rows, deletes, tombstones)} == {AT.text()}
     assert [dict(part.headers)["op"] for part in (rows, deletes, tombstones)] == [b"r", b"d", b"d"]
