@@ -34,7 +34,7 @@ _EPOCH = 1
 
 class Written(NamedTuple):
     """A change of a transaction as the stream is to write it. ``row`` None: a delete. ``kept``: the update left the
-    long value out. ``large``: no topic takes it."""
+    long value out. The key 0 stands for a TRUNCATE. ``large``: no topic takes it."""
 
     name: str
     key: int
@@ -73,6 +73,11 @@ class AheadHistory(History):
     def transaction(self) -> None:
         """One to three changes are committed."""
         self.lsn += 8
+        if self.chance.random() < 0.06:
+            name = self.chance.choice(_NAMES)
+            self.rows[name].clear()
+            self._commit([Written(name, 0, None)])
+            return
         changes: list[Written] = []
         for _ in range(self.chance.randint(1, 3)):
             changes += self._change(self.chance.choice(("orders", "lines", "lines", "customers", "customers")))
@@ -121,6 +126,12 @@ class AheadHistory(History):
             self.left_out = True
             return 2
         pos = Position(_EPOCH, self.reached, seq).text()
+        if not key:
+            for partition in range(PARTITIONS):
+                emptied = orjson.dumps({"__truncate": f"public.{name}"})
+                self._append(f"t.{name}", partition, (emptied, b"{}", pos.encode(), b"t", b"1"))
+            self.lost = {one for one in self.lost if one[0] != name}
+            return 2
         if row is None:
             self._record(name, key, {"after": None}, pos, "d")
             self._record(name, key, None, Position(_EPOCH, self.reached, seq + 1).text(), "d")
@@ -191,8 +202,9 @@ class AheadHistory(History):
     def _emit(self, reading: Reading, touched: set[tuple[str, int]]) -> None:
         """The rows that the stream has not changed meanwhile."""
         pos = Position(_EPOCH, reading.lsn, CHUNK_SEQ).text()
+        emptied = (reading.name, 0) in touched
         for key, row in reading.rows.items():
-            if (reading.name, key) not in touched:
+            if not emptied and (reading.name, key) not in touched:
                 source = {"source": {"seen_lsn": reading.seen}}
                 self._record(reading.name, key, {"after": row, **source}, pos, "d" if row is None else "r")
                 self.lost.discard((reading.name, key))

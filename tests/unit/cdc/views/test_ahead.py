@@ -67,7 +67,7 @@ def said(oracle: object, rows: Rows) -> object:
 
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("kind", ["read again", "put aside", "set aside"])
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_v25_nothing_newer_than_its_fence_shows(
     view: str, kind: str, seed: int, tmp_path_factory: pytest.TempPathFactory
