@@ -5,9 +5,64 @@ from __future__ import annotations
 from tests.faults.mutants.mutant import Mutant
 
 _KEEPER = "tests/unit/cdc/views/test_keeper.py"
+_AHEAD = "tests/unit/cdc/views/test_ahead.py"
+_ROWS = "tests/unit/cdc/views/test_row_changes.py"
+_HELD = "tests/unit/cdc/views/test_held_tables.py"
 _GENERATED = "tests/integration/views/test_generated.py -k generated"
 
 MUTANTS = (
+    Mutant(
+        "show a row whatever LSN it was read at", "cdc/views/row_changes.py",
+        "if change.ripe <= fence:", "if True:", _ROWS,
+    ),
+    Mutant(
+        "show a value that was selected again at once", "cdc/views/row_changes.py",
+        "KEPT if i in change.reselected else value for", "value for", _ROWS,
+    ),
+    Mutant(
+        "take a stored row for that of a fence whatever the cleaner took", "cdc/views/row_changes.py",
+        "if change.sure and not Position.parse(change.pos).streamed:",
+        "if not Position.parse(change.pos).streamed:", _ROWS,
+    ),
+    Mutant(
+        "fill an old record's gap from the stored row", "cdc/views/row_changes.py",
+        "if change.sure or change.row is None or KEPT not in change.row:", "if True:", _ROWS,
+    ),
+    Mutant(
+        "fill a gap from a value that is not known", "cdc/views/row_changes.py",
+        "(older is None or i in lost)", "older is None", _ROWS,
+    ),
+    Mutant(
+        "keep what waits below a newer change", "cdc/views/embedded_state.py",
+        "self._unseen.replaced(table, changes)", "pass", _ROWS,
+    ),
+    Mutant(
+        "keep what waits below a floor", "cdc/views/embedded_state.py",
+        "        self._unseen.below(table, floor)\n", "", _ROWS,
+    ),
+    Mutant(
+        "forget the documents of a value that became known", "cdc/views/embedded_state.py",
+        "or bool(self.lost or self.lacks)", "", _ROWS,
+    ),
+    Mutant(
+        "sweep before the sweep's own LSN", "cdc/views/cut_reading.py", "if ripe > self.fence:", "if False:", _AHEAD,
+    ),
+    Mutant(
+        "claim an LSN beside values that are not known", "cdc/views/view_state.py",
+        'others += " UNION ALL SELECT epoch, lsn FROM lost"', "pass", _AHEAD,
+    ),
+    Mutant(
+        "pass over rows that capture put aside", "cdc/views/keeper.py",
+        "if (lost := self._changes.lost(letter)) is not None", "if False and (lost := None)", _AHEAD,
+    ),
+    Mutant(
+        "publish beside a table that is set aside", "cdc/views/keeper.py",
+        " and not reached.held and not self._unswept()", " and not self._unswept()", _AHEAD,
+    ),
+    Mutant(
+        "let a view go on before it has come to a reading's rows", "cdc/views/held_tables.py",
+        'if held or unknown else ""', 'if held else ""', _HELD,
+    ),
     Mutant(
         "carry any type into a view as it stands on the wire", "cdc/views/sql_types.py",
         "if orjson.loads(family.example.readable) != family.example.text", "if False",

@@ -99,6 +99,14 @@ def test_a_view_behind_its_limit_lets_the_tables_go_on(bench: Bench) -> None:
     assert (bench.claims().lsn, bench.reason()) == (300, "the view order_search is more than 60 s behind")
 
 
+def test_v15_a_view_that_is_held_is_named_with_the_reason(bench: Bench) -> None:
+    bench.log.note_progress([captured(300)])
+    bench.log.note_views([kept(200), replace(kept(200), aside={V: "public.t is set aside"})])
+    assert (bench.claims().lsn, bench.reason()) == (300, "the view order_search is held: public.t is set aside")
+    bench.log.note_views([kept(300)])
+    assert (bench.claims().lsn, bench.reason()) == (300, "")
+
+
 def test_a_named_view_is_named_until_it_has_the_lsn(bench: Bench) -> None:
     bench.log.note_progress([captured(300)])
     bench.claims()
