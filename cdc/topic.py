@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 _REFUSED = re.compile(r"[^a-zA-Z0-9._-]")
+VIEW_SCHEMA = "view"
+"""The schema that a view's table name has: ``view.order_search``. No captured table has it."""
 _NAME_BYTES = 249
 """Kafka's longest topic name."""
 

@@ -11,10 +11,9 @@ from cdc.errors import CdcError, UsageError
 from cdc.progress import Offsets
 from cdc.settings import Settings, is_postgres
 from cdc.state import TopicsState
-from cdc.topic import TableName
+from cdc.topic import VIEW_SCHEMA, TableName
 from cdc.verification.ports import VerifiedSource, VerifiedStore
 from cdc.views.known_views import KnownView
-from cdc.views.record_rows import VIEW_SCHEMA
 from cdc.views.view_state import plan_digest
 from connectors.postgres.selection import Pattern, kept
 from connectors.verified import gone_tables, open_cut, verified_tables

@@ -12,6 +12,7 @@ from cdc.views.lookups import DocumentSource
 from cdc.views.refused import NotComputable
 from cdc.views.view_records import key_row
 from cdc.views.view_state import ViewState
+from cdc.wire.plain import KEYLESS
 from connectors.view_looks import state_path
 from connectors.view_running import newest_shapes, plan_view
 from connectors.view_topics import known_views
@@ -20,7 +21,7 @@ from connectors.view_topics import known_views
 def document(settings: Settings, name: str, key: str) -> str:
     """The row of a view as JSON text, from the state as it is now. UsageError where there is none.
 
-    ``key``: a JSON object of the key's columns, or the value of its one column.
+    ``key``: a JSON object of the key's columns, or the value of its one column. Of a view of one row ``{}`` or ``all``.
     """
     view = plan_view(settings, name, newest_shapes(settings))
     known = known_views(settings).known.get(name)
@@ -31,7 +32,8 @@ def document(settings: Settings, name: str, key: str) -> str:
         row = key_row(view.plan, _key(view.plan.key, key))
     except (ValueError, KeyError, TypeError):
         columns = ", ".join(output for _, output in view.plan.key)
-        raise UsageError(f"{key} is no key of {name}", hint=f"its key has the columns {columns}") from None
+        hint = f"its key has the columns {columns}" if columns else f"it has one row, whose key is {KEYLESS}"
+        raise UsageError(f"{key} is no key of {name}", hint=hint) from None
     with closing(ViewState(path, view.plan, known.generation)) as state:
         groups = state.groups
         found = (DocumentSource(view.plan).of(state.rows, [row]) if groups is None else groups.of([row]))[row]
@@ -43,8 +45,8 @@ def document(settings: Settings, name: str, key: str) -> str:
 
 
 def _key(columns: tuple[tuple[str, str], ...], key: str) -> bytes:
-    if key.startswith("{"):
-        return key.encode()
+    if key.startswith("{") or not columns:
+        return b"{}" if key == KEYLESS else key.encode()
     if len(columns) != 1:
         raise ValueError("a key of several columns is a JSON object")
     try:

@@ -10,9 +10,8 @@ from cdc.errors import DamagedError
 from cdc.progress import Progress
 from cdc.schema import TableSchema
 from cdc.settings import Settings
-from cdc.topic import TableName, schema_topic, views_topic
+from cdc.topic import VIEW_SCHEMA, TableName, schema_topic, views_topic
 from cdc.views.known_views import KnownView, Views, is_claim, read_views
-from cdc.views.record_rows import VIEW_SCHEMA
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.feed import CompactedFeed

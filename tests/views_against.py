@@ -83,7 +83,7 @@ class Beside:
         concerned = self.state.apply(changes)
         computed = self.documents.of(self.rows, concerned)
         if self.groups is not None:
-            computed = self.groups.of(self.groups.absorb(computed))
+            computed = self.groups.of(self.groups.absorb(computed).union(self.groups.always))
         for key, document in computed.items():
             if document is None:
                 self.published.pop(key, None)

@@ -46,6 +46,7 @@ def _described(name: str, plan: ViewPlan) -> dict[str, Any]:
     return {
         "view": name,
         "root": str(plan.root.table),
+        "grouped": plan.grouping is not None,
         "key": {output: column for column, output in plan.key},
         "columns": {output: str(kind) for output, kind in plan.outputs},
         "ties": [
@@ -67,7 +68,9 @@ def _described(name: str, plan: ViewPlan) -> dict[str, Any]:
 
 def _print(described: dict[str, Any]) -> None:
     key = ", ".join(described["key"].values())
-    typer.echo(f"{described['view']}: a document for each row of {described['root']}, by {key}")
+    of_each = "group of rows" if described["grouped"] else "row"
+    said = f"a document for each {of_each} of {described['root']}, by {key}" if key else "one document"
+    typer.echo(f"{described['view']}: {said}")
     columns = ", ".join(f"{name} {kind}" for name, kind in described["columns"].items())
     typer.echo(f"  columns: {columns}")
     shown = dict.fromkeys(_tie_line(tie) for tie in described["ties"])

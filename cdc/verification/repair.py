@@ -28,7 +28,7 @@ from cdc.position import SNAPSHOT_SEQ, Position
 from cdc.schema import Column, TableSchema
 from cdc.topic import TableName
 from cdc.verification.result import StoreVerdict, VerificationReport
-from cdc.wire.plain import PlainTable
+from cdc.wire.plain import KEYLESS, NULL_IN_KEY, PlainTable
 from cdc.wire.types import INTEGERS
 
 _LOT_ROWS = 20_000
@@ -185,19 +185,22 @@ def record_key(shape: TableSchema, key: str) -> bytes | None:
 
     The inverse of :func:`cdc.wire.plain.store_key`, checked against it.
     """
-    parts = key.split(":")
+    parts = key.split(":") if shape.key or key != KEYLESS else []
     if len(parts) != len(shape.key):
         return None
     try:
-        values = {column.name: _value(column, unquote(part)) for column, part in zip(shape.key, parts, strict=True)}
+        values = {column.name: _value(column, part) for column, part in zip(shape.key, parts, strict=True)}
         record = orjson.dumps(values)
         return record if PlainTable(shape).key(record) == key else None
     except (ValueError, TypeError):
         return None
 
 
-def _value(column: Column, text: str) -> Any:
-    """A key column's value on the wire, in the ``readable`` encoding, from its text."""
+def _value(column: Column, part: str) -> Any:
+    """A key column's value on the wire, in the ``readable`` encoding, from its part of a store key."""
+    if part == NULL_IN_KEY:
+        return None
+    text = unquote(part)
     if column.array:
         return orjson.loads(text)
     if column.kind in INTEGERS:

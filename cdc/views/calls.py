@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from dataclasses import replace
+from functools import cache, partial
+from typing import Any, Literal
 
 from cdc.views.casting import coerced, common_type, comparable
 from cdc.views.conversions import to_json
@@ -63,7 +65,14 @@ def _func_call(on: Resolving, node: Node, reach: NameScope) -> Expr:
             f"a view has no function {name}({types})" if name in KNOWN_FUNCTIONS else f"a view has no function {name}"
         )
         raise on.text.refused(reason, node.location, word=name, hint="views/README.md lists those it has")
-    return called(on, found, args, node.location)
+    made = called(on, found, args, node.location)
+    return replace(made, one_scale=True) if found.result == "numeric" and _rounds(name, args) else made
+
+
+def _rounds(name: str, args: list[Expr]) -> bool:
+    """Whether a numeric that a function gives always has the same digits behind the point."""
+    known = len(args) == 1 or isinstance(args[-1], Const)
+    return name in ("ceil", "ceiling", "floor") or (name in ("round", "trunc") and known)
 
 
 def _no_aggregates(on: Resolving, expressions: list[Expr], location: int) -> None:
@@ -188,6 +197,12 @@ def _to_json(binary: bool) -> Handler:
     return handler
 
 
+@cache
+def _of_word(function: Callable[[str, int], Any], word: str) -> Callable[[int], Any]:
+    """The same for the same word: expressions that are written alike are one."""
+    return partial(function, word)
+
+
 def _word(on: Resolving, args: list[Expr], place: int, node: Node, known: frozenset[str]) -> str:
     arg = args[place] if place < len(args) else None
     word = arg.value.lower() if isinstance(arg, Const) and isinstance(arg.value, str) else ""
@@ -209,7 +224,7 @@ def _date_trunc(on: Resolving, args: list[Expr], node: Node) -> Expr:
         raise on.text.refused(f"a view has no date_trunc of {arg.type}", node.location)
     if arg.type.group is Group.TIMESTAMPTZ and len(args) == 2:
         on.noted("date_trunc of a timestamptz depends on the time zone, which is UTC for a view")
-    return FunctionCall(type=arg.type, function=lambda v: truncated_to(unit, v), args=(arg,), location=node.location)
+    return FunctionCall(type=arg.type, function=_of_word(truncated_to, unit), args=(arg,), location=node.location)
 
 
 def _extract(on: Resolving, args: list[Expr], node: Node) -> Expr:
@@ -220,7 +235,9 @@ def _extract(on: Resolving, args: list[Expr], node: Node) -> Expr:
     if group is Group.TIMESTAMPTZ and field != "epoch":
         on.noted("extract from a timestamptz depends on the time zone, which is UTC for a view")
     function = date_field_of if group is Group.DATE else field_of
-    found = FunctionCall(type=NUMERIC, function=lambda v: function(field, v), args=(args[1],), location=node.location)
+    found = FunctionCall(
+        type=NUMERIC, function=_of_word(function, field), args=(args[1],), location=node.location, one_scale=True
+    )
     return coerced(on.text, found, SqlType("float8")) if texts(node.funcname)[-1] == "date_part" else found
 
 

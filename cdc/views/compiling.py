@@ -17,7 +17,7 @@ from cdc.views.emitting import Emitter, Namespace
 from cdc.views.json_values import quoted
 from cdc.views.sql_types import Group
 from cdc.views.syntax import ViewText
-from cdc.views.term_walks import shape, walk
+from cdc.views.term_walks import walk
 from cdc.views.terms import Aggregate, Expr, Select, Sort, Source, Subquery
 
 
@@ -63,17 +63,6 @@ def compiled(text: ViewText, plan: Arranged, root: Source) -> Program:
     return _Compiling(text).document(plan, root)
 
 
-Contribution = Callable[[tuple[Any, ...]], "tuple[tuple[Any, ...], tuple[Any, ...]] | None"]
-GroupRow = Callable[[tuple[Any, ...], tuple[Any, ...]], "str | None"]
-
-
-def compiled_contribution(
-    text: ViewText, plan: Arranged, root: Source, aggregates: Sequence[Aggregate]
-) -> tuple[Program, Contribution, GroupRow]:
-    """The program of a grouped view: what a row of ``root`` contributes, and a group's row from the figures."""
-    return _Compiling(text).contribution(plan, root, aggregates)
-
-
 class _Compiling:
     def __init__(self, text: ViewText) -> None:
         self._text = text
@@ -99,46 +88,6 @@ class _Compiling:
         names = dict(self._space.names)
         exec(compile(source, "<view>", "exec"), names)
         return Program(names["document"], self._lookups, tuple(self._fetches), source)
-
-    def contribution(
-        self, plan: Arranged, root: Source, aggregates: Sequence[Aggregate]
-    ) -> tuple[Program, Contribution, GroupRow]:
-        """See :func:`compiled_contribution`."""
-        code = _Code()
-        emitter = self._emitter()
-        code.add("for _ in (0,):")
-        code.depth += 1
-        for condition in [*plan.first, *plan.steps[0].filters]:
-            code.add(f"if not {emitter.truth(condition)}: continue")
-        self._walk(plan.steps[1:], emitter, code)
-        keys = "".join(f"{emitter.value(by)}, " for by in plan.query.group)
-        values = "".join(f"{self._contributed(emitter, part)}, " for part in aggregates)
-        code.add(f"return (({keys}), ({values}))")
-        code.depth = 1
-        code.add("return None")
-        body = "\n".join([f"def contribution(r{root.number}):", *code.lines])
-        source = "\n\n".join([*self._space.functions, body, self._group_row(plan.query, aggregates)]) + "\n"
-        names = dict(self._space.names)
-        exec(compile(source, "<view>", "exec"), names)
-        program = Program(names["contribution"], self._lookups, tuple(self._fetches), source)
-        return program, names["contribution"], names["group_row"]
-
-    def _contributed(self, emitter: Emitter, part: Aggregate) -> str:
-        """The source of a row's contribution to an aggregate: NULL for what it leaves out, 1 where rows are counted."""
-        value = emitter.value(part.args[0]) if part.args else "1"
-        return value if part.filter is None else f"({value} if {emitter.truth(part.filter)} else None)"
-
-    def _group_row(self, query: Select, aggregates: Sequence[Aggregate]) -> str:
-        emitter = self._emitter()
-        emitter.shape_of = shape
-        for number, by in enumerate(query.group):
-            emitter.shapes[shape(by)] = f"key[{number}]"
-        for number, part in enumerate(aggregates):
-            emitter.replaced[part] = f"figures[{number}]"
-        lines = ["def group_row(key, figures):"]
-        lines += [f"    if not {emitter.truth(condition)}: return None" for condition in query.having]
-        lines.append(f"    return {self._row(query, emitter)}")
-        return "\n".join(lines)
 
     def _row(self, query: Select, emitter: Emitter) -> str:
         members = [f"{quoted(name)}:%s" for name, _ in query.outputs]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from decimal import Decimal
+from functools import cache
 from types import MappingProxyType
 from typing import Any
 
@@ -159,8 +160,12 @@ def _between_integers(kind: str) -> Function:
     return lambda v: dec.bounded(kind, v)
 
 
+@cache
 def cast(source: SqlType, target: SqlType) -> Function | None:
-    """How a value of one type becomes one of another. None: it stays as it is. KeyError: this engine cannot."""
+    """How a value of one type becomes one of another. None: it stays as it is. KeyError: this engine cannot.
+
+    The same function for the same types: expressions that are written alike are one.
+    """
     if source.array or target.array:
         if source.array and target.array and source.element == target.element:
             return None

@@ -251,7 +251,7 @@ def compared(on: Resolving, op: str, left: Expr, right: Expr, location: int, dis
     )
 
 
-def called(on: Resolving, found: Signature, args: list[Expr], location: int) -> Expr:
+def called(on: Resolving, found: Signature, args: list[Expr], location: int) -> FunctionCall:
     """A function of its arguments, each cast to what the signature says."""
     if found.collated and not any(on.collated(arg) for arg in args):
         hint = 'write collate "C" behind the text: other collations have letters that only Postgres knows'

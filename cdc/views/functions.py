@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cache
 from typing import Any
 
 from cdc.views import calendar_days as cal
@@ -262,6 +263,7 @@ VOLATILE = frozenset(
 """Functions whose answer differs at each call, or for each user."""
 
 
+@cache
 def _int_op(kind: str, function: Callable[[int, int], int]) -> Callable[[int, int], int]:
     return lambda a, b: dec.bounded(kind, function(a, b))
 

@@ -2,24 +2,26 @@
 
 Each row of the driving table contributes to one group: the values of the group's columns, and a value for each
 aggregate. A change subtracts the old contribution and adds the new one. Sums are exact: how many values have which
-scale is kept, so that a sum has the scale that Postgres gives it.
+scale is kept, so that a sum has the scale that Postgres gives it. Without GROUP BY there is one group, always.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from cdc.views.chains import Arranged
-from cdc.views.compiling import Program, compiled_contribution
+from cdc.views.compiling import Program
+from cdc.views.contributing import Contribution, GroupRow, compiled_contribution
 from cdc.views.sql_types import Group, SqlType
 from cdc.views.syntax import ViewText
 from cdc.views.term_walks import base_column, conjuncts, shape, walk
-from cdc.views.terms import Aggregate, Choice, Col, Const, Expr, FromItem, IsNull, Join, Select, Source
+from cdc.views.terms import Aggregate, Col, Compare, Expr, From, FunctionCall, Join, Select, Source, Subquery, WholeRow
 
-Kept = Literal["count", "different", "sum", "average", "least", "greatest", "all", "any"]
-"""How an aggregate is kept: by counts and sums, or by the order of its values."""
+Kept = Literal["count", "different", "sum", "average", "least", "greatest", "all", "any", "alike"]
+"""How an aggregate is kept: by counts and sums, or by the order of its values. ``alike``: no aggregate, but a value
+that is the same in all rows of a group."""
 
 _KEPT: dict[str, Kept] = {
     "count": "count",
@@ -63,15 +65,13 @@ class Grouping:
 
     keys: tuple[SqlType, ...]
     figures: tuple[GroupFigure, ...]
-    contribution: Callable[[tuple[Any, ...]], tuple[tuple[Any, ...], tuple[Any, ...]] | None] = field(compare=False)
-    row: Callable[[tuple[Any, ...], tuple[Any, ...]], str | None] = field(compare=False)
+    contribution: Contribution = field(compare=False)
+    row: GroupRow = field(compare=False)
 
 
 def grouping(text: ViewText, query: Select, plan: Arranged, root: Source) -> tuple[Grouping, Program, tuple[str, ...]]:
     """How a grouped view is kept, its program, and the names of the view's columns that are its key."""
-    names = tuple(_output(text, query, by) for by in query.group)
-    if not names:
-        raise text.refused("a view of one row has no key", word="", hint="group by a column")
+    keys = _keys(text, query)
     aggregates = _aggregates(query)
     for part in aggregates:
         repeats = part.distinct and part.name in ("sum", "avg")
@@ -79,72 +79,122 @@ def grouping(text: ViewText, query: Select, plan: Arranged, root: Source) -> tup
             hint = "count, sum, avg, min, max, bool_and and bool_or are kept; others stand in subqueries"
             said = f"{part.name}(distinct …)" if repeats else part.name
             raise text.refused(f"{said} of groups is not kept", part.location, hint=hint)
-    _refuse_keys(text, query)
-    program, contribution, row = compiled_contribution(text, plan, root, aggregates)
-    figures = tuple(map(_figure, aggregates))
-    keys = tuple(by.type for by in query.group)
-    return Grouping(keys, figures, contribution, row), program, names
+    alike = _alike(text, query, [shape(by) for by in keys.values()])
+    program, contribution, row = compiled_contribution(text, plan, root, list(keys.values()), [*aggregates, *alike])
+    figures = tuple(map(_figure, [*aggregates, *alike]))
+    return Grouping(tuple(by.type for by in keys.values()), figures, contribution, row), program, tuple(keys)
 
 
-def _figure(part: Aggregate) -> GroupFigure:
+def _figure(part: Expr) -> GroupFigure:
+    if not isinstance(part, Aggregate):
+        return GroupFigure("alike", part.type)
     kept: Kept = "different" if part.distinct and part.name == "count" else _KEPT[part.name]
     return GroupFigure(kept, part.args[0].type if part.args else part.type)
 
 
+def _said(query: Select) -> Iterator[Expr]:
+    """The expressions of a group's row."""
+    yield from (expression for _, expression in query.outputs)
+    yield from query.having
+
+
 def _aggregates(query: Select) -> list[Aggregate]:
-    found: dict[Any, Aggregate] = {}
-    for expression in (*(e for _, e in query.outputs), *query.having):
-        for part in walk(expression):
-            if isinstance(part, Aggregate):
-                found.setdefault(part, part)
+    parts = (part for expression in _said(query) for part in walk(expression))
+    return list(dict.fromkeys(part for part in parts if isinstance(part, Aggregate)))
+
+
+def _alike(text: ViewText, query: Select, keys: list[Any]) -> list[Expr]:
+    """What a group's row says of its rows that is neither key nor aggregate: columns that follow from the key."""
+    found: dict[Any, Expr] = {}
+
+    def visit(part: Expr) -> None:
+        if isinstance(part, Aggregate) or shape(part) in keys:
+            return
+        if isinstance(part, WholeRow):
+            raise text.refused("a whole row does not stand beside a group", part.location, hint="name its columns")
+        if isinstance(part, Col | Subquery):
+            found.setdefault(shape(part), part)
+            return
+        for inner in part.parts():
+            visit(inner)
+
+    for expression in _said(query):
+        visit(expression)
     return list(found.values())
 
 
-def _output(text: ViewText, query: Select, by: Expr) -> str:
-    wanted = shape(by)
-    name = next((name for name, e in query.outputs if shape(e) == wanted), None)
-    if name is None:
-        raise text.refused("a column of GROUP BY is not among the view's", by.location, hint="it is in the group's key")
-    return name
-
-
-def _refuse_keys(text: ViewText, query: Select) -> None:
+def _keys(text: ViewText, query: Select) -> dict[str, Expr]:
+    """The columns of the view that are its key. A column of GROUP BY that is none of them has to follow from them."""
+    keys: dict[str, Expr] = {}
+    hidden: list[Expr] = []
     for by in query.group:
-        if by.type.array or by.type.group not in _KEYS or (by.type.group is Group.NUMERIC and by.type.scale is None):
-            hint = "numeric(p, s) has one text for each value" if by.type.group is Group.NUMERIC else ""
-            raise text.refused(f"a group's key is not of type {by.type}", by.location, hint=hint)
-        if not _never_null(by, query):
-            hint = "add WHERE … IS NOT NULL, or COALESCE: a key has no NULL"
-            raise text.refused("a column of GROUP BY may be NULL", by.location, hint=hint)
+        wanted = shape(by)
+        name = next((name for name, e in query.outputs if shape(e) == wanted), None)
+        if name is None:
+            hidden.append(by)
+        else:
+            keys.setdefault(name, by)
+            _refuse_key(text, by)
+    known = _following(query, keys.values())
+    for by in hidden:
+        if base_column(by) not in known:
+            hint = "select it: it is in the group's key, and does not follow from the other columns of it"
+            raise text.refused("a column of GROUP BY is not among the view's", by.location, hint=hint)
+    return keys
 
 
-def _never_null(by: Expr, query: Select) -> bool:
-    if isinstance(by, Const):
-        return by.value is not None
-    if isinstance(by, Choice):
-        return any(_never_null(arg, query) for arg in by.args)
-    said = [c for condition in query.where for c in conjuncts(condition)]
-    if any(isinstance(c, IsNull) and c.negated and shape(c.arg) == shape(by) for c in said):
-        return True
-    if isinstance(by, Col):
-        base = base_column(by)
-        return base is not None and _not_null(base[0], base[1]) and not _outer(base[0], query)
-    parts = by.parts()
-    return bool(parts) and getattr(by, "strict", False) and all(_never_null(part, query) for part in parts)
+def _refuse_key(text: ViewText, by: Expr) -> None:
+    hint = _several_texts(by)
+    if by.type.array or by.type.group not in _KEYS or hint:
+        raise text.refused(f"a group's key is not of type {by.type}", by.location, hint=hint)
 
 
-def _not_null(source: Source, column: str) -> bool:
-    if source.table is None:
-        return False
-    return any(c.name == column and (not c.nullable or c.key_position is not None) for c in source.table.columns)
+def _several_texts(by: Expr) -> str:
+    """What to write where equal values may have several texts, of which Postgres chooses one. Empty where they have
+    one."""
+    if by.type.group is Group.NUMERIC and by.type.scale is None:
+        one = isinstance(by, FunctionCall) and by.one_scale
+        return "" if one else "numeric(p, s) has one text for each value, and so have round(…, 2) and extract"
+    blanks = by.type.kind == "bpchar" and by.type.typmod < 0
+    return "cast it to text: char(n) of no one length has as many blanks as it came with" if blanks else ""
 
 
-def _outer(source: Source, query: Select) -> bool:
-    """Whether an outer join may leave a source out."""
+def _following(query: Select, keys: Iterable[Expr]) -> set[tuple[Source, str] | None]:
+    """Columns that have one value for each value of the keys: those of a row whose key is known, and what equals."""
+    known: set[tuple[Source, str] | None] = {base_column(by) for by in keys}
+    equal = [pair for condition in _inner_conditions(query) if (pair := _equal_columns(condition)) is not None]
+    before = -1
+    while before != len(known):
+        before = len(known)
+        for source in query.sources():
+            if source.key and all((source, column) in known for column in source.key):
+                known |= {(source, column) for column, _ in source.columns}
+        for one, other in equal:
+            if one in known or other in known:
+                known |= {one, other}
+    return known - {None}
 
-    def within(table: FromItem | Join, outer: bool) -> bool:
-        if isinstance(table, FromItem):
-            return outer and table.source is source
-        return within(table.left, outer) or within(table.right, outer or table.left_outer)
 
-    return any(within(table, False) for table in query.tables) or source not in query.sources()
+def _equal_columns(condition: Expr) -> tuple[tuple[Source, str], tuple[Source, str]] | None:
+    if not isinstance(condition, Compare) or condition.op != "=" or condition.distinct:
+        return None
+    one, other = base_column(condition.left), base_column(condition.right)
+    kinds = {condition.left.type.group, condition.right.type.group}
+    # Equal numerics may have two texts.
+    return None if one is None or other is None or kinds & {Group.NUMERIC, Group.FLOAT} else (one, other)
+
+
+def _inner_conditions(query: Select) -> Iterator[Expr]:
+    """The conditions that hold in each row."""
+
+    def within(table: From) -> Iterator[Expr]:
+        if isinstance(table, Join):
+            yield from within(table.left)
+            if not table.left_outer:
+                yield from within(table.right)
+                yield from table.on
+
+    for table in query.tables:
+        yield from within(table)
+    for condition in query.where:
+        yield from conjuncts(condition)

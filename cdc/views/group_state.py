@@ -22,6 +22,7 @@ from cdc.views.lookups import Row
 from cdc.views.refused import NotComputable
 from cdc.views.sql_types import Group, SqlType
 from cdc.views.stored_values import cell, link_text, loaded
+from cdc.views.text_values import unpadded
 
 Function = Callable[[Any], Any]
 Contributed = tuple[tuple[Any, ...], tuple[Any, ...]]
@@ -56,7 +57,7 @@ def ordered_float(value: float) -> bytes:
 
 
 def _ordered(kind: SqlType) -> Function | None:
-    return _ORDERED.get(kind.group)
+    return unpadded if kind.kind == "bpchar" else _ORDERED.get(kind.group)
 
 
 _DIFFERENT = """CREATE TABLE IF NOT EXISTS different
@@ -108,6 +109,8 @@ class GroupState:
         self._columns = [_Column(number, figure) for number, figure in enumerate(grouping.figures)]
         self._keys = [cell(kind) for kind in grouping.keys]
         self._load_keys = [loaded(kind) for kind in grouping.keys]
+        self.always: tuple[Row, ...] = () if grouping.keys else ((),)
+        """The group that is there without rows, too: the one of a view without GROUP BY."""
         names = [name for c in self._columns for name in ([c.value, c.order] if c.by_order else [c.value])]
         made = "".join(f", {name}" for name in names)
         connection.execute(f"CREATE TABLE IF NOT EXISTS contributions (key TEXT PRIMARY KEY, grp TEXT{made})")
@@ -149,7 +152,7 @@ class GroupState:
         if contributed is None:
             return None
         keys, values = contributed
-        stored = [v if f is None or v is None else f(v) for v, f in zip(keys, self._keys, strict=True)]
+        stored = [_through(f, v) for v, f in zip(keys, self._keys, strict=True)]
         cells = [c for column, value in zip(self._columns, values, strict=True) for c in column.cells(value)]
         return (orjson.dumps(stored).decode(), *cells)
 
@@ -208,7 +211,8 @@ class GroupState:
 
     def every(self) -> Iterable[Row]:
         """The keys of all groups."""
-        return [tuple(orjson.loads(name)) for (name,) in self._connection.execute("SELECT grp FROM figures")]
+        names = self._connection.execute("SELECT grp FROM figures").fetchall()
+        return {*self.always, *(tuple(orjson.loads(name)) for (name,) in names)}
 
     def groups_of(self, drivers: Iterable[Row]) -> set[Row]:
         """The keys of the groups that these rows contribute to."""
@@ -221,17 +225,22 @@ class GroupState:
         return [tuple(orjson.loads(name)) for (name,) in self._connection.execute("SELECT key FROM contributions")]
 
     def of(self, groups: Iterable[Row]) -> dict[Row, str | NotComputable | None]:
-        """For each group its row on the wire as JSON text, None for one that is gone or that HAVING leaves out."""
+        """For each group its row on the wire as JSON text, None for one that is gone or that HAVING leaves out.
+
+        The one group of a view without GROUP BY has a row over no rows, too, as in Postgres.
+        """
         names = {orjson.dumps(key).decode(): key for key in groups}
         found: dict[Row, str | NotComputable | None] = dict.fromkeys(names.values())
         rows = self._connection.execute(
             "SELECT grp, kept FROM figures WHERE grp IN (SELECT value FROM json_each(?))",
             (orjson.dumps(list(names)).decode(),),
         ).fetchall()
+        if self.always and not rows and names:
+            rows = [("[]", orjson.dumps([None] * len(self._columns)))]
         for name, kept in rows:
             key = names[name]
             try:
-                values = tuple(v if f is None else f(v) for v, f in zip(key, self._load_keys, strict=True))
+                values = tuple(_through(f, v) for v, f in zip(key, self._load_keys, strict=True))
                 figures = [self._result(c, name, one) for c, one in zip(self._columns, orjson.loads(kept), strict=True)]
                 found[key] = self._grouping.row(values, tuple(figures))
             except NotComputable as failure:
@@ -240,6 +249,8 @@ class GroupState:
 
     def _result(self, column: _Column, name: str, kept: Any) -> Any:
         if not column.by_order:
+            if column.figure.kept == "alike":
+                return _through(column.load, kept)
             return _RESULTS[column.figure.kept](kept, column.figure.kind)
         direction = "ASC" if column.figure.kept == "least" else "DESC"
         row = self._connection.execute(
@@ -247,11 +258,17 @@ class GroupState:
             f" ORDER BY {column.order} {direction} LIMIT 1",
             (name,),
         ).fetchone()
-        return None if row is None else row[0] if column.load is None else column.load(row[0])
+        return None if row is None else _through(column.load, row[0])
+
+
+def _through(function: Function | None, value: Any) -> Any:
+    return value if function is None or value is None else function(value)
 
 
 def _moved(figure: GroupFigure, kept: Any, sign: int, value: Any) -> Any:
     """A figure's stored value after a value was added or taken away."""
+    if figure.kept == "alike":
+        return value if sign > 0 else kept
     if figure.kept in ("least", "greatest", "different") or value is None:
         return kept
     if figure.kept == "count":

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from cdc.schema import Column, Identity, TableSchema
-from cdc.topic import TableName
+from cdc.topic import VIEW_SCHEMA, TableName
 from cdc.views.lookups import Row
 from cdc.views.row_changes import KEPT
 from cdc.views.sql_types import SqlType
@@ -16,9 +16,6 @@ from cdc.views.stored_values import stored
 from cdc.views.view_plan import KeptTable, ViewPlan
 from cdc.wire.plain import PlainTable
 from cdc.wire.unavailable import missing
-
-VIEW_SCHEMA = "view"
-"""The schema that a view's table name has: ``view.order_search``."""
 
 
 class StateRows:
@@ -61,7 +58,8 @@ def view_shape(name: str, plan: ViewPlan, topic: str, version: int = 1) -> Table
     """The shape of a view's topic: its columns, as capture would write them."""
     places = {column: place for place, (_, column) in enumerate(plan.key, start=1)}
     columns = tuple(
-        _column(number, column, kind, places.get(column)) for number, (column, kind) in enumerate(plan.outputs, start=1)
+        _column(number, column, kind, places.get(column), plan.grouping is not None)
+        for number, (column, kind) in enumerate(plan.outputs, start=1)
     )
     return TableSchema(
         table=TableName(VIEW_SCHEMA, name),
@@ -74,7 +72,7 @@ def view_shape(name: str, plan: ViewPlan, topic: str, version: int = 1) -> Table
     )
 
 
-def _column(number: int, name: str, kind: SqlType, place: int | None) -> Column:
+def _column(number: int, name: str, kind: SqlType, place: int | None, grouped: bool) -> Column:
     return Column(
         name=name,
         attnum=number,
@@ -83,6 +81,6 @@ def _column(number: int, name: str, kind: SqlType, place: int | None) -> Column:
         kind=kind.kind,
         array=kind.array,
         typmod=kind.typmod,
-        nullable=place is None,
+        nullable=place is None or grouped,
         key_position=place,
     )

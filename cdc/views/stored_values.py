@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable
 from decimal import Decimal
+from math import isfinite
 from typing import Any
 
 import orjson
@@ -129,6 +130,7 @@ def _postgres_text(kind: SqlType) -> Function:
 
 _CELLS: dict[Group, Function] = {
     Group.BOOLEAN: int,
+    Group.FLOAT: lambda value: value if isfinite(value) else repr(value),  # SQLite has no NaN
     Group.NUMERIC: numeric_text,
     Group.INTERVAL: cal.interval_text,
     Group.BYTEA: lambda value: base64.b64encode(value).decode(),
@@ -137,7 +139,11 @@ _CELLS: dict[Group, Function] = {
 
 def cell(kind: SqlType) -> Function | None:
     """From a computed value that is not null to what the state holds: :func:`loaded` the other way."""
-    return unpadded if kind.kind == "bpchar" else _CELLS.get(kind.group)
+    if kind.array:
+        return wire_text(kind, "")
+    if kind.kind == "bpchar":
+        return unpadded if kind.typmod >= 0 else None  # without a length nobody knows how many blanks it had
+    return _CELLS.get(kind.group)
 
 
 def link_parameter(kind: SqlType) -> Function | None:

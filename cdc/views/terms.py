@@ -82,13 +82,15 @@ class Const(Expr):
 class FunctionCall(Expr):
     """A function of its arguments. ``strict``: NULL where any argument is.
 
-    ``same_value``: a cast after which equal values are those that were equal before.
+    ``same_value``: a cast after which equal values are those that were equal before. ``one_scale``: a numeric that
+    always has the same digits behind the point.
     """
 
     function: Any
     args: tuple[Expr, ...]
     strict: bool = True
     same_value: bool = False
+    one_scale: bool = False
 
     def parts(self) -> Sequence[Expr]:
         return self.args

@@ -6,10 +6,9 @@ from typing import NamedTuple
 
 import orjson
 
-from cdc.topic import TableName, partition_of
+from cdc.topic import VIEW_SCHEMA, TableName, partition_of
 from cdc.views.fences import Fence
 from cdc.views.lookups import Row
-from cdc.views.record_rows import VIEW_SCHEMA
 from cdc.views.stored_values import loaded, stored, wire_text
 from cdc.views.view_plan import ViewPlan
 from cdc.wire.envelope import Envelope, Headers, Stamp, record_headers
@@ -63,7 +62,7 @@ class ViewRecords:
 
     def _members(self, key: Row) -> list[str]:
         return [
-            f"{name}:{write(value if load is None else load(value))}"
+            f"{name}:{'null' if value is None else write(value if load is None else load(value))}"
             for (name, load, write), value in zip(self._key, key, strict=True)
         ]
 
@@ -104,9 +103,11 @@ class ViewRecords:
 def key_row(plan: ViewPlan, key: bytes) -> Row:
     """A document's key as the root's key in the state. ValueError where it is none."""
     found = orjson.loads(key)
+    if set(found) != {output for _, output in plan.key}:
+        raise ValueError("a key of other columns")
     row = []
     for (_, output), kind in zip(plan.key, plan.key_kinds, strict=True):
         convert = stored(kind)
         value = found[output]
-        row.append(value if convert is None else convert(value))
+        row.append(value if convert is None or value is None else convert(value))
     return tuple(row)

@@ -18,6 +18,7 @@ from typing import Any
 import orjson
 
 from cdc.schema import Column, TableSchema
+from cdc.topic import VIEW_SCHEMA
 from cdc.wire.types import INTEGERS, NESTED_KINDS
 
 Convert = Callable[[Any], Any]
@@ -34,6 +35,10 @@ _PRINTABLE_BITS = 14_000
 _MOST_DIGITS = 131_072
 """Of a numeric of Postgres, before the point. Behind it fewer."""
 _DAY_US = 86_400_000_000
+NULL_IN_KEY = "%null"
+"""A NULL in the key of a view's document, in the stores. No text stands so there: its percent signs are ``%25``."""
+KEYLESS = "all"
+"""The key of the one row of a view whose key has no columns, in the stores."""
 
 
 class PlainTable:
@@ -46,7 +51,8 @@ class PlainTable:
         self.schema = schema
         converted = [c for c in schema.columns if nested or c.kind not in NESTED_KINDS]
         self._conversions = [(c.name, f) for c in converted if (f := _conversion(c, schema.encoding)) is not None]
-        self._key = [(c.name, _key_text(c, schema.encoding)) for c in schema.key]
+        null = NULL_IN_KEY if schema.table.schema == VIEW_SCHEMA else None
+        self._key = [(c.name, _key_text(c, schema.encoding, null if c.nullable else None)) for c in schema.key]
         self.as_it_is = not self._conversions
         """Whether a row's JSON on the wire is its plain JSON."""
 
@@ -75,10 +81,15 @@ class PlainTable:
     def key(self, key_json: bytes) -> str:
         """The store key: each column's text, ``%`` and ``:`` percent-encoded, joined by ``:``.
 
+        A NULL, which a view's key alone may have, is :data:`NULL_IN_KEY`. A key without columns is :data:`KEYLESS`.
         ValueError when it is not a key of this table.
         """
         key = orjson.loads(key_json)
+        if key == {} and not self._key:
+            return KEYLESS
         try:
+            if not self._key:
+                raise ValueError("it has columns")
             return ":".join([text(key[name]) for name, text in self._key])
         except (ValueError, TypeError, KeyError, AttributeError):
             columns = ", ".join(name for name, _ in self._key)
@@ -121,8 +132,16 @@ def escape_key(text: str) -> str:
     return text
 
 
-def _key_text(column: Column, encoding: str) -> Callable[[Any], str]:
-    """How a key column's value on the wire becomes its text. Raises ValueError or TypeError on what is no key."""
+def _key_text(column: Column, encoding: str, null: str | None) -> Callable[[Any], str]:
+    """How a key column's value on the wire becomes its text. Raises ValueError or TypeError on what is no key.
+
+    ``null``: the text of NULL, None where a key has none.
+    """
+    known = _known_text(column, encoding)
+    return known if null is None else lambda value: null if value is None else known(value)
+
+
+def _known_text(column: Column, encoding: str) -> Callable[[Any], str]:
     convert = None if column.kind in NESTED_KINDS else _conversion(column, encoding)
     if convert is None and column.kind in INTEGERS and not column.array:
         return int.__repr__  # of nothing but an integer: TypeError

@@ -17,10 +17,10 @@ from cdc.clock import Clock
 from cdc.cuts import Cut, RepairRow, VerifiedTable
 from cdc.errors import CdcError, ConfigError, SourceError
 from cdc.foreign import quoted
-from cdc.schema import TableSchema
+from cdc.schema import Column, TableSchema
 from cdc.sql import load
 from cdc.wire.canonical import CanonicalTable
-from cdc.wire.plain import PlainTable
+from cdc.wire.plain import NULL_IN_KEY, PlainTable
 from connectors.postgres.connections import Connection
 from connectors.postgres.encoder import compile_table
 
@@ -112,14 +112,21 @@ class SourceCut:
 
     def _looking_up(self, table: VerifiedTable, keys: Sequence[str]) -> Iterator[sql.Composed]:
         """The statements that bring the rows of these keys, and where it cannot be helped others too."""
-        if any(column.kind not in _LITERALS or column.array for column in table.shape.key):
+        columns = table.shape.key
+        if not columns or any(column.kind not in _LITERALS or column.array for column in columns):
             yield self._whole(table)
             return
-        kinds = [column.kind for column in table.shape.key]
-        literals = [literal for key in keys if (literal := _literals(key, kinds)) is not None]
+        kinds = [column.kind for column in columns]
+        rows = [row for key in keys if (row := _values(key, kinds)) is not None]
+        literals = [_literals(row) for row in rows if None not in row]
         for start in range(0, len(literals), _KEYS_PER_QUERY):
             some = sql.SQL(", ").join(literals[start : start + _KEYS_PER_QUERY])
             yield self._statement("copy_view_keys" if table.query else "copy_keys", table, keys=some)
+        # A row of literals with a NULL is equal to nothing.
+        conditions = [_condition(columns, row) for row in rows if None in row and table.query]
+        for start in range(0, len(conditions), _KEYS_PER_QUERY):
+            any_of = sql.SQL(" or ").join(conditions[start : start + _KEYS_PER_QUERY])
+            yield self._statement("copy_view_where", table, condition=any_of)
 
     def _copied(self, table: VerifiedTable, statement: sql.Composed) -> Iterator[tuple[Sequence[str], Sequence[bytes]]]:
         convert = _Converter(table.shape)
@@ -205,12 +212,27 @@ def _chosen(batches: Iterator[tuple[Sequence[str], Sequence[bytes]]], wanted: se
     return {key: row for keys, rows in batches for key, row in zip(keys, rows, strict=True) if key in wanted}
 
 
-def _literals(key: str, kinds: Sequence[str]) -> sql.Composed | None:
-    """A store key as a row of literals. None when no row can have it. Postgres gives each its column's type."""
-    parts = [unquote(part) for part in key.split(":")]
-    if len(parts) != len(kinds) or not all(_fits(part, kind) for part, kind in zip(parts, kinds, strict=True)):
+def _values(key: str, kinds: Sequence[str]) -> list[str | None] | None:
+    """The values of a store key. None when no row can have it."""
+    parts = [None if part == NULL_IN_KEY else unquote(part) for part in key.split(":")]
+    if len(parts) != len(kinds):
         return None
-    return sql.SQL("({})").format(sql.SQL(", ").join(sql.Literal(part) for part in parts))
+    fitting = all(part is None or _fits(part, kind) for part, kind in zip(parts, kinds, strict=True))
+    return parts if fitting else None
+
+
+def _literals(row: Sequence[str | None]) -> sql.Composed:
+    """Postgres gives each literal its column's type."""
+    return sql.SQL("({})").format(sql.SQL(", ").join(sql.Literal(value) for value in row))
+
+
+def _condition(columns: Sequence[Column], row: Sequence[str | None]) -> sql.Composed:
+    """The condition of a key with a NULL."""
+    equal = [
+        sql.SQL("{} is not distinct from {}").format(sql.Identifier(column.name), sql.Literal(value))
+        for column, value in zip(columns, row, strict=True)
+    ]
+    return sql.SQL("({})").format(sql.SQL(" and ").join(equal))
 
 
 def _fits(part: str, kind: str) -> bool:

@@ -54,5 +54,10 @@ copy (select {columns} from (
 {query}
 ) as kept where ({key}) in ({keys})) to stdout
 
+-- name: copy_view_where
+copy (select {columns} from (
+{query}
+) as kept where {condition}) to stdout
+
 -- name: copy_keys
 copy (select {columns} from {only} {table} where ({key}) in ({keys}) and {filter}) to stdout

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import orjson
 import pytest
 
@@ -31,6 +33,38 @@ def test_h90_keys_of_any_text_stay_apart(store: Store) -> None:
         expected = {canonical_row(orjson.dumps(pair), table) for pair in unique}
         assert set(live(sink, table).values()) == expected
         assert len(live(sink, table)) == len(unique)
+
+
+def test_v13_a_null_in_a_views_key_is_no_text(store: Store) -> None:
+    places = replace(column("a", "text", key=1), nullable=True), replace(column("b", "int4", key=2), nullable=True)
+    groups = shape(*places, column("n", "int8"), schema="view", table="groups")
+    sink, shapes, topic = store.open(), Shapes(groups), Topic(groups)
+    texts = [None, "null", "%null", "", "None", "NULL", "\\N"]
+    rows = [{"a": one, "b": two, "n": 1} for one in texts for two in (None, 0)]
+    events = [topic.upsert(row, at(number)) for number, row in enumerate(rows)]
+    assert sink.sink.apply(batch(*events), shapes).applied == len(rows)
+    assert set(live(sink, groups).values()) == {canonical_row(orjson.dumps(row), groups) for row in rows}
+    gone = sink.sink.apply(batch(topic.delete({"a": None, "b": None}, at(99))), shapes)
+    sink.sink.show()
+    assert gone.deleted == 1
+    assert len(live(sink, groups)) == len(rows) - 1
+    assert sink.reader.get(groups, "%null:%null") == StoredRow(key="%null:%null", pos=at(99, 2).text(), row=None)
+    found = sink.reader.get(groups, "%25null:%null")
+    assert found is not None
+    assert orjson.loads(found.row or b"{}")["a"] == "%null"
+
+
+def test_the_one_row_of_a_view_has_a_key(store: Store) -> None:
+    total = shape(column("n", "int8"), column("total", "numeric"), schema="view", table="total")
+    sink, shapes, topic = store.open(), Shapes(total), Topic(total)
+    for number in (1, 2):
+        sink.sink.apply(batch(topic.upsert({"n": number, "total": None}, at(number))), shapes)
+    sink.sink.show()
+    assert topic.events[0].key == b"{}"
+    assert live(sink, total) == {"all": canonical_row(b'{"n":2,"total":null}', total)}
+    sink.sink.apply(batch(topic.delete({}, at(3))), shapes)
+    sink.sink.show()
+    assert live(sink, total) == {}
 
 
 def test_a_key_can_be_looked_up(store: Store) -> None:

@@ -8,6 +8,7 @@ _KEEPER = "tests/unit/cdc/views/test_keeper.py"
 _AHEAD = "tests/unit/cdc/views/test_ahead.py"
 _ROWS = "tests/unit/cdc/views/test_row_changes.py"
 _HELD = "tests/unit/cdc/views/test_held_tables.py"
+_DOCUMENTS = "tests/integration/views/test_documents.py "
 _GENERATED = "tests/integration/views/test_generated.py -k generated"
 
 MUTANTS = (
@@ -104,6 +105,36 @@ MUTANTS = (
     Mutant(
         "pass over HAVING in a subquery", "cdc/views/compiling.py",
         "for condition in query.having:", "for condition in ():", _GENERATED,
+    ),
+    Mutant(
+        "write a NULL in a view's key as text", "cdc/wire/plain.py",
+        'NULL_IN_KEY = "%null"', 'NULL_IN_KEY = "null"', "tests/contract/test_lookups.py -k v13 -k memory",
+    ),
+    Mutant(
+        "take a NULL for no key of a view", "cdc/wire/plain.py",
+        "null = NULL_IN_KEY if schema.table.schema == VIEW_SCHEMA else None", "null = None",
+        "tests/unit/cdc/wire/test_plain.py",
+    ),
+    Mutant(
+        "take a NULL for a key of any table", "cdc/wire/plain.py",
+        "null = NULL_IN_KEY if schema.table.schema == VIEW_SCHEMA else None", "null = NULL_IN_KEY",
+        "tests/unit/cdc/wire/test_plain.py",
+    ),
+    Mutant(
+        "look up a NULL in a view's key as if it were equal", "connectors/postgres/cut.py",
+        '"{} is not distinct from {}"', '"{} = {}"', "tests/unit/connectors/postgres/test_cut.py -k v13",
+    ),
+    Mutant(
+        "leave the one row out where there are no rows", "cdc/views/group_state.py",
+        "if self.always and not rows and names:", "if False:", _KEEPER,
+    ),
+    Mutant(
+        "keep what follows from a group's key as it was at first", "cdc/views/group_state.py",
+        "return value if sign > 0 else kept", "return kept or value", _DOCUMENTS + "-k follow",
+    ),
+    Mutant(
+        "leave a column out of the key that does not follow from it", "cdc/views/group_plan.py",
+        "if base_column(by) not in known:", "if False:", "tests/unit/cdc/views/test_refused_views.py",
     ),
     Mutant(
         "take what is not in a list with NULL for false", "cdc/views/aggregating.py",

@@ -67,7 +67,9 @@ LOOKS = {
 """Statements that ask about tables, or about nothing that is locked."""
 
 READINGS_AND_CHANGES = {
-    ("connectors.postgres", "cut.sql"): {"filter", "copy_rows", "copy_keys", "copy_view", "copy_view_keys"},
+    ("connectors.postgres", "cut.sql"): {
+        "filter", "copy_rows", "copy_keys", "copy_view", "copy_view_keys", "copy_view_where",
+    },
     ("connectors.postgres", "reselect.sql"): {"column", "rows"},
     ("connectors.postgres", "slot.sql"): {"drop"},
     ("connectors.postgres", "stream.sql"): {"start"},

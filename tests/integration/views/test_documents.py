@@ -79,6 +79,26 @@ from order_lines l join orders o on o.id = l.order_id where o.status is not null
 select coalesce(c.city, '-') as city, sum(l.price) filter (where l.qty > 1) as big, min(l.price) as low,
   count(*) filter (where l.qty = 0) as none from order_lines l left join orders o on o.id = l.order_id
 left join customers c on c.id = o.customer_id group by 1 having count(*) > 2""",
+    "NULL among the keys": """
+select c.city, o.status, l.qty, count(*) as n, max(l.price) as top from order_lines l
+left join orders o on o.id = l.order_id left join customers c on c.id = o.customer_id group by 1, 2, 3""",
+    "one row": """
+select count(*) as n, sum(l.qty * l.price) as total, min(o.placed_at) as first, 7 as seven
+from order_lines l join orders o on o.id = l.order_id where o.status = 'open'""",
+    "one row that HAVING leaves out at times": """
+select sum(o.customer_id) as s from orders o where o.status = 'paid' having count(*) > 9""",
+    "columns that follow from the key": """
+select c.id, c.name, upper(c.city collate "C") as city, count(*) as n,
+  (select count(*) from orders x where x.customer_id = c.id) as orders
+from order_lines l join orders o on o.id = l.order_id join customers c on c.id = o.customer_id
+group by c.id having c.name <> 'x7'""",
+    "a key that is not among the columns": """
+select o.id, c.name, sum(l.qty) as q, array[c.id, o.customer_id] as both
+from order_lines l join orders o on o.id = l.order_id join customers c on c.id = o.customer_id group by o.id, c.id""",
+    "numerics of one scale, expressions written twice": """
+select extract(month from o.placed_at) as m, round(l.price, 1) as p, date_trunc('day', o.placed_at) + interval '1 day'
+  as next, count(*) as n from order_lines l left join orders o on o.id = l.order_id
+group by extract(month from o.placed_at), 2, date_trunc('day', o.placed_at) + interval '1 day'""",
 }
 
 ALL = {**VIEWS, **GROUPED}

@@ -16,6 +16,7 @@ from cdc.cuts import Cut, RepairRow, VerifiedTable
 from cdc.errors import SourceError
 from cdc.position import Position
 from cdc.schema import Column, TableSchema
+from cdc.topic import TableName
 from cdc.verification.repair import Repaired, record_key, repair
 from cdc.verification.result import Kind, StoreVerdict, VerificationReport
 from sinks.memory import MemoryStore
@@ -249,3 +250,21 @@ def test_a_store_key_is_the_key_of_a_record_or_of_none(
     kinds: tuple[str, ...], key: str, expected: bytes | None
 ) -> None:
     assert record_key(keyed(*kinds), key) == expected
+
+
+@pytest.mark.parametrize(
+    ("kinds", "key", "expected"),
+    [
+        (("int8",), "%null", b'{"k0":null}'),
+        (("text", "text"), "%null:%25null", b'{"k0":null,"k1":"%null"}'),
+        ((), "all", b"{}"),
+        ((), "", None),
+        ((), "x", None),
+    ],
+)
+def test_v13_a_store_key_of_a_view_is_the_key_of_a_record(
+    kinds: tuple[str, ...], key: str, expected: bytes | None
+) -> None:
+    shape = keyed(*kinds)
+    columns = tuple(replace(column, nullable=True) for column in shape.columns)
+    assert record_key(replace(shape, table=TableName("view", "groups"), columns=columns), key) == expected

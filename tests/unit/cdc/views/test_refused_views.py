@@ -69,6 +69,11 @@ REFUSED = [
     ("select id, status < 'm' as early from orders", "<", "order of text depends on its collation"),
     ("select id, my.slug(status) as s from orders", "my.slug", "calls no functions of the user's"),
     ("delete from orders", "", "a view is a SELECT"),
+    ("select count(*) as n from orders group by status", "status", "is not among the view's"),
+    ("select customer_id, count(*) as n from orders group by customer_id, status", "status", "is not among the view's"),
+    ("select id + 0.5 as k, count(*) as n from orders group by 1", "+", "is not of type numeric"),
+    ("select id, to_jsonb(o) as o, count(*) as n from orders o group by id", "o", "a whole row does not stand beside"),
+    ("select status, sum(distinct id) as n from orders group by status", "sum", "sum(distinct …) of groups"),
 ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -166,3 +167,20 @@ def test_h67_a_key_that_does_not_fit_is_a_value_error(key: bytes) -> None:
     for read in (table.key, lambda k: table.keys([b'{"id":1}', k])):
         with pytest.raises(ValueError, match=r"."):
             read(key)
+
+
+def test_v13_null_stands_in_the_keys_of_views_alone() -> None:
+    columns = replace(column("a", "text", key=1), nullable=True), column("b", "int4", key=2)
+    assert store_key(shape(*columns, schema="view"), b'{"a":null,"b":1}') == "%null:1"
+    assert store_key(shape(*columns, schema="view"), b'{"a":"%null","b":1}') == "%25null:1"
+    for table, key in ((shape(*columns), b'{"a":null,"b":1}'), (shape(*columns, schema="view"), b'{"a":"","b":null}')):
+        with pytest.raises(ValueError, match="the key does not have the columns a, b"):
+            store_key(table, key)
+
+
+def test_a_key_without_columns_is_one_word() -> None:
+    table = shape(column("n", "int8"), schema="view")
+    assert store_key(table, b"{}") == "all"
+    assert PlainTable(table).keys([b"{}"]) == ["all"]
+    with pytest.raises(ValueError, match="the key does not have the columns"):
+        store_key(table, b'{"n":1}')

@@ -15,6 +15,7 @@ from cdc.clock import ManualClock
 from cdc.cuts import RepairRow, VerifiedTable
 from cdc.errors import CdcError, ConfigError, SourceError
 from cdc.sql import load
+from cdc.topic import TableName
 from connectors.postgres.connections import Connection
 from connectors.postgres.cut import FILTERS_SINCE, SourceCut
 from tests.unit.connectors.postgres import written as w
@@ -204,6 +205,25 @@ def test_keys_that_are_no_literals_are_found_by_a_full_scan() -> None:
     source = Source(Session({"filter": [[]]}))
     source.cut.rows_of(table(replace(w.column("id", "int4", 0), array=True)), ["1"])
     assert "where true" in source.reads.copied[0]
+
+
+def test_v13_keys_with_a_null_are_looked_up_by_a_condition() -> None:
+    columns = (w.column("a", "text", 0), w.column("b", "int4", 1))
+    shape = replace(w.table(*columns), table=TableName("view", "groups"))
+    source = Source(Session({"filter": [[]]}))
+    grouped = VerifiedTable(shape=shape, stored=shape, rows=0, query="select 1")
+    source.cut.rows_of(grouped, ["x:1", "%null:2", "%25null:3", "%null:x"])
+    literals, condition = source.reads.copied
+    assert """in (('x', '1'), ('%null', '3'))""" in literals
+    assert """where ("a" is not distinct from NULL and "b" is not distinct from '2')""" in condition
+
+
+def test_the_row_without_a_key_is_found_by_a_full_scan() -> None:
+    shape = replace(w.table(replace(w.column("n", "int8", 0), key_position=None)), table=TableName("view", "total"))
+    source = Source(Session({"filter": [[]]}))
+    source.cut.rows_of(VerifiedTable(shape=shape, stored=shape, rows=0, query="select 1"), ["all"])
+    (statement,) = source.reads.copied
+    assert "where" not in statement
 
 
 UUID = "01234567-89ab-cdef-0123-456789abcdef"
