@@ -10,18 +10,22 @@ import psycopg
 from cdc.views.refused import NotComputable, ViewRefused
 from tests.views_against import Beside
 from tests.views_generated import TABLES, Schema, Text
+from tests.views_grouped import GroupText
 
 
 class Different(AssertionError):
     """The documents of a view are not what Postgres says."""
 
 
-def tried(conn: psycopg.Connection, dsn: str, seed: int, texts: int = 4, batches: int = 4) -> Counter[str]:
-    """Some texts over the tables of a seed, and what they held. Raises :class:`Different`.
+def tried(
+    conn: psycopg.Connection, dsn: str, seed: int, documents: int = 4, groups: int = 2, batches: int = 4
+) -> Counter[str]:
+    """Some texts over the tables of a seed, of documents and of groups, and what they held. Raises :class:`Different`.
 
     The database is the caller's own, and its tables and types of these names are dropped.
     """
-    chance = random.Random(seed)
+    chance, of_groups = random.Random(seed), random.Random(-1 - seed)
+    texts = documents + groups
     schema = Schema(chance)
     for table in TABLES:
         conn.execute(f"drop table if exists {table}".encode())
@@ -32,7 +36,7 @@ def tried(conn: psycopg.Connection, dsn: str, seed: int, texts: int = 4, batches
     views: list[Beside] = []
     try:
         while len(views) < texts:
-            text = Text(schema, chance)
+            text = Text(schema, chance) if len(views) < documents else GroupText(schema, of_groups)
             try:
                 views.append(Beside(dsn, text.sql))
             except ViewRefused as refused:

@@ -10,7 +10,7 @@ from cdc.views.conversions import to_json
 from cdc.views.json_values import aggregated_array, jsonb_object_aggregate, object_aggregate, quoted
 from cdc.views.sql_types import Group, SqlType
 from cdc.views.stored_values import wire_text
-from cdc.views.terms import Aggregate
+from cdc.views.terms import Aggregate, Const
 
 
 def json_or_null(kind: SqlType, binary: bool) -> Callable[[Any], str]:
@@ -24,6 +24,7 @@ _AGGREGATES: dict[str, Callable[[Any], Any]] = {
     "bool_or": agg.some,
     "string_agg": agg.joined,
     "array_agg": agg.collected,
+    "first": agg.first_of,
     "jsonb_agg": agg.json_list,
     "json_object_agg": object_aggregate,
     "jsonb_object_agg": jsonb_object_aggregate,
@@ -46,3 +47,23 @@ def wire_function(kind: SqlType, name: str) -> Callable[[Any], str]:
     if not kind.array and (kind.group in (Group.TEXT, Group.UUID, Group.ENUM, Group.JSON, Group.JSONB, Group.OPAQUE)):
         return quoted
     return wire_text(kind, name)
+
+
+def gathering(part: Aggregate) -> Callable[[list[Any]], Any]:
+    """The function that makes an aggregate of its values over all rows of a group, in their order."""
+    function = aggregate_function(part)
+    if not part.distinct:
+        return function
+    kind = part.args[0].type
+    same, order = agg.same_key(kind), agg.order_key(kind)
+
+    def of_different(values: list[Any]) -> Any:
+        kept = agg.without_repeats(values, same, order)
+        if part.name == "string_agg":
+            assert isinstance(part.args[1], Const)
+            kept = agg.paired(kept, part.args[1].value)
+        elif part.name != "array_agg":
+            kept = agg.each(json_or_null(kind, part.name == "jsonb_agg"), kept)
+        return function(kept)
+
+    return of_different

@@ -164,6 +164,11 @@ def json_list(values: list[str]) -> str | None:
     return "[" + ", ".join(values) + "]" if values else None
 
 
+def first_of(values: list[Any]) -> Any:
+    """``(array_agg(value order by …))[1]``"""
+    return values[0] if values else None
+
+
 def collected(values: list[Any]) -> list[Any] | None:
     """``array_agg``. NULL without any."""
     return values or None

@@ -13,7 +13,7 @@ from cdc.views.expressions import Resolving, called, compared
 from cdc.views.functions import KNOWN_FUNCTIONS, VOLATILE, signature
 from cdc.views.naming import NameScope
 from cdc.views.sql_types import BOOL, INT8, INTERVAL, JSON, JSONB, NUMERIC, TEXT, TIMESTAMP, TIMESTAMPTZ, Group, SqlType
-from cdc.views.syntax import Node, texts
+from cdc.views.syntax import Node, texts, unwrapped
 from cdc.views.term_walks import walk
 from cdc.views.terms import (
     Aggregate,
@@ -34,7 +34,7 @@ Handler = Callable[[Resolving, list[Expr], Node], Expr]
 _PLAIN_AGGREGATES = {"bool_and": BOOL, "bool_or": BOOL, "every": BOOL, "string_agg": TEXT}
 _JSON_AGGREGATES = {"json_agg": JSON, "jsonb_agg": JSONB, "json_object_agg": JSON, "jsonb_object_agg": JSONB}
 AGGREGATES = frozenset({"count", "sum", "avg", "min", "max", "array_agg", *_PLAIN_AGGREGATES, *_JSON_AGGREGATES})
-ORDER_MATTERS = frozenset({"array_agg", "string_agg", *_JSON_AGGREGATES})
+ORDER_MATTERS = frozenset({"array_agg", "string_agg", "first", *_JSON_AGGREGATES})
 """Aggregates whose result depends on the order of their rows."""
 
 
@@ -89,7 +89,7 @@ def _aggregate(on: Resolving, name: str, node: Node, reach: NameScope) -> Expr:
         raise on.text.refused("a view may not hold WITHIN GROUP", node.location)
     args, kind = _aggregate_type(on, name, args, node)
     if node.agg_distinct:
-        for arg in args:
+        for arg in args[:1] + [arg for arg in args[1:] if not isinstance(arg, Const)]:
             comparable(on.text, arg.type, node.location, ordered=name in ORDER_MATTERS, collated=on.collated(arg))
     if name in ORDER_MATTERS and not order and not node.agg_distinct:
         on.noted(f"{name} without ORDER BY is in the order of its rows' keys; an ORDER BY says so in the text")
@@ -342,4 +342,27 @@ def _sub_link(on: Resolving, node: Node, reach: NameScope) -> Expr:
     return Subquery(type=kind, form=form, query=query, location=node.location)
 
 
-CALL_HANDLERS = {"func_call": _func_call, "sub_link": _sub_link}
+def _indirection(on: Resolving, node: Node, reach: NameScope) -> Expr:
+    """``(array_agg(x order by y))[1]``: the first, in an order of the rows."""
+    kind, called_one = unwrapped(node.arg)
+    steps = [unwrapped(one) for one in node.indirection]
+    location = getattr(called_one, "location", -1)
+    hint = "a view knows (array_agg(x order by y))[1], the first of several"
+    if kind != "func_call" or texts(called_one.funcname)[-1] != "array_agg" or not _is_first(steps):
+        raise on.text.refused("a view may not hold a part of an array or of a composite", location, hint=hint)
+    found = on.expression(node.arg, reach)
+    assert isinstance(found, Aggregate)
+    if found.distinct or not found.order:
+        hint = "array_agg(x order by y), without DISTINCT"
+        raise on.text.refused("which of the elements is the first is left open", location, hint=hint)
+    return replace(found, name="first", type=replace(found.args[0].type, typmod=-1))
+
+
+def _is_first(steps: list[tuple[str, Node]]) -> bool:
+    if len(steps) != 1 or steps[0][0] != "a_indices" or steps[0][1].is_slice:
+        return False
+    kind, place = unwrapped(steps[0][1].uidx)
+    return kind == "a_const" and place.WhichOneof("val") == "ival" and place.ival.ival == 1
+
+
+CALL_HANDLERS = {"func_call": _func_call, "sub_link": _sub_link, "a_indirection": _indirection}

@@ -84,7 +84,6 @@ _WORDS = {
     "sqlvalue_function": "what answers otherwise each time",
     "param_ref": "a parameter",
     "grouping_func": "grouping()",
-    "a_indirection": "a part of an array or of a composite",
     "row_expr": "a row constructor",
     "xml_expr": "XML functions",
     "set_to_default": "DEFAULT",

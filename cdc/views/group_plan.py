@@ -7,21 +7,39 @@ scale is kept, so that a sum has the scale that Postgres gives it. Without GROUP
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from cdc.views.aggregate_calls import gathering
+from cdc.views.calls import ORDER_MATTERS
 from cdc.views.chains import Arranged
 from cdc.views.compiling import Program
 from cdc.views.contributing import Contribution, GroupRow, compiled_contribution
-from cdc.views.sql_types import Group, SqlType
+from cdc.views.order_bytes import Ordered
+from cdc.views.sql_types import TEXT, Group, SqlType
 from cdc.views.syntax import ViewText
 from cdc.views.term_walks import base_column, conjuncts, shape, walk
-from cdc.views.terms import Aggregate, Col, Compare, Expr, From, FunctionCall, Join, Select, Source, Subquery, WholeRow
+from cdc.views.terms import (
+    Aggregate,
+    Col,
+    Compare,
+    Const,
+    Expr,
+    From,
+    FunctionCall,
+    Join,
+    Select,
+    Source,
+    Subquery,
+    WholeRow,
+)
 
-Kept = Literal["count", "different", "sum", "average", "least", "greatest", "all", "any", "alike"]
-"""How an aggregate is kept: by counts and sums, or by the order of its values. ``alike``: no aggregate, but a value
-that is the same in all rows of a group."""
+Kept = Literal["count", "different", "sum", "average", "least", "greatest", "all", "any", "first", "listed", "alike"]
+"""How an aggregate is kept: by counts and sums, or by the order of its values or rows. ``listed``: from all of them.
+``alike``: no aggregate, but a value that is the same in all rows of a group."""
+PAIR = SqlType("pair")
+"""What has no type in SQL: two values that an aggregate takes from each row."""
 
 _KEPT: dict[str, Kept] = {
     "count": "count",
@@ -49,17 +67,22 @@ _KEYS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class GroupFigure:
-    """One aggregate of a grouped view. ``kind``: of the values that it takes."""
+    """One aggregate of a grouped view. ``kind``: of the values that it takes. ``order``: in which it takes rows.
+
+    ``gather``: makes it of the values of all rows, where it is listed.
+    """
 
     kept: Kept
     kind: SqlType
+    order: tuple[Ordered, ...] = ()
+    gather: Callable[[list[Any]], Any] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
     """``keys``: types of the group's columns, in the order of the view's key.
 
-    ``contribution``: a row of the driving table to the values of the group and those of the figures, None where WHERE
+    ``contribution``: a row of the driving table to the values of its group and those of the figures, none where WHERE
     leaves it out. ``row``: both, the figures computed, to the view's row on the wire, None where HAVING leaves it out.
     """
 
@@ -74,11 +97,15 @@ def grouping(text: ViewText, query: Select, plan: Arranged, root: Source) -> tup
     keys = _keys(text, query)
     aggregates = _aggregates(query)
     for part in aggregates:
-        repeats = part.distinct and part.name in ("sum", "avg")
-        if repeats or part.order or part.name not in _KEPT:
-            hint = "count, sum, avg, min, max, bool_and and bool_or are kept; others stand in subqueries"
-            said = f"{part.name}(distinct …)" if repeats else part.name
-            raise text.refused(f"{said} of groups is not kept", part.location, hint=hint)
+        if part.distinct and part.name in ("sum", "avg"):
+            hint = "a subquery may hold it"
+            raise text.refused(f"{part.name}(distinct …) of groups is not kept", part.location, hint=hint)
+        if part.distinct and (part.order or not all(isinstance(arg, Const) for arg in part.args[1:])):
+            hint = "DISTINCT stands without ORDER BY, and with a delimiter that is a constant"
+            raise text.refused(f"{part.name}(distinct …) of this form is not kept", part.location, hint=hint)
+        if part.name in ORDER_MATTERS and not (part.order or part.distinct):
+            hint = f"{part.name}(… order by …), which ends with the key of the rows"
+            raise text.refused(f"{part.name} of groups needs an order", part.location, hint=hint)
     alike = _alike(text, query, [shape(by) for by in keys.values()])
     program, contribution, row = compiled_contribution(text, plan, root, list(keys.values()), [*aggregates, *alike])
     figures = tuple(map(_figure, [*aggregates, *alike]))
@@ -88,8 +115,15 @@ def grouping(text: ViewText, query: Select, plan: Arranged, root: Source) -> tup
 def _figure(part: Expr) -> GroupFigure:
     if not isinstance(part, Aggregate):
         return GroupFigure("alike", part.type)
-    kept: Kept = "different" if part.distinct and part.name == "count" else _KEPT[part.name]
-    return GroupFigure(kept, part.args[0].type if part.args else part.type)
+    kind = part.args[0].type if part.args else part.type
+    if part.name not in ORDER_MATTERS:
+        return GroupFigure("different" if part.distinct and part.name == "count" else _KEPT[part.name], kind)
+    order = tuple(Ordered(sort.by.type, sort.descending, sort.nulls_first) for sort in part.order)
+    if part.name == "first":
+        return GroupFigure("first", kind, order)
+    if not part.distinct:
+        kind = PAIR if len(part.args) == 2 else kind if part.name == "array_agg" else TEXT
+    return GroupFigure("listed", kind, order, gathering(part))
 
 
 def _said(query: Select) -> Iterator[Expr]:

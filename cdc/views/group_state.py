@@ -6,9 +6,7 @@ found by an index over the contributions. A group without contributions is gone.
 
 from __future__ import annotations
 
-import math
 import sqlite3
-import struct
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from typing import Any
@@ -16,44 +14,17 @@ from typing import Any
 import orjson
 
 from cdc.views.aggregating import same_key
+from cdc.views.contributing import Contributed
 from cdc.views.decimals import EXACT, add, average, bounded, rounded, subtract
-from cdc.views.group_plan import GroupFigure, Grouping
+from cdc.views.group_plan import PAIR, GroupFigure, Grouping
 from cdc.views.lookups import Row
+from cdc.views.order_bytes import in_one, ordered_float, ordered_number
 from cdc.views.refused import NotComputable
 from cdc.views.sql_types import Group, SqlType
 from cdc.views.stored_values import cell, link_text, loaded
 from cdc.views.text_values import unpadded
 
 Function = Callable[[Any], Any]
-Contributed = tuple[tuple[Any, ...], tuple[Any, ...]]
-_ADJUSTED = 200_000
-"""Above any exponent of a numeric."""
-
-
-def ordered_number(value: Decimal) -> bytes:
-    """Bytes that compare as numerics do. NaN is the greatest.
-
-    >>> ordered_number(Decimal("-2")) < ordered_number(Decimal("0")) < ordered_number(Decimal("1.5"))
-    True
-    """
-    if not value.is_finite():
-        return b"\xff" if value.is_nan() else b"\xfe" if value > 0 else b"\x00"
-    if value.is_zero():
-        return b"\x80"
-    digits = "".join(map(str, value.as_tuple().digits)).rstrip("0").encode()
-    body = (value.adjusted() + _ADJUSTED).to_bytes(3, "big") + digits
-    if value > 0:
-        return b"\x81" + body
-    return b"\x7f" + bytes(255 - b for b in body) + b"\xff"
-
-
-def ordered_float(value: float) -> bytes:
-    """Bytes that compare as float8 does. NaN is the greatest, and both zeros are one."""
-    if math.isnan(value):
-        return b"\xff" * 9
-    bits = int.from_bytes(struct.pack(">d", value or 0.0), "big")
-    bits = bits ^ (2**64 - 1) if bits >> 63 else bits | 1 << 63
-    return bits.to_bytes(8, "big")
 
 
 def _ordered(kind: SqlType) -> Function | None:
@@ -73,18 +44,20 @@ class _Column:
         self.value = f"v{number}"
         self.order = f"o{number}"
         self.to_cell = _cell(figure)
-        self.to_order = _ordered(figure.kind)
-        self.load = loaded(figure.kind)
-
-    @property
-    def by_order(self) -> bool:
+        self.in_rows = figure.kept in ("first", "listed")
+        self.by_order = self.in_rows or figure.kept in ("least", "greatest")
         """Whether an index answers it."""
-        return self.figure.kept in ("least", "greatest")
+        self.to_order: Function | None = in_one(figure.order) if self.in_rows else _ordered(figure.kind)
+        self.load = loaded(figure.kind) if figure.kind.kind != PAIR.kind else _pair
 
     def cells(self, value: Any) -> list[Any]:
         """The values of its columns."""
         if self.figure.kept == "count":
             value = None if value is None else 1
+        if self.in_rows:
+            # A row that FILTER leaves out has no order. One that it does not may have a value that is NULL.
+            order, one = value or (None, None)
+            return [_through(self.to_cell, one), _through(self.to_order, order)]
         kept = value if value is None or self.to_cell is None else self.to_cell(value)
         if not self.by_order:
             return [kept]
@@ -97,7 +70,11 @@ def _cell(figure: GroupFigure) -> Function | None:
     if figure.kept == "different":
         # Equal values have to stand alike, 1 and 1.00 among them.
         return link_text if figure.kind.group is Group.NUMERIC else same_key(figure.kind) or cell(figure.kind)
-    return cell(figure.kind)
+    return cell(figure.kind) if figure.kind.kind != PAIR.kind else lambda pair: orjson.dumps(pair).decode()
+
+
+def _pair(text: str) -> tuple[Any, ...]:
+    return tuple(orjson.loads(text))
 
 
 class GroupState:
@@ -113,46 +90,45 @@ class GroupState:
         """The group that is there without rows, too: the one of a view without GROUP BY."""
         names = [name for c in self._columns for name in ([c.value, c.order] if c.by_order else [c.value])]
         made = "".join(f", {name}" for name in names)
-        connection.execute(f"CREATE TABLE IF NOT EXISTS contributions (key TEXT PRIMARY KEY, grp TEXT{made})")
+        columns = f"key TEXT, part INTEGER, grp TEXT{made}, PRIMARY KEY (key, part)"
+        connection.execute(f"CREATE TABLE IF NOT EXISTS contributions ({columns})")
         connection.execute("CREATE TABLE IF NOT EXISTS figures (grp TEXT PRIMARY KEY, n INTEGER, kept TEXT)")
         connection.execute(_DIFFERENT)
         for column in self._columns:
             if column.by_order:
                 statement = f"CREATE INDEX IF NOT EXISTS by_{column.order} ON contributions (grp, {column.order})"
                 connection.execute(statement)
-        marks = ", ".join("?" * (2 + len(names)))
+        marks = ", ".join("?" * (3 + len(names)))
         self._insert = f"INSERT OR REPLACE INTO contributions VALUES ({marks})"
-        self._select = f"SELECT key, grp{made} FROM contributions WHERE key IN (SELECT value FROM json_each(?))"
+        wanted = "key IN (SELECT value FROM json_each(?)) ORDER BY key, part"
+        self._select = f"SELECT key, grp{made} FROM contributions WHERE {wanted}"
 
     def absorb(self, computed: Mapping[Row, Contributed | None]) -> set[Row]:
         """Take new contributions of driving rows in, None for none. Returns the keys of the groups that changed."""
         names = {orjson.dumps(key).decode(): key for key in computed}
         found = self._connection.execute(self._select, (orjson.dumps(list(names)).decode(),))
-        old = {row[0]: row[1:] for row in found}
+        old: dict[str, list[tuple[Any, ...]]] = {}
+        for row in found:
+            old.setdefault(row[0], []).append(row[1:])
         changes: dict[str, list[tuple[int, tuple[Any, ...]]]] = {}
         put: list[tuple[Any, ...]] = []
-        gone: list[tuple[str]] = []
+        gone: list[tuple[str, int]] = []
         for name, key in names.items():
-            before, after = old.get(name), self._stored(computed[key])
+            before, after = old.get(name, []), [self._stored(*one) for one in computed[key] or ()]
             if before == after:
                 continue
-            for sign, row in ((-1, before), (1, after)):
-                if row is not None:
+            for sign, rows in ((-1, before), (1, after)):
+                for row in rows:
                     changes.setdefault(row[0], []).append((sign, row[1:]))
-            if after is None:
-                gone.append((name,))
-            else:
-                put.append((name, *after))
+            put += [(name, part, *row) for part, row in enumerate(after)]
+            gone += [(name, part) for part in range(len(after), len(before))]
         self._connection.executemany(self._insert, put)
-        self._connection.executemany("DELETE FROM contributions WHERE key = ?", gone)
+        self._connection.executemany("DELETE FROM contributions WHERE key = ? AND part = ?", gone)
         self._change(changes)
         return {tuple(orjson.loads(name)) for name in changes}
 
-    def _stored(self, contributed: Contributed | None) -> tuple[Any, ...] | None:
-        if contributed is None:
-            return None
-        keys, values = contributed
-        stored = [_through(f, v) for v, f in zip(keys, self._keys, strict=True)]
+    def _stored(self, keys: tuple[Any, ...], values: tuple[Any, ...]) -> tuple[Any, ...]:
+        stored = [v if f is None or v is None else f(v) for v, f in zip(keys, self._keys, strict=True)]
         cells = [c for column, value in zip(self._columns, values, strict=True) for c in column.cells(value)]
         return (orjson.dumps(stored).decode(), *cells)
 
@@ -222,7 +198,8 @@ class GroupState:
 
     def drivers(self) -> Iterable[Row]:
         """The keys of all rows that contribute."""
-        return [tuple(orjson.loads(name)) for (name,) in self._connection.execute("SELECT key FROM contributions")]
+        names = self._connection.execute("SELECT DISTINCT key FROM contributions")
+        return [tuple(orjson.loads(name)) for (name,) in names]
 
     def of(self, groups: Iterable[Row]) -> dict[Row, str | NotComputable | None]:
         """For each group its row on the wire as JSON text, None for one that is gone or that HAVING leaves out.
@@ -252,13 +229,16 @@ class GroupState:
             if column.figure.kept == "alike":
                 return _through(column.load, kept)
             return _RESULTS[column.figure.kept](kept, column.figure.kind)
-        direction = "ASC" if column.figure.kept == "least" else "DESC"
-        row = self._connection.execute(
+        direction = "DESC" if column.figure.kept == "greatest" else "ASC"
+        order = f"{column.order} {direction}" + (", key, part" if column.in_rows else "")
+        gather = column.figure.gather
+        rows = self._connection.execute(
             f"SELECT {column.value} FROM contributions WHERE grp = ? AND {column.order} IS NOT NULL"
-            f" ORDER BY {column.order} {direction} LIMIT 1",
+            f" ORDER BY {order}{'' if gather is not None else ' LIMIT 1'}",
             (name,),
-        ).fetchone()
-        return None if row is None else _through(column.load, row[0])
+        )
+        values = [_through(column.load, value) for (value,) in rows]
+        return gather(values) if gather is not None else values[0] if values else None
 
 
 def _through(function: Function | None, value: Any) -> Any:
@@ -269,7 +249,7 @@ def _moved(figure: GroupFigure, kept: Any, sign: int, value: Any) -> Any:
     """A figure's stored value after a value was added or taken away."""
     if figure.kept == "alike":
         return value if sign > 0 else kept
-    if figure.kept in ("least", "greatest", "different") or value is None:
+    if figure.kept in ("least", "greatest", "different", "first", "listed") or value is None:
         return kept
     if figure.kept == "count":
         return (kept or 0) + sign

@@ -200,7 +200,7 @@ class _Selecting:
         if kind == "type_cast":
             named = self._name(inner.arg, expression)
             return texts(inner.type_name.names)[-1] if named == "?column?" else named
-        if kind == "collate_clause":
+        if kind in ("collate_clause", "a_indirection"):
             return self._name(inner.arg, expression)
         if isinstance(expression, Choice):
             return expression.name

@@ -137,6 +137,22 @@ MUTANTS = (
         "if base_column(by) not in known:", "if False:", "tests/unit/cdc/views/test_refused_views.py",
     ),
     Mutant(
+        "order the rows of a group ascending alone", "cdc/views/order_bytes.py",
+        "written.translate(_INVERTED) if one.descending else written", "written", _DOCUMENTS + "-k first",
+    ),
+    Mutant(
+        "let a text of an order run into what stands behind it", "cdc/views/order_bytes.py",
+        ' + b"\\x00\\x00"', "", "cdc/views/order_bytes.py --doctest-modules",
+    ),
+    Mutant(
+        "take the rows of a group in any order", "cdc/views/group_state.py",
+        'f" ORDER BY {order}', 'f" ORDER BY -part, key', _DOCUMENTS + "-k first",
+    ),
+    Mutant(
+        "pass over FILTER of what is listed", "cdc/views/group_state.py",
+        "AND {column.order} IS NOT NULL", "", _DOCUMENTS + "-k first",
+    ),
+    Mutant(
         "take what is not in a list with NULL for false", "cdc/views/aggregating.py",
         "return None if any(v is None for (v,) in rows) else False", "return False", _GENERATED,
     ),

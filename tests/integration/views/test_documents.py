@@ -53,6 +53,10 @@ select o.id, (select p.title from order_lines l join products p on p.id = l.prod
   array(select l.qty from order_lines l where l.order_id = o.id order by l.id) as qtys, to_jsonb(o) as j,
   row_to_json(o) as r
 from orders o where o.customer_id in (select c.id from customers c where c.city is not null)""",
+    "the first, in documents": """
+select c.id, (select (array_agg(o.status order by o.placed_at desc, o.id))[1] from orders o where o.customer_id = c.id),
+  (select (array_agg(o.placed_at order by o.id) filter (where o.status = $$open$$))[1] from orders o
+   where o.customer_id = c.id) as opened from customers c""",
     "numerics": """
 select p.id, p.price, p.price / 3 as third, round(p.price * 1.19, 2) as gross, p.sku || '-' || p.id as label,
   (select json_object_agg(l.id, l.qty order by l.id) from order_lines l where l.product_id = p.id) as quantities,
@@ -87,6 +91,19 @@ select count(*) as n, sum(l.qty * l.price) as total, min(o.placed_at) as first, 
 from order_lines l join orders o on o.id = l.order_id where o.status = 'open'""",
     "one row that HAVING leaves out at times": """
 select sum(o.customer_id) as s from orders o where o.status = 'paid' having count(*) > 9""",
+    "first and last": """
+select o.status, (array_agg(l.price order by l.qty desc nulls last, l.id))[1] as first, (array_agg(p.title
+  order by o.placed_at desc, c.name collate "C", l.price, l.id desc))[1] as title,
+  (array_agg(c.city order by l.price * -1, l.id) filter (where l.qty > 1))[1] as city
+from order_lines l left join orders o on o.id = l.order_id
+left join customers c on c.id = o.customer_id left join products p on p.id = l.product_id group by 1""",
+    "all of a group": """
+select c.city, array_agg(o.placed_at order by o.id) as at,
+  string_agg(o.status, o.id::text order by o.id desc) as statuses,
+  json_agg(json_build_object('id', o.id, 'at', o.placed_at) order by o.id) filter (where o.status <> 'draft') as docs,
+  jsonb_object_agg(o.id, o.status order by o.id) as by_id, array_agg(distinct o.customer_id) as customers,
+  jsonb_agg(distinct o.customer_id) as j, string_agg(distinct o.status collate "C", ', ') as different
+from orders o left join customers c on c.id = o.customer_id group by c.city""",
     "columns that follow from the key": """
 select c.id, c.name, upper(c.city collate "C") as city, count(*) as n,
   (select count(*) from orders x where x.customer_id = c.id) as orders
