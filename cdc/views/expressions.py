@@ -14,7 +14,7 @@ from cdc.views.calendar_days import negated
 from cdc.views.casting import chosen_type, coerced, common_type, comparable, named_type
 from cdc.views.decimals import numeric_of
 from cdc.views.functions import Signature, arithmetic, signature
-from cdc.views.naming import Catalog, NameScope, Numbered, column
+from cdc.views.naming import Catalog, NameScope, Numbered, column, names_column
 from cdc.views.sql_types import BOOL, INT4, INT8, NUMERIC, TEXT, UNKNOWN, Group, SqlType
 from cdc.views.syntax import Node, ViewText, texts, unwrapped
 from cdc.views.term_walks import literal, of_collation_c
@@ -109,17 +109,11 @@ def _column_ref(on: Resolving, node: Node, reach: NameScope) -> Expr:
     parts = texts(node.fields)
     if len(parts) == 1:
         source = reach.by_alias(parts[0])
-        if source is not None and not _names_column(reach, parts[0]):
+        if source is not None and not names_column(reach, parts[0]):
+            if source.inlined:
+                raise on.text.refused("a view has no whole rows of this query", node.location, hint="name its columns")
             return WholeRow(type=SqlType("record", fields=source.columns), source=source, location=node.location)
     return column(on.text, reach, parts, node.location)
-
-
-def _names_column(reach: NameScope | None, name: str) -> bool:
-    while reach is not None:
-        if name in reach.merged or any(source.type_of(name) is not None for source in reach.sources):
-            return True
-        reach = reach.above
-    return False
 
 
 def _constant(on: Resolving, node: Node, _: NameScope) -> Expr:

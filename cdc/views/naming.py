@@ -9,7 +9,7 @@ from cdc.schema import TableSchema
 from cdc.topic import TableName
 from cdc.views.sql_types import UNCARRIED, type_of
 from cdc.views.syntax import ViewText
-from cdc.views.terms import Col, Expr, Select, Source
+from cdc.views.terms import Expr, Select, Source
 
 
 @dataclass(slots=True)
@@ -19,6 +19,8 @@ class NameScope:
     above: NameScope | None = None
     sources: list[Source] = field(default_factory=list)
     merged: dict[str, Expr] = field(default_factory=dict)
+    filters: list[Expr] = field(default_factory=list)
+    """Conditions of queries in the FROM whose tables stand in their place."""
 
     def by_alias(self, alias: str) -> Source | None:
         """The nearest source of that name."""
@@ -98,11 +100,20 @@ def column(text: ViewText, reach: NameScope, parts: list[str], location: int) ->
     raise text.refused(f"there is no column {name}", location)
 
 
-def _column_of(text: ViewText, source: Source, name: str, location: int) -> Col:
+def _column_of(text: ViewText, source: Source, name: str, location: int) -> Expr:
     kind = source.type_of(name)
     if kind is None:
         raise text.refused(f"{source.alias} has no column {name}", location)
     if source.table is not None and kind.kind in UNCARRIED:
         hint = "leave the column out; stores have it from the table itself"
         raise text.refused(f"a view cannot carry a column of type {kind}", location, hint=hint)
-    return Col(type=kind, source=source, name=name, location=location)
+    return source.column(name, location)
+
+
+def names_column(reach: NameScope | None, name: str) -> bool:
+    """Whether a name without a table is one of a column."""
+    while reach is not None:
+        if name in reach.merged or any(source.type_of(name) is not None for source in reach.sources):
+            return True
+        reach = reach.above
+    return False

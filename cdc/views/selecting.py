@@ -38,11 +38,14 @@ class ResolvedSelect:
     notes: tuple[str, ...]
 
 
-def resolved(sql: str, catalog: Catalog) -> ResolvedSelect:
-    """Names and types of a view's text. :class:`cdc.views.refused.ViewRefused` for what a view may not be."""
+def resolved(sql: str, catalog: Catalog, *, inlined: bool = False) -> ResolvedSelect:
+    """Names and types of a view's text. :class:`cdc.views.refused.ViewRefused` for what a view may not be.
+
+    ``inlined``: a plain query in the FROM of the whole view is taken apart, its tables stand in its place.
+    """
     text = ViewText(sql)
     numbered = Numbered(text)
-    selecting = _Selecting(text, catalog, numbered)
+    selecting = _Selecting(text, catalog, numbered, inlined)
     query = selecting.query(select_of(sql), None)
     return ResolvedSelect(query, tuple(numbered.made), tuple(selecting.on.notes))
 
@@ -51,8 +54,9 @@ _NAMES = {"case_expr": "case", "a_array_expr": "array", "sub_link": "exists"}
 
 
 class _Selecting:
-    def __init__(self, text: ViewText, catalog: Catalog, numbered: Numbered) -> None:
+    def __init__(self, text: ViewText, catalog: Catalog, numbered: Numbered, inlined: bool) -> None:
         self._text = text
+        self._inlined = inlined
         self._named: dict[str, Node] = {}
         self.on = Resolving(text, catalog, numbered, self.query, dict(CALL_HANDLERS))
 
@@ -63,9 +67,10 @@ class _Selecting:
         self._name_queries(node)
         reach = NameScope(above)
         query = Select(location=-1)
-        query.tables = [self._from(item, reach) for item in node.from_clause]
+        query.tables = [self._from(item, reach, above is None) for item in node.from_clause]
+        query.where = list(reach.filters)
         if node.HasField("where_clause"):
-            query.where = [as_exists(c) for c in conjuncts(self.on.condition(node.where_clause, reach))]
+            query.where += [as_exists(c) for c in conjuncts(self.on.condition(node.where_clause, reach))]
             self._no_aggregates(query.where)
         query.outputs = self._outputs(node, reach)
         self._grouping(node, reach, query)
@@ -100,15 +105,29 @@ class _Selecting:
                 raise self._text.refused("WITH holds a SELECT", named.location)
             self._named[named.ctename] = (select, texts(named.aliascolnames))
 
-    def _from(self, node: Node, reach: NameScope) -> From:
+    def _from(self, node: Node, reach: NameScope, whole: bool) -> From:
+        """``whole``: an item of the whole view's FROM, whose rows no outer join leaves out."""
         kind, inner = unwrapped(node)
         if kind == "range_var":
-            return FromItem(self._table(inner, reach))
+            return self._item(self._table(inner, reach), reach, whole)
         if kind == "range_subselect":
-            return FromItem(self._derived(inner, reach))
+            return self._item(self._derived(inner, reach), reach, whole)
         if kind == "join_expr":
-            return self._join(inner, reach)
+            return self._join(inner, reach, whole)
         raise self._text.refused("a FROM holds tables, subqueries and joins of them", getattr(inner, "location", -1))
+
+    def _item(self, source: Source, reach: NameScope, whole: bool) -> From:
+        """A source, or the tables of a plain query, where those are to stand in its place."""
+        query = source.query
+        if not (self._inlined and whole) or query is None or not query.plain:
+            return FromItem(source)
+        typed_outputs(self._text, query)
+        source.inlined = True
+        reach.filters += query.where
+        first, *others = query.tables
+        for other in others:
+            first = Join(False, first, other, [])
+        return first
 
     def _table(self, node: Node, reach: NameScope) -> Source:
         alias = node.alias.aliasname or node.relname
@@ -135,13 +154,13 @@ class _Selecting:
         reach.sources.append(source)
         return source
 
-    def _join(self, node: Node, reach: NameScope) -> Join:
+    def _join(self, node: Node, reach: NameScope, whole: bool) -> Join:
         if node.jointype == 3:  # JOIN_FULL
             raise self._text.refused("a view may not hold FULL JOIN", word="full join", hint="make a view of each side")
         begin = len(reach.sources)
-        left = self._from(node.larg, reach)
+        left = self._from(node.larg, reach, whole and node.jointype != 4)
         middle = len(reach.sources)
-        right = self._from(node.rarg, reach)
+        right = self._from(node.rarg, reach, whole and node.jointype != 2)
         sides = reach.sources[begin:middle], reach.sources[middle:]
         if node.jointype == 4:  # JOIN_RIGHT
             left, right = right, left
@@ -168,7 +187,7 @@ class _Selecting:
         kind = having[0].type_of(name) if len(having) == 1 else None
         if kind is None:
             raise self._text.refused(f"USING names {name}, which is not in each side once")
-        return Col(type=kind, source=having[0], name=name)
+        return having[0].column(name)
 
     def _outputs(self, node: Node, reach: NameScope) -> list[tuple[str, Expr]]:
         found: list[tuple[str, Expr]] = []

@@ -93,7 +93,7 @@ def literal(value: Any, kind: SqlType, location: int = -1) -> Const:
 
 def everything_of(source: Source, location: int) -> list[tuple[str, Expr]]:
     """``source.*``"""
-    return [(name, Col(type=kind, source=source, name=name, location=location)) for name, kind in source.columns]
+    return [(name, source.column(name, location)) for name, _ in source.columns]
 
 
 def of_collation_c(expression: Expr) -> bool:

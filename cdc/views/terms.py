@@ -28,10 +28,20 @@ class Source:
     columns: tuple[tuple[str, SqlType], ...] = ()
     used: list[str] = field(default_factory=list)
     """Columns of a table that the view reads, in the order of its rows."""
+    inlined: bool = False
+    """Whether the tables of its query stand in its place: its columns are the expressions of the query."""
 
     def type_of(self, name: str) -> SqlType | None:
         """The type of a column. None where it has no such column."""
         return next((kind for column, kind in self.columns if column == name), None)
+
+    def column(self, name: str, location: int = -1) -> Expr:
+        """A column that it has."""
+        if self.inlined and self.query is not None:
+            return next(expression for column, expression in self.query.outputs if column == name)
+        kind = self.type_of(name)
+        assert kind is not None
+        return Col(type=kind, source=self, name=name, location=location)
 
     def index(self, name: str) -> int:
         """Where a column stands in a row. It is used from now on."""
@@ -308,6 +318,12 @@ class Select:
     order: list[Sort] = field(default_factory=list)
     limit: int | None = None
     offset: int = 0
+
+    @property
+    def plain(self) -> bool:
+        """Whether its rows are those of its tables that WHERE leaves, one for one."""
+        counted = self.limit is not None or self.offset or self.distinct
+        return bool(self.tables) and not (self.grouped or counted)
 
     def expressions(self) -> Iterator[Expr]:
         """All of its own, those of joins among them."""

@@ -15,7 +15,8 @@ from cdc.views.chains import Arranged, Fetch, Outer, Step, Untied, _Arranging, u
 from cdc.views.compiling import Program, compiled
 from cdc.views.group_plan import Grouping, grouping
 from cdc.views.naming import Catalog
-from cdc.views.selecting import resolved, typed_outputs
+from cdc.views.refused import ViewRefused
+from cdc.views.selecting import ResolvedSelect, resolved, typed_outputs
 from cdc.views.sql_types import Group, SqlType, type_of
 from cdc.views.syntax import ViewText
 from cdc.views.term_walks import base_column
@@ -101,7 +102,14 @@ def planned(
     true.
     """
     catalog = Catalog({table.table: table for table in tables}, search_path, collation)
-    found = resolved(sql, catalog)
+    try:
+        return _planned(sql, resolved(sql, catalog))
+    except ViewRefused:
+        # The tables of a query in FROM may do what the query does not: be the root, or tie another table.
+        return _planned(sql, resolved(sql, catalog, inlined=True))
+
+
+def _planned(sql: str, found: ResolvedSelect) -> ViewPlan:
     text = ViewText(sql)
     query = found.query
     typed_outputs(text, query)

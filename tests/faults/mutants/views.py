@@ -153,6 +153,15 @@ MUTANTS = (
         "AND {column.order} IS NOT NULL", "", _DOCUMENTS + "-k first",
     ),
     Mutant(
+        "pass over WHERE of a query in FROM", "cdc/views/selecting.py",
+        "reach.filters += query.where", "pass", _DOCUMENTS + "-k query",
+    ),
+    Mutant(
+        "take a query in FROM apart whatever it holds", "cdc/views/terms.py",
+        "return bool(self.tables) and not (self.grouped or counted)", "return bool(self.tables)",
+        "tests/unit/cdc/views/test_refused_views.py",
+    ),
+    Mutant(
         "take what is not in a list with NULL for false", "cdc/views/aggregating.py",
         "return None if any(v is None for (v,) in rows) else False", "return False", _GENERATED,
     ),

@@ -53,6 +53,10 @@ select o.id, (select p.title from order_lines l join products p on p.id = l.prod
   array(select l.qty from order_lines l where l.order_id = o.id order by l.id) as qtys, to_jsonb(o) as j,
   row_to_json(o) as r
 from orders o where o.customer_id in (select c.id from customers c where c.city is not null)""",
+    "the root in a query": """
+with o as (select id, customer_id as cid, upper(status collate "C") as status from orders where status <> 'draft')
+select o.*, c.name from o left join (select * from customers where city is not null) c on c.id = o.cid
+where o.status <> 'X'""",
     "the first, in documents": """
 select c.id, (select (array_agg(o.status order by o.placed_at desc, o.id))[1] from orders o where o.customer_id = c.id),
   (select (array_agg(o.placed_at order by o.id) filter (where o.status = $$open$$))[1] from orders o
@@ -104,6 +108,12 @@ select c.city, array_agg(o.placed_at order by o.id) as at,
   jsonb_object_agg(o.id, o.status order by o.id) as by_id, array_agg(distinct o.customer_id) as customers,
   jsonb_agg(distinct o.customer_id) as j, string_agg(distinct o.status collate "C", ', ') as different
 from orders o left join customers c on c.id = o.customer_id group by c.city""",
+    "a query in FROM": """
+select t.status, month, count(*) as n, sum(amount) as total, count(distinct t.name) as names from (
+  select o.status, extract(month from o.placed_at) as month, l.qty * l.price as amount, s.name
+  from orders o join order_lines l on l.order_id = o.id join
+    (select c.id, c.name from customers c where c.city is not null) s on s.id = o.customer_id where l.qty > 0) as t
+where t.amount is not null group by 1, month""",
     "columns that follow from the key": """
 select c.id, c.name, upper(c.city collate "C") as city, count(*) as n,
   (select count(*) from orders x where x.customer_id = c.id) as orders

@@ -74,6 +74,8 @@ REFUSED = [
     ("select id + 0.5 as k, count(*) as n from orders group by 1", "+", "is not of type numeric"),
     ("select id, to_jsonb(o) as o, count(*) as n from orders o group by id", "o", "a whole row does not stand beside"),
     ("select status, sum(distinct id) as n from orders group by status", "sum", "sum(distinct …) of groups"),
+    ("select t.id from (select id from orders limit 3) t", "", "has a table of its own in FROM"),
+    ("select to_jsonb(t) as t, id from (select id from orders) t", "t", "no whole rows of this query"),
     ("select status, array_agg(id) as n from orders group by status", "array_agg", "of groups needs an order"),
     ("select status, (array_agg(id))[1] as n from orders group by status", "array_agg", "the first is left open"),
     ("select status, (array_agg(id order by id))[2] as n from orders group by status", "array_agg", "part of an array"),
