@@ -12,8 +12,17 @@ class GroupText(Text):
         """Columns of its key, figures, and what follows from a table's key."""
         root, table = self._alias(), self._chance.choice(TABLES)
         source, reach = self._joined(root, table, [(root, table)], 2)
+        taken_apart = self._is(0.25)
+        if taken_apart:
+            self.counted["root in a query"] += 1
+            inner = self._alias()
+            where = f" where {self._condition([(inner, table)], 0)}" if self._is(0.6) else ""
+            source = source.replace(f"{table} {root}", f"(select {inner}.* from {table} {inner}{where}) {root}", 1)
         keys = [self._group_key(reach) for _ in range(self._chance.choice([0, 1, 1, 1, 2, 2, 3]))]
         self.counted[f"group by {len(keys)}"] += 1
+        if self._is(0.25):
+            source, window = self._windows(source, reach)
+            keys += [window] if self._is(0.7) else []
         more: list[str] = []
         if keys and self._is(0.3):
             self.counted["group by a key of a table"] += 1
@@ -21,6 +30,8 @@ class GroupText(Text):
             keys += [self._key_column(alias, table), *([f"{alias}.k2"] if table in self._schema.second else [])]
             more = [f"{alias}.{self._one('t', 'i', 'd', 'b', 'j', 'v')}", f'upper({alias}.t collate "C")']
             # Where the table's own key is changed in the text, nothing follows from it.
+            # Nor does it from a query's, for Postgres.
+            more = [] if taken_apart and alias == root else more
             more = more if keys[-1].endswith((".k", ".k2")) and f"{alias}.k" in keys else []
         figures = [self._figure(reach) for _ in range(self._chance.randint(1, 4))]
         outputs = [f"{one} as g{number}" for number, one in enumerate([*keys, *more, *figures])]
@@ -29,6 +40,20 @@ class GroupText(Text):
         by = f" group by {', '.join(named)}" if keys else ""
         having = self._one("", "", f" having count(*) > {self._one('1', '2')}", " having bool_or(true)")
         return f"select {', '.join(outputs)} from {source}{where}{by}{having}"
+
+    def _windows(self, source: str, reach: list[tuple[str, str]]) -> tuple[str, str]:
+        """Rows that stand in several groups, or in none, and the column that says in which."""
+        alias, name = self._chance.choice(reach)[0], self._alias()
+        time = f"nullif({alias}.z, '-infinity')"
+        series = self._one(
+            f"{alias}.i, 4", f"{alias}.i, {alias}.q, -2", f"{alias}.q, 5, 1 + {alias}.i % 2",
+            f"date_trunc('month', {time}), {time}, interval '10 days 1 hour'",
+            f"date_bin('12 hours', {time}, '2000-01-01') - interval '1 day', {time}, '12 hours'",
+        )  # fmt: skip
+        kind = self._one("cross join lateral", "cross join", "left join lateral")
+        self.counted[f"series: {kind}"] += 1
+        on = self._one(" on true", f" on {self._condition(reach, 0)}") if kind == "left join lateral" else ""
+        return f"{source} {kind} generate_series({series}) as {name} (w){on}", f"{name}.w"
 
     def _key_column(self, alias: str, table: str) -> str:
         kind = self._schema.keys[table]

@@ -48,7 +48,9 @@ def _func_call(on: Resolving, node: Node, reach: NameScope) -> Expr:
         raise on.text.refused("a view may not hold what answers otherwise each time", node.location, hint=hint)
     if node.HasField("over"):
         raise on.text.refused(
-            "a view may not hold window functions", node.location, hint="use a subquery with order by and limit"
+            "a view may not hold window functions",
+            node.location,
+            hint="subqueries and generate_series say most of it, not sessions: see Windows in cdc/views/README.md",
         )
     if name in AGGREGATES:
         return _aggregate(on, name, node, reach)

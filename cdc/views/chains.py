@@ -61,6 +61,15 @@ class Derive:
 
 
 @dataclass(slots=True, eq=False)
+class Spread:
+    """The rows of a series."""
+
+    source: Source
+    single: bool = False
+    filters: list[Expr] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
 class Outer:
     """The right part of a left join: where ``steps`` find nothing, each of its ``sources`` is a row of NULLs."""
 
@@ -70,7 +79,7 @@ class Outer:
     filters: list[Expr] = field(default_factory=list)
 
 
-Step = Fetch | Derive | Outer
+Step = Fetch | Derive | Spread | Outer
 
 
 @dataclass(slots=True, eq=False)
@@ -179,6 +188,10 @@ class _Arranging:
         equal = self._equal(source, conditions, unbound)
         if source.query is not None:
             return [self._derive(source, equal, unbound)]
+        if source.series:
+            if any(references(arg) & unbound for arg in source.series):
+                raise Untied(source)
+            return [Spread(source)]
         if source is self._root:
             return [Fetch(source, single=True)]
         return [self._fetch(source, equal)]
@@ -244,6 +257,9 @@ def _needed_by(steps: Iterable[Step]) -> set[Source]:
                 found |= references(value)
         elif isinstance(step, Derive):
             found |= set(needed(step.plan))
+        elif isinstance(step, Spread):
+            for arg in step.source.series:
+                found |= references(arg)
         else:
             found |= _needed_by(step.steps)
     return found

@@ -12,9 +12,10 @@ from typing import Any
 
 from cdc.views import aggregating as agg
 from cdc.views.aggregate_calls import aggregate_function, json_or_null, wire_function
-from cdc.views.chains import Arranged, Derive, Fetch, Outer, Step, arranged, needed
+from cdc.views.chains import Arranged, Derive, Fetch, Outer, Spread, Step, arranged, needed
 from cdc.views.emitting import Emitter, Namespace
 from cdc.views.json_values import quoted
+from cdc.views.series import series_function
 from cdc.views.sql_types import Group
 from cdc.views.syntax import ViewText
 from cdc.views.term_walks import walk
@@ -282,6 +283,10 @@ class _Compiling:
                 table = f"L{step.source.number}"
                 self._space.names[table] = self._lookups[step.source.number]
                 code.add(f"for r{step.source.number} in {table}.get({self._tie(emitter, step)}, ()):")
+            elif isinstance(step, Spread):
+                args = ", ".join(emitter.value(arg) for arg in step.source.series)
+                name = emitter.bind(series_function(step.source.series[0].type))
+                code.add(f"for r{step.source.number} in {name}({args}):")
             elif isinstance(step, Derive):
                 name = self._function(step.plan)
                 code.add(f"for r{step.source.number} in {name}({_arguments(step.plan)}):")

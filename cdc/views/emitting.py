@@ -147,7 +147,7 @@ class Emitter:
     def _(self, expression: Col) -> str:
         raw = self._raw(expression)
         kind = expression.source.type_of(expression.name)
-        if expression.source.query is not None or kind is None:
+        if expression.source.table is None or kind is None:
             return raw
         function = loaded(kind)
         return raw if function is None else f"(None if {raw} is None else {self.bind(function)}({raw}))"

@@ -69,6 +69,12 @@ class Numbered:
         self.made.append(source)
         return source
 
+    def series(self, args: tuple[Expr, ...], alias: str, location: int, name: str) -> Source:
+        """A series of rows, with the one column ``name``."""
+        source = Source(len(self.made), alias, location, columns=((name, args[0].type),), series=args)
+        self.made.append(source)
+        return source
+
     def query(self, query: Select, alias: str, location: int, names: list[str]) -> Source:
         """An occurrence of a query in a FROM. ``names`` replace those of its first columns."""
         outputs = [(names[i] if i < len(names) else name, e) for i, (name, e) in enumerate(query.outputs)]

@@ -9,6 +9,7 @@ from cdc.views.calls import CALL_HANDLERS, sort_of
 from cdc.views.casting import coerced, comparable
 from cdc.views.expressions import Resolving, compared
 from cdc.views.naming import Catalog, NameScope, Numbered
+from cdc.views.series import series_of
 from cdc.views.sql_types import TEXT
 from cdc.views.syntax import Node, ViewText, select_of, texts, unwrapped
 from cdc.views.term_walks import as_exists, conjuncts, everything_of, shape, walk
@@ -114,6 +115,8 @@ class _Selecting:
             return self._item(self._derived(inner, reach), reach, whole)
         if kind == "join_expr":
             return self._join(inner, reach, whole)
+        if kind == "range_function":
+            return FromItem(self._series(inner, reach))
         raise self._text.refused("a FROM holds tables, subqueries and joins of them", getattr(inner, "location", -1))
 
     def _item(self, source: Source, reach: NameScope, whole: bool) -> From:
@@ -147,6 +150,17 @@ class _Selecting:
         query = self.query(node.subquery.select_stmt, reach if node.lateral else reach.above)
         made = self.on.numbered.query(query, node.alias.aliasname, -1, texts(node.alias.colnames))
         return self._added(made, reach)
+
+    def _series(self, node: Node, reach: NameScope) -> Source:
+        calls = [unwrapped(one.list.items[0]) for one in node.functions]
+        kind, call = calls[0]
+        if kind != "func_call" or texts(call.funcname)[-1] != "generate_series" or node.ordinality or len(calls) > 1:
+            hint = "of functions a view's FROM holds generate_series alone"
+            raise self._text.refused("a view has no rows of this function", getattr(call, "location", -1), hint=hint)
+        args = series_of(self._text, [self.on.expression(arg, reach) for arg in call.args], call.location)
+        alias = node.alias.aliasname or "generate_series"
+        names = texts(node.alias.colnames)
+        return self._added(self.on.numbered.series(args, alias, call.location, (names or [alias])[0]), reach)
 
     def _added(self, source: Source, reach: NameScope) -> Source:
         if any(other.alias == source.alias for other in reach.sources):

@@ -60,7 +60,7 @@ def base_column(expression: Expr) -> tuple[Source, str] | None:
     while isinstance(expression, Col):
         query = expression.source.query
         if query is None:
-            return expression.source, expression.name
+            return (expression.source, expression.name) if expression.source.table is not None else None
         name = expression.name
         expression = next(output for column, output in query.outputs if column == name)
     return None

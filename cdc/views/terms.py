@@ -28,6 +28,8 @@ class Source:
     columns: tuple[tuple[str, SqlType], ...] = ()
     used: list[str] = field(default_factory=list)
     """Columns of a table that the view reads, in the order of its rows."""
+    series: tuple[Expr, ...] = ()
+    """The arguments of generate_series(), where its rows are those of a series."""
     inlined: bool = False
     """Whether the tables of its query stand in its place: its columns are the expressions of the query."""
 
@@ -45,7 +47,7 @@ class Source:
 
     def index(self, name: str) -> int:
         """Where a column stands in a row. It is used from now on."""
-        if self.query is not None:
+        if self.query is not None or self.series:
             return next(i for i, (column, _) in enumerate(self.columns) if column == name)
         if name not in self.used:
             self.used.append(name)
@@ -342,7 +344,9 @@ class Select:
 
 
 def _conditions(table: From) -> Iterator[Expr]:
-    if isinstance(table, Join):
+    if isinstance(table, FromItem):
+        yield from table.source.series
+    else:
         yield from _conditions(table.left)
         yield from _conditions(table.right)
         yield from table.on

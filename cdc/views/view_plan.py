@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from cdc.schema import TableSchema
 from cdc.topic import TableName
-from cdc.views.chains import Arranged, Fetch, Outer, Step, Untied, _Arranging, untied_refusal
+from cdc.views.chains import Arranged, Fetch, Outer, Spread, Step, Untied, _Arranging, untied_refusal
 from cdc.views.compiling import Program, compiled
 from cdc.views.group_plan import Grouping, grouping
 from cdc.views.naming import Catalog
@@ -176,7 +176,7 @@ def _rooted(text: ViewText, query: Select) -> tuple[Source, Arranged]:
         except Untied as failure:
             untied = untied or failure
             continue
-        many = next((step for step in plan.steps if not step.single), None)
+        many = next((step for step in plan.steps if not (step.single or (query.grouped and _spreads(step)))), None)
         if many is None:
             if not root.key:
                 raise text.refused(f"{root.alias} has no key, so its documents would have none", root.location)
@@ -189,6 +189,11 @@ def _rooted(text: ViewText, query: Select) -> tuple[Source, Arranged]:
         raise text.refused(f"{source.alias} multiplies {root.alias}", source.location, hint=hint)
     assert untied is not None
     raise untied_refusal(text, untied.source)
+
+
+def _spreads(step: Step) -> bool:
+    """Whether the rows that it gives for one are a series. A row may stand in several groups."""
+    return isinstance(step, Spread) or (isinstance(step, Outer) and all(s.single or _spreads(s) for s in step.steps))
 
 
 def _key(text: ViewText, query: Select, root: Source) -> tuple[tuple[str, str], ...]:

@@ -162,6 +162,18 @@ MUTANTS = (
         "tests/unit/cdc/views/test_refused_views.py",
     ),
     Mutant(
+        "leave a row in groups that it has left", "cdc/views/group_state.py",
+        "gone += [(name, part) for part in range(len(after), len(before))]", "pass", _KEEPER,
+    ),
+    Mutant(
+        "take one row of a series alone", "cdc/views/contributing.py",
+        'code.add("return out")', 'code.add("return out[:1]")', _KEEPER,
+    ),
+    Mutant(
+        "let a series of times end before its last", "cdc/views/series.py",
+        "while begin <= end if span > 0", "while begin < end if span > 0", _DOCUMENTS + "-k overlap",
+    ),
+    Mutant(
         "take what is not in a list with NULL for false", "cdc/views/aggregating.py",
         "return None if any(v is None for (v,) in rows) else False", "return False", _GENERATED,
     ),

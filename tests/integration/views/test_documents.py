@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -53,6 +55,10 @@ select o.id, (select p.title from order_lines l join products p on p.id = l.prod
   array(select l.qty from order_lines l where l.order_id = o.id order by l.id) as qtys, to_jsonb(o) as j,
   row_to_json(o) as r
 from orders o where o.customer_id in (select c.id from customers c where c.city is not null)""",
+    "a series in a subquery": """
+select o.id, (select json_agg(o.id + n order by n) from generate_series(1, o.id % 4) n) as numbers,
+  (select count(*) from order_lines l cross join generate_series(1, l.qty) where l.order_id = o.id) as pieces
+from orders o""",
     "the root in a query": """
 with o as (select id, customer_id as cid, upper(status collate "C") as status from orders where status <> 'draft')
 select o.*, c.name from o left join (select * from customers where city is not null) c on c.id = o.cid
@@ -114,6 +120,17 @@ select t.status, month, count(*) as n, sum(amount) as total, count(distinct t.na
   from orders o join order_lines l on l.order_id = o.id join
     (select c.id, c.name from customers c where c.city is not null) s on s.id = o.customer_id where l.qty > 0) as t
 where t.amount is not null group by 1, month""",
+    "windows that overlap": """
+select c.city, w.start, count(*) as n, sum(l.price) as total, (array_agg(o.id order by o.id))[1] as first
+from order_lines l join orders o on o.id = l.order_id left join customers c on c.id = o.customer_id
+cross join lateral generate_series(date_bin('2 hours', o.placed_at, '2000-01-01') - interval '4 hours',
+  date_bin('2 hours', o.placed_at, '2000-01-01'), interval '2 hours') as w (start) group by c.city, w.start""",
+    "a row in several groups, or in none": """
+select n, count(l.id) as lines, sum(l.price) as total from order_lines l
+left join lateral generate_series(l.qty, 4, 2) as n on n <> 3 group by n having count(*) > 1""",
+    "windows in timestamps without a zone": """
+select date_trunc('day', o.placed_at at time zone 'UTC') as day, date_bin('90 minutes', o.placed_at::timestamp,
+  timestamp '2000-01-01') as bin, count(*) as n from orders o group by 1, 2""",
     "columns that follow from the key": """
 select c.id, c.name, upper(c.city collate "C") as city, count(*) as n,
   (select count(*) from orders x where x.customer_id = c.id) as orders
@@ -128,7 +145,10 @@ select extract(month from o.placed_at) as m, round(l.price, 1) as p, date_trunc(
 group by extract(month from o.placed_at), 2, date_trunc('day', o.placed_at) + interval '1 day'""",
 }
 
-ALL = {**VIEWS, **GROUPED}
+MANUAL = Path(__file__).resolve().parents[3] / "cdc" / "views" / "README.md"
+_WINDOWS = MANUAL.read_text().partition("### Windows")[2]
+PRINTED = {f"printed {n}": sql for n, sql in enumerate(re.findall(r"```sql\n(.*?)```", _WINDOWS, re.DOTALL))}
+ALL = {**VIEWS, **GROUPED, **PRINTED}
 
 
 @pytest.fixture
