@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from cdc.wire.events import Change
     from cdc.wiring import open_changes
     from cdc.wiring.freshness import Freshness
+    from connectors.view_showing import View
     from sinks.sections import load_settings, parse_settings
     from sinks.stores import open_store
 
@@ -36,6 +37,7 @@ __all__ = [
     "Position",
     "Settings",
     "TableName",
+    "View",
     "__version__",
     "load_settings",
     "open_changes",
@@ -52,6 +54,7 @@ _MODULES = {
     "Position": "cdc.position",
     "Settings": "cdc.settings",
     "TableName": "cdc.topic",
+    "View": "connectors.view_showing",
     "load_settings": "sinks.sections",
     "open_changes": "cdc.wiring",
     "open_store": "sinks.stores",

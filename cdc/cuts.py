@@ -5,7 +5,7 @@ The ports are below both sides: verification and repair call them, :mod:`connect
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -30,7 +30,8 @@ class Cut(NamedTuple):
 class VerifiedTable:
     """A table to compare: its shape now, its shape as the stores know it, about how many rows.
 
-    ``query``: the text of a view, run with ``search_path``, in place of a table's rows.
+    ``query``: the text of a view, run with ``search_path``, in place of a table's rows. ``finish``: its function on
+    finished documents, from a row on the wire to one.
     ``left_out``: columns that stand in neither shape because they cannot be compared: column -> why.
     """
 
@@ -40,6 +41,7 @@ class VerifiedTable:
     partitioned: bool = False
     query: str = ""
     search_path: tuple[str, ...] = ()
+    finish: Callable[[bytes], bytes] | None = None
     left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property

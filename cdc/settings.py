@@ -153,6 +153,7 @@ class ViewSettings(SettingsModel):
     state: str = Field("view-state", description="folder of the runner's state; it may be deleted at any time")
     search_path: list[str] = Field(["public"], description="schemas of tables that are named without one")
     partitions: int = Field(0, ge=0, description="partitions of its topic; 0 for as many as [log] says")
+    post: str = Field("", description="module:function, a function of yours that each finished document goes through")
 
 
 class ViewRunnerSettings(SettingsModel):

@@ -7,17 +7,17 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 
 from cdc.cuts import Cut, VerifiedTable
-from cdc.errors import CdcError, UsageError
+from cdc.errors import CdcError, ConfigError, UsageError
 from cdc.progress import Offsets
 from cdc.settings import Settings, is_postgres
 from cdc.state import TopicsState
 from cdc.topic import VIEW_SCHEMA, TableName
 from cdc.verification.ports import VerifiedSource, VerifiedStore
 from cdc.views.known_views import KnownView
-from cdc.views.view_state import plan_digest
+from cdc.views.refused import NotComputable
 from connectors.postgres.selection import Pattern, kept
 from connectors.verified import gone_tables, open_cut, verified_tables
-from connectors.view_running import newest_shapes, plan_view
+from connectors.view_running import PlannedView, newest_shapes, plan_view
 from connectors.view_topics import known_views, taken_views, view_patterns
 from sinks.mend import StoreRepair
 from sinks.port import OpenSink
@@ -51,19 +51,38 @@ def verified_views(settings: Settings, sinks: Sequence[str], estimate: Callable[
         except CdcError as refusal:
             refused[str(table)] = refusal.message
             continue
-        if plan_digest(planned.plan) != known.digest:
-            refused[str(table)] = "it is published from another text than the settings name"
+        if planned.digest != known.digest:
+            refused[str(table)] = "it is published from another text or function than the settings name"
             continue
         root = next(shape.oid for shape in planned.shapes if shape.table == planned.plan.root.table)
-        path = tuple(planned.settings.search_path)
-        tables[table] = _verified(known, planned.plan.sql, path, estimate(root))
+        tables[table] = _verified(known, planned, estimate(root))
     return VerifiedViews(tables, {table: view.topic for table, view in taken.items()}, refused)
 
 
-def _verified(known: KnownView, query: str, search_path: tuple[str, ...], rows: int) -> VerifiedTable:
+def _verified(known: KnownView, view: PlannedView, rows: int) -> VerifiedTable:
     return VerifiedTable(
-        shape=known.schema, stored=known.schema, rows=rows, partitioned=True, query=query, search_path=search_path
+        shape=known.schema,
+        stored=known.schema,
+        rows=rows,
+        partitioned=True,
+        query=view.plan.sql,
+        search_path=tuple(view.settings.search_path),
+        finish=_finish(view) if view.post is not None else None,
     )
+
+
+def _finish(view: PlannedView) -> Callable[[bytes], bytes]:
+    post = view.post
+    assert post is not None
+
+    def finished(after: bytes) -> bytes:
+        try:
+            return post(after.decode()).encode()
+        except NotComputable as failure:
+            hint = "its runner parks such a document by its key: see the event document_parked"
+            raise ConfigError(f"the view {view.name} cannot be compared: {failure}", hint=hint) from None
+
+    return finished
 
 
 def sinks_of(settings: Settings, names: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -23,6 +23,7 @@ from cdc.topic_specs import TopicSpec, table_topic_spec
 from cdc.view_metrics import ViewFigures, ViewHealth
 from cdc.views.keeper import Keeper, KeeperParts
 from cdc.views.known_views import KnownView
+from cdc.views.post_functions import Post
 from cdc.views.record_rows import view_shape
 from cdc.views.view_plan import ViewPlan, planned
 from cdc.views.view_records import ViewRecords
@@ -34,6 +35,7 @@ from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.view_ending import sole_keeper
 from connectors.view_log import KafkaViewInput, KafkaViewOutput
 from connectors.view_looks import state_bytes, state_path
+from connectors.view_posts import load_post
 from connectors.view_topics import known_views
 
 log = logging.getLogger(__name__)
@@ -43,12 +45,19 @@ _COUNT_EVERY_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class PlannedView:
-    """A view of the settings with its plan, and the shapes of the tables that it uses."""
+    """A view of the settings with its plan, the shapes of the tables that it uses, and its function on documents."""
 
     name: str
     settings: ViewSettings
     plan: ViewPlan
     shapes: tuple[TableSchema, ...]
+    post: Post | None = None
+
+    @property
+    def digest(self) -> str:
+        """The view's identity: of its text, of what it keeps and gives, and of its function."""
+        digest = plan_digest(self.plan)
+        return digest if self.post is None else f"{digest}:{self.post.digest}"
 
 
 def view_settings(settings: Settings, name: str) -> ViewSettings:
@@ -61,7 +70,8 @@ def view_settings(settings: Settings, name: str) -> ViewSettings:
 
 
 def plan_view(settings: Settings, name: str, shapes: Sequence[TableSchema]) -> PlannedView:
-    """Read a view's text and plan it over captured shapes. ViewRefused, and ConfigError where there is no text."""
+    """Read a view's text and plan it over captured shapes. ViewRefused, and ConfigError where there is no text, or no
+    function that its section names."""
     section = view_settings(settings, name)
     try:
         sql = Path(section.sql).read_text(encoding="utf-8")
@@ -70,7 +80,8 @@ def plan_view(settings: Settings, name: str, shapes: Sequence[TableSchema]) -> P
             f"the text of the view {name} cannot be read: {quoted(failure)}", hint=f"[views.{name}] sql names the file"
         ) from None
     plan = planned(sql.strip().removesuffix(";"), shapes, search_path=tuple(section.search_path))
-    return PlannedView(name, section, plan, tuple(shape for shape in shapes if shape.table in plan.relations))
+    used = tuple(shape for shape in shapes if shape.table in plan.relations)
+    return PlannedView(name, section, plan, used, load_post(name, section.post, plan) if section.post else None)
 
 
 def newest_shapes(settings: Settings) -> list[TableSchema]:
@@ -93,13 +104,12 @@ def ensure_view(settings: Settings, view: PlannedView) -> KnownView:
     admin = TopicAdmin(settings.log)
     admin.create([_views_spec(settings)])
     known = known_views(settings).known.get(view.name)
-    digest = plan_digest(view.plan)
     if known is None:
-        return _made(settings, admin, view, digest)
-    if known.digest != digest:
+        return _made(settings, admin, view)
+    if known.digest != view.digest:
         raise ConfigError(
-            f"the view {view.name} is published from another text",
-            hint="a changed text is another view: give it another name in cdc.toml, and the stores that name",
+            f"the view {view.name} is published from another text{' or function' if view.post else ''}",
+            hint="a changed one is another view: give it another name in cdc.toml, and the stores that name",
         )
     facts = admin.describe([known.topic]).get(known.topic)
     if facts is None or facts.topic_id != known.topic_id:
@@ -110,7 +120,7 @@ def ensure_view(settings: Settings, view: PlannedView) -> KnownView:
     return known
 
 
-def _made(settings: Settings, admin: TopicAdmin, view: PlannedView, digest: str, generation: int = 1) -> KnownView:
+def _made(settings: Settings, admin: TopicAdmin, view: PlannedView, generation: int = 1) -> KnownView:
     topic = view_topic(settings.name, view.name, generation)
     spec = table_topic_spec(settings.log, topic)
     if view.settings.partitions:
@@ -123,7 +133,7 @@ def _made(settings: Settings, admin: TopicAdmin, view: PlannedView, digest: str,
         topic=topic,
         topic_id=facts.topic_id,
         partitions=facts.partitions,
-        digest=digest,
+        digest=view.digest,
         shape=view_shape(view.name, view.plan, topic).to_json().decode(),
     )
     KafkaCompactedTopic(settings.log, views_topic(settings.name)).write([(made.key, made.to_json())])
@@ -156,7 +166,7 @@ def opened_keeper(settings: Settings, view: PlannedView, known: KnownView) -> It
         records = ViewRecords(
             view.plan, view.name, known.topic, known.partitions, name=settings.name, database=database
         )
-        parts = KeeperParts(view.plan, state, source, output, records, tables)
+        parts = KeeperParts(view.plan, state, source, output, records, tables, view.post)
         keeper = Keeper(parts, clock=SYSTEM_CLOCK, largest=int(view.settings.largest))
         keeper.begin()
         yield keeper, state

@@ -1,47 +1,125 @@
-"""One document of a view from the state of its runner."""
+"""Views for programs and ``cdc view show``: their plan, and their documents as the runner's state has them.
+
+view = View.load("cdc.toml", "order_search")
+print(view.plan.key, view.document(42))
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from contextlib import closing
+from pathlib import Path
+from typing import Any
 
 import orjson
 
 from cdc.errors import UsageError
+from cdc.schema import TableSchema
 from cdc.settings import Settings
-from cdc.views.lookups import DocumentSource
+from cdc.views.lookups import DocumentSource, Row
+from cdc.views.post_functions import read_document
 from cdc.views.refused import NotComputable
+from cdc.views.view_plan import ViewPlan, planned
 from cdc.views.view_records import key_row
 from cdc.views.view_state import ViewState
 from cdc.wire.plain import KEYLESS
 from connectors.view_looks import state_path
 from connectors.view_running import newest_shapes, plan_view
 from connectors.view_topics import known_views
+from sinks.sections import load_settings
+
+
+class View:
+    """One view of a pipeline, and the documents that its runner's state has now. One thread at a time."""
+
+    def __init__(self, settings: Settings, name: str) -> None:
+        """Read the view's text and the newest shapes of the tables, and plan it.
+
+        ViewRefused for a text that cannot be kept true, ConfigError and UsageError for settings without it, LogError
+        where no broker answers.
+        """
+        self.name = name
+        self._settings = settings
+        self._view = plan_view(settings, name, newest_shapes(settings))
+
+    @classmethod
+    def load(cls, path: str | Path, name: str) -> View:
+        """The view ``name`` of the settings in the file ``path``. Raises as :meth:`__init__`."""
+        return cls(load_settings(Path(path)), name)
+
+    @staticmethod
+    def planned(sql: str, tables: Iterable[TableSchema], *, search_path: tuple[str, ...] = ("public",)) -> ViewPlan:
+        """The plan of a SELECT over the shapes of tables, without a server. ViewRefused for what cannot be kept true.
+
+        ``search_path``: schemas of tables that the text names without one.
+        """
+        return planned(sql, tables, search_path=search_path)
+
+    @property
+    def plan(self) -> ViewPlan:
+        """Root, key, ties and indexes."""
+        return self._view.plan
+
+    def document(self, key: Mapping[str, Any] | str | int) -> dict[str, Any] | None:
+        """The document with this key, from the runner's state on this machine. None where the view has none.
+
+        ``key``: the columns of the key with their values, or the value of its one column. JSON columns are parsed, and
+        their numbers with a fraction are :class:`decimal.Decimal`, as a function of ``[views.NAME] post`` is given
+        them. UsageError where there is no state here, or the key is none of the view's.
+        """
+        found = self.row(orjson.dumps(dict(key)).decode() if isinstance(key, Mapping) else str(key))
+        return None if found is None else read_document(found, dict(self.plan.outputs))
+
+    def row(self, key: str) -> str | None:
+        """The document with this key, as JSON text of a row. None where the view has none.
+
+        ``key``: a JSON object of the key's columns, or the value of its one column. Of a view of one row ``{}`` or
+        ``all``. UsageError as :meth:`document`, and where the document cannot be computed.
+        """
+        row = self._key_row(key)
+        path, generation = self._state()
+        with closing(ViewState(path, self.plan, generation)) as state:
+            groups = state.groups
+            source = DocumentSource(self.plan)
+            found = (source.of(state.rows, [row]) if groups is None else groups.of([row]))[row]
+        try:
+            return self._finished(found)
+        except NotComputable as failure:
+            hint = "the runner parks it by its key"
+            raise UsageError(f"{self.name} {key} cannot be computed: {failure}", hint=hint) from None
+
+    def _finished(self, found: object) -> str | None:
+        if isinstance(found, NotComputable):
+            raise found
+        if found is None:
+            return None
+        return str(found) if self._view.post is None else self._view.post(str(found))
+
+    def _key_row(self, key: str) -> Row:
+        try:
+            return key_row(self.plan, _key(self.plan.key, key))
+        except (ValueError, KeyError, TypeError):
+            columns = ", ".join(output for _, output in self.plan.key)
+            hint = f"its key has the columns {columns}" if columns else f"it has one row, whose key is {KEYLESS}"
+            raise UsageError(f"{key} is no key of {self.name}", hint=hint) from None
+
+    def _state(self) -> tuple[Path, int]:
+        known = known_views(self._settings).known.get(self.name)
+        path = state_path(self._settings, self.name, known.generation if known else 1)
+        if known is None or not path.exists():
+            raise UsageError(f"there is no state of the view {self.name} in {path}", hint="cdc view run makes it")
+        return path, known.generation
 
 
 def document(settings: Settings, name: str, key: str) -> str:
     """The row of a view as JSON text, from the state as it is now. UsageError where there is none.
 
-    ``key``: a JSON object of the key's columns, or the value of its one column. Of a view of one row ``{}`` or ``all``.
+    ``key``: as :meth:`View.row` takes it.
     """
-    view = plan_view(settings, name, newest_shapes(settings))
-    known = known_views(settings).known.get(name)
-    path = state_path(settings, name, known.generation if known else 1)
-    if known is None or not path.exists():
-        raise UsageError(f"there is no state of the view {name} in {path}", hint="cdc view run makes it")
-    try:
-        row = key_row(view.plan, _key(view.plan.key, key))
-    except (ValueError, KeyError, TypeError):
-        columns = ", ".join(output for _, output in view.plan.key)
-        hint = f"its key has the columns {columns}" if columns else f"it has one row, whose key is {KEYLESS}"
-        raise UsageError(f"{key} is no key of {name}", hint=hint) from None
-    with closing(ViewState(path, view.plan, known.generation)) as state:
-        groups = state.groups
-        found = (DocumentSource(view.plan).of(state.rows, [row]) if groups is None else groups.of([row]))[row]
-    if isinstance(found, NotComputable):
-        raise UsageError(f"{name} {key} cannot be computed: {found}", hint="Postgres would refuse it as well")
+    found = View(settings, name).row(key)
     if found is None:
         raise UsageError(f"{name} has no document {key}", hint="its root is gone, or WHERE leaves it out")
-    return str(found)
+    return found
 
 
 def _key(columns: tuple[tuple[str, str], ...], key: str) -> bytes:

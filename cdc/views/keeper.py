@@ -21,6 +21,7 @@ from cdc.views.embedded_state import EmbeddedState
 from cdc.views.fences import BEFORE_ALL, Fence, fence_of
 from cdc.views.held_tables import held_tables
 from cdc.views.lookups import DocumentSource, Row
+from cdc.views.post_functions import Post
 from cdc.views.record_changes import RecordChanges
 from cdc.views.refused import NotComputable
 from cdc.views.view_plan import ViewPlan
@@ -57,7 +58,8 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class KeeperParts:
-    """The parts of a runner. ``topics``: the topic of each table that the view uses."""
+    """The parts of a runner. ``topics``: the topic of each table that the view uses. ``post``: the user's function on
+    finished documents."""
 
     plan: ViewPlan
     state: ViewState
@@ -65,6 +67,7 @@ class KeeperParts:
     output: ViewOutput
     records: ViewRecords
     topics: Mapping[TableName, str]
+    post: Post | None = None
 
 
 class Keeper:
@@ -82,6 +85,7 @@ class Keeper:
         self._input = parts.input
         self._output = parts.output
         self._records = parts.records
+        self._post = parts.post
         self._tables = {topic: table for table, topic in parts.topics.items()}
         self._clock = clock
         self._largest = largest
@@ -310,7 +314,8 @@ class Keeper:
         digests: dict[Row, bytes | None] = {}
         parked: dict[Row, str] = {}
         blocked = self._blocked_documents() if self._blocked else self._blocked
-        for key, row in computed.items():
+        for key, found in computed.items():
+            row = found if key in blocked else self._finished(found)
             reason = _LACKS if key in blocked else self._reason(row)
             if reason:
                 parked[key] = reason
@@ -329,6 +334,14 @@ class Keeper:
         self._commit(written, [key for key in keys if key not in parked], digests, parked, swept=last)
         deletions = sum(1 for digest in digests.values() if digest is None)
         return len(digests) - deletions, deletions
+
+    def _finished(self, row: str | NotComputable | None) -> str | NotComputable | None:
+        if self._post is None or not isinstance(row, str):
+            return row
+        try:
+            return self._post(row)
+        except NotComputable as failure:
+            return failure
 
     def _reason(self, row: str | NotComputable | None) -> str:
         if isinstance(row, NotComputable):

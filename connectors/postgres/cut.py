@@ -17,7 +17,7 @@ from cdc.clock import Clock
 from cdc.cuts import Cut, RepairRow, VerifiedTable
 from cdc.errors import CdcError, ConfigError, SourceError
 from cdc.foreign import quoted
-from cdc.schema import Column, TableSchema
+from cdc.schema import Column
 from cdc.sql import load
 from cdc.wire.canonical import CanonicalTable
 from cdc.wire.plain import NULL_IN_KEY, PlainTable
@@ -94,7 +94,7 @@ class SourceCut:
 
     def rows_of(self, table: VerifiedTable, keys: Sequence[str]) -> dict[str, bytes]:
         """Those of these keys that have a row at this cut."""
-        convert = _Converter(table.shape)
+        convert = _Converter(table)
         found: dict[str, bytes] = {}
         for statement in self._looking_up(table, keys):
             found |= _chosen((convert(lines) for lines in self._lines(table, statement)), set(keys))
@@ -129,7 +129,7 @@ class SourceCut:
             yield self._statement("copy_view_where", table, condition=any_of)
 
     def _copied(self, table: VerifiedTable, statement: sql.Composed) -> Iterator[tuple[Sequence[str], Sequence[bytes]]]:
-        convert = _Converter(table.shape)
+        convert = _Converter(table)
         for lines in self._lines(table, statement):
             yield convert(lines)
 
@@ -195,15 +195,19 @@ def write_fence(conn: Connection) -> int:
 
 
 class _Converter:
-    """Lines of COPY as store keys and canonical rows."""
+    """Lines of COPY as store keys and canonical rows, of a view's documents behind the user's function."""
 
-    def __init__(self, shape: TableSchema) -> None:
+    def __init__(self, table: VerifiedTable) -> None:
+        shape = table.shape
+        self._finish = table.finish
         self._line = compile_table(shape, name="verify", database="").snapshot_line
         self._plain = PlainTable(shape)
         self._canonical = CanonicalTable(shape)
 
     def __call__(self, lines: Sequence[bytes]) -> tuple[list[str], list[bytes]]:
         pairs = [self._line(line) for line in lines]
+        if self._finish is not None:
+            pairs = [(key, self._finish(row)) for key, row in pairs]
         plain, canonical = self._plain.row, self._canonical.row
         return self._plain.keys([key for key, _ in pairs]), [canonical(plain(row)) for _, row in pairs]
 

@@ -22,7 +22,8 @@ ORDER_SEARCH = """
 select o.id, o.status, json_build_object('id', c.id, 'name', c.name, 'city', c.city) as customer,
   (select json_agg(json_build_object('id', l.id, 'qty', l.qty, 'price', l.price) order by l.id)
      from order_lines l where l.order_id = o.id) as lines,
-  (select sum(l.qty * l.price) from order_lines l where l.order_id = o.id) as total
+  (select sum(l.qty * l.price) from order_lines l where l.order_id = o.id) as total,
+  null::text as slug
 from orders o left join customers c on c.id = o.customer_id where o.status <> 'draft'
 """
 SHOP = (
@@ -56,7 +57,13 @@ def pipeline(
         "source": {"dsn": database, "tables": ["public.*"]},
         "log": {"bootstrap_servers": kafka, "partitions": 2},
         "capture": {"http_address": ""},
-        "views": {"order_search": {"sql": str(tmp_path / "order_search.sql"), "state": str(tmp_path / "state")}},
+        "views": {
+            "order_search": {
+                "sql": str(tmp_path / "order_search.sql"),
+                "state": str(tmp_path / "state"),
+                "post": "tests.view_posts:add_slug",
+            }
+        },
         "sinks": {name: store | {"tables": ["public.*", "view.*"]} for name, store in stores.items()},
         "spark": {"checkpoint": str(tmp_path / "checkpoints"), "http_address": "", "view_limit": "15s"},
     }

@@ -65,6 +65,15 @@ MUTANTS = (
         'if held or unknown else ""', 'if held else ""', _HELD,
     ),
     Mutant(
+        "let the user's function change a document's key", "cdc/views/post_functions.py",
+        "if [made[name] for name in self._key] != key:", "if False:", "tests/unit/cdc/views/test_post_functions.py",
+    ),
+    Mutant(
+        "take a changed function for the same view", "connectors/view_posts.py",
+        "blake2b(source + name.encode(), digest_size=16)", "blake2b(name.partition(':')[2].encode(), digest_size=16)",
+        "tests/unit/connectors/test_view_posts.py",
+    ),
+    Mutant(
         "carry any type into a view as it stands on the wire", "cdc/views/sql_types.py",
         "if orjson.loads(family.example.readable) != family.example.text", "if False",
         "tests/unit/cdc/views/test_refused_views.py",

@@ -10,11 +10,13 @@ import orjson
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from cdc import View
 from cdc.errors import Exit
 from cdc.lsn import Lsn
 from cdc.stack.free_ports import free_ports
 from tests.integration.cli.pipeline import Pipeline, assert_refused
 from tests.programs import RunCdc, Spawn
+from tests.view_posts import BROKEN
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -40,6 +42,39 @@ def pipeline(database: str, kafka: str, topic_prefix: str, tmp_path: Path, run_c
         "insert into orders select g, 1 + g % 5 from generate_series(1, 50) g",
     )
     return made
+
+
+POSTED = "select o.id, c.name, null::text as slug from orders o left join customers c on c.id = o.customer_id"
+
+
+def test_a_function_that_raises_parks_its_document_alone(pipeline: Pipeline, spawn: Spawn) -> None:
+    named = pipeline.document["views"]["named"]
+    Path(named["sql"]).write_text(POSTED, encoding="utf-8")
+    named["post"] = "tests.view_posts:refuse_one"
+    pipeline.good("init")
+    pipeline.good("snapshot")
+    capture = spawn("cdc", "--config", pipeline.config, "run")
+    runner = spawn("cdc", "--config", pipeline.config, "view", "run")
+    wait_until(lambda: of_view(pipeline)["parked"] == 1, 60, lambda: runner.stderr[-2000:])
+    assert "document_parked" in runner.stderr
+    assert "tests.view_posts:refuse_one raised ValueError" in runner.stderr
+    assert "a secret of the row" not in runner.stderr
+    pipeline.sql("update customers set name = 'moved' where id = 3")
+    wait_until(lambda: '"2-moved"' in pipeline.good("view", "show", "named", "2"), 30, lambda: runner.stderr[-2000:])
+    events = pipeline.good("events", "view.named", "--json", "--from-beginning", "--until-caught-up")
+    shown = {one["key"] for one in map(orjson.loads, events.splitlines())} - {""}  # of the sweep mark
+    assert shown == {str(number) for number in range(1, 51) if number != BROKEN}
+    assert_refused(pipeline.cdc("view", "show", "named", str(BROKEN)), Exit.USAGE, "raised ValueError")
+    view = View.load(pipeline.config, "named")
+    assert view.document(2) == view.document({"id": 2}) == {"id": 2, "name": "moved", "slug": "2-moved"}
+    assert view.document(51) is None
+    assert view.plan.key == (("id", "id"),)
+    assert runner.terminate() == 0, runner.stderr
+    named["post"] = "tests.view_posts:add_slug"
+    assert_refused(pipeline.cdc("view", "run"), Exit.CONFIG, "is published from another text or function")
+    named["post"] = "tests.nowhere:f"
+    assert_refused(pipeline.cdc("view", "check"), Exit.CONFIG, "post cannot be imported")
+    assert capture.terminate() == 0, capture.stderr
 
 
 def of_view(pipeline: Pipeline) -> dict[str, Any]:

@@ -1,0 +1,131 @@
+"""A function of the user's on finished documents: ``[views.NAME] post``. Pure, but for the function itself.
+
+It is given a document as values of Python, and returns one. JSON columns are parsed. A number with a fraction is a
+:class:`decimal.Decimal`, so no digit is lost. All other columns have the form that they have on the wire.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import Any
+
+import orjson
+
+from cdc.views.json_values import jsonb_text
+from cdc.views.refused import NotComputable
+from cdc.views.sql_types import Group, SqlType
+from cdc.views.view_plan import ViewPlan
+from cdc.wire.jsontext import quote
+
+Document = dict[str, Any]
+PostFunction = Callable[[Document], Any]
+_JSON = (Group.JSON, Group.JSONB)
+_TYPES: Mapping[Group, tuple[type, ...]] = {
+    Group.BOOLEAN: (bool,),
+    Group.INTEGER: (int,),
+    Group.FLOAT: (int, float, Decimal),
+}
+"""What a column's value may be, beside None. Columns of all other types are texts, arrays are lists."""
+
+
+class Post:
+    """``function`` on the documents of a view. ``name``: as the settings spell it. ``digest``: of its source.
+
+    The digest is part of the view's identity: a changed function is another view, as a changed text is.
+    """
+
+    def __init__(self, name: str, function: PostFunction, digest: str, plan: ViewPlan) -> None:
+        self.digest = digest
+        self._name = name
+        self._function = function
+        self._types = dict(plan.outputs)
+        self._key = [output for _, output in plan.key]
+
+    def __call__(self, row: str) -> str:
+        """The row of a document as the function leaves it, as JSON text.
+
+        NotComputable where the function raises, changes the key, or returns what the view's columns cannot hold. Its
+        message has no value of a row.
+        """
+        given = read_document(row, self._types)
+        key = [given[name] for name in self._key]
+        former = orjson.loads(row)
+        try:
+            made = self._function(given)
+        except Exception as failure:
+            raise NotComputable(f"{self._name} raised {type(failure).__name__}") from None
+        if not isinstance(made, dict) or made.keys() != self._types.keys():
+            raise NotComputable(f"{self._name} returned other columns than the view has: {_named(made, self._types)}")
+        if [made[name] for name in self._key] != key:
+            raise NotComputable(f"{self._name} changed the document's key")
+        members = (f"{quote(n.encode()).decode()}:{self._member(n, made[n], former[n])}" for n in self._types)
+        return "{" + ",".join(members) + "}"
+
+    def _member(self, name: str, value: Any, former: Any) -> str:
+        kind = self._types[name]
+        if value is None:
+            return "null"
+        if kind.group in _JSON:
+            return quote(self._json(name, kind, value, former).encode()).decode()
+        wanted = (list,) if kind.array else _TYPES.get(kind.group, (str,))
+        if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted):
+            raise NotComputable(f"{self._name} returned {type(value).__name__} for the column {name} of type {kind}")
+        return self._text(name, value)
+
+    def _json(self, name: str, kind: SqlType, value: Any, former: Any) -> str:
+        text = self._text(name, value)
+        if former is not None and text == self._text(name, _parsed(former)):
+            return str(former)
+        return jsonb_text(text) if kind.group is Group.JSONB else text
+
+    def _text(self, name: str, value: Any) -> str:
+        try:
+            text = json_text(value)
+            text.encode()
+            return text
+        except (TypeError, ValueError, RecursionError):
+            raise NotComputable(
+                f"{self._name} returned a value that JSON has no form for in the column {name}"
+            ) from None
+
+
+def read_document(row: str | bytes, types: Mapping[str, SqlType]) -> Document:
+    """A row as :class:`Post` gives it to its function. ``types``: of the view's columns."""
+    found: Document = json.loads(row, parse_float=Decimal)
+    for name, kind in types.items():
+        if kind.group in _JSON and not kind.array and isinstance(found.get(name), str):
+            found[name] = _parsed(found[name])
+    return found
+
+
+def json_text(value: Any) -> str:
+    """A value as JSON text, decimals with all their digits. TypeError or ValueError where JSON has no form for it.
+
+    >>> json_text({"price": Decimal("1.50"), "tags": ["a", None, True]})
+    '{"price": 1.50, "tags": ["a", null, true]}'
+    """
+    if isinstance(value, Decimal):
+        if not value.is_finite():
+            raise ValueError("JSON has no such number")
+        return str(value)
+    if isinstance(value, dict):
+        if not all(isinstance(name, str) for name in value):
+            raise TypeError("a member's name is a text")
+        return "{" + ", ".join(f"{json_text(name)}: {json_text(member)}" for name, member in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(json_text, value)) + "]"
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def _parsed(text: str) -> Any:
+    return json.loads(text, parse_float=Decimal)
+
+
+def _named(made: object, types: Mapping[str, SqlType]) -> str:
+    if not isinstance(made, dict):
+        return f"a {type(made).__name__}"
+    lacking = [name for name in types if name not in made]
+    more = [str(name) for name in made if name not in types]
+    return "; ".join(f"{word} {', '.join(names)}" for word, names in (("without", lacking), ("with", more)) if names)

@@ -1,0 +1,61 @@
+"""The function that ``[views.NAME] post`` names: imported, with the digest of its module's source."""
+
+from __future__ import annotations
+
+import sys
+from hashlib import blake2b
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+
+from cdc.errors import ConfigError
+from cdc.foreign import quoted
+from cdc.views.post_functions import Post
+from cdc.views.view_plan import ViewPlan
+
+
+def load_post(view: str, name: str, plan: ViewPlan) -> Post:
+    """The function ``module:function`` on the documents of a view. The folder where the command runs is searched, too.
+
+    ConfigError where there is no such function, or importing its module fails.
+    """
+    module, _, function = name.partition(":")
+    if not module or not function.isidentifier():
+        raise ConfigError(f"[views.{view}] post is no function: {name}", hint='write it as "module:function"')
+    _search_here()
+    found = _imported(view, module)
+    made = getattr(found, function, None)
+    if not callable(made):
+        raise ConfigError(f"[views.{view}] post: the module {module} has no function {function}", hint="see its source")
+    return Post(name, made, _digest(view, found, name), plan)
+
+
+def _search_here() -> None:
+    # Behind all others: a folder of the user's hides no package.
+    here = str(Path.cwd())
+    if not {here, ""}.intersection(sys.path):
+        sys.path.append(here)
+
+
+def _imported(view: str, module: str) -> ModuleType:
+    try:
+        return import_module(module)
+    except Exception as failure:
+        hint = "it has to be importable where cdc runs: its folder in PYTHONPATH, or the one that cdc is started in"
+        why = quoted(failure) if isinstance(failure, ImportError) else type(failure).__name__
+        raise ConfigError(f"[views.{view}] post cannot be imported: {why}", hint=hint) from None
+
+
+def _digest(view: str, module: ModuleType, name: str) -> str:
+    """Of the whole module: what the function calls may stand beside it."""
+    spec = find_spec(module.__name__)
+    try:
+        source = Path(spec.origin).read_bytes() if spec is not None and spec.origin is not None else None
+    except OSError:
+        source = None
+    if source is None:
+        raise ConfigError(
+            f"[views.{view}] post: the module of {name} has no file", hint="name a function of a module in a file"
+        )
+    return blake2b(source + name.encode(), digest_size=16).hexdigest()
