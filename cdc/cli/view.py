@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Annotated, Any
 
 import orjson
@@ -12,6 +13,7 @@ from cdc.errors import UsageError
 from cdc.lsn import Lsn
 from cdc.views.view_plan import ViewPlan
 from connectors.view_ending import drop_view, rebuild_view
+from connectors.view_importing import imported_views, write_text
 from connectors.view_running import newest_shapes, plan_view, run_views, view_settings
 from connectors.view_showing import document
 from connectors.view_topics import known_views
@@ -155,6 +157,26 @@ def drop(
 def _said(context: typer.Context, sentences: Iterable[str]) -> None:
     for sentence in sentences:
         context.obj.console.print(sentence, highlight=False, soft_wrap=True, markup=False)
+
+
+@view.command("import")
+def import_views(
+    context: typer.Context,
+    schema: Annotated[Path, typer.Argument(help="pgsync's schema.json.", dir_okay=False)],
+    into: Annotated[Path | None, typer.Option("--into", help="Write a file per view into this folder.")] = None,
+) -> None:
+    """Write a schema of pgsync as texts of views, by the source's columns and foreign keys.
+
+    Prints each text, or the sections of the settings with --into. What is left out, or stands elsewhere, is said.
+    """
+    for made in imported_views(context.obj.settings(), schema):
+        if into is None:
+            typer.echo(f"-- view: {made.name}\n{made.sql}")
+        else:
+            path = into / f"{made.name}.sql"
+            write_text(path, made.sql)
+            typer.echo(f"[views.{made.name}]\nsql = {orjson.dumps(str(path)).decode()}\n")
+        _said(context, (f"{made.name}: {note}" for note in made.notes))
 
 
 @view.command()

@@ -45,6 +45,7 @@ IN_THIS_PROCESS = (
     "rebuild cache --rollback",
     "connect status",
     "view check",
+    "view import nowhere.json",
     "view run --until-caught-up",
     "view list",
     "view show orders 1",
