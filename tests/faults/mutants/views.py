@@ -65,6 +65,10 @@ MUTANTS = (
         'if held or unknown else ""', 'if held else ""', _HELD,
     ),
     Mutant(
+        "publish what waits in the order in which it came", "cdc/views/view_state.py",
+        "if len(found) == most:", "if False:", "tests/unit/cdc/views/test_fan_out.py",
+    ),
+    Mutant(
         "let the user's function change a document's key", "cdc/views/post_functions.py",
         "if [made[name] for name in self._key] != key:", "if False:", "tests/unit/cdc/views/test_post_functions.py",
     ),

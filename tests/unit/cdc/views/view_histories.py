@@ -74,6 +74,18 @@ class History:
                 self._write(name, key, self.rows[name][key], seq)
         self.states[self.lsn] = {name: {k: dict(r) for k, r in rows.items()} for name, rows in self.rows.items()}
 
+    def write(self, name: str, key: int, row: dict[str, int | None]) -> None:
+        """One row, in a transaction of its own."""
+        self.lsn += 8
+        self.rows[name][key] = row
+        self._write(name, key, row, 1)
+        self.states[self.lsn] = {n: {k: dict(r) for k, r in rows.items()} for n, rows in self.rows.items()}
+
+    def progress_now(self) -> None:
+        """Everything so far lies below the offsets, and nothing else does."""
+        self.input.newest = Progress(epoch=1, lsn=self.lsn + 4, offsets=self._ends())
+        self.input.progress_ms = self.clock.now_ns() // 1_000_000
+
     def truncate(self) -> None:
         """A table is emptied: a record in each of its partitions."""
         self.lsn += 8
@@ -245,6 +257,12 @@ class Runner:
     def keeper(self) -> Keeper | None:
         """The one that runs."""
         return None if self._open is None else self._open[0]
+
+    @property
+    def opened(self) -> tuple[Keeper, ViewState]:
+        """The one that runs, and its state."""
+        assert self._open is not None
+        return self._open
 
     @property
     def level(self) -> bool:
