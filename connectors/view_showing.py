@@ -16,6 +16,7 @@ import orjson
 from cdc.errors import UsageError
 from cdc.schema import TableSchema
 from cdc.settings import Settings
+from cdc.views.explaining import DocumentPart, parts_of
 from cdc.views.lookups import DocumentSource, Row
 from cdc.views.post_functions import read_document
 from cdc.views.refused import NotComputable
@@ -88,6 +89,25 @@ class View:
             hint = "the runner parks it by its key"
             raise UsageError(f"{self.name} {key} cannot be computed: {failure}", hint=hint) from None
 
+    def shown(self, key: str) -> str:
+        """As :meth:`row`. UsageError where the view has no such document."""
+        found = self.row(key)
+        if found is None:
+            raise UsageError(f"{self.name} has no document {key}", hint="its root is gone, or WHERE leaves it out")
+        return found
+
+    def parts(self, key: str) -> list[DocumentPart]:
+        """The rows that the document is made of, the one that changed last first. ``key``: as :meth:`row` takes it.
+
+        UsageError as :meth:`row`, and for a view of groups: a group is made of every row that belongs to it.
+        """
+        if self.plan.grouping is not None:
+            raise UsageError(f"{self.name} has groups, and a group's rows are not listed", hint="leave --explain out")
+        row = self._key_row(key)
+        path, generation = self._state()
+        with closing(ViewState(path, self.plan, generation)) as state:
+            return parts_of(self.plan, state.rows, row)
+
     def _finished(self, found: object) -> str | None:
         if isinstance(found, NotComputable):
             raise found
@@ -109,17 +129,6 @@ class View:
         if known is None or not path.exists():
             raise UsageError(f"there is no state of the view {self.name} in {path}", hint="cdc view run makes it")
         return path, known.generation
-
-
-def document(settings: Settings, name: str, key: str) -> str:
-    """The row of a view as JSON text, from the state as it is now. UsageError where there is none.
-
-    ``key``: as :meth:`View.row` takes it.
-    """
-    found = View(settings, name).row(key)
-    if found is None:
-        raise UsageError(f"{name} has no document {key}", hint="its root is gone, or WHERE leaves it out")
-    return found
 
 
 def _key(columns: tuple[tuple[str, str], ...], key: str) -> bytes:

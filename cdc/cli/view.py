@@ -15,7 +15,7 @@ from cdc.views.view_plan import ViewPlan
 from connectors.view_ending import drop_view, rebuild_view
 from connectors.view_importing import imported_views, write_text
 from connectors.view_running import newest_shapes, plan_view, run_views, view_settings
-from connectors.view_showing import document
+from connectors.view_showing import View
 from connectors.view_topics import known_views
 
 view = typer.Typer(name="view", help="Keep documents over several tables true.", no_args_is_help=True)
@@ -184,6 +184,17 @@ def show(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="A view of the settings.")],
     key: Annotated[str, typer.Argument(help='The document\'s key: a value, or JSON such as {"id":42}.')],
+    explain: Annotated[bool, typer.Option("--explain", help="Show the rows that it is made of instead.")] = False,
 ) -> None:
-    """Print a document as the state has it now, computed from the rows that the runner keeps."""
-    typer.echo(document(context.obj.settings(), name, key))
+    """Print a document as the state has it now, computed from the rows that the runner keeps.
+
+    With --explain: those rows, each with the LSN of its last change. The first one says why the document was last
+    written, unless a row left it since.
+    """
+    view = View(context.obj.settings(), name)
+    if not explain:
+        typer.echo(view.shown(key))
+        return
+    for part in view.parts(key):
+        own = ":".join(map(str, part.key))
+        typer.echo(f"{Lsn(part.position.commit_lsn)}  {part.table}  {own}")

@@ -154,7 +154,16 @@ class DocumentSource:
             lookup.clear()
         return found
 
-    def _fill(self, rows: Rows, roots: list[Row]) -> None:
+    def rows_of(self, rows: Rows, key: Row) -> list[tuple[Occurrence, list[Row]]]:
+        """The rows from which the document of a root is computed, by where their table stands in the view."""
+        root = self._plan.root
+        roots = rows.select(root.table, root.columns, self._plan.relations[root.table].key, [key])
+        of = self._fill(rows, roots)
+        for lookup in self._plan.program.lookups.values():
+            lookup.clear()
+        return [(occurrence, of[occurrence.number]) for occurrence in self._plan.occurrences]
+
+    def _fill(self, rows: Rows, roots: list[Row]) -> dict[int, list[Row]]:
         """Fetch what the program looks up for these roots, an occurrence behind the one that it is tied to.
 
         The rows that one occurrence has found serve those of the same table that are tied in the same way.
@@ -172,6 +181,7 @@ class DocumentSource:
             found = rows.select(occurrence.table, occurrence.columns, tie.columns, parameters) if parameters else []
             of[number] = found
             ties.own.gathered(found, lookups[number])
+        return of
 
 
 def twins_of(plan: ViewPlan) -> dict[int, int]:

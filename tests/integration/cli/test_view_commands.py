@@ -65,6 +65,9 @@ def test_a_function_that_raises_parks_its_document_alone(pipeline: Pipeline, spa
     shown = {one["key"] for one in map(orjson.loads, events.splitlines())} - {""}  # of the sweep mark
     assert shown == {str(number) for number in range(1, 51) if number != BROKEN}
     assert_refused(pipeline.cdc("view", "show", "named", str(BROKEN)), Exit.USAGE, "raised ValueError")
+    lines = [line.split() for line in pipeline.good("view", "show", "named", "2", "--explain").splitlines()]
+    assert [(table, key) for _, table, key in lines] == [("public.customers", "3"), ("public.orders", "2")]
+    assert Lsn.parse(lines[0][0]) > Lsn.parse(lines[1][0]), "the customer was renamed"
     view = View.load(pipeline.config, "named")
     assert view.document(2) == view.document({"id": 2}) == {"id": 2, "name": "moved", "slug": "2-moved"}
     assert view.document(51) is None
