@@ -9,13 +9,16 @@ from typing import Annotated, Any
 import orjson
 import typer
 
-from cdc.errors import UsageError
+from cdc.errors import CdcError, UsageError
 from cdc.lsn import Lsn
+from cdc.status.rules import size
+from cdc.views.estimates import fan_outs, state_bytes_of
 from cdc.views.view_plan import ViewPlan
 from connectors.view_ending import drop_view, rebuild_view
 from connectors.view_importing import imported_views, write_text
 from connectors.view_running import newest_shapes, plan_view, run_views, view_settings
 from connectors.view_showing import View
+from connectors.view_statistics import read_statistics
 from connectors.view_topics import known_views
 
 view = typer.Typer(name="view", help="Keep documents over several tables true.", no_args_is_help=True)
@@ -29,6 +32,8 @@ def check(
 ) -> None:
     """Read each view's text and say how it would be kept: root, key, ties, indexes. Refuse what cannot be.
 
+    By Postgres's statistics it says how many documents a change concerns, and about how large the state grows.
+
     Exit code 78 for a text that cannot be kept true, with the word, its line and its column.
     """
     settings = context.obj.settings()
@@ -36,11 +41,26 @@ def check(
         view_settings(settings, "")
     shapes = newest_shapes(settings)
     for name in names or settings.views:
-        described = _described(name, plan_view(settings, name, shapes).plan)
+        plan = plan_view(settings, name, shapes).plan
+        described = _described(name, plan) | _estimated(context, plan)
         if as_json:
             typer.echo(orjson.dumps(described).decode())
         else:
             _print(described)
+
+
+def _estimated(context: typer.Context, plan: ViewPlan) -> dict[str, Any]:
+    """Null where Postgres does not answer, or a table was never analyzed."""
+    try:
+        known = read_statistics(context.obj.settings(), plan.relations)
+    except CdcError as failure:
+        _said(context, [f"sizes are not known: {failure.message}"])
+        return {"state_bytes": None, "fan_out": []}
+    outs = [
+        {"as": f.occurrence.alias, "usual": round(f.usual, 1), "most": round(f.most)} for f in fan_outs(plan, known)
+    ]
+    size_bytes = state_bytes_of(plan, known)
+    return {"state_bytes": None if size_bytes is None else round(size_bytes), "fan_out": outs}
 
 
 def _described(name: str, plan: ViewPlan) -> dict[str, Any]:
@@ -81,6 +101,10 @@ def _print(described: dict[str, Any]) -> None:
     for table, indexes in described["indexes"].items():
         for index in indexes:
             typer.echo(f"  index on {table} ({', '.join(index)})")
+    for out in described["fan_out"]:
+        typer.echo(f"  a change of one {out['as']}: {out['usual']:,.0f} documents, at most about {out['most']:,}")
+    if described["state_bytes"] is not None:
+        typer.echo(f"  state: about {size(described['state_bytes'])}")
     for note in described["notes"]:
         typer.echo(f"  note: {note}")
 

@@ -55,6 +55,8 @@ LOOKS = {
     ("connectors.postgres", "slot.sql"): {"try_lock", "holders", "written_lsn"},
     ("connectors.postgres", "stream.sql"): {"timeout", "gss_encrypted"},
     ("connectors.postgres", "barrier.sql"): {"take_xid", "see"},
+    ("connectors.postgres", "import.sql"): {"columns", "foreign_keys", "reserved"},
+    ("connectors.postgres", "statistics.sql"): {"tables", "columns"},
     ("snapshot", "queries.sql"): {"leaves", "size_lock_timeout", "insert_lsn", "links", "types"},
     ("snapshot.first", "queries.sql"): {
         "slot_holder", "blockers", "prepared", "cut_time", "take_lock", "share_lock", "give_lock_back", "lock_holders",
@@ -157,6 +159,7 @@ def test_h95_no_look_waits_for_a_table_that_is_locked(place: Place) -> None:
     values: dict[str, Any] = {
         "publication": "looks", "slot": "looks", "tops": oids, "age_s": 1.0, "oids": oids, "pid": 1,
         "typmods": [-1] * len(oids), "xid": "1", "space": 1, "number": 1, "class": 1, "tables": ["s.wide"],
+        "schemas": ["s"], "names": ["wide"],
     }  # fmt: skip
     of_oid = ("oid", "root", "leaf")
     for (package, file), names in LOOKS.items():

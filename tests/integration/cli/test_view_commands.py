@@ -52,6 +52,7 @@ def test_a_function_that_raises_parks_its_document_alone(pipeline: Pipeline, spa
     Path(named["sql"]).write_text(POSTED, encoding="utf-8")
     named["post"] = "tests.view_posts:refuse_one"
     pipeline.good("init")
+    pipeline.sql("analyze")
     pipeline.good("snapshot")
     capture = spawn("cdc", "--config", pipeline.config, "run")
     runner = spawn("cdc", "--config", pipeline.config, "view", "run")
@@ -65,6 +66,10 @@ def test_a_function_that_raises_parks_its_document_alone(pipeline: Pipeline, spa
     shown = {one["key"] for one in map(orjson.loads, events.splitlines())} - {""}  # of the sweep mark
     assert shown == {str(number) for number in range(1, 51) if number != BROKEN}
     assert_refused(pipeline.cdc("view", "show", "named", str(BROKEN)), Exit.USAGE, "raised ValueError")
+    checked = orjson.loads(pipeline.good("view", "check", "--json"))
+    assert checked["fan_out"] == [{"as": "c", "usual": 10.0, "most": 10}]
+    assert 1_000 < checked["state_bytes"] < 20_000
+    assert "a change of one c: 10 documents, at most about 10" in pipeline.good("view", "check")
     lines = [line.split() for line in pipeline.good("view", "show", "named", "2", "--explain").splitlines()]
     assert [(table, key) for _, table, key in lines] == [("public.customers", "3"), ("public.orders", "2")]
     assert Lsn.parse(lines[0][0]) > Lsn.parse(lines[1][0]), "the customer was renamed"
