@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
-import orjson
-
 from cdc.errors import ConfigError
+from cdc.json_bytes import dumped
 from cdc.position import CHUNK_SEQ, Position
 from cdc.state import Document, ReadingState, find_all
 from cdc.topic import TableName
@@ -116,7 +115,7 @@ class CannotFollow(ConfigError):
 
 def aside_key(table: str) -> bytes:
     """The key of a table's document in the state topic."""
-    return orjson.dumps({"what": AsideState.WHAT, "table": table})
+    return dumped({"what": AsideState.WHAT, "table": table})
 
 
 def left_out(documents: Mapping[bytes, bytes], epoch: int) -> dict[str, Position]:

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
-import orjson
-
 from cdc.errors import DamagedError
+from cdc.json_bytes import dumped
 from cdc.position import MAX_EPOCH, NUMBERING
 from cdc.stored import FIRST, FORMAT, read_members, record_of
 
@@ -69,7 +68,7 @@ class Progress:
             document["aside"] = dict(self.aside)
         if self.heartbeat_ms:
             document["heartbeat_ms"] = self.heartbeat_ms
-        return orjson.dumps(document)
+        return dumped(document)
 
     @classmethod
     def from_json(cls, value: bytes) -> Progress:
@@ -170,7 +169,7 @@ class Watermark:
             document["aside"] = dict(self.aside)
         if self.level_ms:
             document["level_ms"] = self.level_ms
-        return orjson.dumps(document)
+        return dumped(document)
 
     @classmethod
     def from_json(cls, value: bytes) -> Watermark:

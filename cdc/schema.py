@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Literal
 
-import orjson
-
+from cdc.json_bytes import dumped
 from cdc.stored import FIRST, FORMAT, read_members, reading, record_of
 from cdc.topic import TableName
 
@@ -104,7 +103,7 @@ class TableSchema:
 
     def topic_key(self) -> bytes:
         """The record key on ``<name>.schema``."""
-        return orjson.dumps({"table": str(self.table), "version": self.version})
+        return dumped({"table": str(self.table), "version": self.version})
 
     def to_json(self) -> bytes:
         """The record value on ``<name>.schema``."""
@@ -135,7 +134,7 @@ class TableSchema:
                 for c in self.columns
             ],
         }
-        return orjson.dumps(document)
+        return dumped(document)
 
     @classmethod
     def from_json(cls, value: bytes) -> TableSchema:

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Self, TypeVar
 import orjson
 
 from cdc.errors import DamagedError, NewerError
+from cdc.json_bytes import dumped
 from cdc.stored import FIRST, FORMAT, read_members, reading, record_of
 
 
@@ -34,11 +35,11 @@ class Document:
 
     def key(self) -> bytes:
         """The key of its record in the state topic, as JSON."""
-        return orjson.dumps({"what": self.WHAT})
+        return dumped({"what": self.WHAT})
 
     def to_json(self) -> bytes:
         """The value of its record, with the number of its format."""
-        return orjson.dumps({FORMAT: self.FORMAT, **asdict(self)}, option=orjson.OPT_NON_STR_KEYS)
+        return dumped({FORMAT: self.FORMAT, **asdict(self)}, option=orjson.OPT_NON_STR_KEYS)
 
     @classmethod
     def from_json(cls, value: bytes) -> Self:
@@ -62,7 +63,7 @@ class Document:
     @classmethod
     def find(cls, documents: Mapping[bytes, bytes]) -> Self | None:
         """The one document of this kind among the state topic's records. None while it has not been written."""
-        value = documents.get(orjson.dumps({"what": cls.WHAT}))
+        value = documents.get(dumped({"what": cls.WHAT}))
         return cls.from_json(value) if value is not None else None
 
 
@@ -165,7 +166,7 @@ class SnapshotTableState(Document):
     links: dict[str, int] = field(default_factory=dict)
 
     def key(self) -> bytes:
-        return orjson.dumps({"what": self.WHAT, "table": self.table})
+        return dumped({"what": self.WHAT, "table": self.table})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +192,7 @@ class ChunkState(Document):
     finished_ns: int = 0
 
     def key(self) -> bytes:
-        return orjson.dumps({"what": self.WHAT, "table": self.table, "leaf": self.leaf, "number": self.number})
+        return dumped({"what": self.WHAT, "table": self.table, "leaf": self.leaf, "number": self.number})
 
 
 REQUEST_STATES = ("asked", "paused", "cancelled")
@@ -234,7 +235,7 @@ class RequestState(Document):
             raise ValueError(f"a request has the state {self.state[:30]}")
 
     def key(self) -> bytes:
-        return orjson.dumps({"what": self.WHAT, "id": self.id})
+        return dumped({"what": self.WHAT, "id": self.id})
 
     @property
     def whole(self) -> bool:
@@ -260,7 +261,7 @@ class CommandState(Document):
             raise ValueError(f"a command has the state {str(self.state)[:30]}")
 
     def key(self) -> bytes:
-        return orjson.dumps({"what": self.WHAT, "id": self.id})
+        return dumped({"what": self.WHAT, "id": self.id})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,7 +295,7 @@ class ReadingState(Document):
     finished_ns: int = 0
 
     def key(self) -> bytes:
-        return orjson.dumps({"what": self.WHAT, "id": self.id})
+        return dumped({"what": self.WHAT, "id": self.id})
 
     @property
     def over(self) -> bool:
@@ -328,7 +329,7 @@ class FormState(Document):
     version: int = 0
 
     def key(self) -> bytes:
-        return orjson.dumps({"what": self.WHAT, "table": self.table})
+        return dumped({"what": self.WHAT, "table": self.table})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -343,7 +344,7 @@ class PartitionsState(Document):
     links: dict[str, int]
 
     def key(self) -> bytes:
-        return orjson.dumps({"what": self.WHAT, "table": self.table})
+        return dumped({"what": self.WHAT, "table": self.table})
 
 
 def _all_are(kind: type, found: object) -> bool:

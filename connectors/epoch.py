@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import orjson
-
 from cdc.checks.facts import ServerFacts, SlotFacts
 from cdc.clock import Clock
 from cdc.crash import crash_point, declare
 from cdc.epochs import EpochsState
 from cdc.errors import ActiveError, ConfigError, SlotError
+from cdc.json_bytes import dumped
 from cdc.ports import CompactedTopic
 from cdc.settings import Settings
 from cdc.sql import quote_literal
@@ -69,7 +68,7 @@ def forgotten(documents: Mapping[bytes, bytes]) -> list[tuple[bytes, None]]:
 
 
 def _key(what: str) -> bytes:
-    return orjson.dumps({"what": what})
+    return dumped({"what": what})
 
 
 def _lock(conn: Connection, name: str, clock: Clock) -> None:

@@ -19,6 +19,7 @@ from cdc.topic import state_topic
 from cdc.topic_specs import pipeline_topic_specs, table_topic_spec
 from connectors.kafka.admin import TopicAdmin, cut_problems, spec_problems, state_problems
 from connectors.kafka.compacted import KafkaCompactedTopic
+from connectors.kafka.in_sync import in_sync_problems
 from connectors.kafka.reach import require_broker
 from connectors.postgres.catalog_facts import read_publication, read_relations, read_source
 from connectors.postgres.connections import Connection, connect
@@ -72,7 +73,7 @@ class ServerProbes:
         problems = state_problems(known, facts, cluster_id) if known is not None else []
         problems += [p for spec in specs if spec.topic in facts for p in spec_problems(spec, facts[spec.topic])]
         first = admin.first_offsets({topic: facts[topic].partitions for topic in topics if topic in facts})
-        problems += cut_problems(first, _reread(self._settings))
+        problems += [*cut_problems(first, _reread(self._settings)), *in_sync_problems(facts)]
         return LogFacts(
             cluster_id=cluster_id,
             present=tuple(sorted(facts)),

@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from cdc.errors import UsageError
+from cdc.json_bytes import dumped
 from cdc.schema import TableSchema
 from cdc.settings import Settings
 from cdc.views.explaining import DocumentPart, parts_of
@@ -140,4 +141,4 @@ def _key(columns: tuple[tuple[str, str], ...], key: str) -> bytes:
         value = orjson.loads(key)
     except orjson.JSONDecodeError:
         value = key
-    return orjson.dumps({columns[0][1]: value})
+    return dumped({columns[0][1]: value})

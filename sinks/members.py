@@ -9,6 +9,8 @@ from typing import Any
 
 import orjson
 
+from cdc.json_bytes import dumped
+
 _INEXACT = re.compile(rb"[\[:,\s]-?(?:[0-9][0-9.]{15}|[0-9]+[.]?[0-9]*[eE]|0[.]?0*[,\]}\s])|^[\s-]*[0-9]")
 """Where a number may stand that a double does not hold, or a zero whose sign it loses. Within a string it may stand
 too: that costs time only."""
@@ -64,7 +66,7 @@ def dumps_exact(value: Any) -> bytes:
     b'{"a":"\\\\ud800","b":1e400}'
     """
     try:
-        return orjson.dumps(value)
+        return dumped(value)
     except TypeError:
         return _text(value).encode()
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import orjson
 import pyarrow as pa
 
 from cdc.clock import SYSTEM_CLOCK, Clock
+from cdc.json_bytes import dumped
 from cdc.schema import TableSchema
 from cdc.topic import TableName
 from sinks.batch_plan import TableBatch
@@ -95,7 +95,7 @@ class _MemoryTables:
         self._check(table, there=True)
         refused = {n: "the store does not take this key" for n, key in enumerate(batch.keys) if key in memory.refuse}
         taken, refusals = batch.without(refused)
-        converted = taken.converted(batch.plain.row, orjson.dumps)
+        converted = taken.converted(batch.plain.row, dumped)
         rows = memory.table(table)
         until = memory.clock.now_ns() + int(memory.replay_window_s * 1e9)
         applied = deleted = stale = 0

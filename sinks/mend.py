@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from cdc.crash import crash_point, declare
 from cdc.errors import SinkError
 from cdc.schema import TableSchema
 from cdc.wire.format import DELETE_OP, READ_OP, bare_row
 from sinks.batch import Event, events_of
 from sinks.port import OpenSink
 from sinks.table_shapes import SchemaBook
+
+declare("mend_applied", "mend_removed")
 
 
 class RepairedRow(Protocol):
@@ -47,6 +50,7 @@ class StoreRepair:
             for number, row in enumerate(rows)
         ]
         done = self._sink.apply(events_of(events), SchemaBook([shape]))
+        crash_point("mend_applied")
         self._sink.show()
         return [one.reason for one in done.refused]
 
@@ -54,3 +58,4 @@ class StoreRepair:
         if self._discards is None:
             raise SinkError("this store cannot take a version away", hint="cdc rebuild fills it anew")
         self._discards.remove(shape, versions)
+        crash_point("mend_removed")

@@ -10,6 +10,7 @@ from typing import Protocol
 import orjson
 
 from cdc.errors import DamagedError
+from cdc.json_bytes import dumped
 from cdc.progress import Watermark
 from cdc.schema import TableSchema
 from cdc.stored import FIRST, FORMAT, read_members, reading
@@ -110,7 +111,7 @@ class TableFloor:
     def to_json(self) -> bytes:
         """The floor as a store keeps it."""
         sweeps = {floor: {"partitions": n, "seen": sorted(seen)} for floor, (n, seen) in self.sweeps.items()}
-        return orjson.dumps({FORMAT: FIRST, "floor": self.floor, "sweeps": sweeps})
+        return dumped({FORMAT: FIRST, "floor": self.floor, "sweeps": sweeps})
 
     @classmethod
     def from_json(cls, text: bytes) -> TableFloor:
@@ -185,7 +186,7 @@ class KeptColumns:
         """Note the columns of a newest shape, if they are others than those that are known."""
         name, columns = _note(schema.table, "columns"), frozenset(column.name for column in schema.columns)
         if self._all().get(name) != columns:
-            self._notes.write(name, orjson.dumps(sorted(columns)))
+            self._notes.write(name, dumped(sorted(columns)))
             self._all()[name] = columns
 
     def _all(self) -> dict[str, frozenset[str]]:

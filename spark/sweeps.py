@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-import orjson
 import pyarrow as pa
 
 from cdc.epochs import FIRST_EPOCH
+from cdc.json_bytes import dumped
 from cdc.position import SNAPSHOT_SEQ, Position
 from cdc.progress import Offsets, Watermark
 from cdc.wire.format import TRUNCATE_KEY, TRUNCATE_OP
@@ -57,7 +57,7 @@ def floors_of(due: Mapping[str, int], book: SchemaBook) -> pa.Table:
             topic=shape.topic,
             partition=0,
             offset=0,
-            key=orjson.dumps({TRUNCATE_KEY: str(shape.table)}),
+            key=dumped({TRUNCATE_KEY: str(shape.table)}),
             value=None,
             pos=Position(epoch, 0, SNAPSHOT_SEQ).text(),
             op=TRUNCATE_OP,

@@ -1,4 +1,4 @@
-"""TLS in front of a server that has none: the local Postgres is built without it."""
+"""TLS in front of servers that have none: the local stack's are built or set up without it."""
 
 from __future__ import annotations
 
@@ -49,47 +49,71 @@ def encrypted(dsn: str, certificate: Certificate) -> Iterator[str]:
     Encryption" in PostgreSQL's "Message Flow".
     """
     to = conninfo_to_dict(dsn)
+    with _front((str(to["host"]), int(str(to["port"]))), certificate, asked_for=True) as port:
+        yield make_conninfo(dsn, host="127.0.0.1", port=port, sslmode="verify-full", sslrootcert=str(certificate.made))
+
+
+@contextmanager
+def in_front_of(port: int, certificate: Certificate) -> Iterator[int]:
+    """The port where the server that listens on ``port`` is reached over TLS alone, while the body runs."""
+    with _front(("127.0.0.1", port), certificate, asked_for=False) as front:
+        yield front
+
+
+@contextmanager
+def _front(server: tuple[str, int], certificate: Certificate, *, asked_for: bool) -> Iterator[int]:
+    """``asked_for``: TLS begins when the client has asked for it in Postgres' words."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*certificate)
-    server = str(to["host"]), int(str(to["port"]))
     with socket.create_server(("127.0.0.1", 0)) as listening, ExitStack() as lines:
         ended = threading.Event()
 
         def serve() -> None:
             while not ended.is_set():
                 client, _ = listening.accept()
-                line = threading.Thread(target=_line, args=(client, server, context, ended), name="tls line")
+                made = (client, server, context, ended, asked_for)
+                line = threading.Thread(target=_line, args=made, name="tls line")
                 line.start()
                 lines.callback(line.join, 10)
 
         thread = threading.Thread(target=serve, name="tls front")
         thread.start()
-        port = listening.getsockname()[1]
+        port = int(listening.getsockname()[1])
         try:
-            yield make_conninfo(
-                dsn, host="127.0.0.1", port=port, sslmode="verify-full", sslrootcert=str(certificate.made)
-            )
+            yield port
         finally:
             ended.set()
             socket.create_connection(("127.0.0.1", port)).close()  # accept() waits for somebody
             thread.join(10)
 
 
-def _line(client: socket.socket, server: tuple[str, int], context: ssl.SSLContext, ended: threading.Event) -> None:
+def _line(
+    client: socket.socket,
+    server: tuple[str, int],
+    context: ssl.SSLContext,
+    ended: threading.Event,
+    asked_for: bool,
+) -> None:
     with client:
         try:
             client.settimeout(10)
-            asked = client.recv(len(_SSL_REQUEST), socket.MSG_WAITALL)
-            if asked == _GSS_REQUEST:
-                client.sendall(b"N")
-                asked = client.recv(len(_SSL_REQUEST), socket.MSG_WAITALL)
-            if asked != _SSL_REQUEST:
+            if asked_for and not _is_asked(client):
                 return
-            client.sendall(b"S")
             with context.wrap_socket(client, server_side=True) as secret, socket.create_connection(server) as plain:
                 _hand_over(secret, plain, ended)
         except OSError:
             pass  # what either side says of a line that broke is not looked at
+
+
+def _is_asked(client: socket.socket) -> bool:
+    asked = client.recv(len(_SSL_REQUEST), socket.MSG_WAITALL)
+    if asked == _GSS_REQUEST:
+        client.sendall(b"N")
+        asked = client.recv(len(_SSL_REQUEST), socket.MSG_WAITALL)
+    if asked != _SSL_REQUEST:
+        return False
+    client.sendall(b"S")
+    return True
 
 
 def _hand_over(secret: ssl.SSLSocket, plain: socket.socket, ended: threading.Event) -> None:

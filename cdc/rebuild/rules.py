@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import ClassVar
 
-import orjson
-
 from cdc.errors import UsageError
+from cdc.json_bytes import dumped
 from cdc.progress import Offsets, Watermark
 from cdc.state import Document
 
@@ -42,7 +41,7 @@ class RebuildState(Document):
     step: str
 
     def key(self) -> bytes:
-        return orjson.dumps({"what": self.WHAT, "sink": self.sink})
+        return dumped({"what": self.WHAT, "sink": self.sink})
 
     @property
     def unfinished(self) -> bool:
@@ -56,7 +55,7 @@ class RebuildState(Document):
 
 def find_rebuild(documents: Mapping[bytes, bytes], sink: str) -> RebuildState | None:
     """The last rebuild of a sink, by the records of the state topic."""
-    value = documents.get(orjson.dumps({"what": RebuildState.WHAT, "sink": sink}))
+    value = documents.get(dumped({"what": RebuildState.WHAT, "sink": sink}))
     return RebuildState.from_json(value) if value is not None else None
 
 

@@ -22,14 +22,18 @@ from urllib.parse import unquote
 import orjson
 
 from cdc.clock import Clock
+from cdc.crash import crash_point, declare
 from cdc.cuts import Cut, RepairRow, SourceRows, VerifiedTable
 from cdc.errors import SourceError
+from cdc.json_bytes import dumped
 from cdc.position import SNAPSHOT_SEQ, Position
 from cdc.schema import Column, TableSchema
 from cdc.topic import TableName
 from cdc.verification.result import StoreVerdict, VerificationReport
 from cdc.wire.plain import KEYLESS, NULL_IN_KEY, PlainTable
 from cdc.wire.types import INTEGERS
+
+declare("repair_cut", "repair_cleared", "repair_written", "repair_finished")
 
 _LOT_ROWS = 20_000
 _LOT_BYTES = 32 * 1024**2
@@ -88,7 +92,9 @@ def repair(
     if not wanted:
         return []
     settled = certain_cut(source, clock).settled
+    crash_point("repair_cut")
     if _remove_impossible(targets, tables, wanted):
+        crash_point("repair_cleared")
         settled = certain_cut(source, clock).settled
     pos = Position(epoch, settled, SNAPSHOT_SEQ).text()
     done: list[Repaired] = []
@@ -163,6 +169,7 @@ class _Mend:
         self._put()
         if strange:
             self._target.remove(self._shape, strange)
+        crash_point("repair_finished")
 
     def _add(self, row: RepairRow) -> None:
         self._lot.append(row)
@@ -173,6 +180,7 @@ class _Mend:
     def _put(self) -> None:
         if self._lot:
             refused = self._target.put(self._shape, self._pos, self._lot)
+            crash_point("repair_written")
             deletes = sum(row.after is None for row in self._lot)
             self.repaired.deleted += deletes
             self.repaired.written += len(self._lot) - deletes - len(refused)
@@ -190,7 +198,7 @@ def record_key(shape: TableSchema, key: str) -> bytes | None:
         return None
     try:
         values = {column.name: _value(column, part) for column, part in zip(shape.key, parts, strict=True)}
-        record = orjson.dumps(values)
+        record = dumped(values)
         return record if PlainTable(shape).key(record) == key else None
     except (ValueError, TypeError):
         return None

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from cdc.errors import DamagedError
+from cdc.json_bytes import dumped
 from cdc.progress import Progress
 from cdc.schema import TableSchema
 from cdc.stored import FIRST, FORMAT, read_members, record_of
@@ -39,7 +40,7 @@ class KnownView:
     def to_json(self) -> bytes:
         """The record's value. :meth:`from_json` reads it back."""
         members = {name: getattr(self, name) for name in self.__slots__}
-        return orjson.dumps({FORMAT: FIRST} | members)
+        return dumped({FORMAT: FIRST} | members)
 
     @classmethod
     def from_json(cls, value: bytes) -> KnownView:
@@ -60,12 +61,12 @@ class KnownView:
 
 def known_key(view: str) -> bytes:
     """The key of what is known of a view."""
-    return orjson.dumps({"what": _VIEW, "view": view})
+    return dumped({"what": _VIEW, "view": view})
 
 
 def claim_key(view: str, generation: int) -> bytes:
     """The key of a view's progress."""
-    return orjson.dumps({"what": _PROGRESS, "view": view, "generation": generation})
+    return dumped({"what": _PROGRESS, "view": view, "generation": generation})
 
 
 def is_claim(key: bytes) -> bool:

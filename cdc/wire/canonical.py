@@ -18,6 +18,7 @@ from typing import Any
 
 import orjson
 
+from cdc.json_bytes import dumped
 from cdc.schema import Column, TableSchema
 from cdc.wire.types import BY_KIND, INTEGERS, NESTED_KINDS
 from cdc.wire.types import Canonical as Rule
@@ -56,7 +57,7 @@ class CanonicalTable:
             value = get(name)
             if value is not None:
                 row[name] = canonical(value)
-        return orjson.dumps([get(name) for name in self._names])
+        return dumped([get(name) for name in self._names])
 
     def differences(self, one: bytes, other: bytes) -> list[str]:
         """Names of the columns in which two canonical rows differ."""

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import orjson
 
+from cdc.json_bytes import dumped
 from cdc.wire.format import SWEEP, SWEEP_KEY, TRUNCATE_KEY
 from cdc.wire.jsontext import quote
 
@@ -34,12 +35,12 @@ def truncate_key(table: str) -> bytes:
 
 def sweep_key(table: str) -> bytes:
     """The key of a sweep mark."""
-    return orjson.dumps({SWEEP_KEY: table})
+    return dumped({SWEEP_KEY: table})
 
 
 def sweep_value(value: bytes, floor: str, partitions: int) -> bytes:
     """A value without rows, made a sweep mark's: ``floor`` as a position's text, ``partitions`` of the topic."""
-    return b'%b,"%b":%b}' % (value[:-1], SWEEP.encode(), orjson.dumps({_FLOOR: floor, _PARTITIONS: partitions}))
+    return b'%b,"%b":%b}' % (value[:-1], SWEEP.encode(), dumped({_FLOOR: floor, _PARTITIONS: partitions}))
 
 
 def read_floor(key: bytes, value: bytes | None, pos: str) -> Floor:

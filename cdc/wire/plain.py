@@ -17,6 +17,7 @@ from typing import Any
 
 import orjson
 
+from cdc.json_bytes import dumped
 from cdc.schema import Column, TableSchema
 from cdc.topic import VIEW_SCHEMA
 from cdc.wire.types import INTEGERS, NESTED_KINDS
@@ -76,7 +77,7 @@ class PlainTable:
         after = orjson.loads(after_json)
         if not isinstance(after, dict):
             raise ValueError("the row is not a JSON object")
-        return after_json if self.as_it_is else orjson.dumps(self.values(after))
+        return after_json if self.as_it_is else dumped(self.values(after))
 
     def key(self, key_json: bytes) -> str:
         """The store key: each column's text, ``%`` and ``:`` percent-encoded, joined by ``:``.

@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 
+from cdc.json_bytes import dumped
 from cdc.wire.format import AFTER, NEW_ROW, NO_OLD_ROW, OLD_ROW, SOURCE
 
 _HEAD = NO_OLD_ROW + NEW_ROW + b"{"
@@ -43,7 +44,7 @@ def row_of(value: bytes) -> bytes:
     after: Any = envelope.get(AFTER) if isinstance(envelope, dict) else None
     if not isinstance(after, dict):
         raise ValueError("the value holds no row")
-    return orjson.dumps(after)
+    return dumped(after)
 
 
 def _cut(value: bytes) -> bytes:

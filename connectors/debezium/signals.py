@@ -12,6 +12,7 @@ from typing import Any, Literal
 import orjson
 
 from cdc.errors import UsageError
+from cdc.json_bytes import dumped
 from connectors.debezium.regex import table_list
 
 SnapshotKind = Literal["incremental", "blocking"]
@@ -27,7 +28,7 @@ class Signal:
 
     def record(self) -> bytes:
         """The value on the signal topic. Its key is the connector's topic prefix."""
-        return orjson.dumps({"id": self.identifier, "type": self.type, "data": self.data})
+        return dumped({"id": self.identifier, "type": self.type, "data": self.data})
 
     def row(self) -> tuple[str, str, str]:
         """The row of a signal table: id, type, data."""

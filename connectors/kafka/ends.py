@@ -36,20 +36,27 @@ class EndsWatch:
 
     def look(self) -> Offsets | None:
         """topic -> partition -> next offset, as of some time since the look before. None while nobody answered."""
-        answers = self._answers
-        if not all(answer.done() for answer in answers.values()):
+        if not all(answer.done() for answer in self._answers.values()):
             return None
-        ends: dict[str, dict[int, int]] = {}
-        led = True
-        for where, answer in answers.items():
-            error = answer.exception()
-            if error is None:
-                ends.setdefault(where.topic, {})[where.partition] = answer.result().offset
-            elif leaderless(error):
-                led = False
+        ends, led = _read(self._answers)
+        # Gone before the next are made: those of thousands of partitions take megabytes.
+        self._answers = {}
         if not led:
             # The brokers answer, so this takes no time; should they stand still again, the next look comes anyway.
             with suppress(KafkaException):
                 self._admin.look_again(_GLANCE_S)
         self._answers = self._admin.ask_ends(self._asked)
         return ends or None
+
+
+def _read(answers: Mapping[TopicPartition, Future[Any]]) -> tuple[Offsets, bool]:
+    """The offsets, and whether each partition has somebody who leads."""
+    ends: dict[str, dict[int, int]] = {}
+    led = True
+    for where, answer in answers.items():
+        error = answer.exception()
+        if error is None:
+            ends.setdefault(where.topic, {})[where.partition] = answer.result().offset
+        elif leaderless(error):
+            led = False
+    return ends, led

@@ -29,7 +29,7 @@ _MOST_AHEAD, _MOST_AHEAD_BYTES = 20_000, 16 * 1024**2
 """Records taken out of the client that nobody asked for yet, of one partition, and bytes of them, of all partitions:
 those that have more are paused (hazard H102)."""
 _POS, _OP, _VER = HEADERS
-_PASSING = (
+PASSING = (
     KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._TIMED_OUT,
@@ -162,7 +162,7 @@ class KafkaRecords:
                     place.known = max(place.known, message.offset())
             else:
                 said = error
-        if said is not None and said.code() not in _PASSING:
+        if said is not None and said.code() not in PASSING:
             raise self._failure(said)
 
     def _round(self, first: Any) -> list[Any]:

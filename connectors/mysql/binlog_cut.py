@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-import orjson
 import sqlalchemy as sa
 
 from cdc.clock import Clock
 from cdc.cuts import Cut, RepairRow, VerifiedTable
 from cdc.errors import SourceError
+from cdc.json_bytes import dumped
 from cdc.schema import TableSchema
 from cdc.topic import TableName
 from cdc.wire.canonical import CanonicalTable
@@ -197,8 +197,8 @@ class Converter:
     def records(self, rows: Sequence[Sequence[Any]]) -> tuple[list[str], list[RepairRow]]:
         """The same, each row as its record."""
         made = [self.readable(row) for row in rows]
-        keys = [orjson.dumps({name: one[name] for name in self._key}) for one in made]
-        return self._plain.keys(keys), [RepairRow(key, orjson.dumps(one)) for key, one in zip(keys, made, strict=True)]
+        keys = [dumped({name: one[name] for name in self._key}) for one in made]
+        return self._plain.keys(keys), [RepairRow(key, dumped(one)) for key, one in zip(keys, made, strict=True)]
 
     def readable(self, row: Sequence[Any]) -> Mapping[str, Any]:
         """A row in the readable encoding. SourceError names the column whose value does not fit."""

@@ -48,7 +48,7 @@ class TableEncoder:
     the schema's order, into (key, row) and raises DecodeError.
     """
 
-    __slots__ = ("_encoders", "_key", "_labels", "_line", "envelope", "lost", "rows", "schema", "snapshot_line")
+    __slots__ = ("_encoders", "_key", "_labels", "_line", "envelope", "lost", "rows", "schema")
 
     def __init__(self, schema: TableSchema, envelope: Envelope) -> None:
         self.schema = schema
@@ -59,7 +59,15 @@ class TableEncoder:
         self._labels = [member(column.name) for column in schema.columns]
         self._key = [schema.columns.index(column) for column in schema.key]
         self.rows = compile_rows([c.name for c in schema.columns], codecs, self._key)
-        self.snapshot_line: Callable[[bytes], Made] = self._snapshot_line()
+        self._line: Callable[[bytes], Made] | None = None
+
+    @property
+    def snapshot_line(self) -> Callable[[bytes], Made]:
+        """The function over lines of COPY. It is made when it is first asked for: the stream of thousands of tables
+        needs none."""
+        if self._line is None:
+            self._line = self._snapshot_line()
+        return self._line
 
     @property
     def key_columns(self) -> Sequence[int]:

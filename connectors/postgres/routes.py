@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 from cdc.schema import Identity, TableSchema
 from cdc.wire.envelope import Headers, Stamp
 from cdc.wire.format import CREATE_OP, DELETE_OP, OP, POS, UPDATE_OP, VER
 from cdc.wire.unavailable import may_be_unavailable
-from connectors.postgres.compiled import FromFrame, Templates
+from connectors.postgres.compiled import FromFrame, Made, Templates
 from connectors.postgres.encoder import TableEncoder
 
+Form = Literal["new", "pair", "old", "keyed"]
+"""Which function of :class:`connectors.postgres.compiled.CompiledRows` encodes it."""
 NEVER = 1 << 62
 _WIDE_BYTES = 500
 """Below this no row has a value out of line: Postgres starts at about 2 kB of its own, denser, form."""
@@ -26,14 +29,14 @@ class Route:
     """
 
     __slots__ = (
-        "_parts", "count", "deletes", "encode", "lane", "letter", "loose", "more", "op", "plain", "rows", "serial",
-        "table", "tail", "ver", "wide",
+        "_form", "_parts", "count", "deletes", "encode", "lane", "letter", "loose", "more", "op", "plain", "rows",
+        "serial", "table", "tail", "ver", "wide",
     )  # fmt: skip
 
-    def __init__(self, table: StreamTable, letter: str, encode: FromFrame, parts: Templates) -> None:
+    def __init__(self, table: StreamTable, letter: str, form: Form) -> None:
         self.table = table
         self.letter = letter.encode()
-        self.encode = encode
+        self.encode: FromFrame = self._first
         self.lane = table.lane
         self.count = table.lane_count
         self.op = (OP, self.letter)
@@ -45,14 +48,23 @@ class Route:
         self.rows = 0
         self.serial = -1
         self.tail = self.plain = self.loose = b""
-        self._parts = parts
+        self._form: Form = form
+        self._parts: Templates | None = None
 
     def renew(self, stamp: Stamp, serial: int) -> None:
         """Make the templates for a transaction."""
+        if self._parts is None:
+            self._parts = getattr(self.table.encoder.rows, f"{self._form}_templates")
         self.serial = serial
         self.tail = self.table.encoder.envelope.tail(stamp, self.letter)
         self.plain = self._parts.plain + self.tail
         self.loose = self._parts.loose + self.tail
+
+    def _first(self, frame: bytes, lsn: int, seq: int, plain: bytes, loose: bytes) -> Made | None:
+        """Encode the first message of the session that needs the function, which is made now."""
+        made: FromFrame = getattr(self.table.encoder.rows, self._form)
+        self.encode = made
+        return made(frame, lsn, seq, plain, loose)
 
     def headers(self, pos: bytes, more: Sequence[tuple[str, bytes]] = ()) -> Headers:
         """A record's headers: its position, the operation, the schema version, and ``more`` behind them."""
@@ -75,14 +87,9 @@ class StreamTable:
         self.netted = self.schema.deferrable_key
         toasted = any(may_be_unavailable(c) for c in self.schema.columns)
         self.wide = _WIDE_BYTES if toasted and not self.full else NEVER
-        rows = encoder.rows
-        self.insert = Route(self, CREATE_OP, rows.new, rows.new_templates)
-        if self.full:
-            self.update = Route(self, UPDATE_OP, rows.pair, rows.pair_templates)
-            self.delete = Route(self, DELETE_OP, rows.old, rows.old_templates)
-        else:
-            self.update = Route(self, UPDATE_OP, rows.new, rows.new_templates)
-            self.delete = Route(self, DELETE_OP, rows.keyed, rows.keyed_templates)
+        self.insert = Route(self, CREATE_OP, "new")
+        self.update = Route(self, UPDATE_OP, "pair" if self.full else "new")
+        self.delete = Route(self, DELETE_OP, "old" if self.full else "keyed")
 
     def lane_of(self, key: bytes) -> int:
         """The lane of the partition to which a key belongs."""

@@ -26,6 +26,7 @@ from cdc.settings import Settings
 from cdc.state import SlotState, TopicsState
 from connectors.kafka.admin import TopicAdmin, TopicProblem, made_specs, policy_problems, state_problems
 from connectors.kafka.ends import EndsWatch
+from connectors.kafka.in_sync import in_sync_problems
 from connectors.postgres.catalog_facts import read_publication, read_relations, read_server, read_slot
 from connectors.postgres.connections import Connection, connect
 from connectors.postgres.selection import takes
@@ -208,7 +209,7 @@ class _LogLook:
         # A topic that deletes by age loses rows from now on. A shorter retention is logged; the next start refuses it.
         forgetful = policy_problems(specs, facts, ("cleanup.policy",))
         others = [replace(one, fatal=False) for one in policy_problems(specs, facts) if one not in forgetful]
-        looks.topics_are([*changed, *forgetful, *others])
+        looks.topics_are([*changed, *forgetful, *others, *in_sync_problems(facts)])
         return LOOK_S
 
 

@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
-import orjson
 import pyarrow as pa
 
 from cdc.clock import Clock
+from cdc.json_bytes import dumped
 from cdc.schema import TableSchema
 from sinks.batch_plan import TableBatch
 from sinks.cache.cache_client import CacheClient, Call
@@ -86,7 +86,7 @@ class _CacheTables:
         return done
 
     def _write(self, batch: TableBatch) -> Applied:
-        converted = batch.converted(batch.plain.row, orjson.dumps)
+        converted = batch.converted(batch.plain.row, dumped)
         prefix = cache_prefix(self._place.prefix, batch.schema).encode()
         keys = [prefix + key.encode() for key in converted.batch.keys]
         done = Applied(refused=converted.refused)

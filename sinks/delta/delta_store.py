@@ -13,6 +13,7 @@ import orjson
 import pyarrow as pa
 
 from cdc.clock import Clock
+from cdc.json_bytes import dumped
 from cdc.progress import Watermark
 from cdc.schema import TableSchema
 from cdc.sql import quote_literal
@@ -285,7 +286,7 @@ class _DeltaWatermarks(PlacedWatermarks):
     def write(self, watermark: Watermark) -> None:
         versions = {**_versions_in(self._own.known()), **self._tables.versions()}
         # On what was found when the store's place was checked: cdc rebuild may have written since (hazard H162).
-        self._own.write_upon({WATERMARK: watermark.to_json(), VERSIONS: orjson.dumps(versions)})
+        self._own.write_upon({WATERMARK: watermark.to_json(), VERSIONS: dumped(versions)})
 
 
 def noted_versions(notes: DeltaNotes) -> dict[str, int]:

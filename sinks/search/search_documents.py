@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 
+from cdc.json_bytes import dumped
 from cdc.position import CHUNK_SEQ, SNAPSHOT_SEQ, Position
 from cdc.schema import TableSchema
 from cdc.wire.plain import PlainTable
@@ -101,7 +102,7 @@ def _pos_of(said: Any, version: int) -> str:
 def action(key: str, pos: str, name: bytes) -> bytes:
     """The line before a document in a bulk body, with its line break. ``name``: the index, as JSON."""
     version = document_version(pos)
-    identity = orjson.dumps(document_id(key))
+    identity = dumped(document_id(key))
     return b'{"index":{"_index":%b,"_id":%b,"version":%d,"version_type":"external_gte"}}\n' % (name, identity, version)
 
 
@@ -123,7 +124,7 @@ def deleted(key: str, pos: str, now_ms: int) -> bytes:
 
 
 def _own_key(key: str) -> bytes:
-    return b"" if document_id(key) == key else b',"_key":' + orjson.dumps(key)
+    return b"" if document_id(key) == key else b',"_key":' + dumped(key)
 
 
 def _text(value: Any) -> Any:

@@ -10,6 +10,7 @@ from urllib.parse import quote
 import orjson
 
 from cdc.crash import crash_point, declare
+from cdc.json_bytes import dumped
 from cdc.schema import TableSchema
 from sinks.generations import FIRST, OpenGeneration
 from sinks.names import index_alias, index_prefix
@@ -213,7 +214,7 @@ class SearchNotes:
         answer = self._client.call("POST", f"/{path(self._index)}/_mget", {"ids": ["watermark", "floors"]}, absent={})
         for document in answer.get("docs", ()):
             if document.get("found"):
-                found.update({name: orjson.dumps(note) for name, note in document["_source"].items()})
+                found.update({name: dumped(note) for name, note in document["_source"].items()})
         return found
 
     def write(self, name: str, text: bytes) -> None:

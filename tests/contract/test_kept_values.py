@@ -10,7 +10,7 @@ from cdc.wire.plain import plain_row
 from sinks.batch import events_of
 from tests.contract.orders import SHAPES, order
 from tests.contract.stores import Store, live
-from tests.contract.topics import ORDERS, Shapes, Topic, at
+from tests.contract.topics import ORDERS, Shapes, Topic, at, column, shape
 from tests.contract.values import EVERYTHING, HARD_ROWS
 
 
@@ -42,3 +42,26 @@ def test_h31_h32_h33_h39_rows_keep_their_values(store: Store) -> None:
     for number, row in enumerate(HARD_ROWS):
         plain = orjson.dumps(plain_row({"id": number, **row}, EVERYTHING))
         assert found[str(number)] == canonical_row(plain, EVERYTHING), row
+
+
+def test_texts_that_are_code_elsewhere_are_data(store: Store) -> None:
+    """In keys, values, names of columns and of the table: no quote ends what stands around it."""
+    words = (
+        "'; drop table x; --",
+        '"; drop table x; --',
+        "\\'; drop table x; --",
+        "${env:HOME} {{7*7}} %s {0} :x ?",
+        "]] redis.call('FLUSHALL') --",
+        "*:1 ../../x/%2e%2e",
+        '{"script": {"source": "ctx._source.clear()"}}',
+    )
+    strange = shape(column("k'\"; --", "text", key=1), column("v\"'}{", "text"), table='o"; drop table x; --')
+    sink, plain, topic = store.open(), Topic(), Topic(strange)
+    plain.upsert(order(1), at(1))
+    names = [one.name for one in strange.columns]
+    for number, word in enumerate(words):
+        topic.upsert(dict(zip(names, (word, word[::-1]), strict=True)), at(number))
+    done = sink.sink.apply(events_of([*plain.events, *topic.events]), Shapes(ORDERS, strange))
+    assert done.refused == ()
+    assert sorted(orjson.loads(row) for row in live(sink, strange).values()) == sorted([w, w[::-1]] for w in words)
+    assert len(live(sink, ORDERS)) == 1

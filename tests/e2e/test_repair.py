@@ -84,32 +84,32 @@ class Load:
                 SYSTEM_CLOCK.sleep(0.01)
 
 
-def damage(pipeline: Pipeline) -> None:
+def damage(pipeline: Pipeline, extra: str = "900") -> None:
     """In each store: row 1 to 3 lost, row 9001 to 9003 that the source never had, row 4 to 6 with another value, row
-    7 to 9 at a position of the future."""
+    7 to 9 at a position of the future. ``extra``: what the keys that the source never had begin with."""
     name, stores = pipeline.document["name"], pipeline.document["sinks"]
-    damage_cache(stores["cache"]["url"], name)
-    damage_search(stores["search"]["url"], stores["search"]["prefix"])
-    damage_delta(Path(stores["warehouse"]["path"]))
-    damage_sql(pipeline.folder / "reports.db")
+    damage_cache(stores["cache"]["url"], name, extra)
+    damage_search(stores["search"]["url"], stores["search"]["prefix"], extra)
+    damage_delta(Path(stores["warehouse"]["path"]), extra)
+    damage_sql(pipeline.folder / "reports.db", extra)
 
 
-def damage_cache(url: str, name: str) -> None:
+def damage_cache(url: str, name: str, extra: str) -> None:
     with redis.Redis.from_url(url) as cache:
         for number in (1, 2, 3):
-            cache.rename(f"{name}:public.orders:{number}", f"{name}:public.orders:{9000 + number}")
+            cache.rename(f"{name}:public.orders:{number}", f"{name}:public.orders:{extra}{number}")
             cache.hset(f"{name}:public.orders:{3 + number}", "row", orjson.dumps({"id": 3 + number, "status": "wrong"}))
             cache.hset(f"{name}:public.orders:{6 + number}", "pos", FUTURE.text())
 
 
-def damage_search(url: str, prefix: str) -> None:
+def damage_search(url: str, prefix: str, extra: str) -> None:
     import opensearchpy  # noqa: PLC0415 - beside its only use
 
     with closing(opensearchpy.OpenSearch([url])) as client:
         index = f"{prefix}-public.orders-1"
         for number in (1, 2, 3):
             held = client.get(index=index, id=str(number))["_source"]
-            client.index(index=index, id=str(9000 + number), body=held | {"id": 9000 + number})
+            client.index(index=index, id=f"{extra}{number}", body=held | {"id": int(f"{extra}{number}")})
             client.delete(index=index, id=str(number))
             client.update(index=index, id=str(3 + number), body={"doc": {"status": "wrong"}})
             ahead = client.get(index=index, id=str(6 + number))["_source"] | {"_pos": FUTURE.text()}
@@ -118,12 +118,13 @@ def damage_search(url: str, prefix: str) -> None:
         client.indices.refresh(index=index)
 
 
-def damage_delta(root: Path) -> None:
+def damage_delta(root: Path, extra: str) -> None:
     place = str(root / "public" / "orders")
 
     def act(attempts: int = 20) -> None:
         table = deltalake.DeltaTable(place)
-        table.update(updates={"_key": "concat('900', _key)", "id": "9000 + id"}, predicate="_key in ('1', '2', '3')")
+        moved = {"_key": f"concat('{extra}', _key)", "id": f"{extra}0 + id"}
+        table.update(updates=moved, predicate="_key in ('1', '2', '3')")
         table.update(updates={"status": "'wrong'"}, predicate="_key in ('4', '5', '6')")
         table.update(updates={"_pos": f"'{FUTURE.text()}'"}, predicate="_key in ('7', '8', '9')")
 
@@ -139,9 +140,10 @@ def _done(act: Any) -> bool:
     return True
 
 
-def damage_sql(file: Path) -> None:
+def damage_sql(file: Path, extra: str) -> None:
     with closing(sqlite3.connect(file, timeout=30)) as database:
-        database.execute("update public_orders set _key = '900' || _key, id = 9000 + id where _key in ('1', '2', '3')")
+        moved = f"_key = '{extra}' || _key, id = {extra}0 + id"
+        database.execute(f"update public_orders set {moved} where _key in ('1', '2', '3')")
         database.execute("update public_orders set status = 'wrong' where _key in ('4', '5', '6')")
         database.execute("update public_orders set _pos = ? where _key in ('7', '8', '9')", (FUTURE.text(),))
         database.commit()

@@ -62,6 +62,11 @@ class Life:
             file.seek(self._start)
             return file.read().decode("utf-8", "replace")
 
+    @property
+    def reason(self) -> str:
+        """Its last word: of a traceback the line that says what was raised."""
+        return next((line.strip() for line in reversed(self.stderr.splitlines()) if line.strip()), "it said nothing")
+
     def events(self, name: str) -> Iterator[Mapping[str, Any]]:
         """The log lines of that event."""
         for line in self.stderr.splitlines():

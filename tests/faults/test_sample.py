@@ -24,9 +24,10 @@ from tests.faults.experiments import (
     sequences,
     wide_table,
 )
-from tests.faults.experiments.sequences import Change, Sequence
+from tests.faults.experiments.sequences import Sequence
 from tests.faults.lab import Found, Lab, Limits
 from tests.faults.results import Figures
+from tests.faults.row_changes import Change
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from cdc.epochs import EpochsState
+from cdc.json_bytes import dumped
 from cdc.position import Position
 from cdc.schema import TableSchema
 from cdc.topic import TableName
@@ -173,7 +174,7 @@ class PartitionReader:
         if shape is None or not (shape.conversions or unsaid):
             return self._change(key, wrapped.text, pos, payload["op"])
         row = self._readable(shape, payload["after"]) | unsaid
-        return self._change(key, orjson.dumps({**payload, "before": None, "after": row}), pos, payload["op"])
+        return self._change(key, dumped({**payload, "before": None, "after": row}), pos, payload["op"])
 
     def _flat_row(self, names: Mapping[str, Any], wrapped: Wrapped, epoch: int, offset: int) -> DebeziumChange:
         """A row alone. Its own note of order depends on settings, so the partition's order is taken."""
@@ -188,7 +189,7 @@ class PartitionReader:
         if op not in _OPS:
             raise _Refused(f"not a change: its op is {op}")
         after = row if shape is None else self._readable(shape, row)
-        return self._change(key, orjson.dumps({"before": None, "after": after, "op": op}), pos, op)
+        return self._change(key, dumped({"before": None, "after": after, "op": op}), pos, op)
 
     def _document(self, names: Mapping[str, Any], payload: Mapping[str, Any], pos: Position) -> DebeziumChange:
         self._schema = collection_schema(_table_of(payload["source"]), self.topic)
@@ -209,7 +210,7 @@ class PartitionReader:
             if not self._kept:
                 first = self.epochs.epoch(self.topic, self.partition, self._first)
                 envelope[UNBROKEN_FROM] = _by_offset(first, self._first).text()
-        return self._change(key, orjson.dumps(envelope), pos, op)
+        return self._change(key, dumped(envelope), pos, op)
 
     def _truncate(self, payload: Mapping[str, Any], wrapped: Wrapped, pos: Position) -> DebeziumChange:
         table = _table_of(payload["source"])
@@ -220,7 +221,7 @@ class PartitionReader:
         elif self._schema is None and wrapped.embedded.fields is not None:
             # No row of the table was read yet: there is none to remove, and its key is not known.
             self._schema = shape_of(wrapped.embedded.fields, (), table, self.topic).schema
-        return self._change(orjson.dumps({"__truncate": str(table)}), wrapped.text, pos, "t")
+        return self._change(dumped({"__truncate": str(table)}), wrapped.text, pos, "t")
 
     def _tombstone(self, names: Mapping[str, Any], epoch: int, offset: int) -> DebeziumChange | SettledRecord:
         """Deletes what the ``d`` before it deleted, and no more."""
@@ -253,9 +254,9 @@ class PartitionReader:
     def _key(self, names: Mapping[str, Any]) -> bytes:
         """As keys are written since the last row."""
         if self._of_documents:
-            return orjson.dumps({ID: id_text(names)})
+            return dumped({ID: id_text(names)})
         shape = self._embedded.shape if self._embedded is not None else None
-        return orjson.dumps(names if shape is None else shape.readable(names))
+        return dumped(names if shape is None else shape.readable(names))
 
     def _readable(self, shape: Shape, row: Mapping[str, Any]) -> dict[str, Any]:
         try:

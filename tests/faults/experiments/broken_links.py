@@ -100,7 +100,7 @@ def _password(dsn: str) -> str:
 def _settle(rig: Rig, lives: list[Life]) -> None:
     for life in lives:
         if life.exit is not None:
-            raise Found(f"it ended with {life.exit}: {life.stderr[-2000:]}")
+            raise Found(f"it ended with {life.exit}, {life.reason}: {life.stderr[-2000:]}")
     rig.settle(_SETTLE_S)
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from pathlib import Path
 
+from cdc.clock import SYSTEM_CLOCK
 from tests.faults.lab import Found, Lab
 from tests.faults.lives import Life
 from tests.faults.rig import Rig, fresh_rig
@@ -16,6 +16,7 @@ _WARM = 10
 """Sessions until buffers and caches have their size."""
 _GROWTH_MB = 16.0
 _GROWTH_FDS = 4
+_REST_S, _SAMPLE_S = 15.0, 0.05
 _END = (
     "select pg_terminate_backend(active_pid) from pg_replication_slots where slot_name = %s and active_pid is not null"
 )
@@ -37,9 +38,9 @@ def one(lab: Lab, reconnects: int) -> None:
             rig.execute(f"insert into t values ({number}, 'v')")
             _reconnect(rig, life, number)
             if number == min(_WARM, reconnects // 2):
-                first = _held(life)
+                first = at_rest(life)
         rig.settle(120)
-        last = _settled(life, first[1] + _GROWTH_FDS)
+        last = at_rest(life)
         lab.peak(grown_mb=round(last[0] - first[0], 1), grown_fds=last[1] - first[1])
         if last[0] - first[0] > _GROWTH_MB or last[1] - first[1] > _GROWTH_FDS:
             raise Found(f"{first} MB and descriptors became {last}")
@@ -63,14 +64,17 @@ def _reconnect(rig: Rig, life: Life, number: int) -> None:
     wait_until(again, 90, rig.last_words)
 
 
-def _settled(life: Life, most_fds: int) -> tuple[float, int]:
-    """What is held once the looks that are under way have let go of their sessions. 30 s at most."""
-    with suppress(AssertionError):
-        wait_until(lambda: _held(life)[1] <= most_fds, 30)
-    return _held(life)
+def at_rest(life: Life) -> tuple[float, int]:
+    """The least that is held within some seconds: the looks beside the stream open sessions and let go of them."""
+    ends_s = SYSTEM_CLOCK.monotonic() + _REST_S
+    found = [held(life)]
+    while SYSTEM_CLOCK.monotonic() < ends_s:
+        SYSTEM_CLOCK.sleep(_SAMPLE_S)
+        found.append(held(life))
+    return min(memory for memory, _ in found), min(descriptors for _, descriptors in found)
 
 
-def _held(life: Life) -> tuple[float, int]:
+def held(life: Life) -> tuple[float, int]:
     """(MB resident, open descriptors)"""
     pages = int(Path(f"/proc/{life.pid}/statm").read_text(encoding="ascii").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1024**2, len(os.listdir(f"/proc/{life.pid}/fd"))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import signal
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import orjson
 import psycopg
@@ -20,6 +20,8 @@ from hypothesis import strategies as st
 from hypothesis.errors import FlakyFailure
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
+from cdc.aside import asides_of
+from cdc.clock import SYSTEM_CLOCK
 from cdc.state import FormState, RequestState, find_all
 from cdc.topic import TableName
 from cdc.wiring import open_state
@@ -27,6 +29,7 @@ from tests.faults import oracle
 from tests.faults.lab import Found, Lab
 from tests.faults.lives import Life, command
 from tests.faults.rig import Rig, fresh_rig
+from tests.faults.row_changes import ALTERED, CHANGES, TRANSACTIONS, Change, Row, Rows, Transaction
 from tests.waiting import wait_until
 
 SEQUENCES, STEPS = 20, 12
@@ -34,105 +37,48 @@ SCHEMA = (
     "create table a (id int primary key deferrable, v text, n bigint, big text)",
     "alter table a alter big set storage external",
     "alter table a replica identity full",
-    "create table b (id int primary key, v text, n bigint, big text)",
+    "create type mood as enum ('calm', 'loud')",
+    "create table b (id int primary key, v text, n bigint, big text, mood mood default 'calm')",
     "alter table b alter big set storage external",
     # Nothing but rows ever changes in it: what a transaction holds open would keep DDL waiting.
     "create table late (id int primary key, v text, n bigint, big text)",
 )
 TABLES = ("a", "b", "late")
 _QUIET_S = 60.0
-_COLUMNS = 4
+_COLUMNS = {"a": 4, "b": 5, "late": 4}
 _MOST_ADDED = 4
 _FORM = """
 select (select json_agg(json_build_array(attnum, attname) order by attnum) from pg_attribute
         where attrelid = c.oid and attnum > 0 and not attisdropped),
-       pg_relation_filenode(c.oid)
+       pg_relation_filenode(c.oid),
+       (select string_agg(r.xmin::text, ',') from pg_publication_rel r where r.prrelid = c.oid),
+       (select coalesce(array_agg(distinct e.xmin::text), '{}') from pg_enum e
+        join pg_attribute a on a.atttypid = e.enumtypid and a.attrelid = c.oid)
 from pg_class c where c.oid = %s::regclass
 """
 
-Row = dict[str, Any]
-Rows = dict[int, Row]
+_LABEL = "select enumlabel from pg_enum where enumtypid = 'mood'::regtype order by enumsortorder limit 1"
+_PUBLISHED = "select tablename from pg_publication_tables where pubname = %s"
 
 
-class Change(NamedTuple):
-    """One statement on one row: ``move`` takes the row of ``key`` to ``other``."""
+class Form(NamedTuple):
+    """A table as it is now: its columns, number and name each, its file, the transaction that published it, those that
+    named the labels of its enums."""
 
-    what: Literal["put", "touch", "swell", "delete", "move"]
-    key: int
-    other: int
+    columns: list[tuple[int, str]]
+    file: int
+    published: str
+    labels: set[str]
 
-    def sql(self, table: str) -> str:
-        match self.what:
-            case "put":
-                return (
-                    f"insert into {table} (id, v, n, big) select {self.key}, 'v{self.other}', {self.other}, 'small'"
-                    f" where not exists (select from {table} where id = {self.key})"
-                )
-            case "touch":
-                return f"update {table} set v = 'w{self.other}' where id = {self.key}"
-            case "swell":
-                return f"update {table} set big = repeat('{self.other}.', 4000) where id = {self.key}"
-            case "delete":
-                return f"delete from {table} where id = {self.key}"
-            case "move":
-                free = f"not exists (select from {table} where id = {self.other})"
-                return f"update {table} set id = {self.other} where id = {self.key} and {free}"
-
-    def on(self, rows: Rows, added: Mapping[str, str]) -> None:
-        """The same on the dict."""
-        match self.what:
-            case "put" if self.key not in rows:
-                rows[self.key] = {"id": self.key, "v": f"v{self.other}", "n": self.other, "big": "small"} | dict(added)
-            case "touch" if self.key in rows:
-                rows[self.key]["v"] = f"w{self.other}"
-            case "swell" if self.key in rows:
-                rows[self.key]["big"] = f"{self.other}." * 4000
-            case "delete":
-                rows.pop(self.key, None)
-            case "move" if self.key in rows and self.other not in rows:
-                rows[self.other] = rows.pop(self.key) | {"id": self.other}
-
-
-class Transaction(NamedTuple):
-    """Changes to one table. Of one with a savepoint only the first half stays."""
-
-    table: str
-    changes: list[Change]
-    end: Literal["commit", "rollback", "savepoint", "prepared", "prepared and rolled back"]
-
-    @property
-    def kept(self) -> int:
-        match self.end:
-            case "rollback" | "prepared and rolled back":
-                return 0
-            case "savepoint":
-                return len(self.changes) // 2
-            case _:
-                return len(self.changes)
-
-    def sql(self) -> list[str]:
-        lines = ["begin"]
-        for number, change in enumerate(self.changes):
-            if self.end == "savepoint" and number == self.kept:
-                lines.append("savepoint here")
-            lines.append(change.sql(self.table))
-        match self.end:
-            case "savepoint":
-                lines += ["rollback to savepoint here", "commit"]
-            case "prepared":
-                lines += ["prepare transaction 'here'", "commit prepared 'here'"]
-            case "prepared and rolled back":
-                lines += ["prepare transaction 'here'", "rollback prepared 'here'"]
-            case _:
-                lines.append(self.end)
-        return lines
-
-
-_ALTERED = st.sampled_from(("a", "b"))
-_KINDS = st.sampled_from(("put", "put", "touch", "swell", "delete", "move"))
-_CHANGES = st.lists(st.builds(Change, _KINDS, st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=6)
-_ENDS = st.sampled_from(("commit", "commit", "commit", "rollback", "savepoint", "prepared", "prepared and rolled back"))
-_TRANSACTIONS = st.lists(st.builds(Transaction, _ALTERED, _CHANGES, _ENDS), min_size=2, max_size=8)
+    def is_in(self, form: FormState | None) -> bool:
+        """Whether the watch saw this."""
+        return (
+            form is not None
+            and [(column[0], column[1]) for column in form.columns] == self.columns
+            and form.leaves[0][3] == self.file
+            and f"/{self.published}" in form.entries
+            and self.labels <= {str(transaction) for transaction in form.types.values()}
+        )
 
 
 def run(lab: Lab) -> None:
@@ -169,6 +115,7 @@ class Sequence(RuleBasedStateMachine):
     """Begins with empty tables and a running capture, on the pipeline of the sequence before it.
 
     ``up``: whether the capture was left running. ``later``: what the open transaction will have left.
+    ``unpublished``: the table that was taken out of the publication.
     """
 
     rig: ClassVar[Rig]
@@ -183,6 +130,7 @@ class Sequence(RuleBasedStateMachine):
         self.names = 0
         self.up = True
         self.later: Rows | None = None
+        self.unpublished = ""
         self.steps: list[str] = []
         self.held = True
         """Whether no step has found anything yet."""
@@ -192,13 +140,14 @@ class Sequence(RuleBasedStateMachine):
         self.late.rollback()
         if not (self.rig.lives and self.rig.lives[-1].exit is None):
             self.rig.start()
+        self.publish_again()
         for table in TABLES:
             self._do(f"delete from {table}")
-            for name in self._names(table)[_COLUMNS:]:
+            for name in self._names(table)[_COLUMNS[table] :]:
                 self._do(f"alter table {table} drop column {name}")
         self.steps.clear()
 
-    @rule(transactions=_TRANSACTIONS)
+    @rule(transactions=TRANSACTIONS)
     def transact(self, transactions: list[Transaction]) -> None:
         for transaction in transactions:
             self._do(*transaction.sql())
@@ -207,7 +156,7 @@ class Sequence(RuleBasedStateMachine):
         self.lab.count(transactions=len(transactions))
 
     @precondition(lambda self: self.later is None)
-    @rule(changes=_CHANGES)
+    @rule(changes=CHANGES)
     def begin_late(self, changes: list[Change]) -> None:
         self.later = copy.deepcopy(self.rows["late"])
         for change in changes:
@@ -227,13 +176,13 @@ class Sequence(RuleBasedStateMachine):
             self.late.rollback()
         self.later = None
 
-    @rule(table=_ALTERED)
+    @rule(table=ALTERED)
     def truncate(self, table: str) -> None:
         self._do(f"truncate {table}")
         self.rows[table] = {}
 
     @precondition(lambda self: min(len(self.added[table]) for table in ("a", "b")) < _MOST_ADDED)
-    @rule(table=_ALTERED)
+    @rule(table=ALTERED)
     def add_column(self, table: str) -> None:
         self.names += 1
         name, value = f"c{self.names}", f"d{self.names}"
@@ -251,13 +200,66 @@ class Sequence(RuleBasedStateMachine):
         for row in self.rows[table].values():
             del row[name]
 
-    @rule(table=_ALTERED)
+    @rule(table=ALTERED)
     def rewrite(self, table: str) -> None:
         self._do(f"alter table {table} alter n type bigint using n + 1")
         for row in self.rows[table].values():
             row["n"] += 1
 
-    @rule(table=_ALTERED)
+    @precondition(lambda self: not self.unpublished)
+    @rule(table=ALTERED)
+    def unpublish(self, table: str) -> None:
+        """Its changes are not sent from here on; when it is published again it has to be read."""
+        self._do(f"alter publication {self.rig.settings.publication} drop table {table}")
+        self.unpublished = table
+        self.lab.count(unpublished=1)
+
+    @precondition(lambda self: self.unpublished)
+    @rule()
+    def publish_again(self) -> None:
+        held = {row[0] for row in self.session.execute(_PUBLISHED, [self.rig.settings.publication])}
+        for table in sorted({*TABLES} - held):
+            self._do(f"alter publication {self.rig.settings.publication} add table {table}")
+        self.unpublished = ""
+
+    @rule(table=ALTERED, changes=CHANGES)
+    def rename_and_back(self, table: str, changes: list[Change]) -> None:
+        self._do(f"alter table {table} rename to {table}_away")
+        self._change(f"{table}_away", table, changes)
+        self._do(f"alter table {table}_away rename to {table}")
+        self.lab.count(renamed=1)
+
+    @rule(changes=CHANGES)
+    def another_key_and_back(self, changes: list[Change]) -> None:
+        self._do("alter table b drop constraint b_pkey, add constraint b_pkey primary key (id, mood)")
+        self._change("b", "b", changes)
+        self._do("alter table b drop constraint b_pkey, add constraint b_pkey primary key (id)")
+        self._do("alter table b alter mood drop not null")
+        self.lab.count(keys_changed=1)
+
+    @rule()
+    def rename_a_label(self) -> None:
+        old = self._label()
+        new = f"calm{int(old[4:] or 0) + 1}"
+        self._do(f"alter type mood rename value '{old}' to '{new}'")
+        for row in self.rows["b"].values():
+            row["mood"] = new
+        self.lab.count(labels_renamed=1)
+
+    @rule(table=ALTERED, changes=CHANGES, held_s=st.floats(0, 2))
+    def lock_for_a_while(self, table: str, changes: list[Change], held_s: float) -> None:
+        """Its changes from just before may have values that have to be read; the other table's go on."""
+        self._change(table, table, changes)
+        other = "b" if table == "a" else "a"
+        with self.rig.session() as holder, holder.transaction():
+            self.steps.append(f"lock {table}")
+            holder.execute(f"lock table {table} in access exclusive mode".encode())
+            self._change(other, other, changes)
+            SYSTEM_CLOCK.sleep(held_s)
+        self.lab.count(locks=1)
+
+    @precondition(lambda self: not self.unpublished)
+    @rule(table=ALTERED)
     def read_a_table_again(self, table: str) -> None:
         self.steps.append(f"cdc snapshot public.{table}")
         argv = ["--config", str(self.rig.config), "snapshot", f"public.{table}", "--detach"]
@@ -304,6 +306,8 @@ class Sequence(RuleBasedStateMachine):
             return
         if not self.up:
             self.rig.start()
+        if self.unpublished:
+            self.publish_again()
         wait_until(self._seen, _QUIET_S, lambda: f"{self.rig.last_words()} after {self.steps}")
         self.rig.settle()
         memory = oracle.replayed(oracle.read_log(self.rig.settings), self.rig.settings)
@@ -324,8 +328,21 @@ class Sequence(RuleBasedStateMachine):
             self.steps.append(statement)
             self.session.execute(statement.encode())
 
+    def _change(self, name: str, table: str, changes: list[Change]) -> None:
+        """One transaction, on a table that has this name now."""
+        self._do("begin", *(change.sql(name) for change in changes), "commit")
+        for change in changes:
+            self._note(change, table)
+
     def _note(self, change: Change, table: str) -> None:
-        change.on(self.rows[table], self.added[table])
+        own = {"mood": self._label()} if table == "b" else {}
+        change.on(self.rows[table], own | self.added[table])
+
+    def _label(self) -> str:
+        """The default of ``b.mood``, as it is called now."""
+        row = self.session.execute(_LABEL).fetchone()
+        assert row is not None
+        return str(row[0])
 
     def _lives(self) -> None:
         life = self.rig.lives[-1]
@@ -334,25 +351,21 @@ class Sequence(RuleBasedStateMachine):
             raise Found(f"cdc run ended by itself: {self.rig.last_words()}, after {self.steps}")
 
     def _names(self, table: str) -> list[str]:
-        return [name for _, name in self._form(table)[0]]
+        return [name for _, name in self._form(table).columns]
 
-    def _form(self, table: str) -> tuple[list[tuple[int, str]], int]:
-        """The table's columns, number and name each, and its file."""
+    def _form(self, table: str) -> Form:
         row = self.session.execute(_FORM, [f"public.{table}"]).fetchone()
         assert row is not None
-        return [(number, name) for number, name in row[0]], row[1]
+        return Form([(number, name) for number, name in row[0]], row[1], row[2] or "", set(row[3]))
 
     def _seen(self) -> bool:
         """Whether the watch has seen the tables as they are, and all that it asked for was read."""
         self._lives()
         documents = open_state(self.rig.settings).read()
         forms = {form.table: form for form in find_all(documents, FormState)}
-        for table in TABLES:
-            form = forms.get(f"public.{table}")
-            columns, filenode = self._form(table)
-            if form is None or [(c[0], c[1]) for c in form.columns] != columns or form.leaves[0][3] != filenode:
-                return False
-        return not find_all(documents, RequestState)
+        if not all(self._form(table).is_in(forms.get(f"public.{table}")) for table in TABLES):
+            return False
+        return not find_all(documents, RequestState) and not asides_of(documents)
 
 
 def _short(rows: Mapping[int, Row]) -> str:

@@ -61,4 +61,9 @@ MUTANTS = (
         "for topic, parts in first.items() if any(parts.values()))", "for topic, parts in first.items() if not parts)",
         "tests/unit/connectors/kafka/test_admin.py -k h166",
     ),
+    Mutant(
+        "say nothing of a topic with too few replicas in sync", "connectors/kafka/in_sync.py",
+        "if one.in_sync < (", "if one.in_sync < 0 * (",
+        "tests/unit/connectors/kafka/test_in_sync.py",
+    ),
 )  # fmt: skip

@@ -238,4 +238,10 @@ MUTANTS = (
         "            self._set_aside(self._refused.pop(message.relation_oid))", "            pass",
         "tests/unit/connectors/postgres/test_aside.py",
     ),
+    Mutant(
+        "compile for each table what no change of it needs", "connectors/postgres/routes.py",
+        "        self._parts: Templates | None = None\n",
+        "        self._parts: Templates | None = None\n        getattr(table.encoder.rows, form)\n",
+        "tests/unit/connectors/postgres/test_routes.py",
+    ),
 )  # fmt: skip

@@ -51,4 +51,9 @@ MUTANTS = (
         "let a warehouse hold a date as text", "cdc/wire/types.py",
         'warehouse="date32[day]"', 'warehouse="string"', "tests/unit/cdc/wire/test_types.py",
     ),
+    Mutant(
+        "keep the buffer that JSON was written into", "cdc/json_bytes.py",
+        "bytes(memoryview(orjson.dumps(value, option=option)))", "orjson.dumps(value, option=option)",
+        "tests/unit/cdc/test_json_bytes.py",
+    ),
 )  # fmt: skip

@@ -244,9 +244,10 @@ def test_wrong_password_and_taken_port(pipeline: Pipeline) -> None:
     refused(pipeline.start(), Exit.CONFIG, "http_address")
 
 
-def alter_topic(pipeline: Pipeline, option: str, value: str) -> None:
+def alter_topic(pipeline: Pipeline, option: str, value: str, topic: str = "") -> None:
+    """Of the topic of ``t`` unless another is named."""
     entry = ConfigEntry(option, value, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, pipeline.topic("t"), incremental_configs=[entry])
+    resource = ConfigResource(ResourceType.TOPIC, topic or pipeline.topic("t"), incremental_configs=[entry])
     admin = TopicAdmin(pipeline.settings.log)
     for future in admin._client.incremental_alter_configs([resource]).values():
         future.result()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psycopg
@@ -166,3 +166,17 @@ def told_which(shop: Shop, cdc: Cdc, user: str, topic: str, right: str, command:
     assert topic in error
     assert f"lacks the right {right} on the topic" in error
     assert "kafka-acls --add" in words
+
+
+def test_dropping_topics_needs_delete(shop: Shop, cdc: Cdc) -> None:
+    other = replace(shop, name="gone")
+    other.grant_all()
+    assert run(["--config", str(other.settings("operator")), "init"]) == Exit.OK
+    shop.kafka.grant("operator", ResourceType.TOPIC, "gone.views", ["Describe"])
+    code, words = cdc(other.settings("operator"), "drop", "--yes", "--topics")
+    assert code == Exit.CONFIG, words
+    assert "lacks the right Delete on the topic gone." in words
+    for kind in ("public.orders", "state", "schema", "progress", "dead"):
+        shop.kafka.grant("operator", ResourceType.TOPIC, f"gone.{kind}", ["Delete"])
+    code, words = cdc(other.settings("operator"), "drop", "--yes", "--topics")
+    assert code == Exit.OK, words

@@ -10,7 +10,7 @@ import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cdc.jvm.jars import locked, resolve
@@ -31,10 +31,10 @@ class Secured:
 
     servers: str
     plain_servers: str
-    connect: str
     authority: Path
     secret: Path
     logs: tuple[Path, ...]
+    connect: str = ""
 
     def client(self) -> dict[str, str]:
         """``[log.client]``, without the password."""
@@ -49,26 +49,38 @@ class Secured:
 @contextmanager
 def secured_servers(folder: Path, password: str) -> Iterator[Secured]:
     """Both servers, answering, while the body runs."""
-    ports = free_ports(["kafka", "kafka_controller", "secure", "connect"])
-    sets = {name: found for name, found in locked().items() if name in _JARS}
-    jars = resolve(sets.values())
+    jars = _jars(*_JARS)
+    with secured_broker(folder, password) as alone:
+        plugins = {name: jars[name] for name in _JARS[1:]}
+        ports = {**free_ports(["connect"]), "kafka": int(alone.plain_servers.rpartition(":")[2])}
+        worker = ConnectPart(
+            PartFiles(folder=folder / "connect", log=folder / "connect.log", ports=ports), jars["kafka"], plugins
+        )
+        with _running(worker, worker.prepare()):
+            yield replace(alone, connect=worker.connection()["url"], logs=(*alone.logs, worker.place.log))
+
+
+@contextmanager
+def secured_broker(folder: Path, password: str) -> Iterator[Secured]:
+    """The broker alone, answering, while the body runs."""
+    ports = free_ports(["kafka", "kafka_controller", "secure"])
     certificate = self_signed(folder)
     (folder / "broker.pem").write_text(certificate.key.read_text() + certificate.made.read_text(), encoding="utf-8")
     (folder / "kafka.properties").write_text(f"password={password}\n", encoding="utf-8")
-    broker = KafkaPart(PartFiles(folder=folder / "kafka", log=folder / "kafka.log", ports=ports), jars["kafka"])
-    plugins = {name: jars[name] for name in _JARS[1:]}
-    worker = ConnectPart(
-        PartFiles(folder=folder / "connect", log=folder / "connect.log", ports=ports), jars["kafka"], plugins
-    )
-    with _running(broker, _with_secured_listener(broker, ports, folder, password)), _running(worker, worker.prepare()):
+    place = PartFiles(folder=folder / "kafka", log=folder / "kafka.log", ports=ports)
+    broker = KafkaPart(place, _jars("kafka")["kafka"])
+    with _running(broker, _with_secured_listener(broker, ports, folder, password)):
         yield Secured(
             servers=f"{LOOPBACK}:{ports['secure']}",
             plain_servers=f"{LOOPBACK}:{ports['kafka']}",
-            connect=worker.connection()["url"],
             authority=certificate.made,
             secret=folder / "kafka.properties",
-            logs=(broker.place.log, worker.place.log),
+            logs=(place.log,),
         )
+
+
+def _jars(*names: str) -> dict[str, Path]:
+    return resolve([found for name, found in locked().items() if name in names])
 
 
 def _with_secured_listener(broker: KafkaPart, ports: dict[str, int], folder: Path, password: str) -> Command:

@@ -20,14 +20,48 @@ def connector_of(pipeline: Pipeline, tables: list[str], **debezium: Any) -> Conn
     return pipeline.connector(**debezium)
 
 
+FLAT = {
+    "transforms": "unwrap",
+    "transforms.unwrap.type": "io.debezium.transforms.ExtractNewRecordState",
+    "transforms.unwrap.add.fields": "op,lsn,source.ts_ms",
+    "transforms.unwrap.delete.tombstone.handling.mode": "tombstone",
+}
+FORMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "readable": ({}, {}),
+    "debezium": ({"encoding": "debezium"}, {}),
+    "bare": ({}, {"schemas": False}),
+    "flat": ({}, {"options": FLAT}),
+    "threads": ({}, {"options": {"snapshot.max.threads": "2"}}),
+}
+"""What is generated otherwise for Postgres, as sections [log] and [debezium]."""
+
+
 def rows(pipeline: Pipeline, table: str, count: int) -> dict[Any, Any]:
     """key -> newest row, once the topic holds so many records."""
     # The connector looks for signals now and then: half a minute may pass before it reads a table.
-    records = pipeline.arrived(table, count, 90)
-    return {key["id"]: value and value["payload"]["after"] for key, value in records}
+    return {bare(key)["id"]: row_of(value) for key, value in pipeline.arrived(table, count, 90)}
 
 
-def test_a_table_comes_and_goes_while_capture_runs(pipeline: Pipeline) -> None:
+def bare(value: Any) -> Any:
+    """Without the schema that it may carry."""
+    return value["payload"] if isinstance(value, dict) and "payload" in value else value
+
+
+def row_of(value: Any) -> Any:
+    row = bare(value)
+    if row is None:
+        return None
+    return row["after"] if "after" in row else {name: one for name, one in row.items() if not name.startswith("__")}
+
+
+@pytest.mark.parametrize(
+    "form", [name if name in ("readable", "bare") else pytest.param(name, marks=pytest.mark.long) for name in FORMS]
+)
+def test_a_table_comes_and_goes_while_capture_runs(pipeline: Pipeline, form: str) -> None:
+    log, debezium = FORMS[form]
+    pipeline.document["log"] |= log
+    options = pipeline.document["debezium"]["options"] | debezium.get("options", {})
+    pipeline.document["debezium"] |= debezium | {"options": options}
     pipeline.run("insert into a values (1, 'before')")
     assert connector_of(pipeline, ["public.a"]).deploy().added == ()
     pipeline.arrived("public.a", 1)

@@ -99,6 +99,9 @@ def test_h38_sinks_keep_stores_true_from_debeziums_topics(
         for name in ("cache", "search", "warehouse")
         for table, rows in (("public.a", 49), ("public.b", 1))
     }
+    checked = run_cdc("--config", settings, "check", timeout_s=SINK_S)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert "drop_replication_slot" not in checked.stdout + checked.stderr
     token = pipeline.session.execute("select pg_current_wal_insert_lsn()::text").fetchone()
     assert token is not None
     waited = run_cdc("--config", settings, "wait", "cache", token[0], timeout_s=SINK_S)

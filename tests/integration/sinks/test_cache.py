@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import secrets
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -49,6 +50,29 @@ def test_the_layout_is_a_hash_per_row(redis_url: str, server: redis.Redis) -> No
     assert server.hgetall(KEY) == {"pos": at(2, 2).text()}
     assert 7 * 86_400 - 60 < server.ttl(KEY) <= 7 * 86_400
     sink.close()
+
+
+def test_a_user_of_its_prefix_alone_is_enough(redis_url: str, server: redis.Redis) -> None:
+    """SECURITY.md: a sink's user writes under its prefix only. Its generations stand there too."""
+    user, word = f"u{secrets.token_hex(4)}", "secret"
+    server.acl_setuser(user, enabled=True, passwords=[f"+{word}"], keys=["shop*"], channels=["*"], categories=["+@all"])
+    try:
+        url = redis_url.replace("redis://", f"redis://{user}:{word}@")
+        mine = spec_for("redis", prefix="shop", options={"url": url})
+        for spec in (mine, beside(mine, 2)):
+            sink, topic = open_sink(spec), Topic()
+            changes = (topic.upsert(ROW, at(1)), topic.upsert(ROW | {"id": 2}, at(2)), topic.delete(ROW, at(3)))
+            assert sink.sink.apply(batch(*changes, topic.truncate(at(4))), SHAPES).refused == ()
+            sink.commit(Watermark(epoch=1, lsn=9, offsets={ORDERS.topic: {0: 9}}))
+            assert live(sink, ORDERS) == {}
+            sink.close()
+        with contextlib.closing(open_generations(mine)) as generations:
+            generations.switch(2, [ORDERS])
+            generations.discard(1, [ORDERS])
+        with pytest.raises(SinkError, match="No permissions"):
+            open_sink(spec_for("redis", prefix="other", options={"url": url}))
+    finally:
+        server.acl_deluser(user)
 
 
 def test_h90_a_row_written_again_outlives_its_delete_marker(redis_url: str, server: redis.Redis) -> None:

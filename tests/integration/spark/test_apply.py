@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -67,15 +68,27 @@ def test_every_store_shows_what_the_log_says(
         assert (watermark.epoch, watermark.lsn, watermark.offsets) == (1, lsn, pipeline.offsets()), name
 
 
+class Touch:
+    """Its pickle makes a file where it is read."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __reduce__(self) -> tuple[Callable[[Path], None], tuple[Path]]:
+        return Path.touch, (self._path,)
+
+
 @pytest.mark.parametrize("spark", [IN_DRIVER, ON_EXECUTORS], ids=["driver", "executors"])
 def test_h67_poison_goes_to_the_dead_letters_and_the_rest_flows(
-    pipeline: HandMadeLog, sinks: Sinks, opened: Opened, cache: dict[str, Any], spark: dict[str, Any]
+    pipeline: HandMadeLog, sinks: Sinks, opened: Opened, cache: dict[str, Any], spark: dict[str, Any], tmp_path: Path
 ) -> None:
     pipeline.put([{"id": 1, "status": "good", "total": "1.00"}])
     pipeline.put_raw(b"not ours", b"\xff\x00", [("x", b"y")])
     pipeline.put_raw(b'{"id":2}', b'{"before":null,"aft', pipeline.headers(), partition=1)
     pipeline.put_raw(b"[]", b"{}", pipeline.headers())
     pipeline.put_raw(b"odd name", b"{}", [(b"\xff", b"x")])  # type: ignore[list-item]
+    touch = pickle.dumps(Touch(tmp_path / "unpickled"))
+    pipeline.put_raw(touch, touch, [*pipeline.headers(), ("note", touch)])
     pipeline.put([{"id": 3, "status": "good too", "total": "3.00"}])
     settings = pipeline.settings(cache, **spark)
     sinks.catch_up(settings)
@@ -86,7 +99,9 @@ def test_h67_poison_goes_to_the_dead_letters_and_the_rest_flows(
         (b"odd name", Why.UNREADABLE),
         (b'{"id":2}', Why.REFUSED),
         (b"[]", Why.REFUSED),
+        (touch, Why.REFUSED),
     }
+    assert not (tmp_path / "unpickled").exists()
     truncated = next(letter for letter in letters(pipeline) if letter.key == b'{"id":2}')
     assert (truncated.topic, truncated.partition, truncated.value) == (pipeline.topic(), 1, b'{"before":null,"aft')
     assert [name for name, _ in truncated.headers] == ["pos", "op", "ver"]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import redis
+from psycopg.conninfo import conninfo_to_dict
 from pyspark.sql import SparkSession
 
 from cdc.crash import CRASH_EXIT
@@ -21,6 +22,7 @@ from cdc.wiring.rebuild import open_rebuild
 from connectors.kafka.dead_letters import DeadLetterTopic
 from sinks.port import OpenSink
 from sinks.stores import open_store
+from tests.contract.conftest import postgres_url
 from tests.integration.spark.conftest import Sinks
 from tests.integration.spark.handmade import HandMadeLog
 from tests.programs import RunCdc, Spawn
@@ -41,6 +43,12 @@ def all_stores(
         "reports": {"kind": "sql", "url": f"sqlite:///{tmp_path}/reports.db"},
         "files": {"kind": "folder", "path": f"{tmp_path}/files"},
     }
+
+
+@pytest.fixture
+def server(all_stores: dict[str, Any], database: str) -> None:
+    """A warehouse on a server beside them."""
+    all_stores["server"] = {"kind": "sql", "url": postgres_url(conninfo_to_dict(database))}
 
 
 def order(number: int, status: str) -> dict[str, Any]:
@@ -115,26 +123,42 @@ def damage(pipeline: HandMadeLog, settings: Settings, sink: str) -> None:
     store.close()
 
 
-@pytest.mark.parametrize(
-    "point",
-    [
-        *(
-            pytest.param(point, marks=pytest.mark.long)
-            for point in ("rebuild_after_begin", "sink_after_watermark", "rebuild_after_keep", "rebuild_after_switch")
-        ),
-        "rebuild_after_fill",
-    ],
+STEPS = (
+    "rebuild_after_begin",
+    "sink_after_watermark",
+    "rebuild_after_fill",
+    "rebuild_after_keep",
+    "rebuild_after_switch",
 )
+SHORT = (("reports", "rebuild_after_fill"), ("warehouse", "rebuild_after_keep"))
+"""One of the steps for SQL and one for Delta; the others are long."""
+
+
+@pytest.fixture(
+    params=[
+        pytest.param((sink, point), id=f"{sink}-{point}", marks=() if (sink, point) in SHORT else pytest.mark.long)
+        for sink in ("reports", "warehouse", "server")
+        for point in STEPS
+    ]
+)
+def killed(request: pytest.FixtureRequest) -> tuple[str, str]:
+    """A sink, and the step of its rebuild that the command is killed behind."""
+    sink, point = request.param
+    if sink == "server":
+        request.getfixturevalue("server")
+    return sink, point
+
+
 def test_a_rebuild_that_is_killed_goes_on_by_the_same_command(
     pipeline: HandMadeLog,
     sinks: Sinks,
     all_stores: dict[str, Any],
     run_cdc: RunCdc,
     spawn: Spawn,
+    killed: tuple[str, str],
     tmp_path: Path,
-    point: str,
 ) -> None:
-    sink = "reports"
+    sink, point = killed
     options = {"checkpoint": str(tmp_path / "checkpoints")}
     settings = pipeline.settings({sink: all_stores[sink]}, **options)
     config = tmp_path / "cdc.toml"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import replace
+from http import HTTPStatus
 from typing import Any
 from urllib.error import HTTPError
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import orjson
 import pytest
@@ -96,6 +97,19 @@ def test_metrics_and_health_over_http() -> None:
             MetricsServer(server.address, figures, clock, "shop")
         with pytest.raises(ConfigError, match="cdc run of the pipeline shop has it"):
             MetricsServer(server.address, figures, clock, "store")
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+def test_pages_answer_questions_and_take_nothing(method: str) -> None:
+    server = MetricsServer("127.0.0.1:0", CaptureFigures(), ManualClock(), "shop")
+    try:
+        for page in ("metrics", "status", "livez", "readyz"):
+            with pytest.raises(HTTPError) as refused:
+                urlopen(Request(f"http://{server.address}/{page}", b"{}", method=method))
+            assert refused.value.code == HTTPStatus.NOT_IMPLEMENTED
+            refused.value.close()
     finally:
         server.close()
 

@@ -105,3 +105,9 @@ def test_a_file_that_cannot_be_used_is_one_sentence(tmp_path: Path, text: str | 
 def test_every_section_has_a_sentence_for_the_manual() -> None:
     for name, field in Settings.model_fields.items():
         assert field.description or field.annotation is not None, name
+
+
+def test_pages_are_on_loopback_unless_a_setting_says_otherwise() -> None:
+    settings = parse(document())
+    addresses = [settings.capture.http_address, settings.spark.http_address, settings.view_runner.http_address]
+    assert all(one == "" or one.startswith("127.0.0.1:") for one in addresses)
