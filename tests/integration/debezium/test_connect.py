@@ -26,6 +26,7 @@ from sinks.memory import MemoryStore
 from tests.conftest import Stack
 from tests.contract.topics import Shapes as Known
 from tests.integration.debezium.conftest import Pipeline, Record
+from tests.programs import RunCdc
 from tests.waiting import wait_until
 
 
@@ -243,3 +244,52 @@ def test_h91_without_embedded_schemas_the_topic_has_the_types(pipeline: Pipeline
         "1": {"id": 1, "v": "x"},
         "2": {"id": 2, "v": "two"},
     }
+
+
+OF_A_CONNECTOR = (
+    "config", "plugins", "validate", "status", "deploy", "diff", "pause", "resume", "restart", "stop", "resume",
+    "status", "offsets", "signal snapshot public.a", "compare --for 3", "handover --to native",
+    "handover --to debezium", "status", "stop", "offsets --reset", "delete --yes",
+)  # fmt: skip
+"""In an order in which each has something to do."""
+
+
+@pytest.mark.slow
+def test_h112_no_command_shows_the_secret_of_a_connector(pipeline: Pipeline, run_cdc: RunCdc, tmp_path: Path) -> None:
+    secret = (tmp_path / "password").read_text(encoding="utf-8")
+    settings, connector = pipeline.toml(tmp_path), pipeline.connector()
+    pipeline.run("insert into a select i, 's' || i, i from generate_series(1, 3) i")
+    said: dict[str, str] = {}
+
+    def cdc(command: str, **env: str) -> int:
+        done = run_cdc("--config", settings, "-vv", "connect", *command.split(), timeout_s=240, env=env)
+        assert "Traceback" not in done.stdout + done.stderr, done.stderr
+        said[f"{command} {env}"] = done.stdout + done.stderr
+        return done.returncode
+
+    codes = {}
+    for command in OF_A_CONNECTOR:
+        codes[command] = cdc(command)
+        if command == "deploy":
+            pipeline.arrived("public.a", 3)
+            wait_until(lambda: bool(connector.offsets()), 90, "Connect stores an offset")
+            said["its configuration"] = orjson.dumps(connector.client.running_config(connector.name)).decode()
+    refused = {command: code for command, code in codes.items() if code not in (Exit.OK, Exit.DIFFERENCE)}
+    assert refused.keys() <= {"offsets --reset"}, {command: said[f"{command} {{}}"] for command in refused}
+    assert Exit.BUG not in refused.values()
+    wrong = f"wrong{secret}"
+    (tmp_path / "password").write_text(wrong, encoding="utf-8")
+    for command in (
+        "validate",
+        "deploy",
+        "status",
+        "compare --for 1",
+        "handover --to native",
+        "signal snapshot public.a",
+    ):
+        assert cdc(command, WRONG="password") != Exit.BUG, said
+    pipeline.run(f'alter role "{pipeline.role}" nologin')
+    for command in ("deploy", "status", "restart", "offsets --reset", "delete --yes"):
+        assert cdc(command, WRONG="role") != Exit.BUG, said
+    said["topics"] = str([pipeline.records(table) for table in ("public.a", "public.b")])
+    assert [command for command, words in said.items() if secret in words] == []
