@@ -18,7 +18,7 @@ import psycopg
 from cdc.aside import CannotFollow
 from cdc.checks.facts import SlotFacts
 from cdc.clock import Clock
-from cdc.errors import CdcError, SlotError, TopicError
+from cdc.errors import CdcError, LogError, SlotError, TopicError
 from cdc.following import not_followed
 from cdc.metrics import CaptureFigures
 from cdc.progress import Offsets
@@ -189,7 +189,12 @@ class _LogLook:
         self._suspects: set[str] = set()
 
     def look(self) -> float:
-        wait_s = self._look()
+        try:
+            wait_s = self._look()
+        except LogError:
+            # Of several brokers one may be away: a client that took it for the controller asks it again for minutes.
+            self._admin = self._watch = None
+            raise
         self._looks.write_notes()
         return wait_s
 

@@ -59,6 +59,8 @@ class RepeatedLook:
             wait_s = self._again_s
             try:
                 wait_s = self._look()
+                # A look that asks much rests. One that was not answered has asked nothing yet.
+                wait_s = max(wait_s, _REST * (self._clock.monotonic() - begun_s) if wait_s >= LOOK_S else 0)
                 self._told = False
             except Closed:
                 break
@@ -69,7 +71,6 @@ class RepeatedLook:
             except Exception:
                 # A thread that ended here would leave the last answers standing for good (H103, H110).
                 log.exception("look_failed")
-            wait_s = max(wait_s, _REST * (self._clock.monotonic() - begun_s) if wait_s >= LOOK_S else 0)
         self._done()
 
     def _unanswered(self, why: str) -> None:

@@ -16,6 +16,8 @@ from tests.faults.rig import Rig
 
 _AT_ONCE = 5_000
 _SILENT_S = 30.0
+SWEEP_MARK = b',"sweep":{"floor":'
+"""In a record that ends a reading: it is of no row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,8 @@ def judged(records: Iterable[tuple[str, bytes | None]], expected: Expected) -> R
     found = ReadBack()
     seen = {table: bytearray(count + 1) for table, count in expected.rows.items()}
     for table, value in records:
+        if value is not None and SWEEP_MARK in value:
+            continue
         row = _after(value)
         number = row.get("id")
         marks = seen[table]

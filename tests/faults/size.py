@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from cdc.clock import SYSTEM_CLOCK
@@ -18,6 +19,12 @@ def peak_mb(life: Life) -> float:
     """The most memory that a life has had resident; 0 for one that just ended."""
     status = Path(f"/proc/{life.pid}/status").read_text(encoding="ascii")
     return next((int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmHWM")), 0.0)
+
+
+def held(life: Life) -> tuple[float, int]:
+    """(MB resident, open descriptors)"""
+    pages = int(Path(f"/proc/{life.pid}/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1024**2, len(os.listdir(f"/proc/{life.pid}/fd"))
 
 
 def caught_up(lab: Lab, rig: Rig, life: Life, records: int, deadline_s: float, table: str = "t") -> float:

@@ -17,7 +17,9 @@ from tests.faults.experiments import (
     crash_sinks,
     crash_snapshot,
     disk_full,
+    full_load,
     idle_day,
+    large_readings,
     many_tables,
     oversized_field,
     reader_kills,
@@ -163,4 +165,19 @@ def test_a_full_disk_is_said_and_lived_through(lab: Lab) -> None:
         disk_full.one(lab)
     except disk_full.CannotMount as why:
         pytest.skip(str(why))
-    assert lab.figures.sums["disks"] == 3
+    assert lab.figures.sums["disks"] == 4
+
+
+@pytest.mark.slow
+def test_nothing_grows_at_full_load(lab: Lab) -> None:
+    """Ten minutes of it are an experiment: here the samples are few, and the rows count."""
+    full_load.one(lab, 15)
+    assert lab.figures.sums["rows_compared"] > 10_000
+    assert lab.figures.sums["lost"] == lab.figures.sums["wrong"] == lab.figures.sums["duplicates"] == 0
+
+
+@pytest.mark.slow
+def test_h117_a_large_reading_needs_little_memory(lab: Lab) -> None:
+    large_readings.one(lab, 100_000, 30)
+    assert lab.figures.sums["rows_compared"] == 100_000
+    assert lab.figures.sums["rows_refused"] == 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,7 +24,9 @@ from tests.faults.rig import Rig, fresh_rig
 from tests.waiting import wait_until
 
 _NETTED_ROWS = 11_000
-_FULL = ("No space left", "no room")
+_WAITING_ROWS = 30_000
+_IN_LINE = "select exists (select from pg_locks where relation = 'w'::regclass and not granted)"
+_FULL = ("No space left", "no room", "cannot be kept")
 
 
 class CannotMount(Exception):
@@ -42,6 +45,7 @@ def run(lab: Lab) -> None:
 def one(lab: Lab) -> None:
     """Every disk in turn."""
     spill(lab)
+    waiting(lab)
     warehouse(lab)
 
 
@@ -79,6 +83,38 @@ def spill(lab: Lab) -> None:
         )
         _full(life, "spill")
         grow(disk, "200m")
+        rig.settle(120)
+        rig.judge(lab)
+        assert life.stop() == 0, life.stderr
+        lab.count(disks=1)
+
+
+def waiting(lab: Lab) -> None:
+    """The records of a table that waits for a lock, more than the disk takes: it loses none, the lock is outlived."""
+    with fresh_rig(lab, log={"min_compaction_lag": "1h"}) as rig, small_disk(rig.folder / "waiting", "1m") as disk:
+        rig.document["capture"] |= {"spill_path": str(disk), "waiting_limit": "1GB"}
+        rig.prepare(
+            "create table w (id int primary key, v text, n int default 0)",
+            "alter table w alter v set storage external",
+            "create table free (id int primary key, v text)",
+        )
+        rig.execute("insert into w select g, repeat('v', 4000) from generate_series(1, 10) g")
+        life = rig.stream()
+        rig.settle()
+        with rig.session() as owner, owner.transaction():
+            with rig.session() as writer, writer.transaction():
+                writer.execute("update w set n = n + 1")
+                writer.execute(
+                    f"insert into w select g, repeat('y', 1000) from generate_series(100, {_WAITING_ROWS}) g".encode()
+                )
+                owner.execute("set lock_timeout = '60s'")
+                asked = threading.Thread(target=owner.execute, args=("lock table w in access exclusive mode",))
+                asked.start()
+                wait_until(lambda: rig.one(_IN_LINE), 30)
+            asked.join(60)
+            _full(life, "waiting")
+            grow(disk, "400m")
+        rig.execute("insert into free values (1, 'free')")
         rig.settle(120)
         rig.judge(lab)
         assert life.stop() == 0, life.stderr

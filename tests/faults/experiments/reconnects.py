@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 from cdc.clock import SYSTEM_CLOCK
 from tests.faults.lab import Found, Lab
 from tests.faults.lives import Life
 from tests.faults.rig import Rig, fresh_rig
+from tests.faults.size import held
 from tests.waiting import wait_until
 
 RECONNECTS = 200
@@ -72,9 +70,3 @@ def at_rest(life: Life) -> tuple[float, int]:
         SYSTEM_CLOCK.sleep(_SAMPLE_S)
         found.append(held(life))
     return min(memory for memory, _ in found), min(descriptors for _, descriptors in found)
-
-
-def held(life: Life) -> tuple[float, int]:
-    """(MB resident, open descriptors)"""
-    pages = int(Path(f"/proc/{life.pid}/statm").read_text(encoding="ascii").split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1024**2, len(os.listdir(f"/proc/{life.pid}/fd"))

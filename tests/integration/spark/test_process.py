@@ -11,6 +11,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import orjson
 import pyspark
@@ -27,6 +28,7 @@ from sinks.port import OpenSink
 from spark.stop import STOP_FILE
 from tests.conftest import Stack
 from tests.contract.conftest import postgres_url
+from tests.faults.proxy import Fault, Proxy
 from tests.integration.spark.conftest import Sinks
 from tests.integration.spark.embedded import EmbeddedLog
 from tests.integration.spark.family import Process, below, named
@@ -245,10 +247,32 @@ def test_h115_sigterm_is_heard_while_a_server_is_silent(
     program = spawn("cdc", "--config", config, "sink")
     wait_until(lambda: "batch_applied" in program.stderr, START_S, lambda: program.stderr)
     with stack.paused(server):
-        pipeline.put(rows(50, 100))
-        # At rest the store is asked every 2 s: by then a call goes on.
-        paused_s = SYSTEM_CLOCK.monotonic()
-        wait_until(lambda: SYSTEM_CLOCK.monotonic() > paused_s + 4)
-        program.process.terminate()
-        assert program.wait(90) == Exit.OK, program.stderr
+        stopped_while_silent(pipeline, program)
+
+
+@pytest.mark.parametrize("server", ["redis", pytest.param("opensearch", marks=pytest.mark.long)])
+def test_h115_sigterm_is_heard_at_a_black_hole(
+    pipeline: HandMadeLog, spawn: Spawn, request: pytest.FixtureRequest, tmp_path: Path, server: str
+) -> None:
+    """A firewall that forgot the connection, and lets no new one through: nobody answers, and nobody says so."""
+    own = silent_one(server, pipeline.name, request)
+    with Proxy(urlsplit(own["url"]).port or 0) as hole:
+        own["url"] = urlsplit(own["url"])._replace(netloc=f"127.0.0.1:{hole.port}").geturl()
+        config = tmp_path / "cdc.toml"
+        config.write_text(pipeline.toml({"store": own}, checkpoint=str(tmp_path / "checkpoints")), encoding="utf-8")
+        pipeline.put(rows(0, 50))
+        program = spawn("cdc", "--config", config, "sink")
+        wait_until(lambda: "batch_applied" in program.stderr, START_S, lambda: program.stderr)
+        hole.set(Fault(stall=True))
+        hole.half_open()
+        stopped_while_silent(pipeline, program)
+
+
+def stopped_while_silent(pipeline: HandMadeLog, program: Spawned) -> None:
+    pipeline.put(rows(50, 100))
+    # At rest the store is asked every 2 s: by then a call goes on.
+    silent_s = SYSTEM_CLOCK.monotonic()
+    wait_until(lambda: SYSTEM_CLOCK.monotonic() > silent_s + 4)
+    program.process.terminate()
+    assert program.wait(90) == Exit.OK, program.stderr
     assert "Traceback" not in program.stderr
