@@ -240,7 +240,7 @@ class Translation:
                 continue
             self._moves.add(move)
             where = {"topic": place.topic, "partition": place.partition, "offset": place.offset}
-            log.warning("source_server_changed", extra={**where, "before": move.before, "now": move.now})
+            log.warning("source_server_changed", extra={**where, "was": move.before, "now": move.now})
             at = f"since offset {place.offset} of partition {place.partition} of {place.topic}"
             self._epochs.moved(f"changes are of the server {move.now} {at}, and were of {move.before} before")
 
