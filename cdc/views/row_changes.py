@@ -47,7 +47,8 @@ class _Lost:
         return "LOST"
 
 
-KEPT, LOST = _Kept(), _Lost()
+KEPT = _Kept()
+LOST = _Lost()
 Places = frozenset[int]
 NO_PLACES: Places = frozenset()
 

@@ -49,8 +49,7 @@ _BRIEF_S = 0.02
 _REFUSALS = 3
 """With so many tables that cannot be read, the others of a question are not asked: they wait as well, for a moment."""
 _LEADING = 5
-"""Columns of an answer before the values: snapshot, fingerprint, LSN, place, whether the row is there. Two for each
-value: the length where it is too long, and the text."""
+"""Columns before the values: snapshot, fingerprint, LSN, place, is there. Two a value: length if too long, and text."""
 _COMPRESSED = 300
 """Postgres stores a value in less than a 255th of its size by neither of its ways of compression."""
 _TEXTS = frozenset(("text", "varchar", "bpchar", "citext"))
@@ -111,10 +110,8 @@ class PostgresReselect:
         self._unkept: dict[tuple[tuple[WantedValues, ...], frozenset[int]], tuple[list[Selected], int]] = {}
         self._nudged_s = 0.0
         self._locked_out, self._refused_keys = LoggedCauses(), LoggedCauses()
-        self.count = 0
-        """Rows asked for so far."""
-        self.seen_lsn = 0
-        """See the port."""
+        self.count = self.seen_lsn = 0
+        """Rows asked for so far, and see the port."""
 
     def rows(self, wanted: Sequence[WantedValues], xids: Collection[int], *, brief: bool = False) -> list[Selected]:
         """The values of each, or GONE, in order. LATER for a table that is locked, or where a transaction of ``xids``
@@ -132,9 +129,7 @@ class PostgresReselect:
             if brief:
                 patience.enter_context(self._impatient())
             answers = self._rows(wanted, xids, patience, brief=brief)
-        if GONE in answers:
-            # Without a statement that says it, where the table or a column is another one now.
-            self.seen_lsn = max(self.seen_lsn, self._lsn("insert_lsn"))
+        self.seen_lsn = max(self.seen_lsn, self._lsn("insert_lsn") if GONE in answers else 0)
         return answers
 
     @contextmanager
@@ -375,10 +370,8 @@ def _fields(schema: TableSchema, columns: Sequence[int], shape: _Shape) -> list[
     for index in columns:
         column = schema.columns[index]
         now = shape.columns.get(column.attnum)
-        if now is None:
-            return None
-        both_text = now.is_text and column.kind in _TEXTS and not column.array
-        if now.type_oid != column.type_oid and not both_text:
+        both_text = now is not None and now.is_text and column.kind in _TEXTS and not column.array
+        if now is None or (now.type_oid != column.type_oid and not both_text):
             return None
         names.append(now.name)
     return names

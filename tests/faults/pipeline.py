@@ -69,25 +69,22 @@ class _Shapes:
 class World:
     """One schedule. ``broker`` and ``source`` are what it leaves."""
 
+    seen_lsn = 0
+
     def __init__(self, rng: random.Random, source: Source, expected: Expected) -> None:
-        self.rng = rng
-        self.source = source
+        self.rng, self.source = rng, source
         self.clock = ManualClock()
         self.broker: Broker = empty({**dict.fromkeys(_LANES, PARTITIONS), PROGRESS: 1})
         self.expected = expected
         self.lsns = {place: [p.commit_lsn for p, *_ in records] for place, records in self.expected.items()}
-        self.snapshot_lsn = 0
-        self.lives = 0
-        self.sessions = 0
+        self.snapshot_lsn = self.lives = self.sessions = 0
         self.visible = 0
         """Transactions that have committed so far."""
         self.confirmed = source.start_lsn
         self.acknowledged = [source.start_lsn]
-        self._fuse = -1
-        self._calls = 0
+        self._fuse, self._calls = -1, 0
         self._locked: dict[int, int] = {}
         self._producer: MemoryProducer | None = None
-        self.seen_lsn = 0
 
     def run(self) -> None:
         """Snapshot rows, then one life after the other; the last one ends in order."""

@@ -244,4 +244,12 @@ MUTANTS = (
         "        self._parts: Templates | None = None\n        getattr(table.encoder.rows, form)\n",
         "tests/unit/connectors/postgres/test_routes.py",
     ),
+    Mutant(
+        "say nothing of a value that was selected again", "connectors/postgres/held.py",
+        "        elif selected:\n", "        elif False:\n", "tests/unit/connectors/postgres/test_held.py -k v25",
+    ),
+    Mutant(
+        "say nothing of a row that netting looked up", "connectors/postgres/held.py",
+        "tail = read_at(tail, answer.seen_lsn)", "pass", "tests/unit/connectors/postgres/test_netting.py",
+    ),
 )  # fmt: skip

@@ -78,4 +78,9 @@ MUTANTS = (
         "pass over rows that a reading did not find", "snapshot/later/row_differences.py",
         "            self._differing.update(", "            set().update(", _DIFFERENCES,
     ),
+    Mutant(
+        "say nothing of the LSN that a window was read at", "snapshot/row_records.py",
+        "return replace(around, suffix=read_at(around.suffix, seen_lsn))", "return around",
+        "tests/unit/snapshot/later/test_window_read.py",
+    ),
 )  # fmt: skip

@@ -202,4 +202,8 @@ MUTANTS = (
         "wait for executors in silence", "spark/executors.py",
         "        if seen.executors or not seen.wanted:\n", "        if True:\n", "tests/unit/spark/test_executors.py",
     ),
+    Mutant(
+        "claim for a view that is held", "spark/view_claims.py",
+        "if held := self._held.get(topic):", "if False:", "tests/unit/spark/test_view_claims.py",
+    ),
 )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -15,6 +16,7 @@ from cdc.views.row_changes import KEPT, LOST, RowChange, filled, newest, parted
 from cdc.views.sqlite_rows import SqliteRows
 from cdc.views.unseen_rows import UnseenRows
 from cdc.views.view_plan import planned
+from cdc.views.view_state import ViewState
 from tests.unit.cdc.views.ahead_histories import DOCUMENTS, SHAPES
 
 T = TableName("public", "customers")
@@ -101,3 +103,18 @@ def test_v25_a_lost_value_blocks_its_documents_until_known() -> None:
     assert kept.state.blocked() == {(7,)}
     assert kept.state.apply([], fence=RIPE) == {(7,)}
     assert (kept.state.blocked(), kept.names) == (set(), ["new"])
+    # The value is as it was, and its document was parked meanwhile.
+    again = replace(SELECTED, pos=Position(1, 208, 1).text(), ripe=Fence(1, 300), sure=False)
+    assert kept.state.apply([again], fence=Fence(1, 210)) == {(7,)}
+    assert kept.state.apply([], fence=Fence(1, 300)) == {(7,)}
+    assert kept.names == ["new"]
+
+
+def test_v25_a_claim_stays_below_a_value_that_is_not_known() -> None:
+    with closing(ViewState(":memory:", planned(DOCUMENTS, SHAPES), 1)) as state:
+        with state.transaction():
+            state.note(fence=RIPE)
+            state.unseen.note(T, {(1,): frozenset([1])}, BEFORE)
+        assert (state.claim(), state.sizes()) == (BEFORE, (0, 1))
+        state.unseen.note(T, {(1,): frozenset()}, BEFORE)
+        assert (state.claim(), state.sizes()) == (RIPE, (0, 0))
