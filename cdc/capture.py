@@ -378,9 +378,11 @@ def keep_capturing(
 
 def _abandon(session: CaptureSession, *, log_works: bool) -> None:
     """Records on their way to a broker that works may arrive. The next session then finds it there."""
-    with suppress(CdcError):
-        session.close(log_works)
-    session.stream.close()
+    try:
+        with suppress(CdcError):
+            session.close(log_works)
+    finally:
+        session.stream.close()
 
 
 def _wait_before_next(error: CdcError, attempt: int, figures: CaptureFigures, stop: CaptureStop, clock: Clock) -> None:

@@ -186,7 +186,7 @@ class Running(Protocol):
         """Start its threads."""
 
     def close(self) -> None:
-        """End it. Never raises."""
+        """End it, also before it was started. Never raises."""
 
 
 Later = Callable[[Windows, CapturedTopics, SchemaRegistry, int], Running]

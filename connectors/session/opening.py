@@ -255,8 +255,8 @@ class Opening:
         assembler = joining.assembler(reselect, windows)
         later = self._later_of(windows, tables, place.known.slot.epoch)
         if later is not None:
-            later.start()
             opened.callback(later.close)
+            later.start()
         looks = joining.looks()
         opened.callback(looks.close)
         return Following(
@@ -363,13 +363,15 @@ class Opening:
     def _close(
         self, side: Connection, records: KafkaStreamLog, following: Following, patience: NoteRetry, log_works: bool
     ) -> None:
-        patience.end()
         self._disturbed = self._disturbed or records.disturbed
-        following.looks.close()
-        if following.later is not None:
-            following.later.close()
-        records.close(_SETTLE_S if log_works else 0)
-        side.close()
+        # Each is released, whatever the others raise; the last one that is registered comes first.
+        with ExitStack() as closing:
+            closing.callback(side.close)
+            closing.callback(records.close, _SETTLE_S if log_works else 0)
+            if following.later is not None:
+                closing.callback(following.later.close)
+            closing.callback(following.looks.close)
+            closing.callback(patience.end)
 
     def _look(self, writer: Writer, looks: Looks) -> tuple[SlotFacts | None, int | None]:
         """The slot and the server's position, as last known. LogError when somebody else writes to the topics: the
