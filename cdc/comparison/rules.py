@@ -47,6 +47,7 @@ from cdc.wire.format import (
     UPDATE_OP,
     VER,
 )
+from cdc.wire.types import DATED
 
 _MARKERS = ("true", "first", "first_in_data_collection", "last_in_data_collection", "last")
 _INEXACT = ("time", "timetz", "timestamp", "timestamptz", "date", "interval", "money", "name", "other", "xml", "varbit")
@@ -118,7 +119,7 @@ def _special_word(d: RecordDifference) -> bool:
 def _special_date(d: RecordDifference) -> bool:
     """Infinity in words, and what a snapshot shifts: years before the Gregorian calendar or beyond 9999."""
     kind = _kind(d)
-    if kind not in ("date", "timestamp", "timestamptz"):
+    if kind not in DATED:
         return False
     if d.encoding == "readable" and d.got in ("infinity", "-infinity"):
         return True

@@ -24,6 +24,14 @@ _BY_VALUE: Mapping[str, tuple[str, str]] = {
     "timetz": ("D19", "{0} = '24:00+00'"),
 }
 """Kinds whose keys are the same bytes but for some values."""
+_UNLIKE = "interval point circle line lseg box path polygon vector halfvec sparsevec other"
+_OTHERWISE = {kind: "D2" for kind in _UNLIKE.split()} | {
+    "name": "D5",
+    "float4": "D21",
+    "float8": "D21",
+    "hstore": "D22",
+}
+"""Kinds whose keys the two write otherwise, each with the rule that says how. A kind without a rule counts as D2."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +87,7 @@ def _differs(column: Column, encoding: Encoding) -> str | None:
         return "D8"
     if column.kind in _SAME_BYTES or column.kind in _BY_VALUE or (column.kind == "interval" and encoding == "readable"):
         return None
-    return {"name": "D5", "float4": "D21", "float8": "D21", "hstore": "D22"}.get(column.kind, "D2")
+    return _OTHERWISE.get(column.kind, "D2")
 
 
 _SHAPING = (

@@ -31,7 +31,7 @@ from cdc.schema import Column, TableSchema
 from cdc.topic import TableName
 from cdc.verification.result import StoreVerdict, VerificationReport
 from cdc.wire.plain import KEYLESS, NULL_IN_KEY, PlainTable
-from cdc.wire.types import INTEGERS
+from cdc.wire.types import INTEGERS, Plain, kinds
 
 declare("repair_cut", "repair_cleared", "repair_written", "repair_finished")
 
@@ -39,6 +39,7 @@ _LOT_ROWS = 20_000
 _LOT_BYTES = 32 * 1024**2
 _CUTS = 5
 _PAUSE_S = 1.0
+_UNQUOTED = kinds(Plain.BOOLEAN, Plain.FLOAT)
 
 
 class RepairTarget(Protocol):
@@ -213,6 +214,6 @@ def _value(column: Column, part: str) -> Any:
         return orjson.loads(text)
     if column.kind in INTEGERS:
         return int(text)
-    if column.kind in ("float4", "float8", "bool") and text not in ("NaN", "Infinity", "-Infinity"):
+    if column.kind in _UNQUOTED and text not in ("NaN", "Infinity", "-Infinity"):
         return orjson.loads(text)
     return text

@@ -203,5 +203,9 @@ NESTED_KINDS = kinds(Plain.NESTED)
 """Kinds that the wire carries as a string of JSON and the stores as JSON."""
 INTEGERS = kinds(Plain.INTEGER)
 OBJECTS = kinds(Plain.OBJECT)
+DATED = kinds(Search.DATE)
+"""Kinds that have a date, so that years before 1583 and beyond 9999 occur."""
+FRACTIONAL_SECONDS = kinds(Canonical.SECONDS)
+"""Kinds with a precision of their seconds."""
 
 FIXED = frozenset(kind for kind, f in BY_KIND.items() if f.fixed)

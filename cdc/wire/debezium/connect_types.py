@@ -16,7 +16,7 @@ import orjson
 
 from cdc.wire.format import UNAVAILABLE
 from cdc.wire.plain import each, iso_date, unscaled_text
-from cdc.wire.types import CATALOG_KINDS, EXTENSION_KINDS, Plain, kinds
+from cdc.wire.types import CATALOG_KINDS, EXTENSION_KINDS, FRACTIONAL_SECONDS, Plain, kinds
 
 Convert = Callable[[Any], Any]
 
@@ -119,7 +119,7 @@ def _typmod(kind: str, parameters: Mapping[str, Any]) -> int:
     length, scale = parameters.get(f"{_SOURCE}length"), parameters.get(f"{_SOURCE}scale")
     if kind == "numeric":
         return _numeric_typmod(length, int(scale or 0))
-    if kind in ("time", "timetz", "timestamp", "timestamptz"):
+    if kind in FRACTIONAL_SECONDS:
         return int(scale) if scale is not None and 0 <= int(scale) < 6 else -1
     if length is None or int(length) in (0, _UNBOUNDED):
         return -1
