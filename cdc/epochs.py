@@ -21,7 +21,9 @@ FIRST_EPOCH = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochsState(Document):
-    """``starts``: topic -> partition (as text) -> first offsets of epoch 2, 3 and so on. ``latest`` the newest.
+    """The epochs of positions, and the offsets at which they begin.
+
+    ``starts``: topic -> partition (as text) -> first offsets of epoch 2, 3 and so on. ``latest`` the newest.
 
     ``unsettled``: the latest was noted, and the connector's offsets of the epoch before may stand yet, so what they
     say is not of the latest. ``reread``: the newest epoch whose connector began without offsets, and so with a

@@ -91,8 +91,8 @@ class TopicsState(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotIntent(Document):
-    """Written before a slot is made, and again with its ``consistent_point`` before it gets its name: one of this name
-    that stands there, and no other, is ours without a :class:`SlotState`. 0: not known yet, so none is."""
+    """The slot that is being made. Written before it is made, and again with its ``consistent_point`` before it gets
+    its name: one of this name that stands there, and no other, is ours without a :class:`SlotState`. 0: not known yet, so none is."""
 
     WHAT: ClassVar[str] = "slot_intent"
     epoch: int
@@ -104,7 +104,7 @@ class SlotIntent(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotState(Document):
-    """The slot's identity (H5, H6): another server, timeline or slot under the same name is noticed.
+    """The identity of the slot and its server (H5, H6): another server, timeline or slot under the same name is noticed.
 
     ``consistent_point`` as a number. ``database`` by name and oid. ``epoch`` from 1. ``timeline``: the running capture
     writes it anew when it goes on with a promoted standby.
@@ -123,7 +123,7 @@ class SlotState(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotState(Document):
-    """The manifest's head. ``state``: ``running`` or ``complete``. Capture streams only when complete.
+    """The first snapshot as a whole. ``state``: ``running`` or ``complete``. Capture streams only when complete.
 
     ``last_cut_lsn``: the stores are ``bootstrapping`` until the stream has passed it. ``tables`` in plan order.
     """
@@ -245,7 +245,7 @@ class RequestState(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandState(Document):
-    """That a request be paused, resumed or cancelled: ``state`` as :class:`RequestState` has it.
+    """A command to pause, resume or cancel a request: ``state`` as :class:`RequestState` has it.
 
     A record of its own, because whoever commands has read the request a moment before, and must not put it in the place
     of a newer one of the same id. It counts for the request of this ``serial`` alone.
@@ -305,7 +305,7 @@ class ReadingState(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormState(Document):
-    """A table as the catalog watch last saw it, so that what changes while no capture runs is noticed too.
+    """A table as the catalog watch last saw it. Changes that happen while no capture runs are noticed by it.
 
     ``columns``: ``[attnum, name, type oid, typmod, filled]`` each, ``filled``: rows from before the column have a value
     for it. ``leaves``: ``[oid, schema, name, filenode]`` each. ``publication``: what it sends of the table, as text.

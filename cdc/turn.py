@@ -18,7 +18,9 @@ Writer = Literal["native", "debezium"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriterState(Document):
-    """``writer``: whose turn it is, or will be. ``step``: ``begun``, ``stopped`` (the other has stopped, and every
+    """The writer of the topics, Headrace or Debezium.
+
+    ``writer``: whose turn it is, or will be. ``step``: ``begun``, ``stopped`` (the other has stopped, and every
     change below ``lsn`` is in the topics), ``done``. Absent until the first handover."""
 
     WHAT: ClassVar[str] = "writer"

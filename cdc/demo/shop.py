@@ -8,8 +8,6 @@ import psycopg
 
 from cdc.sql import load
 
-TABLES = ("customers", "order_lines", "orders", "payments", "products", "stock")
-
 
 @dataclass(frozen=True, slots=True)
 class ShopSize:

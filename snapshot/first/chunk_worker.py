@@ -82,7 +82,6 @@ class NoMoreTasks:
     """No more tasks: write what was kept back, and end."""
 
 
-WorkerOrder = ChunkTask | NoMoreTasks
 WorkerReport = WorkerReady | RowsRead | ChunkRead | ChunkUnread | WorkerFailed
 
 

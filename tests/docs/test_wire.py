@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import shutil
@@ -15,8 +16,9 @@ from typing import Any
 import orjson
 import pytest
 
-from cdc.aside import AsideState
+from cdc.aside import AsideState, aside_key
 from cdc.comparison.rules import RULES
+from cdc.dead import DeadLetter, Why
 from cdc.epochs import EpochsState
 from cdc.jvm.jars import class_path
 from cdc.progress import Progress
@@ -45,6 +47,7 @@ from tests.json_schema import faults
 from tests.programs import RunCdc, Spawn
 from tests.waiting import wait_until
 
+_IMPORTED: tuple[type[Document], ...] = (AsideState, EpochsState, RebuildState, WriterState)
 ROOT = Path(__file__).parents[2]
 MANUAL = ROOT / "cdc" / "wire" / "README.md"
 PLACE = "cdc/wire/README.md"
@@ -109,10 +112,44 @@ def test_every_topic_and_document_of_a_pipeline_is_in_the_manual() -> None:
     topics = [make("<name>") for make in (schema_topic, state_topic, progress_topic, dead_topic, views_topic)]
     topics.append(view_topic("<name>", "<view>", 1).replace("1", "<generation>"))
     assert [topic for topic in topics if f"| `{topic}` |" not in manual()] == []
-    kinds: list[type[Document]] = [*Document.__subclasses__(), AsideState, EpochsState, RebuildState, WriterState]
-    assert [kind.WHAT for kind in kinds if f"`{kind.WHAT}`" not in manual()] == []
     members = [field.name for kind in (KnownView, Progress) for field in fields(kind)]
     assert [name for name in members if f"`{name}`" not in manual()] == []
+
+
+def documents_table() -> str:
+    """A row for each kind of document in the state topic: its name, its key, its members, and what it is about."""
+    lines = [
+        "| `what` | more members of the key | members of the value | what it is about |",
+        "| --- | --- | --- | --- |",
+    ]
+    kinds = {kind.WHAT: kind for kind in (*Document.__subclasses__(), *_IMPORTED)}
+    for what, kind in kinds.items():
+        own = inspect.getsource(aside_key if kind is AsideState else kind.key)
+        members = [field.name for field in fields(kind)]
+        key = [name for name in members if f'"{name}":' in own]
+        about = re.split(r"(?<=[.:]) ", " ".join(str(kind.__doc__).split()))[0].rstrip(".:").replace("``", "`")
+        cells = [f"`{what}`", _names(key), _names(["format", *members]), re.sub(r":class:`(\w+)`", r"\1", about)]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _names(members: list[str]) -> str:
+    return " ".join(f"`{name}`" for name in members)
+
+
+def test_the_table_of_documents_is_that_of_the_code(rewrite: bool) -> None:
+    if rewrite:
+        text = marked("documents").sub(lambda found: found[1] + documents_table() + found[3], manual())
+        MANUAL.write_text(text, encoding="utf-8")
+    found = marked("documents").search(manual())
+    assert found is not None
+    assert found[2] == documents_table(), "run pytest tests/docs --rewrite"
+
+
+def test_every_header_of_a_dead_letter_is_in_the_manual() -> None:
+    letter = DeadLetter(sink="s", why=Why.REFUSED, topic="t", partition=0, offset=0, reason="r", key=None, value=None)
+    names = [name for name, _ in letter.record_headers()] + [why.value for why in Why]
+    assert [name for name in names if f"`{name}`" not in manual()] == []
 
 
 def test_who_refers_to_the_wire_manual_says_where_it_is(run_cdc: RunCdc) -> None:
