@@ -92,7 +92,9 @@ class TopicsState(Document):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotIntent(Document):
     """The slot that is being made. Written before it is made, and again with its ``consistent_point`` before it gets
-    its name: one of this name that stands there, and no other, is ours without a :class:`SlotState`. 0: not known yet, so none is."""
+    its name: one of this name that stands there, and no other, is ours without a :class:`SlotState`. 0: not known yet,
+    so none is.
+    """
 
     WHAT: ClassVar[str] = "slot_intent"
     epoch: int
@@ -104,7 +106,7 @@ class SlotIntent(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotState(Document):
-    """The identity of the slot and its server (H5, H6): another server, timeline or slot under the same name is noticed.
+    """The identity of the slot and its server (H5, H6). Another server, timeline or slot of that name is noticed.
 
     ``consistent_point`` as a number. ``database`` by name and oid. ``epoch`` from 1. ``timeline``: the running capture
     writes it anew when it goes on with a promoted standby.

@@ -19,6 +19,9 @@ import cdc
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 _PINNED = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^]]*\])?==([^ ;\\]+)", re.MULTILINE)
+SUBJECT_CHARACTERS = 72
+_SUBJECTS_SINCE = "2026-11-24T08:19:00Z"
+"""The rule's beginning: of the commits before it, some have longer ones."""
 # In pieces, so that this file is not the one that names them.
 _REGISTRIES = tuple(
     ".".join(pieces)
@@ -50,6 +53,20 @@ def test_no_file_names_a_registry() -> None:
         text = path.read_bytes()
         found += [(path.relative_to(ROOT), host) for host in _REGISTRIES if host.encode() in text]
     assert found == []
+
+
+def test_subjects_of_commits_are_short() -> None:
+    """At most 72 characters, in each commit behind the one that the rule came with. A shallow clone has few of them."""
+    if not (ROOT / ".git").exists() or not shutil.which("git"):
+        return
+    listed = subprocess.run(
+        ["git", "log", "--no-merges", f"--since={_SUBJECTS_SINCE}", "--format=%s"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert [subject for subject in listed.stdout.splitlines() if len(subject) > SUBJECT_CHARACTERS] == []
 
 
 def test_licence_and_changelog() -> None:

@@ -9,12 +9,16 @@ import pytest
 
 from cdc.errors import Exit
 from cdc.settings import parse
-from cdc.state import SlotState, SnapshotState, TopicsState
+from cdc.state import Document, SlotState, SnapshotState, TopicsState
 from cdc.wiring import open_state
 from tests.integration.cli.pipeline import Pipeline
 
 COMMANDS = ("check", "init", "snapshot", "run", "status")
-KINDS = {TopicsState: COMMANDS, SlotState: COMMANDS, SnapshotState: ("run", "snapshot", "status")}
+KINDS: dict[type[Document], tuple[str, ...]] = {
+    TopicsState: COMMANDS,
+    SlotState: COMMANDS,
+    SnapshotState: ("run", "snapshot", "status"),
+}
 
 
 @pytest.mark.slow
