@@ -229,7 +229,7 @@ class Capture:
         self._unheld.handed(group, last.end_lsn, [commit.committed_us for commit in commits], waits=waits)
 
     def _settle_accounts(self) -> None:
-        """What the broker has stored now, the progress record if it is due, the acknowledgement if one is due."""
+        """Count the records that the broker has stored. Write progress and acknowledge, each if it is due."""
         session, advance = self._session, self._advance
         acked = session.log.acked()
         position = advance.position

@@ -1,4 +1,4 @@
-"""Which captured tables are not followed any more, though they are there: pure (H96).
+"""The captured tables that exist and are not followed any more: pure (H96).
 
 A table that is out of the publication, was renamed, or was made anew under its name: the stream says nothing of it, and
 its topic looks as if nothing happened to it.

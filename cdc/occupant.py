@@ -1,4 +1,4 @@
-"""Who listens at an address that we want: most often another ``cdc run`` of the same pipeline."""
+"""The process that listens at an address that we want: most often another ``cdc run`` of the same pipeline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a setting may be: durations, sizes, tables, secrets, URLs, as people write them."""
+"""Types of settings: durations, sizes, tables, secrets, URLs, as people write them."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class UnreadSink(SinkSettings):
     model_config = ConfigDict(extra="allow")
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        # What is not checked may hold a password.
+        # Unchecked options may hold a password.
         yield "kind", self.kind
 
 

@@ -103,7 +103,7 @@ class ViewHealth:
         return True, "every view is kept"
 
     def document(self) -> dict[str, Any]:
-        """What ``/status`` shows."""
+        """The document that ``/status`` serves."""
         now_s = self.clock.monotonic()
         views = {
             one.name: {

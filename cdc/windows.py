@@ -69,7 +69,7 @@ class Overrun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowPairs:
-    """What a window is to write: (key, value) pairs, all with the same ``headers``.
+    """The records that a window writes: (key, value) pairs, all with the same ``headers``.
 
     A value is what stands between ``prefix`` and ``suffix``. None writes a record without a value. Each pair goes to
     its key's partition, unless ``everywhere``: then to every partition.

@@ -90,7 +90,7 @@ def _drop(settings: Settings, name: str) -> Iterator[str]:
         others = ", ".join(found.known) or "none"
         raise UsageError(f"no view {name} was published", hint=f"published views: {others}")
     if known is not None and there:
-        # Whoever keeps it elsewhere writes nothing any more.
+        # A runner on another machine cannot write any more.
         KafkaViewOutput(settings, name, known.generation, topic, known.partitions)
     if known is not None:
         _forget(settings, known)

@@ -247,7 +247,7 @@ def _all_turned(kept: list[KeptView], stopped: list[CdcError]) -> bool:
         try:
             idle = one.turn() and idle
         except CdcError as failure:
-            # A broker that is away is away for all. What is one view's own stops that one alone.
+            # A broker that is away is away for all. An error of one view stops that view alone.
             if failure.retry is not Retry.NEVER or len(kept) == 1:
                 raise
             name = one.figures.name

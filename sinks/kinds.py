@@ -132,7 +132,7 @@ def _loaded(point: EntryPoint) -> SinkKind:
     try:
         kind = point.load()
     except Exception as error:
-        # Whatever somebody else's module raises when it is imported.
+        # Another package's module may raise any error when it is imported.
         raise ConfigError(
             f"{said}: {type(error).__name__}: {quoted(error)}", hint="install that package again"
         ) from error

@@ -99,7 +99,7 @@ class StoreSink:
         try:
             return self._apply(events, schemas)
         except (CannotCarry, PlaceMissing):
-            # What was known of the places is not so any more.
+            # The known state of the tables is not true any more.
             self._prepared.clear()
             raise
 
@@ -143,5 +143,5 @@ class StoreSink:
     def _stored(self, schemas: Schemas, schema: TableSchema, keys: Sequence[str]) -> Mapping[str, StoredRow]:
         self._prepare_for(schema, schemas)
         found = self._store.stored(schema, keys)
-        # What somebody else put there without a position fills nothing (hazard H101).
+        # A row that another writer put there without a position fills nothing (hazard H101).
         return {key: row for key, row in found.items() if row.pos}

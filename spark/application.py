@@ -127,7 +127,7 @@ class _Running:
         self._application = application
         self._stop = stop
         metrics = Metrics(clock=application.clock, pipeline=application.session.name)
-        # What another writer says of the topics is no judgement of single records.
+        # Another writer's statements about the topics do not judge single records.
         views = ViewClaims(application.clock, application.view_limit_s)
         view = LogView(judges=application.translation is None, views=views)
         around = Surroundings(

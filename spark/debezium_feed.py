@@ -1,7 +1,7 @@
 """Topics that Debezium fills, as the queries read them: what is known of their order and their shapes, in a run.
 
-What is done to a record is in :mod:`spark.translate`. The driver decides here whatever one of them says of others: a
-shape that is new, a snapshot that begins, an order that has begun anew.
+The module :mod:`spark.translate` has the rules for one record. Here the driver decides about several: a new shape, a
+snapshot that begins, an order that has begun anew.
 """
 
 from __future__ import annotations
@@ -302,7 +302,7 @@ class Translation:
         seen: set[Partition] = set()
         reader = self._earlier()
         try:
-            # What begins with records that are gone has none to look at.
+            # A stretch that begins with deleted records has none to read.
             with suppress(TopicError):
                 for lot in reader.read(spans):
                     seen.add((lot.topic, lot.partition))

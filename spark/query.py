@@ -317,12 +317,12 @@ def collect(
     [store, *_] = stores
     before = Outcome()
     floors_set = False
-    # What tasks bring down for the driver is there in one piece: together they read no more than one of them else.
+    # The driver gets the tasks' records in one piece: all tasks together read no more than one would alone.
     piece, most_bytes = batch, engine.slice_bytes if mode == "apply" else engine.slice_bytes // engine.slots
     translate = batch.translate
     translation = translate.for_tasks(batch.spans) if translate is not None else None
     while True:
-        # What is only brought down to what matters is told apart again where it is applied.
+        # Records that are only reduced here are judged again where they are applied.
         rules = store.rules_of_now() if mode == "apply" else shapes_of(stores)
         task = Task(
             spec=spec,

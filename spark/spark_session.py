@@ -201,7 +201,7 @@ def require_jvm(session: SparkSession, log_file: str) -> None:
 
 @contextmanager
 def telling_of_jvm(session: SparkSession, log_file: str) -> Iterator[None]:
-    """What the body raises because the JVM, or the connection to it, is gone: as SparkLost."""
+    """Turn errors of the body into SparkLost where the JVM, or the connection to it, is gone."""
     try:
         yield
     except (Py4JError, PySparkException, OSError, EOFError) as failure:

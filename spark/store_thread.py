@@ -174,7 +174,7 @@ class Store(StoreCalls):
         self._place = Claim(read, around.clock.monotonic())
         self._figures.answered(around.clock.monotonic())
         self._tell()
-        # What was asked while nobody fed the store: before its first batch.
+        # Orders that came while no sink fed the store are carried out before its first batch.
         self.submit(self._carry_out_orders)
         return self.starts
 

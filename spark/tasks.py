@@ -97,14 +97,14 @@ def run_on_executors(
 def warm_up(session: SparkSession, reading: ReaderOpener, spec: SinkSpec | None, slots: int) -> None:
     """Let each executor open what its first task needs: starting Python and its imports takes seconds there."""
     schema: Any = from_arrow_schema(REPORT_SCHEMA)
-    # What fails now fails again in the first batch, and is told there.
+    # A failure here comes again in the first batch, which reports it.
     with suppress(PySparkException, Py4JError, OSError):
         session.range(0, slots, 1, slots).mapInArrow(partial(_warm, reading, spec), schema).toArrow()
 
 
 def _warm(reading: ReaderOpener, spec: SinkSpec | None, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for _ in numbers:
-        # What fails now fails again in the first batch, and is told there.
+        # A failure here comes again in the first batch, which reports it.
         with suppress(CdcError):
             reader_of(reading)
             if spec is not None:

@@ -162,7 +162,7 @@ def _configure_logs(verbosity: int) -> None:
     if not verbosity:
         for name in logs.OURS:
             logging.getLogger(name).setLevel(logging.WARNING)
-        # What a Kafka client tries again by itself; what it cannot mend comes back as an error.
+        # A Kafka client retries most failures by itself, and returns the others as errors.
         logging.getLogger("connectors.kafka.clients").setLevel(logging.CRITICAL)
         logging.getLogger("headrace.sinks").setLevel(logging.CRITICAL)
 

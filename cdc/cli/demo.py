@@ -28,8 +28,8 @@ def demo(
 ) -> None:
     """Start the servers, fill a shop, follow it and two views of it into three stores, and prove them equal.
 
-    Takes two to four minutes and about 3 GB of memory. Whatever happens, Ctrl-C included, no process is left,
-    unless --keep asked for it.
+    Takes two to four minutes and about 3 GB of memory. No process is left behind, also after Ctrl-C,
+    unless --keep asks for it.
     """
     console = context.obj.console
     if stop:

@@ -1,4 +1,4 @@
-"""What is wrong in our records by themselves: Debezium's have no position and no header to compare with ours.
+"""The faults of our records by themselves: Debezium's have no position and no header to compare with ours.
 
 Stores take the newest record of a key by its position. Where a position does not rise no store applies the change,
 however right its values are.

@@ -28,7 +28,7 @@ _REACH_S = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """What to compare: the changes of ``for_s`` seconds, or those made until ``command`` has ended. With ``rows`` the
+    """The changes to compare: those of ``for_s`` seconds, or those made until ``command`` has ended. With ``rows`` the
     rows of a first snapshot too. ``keep``: leave topics, slots and connector."""
 
     for_s: float = 60.0

@@ -1,4 +1,4 @@
-"""What decides where Debezium's value does not: the source's row as it is now, or our record before of the same key.
+"""The witness where Debezium's value decides nothing: the source's row as it is now, or our key's record before.
 
 The row now is that of a record only if the record is the last of its key, so the others stay undecided and are counted
 so. An unchanged TOAST value has to be the one that the record before of its key has.

@@ -1,4 +1,4 @@
-"""What is there to see: one order in every store, and the commands to go on with."""
+"""The demo's last screen: one order in every store, and the commands to go on with."""
 
 from __future__ import annotations
 

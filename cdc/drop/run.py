@@ -81,7 +81,7 @@ class Drop:
             others, last = topics_of(self._ports.state.read(), own)
         except TopicError:
             return stateless(self._plan.name, own, topics.names())
-        # What names them goes behind them, so that a drop that was cut short finds the rest.
+        # The record that names them goes last, so that a drop which was cut short finds the rest.
         views = self._ports.views()
         if views[:-1]:
             topics.delete(views[:-1])

@@ -71,7 +71,7 @@ def key_problems(schemas: Iterable[TableSchema], primary_keys: Mapping[str, Sequ
 
 
 def key_questions(schemas: Iterable[TableSchema]) -> list[KeyQuestion]:
-    """What to ask the rows: only the values that they hold now count, since later ones have one writer."""
+    """The questions to ask of the rows: only the values that they hold now count, since later ones have one writer."""
     return [
         KeyQuestion(schema, column.name, *_BY_VALUE[column.kind])
         for schema in schemas

@@ -19,7 +19,7 @@ from cdc.topic import TableName
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedRows:
-    """Which rows: all of them, those that meet the condition ``where``, or those of ``keys`` as stores write them."""
+    """The rows to read: all, those that meet the condition ``where``, or those of ``keys``, as stores write them."""
 
     where: str | None = None
     keys: Sequence[str] | None = None

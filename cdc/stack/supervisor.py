@@ -265,7 +265,7 @@ class Supervisor:
 
 
 def read_plan(folder: Path) -> dict[str, Any]:
-    """What the starter wants: ``ports`` by name, folders of ``jars`` by set, parts to
+    """The plan of the starter: ``ports`` by name, folders of ``jars`` by set, parts to
     ``start``, data ``durable``, ``ready_timeout_s`` for each part."""
     plan: dict[str, Any] = orjson.loads((folder / "plan.json").read_bytes())
     return plan

@@ -1,4 +1,4 @@
-"""What ``cdc status`` says of each view: pure, from what was read to a line, and to what is wrong."""
+"""The lines of ``cdc status`` about views: pure, from the facts that were read to a line and its faults."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from cdc.settings import LimitSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerState:
-    """What a runner's state holds. ``waiting``: keys whose documents are not published yet. ``parked``: documents that
-    cannot be. ``size_bytes``: of its files."""
+    """The facts in a runner's state. ``waiting``: keys whose documents are not published yet. ``parked``: documents
+    that cannot be. ``size_bytes``: of its files."""
 
     waiting: int
     parked: int
@@ -45,7 +45,7 @@ class ViewStatus:
     lag_s: float | None = None
 
     def document(self) -> dict[str, Any]:
-        """As ``cdc status --json`` prints it. What is not known is null."""
+        """As ``cdc status --json`` prints it. Unknown members are null."""
         facts, state = self.facts, self.facts.state
         return {
             "state": self.shown,

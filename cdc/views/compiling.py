@@ -113,7 +113,7 @@ class _Compiling:
         if name is None:
             plan = arranged(self._text, query)
             self._refuse_several(expression, plan)
-            # What a call is given has the same names wherever it stands.
+            # The arguments of a call have the same names at every place of the call.
             name = f"{self._function(plan)}({_arguments(plan)})"
             self._made[id(query)] = name
         return name

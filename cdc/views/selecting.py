@@ -139,7 +139,7 @@ class _Selecting:
         named = self._named.get(node.relname) if not node.schemaname else None
         if named is not None:
             select, names = named
-            # What a WITH names sees nothing of where it is used.
+            # A WITH query sees no name of the query that uses it.
             made = self.on.numbered.query(self.query(select, None), alias, node.location, names)
         else:
             table = self.on.catalog.table(self._text, node.schemaname, node.relname, node.location)

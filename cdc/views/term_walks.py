@@ -115,7 +115,7 @@ def shape(expression: Expr) -> Any:
         return ("constant", expression.type, expression.value)
     if expression.queries():
         return ("query", id(expression))
-    # What is neither a part nor a place: operators, names, values, flags.
+    # Neither parts nor locations: operators, names, values, flags.
     own = [getattr(expression, f.name) for f in fields(expression) if f.name not in ("location", "type")]
     said = tuple(value for value in own if isinstance(value, str | bool | None) or callable(value))
     return (type(expression).__name__, said, tuple(map(shape, expression.parts())))

@@ -101,7 +101,7 @@ class RecordReader(Protocol):
 
 
 class ReaderOpener(Protocol):
-    """What opens a reader, here or on another machine: it can be pickled and compared, and holds secrets."""
+    """Opens a reader, here or on another machine. It can be pickled and compared, and holds secrets."""
 
     def open(self) -> RecordReader:
         """A reader of one's own."""

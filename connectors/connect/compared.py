@@ -54,7 +54,7 @@ def published(settings: Settings) -> bool:
 def run_command(command: Sequence[str]) -> int:
     """Run a command to its end. Its exit code. UsageError when it cannot be started."""
     try:
-        # What it prints is talk here: our own stdout holds the result alone.
+        # Its output goes to stderr: our own stdout carries the result alone.
         return subprocess.run(list(command), check=False, stdout=2).returncode
     except OSError as error:
         raise UsageError(f"{command[0]} cannot be run: {error.strerror}") from None

@@ -282,7 +282,7 @@ class Connector:
         raise UsageError(f"there is no signal {word}", hint="snapshot, stop, pause or resume")
 
     def _added(self, published: Published, running: ConnectorConfig) -> tuple[str, ...]:
-        """What joined: tables of the publication, or, where the source is not asked, entries of the settings."""
+        """The tables that joined: those of the publication, or entries of the settings if the source is not asked."""
         if makes_publication(self._settings):
             return tuple(map(str, published.added))
         return tuple(newly_taken(self._settings, running))

@@ -8,8 +8,8 @@ from typing import Any
 from cdc.settings import LogSettings
 
 log = logging.getLogger(__name__)
-# What we chose or did ourselves is no news: an option called experimental, and records dropped at a close. Nor is
-# that a broker which has just started gives a producer its id at the second time of asking.
+# Not logged, because we chose or caused them: an option called experimental, records dropped at a close. Nor is a
+# broker that has just started and gives a producer its id at the second request.
 _NO_NEWS = ("CONFWARN", "Purged in flight", "Purged in queue", "Coordinator load in progress")
 _QUEUE_BYTES = 16 * 1024**2
 _LARGEST_RESPONSE = 2_147_483_647
@@ -73,14 +73,14 @@ def fetching_config(settings: LogSettings) -> dict[str, Any]:
         "group.id": "cdc-sink",
         # The broker answers as soon as it has something.
         "fetch.wait.max.ms": 100,
-        # What is fetched ahead: more than a small batch, and bounded for a large one, whatever its records' size.
+        # Records fetched ahead: more than a small batch, and for a large one bounded in bytes.
         "queued.min.messages": 200_000,
         "queued.max.messages.kbytes": _QUEUE_BYTES // 1024,
         "fetch.max.bytes": _QUEUE_BYTES,
         "fetch.queue.backoff.ms": 5,
     }
     del config["logger"]
-    # Without a logger the client itself writes to stderr, twenty lines a second while a broker is away. What it does
-    # not get over by itself comes as an error, and that the broker is away is said once, by the watch.
+    # Without a logger the client itself writes to stderr, twenty lines a second while a broker is away. A failure
+    # that it cannot retry comes as an error, and the watch logs an absent broker once.
     config.setdefault("log_level", 2)
     return config

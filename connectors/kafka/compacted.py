@@ -22,7 +22,7 @@ _LEADERLESS = (
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.FENCED_LEADER_EPOCH,
     KafkaError.UNKNOWN_LEADER_EPOCH,
-    # What is said when not one partition asked for has a leader.
+    # The answer when none of the requested partitions has a leader.
     KafkaError._NOENT,
 )
 
@@ -257,7 +257,7 @@ class KafkaCompactedTopic:
         try:
             left = flush(self._producer, self._waiting)
         except SystemError:
-            # What is left of a Ctrl-C that comes while the client is in its own code.
+            # A Ctrl-C that came while the client was in its own code arrives as this error.
             raise KeyboardInterrupt from None
         except BaseException:
             self._producer = None

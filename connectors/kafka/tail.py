@@ -72,7 +72,7 @@ def held_positions(
 ) -> Found:
     """(topic, partition) -> the newest streamed position at or beyond the progress record's lsn, where there is one.
 
-    What the record says of the partitions that were ahead of it, and what ``look`` finds behind its offsets.
+    The record has those of the partitions that were ahead of it, and ``look`` finds those behind its offsets.
     """
     tails = [
         Tail(topic, partition, progress.offsets.get(topic, {}).get(partition, 0), end)

@@ -313,8 +313,8 @@ class Assembler:
         """Follow a table again that was set aside, from the next transaction on. Not inside one.
 
         ``table``: as ``schema.table``, of which a schema with a dot cannot be told. ``oid``: the relation that has its
-        name now. One that had it before announces itself under its new name. What was announced last may be older than
-        what ended the cause: then the next announcement counts, and a change before it sets the table aside again.
+        name now. One that had it before announces itself under its new name. Its last announcement may be older than
+        the end of the cause: then the next one counts, and a change before it sets the table aside again.
         """
         # Between two transactions nothing of it is on its way: what comes next is to be written.
         self._outlet.arrived()

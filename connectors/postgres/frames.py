@@ -41,7 +41,7 @@ def status(*, written: int, flushed: int, now_ns: int, reply: bool) -> bytes:
 
 
 class Feedback:
-    """What the server is told (H1, H3b): flushed and applied are our position, which only :meth:`hold` moves.
+    """The feedback to the server (H1, H3b): flushed and applied are our position, which only :meth:`hold` moves.
 
     ``position``: the lsn of the newest progress record that the broker holds. Anything received beyond is reported as
     written, never as flushed.

@@ -1,4 +1,4 @@
-"""What a server sends once a COPY in both directions runs: frames, and the few messages that may stand between them.
+"""The messages of a server once a COPY in both directions runs: frames, and a few others between them.
 
 Format: https://www.postgresql.org/docs/18/protocol-message-formats.html. Nothing here reads: :class:`Incoming` is fed
 with bytes as they come, in any pieces.

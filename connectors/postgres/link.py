@@ -238,7 +238,7 @@ class LibpqLink:
             left -= size
             if found[-1][0] != XLOG_DATA:
                 break
-        # What stands behind the copy may be late, or never come: libpq would wait for it.
+        # Messages behind the copy may be late, or never come. libpq would wait for them.
         if self._done and not self._pgconn.is_busy():
             self.ended = True
             result = self._pgconn.get_result()

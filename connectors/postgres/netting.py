@@ -211,7 +211,7 @@ class _Spill:
             yield found
 
     def close(self) -> None:
-        # What is still in its buffer is of no use, and a full disk would refuse it once more.
+        # The bytes in its buffer are of no use, and a full disk would refuse them once more.
         with suppress(OSError):
             self._file.close()
 

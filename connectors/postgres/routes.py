@@ -42,7 +42,7 @@ class Route:
         self.op = (OP, self.letter)
         self.ver = (VER, b"%d" % table.schema.version)
         self.deletes = letter == DELETE_OP
-        # What the compiled functions take of updates: those of FULL carry the old row, the others carry nothing.
+        # Updates that the compiled functions take: those of FULL carry the old row, the others carry no old values.
         self.more = 1 if self.deletes else 2 if letter == UPDATE_OP and table.full else 0
         self.wide = NEVER if self.deletes else table.wide
         self.rows = 0

@@ -155,5 +155,5 @@ class RowReading:
 
 
 def listed(names: Iterable[str]) -> str:
-    """What stands in a tuple's parentheses: a table may have no columns, and one that is left out no key."""
+    """The list in a tuple's parentheses: a table may have no columns, and one that is left out no key."""
     return "".join(f"{name}, " for name in names)

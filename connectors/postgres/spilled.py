@@ -153,7 +153,7 @@ class _Segment:
         self._file.truncate()
 
     def close(self) -> None:
-        # What is still in its buffer is of no use, and a full disk would refuse it once more.
+        # The bytes in its buffer are of no use, and a full disk would refuse them once more.
         with suppress(OSError):
             self._file.close()
 

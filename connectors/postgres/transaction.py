@@ -92,7 +92,7 @@ class Transaction:
 
     @contextmanager
     def elsewhere(self) -> Iterator[None]:
-        """Whatever is visited meanwhile, the open transaction is as it was."""
+        """The open transaction is as it was, whichever is visited meanwhile."""
         kept = self.xid, self.pos, self.seq, self._stamp
         try:
             yield

@@ -149,7 +149,7 @@ class TransactionChanges:
         """The key changed: delete and tombstone of the old one, then create of the new."""
         old_key, new_key = keys
         if UNCHANGED in new:
-            # What the transaction knows of the row stands under its old key.
+            # The transaction keeps the row's known values under its old key.
             self._recall(table, old_key, new)
         self._remove(table, lsn, seq, old_key, old, [(NEW_KEY, new_key)])
         self._write(table.insert, lsn, seq + 2, new_key, NULL, new, [(OLD_KEY, old_key)])
@@ -329,8 +329,8 @@ class TransactionChanges:
         return table, self._whole(table, read_tuple(Reader("Netted row", raw, _VERSION_BYTES, abridged=True)))
 
     def _look(self, settled: SettledKey, table: StreamTable, row: Row) -> None:
-        """What came and went does not tell what is left, because the table changed its shape meanwhile or its
-        key is not unique after all: the source does. Either answer takes the same numbers."""
+        """Ask the source for the row. The changes do not say what is left, because the table changed its shape
+        meanwhile or its key is not unique after all. Either answer takes the same numbers."""
         seq = self._next(table, 2)
         known = dict(zip((column.name for column in table.schema.columns), self._key_of(table, row), strict=True))
         newest = self._newest(table)

@@ -208,7 +208,7 @@ class UnreadTables:
                     crash_point("unread_decoded")
             except CannotFollow as why:
                 self._cannot(why)
-                # What other tables of the group lacked is not to wait for the next message.
+                # Values that other tables of the group lacked must not wait for the next message.
                 self._with.outlet.release()
         self.size_bytes = sum(group.raw.size_bytes for group in self._groups)
 

@@ -15,8 +15,8 @@ _WAITS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05)
 class Visible:
     """Asks on one session. ``waiting`` is called, several times a second, while the commit is not visible. May raise.
 
-    What a transaction's messages speak of, it made itself or saw: where it is visible, so is that. With a synchronous
-    standby that does not answer this takes as long as the standby does.
+    A transaction's messages are about rows that it made itself or saw: where it is visible, they are too. With a
+    synchronous standby that does not answer this takes as long as the standby does.
     """
 
     def __init__(self, connection: Connection, *, clock: Clock, waiting: Callable[[], None]) -> None:

@@ -52,7 +52,7 @@ class Bounds(NamedTuple):
 
 
 class Largest(NamedTuple):
-    """What takes the most: its bytes, how many records, of which tables."""
+    """The largest consumer of the buffer: its bytes, how many records, of which tables."""
 
     size_bytes: int
     records: int

@@ -26,7 +26,7 @@ def tell_waiting(table: TableName, waits: bool) -> None:
 
 
 def handing_over(records: KafkaStreamLog, windows: Windows) -> Callable[[list[Record]], None]:
-    """What takes records before the assembler returns: to the log, past the open windows."""
+    """Takes records before the assembler returns: to the log, past the open windows."""
 
     def hand_over(batch: list[Record]) -> None:
         windows.touch(batch)

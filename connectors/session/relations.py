@@ -71,7 +71,7 @@ class Relations:
         try:
             if patience_s:
                 return self._announced(relation, xid, patience_s)
-            # It was kept until now. What is announced in the stream meanwhile is at another place.
+            # It was kept until now. The stream announces the next shapes meanwhile.
             found = self._schema(relation, xid, 0.0)
             if not isinstance(found, Later):
                 self._partitions.readable(relation.relation_oid, found)

@@ -104,7 +104,7 @@ class CacheClient:
             raise
 
     def set_field(self, key: str, field: str, text: bytes) -> None:
-        """One field of a hash. It does not expire. What is none gives way to it: the key is ours."""
+        """One field of a hash. It does not expire. A value of another type is replaced: the key is ours."""
         self._patience.call(lambda: self._set_field(key, field, text))
 
     def _set_field(self, key: str, field: str, text: bytes) -> None:

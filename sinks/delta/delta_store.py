@@ -118,7 +118,7 @@ class _DeltaTables:
             return True
         lost_rows = self._is_older_copy(schema)
         if lost_rows:
-            # What it lacks is in the log, what it has too much may not be: it is filled from nothing.
+            # The log has every row that the table lacks, but perhaps no delete of a row too many: start from empty.
             table.empty()
         existing = table.types()
         lost = removed(existing, wanted, () if lost_rows else self._kept.of(schema.table))
@@ -174,7 +174,7 @@ class _DeltaTables:
         """Put rows in. The newer of each key stays."""
         written = table.put(rows, KEY, POS)
         stale = len(deletes) - written
-        # Which of the stale ones were deletes is not told: they are taken off the deletes first.
+        # The merge does not report which stale ones were deletes, so they are subtracted from the deletes first.
         deleted = max(0, sum(deletes) - stale)
         return Applied(applied=written - deleted, deleted=deleted, stale=stale)
 
@@ -346,7 +346,7 @@ class _DeltaReader:
             found = table.where(f"{KEY} in ({', '.join(map(quote_literal, keys))})")
             live = set(found.filter(pc.invert(pc.fill_null(found[DELETED], False)))[KEY].to_pylist())
             counted: Counter[Any] = Counter(found[KEY].to_pylist())
-            # What another writer put in twice has no position that decides (hazard H101).
+            # A key that another writer put in twice has no position that decides (hazard H101).
             several = [key for key, count in counted.items() if count > 1 and key in live]
             return _rows_of(found, schema) | {key: StoredRow(key=key, pos="", row=STRANGE_ROW) for key in several}
 

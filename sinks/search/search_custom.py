@@ -20,7 +20,7 @@ META = "headrace"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Custom:
-    """What ``[sinks.NAME.mappings."schema.table"]`` says of a table: :class:`sinks.search.table_mapping.TableMapping`.
+    """A table's ``[sinks.NAME.mappings."schema.table"]``, as :class:`sinks.search.table_mapping.TableMapping` has it.
 
     ``fields``: field -> mapping, of the columns. ``points``: field -> its one or two columns, of the fields that are
     made of columns.

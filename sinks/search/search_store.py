@@ -190,7 +190,7 @@ class _SearchSession:
         self._known.setdefault(index, self._clock.monotonic())
 
     def show(self) -> None:
-        # What others wrote through this store's spec is for this one to show too.
+        # This store refreshes the documents that others wrote through its spec, too.
         written = self._known.keys() if self._shared else self._dirty
         if written:
             self._refresh(sorted(written))

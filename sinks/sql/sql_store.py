@@ -147,7 +147,7 @@ class _SqlStore:
             first = self._insert(table, rows.slice(0, half), batch.piece(0, half), whole=False)
             return first + self._insert(table, rows.slice(half), batch.piece(half, len(batch)), whole=False)
         stale = len(batch) - written
-        # Which of the stale ones were deletes is not told: they are taken off the deletes first.
+        # The database does not report which stale ones were deletes, so they are subtracted from the deletes first.
         deleted = max(0, batch.rows.count(None) - stale)
         return Applied(applied=written - deleted, deleted=deleted, stale=stale)
 

@@ -53,7 +53,7 @@ class SqlTables:
 
     def __init__(self, engine: sa.Engine, db_schema: str | None, suffix: str = "", live_views: str = "") -> None:
         self._engine = engine
-        # What is filled beside is shown to nobody.
+        # A generation that is being filled gets no view: nobody reads it yet.
         self._views = LiveViews(engine, db_schema, "" if suffix else live_views)
         self._suffix = suffix
         self._db_schema = db_schema

@@ -156,7 +156,7 @@ def plain_values(values: Any, column: Column) -> list[Any]:
 
 
 def recast(values: Any, kind: pa.DataType) -> Any:
-    """A column as one of a wider type. What becomes text and is none in Arrow: lists as JSON, bytes as base64, as
+    """A column as one of a wider type. Turn values into text that are none in Arrow: lists as JSON, bytes as base64, as
     plain values have them."""
     given: Any = values.type
     wanted: Any = kind

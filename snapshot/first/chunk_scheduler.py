@@ -143,7 +143,7 @@ class ChunkScheduler:
             else:
                 pool.give(member, task)
         if not self._queue and len(pool.ready()) == pool.size:
-            # Whatever is still out is kept back for its marker.
+            # Workers kept rows back for the marker of the last one, and write them now.
             pool.finish()
 
     def _task(self, chunk: ChunkState) -> ChunkTask | None:

@@ -31,7 +31,7 @@ ChunkId = tuple[str, int, int]
 
 
 def chunk_id(chunk: ChunkState) -> ChunkId:
-    """What identifies a chunk: its table, its number, and the plan's generation."""
+    """The identity of a chunk: its table, its number, and the plan's generation."""
     return chunk.table, chunk.number, chunk.generation
 
 

@@ -183,8 +183,8 @@ class ReaderPool:
         return (outcome, position) if isinstance(outcome, Written) else self.sweep(reading)
 
     def _await_kept(self, lsn: int) -> None:
-        """What was read is on the server's disk: a commit that is not may be undone by a crash (H88). With a failover
-        slot the standbys have it too: what they lack is undone when one takes over (H55)."""
+        """Wait until the commits that were read are on the server's disk: a crash may undo the others (H88). With a
+        failover slot, until the standbys have them too: one that takes over undoes the others (H55)."""
         session, slot = self._session(), self._edges.settings.slot
         since_s = self._clock.monotonic()
         while not self._windows.closed:

@@ -1,9 +1,9 @@
 """Positions that fall: re-sent records, or an order that has begun anew under another server (hazard H124). Pure.
 
-Kafka Connect stores offsets now and then, and a worker that was killed begins again behind the last one. What it sends
-then was sent before: positions fall, and climb to where they were, because the newest record of the partition is sent
-again, too. Positions that do not climb back are another server's, or of a connector that began anew. A store that went
-on would take each of those changes for an old one.
+Kafka Connect stores offsets now and then, and a worker that was killed begins again behind the last one. It then
+sends changes a second time: positions fall, and climb to where they were, because the newest record of the
+partition is sent again, too. Positions that do not climb back are another server's, or of a connector that began
+anew. A store that went on would take each of those changes for an old one.
 
 Three things tell at once: a row of a first snapshot below streamed changes. A server that was not heard of before. A
 transaction that its server numbers above every one that was read. Else time does: positions that stay below for
