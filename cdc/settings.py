@@ -40,14 +40,14 @@ class SourceSettings(SettingsModel):
     kind: Literal["postgres", "debezium"] = Field(
         "postgres", description="who captures: cdc run, or Debezium through Kafka Connect"
     )
-    dsn: Url = Field(description="libpq connection string; no password in it (use password, or passfile=)")
+    dsn: Url = Field(description="libpq connection string, without a password (use password, or passfile=)")
     password: SecretRef | None = Field(None, description="env:NAME or file:PATH")
     tables: Annotated[Tables, BeforeValidator(any_tables)] = Field(description='"schema.table", or "schema.*"')
     exclude: Tables = Field((), description="tables that a pattern would take and that stay out")
-    slot: str | None = Field(None, description="replication slot; cdc_<name> unless set", pattern=r"^[a-z0-9_]{1,63}$")
-    publication: str | None = Field(None, description="publication; cdc_<name> unless set")
+    slot: str | None = Field(None, description="replication slot, cdc_<name> unless set", pattern=r"^[a-z0-9_]{1,63}$")
+    publication: str | None = Field(None, description="publication, cdc_<name> unless set")
     failover: bool = Field(
-        False, description="standbys keep the slot too, so that a promoted one is gone on with; PostgreSQL 17 or later"
+        False, description="keep the slot on standbys too, so that capture goes on with a promoted one (PostgreSQL 17)"
     )
     topics: dict[str, str] = Field(
         default_factory=dict, description="table = topic, where the usual name would collide"
@@ -58,7 +58,7 @@ class LogSettings(SettingsModel):
     """The Kafka cluster and its topics."""
 
     bootstrap_servers: str = Field(description="host:port, several by comma")
-    partitions: int = Field(4, ge=1, le=10_000, description="partitions of each table's topic; never changed later")
+    partitions: int = Field(4, ge=1, le=10_000, description="partitions of each table's topic, never changed later")
     replication_factor: int = Field(1, ge=1, description="copies of each partition")
     replay_window: SomeTime = Field(
         timedelta(days=7), description="how long deletes are remembered, in the log and in the stores"
@@ -74,7 +74,7 @@ class LogSettings(SettingsModel):
         default_factory=dict, description='"schema.table" = policy, over the one for all'
     )
     encoding: Literal["readable", "debezium"] = Field(
-        "readable", description="how values are written; the wire manual, cdc/wire/README.md, has the forms"
+        "readable", description="form of values (see the wire manual, cdc/wire/README.md)"
     )
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = Field("lz4", description="producer's compression")
     client: dict[str, str | int | bool] = Field(
@@ -88,14 +88,14 @@ class LogSettings(SettingsModel):
 class CaptureSettings(SettingsModel):
     """The capture daemon."""
 
-    http_address: str = Field("127.0.0.1:9464", description="metrics and health; empty for none")
+    http_address: str = Field("127.0.0.1:9464", description="metrics and health, empty for none")
     drain_timeout: Duration = Field(timedelta(seconds=30), description="how long SIGTERM may take")
     memory_limit: SomeBytes = Field(64 * 1024**2, description="bytes of records in flight before reading pauses")
     spill_path: str | None = Field(
-        None, description="folder for what does not fit into memory; the system's unless set"
+        None, description="folder for records that do not fit into memory, the system's unless set"
     )
     waiting_limit: ByteCount = Field(
-        1024**3, description="records kept of tables that are locked; beyond it the largest is set aside"
+        1024**3, description="buffer for records of locked tables (beyond it the largest table is set aside)"
     )
     waiting_ready: Duration = Field(
         timedelta(minutes=10), description="how long a table may wait, or be set aside, before /readyz says no"
@@ -113,17 +113,18 @@ class SnapshotSettings(SettingsModel):
     lock_timeout: Duration = Field(timedelta(seconds=30), description="how long slot creation and table locks may wait")
     windows: int = Field(2, ge=1, le=16, description="windows that a running capture reads at once, over all tables")
     window_bytes: SomeBytes = Field(4 * 1024**2, description="heap bytes of one window, kept in memory")
-    rows_per_second: int = Field(0, ge=0, description="rows that windows read per second at most; 0 for no limit")
+    rows_per_second: int = Field(0, ge=0, description="rows that windows read per second at most, 0 for no limit")
     max_retained_wal: ByteCount = Field(
         1024**3, description="WAL kept for the slot beyond which no window is opened until it is less"
     )
     watch: Duration = Field(
-        timedelta(seconds=5), description="how often the catalog is looked at for what no event tells; 0s for never"
+        timedelta(seconds=5),
+        description="how often to check the catalog for changes that no event announces, 0s for never",
     )
     reread_republished: bool = Field(
         True,
-        description="read a table again when its publication was changed and may have left changes out; false where "
-        "a tool sets the publication again and again",
+        description="read a table again when its publication was changed and may have left changes out. Set false "
+        "where a tool sets the publication again and again",
     )
 
 
@@ -131,7 +132,7 @@ class SparkSettings(SettingsModel):
     """The Spark application that runs the sinks."""
 
     master: str = Field("local[2]", description="spark master URL")
-    checkpoint: str = Field("checkpoints", description="folder; one checkpoint per sink below it")
+    checkpoint: str = Field("checkpoints", description="folder, with one checkpoint per sink below it")
     driver_memory: str = Field("1g", description="heap of the driver")
     fan_out: bool = Field(False, description="one query for all sinks: fresher, less isolated")
     max_offsets_per_trigger: int = Field(1_000_000, ge=1, description="records of one batch at most")
@@ -141,7 +142,7 @@ class SparkSettings(SettingsModel):
     view_limit: Duration = Field(
         timedelta(seconds=60), description="a view that is further behind holds no store's LSN"
     )
-    http_address: str = Field("127.0.0.1:9465", description="metrics of the sinks; empty for none")
+    http_address: str = Field("127.0.0.1:9465", description="metrics of the sinks, empty for none")
     conf: dict[str, str] = Field(default_factory=dict, description="more Spark settings")
 
 
@@ -150,16 +151,16 @@ class ViewSettings(SettingsModel):
 
     sql: str = Field(description="file with the view's SELECT")
     largest: ByteCount = Field(900 * 1024, description="a larger document is parked, by its key")
-    state: str = Field("view-state", description="folder of the runner's state; it may be deleted at any time")
+    state: str = Field("view-state", description="folder of the runner's state, which may be deleted at any time")
     search_path: list[str] = Field(["public"], description="schemas of tables that are named without one")
-    partitions: int = Field(0, ge=0, description="partitions of its topic; 0 for as many as [log] says")
+    partitions: int = Field(0, ge=0, description="partitions of its topic, 0 for as many as [log] sets")
     post: str = Field("", description="module:function, a function of yours that each finished document goes through")
 
 
 class ViewRunnerSettings(SettingsModel):
     """``cdc view run``."""
 
-    http_address: str = Field("", description="metrics and health of the views; empty for none")
+    http_address: str = Field("", description="metrics and health of the views, empty for none")
 
 
 class LimitSettings(SettingsModel):
@@ -176,7 +177,7 @@ class DebeziumSettings(SettingsModel):
     user: str | None = Field(None, description="user of basic authentication")
     password: SecretRef | None = Field(None, description="env:NAME or file:PATH")
     ca_certs: str | None = Field(None, description="file of the certificate authority")
-    connector: str | None = Field(None, description="connector's name; the pipeline's unless set")
+    connector: str | None = Field(None, description="connector's name, the pipeline's unless set")
     database: Literal["postgres", "mysql", "mariadb", "mongodb", "oracle", "sqlserver"] = Field(
         "postgres", description="what Debezium reads"
     )
@@ -191,7 +192,7 @@ class DebeziumSettings(SettingsModel):
     snapshot_mode: str = Field("initial", description="Debezium's snapshot.mode")
     heartbeat: Duration = Field(timedelta(seconds=10), description="how often an idle connector moves on")
     signal_table: str | None = Field(
-        None, description='"schema.table" that takes signals; a Kafka topic and no table unless set'
+        None, description='"schema.table" that takes signals, a Kafka topic and no table unless set'
     )
     deploy_timeout: Duration = Field(timedelta(seconds=60), description="how long a connector may take to run")
     options: dict[str, str] = Field(default_factory=dict, description="connector options on top of the generated ones")
@@ -201,7 +202,7 @@ class Settings(SettingsModel):
     """One pipeline."""
 
     name: str = Field(
-        description="topic prefix; also names slot and publication", pattern=r"^[a-zA-Z][a-zA-Z0-9_-]{0,50}$"
+        description="topic prefix, also the name of slot and publication", pattern=r"^[a-zA-Z][a-zA-Z0-9_-]{0,50}$"
     )
     source: SourceSettings
     log: LogSettings

@@ -15,7 +15,7 @@ class SinkSettings(SettingsModel):
     """The settings that every sink has. The kind of store adds its own: see :class:`sinks.kinds.SinkKind`."""
 
     kind: str = Field(description="kind of store")
-    tables: Tables = Field((), description="only these; all captured tables unless set")
+    tables: Tables = Field((), description="only these, all captured tables unless set")
     prefix: str | None = Field(None, description="the pipeline's name unless set")
 
     schemes_in_the_clear: ClassVar[Mapping[str, str]] = {"http": "https"}

@@ -138,7 +138,7 @@ def root(
         Path, typer.Option("--config", "-c", envvar="CDC_CONFIG", help="Settings file.", show_default=True)
     ] = Path("cdc.toml"),
     verbose: Annotated[
-        int, typer.Option("--verbose", "-v", count=True, help="Say more; twice for everything.", show_default=False)
+        int, typer.Option("--verbose", "-v", count=True, help="Log more, given twice everything.", show_default=False)
     ] = 0,
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and leave.")

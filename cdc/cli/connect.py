@@ -206,7 +206,7 @@ def signal(
     word: Annotated[str, typer.Argument(help="snapshot, stop, pause or resume (a snapshot).")],
     tables: Tables = None,
     blocking: Annotated[bool, typer.Option("--blocking", help="Hold the stream while the snapshot is read.")] = False,
-    where: Annotated[str | None, typer.Option(help="SQL condition: only these rows; for one table.")] = None,
+    where: Annotated[str | None, typer.Option(help="SQL condition: only these rows, of one table.")] = None,
 ) -> None:
     """Ask the running connector for a snapshot of some tables, or steer the one that runs. Prints the signal's id."""
     connector = _connector(context)
@@ -250,7 +250,7 @@ def compare(
     context: typer.Context,
     command: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[COMMAND]...", help="Run it and compare what changes until it ends; behind --."),
+        typer.Argument(metavar="[COMMAND]...", help="Run it and compare its changes until it ends. Goes behind --."),
     ] = None,
     for_s: Annotated[float, typer.Option("--for", help="Seconds whose changes are compared.", min=0)] = 60.0,
     rows: Annotated[bool, typer.Option("--snapshot", help="The rows that exist too: both read every table.")] = False,

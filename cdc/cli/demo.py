@@ -24,7 +24,7 @@ def demo(
         bool, typer.Option("--stop", help="End a demo that was left running, and remove its data.")
     ] = False,
     duration_s: Annotated[float, typer.Option("--seconds", help="How long the shop lives.", min=1)] = 20.0,
-    orders: Annotated[int, typer.Option("--orders", help="Orders to begin with; four rows each.", min=100)] = 30_000,
+    orders: Annotated[int, typer.Option("--orders", help="Orders to begin with, four rows each.", min=100)] = 30_000,
 ) -> None:
     """Start the servers, fill a shop, follow it and two views of it into three stores, and prove them equal.
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def init(
     context: typer.Context,
     new_epoch: Annotated[
-        bool, typer.Option("--new-epoch", help="Begin anew after a lost slot or on another server; stores stay.")
+        bool, typer.Option("--new-epoch", help="Begin anew after a lost slot or on another server. Stores stay.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="With --new-epoch: do not ask for the slot's name.")] = False,
 ) -> None:

@@ -32,12 +32,10 @@ def snapshot(  # noqa: PLR0913, PLR0917 - each is an option of the command
         int | None, typer.Option("--workers", min=1, max=64, help="Processes that read at once.")
     ] = None,
     none: Annotated[bool, typer.Option("--none", help="Make the slot and copy no rows.")] = False,
-    live: Annotated[
-        bool, typer.Option("--live", help="Make the slot; the running capture brings the rows while it streams.")
-    ] = False,
+    live: Annotated[bool, typer.Option("--live", help="Make the slot. The running capture brings the rows.")] = False,
     where: Annotated[str | None, typer.Option("--where", help="Read only rows that meet this condition.")] = None,
     keys: Annotated[
-        list[str] | None, typer.Option("--keys", help="Read only this key, as stores write it; may be given again.")
+        list[str] | None, typer.Option("--keys", help="Read only this key, as stores write it. May be given again.")
     ] = None,
     pause: Annotated[bool, typer.Option("--pause", help="Let tables that are read again wait.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with them.")] = False,

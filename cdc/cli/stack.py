@@ -31,7 +31,7 @@ def up(
     context: typer.Context,
     folder: Folder = _HERE,
     free_ports: Annotated[bool, typer.Option("--free-ports", help="Choose free ports, not the usual ones.")] = False,
-    only: Annotated[list[str] | None, typer.Option("--only", help="These parts alone; may be given again.")] = None,
+    only: Annotated[list[str] | None, typer.Option("--only", help="These parts alone. May be given again.")] = None,
     extra: Annotated[list[str] | None, typer.Option("--with", help="One more part: connect.")] = None,
 ) -> None:
     """Start the servers, wait until each answers, and write DIR/cdc.toml that fits them."""

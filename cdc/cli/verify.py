@@ -33,7 +33,7 @@ def verify(
     context: typer.Context,
     sinks: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[SINK|TABLE]...", help="Stores, and tables or views (view.NAME); all unless named."),
+        typer.Argument(metavar="[SINK|TABLE]...", help="Stores, and tables or views (view.NAME), all unless named."),
     ] = None,
     timeout_s: Annotated[
         float, typer.Option("--timeout", help="Seconds a store may take to reach the fence.", min=0)

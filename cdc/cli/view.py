@@ -27,7 +27,7 @@ view = typer.Typer(name="view", help="Keep documents over several tables true.",
 @view.command()
 def check(
     context: typer.Context,
-    names: Annotated[list[str] | None, typer.Argument(help="Views of the settings; all by default.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Views of the settings, all by default.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per view.")] = False,
 ) -> None:
     """Read each view's text and say how it would be kept: root, key, ties, indexes. Refuse what cannot be.
@@ -119,7 +119,7 @@ def _tie_line(tie: dict[str, Any]) -> str:
 @view.command()
 def run(
     context: typer.Context,
-    names: Annotated[list[str] | None, typer.Argument(help="Views of the settings; all by default.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Views of the settings, all by default.")] = None,
     until_caught_up: Annotated[
         bool, typer.Option("--until-caught-up", help="Stop when all that the log holds is published.")
     ] = False,

@@ -20,7 +20,7 @@ _NO_SETTINGS = ("refresh_interval", "gc_deletes", "blocks", "soft_deletes", "sor
 class TableMapping(SettingsModel):
     """How one table is indexed, where that is not as the manual's table says."""
 
-    properties: dict[str, Any] = Field({}, description="by column, its mapping; or a geo_point of one or two columns")
+    properties: dict[str, Any] = Field({}, description="by column, its mapping, or a geo_point of one or two columns")
     settings: dict[str, Any] = Field({}, description="settings of a new index")
 
     @model_validator(mode="after")

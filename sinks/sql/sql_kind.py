@@ -23,11 +23,11 @@ class SqlSinkSettings(SinkSettings):
     password: SecretRef | None = Field(None, description="env:NAME or file:PATH")
     db_schema: str | None = Field(
         None,
-        description="schema for the tables; the source's schema in the table name unless set",
+        description="schema for the tables (the source's schema in the table name unless set)",
         examples=["replica"],
     )
     live_views: str = Field(
-        LIVE, pattern=r"^(_\w{1,30})?$", description="ending of the view of live rows beside each table; empty for none"
+        LIVE, pattern=r"^(_\w{1,30})?$", description="ending of the view of live rows beside each table, empty for none"
     )
 
     @property
