@@ -26,7 +26,7 @@ from connectors.postgres.slot import drop_slot, lock_holders, try_lock
 
 declare("epoch_slot_dropped", "epoch_noted")
 
-_PATIENCE_S = 5.0
+_LOCK_WAIT_S = 5.0
 _PAUSE_S = 0.1
 _OF_TABLES = (SnapshotTableState.WHAT, ChunkState.WHAT)
 
@@ -72,10 +72,10 @@ def _key(what: str) -> bytes:
 
 
 def _lock(conn: Connection, name: str, clock: Clock) -> None:
-    patience = clock.monotonic() + _PATIENCE_S
+    deadline_s = clock.monotonic() + _LOCK_WAIT_S
     while not try_lock(conn, name):
         holders = lock_holders(conn, name)
-        if holders and clock.monotonic() > patience:
+        if holders and clock.monotonic() > deadline_s:
             who = ", ".join(f"session {holder.pid} ({holder.application})" for holder in holders)
             raise ActiveError(f"{name} is being written: {who}", hint="stop cdc run and cdc snapshot first")
         clock.sleep(_PAUSE_S)

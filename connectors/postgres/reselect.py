@@ -125,15 +125,15 @@ class PostgresReselect:
         return answers
 
     def _answered(self, wanted: Sequence[WantedValues], xids: Collection[int], *, brief: bool) -> list[Selected]:
-        with ExitStack() as patience:
+        with ExitStack() as limits:
             if brief:
-                patience.enter_context(self._impatient())
-            answers = self._rows(wanted, xids, patience, brief=brief)
+                limits.enter_context(self._limited())
+            answers = self._rows(wanted, xids, limits, brief=brief)
         self.seen_lsn = max(self.seen_lsn, self._lsn("insert_lsn") if GONE in answers else 0)
         return answers
 
     @contextmanager
-    def _impatient(self) -> Iterator[None]:
+    def _limited(self) -> Iterator[None]:
         try:
             self._connection.execute(b"set lock_timeout = '20ms'")
             try:
@@ -144,7 +144,7 @@ class PostgresReselect:
             raise _broken(error) from None
 
     def _rows(
-        self, wanted: Sequence[WantedValues], xids: Collection[int], patience: ExitStack, *, brief: bool
+        self, wanted: Sequence[WantedValues], xids: Collection[int], limits: ExitStack, *, brief: bool
     ) -> list[Selected]:
         self.count += len(wanted)
         crash_point("reselect_begun")
@@ -165,7 +165,7 @@ class PostgresReselect:
                     locked.add(oid)
                     if not brief:
                         brief = True
-                        patience.enter_context(self._impatient())
+                        limits.enter_context(self._limited())
                 for place, answer in zip(part, found, strict=True):
                     answers[place] = answer
         return answers

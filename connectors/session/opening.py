@@ -55,7 +55,7 @@ log = logging.getLogger(__name__)
 declare("opening_locked", "opening_checked", "first_progress_written", "tails_read", "stream_started")
 
 _ASK_S = 1.0
-_LOCK_PATIENCE_S = 5.0
+_LOCK_WAIT_S = 5.0
 """How long a capture that was just killed may still seem to be there."""
 _SETTLE_S = 10.0
 _STOP_GRACE_S = 1.0
@@ -124,7 +124,7 @@ class Opening:
                 lane=writer.bases[progress_topic(self._settings.name)],
             ),
             look=partial(self._look, writer, following.looks),
-            close=partial(self._close, place.side, writer.log, following, tables.patience),
+            close=partial(self._close, place.side, writer.log, following, tables.note_retry),
             windows=following.windows,
             asides=following.rounds,
         )
@@ -189,10 +189,10 @@ class Opening:
 
     def _tables(self, opened: ExitStack, place: Servers, standing: LogStanding, writer: Writer) -> Tables:
         """Read the registered shapes, and number the topics that there are."""
-        settings, patience = self._settings, NoteRetry(self.turn)
-        opened.callback(patience.end)
-        registry = SchemaRegistry(KafkaCompactedTopic(settings.log, schema_topic(settings.name), waiting=patience))
-        state = KafkaCompactedTopic(settings.log, state_topic(settings.name), waiting=patience)
+        settings, note_retry = self._settings, NoteRetry(self.turn)
+        opened.callback(note_retry.end)
+        registry = SchemaRegistry(KafkaCompactedTopic(settings.log, schema_topic(settings.name), waiting=note_retry))
+        state = KafkaCompactedTopic(settings.log, state_topic(settings.name), waiting=note_retry)
         documents = state.read()
         asides = SetAside(
             state,
@@ -203,12 +203,12 @@ class Opening:
             accept=registry.accept_key,
         )
         topics = CapturedTopics(
-            settings, place.known.topics, self._clock, waiting=patience, asides=asides, documents=documents
+            settings, place.known.topics, self._clock, waiting=note_retry, asides=asides, documents=documents
         )
         lanes = Lanes(settings, topics, writer.log.open)
         for topic, base in writer.bases.items():
             lanes.note(topic, base, standing.counts[topic])
-        return Tables(topics=topics, asides=asides, lanes=lanes, registry=registry, patience=patience)
+        return Tables(topics=topics, asides=asides, lanes=lanes, registry=registry, note_retry=note_retry)
 
     def _start(self, opened: ExitStack, place: Servers, standing: LogStanding) -> SourceStream:
         """Start the stream."""
@@ -287,11 +287,11 @@ class Opening:
 
     def _lock(self, side: Connection) -> None:
         name, told = self._settings.name, ""
-        patience = self._clock.monotonic() + _LOCK_PATIENCE_S
+        deadline_s = self._clock.monotonic() + _LOCK_WAIT_S
         while not try_lock(side, name):
             holders = lock_holders(side, name)
             captures = [holder for holder in holders if holder.exclusive]
-            if captures and self._clock.monotonic() > patience:
+            if captures and self._clock.monotonic() > deadline_s:
                 raise ActiveError(
                     f"another capture of {name} is running: Postgres session {captures[0].pid} "
                     f"({captures[0].application}) holds its lock",
@@ -361,7 +361,7 @@ class Opening:
         )
 
     def _close(
-        self, side: Connection, records: KafkaStreamLog, following: Following, patience: NoteRetry, log_works: bool
+        self, side: Connection, records: KafkaStreamLog, following: Following, note_retry: NoteRetry, log_works: bool
     ) -> None:
         self._disturbed = self._disturbed or records.disturbed
         # Each is released, whatever the others raise; the last one that is registered comes first.
@@ -371,7 +371,7 @@ class Opening:
             if following.later is not None:
                 closing.callback(following.later.close)
             closing.callback(following.looks.close)
-            closing.callback(patience.end)
+            closing.callback(note_retry.end)
 
     def _look(self, writer: Writer, looks: Looks) -> tuple[SlotFacts | None, int | None]:
         """The slot and the server's position, as last known. LogError when somebody else writes to the topics: the

@@ -60,14 +60,14 @@ class Writer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tables:
-    """The known tables: topics, lanes, registered shapes, which are set aside. ``patience``: ends when the
+    """The known tables: topics, lanes, registered shapes, which are set aside. ``note_retry``: ends when the
     session does."""
 
     topics: CapturedTopics
     asides: SetAside
     lanes: Lanes
     registry: SchemaRegistry
-    patience: NoteRetry
+    note_retry: NoteRetry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,14 +52,14 @@ class CacheClient:
         self._url = url
         self._password = password
         self.store = f"Redis at {place(url, URLS)}"
-        self._patience = StoreRetry(store=self.store, passing=_PASSING, explain=self._explained, clock=clock)
+        self._retry = StoreRetry(store=self.store, passing=_PASSING, explain=self._explained, clock=clock)
         self._scripts = {name: _script(name) for name in ("write", "read", "sweep", "discard", "expire")}
         try:
             self._single: Any = redis.Redis.from_url(url, **self._options())
         except ValueError:
             raise bad_url("an option in it has a value that does not fit", URLS) from None
         self._cluster: Any = None
-        self._patience.call(self._connect)
+        self._retry.call(self._connect)
 
     def run(self, script: str, trips: Callable[[], Iterable[Sequence[Call]]]) -> Iterator[list[Any]]:
         """The answers to a script run over lots of keys: a list for each trip to the server, in order.
@@ -67,7 +67,7 @@ class CacheClient:
         A trip is under way while the next is made, so ``trips`` is asked for them one by one, and from the
         beginning, when the connection broke. In a cluster each lot's keys must share a slot. See :meth:`lots`.
         """
-        return iter(self._patience.call(lambda: list(self._run(script, trips())), again=self._again))
+        return iter(self._retry.call(lambda: list(self._run(script, trips())), again=self._again))
 
     def lots(self, keys: Sequence[bytes], most: int) -> list[Sequence[int]]:
         """Numbers of keys that may go into one call together, at most ``most`` each."""
@@ -85,7 +85,7 @@ class CacheClient:
         for node in self._nodes():
             cursor = 0
             while True:
-                cursor, keys = self._patience.call(lambda: self._scan(node, cursor, pattern))  # noqa: B023 - called at once
+                cursor, keys = self._retry.call(lambda: self._scan(node, cursor, pattern))  # noqa: B023 - called at once
                 if keys:
                     yield keys
                 if cursor == 0:
@@ -93,7 +93,7 @@ class CacheClient:
 
     def fields(self, key: str) -> dict[bytes, bytes]:
         """A hash, whole. Empty for a key that holds something else."""
-        return self._patience.call(lambda: self._fields(key))
+        return self._retry.call(lambda: self._fields(key))
 
     def _fields(self, key: str) -> dict[bytes, bytes]:
         try:
@@ -105,7 +105,7 @@ class CacheClient:
 
     def set_field(self, key: str, field: str, text: bytes) -> None:
         """One field of a hash. It does not expire. A value of another type is replaced: the key is ours."""
-        self._patience.call(lambda: self._set_field(key, field, text))
+        self._retry.call(lambda: self._set_field(key, field, text))
 
     def _set_field(self, key: str, field: str, text: bytes) -> None:
         try:
@@ -120,12 +120,12 @@ class CacheClient:
     def remove(self, keys: Sequence[bytes]) -> None:
         """Remove keys, whatever they hold."""
         for lot in self.lots(keys, _SCAN_COUNT):
-            self._patience.call(lambda: self._any.unlink(*[keys[n] for n in lot]))  # noqa: B023 - called at once
+            self._retry.call(lambda: self._any.unlink(*[keys[n] for n in lot]))  # noqa: B023 - called at once
 
     def remove_fields(self, key: str, fields: Sequence[bytes]) -> None:
         """Remove fields of a hash."""
         if fields:
-            self._patience.call(lambda: self._any.hdel(key, *fields))
+            self._retry.call(lambda: self._any.hdel(key, *fields))
 
     def close(self) -> None:
         """End all connections. Raises nothing."""

@@ -106,13 +106,13 @@ class Delta:
         self._unjoined = 0
         store = f"the Delta table {self.path}"
         passing = (CommitFailedError, OSError, DeltaError)
-        self._patience = StoreRetry(store=store, passing=passing, explain=self._explained, clock=clock, attempts=6)
+        self._retry = StoreRetry(store=store, passing=passing, explain=self._explained, clock=clock, attempts=6)
 
     def exists(self) -> bool:
         """Whether there is such a table. Opens it."""
         if self._opened is not None:
             return True
-        return self._patience.call(self._open)
+        return self._retry.call(self._open)
 
     @property
     def version(self) -> int:
@@ -127,14 +127,14 @@ class Delta:
         if seen < 0 or (self.local and self._committed(seen) and not self._committed(seen + 1)):
             return
         self._reopen()
-        self._patience.call(lambda: self._table)
+        self._retry.call(lambda: self._table)
 
     def _committed(self, version: int) -> bool:
         return Path(self.path, "_delta_log", f"{version:020}.json").exists()
 
     def restored_since(self, version: int) -> bool:
         """Whether somebody put the table back to an older state by a commit after that version, as RESTORE does."""
-        return self._patience.call(lambda: _restored_since(self._table, version))
+        return self._retry.call(lambda: _restored_since(self._table, version))
 
     @property
     def local(self) -> bool:
@@ -143,7 +143,7 @@ class Delta:
 
     def empty(self) -> None:
         """Delete all rows."""
-        self._patience.call(self._delete_all, again=self._reopen)
+        self._retry.call(self._delete_all, again=self._reopen)
 
     def _delete_all(self) -> None:
         self._table.delete()
@@ -152,7 +152,7 @@ class Delta:
         """See what others wrote. False when there is no such table."""
         if not self.exists():
             return False
-        self._patience.call(self._updated)
+        self._retry.call(self._updated)
         return True
 
     def create(self, schema: pa.Schema) -> None:
@@ -165,7 +165,7 @@ class Delta:
                 self.path, schema, mode="ignore", configuration=self._configuration, storage_options=self._options
             )
 
-        self._opened = self._patience.call(make)
+        self._opened = self._retry.call(make)
         crash_point("delta_table_made")
 
     def types(self) -> dict[str, Any]:
@@ -177,7 +177,7 @@ class Delta:
         """Add columns, null in every row that is there."""
         if columns:
             fields = deltalake.Schema.from_arrow(pa.schema(columns)).fields
-            self._patience.call(lambda: self._table.alter.add_columns(fields), again=self._reopen)
+            self._retry.call(lambda: self._table.alter.add_columns(fields), again=self._reopen)
             crash_point("delta_columns_added")
 
     def retype(self, types: Mapping[str, pa.DataType]) -> None:
@@ -193,7 +193,7 @@ class Delta:
             reader = pa.RecordBatchReader.from_batches(schema, batches)
             deltalake.write_deltalake(self._table, reader, mode="overwrite", schema_mode="overwrite")
 
-        self._patience.call(rewrite, again=self._reopen)
+        self._retry.call(rewrite, again=self._reopen)
         self._reopen()
 
     def put(self, rows: pa.Table, key: str, order: str) -> int:
@@ -216,12 +216,12 @@ class Delta:
             )
             return int(done["num_target_rows_inserted"]) + int(done["num_target_rows_updated"])
 
-        written = self._patience.call(put, again=self._reopen)
+        written = self._retry.call(put, again=self._reopen)
         crash_point("delta_merged")
         self._unjoined += 1
         if self._unjoined > _SMALL_FILES:
             self._unjoined = 0
-            self._patience.call(lambda: self._join(_SMALL_BYTES), again=self._reopen)
+            self._retry.call(lambda: self._join(_SMALL_BYTES), again=self._reopen)
         return written
 
     def _are_new(self, rows: pa.Table, key: str) -> bool:
@@ -246,7 +246,7 @@ class Delta:
                 self.create(rows.schema)
             deltalake.write_deltalake(self._table, rows, mode="overwrite")
 
-        self._patience.call(write, again=self._reopen)
+        self._retry.call(write, again=self._reopen)
         crash_point("delta_note_written")
 
     def take(self, other: Delta) -> None:
@@ -259,20 +259,20 @@ class Delta:
             reader = pa.RecordBatchReader.from_batches(existing.schema, existing.to_batches(batch_size=16_384))
             deltalake.write_deltalake(self._table, reader, mode="overwrite", schema_mode="overwrite")
 
-        self._patience.call(write, again=self._reopen)
+        self._retry.call(write, again=self._reopen)
         self._reopen()
 
     def delete(self, predicate: str) -> None:
         """Delete the rows that meet an SQL predicate."""
-        self._patience.call(lambda: self._table.delete(predicate), again=self._reopen)
+        self._retry.call(lambda: self._table.delete(predicate), again=self._reopen)
 
     def dataset(self) -> ds.Dataset:
         """The table as it is, for reading."""
-        return self._patience.call(self._dataset, again=self._reopen)
+        return self._retry.call(self._dataset, again=self._reopen)
 
     def row_bytes(self) -> float:
         """About how many bytes a row has on the disk. 0 where that is not known."""
-        return self._patience.call(self._row_bytes, again=self._reopen)
+        return self._retry.call(self._row_bytes, again=self._reopen)
 
     def _row_bytes(self) -> float:
         files: Any = pa.table(self._table.get_add_actions(flatten=True))
@@ -288,7 +288,7 @@ class Delta:
         that no filter on text can be compared with (delta-rs 1.6, Arrow 26).
         """
         # Opened anew for another try: somebody else's VACUUM removes the files that a handle was opened with.
-        return self._patience.call(lambda: self._where(predicate), again=self._reopen)
+        return self._retry.call(lambda: self._where(predicate), again=self._reopen)
 
     def tidy(self) -> None:
         """Now and then: join small files, drop files that no reader needs any more."""
@@ -296,7 +296,7 @@ class Delta:
         if now - self._tidied < _TIDY_EVERY_S:
             return
         self._tidied = now
-        self._patience.call(self._tidy, again=self._reopen)
+        self._retry.call(self._tidy, again=self._reopen)
 
     def _updated(self) -> None:
         self._table.update_incremental()

@@ -50,7 +50,7 @@ class SearchClient:
     def __init__(self, url: str, user: str | None, password: str | None, ca_certs: str | None, clock: Clock) -> None:
         self.store = f"the search server at {place(url, URLS)}"
         passing = (exceptions.ConnectionError, _SearchBusy)
-        self._patience = StoreRetry(store=self.store, passing=passing, explain=self._explained, clock=clock)
+        self._retry = StoreRetry(store=self.store, passing=passing, explain=self._explained, clock=clock)
         self._client: Any = opensearchpy.OpenSearch(
             hosts=[url],
             http_auth=(user, password or "") if user else None,
@@ -63,11 +63,6 @@ class SearchClient:
         )
         info = self.call("GET", "/")
         self.is_opensearch = info.get("version", {}).get("distribution") == "opensearch"
-
-    @property
-    def patience(self) -> StoreRetry:
-        """How requests are repeated while the cluster does not answer."""
-        return self._patience
 
     def call(
         self,
@@ -83,7 +78,7 @@ class SearchClient:
         StoreAway when the server stays away. :class:`IndexGone`, :class:`IndexBlocked` and :class:`Conflict` for what
         it does not do with an index, however often it is asked.
         """
-        text = self._patience.call(
+        text = self._retry.call(
             lambda: self._perform(method, path, None if body is None else orjson.dumps(body), params, absent)
         )
         return absent if text is None else loads_exact(text.encode("utf-8", "surrogatepass")) if text else {}
@@ -94,7 +89,7 @@ class SearchClient:
             "filter_path": "errors,items.*.status,items.*.error.type,items.*.error.reason",
             "require_alias": "true",
         }
-        text = self._patience.call(lambda: self._perform("POST", "/_bulk", body, params, None))
+        text = self._retry.call(lambda: self._perform("POST", "/_bulk", body, params, None))
         return [item for entry in orjson.loads(text)["items"] for item in entry.values()]
 
     def scroll(self, path: str, body: Mapping[str, Any], size: int) -> Iterator[list[dict[str, Any]]]:

@@ -72,7 +72,7 @@ class SqlClient:
                 hint='write url = "postgresql+psycopg://user@host/database"',
             ) from None
         self.store = f"the database {self.engine.dialect.name} at {parsed.database if self.lite else place(url)}"
-        self._patience = StoreRetry(store=self.store, passing=(_Away,), explain=self._explained, clock=clock)
+        self._retry = StoreRetry(store=self.store, passing=(_Away,), explain=self._explained, clock=clock)
         self._connection: sa.Connection | None = None
         self._dirty = False
         self.read(lambda connection: connection.execute(sa.select(1)))
@@ -100,7 +100,7 @@ class SqlClient:
             crash_point("sql_staged")
             return done
 
-        return self._patience.call(attempt)
+        return self._retry.call(attempt)
 
     def read(self, act: Callable[[sa.Connection], T]) -> T:
         """Look something up, in the open transaction if there is one. Leaves none open otherwise.
@@ -119,7 +119,7 @@ class SqlClient:
                 self._connected().rollback()
             return found
 
-        return self._patience.call(attempt)
+        return self._retry.call(attempt)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
