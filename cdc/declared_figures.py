@@ -129,7 +129,7 @@ SINKS = declared(
     _gauge("cdc_sink_stopped", "Whether the store stands still until the next start", "sink"),
     _gauge("cdc_sink_positions_fell", "Whether it stands still because the connector's order has begun anew", "sink"),
     _gauge("cdc_sink_answer_age_seconds", "Since the store last answered, or since the start", "sink"),
-    _gauge("cdc_sink_log_age_seconds", "Since Kafka last said where the topics end, or since the start"),
+    _gauge("cdc_sink_log_age_seconds", "Since Kafka last answered where the topics end, or since the start"),
     _gauge(
         _SINK_LAG,
         "Whether it is known what the store lacks: 1 while both Kafka and the store answer",
@@ -175,7 +175,7 @@ SINKS = declared(
         "sink",
         "origin",
     ),
-    _gauge(_SINK_STATE, "Whether the store has said where it is, and answers", "sink"),
+    _gauge(_SINK_STATE, "Whether the store answers and its watermark is known", "sink"),
     _gauge("cdc_sink_applied_lsn", "The LSN below which the store shows every change", "sink", known=_SINK_STATE),
     _gauge("cdc_sink_parked_keys", "Keys that wait behind a dead letter", "sink", known=_SINK_STATE),
     _gauge("cdc_sink_held_tables", "Tables that the store cannot take", "sink", known=_SINK_STATE),
@@ -195,7 +195,7 @@ _VIEW_LAG = "cdc_view_lag_known"
 VIEWS = declared(
     BUILD,
     _gauge("cdc_view_stopped", "Whether the view cannot go on until the next start", "view"),
-    _gauge(_VIEW_LAG, "Whether the runner looked at the log for the view in the last 30 s", "view"),
+    _gauge(_VIEW_LAG, "Whether the runner has read the ends of the log for the view in the last 30 s", "view"),
     _gauge(
         "cdc_view_lag_seconds",
         "Since when the view lacks something that the log holds. 0 when it lacks nothing",

@@ -141,7 +141,7 @@ class Sink(Protocol):
     and a patch, are made whole of what is there: one that comes after a later one of its key is stale. Duplicates:
     every call may be repeated, whole or in part, at any later time. The store ends up the same. Among equal positions
     the later call wins, so a replay has to go on to where it was (hazard H77). Floors: events with op ``t`` set a floor
-    of their table, kept in the store. Rows and events below it go, whoever brings them. Where several sinks share a
+    of their table, kept in the store. Rows and events below it go, from every source. Where several sinks share a
     store, give the ``t`` events to one of them first, alone. Failure: ``apply`` either returns, and then every event is
     applied, stale or in ``refused``, or raises SinkError, and then any part of the events may have been applied: call
     again with the same. After StoreAway later, after PlaceMissing with the sink opened anew, after CannotCarry at once

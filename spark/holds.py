@@ -1,11 +1,11 @@
 """Tables that a store holds: its place for them cannot take their newest shape or any row, so they wait and all else
 flows.
 
-A held table is none of the store's topics for the time: its records are left alone, its offsets in the watermark
-stay where they were, and the watermark names it. When it is held no more it is read again from there, and named
+While a table is held, its topic is none of the store's: the query skips its records, its offsets in the watermark
+stay where they were, and the watermark names it. When it is free it is read again from there, and named
 until its rows have come as far as the LSN that the others have reached: an LSN never goes back.
 
-Held for longer than the topics keep deletes, it may have missed some: then it stays held until it is made anew.
+A table that was held for longer than the topics keep deletes may have missed some, and stays held until a rebuild.
 Any other is tried again now and then, because what was in its way (an index made read-only by a full disk, a
 constraint) goes without a word.
 """
@@ -41,7 +41,7 @@ class HeldAgain(CdcError):
 
 @dataclass
 class _Try:
-    """A held table on its way out: the shape that was refused, when it is tried again, how often it was."""
+    """A held table that is tried again: the shape that was refused, the time of the next try, how many there were."""
 
     shape: TableSchema
     due_s: float
@@ -65,7 +65,7 @@ class Holds:
         self._tries = {topic: one for topic, one in self._tries.items() if topic not in kept}
 
     def refuse(self, refusal: CannotCarry, book: SchemaBook) -> None:
-        """Hold the table of a refusal. The refusal itself where it is held already, or is none that is known.
+        """Hold the table of a refusal. Raise the refusal where the table is held already or unknown.
 
         It is tried again after 10 s, and after twice as long each time, 10 minutes at most.
         """
@@ -131,7 +131,7 @@ def claim(
 
 
 def overdue(before: Watermark | None, topics: SinkTopics, now_ms: int) -> dict[str, Hold]:
-    """Tables that have waited for longer than their topics keep deletes: whatever is carried now, they stay held."""
+    """Tables that have waited for longer than their topics keep deletes. They stay held, even if carried."""
     held = before.held if before is not None else {}
     judged = {topic: _judged(hold, topics.retention_s, now_ms) for topic, hold in held.items() if topic in topics.ids}
     return {topic: hold for topic, hold in judged.items() if hold != held[topic] or hold.reason.endswith(_MISSED)}

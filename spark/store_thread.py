@@ -109,7 +109,7 @@ class Store(StoreCalls):
     def starts(self) -> Offsets:
         """The offset from which to read each partition. :data:`spark.source.EARLIEST` for one never read."""
         if not self.topics.ids:
-            # A query has to read something: a held table, from here on, and leaves it alone.
+            # A query needs a topic: it reads a held table from here on, and skips its records.
             return self._ends
         return {
             topic: {p: self.offsets.get(topic, {}).get(p, EARLIEST) for p in range(count)}
@@ -206,7 +206,7 @@ class Store(StoreCalls):
             make_room(self._open().sink, versions)
 
     def hold(self, refusal: CannotCarry) -> None:
-        """Hold a table from here on, until the next :meth:`begin`. The refusal itself where it is held already."""
+        """Hold a table from here on, until the next :meth:`begin`. Raise the refusal where it is held already."""
         self._holds.refuse(refusal, self._book)
         self.topics = self.captured.without(self._holds.now)
 
@@ -234,7 +234,7 @@ class Store(StoreCalls):
         return self.conclude(self._holding(lambda: act(found.unheld(self._holds.now))), at)
 
     def settle_events(self, events: pa.Table, before: Outcome, at: Claim, history: History) -> Outcome:
-        """Apply events that executors brought down to those that matter. ``before``: what they found on the way."""
+        """Apply the events that executors left over. ``before``: their findings about the records that they dropped."""
         free, behind = split_parked(unheld(events, self.rules), self._parked.firsts())
         again = replayed(behind, self._parked.firsts(), self.offsets)
         if again:
@@ -353,7 +353,7 @@ class Store(StoreCalls):
         return self._sweeps.due(self._around.view, at, self.captured.without(self._holds.now))
 
     def _sweep(self, at: Claim) -> None:
-        """Before the watermark says that the store shows an epoch, whatever earlier ones left behind goes (H123)."""
+        """Remove the rows of earlier epochs before the watermark says that the store shows this one (H123)."""
         due = self._unswept(at)
         if not due:
             return

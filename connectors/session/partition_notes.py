@@ -1,8 +1,8 @@
 """The partitions that the stream has brought and that no look at the catalog has compared yet (H148).
 
-A look that finds a partition gone has its table read again. It has to know that the partition was there. The changes
-may be acknowledged before the next look, and capture may die in between. So a partition that is new is noted in the
-state topic before its changes are written, until a look has compared it.
+A look at the catalog that misses a partition has its table read again, if it knows that the partition existed. Its
+changes may be acknowledged before the next look, and capture may be killed in between. So capture notes a new
+partition in the state topic before it writes changes of it, until a look has compared it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class PartitionNotes:
                 self._new = {**self._new, table: {**self._new.get(table, {}), **links}}
 
     def settle(self, compared: Mapping[str, Links]) -> None:
-        """A look has compared these, and the brokers hold what it found. Raises LogError."""
+        """Forget the notes of these. A look has compared them, and its findings are stored. Raises LogError."""
         with self._writing:
             for table, links in compared.items():
                 with self._lock:
