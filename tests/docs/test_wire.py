@@ -201,7 +201,13 @@ def test_what_is_no_record_fits_no_schema(of: str, value: Any) -> None:
 
 @pytest.mark.slow
 def test_the_consumers_print_the_rows_of_a_real_topic(
-    database: str, kafka: str, topic_prefix: str, tmp_path: Path, run_cdc: RunCdc, spawn: Spawn
+    database: str,
+    kafka: str,
+    topic_prefix: str,
+    tmp_path: Path,
+    run_cdc: RunCdc,
+    spawn: Spawn,
+    subtests: pytest.Subtests,
 ) -> None:
     pipeline = Pipeline(
         tmp_path,
@@ -234,6 +240,8 @@ def test_the_consumers_print_the_rows_of_a_real_topic(
         return sorted(dict(record.headers() or ())["op"].decode() for record in records(settings, topic))
 
     wait_until(lambda: ops().count("d") == 4 and ops().count("c") == 6, 60, "every change in the topic")
+    pipeline.good("snapshot", "public.orders")
+    wait_until(lambda: any(SWEEP_KEY.encode() in record.key() for record in records(settings, topic)), 60, "the sweep")
     for record in records(settings, topic):
         assert faults(schema("key"), orjson.loads(record.key())) == []
         assert faults(schema("value"), orjson.loads(record.value() or b"null")) == [], record.value()
@@ -241,7 +249,9 @@ def test_the_consumers_print_the_rows_of_a_real_topic(
     (tmp_path / "Reader.java").write_text(code("java"), encoding="utf-8")
     programs: list[list[str | Path]] = [[sys.executable, tmp_path / "consumer.py"]]
     compiler = java_with_compiler()
-    if compiler is not None:
+    with subtests.test("the consumer in Java"):
+        if compiler is None:
+            pytest.skip("this Java has no compiler, so it cannot run a source file")
         programs.append([compiler, "-cp", f"{class_path('kafka')}/*", tmp_path / "Reader.java"])
     printed = [
         subprocess.run([*map(str, argv), kafka, topic], capture_output=True, text=True, check=True, timeout=120).stdout
