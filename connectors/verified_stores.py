@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from cdc.cuts import Cut, VerifiedTable
 from cdc.errors import CdcError, ConfigError, UsageError
+from cdc.foreign import quoted
 from cdc.progress import Offsets
 from cdc.settings import Settings, is_postgres
 from cdc.state import TopicsState
@@ -80,7 +81,7 @@ def _finish(view: PlannedView) -> Callable[[bytes], bytes]:
             return post(after.decode()).encode()
         except NotComputable as failure:
             hint = "its runner parks such a document by its key: see the event document_parked"
-            raise ConfigError(f"the view {view.name} cannot be compared: {failure}", hint=hint) from None
+            raise ConfigError(f"the view {view.name} cannot be compared: {quoted(failure)}", hint=hint) from None
 
     return finished
 

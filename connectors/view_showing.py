@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from cdc.errors import UsageError
+from cdc.foreign import quoted
 from cdc.json_bytes import dumped
 from cdc.schema import TableSchema
 from cdc.settings import Settings
@@ -88,7 +89,7 @@ class View:
             return self._finished(found)
         except NotComputable as failure:
             hint = "the runner parks it by its key"
-            raise UsageError(f"{self.name} {key} cannot be computed: {failure}", hint=hint) from None
+            raise UsageError(f"{self.name} {key} cannot be computed: {quoted(failure)}", hint=hint) from None
 
     def shown(self, key: str) -> str:
         """As :meth:`row`. UsageError where the view has no such document."""

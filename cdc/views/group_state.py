@@ -213,7 +213,7 @@ class GroupState:
             (orjson.dumps(list(names)).decode(),),
         ).fetchall()
         if self.always and not rows and names:
-            rows = [("[]", orjson.dumps([None] * len(self._columns)))]
+            rows = [("[]", orjson.dumps([None] * len(self._columns)).decode())]
         for name, kept in rows:
             key = names[name]
             try:

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("cdc", "connectors", "pyspark_headrace", "sinks", "snapshot", "spark")
 UNPICKLE = {"spark/debezium_feed.py", "spark/frames/carried.py", "spark/report.py", "spark/translate.py"}
 """What Spark's driver and its workers hand each other."""
-EVALUATE = {"cdc/views/compiling.py", "connectors/postgres/compiled.py"}
+EVALUATE = {"cdc/views/compiling.py", "cdc/views/contributing.py", "connectors/postgres/compiled.py"}
 """Of a view's text, and of a table's columns by their numbers."""
 READS_PICKLES = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
 DOUBLED = re.compile(r"""replace\((['"])"\1, (['"])""\2\)""")
