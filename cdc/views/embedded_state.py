@@ -11,6 +11,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
+from cdc.position import Position
 from cdc.topic import TableName
 from cdc.views.fences import BEFORE_ALL, Fence
 from cdc.views.lookups import Row
@@ -34,6 +35,12 @@ class _Fresh(NamedTuple):
     def concerns(self) -> bool:
         """Whether documents may be others."""
         return self.row != self.change.row or bool(self.lost or self.lacks)
+
+
+def _commit(pos: str) -> Fence:
+    """The greatest fence that a change is not below."""
+    position = Position.parse(pos)
+    return Fence(position.epoch, position.commit_lsn)
 
 
 class EmbeddedState:
@@ -114,7 +121,8 @@ class EmbeddedState:
         changes = [one.change for one in changed]
         self.rows.remove(table, [(c.key, c.pos) for c in changes if c.row is None])
         self.rows.put(table, [(c.row, c.pos) for c in changes if c.row is not None])
-        self._unseen.note(table, {one.change.key: one.lacks for one in changed if one.lost or one.lacks}, below)
+        lost = [one for one in changed if one.lost or one.lacks]
+        self._unseen.note(table, {one.change.key: (one.lacks, max(below, _commit(one.change.pos))) for one in lost})
         if self._unseen.waits:
             self._unseen.replaced(table, changes)
 

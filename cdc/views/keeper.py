@@ -98,6 +98,7 @@ class Keeper:
         self._at_end = False
         self._bulk = bulk
         self._claimed = BEFORE_ALL
+        self._topic_claim = BEFORE_ALL
 
     def begin(self) -> None:
         """Take up what a run before has left: keys of what was published and is not known here wait again (V4).
@@ -115,13 +116,17 @@ class Keeper:
                 log.warning("view_state_too_old", extra={"age_s": int(age_s)})
                 state.forget()
         keys, ends = self._output.behind(state.reached.ends)
-        claimed = self._output.claimed() or BEFORE_ALL
-        rows = []
+        self._topic_claim = claimed = self._output.claimed() or BEFORE_ALL
+        rows: list[Row] = []
+        swept = False
         for key in keys:
             try:
                 rows.append(key_row(self._plan, key))
             except (ValueError, KeyError, TypeError):
-                continue  # a floor's key
+                swept = True  # a floor's key
+        if swept:
+            # A newer state has swept, and with it documents that it had parked.
+            rows += state.documents()
         with state.transaction():
             # Of what stands there nothing is known but that it does: a deletion may be due.
             state.settled((), dict.fromkeys(rows, b""))
@@ -168,7 +173,7 @@ class Keeper:
         for record in cut.unreadable[:_MOST_TOLD]:
             place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
             log.error("view_record_unreadable", extra=place | {"records": len(cut.unreadable)})
-        if not self._state.reached.proven:
+        if not self._state.reached.proven or self._takes_back():
             log.warning("view_waits_for_progress", extra={"since_ms": self._input.progress_ms})
         unswept = self._unswept()
         if unswept:
@@ -296,7 +301,12 @@ class Keeper:
         reached = self._state.reached
         # Until the cut has reached what was ever published, keys are only collected (V5).
         sound = reached.built and reached.proven and not reached.held and not self._unswept()
-        return sound and reached.fence >= reached.published
+        return sound and reached.fence >= reached.published and not self._takes_back()
+
+    def _takes_back(self) -> bool:
+        """Whether a value is not known that was, at an LSN that the topic claims: the state is a younger one (V25)."""
+        known = self._state.unseen.known_below
+        return known is not None and known < self._topic_claim
 
     def _publish(self) -> tuple[int, int]:
         state = self._state
@@ -375,7 +385,7 @@ class Keeper:
                 sweep=None if swept else state.reached.sweep,
             )
         if claim is not None:
-            self._claimed = claim
+            self._claimed = self._topic_claim = claim
         for key, reason in parked.items():
             log.warning("document_parked", extra={"key": list(key), "reason": reason})
 

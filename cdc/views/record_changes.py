@@ -17,6 +17,7 @@ from cdc.views.row_changes import NO_PLACES, Places, RowChange, lost_row
 from cdc.views.view_plan import ViewPlan
 from cdc.wire.format import (
     AFTER,
+    CREATE_OP,
     DELETE_OP,
     HEADERS,
     OP,
@@ -50,7 +51,8 @@ class RecordChanges:
         """
         table = self._tables[record.topic]
         reader = self._reader(record.topic, record.version)
-        key, sure = reader.key(record.key), record.time_ms > sure_ms
+        # A row that a create leaves out values of has come from another key: what is stored at its own is none of its.
+        key, sure = reader.key(record.key), record.time_ms > sure_ms and record.op != CREATE_OP
         if record.value is None:
             note = {SEEN_LSN: int(record.seen_lsn)} if record.seen_lsn else None
             return RowChange(table, key, None, record.pos, read_below(note, record.pos), sure=sure)

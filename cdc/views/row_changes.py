@@ -20,8 +20,8 @@ class RowChange:
     """One row of a relation: its ``key``, and the row behind the change, None for a deletion. ``pos``: position.
 
     ``ripe``: below this fence the row may be newer than the fence. ``reselected``: the places of the values of which
-    that is to be said. Without any, it is said of the row as a whole. ``sure``: the cleaner has taken no earlier record
-    of the key because of this one.
+    that is to be said. Without any, it is said of the row as a whole. ``sure``: what is stored at the key
+    is the row just before: the cleaner has taken no record in between, and the row has come from no other key.
     """
 
     table: TableName

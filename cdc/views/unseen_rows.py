@@ -81,11 +81,17 @@ class UnseenRows:
         )
         return {names[name]: frozenset(orjson.loads(places)) for name, places in found}
 
-    def note(self, table: TableName, places: Mapping[Row, Places], below: Fence) -> None:
-        """Note which values of rows are not known. ``below``: up to there they are. It stays for a row noted before."""
+    @property
+    def known_below(self) -> Fence | None:
+        """Up to where all values are known. None where that has no end."""
+        found = self._connection.execute("SELECT epoch, lsn FROM lost ORDER BY epoch, lsn LIMIT 1").fetchone()
+        return None if found is None else Fence(*found)
+
+    def note(self, table: TableName, lost: Mapping[Row, tuple[Places, Fence]]) -> None:
+        """Note which values of rows are not known, and up to where they are. That stays for a row noted before."""
         name = self._names[table]
-        known = [(name, _text(key)) for key, found in places.items() if not found]
-        lacking = [(name, _text(key), _text(sorted(found)), *below) for key, found in places.items() if found]
+        known = [(name, _text(key)) for key, (places, _) in lost.items() if not places]
+        lacking = [(name, _text(key), _text(sorted(places)), *below) for key, (places, below) in lost.items() if places]
         self._connection.executemany("DELETE FROM lost WHERE tbl = ? AND key = ?", known)
         self._connection.executemany(
             "INSERT INTO lost VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET places = excluded.places", lacking

@@ -34,12 +34,13 @@ _EPOCH = 1
 
 class Written(NamedTuple):
     """A change of a transaction as the stream is to write it. ``row`` None: a delete. ``kept``: the update left the
-    long value out. The key 0 stands for a TRUNCATE. ``large``: no topic takes it."""
+    long value out. ``moved``: it changed the key. The key 0 stands for a TRUNCATE. ``large``: no topic takes it."""
 
     name: str
     key: int
     row: dict[str, Any] | None
     kept: bool = False
+    moved: bool = False
     large: bool = False
 
 
@@ -99,7 +100,7 @@ class AheadHistory(History):
             if to != key and to not in rows:
                 # The key changes, the name stays and is left out.
                 rows[to] = {"id": to, "name": rows.pop(key)["name"]}
-                return [Written(name, key, None), Written(name, to, rows[to], kept=True)]
+                return [Written(name, key, None), Written(name, to, rows[to], kept=True, moved=True)]
             return [Written(name, key, old, kept=True)]
         rows[key] = self._row(name, key)
         return [Written(name, key, rows[key], large=large)]
@@ -147,7 +148,7 @@ class AheadHistory(History):
             value["after"] = {**row, "name": UNAVAILABLE if now is None else now["name"]}
             if now is not None:
                 value["source"] = {"reselected": {"columns": ["name"], "seen_lsn": self.lsn + 1}}
-        self._record(name, key, value, pos, "u")
+        self._record(name, key, value, pos, "c" if change.moved else "u")
         self.lost.discard((name, key))
         return 2
 

@@ -114,7 +114,7 @@ def test_v25_a_claim_stays_below_a_value_that_is_not_known() -> None:
     with closing(ViewState(":memory:", planned(DOCUMENTS, SHAPES), 1)) as state:
         with state.transaction():
             state.note(fence=RIPE)
-            state.unseen.note(T, {(1,): frozenset([1])}, BEFORE)
+            state.unseen.note(T, {(1,): (frozenset([1]), BEFORE)})
         assert (state.claim(), state.sizes()) == (BEFORE, (0, 1))
-        state.unseen.note(T, {(1,): frozenset()}, BEFORE)
+        state.unseen.note(T, {(1,): (frozenset(), BEFORE)})
         assert (state.claim(), state.sizes()) == (RIPE, (0, 0))
