@@ -397,4 +397,5 @@ class Keeper:
         """
         claim = self._state.claim(without=keys)
         whole = claim == self._state.reached.fence or claim < published
-        return claim if whole and claim > self._claimed else None
+        # A state that was copied back takes nothing back of what the topic claims.
+        return claim if whole and claim > self._claimed and claim >= self._topic_claim else None

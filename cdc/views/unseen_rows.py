@@ -19,7 +19,7 @@ from cdc.views.view_plan import KeptTable
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS ahead (tbl TEXT, key TEXT, pos TEXT, epoch INTEGER, lsn INTEGER, row TEXT,
- PRIMARY KEY (tbl, key, pos)) WITHOUT ROWID;
+ PRIMARY KEY (tbl, key, pos, epoch, lsn)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS ahead_by_fence ON ahead (epoch, lsn);
 CREATE TABLE IF NOT EXISTS lost (tbl TEXT, key TEXT, places TEXT NOT NULL, epoch INTEGER NOT NULL, lsn INTEGER NOT NULL,
  PRIMARY KEY (tbl, key)) WITHOUT ROWID;
@@ -53,9 +53,9 @@ class UnseenRows:
         )
 
     def ripe(self, fence: Fence) -> list[RowChange]:
-        """Changes that hold at a fence, the lowest position first. They wait no more."""
+        """Changes that hold at a fence, by position, and of equal ones by when they were read. They wait no more."""
         where = "FROM ahead WHERE (epoch, lsn) <= (?, ?)"
-        found = self._connection.execute(f"SELECT tbl, key, pos, row {where} ORDER BY pos", fence).fetchall()
+        found = self._connection.execute(f"SELECT tbl, key, pos, row {where} ORDER BY pos, lsn", fence).fetchall()
         self._connection.execute(f"DELETE {where}", fence)
         return [
             RowChange(self._tables[name], tuple(orjson.loads(key)), _row(row), pos) for name, key, pos, row in found
