@@ -337,7 +337,8 @@ class Keeper:
             elif key in known:
                 written += self._records.deletion(key, reached.fence, now_ns)
                 digests[key] = None
-        last = len(keys) < self._piece
+        # The mark would take parked documents that are there from before the build.
+        last = len(keys) < self._piece and not (reached.sweep is not None and state.digests(blocked))
         if last and reached.sweep is not None:
             # The floor of the build: what was published since lies above it.
             written += self._records.sweep(reached.sweep, now_ns)
