@@ -26,11 +26,17 @@ select o.id, o.status, json_build_object('id', c.id, 'name', c.name, 'city', c.c
   null::text as slug
 from orders o left join customers c on c.id = o.customer_id where o.status <> 'draft'
 """
+BY_CITY = """
+select c.city, w, count(*) as n, sum(l.price) as total, (array_agg(o.id order by l.price desc, l.id))[1] as best
+from order_lines l join orders o on o.id = l.order_id left join customers c on c.id = o.customer_id
+cross join lateral generate_series(l.qty, 2) as w group by 1, 2
+"""
+TOTAL = "select count(*) as n, sum(l.qty * l.price) as total from order_lines l"
 SHOP = (
     "create table customers (id int primary key, name text, city text)",
     "create table orders (id int primary key, customer_id int, status text)",
     "create table order_lines (id int primary key, order_id int, qty int, price numeric)",
-    f"insert into customers select g, 'n' || g, 'c' || g % 5 from generate_series(1, {CUSTOMERS}) g",
+    f"insert into customers select g, 'n' || g, nullif('c' || g % 5, 'c0') from generate_series(1, {CUSTOMERS}) g",
     f"insert into orders select g, 1 + g % {CUSTOMERS}, 'open' from generate_series(1, {ORDERS}) g",
     f"insert into order_lines select g, 1 + g % {ORDERS}, g % 4, g * 1.10 from generate_series(1, {LINES}) g",
 )
@@ -51,18 +57,21 @@ def stores(redis_url: str, opensearch: str, index_prefix: str, tmp_path: Path) -
 def pipeline(
     database: str, kafka: str, topic_prefix: str, stores: dict[str, dict[str, Any]], tmp_path: Path, run_cdc: RunCdc
 ) -> Pipeline:
-    (tmp_path / "order_search.sql").write_text(ORDER_SEARCH, encoding="utf-8")
+    texts = {"order_search": ORDER_SEARCH, "by_city": BY_CITY, "total": TOTAL}
+    for name, text in texts.items():
+        (tmp_path / f"{name}.sql").write_text(text, encoding="utf-8")
     document = {
         "name": topic_prefix,
         "source": {"dsn": database, "tables": ["public.*"]},
         "log": {"bootstrap_servers": kafka, "partitions": 2},
         "capture": {"http_address": ""},
         "views": {
-            "order_search": {
-                "sql": str(tmp_path / "order_search.sql"),
+            name: {
+                "sql": str(tmp_path / f"{name}.sql"),
                 "state": str(tmp_path / "state"),
-                "post": "tests.view_posts:add_slug",
+                "post": "tests.view_posts:add_slug" if name == "order_search" else "",
             }
+            for name in texts
         },
         "sinks": {name: store | {"tables": ["public.*", "view.*"]} for name, store in stores.items()},
         "spark": {"checkpoint": str(tmp_path / "checkpoints"), "http_address": "", "view_limit": "15s"},
@@ -100,10 +109,10 @@ def written(pipeline: Pipeline, *statements: str) -> str:
         return str(conn.execute("select pg_current_wal_insert_lsn()").fetchall()[0][0])
 
 
-def cached(pipeline: Pipeline, key: int) -> dict[str, Any] | None:
+def cached(pipeline: Pipeline, key: int | str, view: str = "order_search") -> dict[str, Any] | None:
     """A document as the cache has it."""
     with redis.Redis.from_url(pipeline.document["sinks"]["cache"]["url"]) as cache:
-        row = cache.hget(f"{pipeline.document['name']}:view.order_search:{key}", "row")
+        row = cache.hget(f"{pipeline.document['name']}:view.{view}:{key}", "row")
     return orjson.loads(row) if isinstance(row, bytes) else None
 
 
@@ -151,6 +160,11 @@ def test_v1_v4_v23_views_in_stores_are_what_postgres_says(
     orders = [number for number in range(1, ORDERS + 1) if 1 + number % CUSTOMERS == 3]
     assert [(cached(pipeline, number) or {})["customer"]["name"] for number in orders] == ["moved"] * len(orders)
     assert searched(pipeline, "moved") == len(orders)
+    for view in ("view.by_city", "view.total"):
+        waited(pipeline, "cache", token, "--table", view)
+    assert (cached(pipeline, "%null:2", "by_city") or {})["city"] is None
+    assert (cached(pipeline, "all", "total") or {})["n"] == LINES
+    assert orjson.loads(pipeline.good("view", "show", "total", "all"))["n"] == LINES
     chance = random.Random(7)
     with psycopg.connect(pipeline.dsn, autocommit=True) as conn:
         for _ in range(4):
