@@ -1,6 +1,6 @@
 """JSON as bytes that take as much memory as they are long.
 
-What ``orjson.dumps`` returns keeps the buffer that it was written into: with orjson 3.13 a key of 30 bytes takes
+The bytes that ``orjson.dumps`` returns keep the buffer that they were written into: with orjson 3.13 a key of 30 bytes takes
 4 KiB for as long as it lives. Text made of it (``.decode()``) and slices do not.
 """
 

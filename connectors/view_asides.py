@@ -1,4 +1,4 @@
-"""What the log does not hold, as a view's runner asks for it: dead letters of capture, and tables set aside or read."""
+"""Rows that the log lacks, as a view's runner asks for them: dead letters of capture, and tables set aside or read."""
 
 from __future__ import annotations
 

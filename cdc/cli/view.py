@@ -191,7 +191,7 @@ def import_views(
 ) -> None:
     """Write a schema of pgsync as texts of views, by the source's columns and foreign keys.
 
-    Prints each text, or the sections of the settings with --into. What is left out, or stands elsewhere, is said.
+    Prints each text, or the sections of the settings with --into. Notes say what is left out, or stands elsewhere.
     """
     for made in imported_views(context.obj.settings(), schema):
         if into is None:

@@ -45,7 +45,7 @@ class ConnectorFacts:
     moved: str = ""
 
     def faults(self) -> Iterator[str]:
-        """What keeps it from feeding the stores, one sentence each."""
+        """The faults that keep it from feeding the stores, one sentence each."""
         if self.fault:
             yield f"the connector {self.name} failed: {self.fault}"
         elif self.state != "RUNNING":

@@ -105,7 +105,7 @@ class EmbeddedState:
     def _due(
         self, changes: Iterable[RowChange], fence: Fence, put_aside: Sequence[RowChange]
     ) -> dict[TableName, dict[Row, RowChange]]:
-        """What holds at the fence. What does not waits."""
+        """The changes that hold at the fence. All others wait."""
         due, later = [], list(put_aside)
         for change in changes:
             now, then = parted(change, fence, self._widths[change.table])

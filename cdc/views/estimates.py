@@ -33,7 +33,7 @@ class TableStatistics:
     columns: Mapping[str, ColumnStatistics]
 
 
-class FanOut(NamedTuple):
+class DocumentFanOut(NamedTuple):
     """A change of one row of ``occurrence`` concerns ``usual`` documents, and at most about ``most``."""
 
     occurrence: Occurrence
@@ -41,11 +41,11 @@ class FanOut(NamedTuple):
     most: float
 
 
-def fan_outs(plan: ViewPlan, statistics: Mapping[TableName, TableStatistics]) -> list[FanOut]:
+def fan_outs(plan: ViewPlan, statistics: Mapping[TableName, TableStatistics]) -> list[DocumentFanOut]:
     """For each table where it stands in the view, the root aside. One that was never analyzed is left out."""
     twins = twins_of(plan)
     by_number = {occurrence.number: occurrence for occurrence in plan.occurrences}
-    found: dict[int, FanOut | None] = {plan.root.number: FanOut(plan.root, 1, 1)}
+    found: dict[int, DocumentFanOut | None] = {plan.root.number: DocumentFanOut(plan.root, 1, 1)}
     for occurrence in plan.occurrences:
         tie = occurrence.tie
         if tie is None:
@@ -54,7 +54,9 @@ def fan_outs(plan: ViewPlan, statistics: Mapping[TableName, TableStatistics]) ->
         if over is not None:
             step = _step(plan, by_number[tie.above], tie.above_columns, statistics)
         found[occurrence.number] = (
-            None if over is None or step is None else FanOut(occurrence, over.usual * step[0], over.most * step[1])
+            None
+            if over is None or step is None
+            else DocumentFanOut(occurrence, over.usual * step[0], over.most * step[1])
         )
     return [f for n, f in found.items() if f is not None and f.occurrence.tie is not None and twins[n] == n]
 

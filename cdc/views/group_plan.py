@@ -138,7 +138,7 @@ def _aggregates(query: Select) -> list[Aggregate]:
 
 
 def _alike(text: ViewText, query: Select, keys: list[Any]) -> list[Expr]:
-    """What a group's row says of its rows that is neither key nor aggregate: columns that follow from the key."""
+    """The columns of a group that are neither key nor aggregate: they follow from the key."""
     found: dict[Any, Expr] = {}
 
     def visit(part: Expr) -> None:
@@ -184,7 +184,7 @@ def _refuse_key(text: ViewText, by: Expr) -> None:
 
 
 def _several_texts(by: Expr) -> str:
-    """What to write where equal values may have several texts, of which Postgres chooses one. Empty where they have
+    """A hint where equal values may have several texts, of which Postgres chooses one. Empty where they have
     one."""
     if by.type.group is Group.NUMERIC and by.type.scale is None:
         one = isinstance(by, FunctionCall) and by.one_scale

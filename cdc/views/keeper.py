@@ -21,7 +21,7 @@ from cdc.views.embedded_state import EmbeddedState
 from cdc.views.fences import BEFORE_ALL, Fence, fence_of
 from cdc.views.held_tables import held_tables
 from cdc.views.lookups import DocumentSource, Row
-from cdc.views.post_functions import Post
+from cdc.views.post_functions import Post, finished
 from cdc.views.record_changes import RecordChanges
 from cdc.views.refused import NotComputable
 from cdc.views.view_plan import ViewPlan
@@ -33,8 +33,6 @@ log = logging.getLogger(__name__)
 
 PIECE = 5_000
 """Documents of one transaction, at most."""
-
-
 BULK = 200_000
 _PIECE_RECORDS = 20_000
 _MOST_TOLD = 10
@@ -289,7 +287,7 @@ class Keeper:
         waiting = iter(roots)
         while piece := list(islice(waiting, self._piece)):
             blocked = [key for key in piece if key in self._blocked]
-            # What a row contributed before stays until it is known again. Then its groups are published again.
+            # The former contribution of a row stays until it is known again. Then its groups are published again.
             found |= groups.groups_of([*blocked, *self._state.failed(piece)])
             computed = self._documents.of(self._state.rows, [key for key in piece if key not in self._blocked])
             failed = {key: str(c) if isinstance(c, NotComputable) else "" for key, c in computed.items()}
@@ -325,7 +323,7 @@ class Keeper:
         parked: dict[Row, str] = {}
         blocked = self._blocked_documents() if self._blocked else self._blocked
         for key, found in computed.items():
-            row = found if key in blocked else self._finished(found)
+            row = found if key in blocked else finished(self._post, found)
             reason = _LACKS if key in blocked else self._reason(row)
             if reason:
                 parked[key] = reason
@@ -345,14 +343,6 @@ class Keeper:
         self._commit(written, [key for key in keys if key not in parked], digests, parked, swept=last)
         deletions = sum(1 for digest in digests.values() if digest is None)
         return len(digests) - deletions, deletions
-
-    def _finished(self, row: str | NotComputable | None) -> str | NotComputable | None:
-        if self._post is None or not isinstance(row, str):
-            return row
-        try:
-            return self._post(row)
-        except NotComputable as failure:
-            return failure
 
     def _reason(self, row: str | NotComputable | None) -> str:
         if isinstance(row, NotComputable):

@@ -91,6 +91,16 @@ class Post:
             ) from None
 
 
+def finished(post: Post | None, row: str | NotComputable | None) -> str | NotComputable | None:
+    """A document as ``post`` leaves it, or the reason why there is none. Anything but a row stays as it is."""
+    if post is None or not isinstance(row, str):
+        return row
+    try:
+        return post(row)
+    except NotComputable as failure:
+        return failure
+
+
 def read_document(row: str | bytes, types: Mapping[str, SqlType]) -> Document:
     """A row as :class:`Post` gives it to its function. ``types``: of the view's columns."""
     found: Document = json.loads(row, parse_float=Decimal)

@@ -72,7 +72,7 @@ def lost_row(key: Row, columns: int) -> Row:
 
 
 def parted(change: RowChange, fence: Fence, columns: int) -> tuple[RowChange | None, RowChange | None]:
-    """What of a change holds at a fence, and what has to wait. ``columns``: how many the row has.
+    """The parts of a change that hold at a fence, and those that wait. ``columns``: how many the row has.
 
     A later snapshot's row says nothing of a fence below: the row that is stored is the one of the fence. So is the
     stored value of a column that an update did not change. Where the cleaner may have taken records in between, the
@@ -89,7 +89,8 @@ def parted(change: RowChange, fence: Fence, columns: int) -> tuple[RowChange | N
 
 
 def _certain(change: RowChange) -> RowChange:
-    """What a record leaves out is not what is stored where a record in between may have changed it."""
+    """The change, with LOST for values that it leaves out, unless it is sure that none came in between. A record in between
+    may have changed the stored value."""
     if change.sure or change.row is None or KEPT not in change.row:
         return change
     return replace(change, row=tuple(LOST if value is KEPT else value for value in change.row))
@@ -109,7 +110,7 @@ def newest(changes: Iterable[RowChange]) -> dict[TableName, dict[Row, RowChange]
 
 
 def _over(newer: Row | None, older: Row | None) -> Row | None:
-    """What the newer row leaves out is what the older one has. Nobody knows it where the row went between the two."""
+    """The older row has the values that the newer one leaves out. Nobody knows it where the row went between the two."""
     if newer is None or KEPT not in newer:
         return newer
     if older is None:

@@ -1,4 +1,4 @@
-"""What a view's state has beside its rows: changes that wait for a fence, and rows of which values are not known.
+"""The part of a view's state beside its rows: changes that wait for a fence, and rows of which values are not known.
 
 All of it changes in the transaction of the rows. It is bounded by what the log holds: a newer change of a key, a floor
 or its own ripeness removes what waits.
@@ -69,7 +69,7 @@ class UnseenRows:
         )
 
     def below(self, table: TableName, floor: str) -> None:
-        """What waits below a floor is gone."""
+        """Drop changes that wait below a floor."""
         self._connection.execute("DELETE FROM ahead WHERE tbl = ? AND pos < ?", (self._names[table], floor))
 
     def lost(self, table: TableName, keys: Sequence[Row]) -> dict[Row, Places]:

@@ -122,7 +122,7 @@ def reselected(tail: bytes, columns: Sequence[str], seen_lsn: int) -> bytes:
 
 
 def seen_header(seen_lsn: int) -> tuple[str, bytes]:
-    """What a tombstone has in the place of a tail."""
+    """The header of a tombstone, which has no tail: the LSN at which its row was read."""
     return SEEN_LSN, b"%d" % seen_lsn
 
 

@@ -119,7 +119,7 @@ class Pending:
         return self.lane, self.key, value, self.headers
 
     def removal(self, seen_lsn: int) -> Sequence[Record]:
-        """What is written where there is no such row, with the LSN up to which it may have gone."""
+        """The records to write where there is no such row, with the LSN up to which it may have gone."""
         found: list[Record] = []
         for lane, key, value, headers in self.gone:
             if value is None:
