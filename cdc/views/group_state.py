@@ -50,6 +50,14 @@ class _Column:
         self.to_order: Function | None = in_one(figure.order) if self.in_rows else _ordered(figure.kind)
         self.load = loaded(figure.kind) if figure.kind.kind != PAIR.kind else _pair
 
+        direction = "DESC" if figure.kept == "greatest" else "ASC"
+        order = f"{self.order} {direction}" + (", key, part" if self.in_rows else "")
+        self.select = (
+            f"SELECT {self.value} FROM contributions WHERE grp = ? AND {self.order} IS NOT NULL"
+            f" ORDER BY {order}{'' if figure.gather is not None else ' LIMIT 1'}"
+        )
+        """Of what it answers for a group by an index."""
+
     def cells(self, value: Any) -> list[Any]:
         """The values of its columns."""
         if self.figure.kept == "count":
@@ -229,16 +237,12 @@ class GroupState:
             if column.figure.kept == "alike":
                 return _through(column.load, kept)
             return _RESULTS[column.figure.kept](kept, column.figure.kind)
-        direction = "DESC" if column.figure.kept == "greatest" else "ASC"
-        order = f"{column.order} {direction}" + (", key, part" if column.in_rows else "")
+        rows = self._connection.execute(column.select, (name,))
         gather = column.figure.gather
-        rows = self._connection.execute(
-            f"SELECT {column.value} FROM contributions WHERE grp = ? AND {column.order} IS NOT NULL"
-            f" ORDER BY {order}{'' if gather is not None else ' LIMIT 1'}",
-            (name,),
-        )
-        values = [_through(column.load, value) for (value,) in rows]
-        return gather(values) if gather is not None else values[0] if values else None
+        if gather is not None:
+            return gather([_through(column.load, value) for (value,) in rows])
+        row = rows.fetchone()
+        return None if row is None else _through(column.load, row[0])
 
 
 def _through(function: Function | None, value: Any) -> Any:

@@ -163,7 +163,7 @@ MUTANTS = (
     ),
     Mutant(
         "pass over FILTER of what is listed", "cdc/views/group_state.py",
-        "AND {column.order} IS NOT NULL", "", _DOCUMENTS + "-k first",
+        "AND {self.order} IS NOT NULL", "", _DOCUMENTS + "-k first",
     ),
     Mutant(
         "pass over WHERE of a query in FROM", "cdc/views/selecting.py",
