@@ -89,8 +89,8 @@ def parted(change: RowChange, fence: Fence, columns: int) -> tuple[RowChange | N
 
 
 def _certain(change: RowChange) -> RowChange:
-    """The change, with LOST for values that it leaves out, unless it is sure that none came in between. A record in between
-    may have changed the stored value."""
+    """The change, with LOST for values that it leaves out, unless it is sure that no record came in between: one may have
+    changed the stored value."""
     if change.sure or change.row is None or KEPT not in change.row:
         return change
     return replace(change, row=tuple(LOST if value is KEPT else value for value in change.row))
@@ -110,7 +110,7 @@ def newest(changes: Iterable[RowChange]) -> dict[TableName, dict[Row, RowChange]
 
 
 def _over(newer: Row | None, older: Row | None) -> Row | None:
-    """The older row has the values that the newer one leaves out. Nobody knows it where the row went between the two."""
+    """The older row has the values that the newer one leaves out. They are lost where the row went between the two."""
     if newer is None or KEPT not in newer:
         return newer
     if older is None:
