@@ -89,8 +89,8 @@ def parted(change: RowChange, fence: Fence, columns: int) -> tuple[RowChange | N
 
 
 def _certain(change: RowChange) -> RowChange:
-    """The change, with LOST for values that it leaves out, unless it is sure that no record came in between: one may have
-    changed the stored value."""
+    """The change, with LOST for values that it leaves out, unless it is sure that no record came in between. One
+    may have changed the stored value."""
     if change.sure or change.row is None or KEPT not in change.row:
         return change
     return replace(change, row=tuple(LOST if value is KEPT else value for value in change.row))
