@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,11 +16,13 @@ SLUG = "def add_slug(document):\n    return document | {'slug': 'made'}\n"
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The one that a command runs in."""
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The one that a command runs in. Python's search path is as before at the end."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.path", [path for path in __import__("sys").path if path])
-    return tmp_path
+    before = list(sys.path)
+    sys.path[:] = [path for path in before if path]
+    yield tmp_path
+    sys.path[:] = before
 
 
 def test_a_function_of_the_folder_is_found(folder: Path) -> None:
