@@ -12,7 +12,7 @@ from cdc.progress import PROGRESS_KEY, Progress
 
 _READ_S = 0.1
 _ACKED_S = 0.05
-_PATIENCE_S = 60.0
+_TIMEOUT_S = 60.0
 
 
 def capture_up_to(
@@ -82,10 +82,10 @@ def _write_progress(session: CaptureSession, advance: Advance, clock: Clock) -> 
 
 
 def _until(reached: Callable[[], bool], clock: Clock) -> None:
-    until_s = clock.monotonic() + _PATIENCE_S
+    until_s = clock.monotonic() + _TIMEOUT_S
     while not reached():
         if clock.monotonic() > until_s:
             raise LogError(
-                f"the broker did not take everything within {_PATIENCE_S:g} s",
+                f"the broker did not take everything within {_TIMEOUT_S:g} s",
                 hint="nothing is lost: run the command again",
             )

@@ -50,7 +50,7 @@ _TIDY_S = 4.0
 _RESUME_S = 0.25
 """How often a table that waits is tried again."""
 _BACKOFF_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
-_ACTIVE_PATIENCE_S = 120.0
+_ACTIVE_TIMEOUT_S = 120.0
 _BEAT_S = 10.0
 """How often an idle source gets a heartbeat record."""
 _HEARD_S = 3.0
@@ -366,7 +366,7 @@ def keep_capturing(
                 attempt = 0
             if isinstance(error, ActiveError):
                 active_since = active_since if active_since is not None else clock.monotonic()
-                if clock.monotonic() - active_since > _ACTIVE_PATIENCE_S:
+                if clock.monotonic() - active_since > _ACTIVE_TIMEOUT_S:
                     raise
             _wait_before_next(error, attempt, figures, stop, clock)
             attempt += 1

@@ -194,7 +194,7 @@ class StoreReader(Protocol):
         """
 
     def get(self, schema: TableSchema, key: str) -> StoredRow | None:
-        """One key (see :func:`cdc.wire.plain.store_key`). None where the store holds nothing."""
+        """One key (see :meth:`cdc.wire.plain.PlainTable.key`). None where the store holds nothing."""
 
     def close(self) -> None:
         """Let go of connections. Never raises."""

@@ -33,7 +33,7 @@ from spark.source import ForeignRecord
 log = logging.getLogger(__name__)
 
 FOREIGN = "its position lies beyond what the log held of the source behind it: somebody else wrote it"
-PATIENCE_S = 3.0
+TIMEOUT_S = 3.0
 """How long a floor is waited for before its table is held. Progress records come once a second under load."""
 
 
@@ -105,14 +105,14 @@ WaitFor = Callable[[Callable[[LogReach], bool], float], "LogReach | None"]
 class JudgedSink:
     """A sink whose floors are known to be the pipeline's own before they remove anything.
 
-    Floors that a progress record refutes are refused. One that none has come to within ``patience_s`` is what the
+    Floors that a progress record refutes are refused. One that none has come to within ``timeout_s`` is what the
     table is held for: CannotCarry, as :class:`sinks.port.Sink` has it.
     """
 
-    def __init__(self, sink: Sink, wait_for: WaitFor, *, patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, sink: Sink, wait_for: WaitFor, *, timeout_s: float = TIMEOUT_S) -> None:
         self._sink = sink
         self._wait_for = wait_for
-        self._patience_s = patience_s
+        self._timeout_s = timeout_s
         self._silent = False
 
     def prepare(self, schema: TableSchema, *, older: bool = False) -> None:
@@ -148,7 +148,7 @@ class JudgedSink:
                 continue
             place = (event.topic, event.partition, event.offset)
             known = partial(_known, place, event.key or b"", pos)
-            reach = self._wait_for(known, 0.0 if self._silent else self._patience_s)
+            reach = self._wait_for(known, 0.0 if self._silent else self._timeout_s)
             # Before the first progress record of all none is waited for again.
             self._silent = reach is None
             if reach is not None and not known(reach):

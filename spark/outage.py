@@ -19,7 +19,7 @@ from tenacity import (
 from cdc.errors import CdcError, Exit, Retry
 
 T = TypeVar("T")
-PATIENCE_S = 3600.0
+TIMEOUT_S = 3600.0
 """How long one call into a store is tried. Its query is started anew then, and goes on waiting."""
 _LONGEST_WAIT_S = 15.0
 GRACE_S = 20.0
@@ -36,13 +36,13 @@ def persist(
     action: Callable[[], T],
     *,
     halt: threading.Event,
-    patience_s: float = PATIENCE_S,
+    timeout_s: float = TIMEOUT_S,
     away: Callable[[CdcError], None] = lambda error: None,
 ) -> T:
     """The action's result, trying again while it fails with an error that time can mend.
 
-    ``away`` hears of each failure before the wait. Halted when ``halt`` is set meanwhile. The last error when
-    patience is at its end. Any other error at once.
+    ``away`` hears of each failure before the wait. Halted when ``halt`` is set meanwhile. The last error after
+    ``timeout_s``. Any other error at once.
     """
 
     def before_sleep(state: RetryCallState) -> None:
@@ -53,7 +53,7 @@ def persist(
     retrying = Retrying(
         retry=retry_if_exception(mendable),
         wait=wait_random_exponential(multiplier=0.2, max=_LONGEST_WAIT_S),
-        stop=stop_after_delay(patience_s) | stop_when_event_set(halt),
+        stop=stop_after_delay(timeout_s) | stop_when_event_set(halt),
         sleep=sleep_using_event(halt),
         before_sleep=before_sleep,
         reraise=True,

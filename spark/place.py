@@ -10,7 +10,7 @@ from cdc.dead import DeadLetters
 from cdc.errors import ActiveError, CdcError, Exit, Retry, TopicError
 from cdc.progress import Offsets, Watermark
 from sinks.port import OpenSink
-from spark.outage import GRACE_S, PATIENCE_S
+from spark.outage import GRACE_S, TIMEOUT_S
 from spark.ports import LogQuestions, SinkTopics
 from spark.sink_metrics import Metrics
 from spark.watermark import LogView, covers
@@ -33,7 +33,7 @@ class Surroundings:
     view: LogView
     metrics: Metrics
     clock: Clock = SYSTEM_CLOCK
-    patience_s: float = PATIENCE_S
+    timeout_s: float = TIMEOUT_S
     grace_s: float = GRACE_S
 
 

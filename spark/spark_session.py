@@ -230,8 +230,8 @@ def _process(session: SparkSession) -> subprocess.Popen[bytes] | None:
     return getattr(gateway, "proc", None)
 
 
-def end_session(session: SparkSession, patience_s: float = _JVM_END_S) -> None:
-    """End the session, and the JVM with it. Never raises. ``patience_s``: how long the JVM may take."""
+def end_session(session: SparkSession, timeout_s: float = _JVM_END_S) -> None:
+    """End the session, and the JVM with it. Never raises. ``timeout_s``: how long the JVM may take."""
     gateway: Any = session.sparkContext._gateway
     with suppress(Exception):
         session.stop()
@@ -244,7 +244,7 @@ def end_session(session: SparkSession, patience_s: float = _JVM_END_S) -> None:
     if process.stdin is not None:
         process.stdin.close()
     try:
-        process.wait(patience_s)
+        process.wait(timeout_s)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

@@ -90,7 +90,7 @@ class StoreCalls:
                 log.warning("store_away", extra={"sink": self.name, "reason": error.message})
 
         logged = LoggedCauses()
-        return persist(action, halt=self.halt, patience_s=self._around.patience_s, away=away)
+        return persist(action, halt=self.halt, timeout_s=self._around.timeout_s, away=away)
 
     def _acted(self, action: Callable[[], T]) -> T:
         self._figures.asked_s = self._around.clock.monotonic()

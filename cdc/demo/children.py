@@ -20,7 +20,7 @@ from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import CdcError, Exit
 from cdc.stack.account import ANYBODY
 
-PATIENCE_S = 20.0
+TIMEOUT_S = 20.0
 _TAIL_LINES = 12
 
 
@@ -83,11 +83,11 @@ class Children:
         self._running.remove(child)
         return code
 
-    def stop(self, patience_s: float = PATIENCE_S) -> None:
+    def stop(self, timeout_s: float = TIMEOUT_S) -> None:
         """Ask every child to end, wait, and kill what does not."""
         for child in self._running:
             self._signal(child, signal.SIGTERM)
-        deadline = self._clock.monotonic() + patience_s
+        deadline = self._clock.monotonic() + timeout_s
         for child in self._running:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.process.wait(max(0.1, deadline - self._clock.monotonic()))

@@ -13,7 +13,7 @@ import psycopg
 from rich.text import Text
 
 from cdc.clock import SYSTEM_CLOCK
-from cdc.demo.children import PATIENCE_S
+from cdc.demo.children import TIMEOUT_S
 from cdc.errors import CdcError
 from cdc.settings import Settings
 from cdc.sql import load
@@ -85,6 +85,6 @@ def _end(pid: int) -> bool:
 
 
 def _wait_for_end(pid: int) -> None:
-    deadline = SYSTEM_CLOCK.monotonic() + PATIENCE_S
+    deadline = SYSTEM_CLOCK.monotonic() + TIMEOUT_S
     while Path(f"/proc/{pid}").exists() and SYSTEM_CLOCK.monotonic() < deadline:
         SYSTEM_CLOCK.sleep(0.05)

@@ -28,7 +28,7 @@ TAKEN = {"search": ["public.*", str(ORDER_SEARCH)], "warehouse": ["public.*", "v
 NEW_NAME = "Customer of the demo"
 _VIEWS = ("order_search", "sales_by_product")
 _STORE = "search"
-_PATIENCE_S = 60.0
+_TIMEOUT_S = 60.0
 
 
 def write_views(folder: Path) -> str:
@@ -61,7 +61,7 @@ def renamed_customer(dsn: str, settings: Settings, clock: Clock) -> Iterator[Tex
     """
     texts = load("cdc.demo", "views.sql")
     with Freshness(settings) as freshness, psycopg.connect(dsn, autocommit=True) as connection:
-        freshness.wait(_STORE, _token(connection), timeout_s=_PATIENCE_S, table=str(ORDER_SEARCH))
+        freshness.wait(_STORE, _token(connection), timeout_s=_TIMEOUT_S, table=str(ORDER_SEARCH))
         found = connection.execute(texts["best_customer"]).fetchone()
         if found is None:
             raise CdcError("there is no customer to rename")
@@ -70,7 +70,7 @@ def renamed_customer(dsn: str, settings: Settings, clock: Clock) -> Iterator[Tex
         began_s = clock.monotonic()
         connection.execute(texts["rename_customer"], {"name": NEW_NAME, "customer": customer})
         token = _token(connection)
-        freshness.wait(_STORE, token, timeout_s=_PATIENCE_S, table=str(ORDER_SEARCH))
+        freshness.wait(_STORE, token, timeout_s=_TIMEOUT_S, table=str(ORDER_SEARCH))
         passed_s = clock.monotonic() - began_s
     documents = list(_documents(settings, orders))
     renamed = [one for one in documents if (one.get("customer") or {}).get("name") == NEW_NAME]

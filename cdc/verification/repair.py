@@ -192,7 +192,7 @@ class _Mend:
 def record_key(shape: TableSchema, key: str) -> bytes | None:
     """A store key as the key of its record. None when it is no key of this table.
 
-    The inverse of :func:`cdc.wire.plain.store_key`, checked against it.
+    The inverse of :meth:`cdc.wire.plain.PlainTable.key`, checked against it.
     """
     parts = key.split(":") if shape.key or key != KEYLESS else []
     if len(parts) != len(shape.key):

@@ -13,7 +13,6 @@ import struct
 from collections.abc import Callable
 from contextlib import suppress
 from decimal import Decimal, InvalidOperation
-from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -75,16 +74,6 @@ class CanonicalTable:
             if isinstance(row, dict) and row.get(name) is not None:
                 row[name] = _each(int, row[name])
         return row
-
-
-@lru_cache(maxsize=4096)
-def _table(schema: TableSchema) -> CanonicalTable:
-    return CanonicalTable(schema)
-
-
-def canonical_row(plain_json: bytes, schema: TableSchema) -> bytes:
-    """One row's canonical text. See :class:`CanonicalTable`, which is faster for many."""
-    return _table(schema).row(plain_json)
 
 
 class _Number(str):

@@ -12,7 +12,6 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal, localcontext
-from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -106,21 +105,6 @@ class PlainTable:
             return [text(loads(key)[name]) for key in keys_json]
         except (TypeError, KeyError, AttributeError):
             raise ValueError(f"a key does not have the column {name}") from None
-
-
-@lru_cache(maxsize=4096)
-def _table(schema: TableSchema) -> PlainTable:
-    return PlainTable(schema)
-
-
-def plain_row(after: Mapping[str, Any], schema: TableSchema) -> dict[str, Any]:
-    """One row as plain values. See :meth:`PlainTable.values`, which is faster for many."""
-    return _table(schema).values(after)
-
-
-def store_key(schema: TableSchema, key_json: bytes) -> str:
-    """One key as the stores have it. See :meth:`PlainTable.key`, which is faster for many."""
-    return _table(schema).key(key_json)
 
 
 def escape_key(text: str) -> str:

@@ -15,13 +15,15 @@ from connectors.kafka.clients import producer_config, reader_config
 
 _TIMEOUT_S = 30.0
 _TURN_S = 0.5
-_PATIENT_S = 3.0
+_BRIEF_TIMEOUT_S = 3.0
 _SILENT = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
 _LEADERLESS = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.FENCED_LEADER_EPOCH,
     KafkaError.UNKNOWN_LEADER_EPOCH,
+    # A leader chosen a moment ago, which cannot say yet where the partition ends.
+    KafkaError.OFFSET_NOT_AVAILABLE,
     # The answer when none of the requested partitions has a leader.
     KafkaError._NOENT,
 )
@@ -147,11 +149,11 @@ def bounds(
     consumer: Consumer, where: TopicPartition, settings: LogSettings, waiting: Callable[[], None] | None = None
 ) -> tuple[int, int]:
     """First and next offset. A topic made a moment ago, or a broker that just came back, has no leader yet."""
-    timeout_s = _TIMEOUT_S if waiting is None else _PATIENT_S
+    timeout_s = _TIMEOUT_S if waiting is None else _BRIEF_TIMEOUT_S
 
     def passes(error: BaseException) -> bool:
         if isinstance(error, KafkaException) and error.args[0].code() == KafkaError._UNKNOWN_PARTITION:
-            return stands(consumer.list_topics(where.topic, timeout=timeout_s).topics.get(where.topic), where.partition)
+            return _may_stand(consumer, where, timeout_s)
         return leaderless(error)
 
     retrying = Retrying(
@@ -166,6 +168,15 @@ def bounds(
             waiting()
         else:
             return first_and_next
+
+
+def _may_stand(consumer: Consumer, where: TopicPartition, timeout_s: float) -> bool:
+    """Whether the partition exists, as far as is known: without an answer it may."""
+    try:
+        found = consumer.list_topics(where.topic, timeout=timeout_s)
+    except KafkaException as failure:
+        return failure.args[0].code() in _SILENT
+    return stands(found.topics.get(where.topic), where.partition)
 
 
 def leaderless(error: BaseException) -> bool:

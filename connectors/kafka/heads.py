@@ -15,7 +15,7 @@ from cdc.settings import LogSettings
 from cdc.wire.commit_time import committed_ms
 from connectors.kafka.clients import reader_config
 
-_PATIENCE_S = 1.0
+_TIMEOUT_S = 1.0
 _TURN_S = 0.05
 _FETCH_BYTES = 64 * 1024
 _MOST = 500
@@ -37,7 +37,7 @@ class KafkaHeads:
         for topic, partition, offset in places:
             wanted.setdefault((topic, partition), []).append(offset)
         found: dict[tuple[str, int, int], Head] = {}
-        until_s = self._clock.monotonic() + _PATIENCE_S
+        until_s = self._clock.monotonic() + _TIMEOUT_S
         # Stores that are not at one place of a partition are rare: their places are read in one round each.
         while wanted and self._clock.monotonic() < until_s:
             first = {key: offsets.pop() for key, offsets in wanted.items()}

@@ -73,7 +73,7 @@ __all__ = [
 _ROW_KINDS = frozenset(b"IUD")
 _LSN = Struct(">Q")
 _PAYLOAD_AT = 25
-_PATIENCE_S, _BRIEF_S = 2.0, 0.02
+_TIMEOUT_S, _BRIEF_S = 2.0, 0.02
 """How long the stream of all tables waits for the shape of one: as long as for its rows."""
 _HINT = "nothing was skipped and nothing acknowledged; please report it with the server's version"
 
@@ -287,7 +287,7 @@ class Assembler:
         self._refused.pop(oid, None)
         try:
             # While one table's commit is not visible that of another may not be for long either.
-            schema = self._schemas.schema(relation, xid, _BRIEF_S if self._unread else _PATIENCE_S)
+            schema = self._schemas.schema(relation, xid, _BRIEF_S if self._unread else _TIMEOUT_S)
         except CannotFollow as why:
             if self.in_transaction:
                 self._set_aside(why)

@@ -52,12 +52,12 @@ class Committed:
 class SchemaSource(Protocol):
     """Knows tables by their announcements."""
 
-    def schema(self, relation: Relation, xid: int, patience_s: float) -> TableSchema | Later | None:
+    def schema(self, relation: Relation, xid: int, timeout_s: float) -> TableSchema | Later | None:
         """The table's shape with its version, known to every reader before this returns. None: not captured, or set
         aside. CannotFollow for a table that has to be set aside.
 
         LATER when the catalog has to be read for it and does not show yet what transaction ``xid`` (64 bit) did, for
-        ``patience_s``. 0 for an announcement that was kept until now."""
+        ``timeout_s``. 0 for an announcement that was kept until now."""
 
 
 class AsideRegister(Protocol):

@@ -38,7 +38,7 @@ declare("reselect_begun", "reselect_answered")
 _SQL = "reselect.sql"
 _KEYS_PER_STATEMENT = HELD_ROWS
 _WAITS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05)
-_PATIENCE_S = 10.0
+_TIMEOUT_S = 10.0
 _NUDGE_S = 0.25
 _UNKEPT = 16
 """Questions whose answers are remembered until standbys have received them."""
@@ -273,9 +273,9 @@ class PostgresReselect:
             self._waiting()
             self._clock.sleep(_WAITS_S[min(turn, len(_WAITS_S) - 1)])
             turn += 1
-            if not told and self._clock.monotonic() - start > _PATIENCE_S:
+            if not told and self._clock.monotonic() - start > _TIMEOUT_S:
                 told = True
-                log.warning("reselect_waits", extra={"waited_s": _PATIENCE_S, "for": what})
+                log.warning("reselect_waits", extra={"waited_s": _TIMEOUT_S, "for": what})
 
     def _ask(self, wanted: Sequence[WantedValues], xids: Collection[int]) -> list[Selected] | None:
         """One attempt. None when it has to be made again."""

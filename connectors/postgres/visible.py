@@ -24,11 +24,11 @@ class Visible:
         self._clock = clock
         self._waiting = waiting
 
-    def within(self, xid: int, patience_s: float) -> bool:
+    def within(self, xid: int, timeout_s: float) -> bool:
         """Whether the transaction (64 bit) is visible, or becomes so in this time."""
         start_s, turn = self._clock.monotonic(), 0
         while not self._sees(xid):
-            if self._clock.monotonic() - start_s >= patience_s:
+            if self._clock.monotonic() - start_s >= timeout_s:
                 return False
             self._waiting()
             self._clock.sleep(_WAITS_S[min(turn, len(_WAITS_S) - 1)])

@@ -20,7 +20,7 @@ from connectors.postgres.connections import Connection
 from connectors.postgres.messages import Relation
 
 _XIDS = 1 << 32
-_PATIENCE_S = 2.0
+_TIMEOUT_S = 2.0
 
 
 class PartitionLink(NamedTuple):
@@ -105,7 +105,7 @@ class Partitions:
         if gone(found, xid):
             # A partition that this transaction made itself may not be in the catalog yet. One that stays unseen for
             # long counts as gone: a reading too many harms nothing, and the stream goes on (H140).
-            self._visible(xid, _PATIENCE_S)
+            self._visible(xid, _TIMEOUT_S)
             found = self._link(root.oid, leaf.relation_oid) or found
         if found.below and not fits:
             raise other_identity(root.table, TableName(leaf.schema, leaf.table))

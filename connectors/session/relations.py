@@ -43,7 +43,7 @@ class Relations:
         topics: CapturedTopics,
         registry: SchemaRegistry,
         *,
-        visible: Callable[[int, float], bool] = lambda xid, patience_s: True,
+        visible: Callable[[int, float], bool] = lambda xid, timeout_s: True,
         aside: Callable[[str], AsideState | None] = lambda _: None,
     ) -> None:
         self._connection = connection
@@ -60,7 +60,7 @@ class Relations:
         for found in self._latest():
             self._captured[found.oid].add(found.table)
 
-    def schema(self, relation: Relation, xid: int, patience_s: float) -> TableSchema | Later | None:
+    def schema(self, relation: Relation, xid: int, timeout_s: float) -> TableSchema | Later | None:
         """The shape with its version. None for a table that the settings leave out, or that is set aside. LATER while
         its transaction ``xid`` is not visible. One that is new to them gets its topic, and its rows from before are
         asked for.
@@ -69,8 +69,8 @@ class Relations:
         SourceError when the catalog cannot be asked.
         """
         try:
-            if patience_s:
-                return self._announced(relation, xid, patience_s)
+            if timeout_s:
+                return self._announced(relation, xid, timeout_s)
             # It was kept until now. The stream announces the next shapes meanwhile.
             found = self._schema(relation, xid, 0.0)
             if not isinstance(found, Later):
@@ -83,17 +83,17 @@ class Relations:
         """The table of an announcement cannot be read yet, and the announcement is kept."""
         self._partitions.kept(relation.relation_oid)
 
-    def _announced(self, relation: Relation, xid: int, patience_s: float) -> TableSchema | Later | None:
+    def _announced(self, relation: Relation, xid: int, timeout_s: float) -> TableSchema | Later | None:
         if self._topics.topic(TableName(relation.schema, relation.table)) is None:
             self._partitions.behind(relation, xid)
-        found = self._schema(relation, xid, patience_s)
+        found = self._schema(relation, xid, timeout_s)
         if isinstance(found, Later):
             self._partitions.kept(relation.relation_oid)
         else:
             self._partitions.announced(relation.relation_oid, found)
         return found
 
-    def _schema(self, relation: Relation, xid: int, patience_s: float) -> TableSchema | Later | None:
+    def _schema(self, relation: Relation, xid: int, timeout_s: float) -> TableSchema | Later | None:
         table = TableName(relation.schema, relation.table)
         if table in self._passed and self._topics.topic(table) is None:
             return None
@@ -102,7 +102,7 @@ class Relations:
             return None
         latest = self._registry.latest(table)
         known_so = latest is not None and announced_as(relation, latest)
-        if not known_so and not self._visible(xid, patience_s):
+        if not known_so and not self._visible(xid, timeout_s):
             return LATER
         self._require_name(table, relation.relation_oid)
         topic = self._topics.topic(table) or self._late(table)

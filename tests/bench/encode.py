@@ -38,7 +38,7 @@ class _One:
     def __init__(self, schema: TableSchema) -> None:
         self._schema = schema
 
-    def schema(self, relation: Relation, xid: int, patience_s: float) -> TableSchema:
+    def schema(self, relation: Relation, xid: int, timeout_s: float) -> TableSchema:
         return self._schema
 
     def rows(self, wanted: Sequence[WantedValues], xids: object, *, brief: bool = False) -> Sequence[Selected]:

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.schema import TableSchema
-from cdc.wire.canonical import canonical_row
 from sinks.memory import MemoryStore
 from sinks.port import OpenSink, StoredRow
 from sinks.registry import SinkSpec, open_sink
+from tests.single_rows import canonical_row
 
 Opener = Callable[[Clock], OpenSink]
 

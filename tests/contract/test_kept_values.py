@@ -5,13 +5,12 @@ from __future__ import annotations
 import orjson
 import pyarrow as pa
 
-from cdc.wire.canonical import canonical_row
-from cdc.wire.plain import plain_row
 from sinks.batch import events_of
 from tests.contract.orders import SHAPES, order
 from tests.contract.stores import Store, live
 from tests.contract.topics import ORDERS, Shapes, Topic, at, column, shape
 from tests.contract.values import EVERYTHING, HARD_ROWS
+from tests.single_rows import canonical_row, plain_row
 
 
 def test_spark_hands_over_large_strings_and_many_chunks(store: Store) -> None:

@@ -8,12 +8,12 @@ import orjson
 import pytest
 
 from cdc.verification.passes import LooksUpMany
-from cdc.wire.canonical import canonical_row
 from sinks.batch import events_of
 from sinks.port import StoredRow
 from tests.contract.orders import SHAPES, order, statuses
 from tests.contract.stores import Store, live, rows
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch, column, shape
+from tests.single_rows import canonical_row
 
 
 def test_h90_keys_of_any_text_stay_apart(store: Store) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import orjson
 
-from cdc.wire.canonical import canonical_row
 from sinks.batch import events_of
 from tests.contract.orders import SHAPES, order, statuses
 from tests.contract.stores import Store, live, rows
 from tests.contract.topics import ORDERS, Topic, at, batch, chunk_at, snapshot_at
+from tests.single_rows import canonical_row
 
 
 def test_a_row_is_there_after_show(store: Store) -> None:

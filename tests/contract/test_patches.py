@@ -12,12 +12,12 @@ from typing import Any
 import orjson
 import pytest
 
-from cdc.wire.canonical import canonical_row
 from cdc.wire.debezium.read import DebeziumChange, PartitionReader
 from sinks.batch import Event
 from sinks.port import OpenSink
 from tests.contract.stores import Store, live, rows
 from tests.contract.topics import Shapes, batch
+from tests.single_rows import canonical_row
 from tests.unit.cdc.wire.debezium.mongodb import (
     ANNE,
     ANNE_MARIE,

@@ -9,12 +9,11 @@ import orjson
 import pytest
 
 from cdc.schema import Column, TableSchema
-from cdc.wire.canonical import canonical_row
-from cdc.wire.plain import plain_row
 from sinks.port import CannotCarry
 from tests.contract.orders import order
 from tests.contract.stores import Store, live, rows
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch, column, numeric, shape
+from tests.single_rows import canonical_row, plain_row
 
 SEARCH = frozenset(("opensearch",))
 TYPED = frozenset(("delta", "postgres", "postgres-generic"))

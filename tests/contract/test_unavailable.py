@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from cdc.position import Position
-from cdc.wire.canonical import canonical_row
 from cdc.wire.unavailable import NULL_OR_UNCHANGED
 from tests.contract.orders import SHAPES, order
 from tests.contract.stores import Store, live, rows
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch, column, shape
+from tests.single_rows import canonical_row
 
 
 def test_h38_an_unavailable_value_comes_from_the_batch(store: Store) -> None:

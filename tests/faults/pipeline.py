@@ -62,7 +62,7 @@ def encoder_of(schema: TableSchema) -> TableEncoder:
 
 
 class _Shapes:
-    def schema(self, relation: Relation, xid: int, patience_s: float) -> TableSchema | Later | None:
+    def schema(self, relation: Relation, xid: int, timeout_s: float) -> TableSchema | Later | None:
         return SCHEMAS[relation.relation_oid, len(relation.columns)]
 
 

@@ -116,7 +116,7 @@ class Follower:
         view = LogView()
         told = 0
         around = Surroundings(
-            facts=_Facts(self), dead=self.dead, view=view, metrics=_METRICS, clock=self.clock, patience_s=0
+            facts=_Facts(self), dead=self.dead, view=view, metrics=_METRICS, clock=self.clock, timeout_s=0
         )
         store = Store("s", self._open, around)
         try:

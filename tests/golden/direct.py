@@ -52,7 +52,7 @@ class Shapes:
         )
         return self._numbered(shape)
 
-    def schema(self, relation: Relation, xid: int, patience_s: float) -> TableSchema | Later | None:
+    def schema(self, relation: Relation, xid: int, timeout_s: float) -> TableSchema | Later | None:
         table = self._captured.get(relation.relation_oid)
         if table is None:
             return None

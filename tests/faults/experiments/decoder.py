@@ -15,7 +15,7 @@ from tests.faults.lab import Found
 from tests.faults.recorded import Field, fields, messages, stands_for
 
 _MOST_OFFSETS = 96
-_PATIENCE_S = 20
+_TIMEOUT_S = 20
 """Of processor time, so that a busy machine raises no alarm. A trial takes a second at most."""
 _MOST_GROWTH_KB = 64 * 1024
 _LENGTHS = (
@@ -46,14 +46,14 @@ class _Deadline:
 
     def __enter__(self) -> None:
         self._before = signal.signal(signal.SIGPROF, self._late)
-        signal.setitimer(signal.ITIMER_PROF, _PATIENCE_S)
+        signal.setitimer(signal.ITIMER_PROF, _TIMEOUT_S)
 
     def __exit__(self, *_: object) -> None:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, self._before)
 
     def _late(self, _signal: int, _frame: FrameType | None) -> NoReturn:
-        raise Found(f"decoding took more than {_PATIENCE_S} s (seed {self._seed})")
+        raise Found(f"decoding took more than {_TIMEOUT_S} s (seed {self._seed})")
 
 
 def _refused(payload: bytes) -> int:

@@ -19,7 +19,7 @@ ENOUGH_SEEDS = len(MUTANTS)
 """Before a release: each of them."""
 ALSO = tuple(sorted({mutant.file.removesuffix(".py").replace("/", ".") for mutant in MUTANTS if ".py" in mutant.file}))
 """What is broken. The tests that notice it are not among these: they are run as they are."""
-_PATIENCE_S = 900
+_TIMEOUT_S = 900
 _FIRST_FAILURE = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 
 
@@ -53,7 +53,7 @@ def first_failure(mutant: Mutant, tree: Path) -> str | None:
         command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", "--tb=no"]
         done = subprocess.run(
             [*command, *shlex.split(mutant.tests)], cwd=tree, env={**os.environ, "PYTHONPATH": str(tree)},
-            capture_output=True, text=True, timeout=_PATIENCE_S, check=False,
+            capture_output=True, text=True, timeout=_TIMEOUT_S, check=False,
         )  # fmt: skip
     finally:
         file.write_text(sound, encoding="utf-8")

@@ -78,7 +78,7 @@ class _Shape:
     def __init__(self, schema: TableSchema) -> None:
         self._schema = schema
 
-    def schema(self, relation: Relation, xid: int, patience_s: float) -> TableSchema | Later | None:
+    def schema(self, relation: Relation, xid: int, timeout_s: float) -> TableSchema | Later | None:
         return self._schema
 
 

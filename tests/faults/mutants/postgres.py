@@ -19,7 +19,7 @@ MUTANTS = (
         "tests/unit/connectors/postgres/test_waiting_queue.py",
     ),
     Mutant(
-        "give each locked table of a question its own patience", "connectors/postgres/reselect.py",
+        "give each locked table of a question its own time limit", "connectors/postgres/reselect.py",
         "if oid in locked or len(locked) >= _REFUSALS:", "if oid in locked:",
         "tests/integration/catalog/test_reselect.py -k h152",
     ),

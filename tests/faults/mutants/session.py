@@ -104,7 +104,7 @@ MUTANTS = (
     ),
     Mutant(
         "read the catalog before the DDL is visible", "connectors/session/relations.py",
-        "if not known_so and not self._visible(xid, patience_s):", "if False:",
+        "if not known_so and not self._visible(xid, timeout_s):", "if False:",
         "tests/integration/capture/test_looks.py -k h97_h140",
     ),
     Mutant(

@@ -242,7 +242,7 @@ def test_h141_a_row_hidden_by_row_security_is_not_gone(source: Source, database:
     source.execute(f"drop owned by {role}", f"drop role {role}")
 
 
-def test_h152_locked_tables_share_one_patience(database: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_h152_locked_tables_share_one_time_limit(database: str, caplog: pytest.LogCaptureFixture) -> None:
     """Behind the first three that are locked no other is asked; a lock is logged once for each table."""
     caplog.set_level(logging.INFO, logger="connectors.postgres")
     names = [f"t{n}" for n in range(6)]

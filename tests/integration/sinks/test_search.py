@@ -14,14 +14,13 @@ from cdc.clock import ManualClock
 from cdc.errors import Exit, SinkError
 from cdc.progress import Watermark
 from cdc.schema import TableSchema
-from cdc.wire.canonical import canonical_row
-from cdc.wire.plain import plain_row
 from sinks.batch import events_of
 from sinks.kinds import spec_for
 from sinks.port import CannotCarry, OpenSink
 from sinks.registry import open_sink
 from tests.contract.stores import live
 from tests.contract.topics import ORDERS, Shapes, Topic, at, batch, column, numeric, shape
+from tests.single_rows import canonical_row, plain_row
 
 SHAPES = Shapes(ORDERS)
 ROW = {"id": 1, "status": "open", "note": "two words"}

@@ -9,8 +9,6 @@ import pytest
 
 from cdc.errors import ConfigError, Exit
 from cdc.progress import Watermark
-from cdc.wire.canonical import canonical_row
-from cdc.wire.plain import plain_row
 from sinks.kinds import beside, open_generations, spec_for
 from sinks.port import CannotCarry, OpenSink
 from sinks.registry import open_sink
@@ -18,6 +16,7 @@ from sinks.sections import parse_settings
 from tests.contract.stores import live
 from tests.contract.topics import Shapes, Topic, at, batch, column, shape
 from tests.integration.sinks.test_search import Server
+from tests.single_rows import canonical_row, plain_row
 
 SHOPS = shape(
     column("id", "int8", key=1),

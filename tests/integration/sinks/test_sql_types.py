@@ -12,13 +12,12 @@ from psycopg.conninfo import conninfo_to_dict
 
 from cdc.progress import Watermark
 from cdc.schema import TableSchema
-from cdc.wire.canonical import canonical_row
-from cdc.wire.plain import plain_row
 from sinks.kinds import beside, open_generations, spec_for
 from sinks.registry import SinkSpec, open_sink
 from tests.contract.conftest import postgres_url
 from tests.contract.stores import live
 from tests.contract.topics import Shapes, Topic, at, batch, column, numeric, shape
+from tests.single_rows import canonical_row, plain_row
 
 OWN = shape(
     column("id", "int8", key=1),

@@ -17,7 +17,7 @@ from cdc.windows import Closed, Moment, Overrun, Window, WindowPairs, Windows, W
 from tests.unit.cdc.test_windows import FIRST_XID, World
 
 READ: Headers = [("pos", b""), ("op", b"r")]
-PATIENCE_S = 20
+TIMEOUT_S = 20
 MOMENT_S = 0.1
 """How long an answer stays away that must not come."""
 
@@ -106,11 +106,11 @@ def test_who_waits_is_told_when_it_is_so() -> None:
     window = windows.ask("t")
     position = told(lambda: windows.granted(window))
     windows.turn(Moment(80, 0, 0))
-    assert position.get(timeout=PATIENCE_S) == Position(1, 72, CHUNK_SEQ)
+    assert position.get(timeout=TIMEOUT_S) == Position(1, 72, CHUNK_SEQ)
     outcome = told(lambda: windows.outcome(window))
     windows.offer(window, WindowPairs(pairs=[(b"\0", b"v")], headers=READ))
     windows.turn(Moment(80, 80, 1))
-    assert outcome.get(timeout=PATIENCE_S) == Written(1, 0)
+    assert outcome.get(timeout=TIMEOUT_S) == Written(1, 0)
 
 
 @pytest.mark.parametrize("wait", [Windows.granted, Windows.outcome])
@@ -119,7 +119,7 @@ def test_who_waits_is_told_that_the_session_is_over(wait: Callable[[Windows, Win
     window = windows.ask("t")
     answer = told(lambda: wait(windows, window))
     windows.close()
-    assert isinstance(answer.get(timeout=PATIENCE_S), Closed)
+    assert isinstance(answer.get(timeout=TIMEOUT_S), Closed)
 
 
 def test_h74_a_truncate_leaves_every_row_of_an_open_window_out() -> None:

@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 
 from cdc.position import Position
 from cdc.topic import TableName
-from cdc.wire.canonical import canonical_row
-from cdc.wire.plain import plain_row
 from cdc.wire.row import row_of, row_reader
 from cdc.wire.unavailable import is_unavailable
 from sinks.members import dumps_exact, loads_exact, members
@@ -23,6 +21,7 @@ from sinks.sql.sql_write import csv
 from sinks.warehouse.warehouse_columns import arrow_type, evolved, typed, warehouse_columns, wider
 from tests.contract.topics import ORDERS, Topic, at, column, numeric, shape
 from tests.contract.values import EVERYTHING, HARD_ROWS
+from tests.single_rows import canonical_row, plain_row
 
 names = st.text(min_size=1, max_size=20)
 texts = st.dictionaries(st.sampled_from(["id", "a", "b", "c"]), st.text() | st.none() | st.integers(0, 9), min_size=1)

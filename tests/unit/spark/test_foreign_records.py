@@ -121,7 +121,7 @@ def test_h158_before_any_progress_a_floor_is_waited_for_once() -> None:
         waits.append(timeout_s)
 
     sink = Taking()
-    JudgedSink(sink, wait_for, patience_s=7).apply(events_of([truncate(n, pos(88)) for n in range(3)]), SHAPES)
+    JudgedSink(sink, wait_for, timeout_s=7).apply(events_of([truncate(n, pos(88)) for n in range(3)]), SHAPES)
     assert (sink.taken, waits) == ([0, 1, 2], [7, 0, 0])
 
 

@@ -1,4 +1,4 @@
-"""Stops, patience, checkpoints, Kafka options, Spark's failures, settings and the zip."""
+"""Stops, time limits, checkpoints, Kafka options, Spark's failures, settings and the zip."""
 
 from __future__ import annotations
 
@@ -78,9 +78,9 @@ def test_a_stop_ends_the_waiting_but_never_a_success() -> None:
         persist(Faulty(SinkError("away"), SinkError("away")), halt=halt)
 
 
-def test_patience_has_an_end() -> None:
+def test_repeated_calls_have_an_end() -> None:
     with pytest.raises(SinkError):
-        persist(Faulty(*[SinkError("away")] * 50), halt=threading.Event(), patience_s=0.3)
+        persist(Faulty(*[SinkError("away")] * 50), halt=threading.Event(), timeout_s=0.3)
 
 
 def test_each_run_of_a_query_has_a_place_of_its_own(tmp_path: Path) -> None:

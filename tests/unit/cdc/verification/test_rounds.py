@@ -19,8 +19,8 @@ from cdc.topic import TableName
 from cdc.verification import passes as rounds
 from cdc.verification.passes import verify
 from cdc.verification.result import Kind, VerificationReport
-from cdc.wire.canonical import canonical_row
 from sinks.port import STRANGE_ROW
+from tests.single_rows import canonical_row
 
 SHAPE = TableSchema(
     table=TableName("public", "orders"),

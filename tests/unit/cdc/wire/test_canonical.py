@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.wire.canonical import CanonicalTable, canonical_row, decimal_text, number_text
+from cdc.wire.canonical import CanonicalTable, decimal_text, number_text
 from tests.contract.topics import column, numeric, shape
+from tests.single_rows import canonical_row
 
 TABLE = shape(
     column("id", "int4", key=1),

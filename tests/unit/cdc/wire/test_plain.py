@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.wire.plain import PlainTable, iso_date, plain_row, store_key, unscaled_text
+from cdc.wire.plain import PlainTable, iso_date, unscaled_text
 from tests.contract.topics import column, numeric, shape
+from tests.single_rows import plain_row, store_key
 
 NUMBERS = shape(
     column("id", "int4", key=1),

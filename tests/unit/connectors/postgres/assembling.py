@@ -53,7 +53,7 @@ class Shapes:
         self.by_oid = {schema.oid: schema for schema in schemas}
         self.asked: list[Relation] = []
 
-    def schema(self, relation: Relation, xid: int, patience_s: float) -> TableSchema | Later | None:
+    def schema(self, relation: Relation, xid: int, timeout_s: float) -> TableSchema | Later | None:
         self.asked.append(relation)
         return self.by_oid.get(relation.relation_oid)
 

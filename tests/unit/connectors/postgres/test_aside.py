@@ -47,10 +47,10 @@ class Choosy(Shapes):
         super().__init__(*schemas)
         self.refused: set[int] = set()
 
-    def schema(self, relation: Relation, xid: int, patience_s: float) -> TableSchema | Later | None:
+    def schema(self, relation: Relation, xid: int, timeout_s: float) -> TableSchema | Later | None:
         if relation.relation_oid in self.refused:
             raise CannotFollow("another key", tables=[TableName(relation.schema, relation.table)])
-        return super().schema(relation, xid, patience_s)
+        return super().schema(relation, xid, timeout_s)
 
 
 class Forbidden(Rows):

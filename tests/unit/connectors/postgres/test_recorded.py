@@ -48,7 +48,7 @@ def test_every_kind_of_message_is_recorded(file: Path) -> None:
 class Announced(Shapes):
     """Every table of schema ``r``, its key from the announcement; partitions are not captured themselves."""
 
-    def schema(self, relation: Relation, xid: int, patience_s: float) -> TableSchema | Later | None:
+    def schema(self, relation: Relation, xid: int, timeout_s: float) -> TableSchema | Later | None:
         if relation.table.startswith("tree_"):
             return None
         flagged = [c.name for c in relation.columns if c.in_key]

@@ -46,12 +46,12 @@ class Gated(Shapes):
     def __init__(self) -> None:
         super().__init__()
         self.hidden: set[int] = set()
-        self.patience_s: list[float] = []
+        self.timeout_s: list[float] = []
         self.refused: set[str] = set()
         self.aside: set[str] = set()
 
-    def schema(self, relation: Relation, xid: int, patience_s: float) -> TableSchema | Later | None:
-        self.patience_s.append(patience_s)
+    def schema(self, relation: Relation, xid: int, timeout_s: float) -> TableSchema | Later | None:
+        self.timeout_s.append(timeout_s)
         if relation.table in self.aside:
             return None
         if xid in self.hidden:
@@ -190,7 +190,7 @@ def test_h140_the_stream_waits_for_one_table_hardly_for_the_next() -> None:
     stream, shapes = stream_of(600)
     stream.transaction(800, xid=600)
     stream.resume()
-    assert shapes.patience_s == [2.0, 0.02, 0.02, 0.0, 0.0, 0.0]
+    assert shapes.timeout_s == [2.0, 0.02, 0.02, 0.0, 0.0, 0.0]
 
 
 def test_h140_past_the_bound_the_largest_is_set_aside() -> None:

@@ -286,7 +286,7 @@ def test_a_row_that_is_gone_is_written_as_what_took_its_place() -> None:
     assert completed(entry, {place: found}) == (entry.record(found),)
 
 
-def test_a_row_the_stream_waits_for_is_looked_up_with_patience() -> None:
+def test_a_row_the_stream_waits_for_is_looked_up_for_longer() -> None:
     source = Source(locked=False)
     queue, out = held(source, pending(1))
     queue.release(out.append, never)

@@ -76,7 +76,7 @@ class World:
     def ask_again(self, table: TableName, reason: str, *, after_lsn: int = 0) -> None:
         self.asked.append((f"{table} {reason}", after_lsn))
 
-    def visible(self, xid: int, patience_s: float) -> bool:
+    def visible(self, xid: int, timeout_s: float) -> bool:
         self.waits += 1
         return True
 

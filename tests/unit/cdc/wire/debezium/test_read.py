@@ -13,7 +13,7 @@ from cdc.epochs import EpochsState
 from cdc.position import CHUNK_SEQ, Position
 from cdc.wire.debezium.read import UNVERSIONED, DebeziumChange, PartitionReader, SettledRecord, UnreadableRecord
 from cdc.wire.format import UNAVAILABLE
-from cdc.wire.plain import store_key
+from tests.single_rows import store_key
 from tests.unit.cdc.wire.debezium.recorded import Recorded, after, changes, read_all, recorded
 
 ALL = (
