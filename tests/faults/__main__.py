@@ -27,6 +27,9 @@ _AT_ONCE = 4
 _SHOWN = 200
 """Characters of an error that are kept."""
 
+WITHOUT_VIEWS = tuple(f"connectors.view_{name}" for name in ("asides", "ending", "looks", "running", "showing"))
+"""Modules of views. Experiments that define no view call nothing of them but what finds none."""
+
 Trial = Callable[[int], Mapping[str, int]]
 
 
@@ -103,16 +106,28 @@ def _due(folder: Path) -> int:
     due = []
     for name in names():
         module = import_module(f"{experiments.__name__}.{name}")
-        why = results.why_due(results.load(name, folder), _code(module), getattr(module, "ENOUGH_SEEDS", 1))
+        why = _why_due(results.load(name, folder), module)
         due += [f"  {name}: {why}"] if why else []
     if due:
         print(f"{len(due)} of {len(names())} experiments are due (make faults ARGS=NAME):", *due, sep="\n")
     return len(due)
 
 
+def _why_due(figures: results.Figures, module: ModuleType) -> str:
+    if codes := _codes(module):
+        return results.why_parts_due(figures, codes)
+    return results.why_due(figures, _code(module))
+
+
 def _code(module: ModuleType) -> str:
-    """The digest of what the experiment reaches. ``ALSO``: modules that it reaches otherwise than by imports."""
-    return digest(module.__name__, *getattr(module, "ALSO", ()))
+    """The digest of what the experiment reaches."""
+    return digest(module.__name__, without=() if getattr(module, "VIEWS", False) else WITHOUT_VIEWS)
+
+
+def _codes(module: ModuleType) -> Mapping[str, str]:
+    """The parts of an experiment that has parts, each with the digest of its code."""
+    codes: Callable[[], Mapping[str, str]] | None = getattr(module, "codes", None)
+    return codes() if codes is not None else {}
 
 
 def _one(name: str, options: argparse.Namespace) -> int:
@@ -120,7 +135,10 @@ def _one(name: str, options: argparse.Namespace) -> int:
     print(f"{name}: {(module.__doc__ or '').strip().splitlines()[0]}", flush=True)
     limits = Limits(seconds=options.seconds, count=options.count, seed=options.seed, mended=options.mended)
     figures = results.load(name, options.results)
-    figures.begin(results.commit_now(), _code(module))
+    if codes := _codes(module):
+        figures.begin_parts(results.commit_now(), codes)
+    else:
+        figures.begin(results.commit_now(), _code(module))
     with tempfile.TemporaryDirectory(prefix="cdc-faults-") as folder:
         lab = Lab(
             name=name, limits=limits, folder=Path(folder), figures=figures,
@@ -131,15 +149,18 @@ def _one(name: str, options: argparse.Namespace) -> int:
         except Exception as error:
             if options.seed is not None:
                 raise
-            lab.failed(f"{type(error).__name__}: {error}".splitlines()[0][:_SHOWN])
+            if not codes:
+                lab.failed(f"{type(error).__name__}: {error}".splitlines()[0][:_SHOWN])
             for one in reversed(_chain(error)):
                 print(f"  seed {lab.seed}: {type(one).__name__}: {one}", file=sys.stderr)
-            print(f'hint: make faults ARGS="{name} --seed {lab.seed}" tries it again', file=sys.stderr)
+            if not codes:
+                print(f'hint: make faults ARGS="{name} --seed {lab.seed}" tries it again', file=sys.stderr)
             return 1
         finally:
             lab.close()
     shown = ", ".join(f"{count:,} {what}" for what, count in lab.figures.sums.items())
-    print(f"  seeds to {lab.figures.next_seed:,}, {lab.figures.seconds:,.0f} s in all: {shown}", flush=True)
+    reached = f"{len(lab.figures.parts):,} parts" if codes else f"seeds to {lab.figures.next_seed:,}"
+    print(f"  {reached}, {lab.figures.seconds:,.0f} s in all: {shown}", flush=True)
     return 0
 
 

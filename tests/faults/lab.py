@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.stack.free_ports import free_ports
 from cdc.stack.local import LocalStack
 from tests.faults import results
-from tests.faults.results import Figures
+from tests.faults.results import Figures, Part
 from tests.processes import ProcessStack
 
 
@@ -88,6 +88,23 @@ class Lab:
     def note(self, name: str, text: str) -> None:
         """Keep a word, the newest of each name."""
         self.figures.notes[name] = text
+
+    def parts(self, codes: Mapping[str, str]) -> Iterator[str]:
+        """The parts that did not hold on this code, within the run's limits; ``seed``: the one of that number alone."""
+        if self.limits.seed is not None:
+            yield list(codes)[self.limits.seed]
+            return
+        start = self.clock.monotonic()
+        for name in self.figures.due(codes)[: self.limits.count]:
+            if self.clock.monotonic() >= start + self.limits.seconds:
+                return
+            began = self.clock.monotonic()
+            yield name
+            self.tried(0, self.clock.monotonic() - began)
+
+    def part(self, name: str, code: str, notes: Mapping[str, str], **sums: int) -> None:
+        """Keep what came of a part. ``code``: the digest that it held on; empty where it did not hold."""
+        self.figures.part(name, Part(code, self.figures.commit, sums, dict(notes)))
 
     def tried(self, next_seed: int, seconds: float) -> None:
         """Every seed below ``next_seed`` held; save."""

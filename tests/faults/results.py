@@ -39,11 +39,21 @@ class Failure:
 
 
 @dataclass(slots=True)
+class Part:
+    """One of an experiment that is made of parts, each with code of its own. ``code``: empty where it did not hold."""
+
+    code: str
+    commit: str
+    sums: dict[str, int] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class Figures:
     """``sums`` add up over the runs, ``peaks`` keep the greatest, ``notes`` the newest per name.
 
     ``next_seed``: where the next run goes on; every lower seed has been tried. ``first_seed``: where the figures begin.
-    ``failures``: every seed that ever failed, whatever the code.
+    ``failures``: every seed that ever failed, whatever the code. ``parts``: in place of seeds, by name.
     """
 
     next_seed: int = 0
@@ -55,6 +65,7 @@ class Figures:
     peaks: dict[str, float] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
+    parts: dict[str, Part] = field(default_factory=dict)
 
     def add(self, sums: Mapping[str, int]) -> None:
         for name, count in sums.items():
@@ -81,6 +92,26 @@ class Figures:
             self.sums, self.peaks, self.notes = {}, {}, {}
         self.commit, self.code = commit, code
 
+    def begin_parts(self, commit: str, codes: Mapping[str, str]) -> None:
+        """What follows is taken on this commit. Parts that are no more go."""
+        self.commit = commit
+        self.parts = {name: self.parts[name] for name in codes if name in self.parts}
+        self._add_up()
+
+    def part(self, name: str, part: Part) -> None:
+        """Keep what came of a part, in place of what came of it before."""
+        self.parts[name] = part
+        self._add_up()
+
+    def _add_up(self) -> None:
+        self.sums = {}
+        for part in self.parts.values():
+            self.add(part.sums)
+
+    def due(self, codes: Mapping[str, str]) -> list[str]:
+        """The parts that did not hold on the code that they have now. ``codes``: every part's digest."""
+        return [name for name, code in codes.items() if name not in self.parts or self.parts[name].code != code]
+
     def failed(self, seed: int, error: str) -> None:
         """Keep a seed that failed. It is tried again by every run until it holds."""
         if any(one.seed == seed for one in self.open_failures):
@@ -102,8 +133,10 @@ def load(experiment: str, folder: Path = FOLDER) -> Figures:
         return Figures()
     document = json.loads(file.read_text(encoding="utf-8"))
     seal = document.pop("seal", "")
-    figures = Figures(**{**document, "failures": [Failure(**one) for one in document.get("failures", ())]})
-    if figures.code and seal != _seal(experiment, document):
+    parts = {name: Part(**part) for name, part in document.get("parts", {}).items()}
+    failures = [Failure(**one) for one in document.get("failures", ())]
+    figures = Figures(**{**document, "failures": failures, "parts": parts})
+    if (figures.code or parts) and seal != _seal(experiment, document):
         raise NotOfARun(f"{file.name} was changed by something else than a run; make faults ARGS={experiment}")
     return figures
 
@@ -138,10 +171,10 @@ def _git(root: Path, *arguments: str) -> str:
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
-def why_due(figures: Figures, code: str, enough: int = 1) -> str:
+def why_due(figures: Figures, code: str) -> str:
     """Why the experiment is to be run again before a release; empty where its figures are those of this code.
 
-    ``code``: the digest now. ``enough``: the seeds that it takes.
+    ``code``: the digest now.
     """
     if not figures.code:
         return "its figures name no code" if figures.next_seed else "it has not been run"
@@ -150,13 +183,20 @@ def why_due(figures: Figures, code: str, enough: int = 1) -> str:
     if figures.open_failures:
         seeds = ", ".join(str(one.seed) for one in figures.open_failures)
         return f"it fails at seed {seeds}"
-    return "" if figures.seeds >= enough else f"{figures.seeds} of {enough} seeds were tried on this code"
+    return "" if figures.seeds else "no seed was tried on this code"
+
+
+def why_parts_due(figures: Figures, codes: Mapping[str, str]) -> str:
+    """The same of an experiment that is made of parts."""
+    due = len(figures.due(codes))
+    return f"{due} of its {len(codes)} parts were not tried on this code, or failed" if due else ""
 
 
 def notes_table(experiment: str, heads: tuple[str, str], folder: Path = FOLDER) -> str:
     """The notes of one experiment as Markdown."""
     lines = [f"| {heads[0]} | {heads[1]} |", "| --- | --- |"]
-    lines += [f"| {name} | {text} |" for name, text in load(experiment, folder).notes.items()]
+    parts = load(experiment, folder).parts.values()
+    lines += [f"| {name} | {text} |" for part in parts for name, text in part.notes.items()]
     return "\n".join(lines) + "\n"
 
 
@@ -168,7 +208,8 @@ def table(folder: Path = FOLDER) -> str:
         counted = [f"{count:,} {name}" for name, count in figures.sums.items()]
         counted += [f"at most {value:,g} {name}" for name, value in figures.peaks.items()]
         of = figures.commit or "not kept"
-        shown = f"{figures.seeds:,} | {figures.seconds:,.0f} s | {'; '.join(counted)}"
+        seeds = f"{len(figures.parts):,} parts" if figures.parts else f"{figures.seeds:,}"
+        shown = f"{seeds} | {figures.seconds:,.0f} s | {'; '.join(counted)}"
         lines.append(f"| {file.stem} | {of} | {shown} |")
     return "\n".join(lines) + "\n"
 

@@ -12,7 +12,18 @@ import pytest
 from tests.faults.lab import Lab, Limits
 from tests.faults.reach import digest, reached
 from tests.faults.readback import Expected, judged
-from tests.faults.results import FOLDER, Figures, NotOfARun, failures_table, load, notes_table, save, table, why_due
+from tests.faults.results import (
+    FOLDER,
+    Figures,
+    NotOfARun,
+    failures_table,
+    load,
+    notes_table,
+    save,
+    table,
+    why_due,
+    why_parts_due,
+)
 
 MANUAL = Path(__file__).parent / "README.md"
 
@@ -77,7 +88,7 @@ def test_h114_figures_of_another_code_are_begun_anew() -> None:
     assert figures.sums == {"kills": 3, "lost": 0}
     figures.begin("c", "code b")
     assert (figures.sums, figures.next_seed, figures.seeds) == ({}, 5, 0)
-    assert why_due(figures, "code b") == "0 of 1 seeds were tried on this code"
+    assert why_due(figures, "code b") == "no seed was tried on this code"
 
 
 def test_h114_a_failing_seed_is_counted_and_kept(tmp_path: Path) -> None:
@@ -127,6 +138,47 @@ def test_h114_an_experiment_reaches_what_its_processes_run() -> None:
     found = reached("tests.faults.experiments.reader_kills")
     assert {"cdc.cli.run", "cdc.capture", "connectors.postgres.stream", "connectors.kafka.stream_log"} <= found
     assert "cdc.capture" not in reached("tests.faults.experiments.decoder")
+    assert "cdc.views.view_plan" in reached("tests.faults.experiments.views")
+
+
+def test_h114_what_a_package_loads_late_counts_for_who_asks(tmp_path: Path) -> None:
+    """A function of ``__init__`` that imports when it is called, and a name that is loaded when it is asked for."""
+    files = {
+        "cdc/__init__.py": "_MODULES = {'Lsn': 'cdc.lsn', 'View': 'cdc.view'}\ndef __getattr__(name): return name\n",
+        "cdc/lsn.py": "", "cdc/view.py": "", "cdc/capture.py": "", "cdc/sink.py": "", "cdc/wiring/parts.py": "",
+        "cdc/wiring/__init__.py": (
+            "from cdc.wiring.parts import x\n"
+            "def capture():\n    from cdc.capture import Capture\n    return _lsn()\n"
+            "def sink():\n    from cdc.sink import Sink\n"
+            "def _lsn():\n    from cdc import Lsn\n"
+        ),
+        "tests/__init__.py": "",
+        "tests/kills.py": "from cdc.wiring import capture\n",
+        "tests/whole.py": "import cdc.wiring\n",
+    }  # fmt: skip
+    for file, text in files.items():
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text(text, encoding="utf-8")
+    around = {"tests", "cdc", "cdc.wiring", "cdc.wiring.parts", "cdc.capture", "cdc.lsn"}
+    assert reached("tests.kills", root=tmp_path) == around | {"tests.kills"}
+    assert reached("tests.whole", root=tmp_path) == around | {"tests.whole", "cdc.sink"}
+    assert reached("tests.whole", ("cdc.sink", "cdc.l"), root=tmp_path) == around - {"cdc.lsn"} | {"tests.whole"}
+
+
+def test_h114_parts_are_due_by_the_code_of_each(tmp_path: Path) -> None:
+    figures = Figures()
+    figures.begin_parts("a", {"one": "1", "two": "2"})
+    lab = Lab(name="rules", limits=Limits(seconds=9), folder=tmp_path, figures=figures, results=tmp_path)
+    for name in lab.parts({"one": "1", "two": "2"}):
+        lab.part(name, {"one": "1", "two": ""}[name], {name: "test_x"}, caught=int(name == "one"))
+    kept = load("rules", tmp_path)
+    assert kept.due({"one": "1", "two": "2"}) == ["two"]
+    assert why_parts_due(kept, {"one": "1", "two": "2"}).startswith("1 of its 2 parts")
+    assert kept.due({"one": "1 changed"}) == ["one"]
+    assert (kept.sums, why_parts_due(kept, {"one": "1"})) == ({"caught": 1}, "")
+    assert "| two | test_x |" in notes_table("rules", ("rule", "test"), tmp_path)
+    kept.begin_parts("b", {"two": "2"})
+    assert list(kept.parts) == ["two"]
 
 
 @pytest.mark.parametrize(

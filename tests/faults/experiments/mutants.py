@@ -8,38 +8,48 @@ import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from shutil import copytree, ignore_patterns
 
 from tests.faults.lab import Found, Lab
 from tests.faults.mutants import MUTANTS, ROOT, Mutant
+from tests.faults.reach import digest_of
 
 _PACKAGES = ("cdc", "connectors", "snapshot", "sinks", "spark", "tests")
-ENOUGH_SEEDS = len(MUTANTS)
-"""Before a release: each of them."""
-ALSO = tuple(sorted({mutant.file.removesuffix(".py").replace("/", ".") for mutant in MUTANTS if ".py" in mutant.file}))
-"""What is broken. The tests that notice it are not among these: they are run as they are."""
 _TIMEOUT_S = 900
 _FIRST_FAILURE = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 
 
+def codes() -> Mapping[str, str]:
+    """Mutant -> the digest of the file that it breaks, of itself and of its tests."""
+    return {
+        mutant.name: digest_of([mutant.file, *_tests(mutant)], mutant.old, mutant.new, mutant.tests)
+        for mutant in MUTANTS
+    }
+
+
+def _tests(mutant: Mutant) -> list[str]:
+    """The files and folders of tests that it names."""
+    return [word.partition("::")[0] for word in shlex.split(mutant.tests) if word.startswith("tests/")]
+
+
 def run(lab: Lab) -> None:
-    """The seed's mutant, in turn."""
+    """The mutants that were not tried on this code, in turn."""
     tree = lab.folder / "tree"
     for name in _PACKAGES:
         copytree(ROOT / name, tree / name, ignore=ignore_patterns("__pycache__"))
     (tree / "pyproject.toml").write_bytes((ROOT / "pyproject.toml").read_bytes())
-    survivors = []
-    for seed in lab.seeds():
-        mutant = MUTANTS[seed % len(MUTANTS)]
+    survivors, known, by_name = [], codes(), {mutant.name: mutant for mutant in MUTANTS}
+    for name in lab.parts(known):
         began = time.monotonic()
-        test = first_failure(mutant, tree)
+        test = first_failure(by_name[name], tree)
         if test is None:
-            survivors.append(mutant.name)
+            survivors.append(name)
+            lab.part(name, "", {name: "SURVIVES"}, survived=1)
         else:
-            lab.count(caught=1)
-        lab.note(mutant.name, test or "SURVIVES")
-        lab.say(f"  {mutant.name}: {test or 'SURVIVES'} ({time.monotonic() - began:.0f} s)")
+            lab.part(name, known[name], {name: test}, caught=1)
+        lab.say(f"  {name}: {test or 'SURVIVES'} ({time.monotonic() - began:.0f} s)")
     if survivors:
         raise Found(f"no test notices: {'; '.join(survivors)}")
 

@@ -8,6 +8,9 @@ from psycopg.conninfo import make_conninfo
 from tests.faults.lab import Lab
 from tests.views_trial import tried
 
+VIEWS = True
+"""It defines views, so what they reach counts."""
+
 
 def run(lab: Lab) -> None:
     """A seed is four texts and four batches of changes. What the texts held is counted."""
