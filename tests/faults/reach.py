@@ -1,7 +1,8 @@
 """The code that an experiment reaches, as one digest: figures belong to the code that they were taken on.
 
 Modules are followed by their imports, also by those inside functions, and by the names of modules in strings
-(``"cdc.cli.sink"``): that is how a command is found. What counts is the set of their top-level definitions, as syntax
+(``"cdc.cli.sink"``, ``"sinks.cache.cache_store:open_cache"``) and in command lines (``["-m", "cdc", "sink"]``): that is
+how a command and a store are found. What counts is the set of their top-level definitions, as syntax
 trees without docstrings, comments, imports of the project's own and paths of modules, and the SQL and Lua beside them.
 So a module that is only moved, split or described changes no digest.
 
@@ -16,12 +17,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from hashlib import sha256
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("cdc", "connectors", "snapshot", "sinks", "spark", "tests")
-_MODULE = re.compile(rf"(?:{'|'.join(PACKAGES)})(?:\.[A-Za-z_]\w*)+")
+_MODULE = re.compile(rf"(?:{'|'.join(PACKAGES)})(?:\.[A-Za-z_]\w*)+(?::\w+)?")
 _DATA = ("*.sql", "*.lua")
 _FRAME = ("tests.conftest", "tests.fresh", "tests.fork_server", "tests.programs")
 """The suite's fixtures: experiments take a helper or two from them, and what those start is reached otherwise."""
@@ -164,7 +166,11 @@ def _named(node: ast.AST, package: str) -> Iterator[str]:
             source = ".".join(part for part in (base, node.module) if part)
             yield from (f"{source}.{one.name}" for one in node.names)
         case ast.Constant(value=str() as text) if _MODULE.fullmatch(text):
-            yield text
+            yield text.replace(":", ".")
+        case ast.List(elts=words):
+            said = [str(word.value) for word in words if isinstance(word, ast.Constant)]
+            if ("-m", "cdc") in pairwise(said):
+                yield from (f"cdc.cli.{word}" for word in said)
 
 
 @cache
