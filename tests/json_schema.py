@@ -16,7 +16,8 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "null": (type(None),),
 }
 _WORDS = """
-$schema $defs $ref title description type required properties additionalProperties enum const pattern minimum oneOf
+$schema $defs $ref title description type required properties additionalProperties enum const pattern minimum maximum
+oneOf anyOf items examples
 """
 _KNOWN = frozenset(_WORDS.split())
 
@@ -32,10 +33,24 @@ def faults(schema: Any, value: Any, root: Mapping[str, Any] | None = None, at: s
 def _faults(schema: Mapping[str, Any], value: Any, root: Mapping[str, Any], at: str) -> Iterator[str]:
     if "$ref" in schema:
         yield from faults(root["$defs"][schema["$ref"].removeprefix("#/$defs/")], value, root, at)
-    if "oneOf" in schema:
-        found = [faults(one, value, root, at) for one in schema["oneOf"]]
-        if [not one for one in found].count(True) != 1:
-            yield f"{at} fits {sum(not one for one in found)} of the alternatives: {min(found, key=len)}"
+    yield from _alternatives(schema, value, root, at)
+    yield from _of_the_value(schema, value, at)
+    if "items" in schema and isinstance(value, list):
+        for number, one in enumerate(value):
+            yield from faults(schema["items"], one, root, f"{at}[{number}]")
+    if isinstance(value, dict):
+        yield from _members(schema, value, root, at)
+
+
+def _alternatives(schema: Mapping[str, Any], value: Any, root: Mapping[str, Any], at: str) -> Iterator[str]:
+    for word in ("oneOf", "anyOf"):
+        found = [faults(one, value, root, at) for one in schema.get(word, ())]
+        fitting = sum(not one for one in found)
+        if found and (fitting == 0 or (word == "oneOf" and fitting > 1)):
+            yield f"{at} fits {fitting} of the alternatives: {min(found, key=len)}"
+
+
+def _of_the_value(schema: Mapping[str, Any], value: Any, at: str) -> Iterator[str]:
     if "type" in schema and not _is(value, schema["type"]):
         yield f"{at} is no {schema['type']}"
     if "enum" in schema and value not in schema["enum"]:
@@ -44,10 +59,8 @@ def _faults(schema: Mapping[str, Any], value: Any, root: Mapping[str, Any], at: 
         yield f"{at} is not {schema['const']}"
     if "pattern" in schema and isinstance(value, str) and re.search(schema["pattern"], value) is None:
         yield f"{at} does not match {schema['pattern']}"
-    if "minimum" in schema and isinstance(value, int | float) and value < schema["minimum"]:
-        yield f"{at} is below {schema['minimum']}"
-    if isinstance(value, dict):
-        yield from _members(schema, value, root, at)
+    if isinstance(value, int | float) and not schema.get("minimum", value) <= value <= schema.get("maximum", value):
+        yield f"{at} is out of its range"
 
 
 def _members(schema: Mapping[str, Any], value: Mapping[str, Any], root: Mapping[str, Any], at: str) -> Iterator[str]:

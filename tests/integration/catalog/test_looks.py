@@ -65,6 +65,7 @@ LOOKS = {
     ("connectors.session", "partitions.sql"): {"partition"},
     ("connectors.session", "remedies.sql"): {"snapshot", "brief", "identities", "written"},
     ("connectors.connect", "queries.sql"): {"compared_tables", "reading"},
+    ("connectors.proposal", "queries.sql"): {"sizes"},
 }  # fmt: skip
 """Statements that ask about tables, or about nothing that is locked."""
 

@@ -36,7 +36,9 @@ BESIDE_CAPTURE = (
     "dead list",
 )
 IN_THIS_PROCESS = (
+    "config new --dsn host=127.0.0.1",
     "config example",
+    "config schema",
     "config lint",
     "snapshot public.orders --where id=42",
     "dead show cache nonsense",

@@ -1,0 +1,89 @@
+"""The two files of ``cdc config new``, as text. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from cdc.proposal.proposed import Proposal, schemas_of
+from cdc.sql import quote_identifier, quote_literal
+from cdc.topic import TableName
+
+_COMMENT_COLUMN = 40
+
+
+def settings_text(proposal: Proposal) -> str:
+    """The settings file. :func:`tomllib.loads` makes :meth:`Proposal.document` of it."""
+    document = proposal.document()
+    source = document["source"]
+    lines = [
+        f"# A pipeline for the database {_word(proposal.found.database)}, proposed by cdc config new.",
+        "# cdc config example prints every setting with its default.",
+        f"name = {_toml(document['name'])}",
+        "",
+        "[source]",
+        f"dsn = {_toml(source['dsn'])}",
+        f"password = {_toml(source['password'])}",
+        *_listed("tables", proposal.entries()),
+    ]
+    if "exclude" in source:
+        lines += _listed("exclude", proposal.excluded())
+    lines += ["", "[log]", f"bootstrap_servers = {_toml(document['log']['bootstrap_servers'])}"]
+    for name, sink in document.get("sinks", {}).items():
+        lines += ["", f"[sinks.{name}]", *(f"{key} = {_toml(value)}" for key, value in sink.items())]
+    return "\n".join(lines) + "\n"
+
+
+def rights_text(proposal: Proposal, *, generated_columns: bool = False) -> str:
+    """SQL that makes a role for capture with the rights that it needs and no others, and the publication.
+
+    ``generated_columns``: whether the server can send stored generated columns (PostgreSQL 18).
+    """
+    role, tables = quote_identifier(proposal.role), [one.table for one in proposal.taken]
+    leaves = [leaf for one in proposal.taken for leaf in one.leaves if leaf != one.table]
+    publication = quote_identifier(f"cdc_{proposal.name}")
+    options = ["publish = 'insert, update, delete, truncate'", "publish_via_partition_root = true"]
+    options += ["publish_generated_columns = stored"] if generated_columns else []
+    lines = [
+        f"-- The rights of capture in the database {_word(proposal.found.database)}, proposed by cdc config new.",
+        "-- Run it as the tables' owner with the right to make roles, or as a superuser. Then give the role a password",
+        f"-- (in psql: \\password {_word(proposal.role)}) and put it into CDC_SOURCE_PASSWORD where Headrace runs.",
+        "do $$ begin",
+        f"  if not exists (select from pg_catalog.pg_roles where rolname = {quote_literal(proposal.role)}) then",
+        f"    create role {role} login replication nosuperuser nocreatedb nocreaterole nobypassrls connection limit 8;",
+        "  end if;",
+        "end $$;",
+        f"grant connect on database {quote_identifier(proposal.found.database)} to {role};",
+        *(f"grant usage on schema {quote_identifier(schema)} to {role};" for schema in schemas_of(proposal.taken)),
+        *(f"grant select on table {_name(table)} to {role};" for table in sorted({*tables, *leaves})),
+    ]
+    if tables:
+        lines += [
+            f"create publication {publication} for table {', '.join(map(_name, tables))}",
+            f"  with ({', '.join(options)});",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _listed(name: str, entries: Sequence[tuple[str, str]]) -> Iterator[str]:
+    yield f"{name} = ["
+    for text, meaning in entries:
+        yield f"  {_toml(text) + ',':<{_COMMENT_COLUMN}}  # {_word(meaning)}"
+    yield "]"
+
+
+def _toml(value: Any) -> str:
+    """A value as TOML. Its basic strings are those of JSON, but for DEL."""
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{json.dumps(key)} = {_toml(one)}" for key, one in value.items()) + " }"
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _word(text: str) -> str:
+    """Words of a comment on one line."""
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def _name(table: TableName) -> str:
+    return f"{quote_identifier(table.schema)}.{quote_identifier(table.table)}"

@@ -1,0 +1,1 @@
+"""A database as ``cdc config new`` reads it."""
