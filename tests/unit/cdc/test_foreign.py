@@ -45,6 +45,7 @@ def test_h112_our_words_stay_whatever_the_password_is() -> None:
     ("secret", "words", "clean"),
     [
         ("p", "pipes p p4 'p' p.", "pipes *** p4 '***' ***."),
+        ("p", "app top", "app top"),
         ("cdc", 'role "cdc_noread" of cdc', 'role "cdc_noread" of ***'),
         ("a/b", "a/b a%2Fb xa/by", "*** *** xa/by"),
         ("p@ss", "p@ss p%40ss", "*** ***"),
