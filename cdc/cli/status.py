@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, TypeVar
+from contextlib import ExitStack
+from dataclasses import asdict
+from typing import Annotated, NamedTuple, TypeVar
 
 import orjson
 import typer
 from rich.console import Console, Group
+from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import CdcError
 from cdc.found import Unknown
 from cdc.lsn import Lsn
 from cdc.status.facts import Reread
 from cdc.status.fresh import fresh_text
+from cdc.status.pace import Pace, Paces, StorePace
 from cdc.status.rules import SinkStatus, Status, age, size, status_of
 from cdc.wiring.status import open_status
 
@@ -26,19 +31,69 @@ _STYLES = {"consistent": "green", "unreachable": "bold red", "empty": "bold red"
 def status(
     context: typer.Context,
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Look again and again, with rates, until Ctrl-C.")] = False,
+    every: Annotated[float, typer.Option("--every", help="Seconds between two looks.", min=0.2)] = 2.0,
+    looks: Annotated[int, typer.Option("--looks", help="End after so many looks, 0 for never.", min=0)] = 0,
 ) -> None:
     """Show the slot, how far the log is behind the source, and what each store shows.
+
+    With --watch the page is drawn anew in a terminal, printed page after page elsewhere, and one line of JSON a look
+    with --json. The exit code is then that of the last look, and 0 after Ctrl-C.
 
     Exit code 1 when a limit of the settings is passed, a store is empty, or keys are parked. That of the first part
     which does not answer, when one does not. Figures that it did not give are shown as not known.
     """
     settings = context.obj.settings()
     with open_status(settings) as reader:
+        if watch:
+            try:
+                shown = watched(lambda: status_of(reader.read(), settings.limits), Watching(every, looks, as_json))
+            except KeyboardInterrupt:
+                return
+            _refuse(shown)
+            return
         shown = status_of(reader.read(), settings.limits)
     if as_json:
         typer.echo(orjson.dumps(shown.document(), option=orjson.OPT_INDENT_2).decode())
     else:
         Console().print(view(shown))
+    _refuse(shown)
+
+
+class Watching(NamedTuple):
+    """How ``--watch`` looks: seconds between two looks, how many (0: until it is stopped), and whether as JSON."""
+
+    every_s: float
+    looks: int
+    as_json: bool
+
+
+def watched(look: Callable[[], Status], how: Watching, clock: Clock = SYSTEM_CLOCK) -> Status:
+    """Show one look after the other; returns the last one. KeyboardInterrupt ends it as the user wants."""
+    paces, console, number = Paces(), Console(), 0
+    with ExitStack() as drawn:
+        # Drawn in one place, without a second screen: what was shown last stays.
+        live = drawn.enter_context(Live(console=console, auto_refresh=False)) if _draws(console, how) else None
+        while True:
+            at_s, shown = clock.monotonic(), look()
+            pace, number = paces.of(shown, at_s), number + 1
+            if how.as_json:
+                typer.echo(orjson.dumps({**shown.document(), "pace": pace and asdict(pace)}).decode())
+            elif live is not None:
+                live.update(view(shown, pace), refresh=True)
+            else:
+                console.print(view(shown, pace), Text("-" * 20), sep="\n")
+            if number == how.looks:
+                return shown
+            clock.sleep(max(0.0, at_s + how.every_s - clock.monotonic()))
+
+
+def _draws(console: Console, how: Watching) -> bool:
+    return console.is_terminal and not how.as_json
+
+
+def _refuse(shown: Status) -> None:
+    """CdcError with the first limit that is passed."""
     if shown.passed:
         more = f", and {len(shown.passed) - 1} more" if len(shown.passed) > 1 else ""
         first = next(iter(shown.silent.values()), None)
@@ -46,11 +101,31 @@ def status(
         raise CdcError(f"{shown.passed[0]}{more}", hint=hint, exit=shown.exit)
 
 
-def view(shown: Status) -> Group:
-    """The page, within 80 columns."""
+def view(shown: Status, pace: Pace | None = None) -> Group:
+    """The page, within 80 columns. ``pace``: how fast all of it moves, where that was watched."""
     passed = (Text(f"! {words}", style="yellow") for words in shown.passed)
     views: list[Text | Table] = [Text(""), view_table(shown)] if shown.views else []
-    return Group(*_head(shown), sink_table(shown), *views, *_fresh(shown), *passed)
+    moves = [*_moves(pace), Text("")] if pace is not None else []
+    return Group(*_head(shown), *moves, sink_table(shown), *views, *_fresh(shown), *passed)
+
+
+def _moves(pace: Pace) -> list[Text]:
+    """A line for the whole, and one for each store that moves or has to."""
+    written, logged = _measured(pace.source_bytes_s, _per_second), _measured(pace.log_bytes_s, _per_second)
+    lines = [f"per second, of the last {pace.seconds:.0f} s: the source writes {written}, the log takes {logged}"]
+    for name, store in pace.stores.items():
+        lines.append(f"  {name} takes {_per_second(store.bytes_s)}{_level(store)}")
+    return [Text(line) for line in lines]
+
+
+def _level(store: StorePace) -> str:
+    if store.level_s is None:
+        return ", and comes no nearer"
+    return f", level in {age(store.level_s)}" if store.level_s else ""
+
+
+def _per_second(count_bytes: float) -> str:
+    return size(round(count_bytes))
 
 
 def view_table(shown: Status) -> Table:

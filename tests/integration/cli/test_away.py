@@ -215,3 +215,13 @@ def test_h109_what_needs_the_log_names_it_first(shop: Shop, cdc: Cdc, command: t
         assert code == Exit.UNAVAILABLE, words
         assert_silent_about(away, words)
         assert "Kafka" in next(line for line in words.splitlines() if line.startswith("error: "))
+
+
+def test_status_is_watched_whoever_is_away(shop: Shop, cdc: Cdc) -> None:
+    """A look each interval, on one session; a part that does not answer ends nothing, and has no rate."""
+    code, words = cdc(shop.without("cache"), "status", "--watch", "--json", "--looks", "3", "--every", "0.2")
+    assert code == Exit.UNAVAILABLE, words
+    looks = [orjson.loads(line) for line in words.splitlines() if line.startswith("{")]
+    assert [look["pace"] is None for look in looks] == [True, False, False]
+    assert {name for look in looks[1:] for name in look["pace"]["stores"]} == {"search", "reports"}
+    assert looks[-1]["pace"]["seconds"] > looks[1]["pace"]["seconds"] > 0.1

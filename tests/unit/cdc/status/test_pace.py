@@ -1,0 +1,100 @@
+"""How fast a pipeline moves, from one look to the next."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdc.cli.status import Watching, watched
+from cdc.clock import ManualClock
+from cdc.errors import SinkError
+from cdc.found import Unknown
+from cdc.progress import Mark, Watermark
+from cdc.settings import LimitSettings
+from cdc.status.facts import SinkFacts, StatusFacts
+from cdc.status.pace import WINDOW_S, Paces
+from cdc.status.rules import Status, status_of
+from tests.unit.cdc.checks.test_postgres import SERVER
+from tests.unit.cdc.status.test_rules import FACTS, NOW_MS, SOURCE
+
+MB = 1024**2
+
+
+def look(wal: int, log: int, cache: int | None, epoch: int = 1) -> Status:
+    """A status with the three LSNs; None: the store does not answer."""
+    watermark = Unknown(SinkError("away")) if cache is None else Watermark(epoch=epoch, lsn=cache)
+    facts: StatusFacts = replace(
+        FACTS, source=replace(SOURCE, server=replace(SERVER, wal_lsn=wal)), marks=[Mark(epoch, log, NOW_MS)],
+        sinks=[SinkFacts(name="cache", kind="redis", watermark=watermark)],
+    )  # fmt: skip
+    return replace(status_of(facts, LimitSettings()), epoch=epoch)
+
+
+def test_each_part_has_a_rate_and_a_store_an_end() -> None:
+    """10 MB behind, and 3 MB a second nearer than before."""
+    paces = Paces()
+    assert paces.of(look(100 * MB, 100 * MB, 80 * MB), 5.0) is None
+    pace = paces.of(look(104 * MB, 102 * MB, 94 * MB), 7.0)
+    assert pace is not None
+    assert (pace.source_bytes_s, pace.log_bytes_s, pace.seconds) == (2 * MB, MB, 2.0)
+    assert (pace.stores["cache"].bytes_s, pace.stores["cache"].level_s) == (7 * MB, 2.0)
+    slower = paces.of(look(404 * MB, 102 * MB, 94 * MB), 9.0)
+    assert slower is not None and slower.stores["cache"].level_s is None
+    assert slower.log_bytes_s == MB / 2
+
+
+@pytest.mark.parametrize("cache", [None, 0, 70 * MB])
+def test_a_store_that_is_away_or_made_anew_has_no_rate(cache: int | None) -> None:
+    paces = Paces()
+    paces.of(look(100 * MB, 100 * MB, 80 * MB), 0.0)
+    pace = paces.of(look(101 * MB, 100 * MB, cache), 1.0)
+    assert pace is not None
+    assert (pace.stores, pace.source_bytes_s) == ({}, MB)
+
+
+def test_another_epoch_begins_anew() -> None:
+    paces = Paces()
+    paces.of(look(100 * MB, 100 * MB, 80 * MB), 0.0)
+    assert paces.of(look(1 * MB, 1 * MB, 1 * MB, epoch=2), 1.0) is None
+    pace = paces.of(look(2 * MB, 1 * MB, 1 * MB, epoch=2), 2.0)
+    assert pace is not None and pace.source_bytes_s == MB
+
+
+@given(st.lists(st.tuples(st.floats(0.5, 20), st.integers(0, 50)), min_size=2, max_size=30))
+def test_rates_are_of_the_last_half_minute(steps: list[tuple[float, int]]) -> None:
+    """As a plain recomputation over all looks says."""
+    paces, at_s, wal, looks = Paces(), 0.0, 100 * MB, list[tuple[float, int]]()
+    for seconds, grown in steps:
+        at_s, wal = at_s + seconds, wal + grown
+        looks.append((at_s, wal))
+        pace = paces.of(look(wal, 1, 1), at_s)
+        first = max((one for one in looks[:-1] if one[0] <= at_s - WINDOW_S), default=looks[0])
+        if len(looks) == 1:
+            assert pace is None
+        else:
+            assert pace is not None and pace.source_bytes_s == pytest.approx((wal - first[1]) / (at_s - first[0]))
+
+
+def test_looks_follow_each_other_at_their_interval(capsys: pytest.CaptureFixture[str]) -> None:
+    clock, seen = ManualClock(), list[float]()
+
+    def shown() -> Status:
+        seen.append(clock.monotonic())
+        clock.sleep(0.5)  # a look takes its time
+        return look((100 + len(seen)) * MB, 100 * MB, 80 * MB)
+
+    last = watched(shown, Watching(2.0, 3, as_json=True), clock)
+    lines = [orjson.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [round(at - seen[0], 3) for at in seen] == [0.0, 2.0, 4.0]
+    assert [line["pace"] and line["pace"]["source_bytes_s"] for line in lines] == [None, MB / 2, MB / 2]
+    assert last.wal_lsn == 103 * MB
+    watched(shown, Watching(2.0, 2, as_json=False), clock)
+    pages = capsys.readouterr().out
+    assert pages.count("pipeline shop") == 2
+    assert "per second, of the last 2 s: the source writes 512.0 kB, the log takes 0 B" in pages
+    assert "cache takes 0 B, and comes no nearer" in pages
+    assert max(map(len, pages.splitlines())) <= 80
