@@ -272,9 +272,10 @@ class ReadingState(Document):
 
     ``state``: ``waiting`` (``detail`` says for what), ``running``, ``paused``, ``done``, ``failed`` (``detail`` says
     why) or ``cancelled``. ``floor``: position of the first window as text, which everything that is alive ends up at
-    or above. Empty before it. ``leaves``: ``{"oid", "schema", "name", "filenode", "blocks", "next"}`` each, as
-    planned, ``next`` the block below which the brokers have stored all. ``differing``: rows that the log had otherwise,
-    or not. None where that was not found out. ``share``: of the blocks, 0 to 1.
+    or above. Empty before it. ``begun``: the same of all its windows, also of those before it began anew.
+    ``leaves``: ``{"oid", "schema", "name", "filenode", "blocks", "next"}`` each, as planned, ``next`` the block below
+    which the brokers have stored all. ``differing``: rows that the log had otherwise, or not. None where that was not
+    found out. ``share``: of the blocks, 0 to 1.
     """
 
     WHAT: ClassVar[str] = "reread"
@@ -285,6 +286,7 @@ class ReadingState(Document):
     state: str = "waiting"
     detail: str = ""
     floor: str = ""
+    begun: str = ""
     oid: int = 0
     version: int = 0
     leaves: list[dict[str, Any]] = field(default_factory=list)

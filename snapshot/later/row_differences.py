@@ -35,12 +35,14 @@ class _NewestRow(NamedTuple):
 
 
 class RowDifferences:
-    """One reading's. ``floor``: its position's text. ``columns``: of the table, as it was read."""
+    """One reading's. ``floor``: its position's text. ``columns``: of the table, as it was read. ``begun``: the position
+    of the first row that it wrote, below its floor where the table was rewritten meanwhile and read anew."""
 
-    def __init__(self, floor: str, columns: Sequence[str]) -> None:
+    def __init__(self, floor: str, columns: Sequence[str], begun: str = "") -> None:
         if not floor:
             raise NotComparable("nothing of it was written")
         self._floor = floor.encode()
+        self._begun = min(begun or floor, floor).encode()
         self._row = row_reader(columns)
         self._partitions: dict[int, dict[int, _NewestRow]] = {}
         self._floors: dict[int, bytes] = {}
@@ -73,7 +75,7 @@ class RowDifferences:
         if before is not None and pos < before.pos:
             return  # an older one, sent again
         row = None if op == _DELETE_OP else hash(self._row(value))
-        if op == _READ_OP and pos >= self._floor:
+        if op == _READ_OP and pos >= self._begun:
             was = before.row if before is not None and before.pos >= self._floors.get(partition, _LOWEST) else None
             if was != row:
                 self._differing.add((partition, name))

@@ -106,8 +106,8 @@ class TableReading:
     def written(self, position: Position) -> None:
         """Rows were written there. The lowest of their positions is the floor of all."""
         text = position._replace(tx_seq=CHUNK_SEQ).text()
-        if not self.state.floor or text < self.state.floor:
-            self.state = replace(self.state, floor=text)
+        floor, begun = self.state.floor or text, self.state.begun or text
+        self.state = replace(self.state, floor=min(text, floor), begun=min(text, begun))
 
     def done(self, chunk: Chunk, rows: int, left_out: int) -> None:
         """The brokers hold a chunk."""

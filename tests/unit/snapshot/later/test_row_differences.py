@@ -94,6 +94,18 @@ def test_h96_rows_below_an_older_floor_count_as_missing() -> None:
     assert differing(topic, topic.read([])) == 0, "the mark of an earlier reading took the last row"
 
 
+def test_h96_a_reading_that_began_anew_counts_what_it_found_first() -> None:
+    topic = Written()
+    for key in (1, 2, 3):
+        topic.put(key, "c", "a")
+    topic.put(1, "r", "b")
+    topic.put(3, "r", "a")
+    begun = at(topic.lsn - 8)
+    # The table was rewritten meanwhile: all of it is read again, above another floor.
+    floor = topic.read([(1, "b"), (3, "a")])
+    assert RowDifferences(floor, COLUMNS, begun).take(topic.records) == 2, "1 was otherwise, and 2 is gone"
+
+
 def test_h96_a_record_that_was_sent_again_changes_nothing() -> None:
     topic = Written()
     topic.put(1, "c", "a", lsn=1000)

@@ -94,6 +94,9 @@ def test_a_table_made_anew_is_read_from_its_start_at_a_new_floor() -> None:
     second = TableReading(first.request, first.state)
     plan(second, leaf(1, 10, filenode=99))
     assert (second.state.floor, second.state.rows) == ("", 0)
+    second.written(Position(1, 160, CHUNK_SEQ))
+    assert second.state.floor == Position(1, 160, CHUNK_SEQ).text()
+    assert second.state.begun == Position(1, 80, CHUNK_SEQ).text(), "what it wrote before is compared as well"
     assert second.chunks is not None
     again = second.chunks.take()
     assert again is not None
