@@ -45,6 +45,8 @@ class EpochsState(Document):
     def begin(self, ends: Offsets) -> EpochsState:
         """One epoch more, from these end offsets on. A topic or partition not named here begins at 0.
 
+        Raises ConfigError at the highest epoch.
+
         >>> state = EpochsState().begin({"shop.public.a": {0: 7}})
         >>> state.epoch("shop.public.a", 0, 6), state.epoch("shop.public.a", 0, 7), state.epoch("new", 0, 0)
         (1, 2, 2)

@@ -25,7 +25,8 @@ def quote_identifier(name: str) -> str:
 
 
 def quote_literal(text: str) -> str:
-    """Text as a string literal under standard_conforming_strings=on."""
+    """Text as a string literal under standard_conforming_strings=on. Raises ValueError for a NUL, which Postgres cannot
+    hold."""
     if "\0" in text:
         raise ValueError("a literal holds no NUL")
     return "'" + text.replace("'", "''") + "'"

@@ -27,7 +27,7 @@ _PORT = 3306
 def wait_until_in_log(settings: Settings, gtids: str, timeout_s: float, clock: Clock = SYSTEM_CLOCK) -> InLog:
     """Return when the topics hold the transactions that ``gtids`` names, with the ends that these lie below.
 
-    UsageError for what names no transaction of the server's. Difference when ``timeout_s`` has passed. ConfigError
+    UsageError for what names no transaction of the server's. DifferenceFound when ``timeout_s`` has passed. ConfigError
     where the connector's progress is not known. LogError, at once, when no broker takes a connection, SourceError and
     ConnectError when a server does not answer.
     """

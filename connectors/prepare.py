@@ -48,9 +48,10 @@ class Prepared:
 def check_ready(
     conn: Connection, settings: Settings, slot: SlotState | None, *, besides: Collection[str] = ("publication",)
 ) -> None:
-    """Raise the first finding that would stop capture, as ``cdc check`` words it.
+    """Return where nothing would stop capture.
 
-    ``besides``: checks left out, because what they look at is about to be made or mended, or handed over.
+    ``besides``: checks left out, because what they check is about to be made, repaired or handed over. Raises CdcError
+    with the first failure's words and exit code, as ``cdc check`` words it.
     """
     for finding in check_source(read_source(conn, settings), settings, slot):
         if finding.level is Level.FAIL and finding.check not in besides:

@@ -66,7 +66,10 @@ class KafkaViewInput:
         return self._reader.read(spans)
 
     def shape(self, topic: str, version: int) -> TableSchema:
-        """See the protocol. The schema topic is read anew for a version that is not known yet."""
+        """A version of a table's shape. The schema topic is read anew for a version that is not known yet.
+
+        Raises TopicError when the schema topic does not have it.
+        """
         if (topic, version) not in self._shapes:
             registry = SchemaRegistry(KafkaCompactedTopic(self._settings.log, schema_topic(self._settings.name)))
             self._shapes = {(shape.topic, shape.version): shape for shape in registry.versions()}
@@ -106,7 +109,7 @@ class KafkaViewOutput:
         self._do(lambda: self._producer.init_transactions(_TIMEOUT_S), "taking over the view's topic")
 
     def publish(self, records: Sequence[ViewRecord], claim: Fence | None) -> Mapping[int, int]:
-        """See the protocol."""
+        """See the protocol. Raises ActiveError when another runner writes, LogError when a record is not taken."""
         self._do(self._producer.begin_transaction, "writing the view's topic")
         ends = dict(self._ends)
         failures: list[KafkaError] = []

@@ -147,7 +147,10 @@ def _views_spec(settings: Settings) -> TopicSpec:
 
 @contextmanager
 def opened_keeper(settings: Settings, view: PlannedView, known: KnownView) -> Iterator[tuple[Keeper, ViewState]]:
-    """A view's runner, begun, with its state."""
+    """A view's runner, begun, with its state. The block closes both.
+
+    Raises TopicError when the pipeline has no topics yet.
+    """
     documents = KafkaCompactedTopic(settings.log, state_topic(settings.name)).read()
     topics, slot = TopicsState.find(documents), SlotState.find(documents)
     if topics is None:

@@ -89,7 +89,10 @@ def _either(names: Sequence[str]) -> ValueError:
 
 
 def fill_from_stored(after: Mapping[str, Any], stored: bytes | None, plain: PlainTable) -> dict[str, Any]:
-    """A row as plain values, each unavailable one from the stored row. ValueError names the columns it lacks."""
+    """A row as plain values, each unavailable one from the stored row.
+
+    Raises :class:`Unheld`, which names the columns that the stored row lacks.
+    """
     known = _members_of(stored) if stored is not None else {}
     lacking = missing(after, plain.schema)
     # A row that was stored before the column was added has none of it, and nothing out of line.

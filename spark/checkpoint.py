@@ -100,8 +100,11 @@ class HadoopFolder:
 
 
 def batch_offsets(folder: Folder, place: str, batch_id: int) -> Offsets:
-    """Where a planned batch ends, as Spark wrote it down before the batch began. Never counted from records,
-    because compaction and transactions leave gaps."""
+    """The end of a planned batch, as Spark wrote it down before the batch began.
+
+    Raises SinkError when the checkpoint has lost it. It is never counted from records, because compaction and
+    transactions leave gaps.
+    """
     name = f"offsets/{batch_id}"
     try:
         text = folder.read(place, name)
@@ -112,6 +115,8 @@ def batch_offsets(folder: Folder, place: str, batch_id: int) -> Offsets:
 
 def parse_offsets(text: str) -> Offsets:
     """An entry of Spark's offset log: a version line, a line of metadata, a line per source (we have one).
+
+    Raises ValueError for a text without the version line.
 
     >>> parse_offsets('v1\\n{"batchWatermarkMs":0}\\n{"shop.public.a":{"0":7}}')
     {'shop.public.a': {0: 7}}

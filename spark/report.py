@@ -119,7 +119,11 @@ def fault_row(error: CdcError) -> dict[str, Any]:
 
 
 def read_report(report: pa.Table) -> TaskReport:
-    """Reports of all tasks. Raises what the first one that failed had to say."""
+    """Reports of all tasks as one.
+
+    Raises the error of the first task that failed: CannotCarry for a table that its store cannot take, else the
+    SinkError or LogError that the task met, with its hint, retry and exit code.
+    """
     failed: list[Any] = unpacked(report, "failed", _NOTED_SCHEMA)["note"].to_pylist()
     if failed:
         fault = orjson.loads(failed[0])

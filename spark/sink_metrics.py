@@ -239,8 +239,11 @@ class Metrics:
         return not wrong, "\n".join(wrong) or "feeding " + ", ".join(sorted(self.sinks))
 
     def serve(self, address: str) -> PagesServer | None:
-        """``/metrics``, ``/livez``, ``/readyz``, ``/status`` at ``host:port``. None, with a warning, when somebody else
-        has it."""
+        """Serve ``/metrics``, ``/livez``, ``/readyz`` and ``/status`` at ``host:port``.
+
+        Returns None, with a warning, when the address is in use. Raises ConfigError for an address that is not
+        host:port.
+        """
         host, _, port = address.rpartition(":")
         if not host or not port.isdigit():
             raise ConfigError(

@@ -53,7 +53,7 @@ class StoreCalls:
         return self.result(self.submit(action))
 
     def result(self, future: Future[T]) -> T:
-        """Wait for the result of the submitted call. Waits as :meth:`run` does."""
+        """Wait for the result of the submitted call. Waits as :meth:`run` does. Raises Halted as :meth:`run` does."""
         halted_s: float | None = None
         while True:
             try:

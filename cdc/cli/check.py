@@ -52,7 +52,7 @@ def show(findings: Iterable[Finding], console: Console) -> None:
 
 
 def conclude(findings: list[Finding]) -> None:
-    """Raise the first failure as an error of its exit code."""
+    """Return where no check failed. Raises CdcError with the first failure's words and exit code."""
     failed = [f for f in findings if f.level is Level.FAIL]
     if exit_code(findings) is Exit.OK:
         return

@@ -37,7 +37,10 @@ def show_comparison(found: Comparison, console: Console | None = None) -> None:
 
 
 def conclude_comparison(found: Comparison) -> None:
-    """Raise Difference when a difference is not explained, or nothing was compared."""
+    """Return where every difference is explained.
+
+    Raises DifferenceFound when one is explained by no rule, and when no record was compared.
+    """
     if found.unexplained:
         raise DifferenceFound(
             f"{found.unexplained:,} differences are explained by no rule",

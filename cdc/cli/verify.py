@@ -113,7 +113,10 @@ def _mended(one: Repaired) -> str:
 
 
 def conclude(report: VerificationReport, *, repairable: bool = True) -> None:
-    """Raise Difference when there is one, or when a table was not compared. ``repairable``: ``--repair`` may help."""
+    """Return where every table was compared and none differs. ``repairable``: the hint may name ``--repair``.
+
+    Raises DifferenceFound when rows differ, and when a table was not compared.
+    """
     if report.not_compared and not report.differences:
         raise DifferenceFound(
             f"not compared: {', '.join(report.not_compared)}",

@@ -28,7 +28,7 @@ ORDERS = TableName("public", "orders")
 
 
 def same_order(dsn: str, settings: Settings) -> Iterator[Text]:
-    """A line per store: what it holds of the newest order that was paid."""
+    """A line per store: the newest paid order as the store has it. Raises CdcError when no order is paid yet."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         found = connection.execute(load("cdc.demo", "shop.sql")["shown_order"]).fetchone()
     shape = open_schemas(settings).latest(ORDERS)

@@ -48,7 +48,7 @@ def wait_until_shown(
 
     ``epoch``: of the token. A watermark of an older one does not count. ``nudge`` is called once when a second
     has passed: a quiet server writes nothing that would carry the log past a token at its very end (H93).
-    Raises Difference when ``timeout_s`` has passed, and SinkError when the store cannot be asked.
+    Raises DifferenceFound when ``timeout_s`` has passed, and SinkError when the store cannot be asked.
     """
 
     def late(watermark: Watermark | None) -> DifferenceFound:
@@ -66,7 +66,7 @@ def wait_until_spoken_for(
 ) -> Watermark:
     """Return the store's watermark once its LSN is that of a topic's table or view as well.
 
-    Raises Difference when ``timeout_s`` has passed, and SinkError when the store cannot be asked.
+    Raises DifferenceFound when ``timeout_s`` has passed, and SinkError when the store cannot be asked.
     """
 
     def late(watermark: Watermark | None) -> DifferenceFound:
@@ -85,7 +85,7 @@ def wait_until_read(
 ) -> Watermark:
     """Return the store's watermark once it shows everything below these offsets: of a source that has no LSNs.
 
-    Raises Difference when ``timeout_s`` has passed, and SinkError when the store cannot be asked.
+    Raises DifferenceFound when ``timeout_s`` has passed, and SinkError when the store cannot be asked.
     """
 
     def late(watermark: Watermark | None) -> DifferenceFound:
@@ -135,7 +135,10 @@ def _wait(
 
 
 def require_whole(sink: str, watermark: Watermark) -> None:
-    """Difference where a store shows less of a table than its LSN says, because the log lacks changes of it (H119)."""
+    """Return where a store shows every table up to its LSN.
+
+    Raises DifferenceFound when a table is set aside: the log lacks changes of it, so the store shows less (H119).
+    """
     if watermark.aside:
         words = list(watermark.aside.values())
         more = f", and {len(words) - 1} more" if len(words) > 1 else ""

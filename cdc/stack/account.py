@@ -34,7 +34,10 @@ class Account:
     gid: int | None = None
 
     def own_folder(self, folder: Path) -> Path:
-        """Where data of this account can lie: ``folder`` itself, or one outside that the account can reach."""
+        """A folder for the account's data: ``folder`` itself, or one outside that the account can reach.
+
+        Raises ConfigError when the one outside belongs to another account.
+        """
         if self.uid is None or self.gid is None:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             return folder
@@ -64,7 +67,10 @@ class Account:
         return [*self.prefix, sys.executable, "-I", "-S", starter, str(death_signal), str(parent), "--", *argv]
 
     def own_program(self, program: Path, *beside: Path) -> Path:
-        """Where the account can run ``program``: as it lies, or a copy. ``beside`` are folders it needs next to it."""
+        """Where the account can run ``program``: as it lies, or a copy. ``beside`` are folders it needs next to it.
+
+        Raises ConfigError when a copy is there that another account made.
+        """
         if self.uid is None:
             return program
         name = hashlib.sha256(os.fsencode(program)).hexdigest()[:12]

@@ -30,7 +30,8 @@ def free_ports(names: Iterable[str] = DEFAULT_PORTS, *, share: int | None = None
     """A free port for every name, chosen at random so that two stacks started at once seldom meet.
 
     ``share``: a number from 0 on. Stacks with different ones, up to eight, never choose the same port for OpenSearch,
-    which has a hundred ports alone and may be started long after the choice.
+    which has a hundred ports alone and may be started long after the choice. Raises ConfigError when a range has no
+    free port.
     """
     chosen: dict[str, int] = {}
     for name in names:

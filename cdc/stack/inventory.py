@@ -54,7 +54,10 @@ def own_ports(name: str) -> tuple[str, ...]:
 def make_part(
     name: str, root: Path, ports: Mapping[str, int], jars: Mapping[str, Path], *, durable: bool = True
 ) -> StackPart:
-    """The part ``name`` of the stack in ``root``. ``durable=False``: its data need not outlive the machine."""
+    """The part ``name`` of the stack in ``root``. ``durable=False``: its data need not outlive the machine.
+
+    Raises UsageError for a name that is not in :data:`PARTS`.
+    """
     place = PartFiles(
         folder=root / name,
         log=root / "logs" / f"{name}.log",

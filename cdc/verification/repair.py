@@ -128,7 +128,10 @@ def _remove_impossible(
 
 
 def certain_cut(source: SourceRows, clock: Clock) -> Cut:
-    """A cut that surely holds every commit below its ``settled``."""
+    """A cut that surely holds every commit below its ``settled``. Waits longer after each try that is not certain.
+
+    Raises SourceError when none of the tries is: a transaction on the source stays open.
+    """
     for attempt in range(_CUTS):
         cut = source.cut()
         if cut.certain:

@@ -175,7 +175,7 @@ def collected(values: list[Any]) -> list[Any] | None:
 
 
 def one_value(rows: Sequence[tuple[Any, ...]]) -> Any:
-    """The value that a subquery gives."""
+    """The value of a subquery: that of its only row, NULL without rows. Raises NotComputable for a second row."""
     if len(rows) > 1:
         raise NotComputable("more than one row returned by a subquery used as an expression")
     return rows[0][0] if rows else None

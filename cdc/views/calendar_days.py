@@ -180,7 +180,7 @@ def _in_range(micros: int) -> int:
 
 
 def time_of(text: str) -> int:
-    """``13:51:30.123`` in microseconds."""
+    """``13:51:30.123`` in microseconds of the day. Raises NotComputable for any other form, and above 24:00:00."""
     found = _TIME.fullmatch(text.strip())
     if found is None:
         raise NotComputable("a time that is not written as 13:51:30")
@@ -197,7 +197,10 @@ def _of_day(hour: str, minute: str, second: str | None, fraction: str | None) ->
 
 
 def timestamp_of(text: str, zoned: bool = False) -> int:
-    """ISO text as a timestamp. ``zoned``: an offset in the text counts, and none is UTC. Else it is passed over."""
+    """ISO text as a timestamp, in microseconds. ``zoned``: an offset counts, and none is UTC. Else it is ignored.
+
+    Raises NotComputable for any other form, and for a time that a timestamp cannot hold.
+    """
     found = _STAMP.fullmatch(text.strip())
     if found is None:
         if text.strip() in _ENDLESS:
@@ -234,7 +237,7 @@ def time_of_timestamp(micros: int) -> int | None:
 
 
 def made_date(year: int, month: int, day: int) -> int:
-    """make_date(): a negative year is BC, and there is no year 0."""
+    """make_date(): a negative year is BC. Raises NotComputable for the year 0, and for a day that does not exist."""
     if year == 0:
         raise NotComputable("date field value out of range")
     return _checked(year if year > 0 else year + 1, month, day)
@@ -247,7 +250,7 @@ _ISO_INTERVAL = re.compile(
 
 
 def interval_of_iso(text: str) -> Interval:
-    """``P1Y2M3DT4H5M6.7S``, as the wire has it.
+    """``P1Y2M3DT4H5M6.7S``, as the wire has it. Raises NotComputable for what is not ISO 8601.
 
     >>> interval_of_iso("P0Y1M0DT2H0M-0.5S")
     Interval(months=1, days=0, micros=7199500000)
@@ -324,7 +327,10 @@ def plus(a: Interval, b: Interval) -> Interval:
 
 
 def between(a: int, b: int) -> Interval:
-    """One timestamp less another: days and the time of a day, as Postgres justifies it."""
+    """One timestamp less another: days and the time of a day, as Postgres justifies it.
+
+    Raises NotComputable when either is infinite.
+    """
     if endless(a) is not None or endless(b) is not None:
         raise NotComputable("interval out of range")
     micros = a - b
@@ -333,7 +339,7 @@ def between(a: int, b: int) -> Interval:
 
 
 def date_minus(a: int, b: int) -> int:
-    """Days between two dates."""
+    """Days between two dates. Raises NotComputable when either is infinite."""
     if endless(a) is not None or endless(b) is not None:
         raise NotComputable("cannot subtract infinite dates")
     return a - b

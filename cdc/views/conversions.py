@@ -24,7 +24,7 @@ def bool_text(value: bool) -> str:
 
 
 def bool_of(text: str) -> bool:
-    """Text as bool reads it."""
+    """Text as bool reads it. Raises NotComputable for a word that bool does not know."""
     word = text.strip().lower()
     if (word and any(name.startswith(word) for name in ("true", "yes"))) or word in ("on", "1"):
         return True
@@ -34,7 +34,10 @@ def bool_of(text: str) -> bool:
 
 
 def uuid_of(text: str) -> str:
-    """Text as uuid reads it: hex digits, with hyphens or without, in braces or not."""
+    """Text as uuid reads it: hex digits, with hyphens or without, in braces or not.
+
+    Raises NotComputable unless there are 32 of them.
+    """
     digits = text.strip().strip("{}").replace("-", "").lower()
     if len(digits) != 32 or not all(c in "0123456789abcdef" for c in digits):
         raise NotComputable("invalid input syntax for type uuid")

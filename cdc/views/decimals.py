@@ -26,7 +26,7 @@ _NAN = Decimal("NaN")
 
 
 def bounded(kind: str, value: int) -> int:
-    """An integer, if it fits its type."""
+    """The integer itself. ``kind``: its type. Raises NotComputable when it does not fit the type."""
     bound = _BOUNDS[kind]
     if not -bound <= value < bound:
         raise NotComputable(f"{_INTEGER_NAMES[kind]} out of range")
@@ -37,7 +37,7 @@ _INTEGER_NAMES = {"int2": "smallint", "int4": "integer", "int8": "bigint"}
 
 
 def int_divide(a: int, b: int) -> int:
-    """Toward zero."""
+    """The quotient of integers, rounded toward zero. Raises NotComputable when ``b`` is 0."""
     if b == 0:
         raise NotComputable("division by zero")
     quotient = abs(a) // abs(b)
@@ -45,7 +45,7 @@ def int_divide(a: int, b: int) -> int:
 
 
 def int_modulo(a: int, b: int) -> int:
-    """With the sign of the dividend."""
+    """The remainder of integers, with the sign of the dividend. Raises NotComputable when ``b`` is 0."""
     if b == 0:
         raise NotComputable("division by zero")
     return int(math.fmod(a, b)) if abs(a) < 2**52 and abs(b) < 2**52 else a - b * int_divide(a, b)
@@ -102,7 +102,8 @@ def _division_scale(a: Decimal, b: Decimal) -> int:
 
 
 def divide(a: Decimal, b: Decimal) -> Decimal:
-    """As numeric_div() chooses the scale, rounded half away from zero."""
+    """The quotient of numerics, with numeric_div()'s scale, rounded half away from zero. Raises NotComputable when
+    ``b`` is 0."""
     if not (a.is_finite() and b.is_finite()):
         return _divide_special(a, b)
     if b.is_zero():
@@ -128,7 +129,7 @@ def _ratio(value: Fraction, scale: int) -> Decimal:
 
 
 def modulo(a: Decimal, b: Decimal) -> Decimal:
-    """With the sign of the dividend."""
+    """The remainder of numerics, with the sign of the dividend. Raises NotComputable when ``b`` is 0."""
     if a.is_nan() or b.is_nan():
         return _NAN
     if b.is_zero():
@@ -181,7 +182,7 @@ def average(total: Decimal, count: int) -> Decimal:
 
 
 def fitted(value: Decimal, typmod: int) -> Decimal:
-    """A value as a column ``numeric(p, s)`` takes it."""
+    """A value as a column ``numeric(p, s)`` takes it. Raises NotComputable when it has more digits than the column."""
     if typmod < 0 or value.is_nan():
         return value
     precision = (typmod - 4) >> 16 & 0xFFFF
@@ -228,21 +229,27 @@ def numeric_key(value: Decimal) -> tuple[int, Decimal]:
 
 
 def to_int(kind: str, value: Decimal) -> int:
-    """A numeric as an integer type takes it: rounded half away from zero."""
+    """A numeric as an integer type takes it: rounded half away from zero.
+
+    Raises NotComputable for NaN, infinities and integers that do not fit the type.
+    """
     if not value.is_finite():
         raise NotComputable(f"cannot convert {numeric_text(value)} to {_INTEGER_NAMES[kind]}")
     return bounded(kind, int(rounded(value)))
 
 
 def float_to_int(kind: str, value: float) -> int:
-    """A float as an integer type takes it: rounded half to even."""
+    """A float as an integer type takes it: rounded half to even.
+
+    Raises NotComputable for NaN, infinities and integers that do not fit the type.
+    """
     if not math.isfinite(value):
         raise NotComputable(f"{_INTEGER_NAMES[kind]} out of range")
     return bounded(kind, round(value))
 
 
 def int_of(kind: str, text: str) -> int:
-    """Text as an integer type reads it."""
+    """Text as an integer type reads it. Raises NotComputable for what is no integer, or does not fit."""
     stripped = text.strip()
     digits = stripped[1:] if stripped[:1] in ("+", "-") else stripped
     if not (digits.isascii() and digits.isdecimal()):
@@ -285,7 +292,7 @@ def _within(text: str, value: float) -> str:
 
 
 def float_of(text: str) -> float:
-    """Text as float8 reads it."""
+    """Text as float8 reads it. Raises NotComputable for any other text."""
     stripped = text.strip().lower()
     if "_" in stripped:
         raise NotComputable("invalid input syntax for type double precision")
@@ -296,7 +303,10 @@ def float_of(text: str) -> float:
 
 
 def float_result(value: float, *operands: float, zero: bool = True) -> float:
-    """A result, unless it overflowed, or is 0 and ``zero`` is not allowed: Postgres raises then."""
+    """The result itself, where Postgres accepts it for these operands.
+
+    Raises NotComputable when it overflowed, and when it is 0 though ``zero`` is not allowed, which is an underflow.
+    """
     if value == 0 and not zero and all(map(math.isfinite, operands)):
         raise NotComputable("value out of range: underflow")
     if math.isinf(value) and not any(math.isinf(operand) for operand in operands):
@@ -305,7 +315,7 @@ def float_result(value: float, *operands: float, zero: bool = True) -> float:
 
 
 def float_divide(a: float, b: float) -> float:
-    """NaN is allowed, a division by zero is not."""
+    """The quotient of floats. Raises NotComputable when ``b`` is 0, unless ``a`` is NaN, and out of range."""
     if b == 0 and not math.isnan(a):
         raise NotComputable("division by zero")
     return float_result(a / b, a, b, zero=a == 0) if b else a

@@ -34,7 +34,10 @@ class _Numeral(str):
 
 
 def parsed(text: str) -> Any:
-    """JSON text as Python's values. A number stays the text that it is, so none is changed."""
+    """JSON text as Python's values. A number stays the text that it is, so none is changed.
+
+    Raises NotComputable for text that is not JSON.
+    """
     try:
         return json.loads(text, parse_int=_Numeral, parse_float=_Numeral, parse_constant=_refuse)
     except (ValueError, RecursionError):
@@ -127,7 +130,7 @@ def aggregated_array(values: Sequence[str]) -> str | None:
 
 
 def object_aggregate(members: Sequence[tuple[str | None, str]]) -> str | None:
-    """``json_object_agg``. NULL without any member."""
+    """``json_object_agg``. NULL without any member. Raises NotComputable for a NULL name."""
     if any(name is None for name, _ in members):
         raise NotComputable("null value not allowed for object key")
     if not members:
@@ -136,7 +139,7 @@ def object_aggregate(members: Sequence[tuple[str | None, str]]) -> str | None:
 
 
 def jsonb_object_aggregate(members: Sequence[tuple[str | None, str]]) -> str | None:
-    """``jsonb_object_agg``. NULL without any member."""
+    """``jsonb_object_agg``. NULL without any member. Raises NotComputable for a NULL name."""
     if any(name is None for name, _ in members):
         raise NotComputable("field name must not be null")
     return jsonb_object([(name or "", value) for name, value in members]) if members else None

@@ -31,7 +31,7 @@ def initcap(text: str) -> str:
 
 
 def substring(text: str, start: int, count: int | None = None) -> str:
-    """From a place that is counted from 1, and may lie before the text.
+    """From a character that is counted from 1, and may lie before the text. Raises NotComputable for a negative count.
 
     >>> substring("abcdef", -1, 4), substring("abcdef", 5)
     ('ab', 'ef')
@@ -59,7 +59,7 @@ def replaced(text: str, old: str, new: str) -> str:
 
 
 def split_part(text: str, by: str, number: int) -> str:
-    """A field, counted from 1, or from the end by a negative number."""
+    """A field, counted from 1, or from the end by a negative number. Raises NotComputable for the number 0."""
     if number == 0:
         raise NotComputable("field position must not be zero")
     fields = text.split(by) if by else [text]
@@ -101,7 +101,7 @@ def trimmed_right(text: str, characters: str = " ") -> str:
 
 
 def repeated(text: str, count: int) -> str:
-    """So many times."""
+    """The text ``count`` times. Raises NotComputable for a result of more than 256 Mi characters."""
     if len(text) * max(count, 0) > 256 * 1024 * 1024:
         raise NotComputable("requested length too large")
     return text * max(count, 0)

@@ -40,7 +40,10 @@ def truncated_to(unit: str, micros: int) -> int:
 
 
 def binned(stride: Interval, micros: int, origin: int) -> int:
-    """date_bin(): the beginning of the interval that a timestamp lies in."""
+    """date_bin(): the beginning of the interval that a timestamp lies in, in microseconds.
+
+    Raises NotComputable for an infinite origin, and for a stride with months, of zero or below it.
+    """
     if endless(micros) is not None:
         return micros
     if endless(origin) is not None:

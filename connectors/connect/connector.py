@@ -271,7 +271,10 @@ class Connector:
         return self._send(signals.execute_snapshot(_new_id(), names, kind=kind, where=where))
 
     def snapshot_control(self, word: str, tables: Iterable[str] = ()) -> str:
-        """``stop``, ``pause`` or ``resume`` the running incremental snapshot. Returns the signal's id."""
+        """``stop``, ``pause`` or ``resume`` the running incremental snapshot. Returns the signal's id.
+
+        Raises UsageError for any other word.
+        """
         match word:
             case "stop":
                 return self._send(signals.stop_snapshot(_new_id(), tables))

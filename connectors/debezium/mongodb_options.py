@@ -40,10 +40,12 @@ def patch_cautions(settings: Settings) -> list[tuple[str, str]]:
 def options(settings: Settings, debezium: DebeziumSettings) -> dict[str, str]:
     """The connector for a replica set or a sharded cluster, MongoDB 6.0 and later.
 
-    Updates carry the whole document after the change (``change_streams_update_full``): a compacted topic has
-    to hold whole rows, or compaction destroys what a patch leaves out. Where the options ask for patches all the
-    same, documents and patches are written alike (``strict``; before 3.7 a connector knows no such option, and a
-    patch's dates are text and its long integers plain numbers).
+    Raises ConfigError for a dsn that is no MongoDB URL or holds a password, and for a collection without its database.
+
+    Updates carry the whole document after the change (``change_streams_update_full``): a compacted topic has to hold
+    whole rows, or compaction destroys what a patch leaves out. Where the options ask for patches all the same,
+    documents and patches are written alike (``strict``). Before 3.7 a connector knows no such option, and a patch's
+    dates are text and its long integers plain numbers.
     """
     url = urlsplit(settings.source.dsn)
     if url.scheme not in ("mongodb", "mongodb+srv") or not url.hostname:

@@ -15,8 +15,10 @@ _PORT = 1521
 def options(settings: Settings, debezium: DebeziumSettings) -> dict[str, str]:
     """The connector for Oracle 19c and later. ``dbname`` is the (container) database's service name.
 
-    The pluggable database, where there is one, stands in ``[debezium.options] "database.pdb.name"``. The JDBC
-    driver is not Debezium's to give: it belongs into the worker's plugin folder.
+    Raises ConfigError for a signal table that is not named with its database and schema.
+
+    The pluggable database, where there is one, stands in ``[debezium.options] "database.pdb.name"``. The JDBC driver is
+    not Debezium's to give: it belongs into the worker's plugin folder.
     """
     if debezium.signal_table is not None and debezium.signal_table.count(".") != 2:
         raise ConfigError(

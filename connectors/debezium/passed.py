@@ -43,7 +43,7 @@ def wait_until_passed(
     """Return when the stored offset covers ``wanted``: the GTIDs of that offset.
 
     An offset behind the end of the server's log is of another log: GTIDs are counted from 1 again after RESET MASTER.
-    Difference when ``timeout_s`` has passed, ConfigError where the connector reads by file and position alone, and
+    DifferenceFound when ``timeout_s`` has passed, ConfigError where the connector reads by file and position alone, and
     where its offset is not of this server's log.
     """
     started = clock.monotonic()

@@ -107,7 +107,10 @@ def read_on(
     *,
     waiting: Callable[[], None] | None = None,
 ) -> Iterator[Message]:
-    """:func:`read_range` with a consumer that is there already, which has nothing assigned before and after."""
+    """:func:`read_range` with a consumer that is there already, which has nothing assigned before and after.
+
+    Raises LogError when Kafka sends nothing in time.
+    """
     first, end = bounds(consumer, TopicPartition(topic, partition), settings, waiting)
     start = first if low is None else max(low, first)
     if start >= end:

@@ -95,7 +95,10 @@ class MySqlCut:
         return int(found[0].estimate or 0) if found else 0
 
     def cut(self) -> Cut:
-        """A new consistent snapshot, and the GTIDs behind it."""
+        """A new consistent snapshot, and the GTIDs behind it.
+
+        Raises SourceError when a MariaDB does not name its binlog position.
+        """
         self._reads.rollback()
         if self.server.mariadb:
             self._reads.run("snapshot")

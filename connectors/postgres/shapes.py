@@ -26,7 +26,10 @@ _POINT, _LINE, _POLYGON = 1, 2, 3
 
 
 def number(text: bytes) -> bytes:
-    """A float as a JSON number, or as the strings "NaN", "Infinity", "-Infinity". Minus zero keeps its sign."""
+    """A float as a JSON number, or as the strings "NaN", "Infinity", "-Infinity". Minus zero keeps its sign.
+
+    Raises ValueError for any other text.
+    """
     if text == b"-0":
         return b"-0.0"
     if _NUMBER.fullmatch(text):
@@ -89,7 +92,7 @@ def vector(text: bytes) -> bytes:
 
 
 def sparsevec(text: bytes) -> bytes:
-    """``{1:1,3:2.5}/5``."""
+    """``{1:1,3:2.5}/5`` as its dimensions and its elements by index. Raises ValueError for any other form."""
     match = re.fullmatch(rb"\{([^{}]*)\}/(\d+)", text)
     if match is None:
         raise ValueError("not a sparsevec")
@@ -99,7 +102,7 @@ def sparsevec(text: bytes) -> bytes:
 
 
 def hstore(text: bytes) -> bytes:
-    """A string that holds a JSON object, members in Postgres's order (D22)."""
+    """A string that holds a JSON object, members in Postgres's order (D22). Raises ValueError for what is no hstore."""
     at, members = 0, []
     while at < len(text):
         match = _HSTORE.match(text, at)

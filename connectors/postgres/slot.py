@@ -107,7 +107,10 @@ def lock_holders(conn: Connection, name: str) -> list[LockHolder]:
 
 
 def drop_slot(conn: Connection, slot: str) -> bool:
-    """Drop it. False when there is none. ActiveError when it is in use."""
+    """Drop it. False when there is none.
+
+    Raises ActiveError when it is in use, SourceError when Postgres refuses for another reason.
+    """
     try:
         conn.execute(load(__package__, _SQL)["drop"].encode(), {"slot": slot})
     except psycopg.errors.UndefinedObject:

@@ -32,7 +32,7 @@ _INFINITE_US = {b"infinity": b"9223372036854775807", b"-infinity": b"-9223372036
 
 
 def iso_date(text: bytes) -> bytes:
-    """A date of Postgres in ISO 8601: ``+10000-01-01``, ``-0043-03-15`` (44 BC)."""
+    """A date of Postgres in ISO 8601: ``+10000-01-01``, ``-0043-03-15`` (44 BC). Raises ValueError for other text."""
     match = _DATE.fullmatch(text)
     if match is None:
         raise ValueError("not a date")
@@ -83,7 +83,7 @@ def padded(time: bytes, precision: int) -> bytes:
 
 
 def zoned_time(text: bytes) -> bytes:
-    """timetz in UTC, the fraction trimmed. 24:00 stays where UTC has it so."""
+    """timetz in UTC, the fraction trimmed. 24:00 stays where UTC has it so. Raises ValueError for any other text."""
     match = _TIME.match(text)
     zone = _ZONE.fullmatch(text, match.end()) if match else None
     if match is None or zone is None:
@@ -147,7 +147,7 @@ def interval_us(text: bytes) -> bytes:
 
 
 def time_us(text: bytes) -> int:
-    """Microseconds of the day. 24:00:00 is 86400000000."""
+    """Microseconds of the day. 24:00:00 is 86400000000. Raises ValueError for any other text."""
     match = _TIME.fullmatch(text)
     if match is None:
         raise ValueError("not a time")

@@ -96,7 +96,7 @@ def boolean(text: bytes) -> bytes:
 
 
 def decimal_text(text: bytes) -> bytes:
-    """numeric as text: NaN and infinities keep their names (D4)."""
+    """numeric as text: NaN and infinities keep their names (D4). Raises ValueError for any other text."""
     if text not in _NOT_A_NUMBER and _DECIMAL.fullmatch(text) is None:
         raise ValueError("not a decimal")
     return b'"%b"' % text
@@ -120,7 +120,7 @@ def bit(text: bytes) -> bytes:
 
 
 def bits(text: bytes) -> bytes:
-    """Little-endian bytes, cut after the highest set bit, in base64."""
+    """Little-endian bytes, cut after the highest set bit, in base64. Raises ValueError for a character but 0 and 1."""
     if text.strip(b"01"):
         raise ValueError("not bits")
     value = int(text, 2) if text else 0

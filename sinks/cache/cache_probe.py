@@ -14,7 +14,10 @@ URLS = ("redis://host:6379/0", "rediss://host:6379/0", "unix:///path/to/socket")
 
 
 def probe_cache(spec: SinkSpec) -> StoreFacts:
-    """A Redis or Valkey: its version, and whether it evicts keys."""
+    """A Redis or Valkey: its version, and whether it evicts keys.
+
+    Raises ConfigError for a URL, a login or a protocol that does not fit, SinkError when no server answers.
+    """
     url, password = spec.text("url"), spec.secrets.get("password")
     where = place(url, URLS)
     try:

@@ -17,7 +17,10 @@ from sinks.registry import SinkSpec
 
 
 def probe_delta(spec: SinkSpec) -> StoreFacts:
-    """A folder that can be written, or an object store that answers."""
+    """A folder that can be written, or an object store that answers.
+
+    Raises ConfigError for a folder that cannot be written, SinkError when the object store does not answer.
+    """
     path = spec.text("path")
     if "://" not in path:
         _check_folder(Path(path))

@@ -46,7 +46,8 @@ class Documents:
         return bool(self._nested) and not self._as_text
 
     def body(self, after_json: bytes) -> bytes:
-        """A row on the wire as a document's JSON in one line, less its closing brace."""
+        """A row on the wire as a document's JSON in one line, less its closing brace. Raises ValueError for what is no
+        object."""
         if self._verbatim:
             return self._plain.row(after_json)[:-1]
         after = orjson.loads(after_json)

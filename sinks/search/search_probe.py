@@ -15,7 +15,10 @@ _NO_HTTP = ("RemoteDisconnected", "BadStatusLine", "Connection reset by peer", "
 
 
 def probe_search(spec: SinkSpec) -> StoreFacts:
-    """An OpenSearch or Elasticsearch: its version and its health."""
+    """An OpenSearch or Elasticsearch: its version and its health.
+
+    Raises ConfigError for a login, a certificate or a protocol that does not fit, SinkError when no server answers.
+    """
     url, user, password = spec.text("url"), spec.optional("user"), spec.secrets.get("password")
     where = place(url, URLS)
     client = opensearchpy.OpenSearch(

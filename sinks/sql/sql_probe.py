@@ -13,7 +13,10 @@ from sinks.store_facts import login, unreached
 
 
 def probe_sql(spec: SinkSpec) -> StoreFacts:
-    """A database that SQLAlchemy speaks."""
+    """A database that SQLAlchemy speaks: its dialect and its version.
+
+    Raises ConfigError for a URL or a login that does not fit, SinkError when the database does not answer.
+    """
     url, password = spec.text("url"), spec.secrets.get("password")
     try:
         parsed = sqlalchemy.make_url(url)

@@ -65,7 +65,10 @@ class CutHolder:
 
 
 def hold_export(source: SourcePort, made: MadeSlot, walsender: Session) -> CutHolder:
-    """The slot's own cut, kept open by the walsender session that exported it."""
+    """The slot's own cut, kept open by the walsender session that exported it.
+
+    Raises ValueError for a slot that was made without a snapshot.
+    """
     if made.snapshot is None:
         raise ValueError("the slot was made without a snapshot")
     with source.session("cdc snapshot") as looking:
@@ -78,7 +81,10 @@ def hold_export(source: SourcePort, made: MadeSlot, walsender: Session) -> CutHo
 
 
 def open_cut(source: SourcePort) -> CutHolder:
-    """A new cut, at the same position as the first: the stream from the slot replays what lies between (H19, H20)."""
+    """A new cut, at the same position as the first: the stream from the slot replays what lies between (H19, H20).
+
+    Raises SourceError when Postgres exports no snapshot.
+    """
     session = source.session("cdc snapshot cut")
     try:
         begin(session)

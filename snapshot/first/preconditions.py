@@ -40,7 +40,11 @@ def epoch(manifest: Manifest, *, rows: bool) -> None:
 
 
 def server(edges: Edges, session: Session) -> None:
-    """A primary with logical decoding on, and the publication there: a slot made before it never works (H52)."""
+    """Return for a primary with logical decoding and the publication: a slot made before it never works (H52).
+
+    Raises ConfigError for a standby, another wal_level, a missing publication, and for failover slots before version
+    17.
+    """
     facts, _, publication = edges.source.facts(session)
     if facts.in_recovery:
         raise ConfigError("the source is a read-only standby", hint="point [source] dsn at its primary")
@@ -62,7 +66,11 @@ def server(edges: Edges, session: Session) -> None:
 
 
 def slot(edges: Edges, session: Session, manifest: Manifest, *, rows: bool) -> None:
-    """The slot of an earlier run is there, unmoved, or none is, if there was no such run."""
+    """Return where the slot of an earlier run is there, unmoved, or where no run made one.
+
+    Raises what the source raises for a slot that is lost or moved. Raises UsageError when ``rows`` is false though a
+    snapshot has begun.
+    """
     if manifest.slot is None:
         return
     # Nobody reads from it before the snapshot is complete; afterwards it is capture that knows where it has to be.
@@ -76,7 +84,10 @@ def slot(edges: Edges, session: Session, manifest: Manifest, *, rows: bool) -> N
 
 
 def no_slot(edges: Edges, session: Session, manifest: Manifest, reporter: Reporter) -> None:
-    """No slot of the wanted name is there. One that a killed run left is removed (H24), and no other."""
+    """Return where no slot has the wanted name. One that a killed run left is removed first (H24).
+
+    Raises SlotError for a slot that this pipeline did not make.
+    """
     here, found, _ = edges.source.facts(session)
     if found is None:
         return

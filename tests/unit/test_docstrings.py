@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -82,6 +82,36 @@ def test_a_docstring_has_whole_sentences() -> None:
     ]
     sentences = [" ".join(sentence.split()) for text in texts for sentence in re.split(r"(?<=[.!?])\s+", text)]
     assert sum(text.count(";") for text in texts) * 200 <= len(sentences)
+
+
+def test_a_docstring_names_an_error_that_its_function_raises() -> None:
+    """At least one of the classes that it raises itself. The help of a command speaks of exit codes instead."""
+    silent = [
+        f"{module}.{owner.name + '.' if owner else ''}{node.name}: {', '.join(sorted(raised))}"
+        for module, tree in modules().items()
+        for node, owner in public(tree.body)
+        if (text := ast.get_docstring(node)) and (raised := set(raised_in(node.body)))
+        if not is_command(module, node) and not any(re.search(rf"\b{name}\b", text) for name in raised)
+    ]
+    assert not silent, "say when it raises which:\n" + "\n".join(silent)
+
+
+def raised_in(body: Iterable[ast.AST]) -> Iterator[str]:
+    """The classes that a function raises by name, but for those of functions inside of it."""
+    for node in body:
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda() | ast.ClassDef():
+                continue
+            case ast.Raise(exc=ast.Call(func=named)) | ast.Raise(exc=ast.expr() as named):
+                # A helper's name begins with a small letter: `raise refused(...)`.
+                yield from (name for name in [ast.unparse(named).rpartition(".")[2]] if name[:1].isupper())
+        yield from raised_in(ast.iter_child_nodes(node))
+
+
+def is_command(module: str, node: Function) -> bool:
+    """Whether its docstring is what ``cdc ... --help`` prints: text for users, who meet exit codes and no classes."""
+    decorated = any(".command(" in ast.unparse(one) for one in node.decorator_list)
+    return module.startswith("cdc.cli.") and (decorated or module == f"cdc.cli.{node.name}")
 
 
 RELATIVE = re.compile(r"(?:What|Who|Whoever|Whatever|Whom|Which) [a-z`].*[.]$")
