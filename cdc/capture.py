@@ -209,7 +209,7 @@ class Capture:
         assembler, now_s = self._session.assembler, self._clock.monotonic()
         if assembler.oldest_waiting is not None and now_s >= self._resume_s:
             records = assembler.resume()
-            # At once again while it goes on; else the table is still locked.
+            # At once again while it goes on. Else the table is still locked.
             self._resume_s = now_s if records else now_s + _RESUME_S
             self._hand_over(records)
             self._keep_back()
@@ -320,8 +320,8 @@ class Capture:
             figures.slot, figures.wal_lsn = self._session.look()
         if now_s >= self._tidy_s:
             self._tidy_s = now_s + _TIDY_S
-            # The loop makes no cycles, so the collector's frequent rounds are turned off (see cli/run); what
-            # errors and callbacks leave behind is picked up here.
+            # The loop makes no cycles, so the collector's frequent rounds are turned off (see cli/run).
+            # This round collects what errors and callbacks leave behind.
             gc.collect()
 
     def _arrived(self, acked: int, now_s: float) -> None:

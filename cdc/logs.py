@@ -35,7 +35,7 @@ def configure(verbosity: int = 0, stream: TextIO | None = None, *, as_json: bool
     root.setLevel(logging.WARNING if verbosity < 2 else logging.DEBUG)
     for name in (*OURS, "headrace.sinks"):
         logging.getLogger(name).setLevel(_LEVELS.get(verbosity, logging.DEBUG))
-    # It warns of every 404 and prints a traceback for every lost connection; both come back to us as errors.
+    # It warns of every 404 and prints a traceback for every lost connection. Both come back to us as errors.
     logging.getLogger("opensearch").setLevel(logging.CRITICAL if verbosity < 2 else logging.DEBUG)
 
 

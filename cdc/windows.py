@@ -269,7 +269,7 @@ class Windows:
         self._emitting.extend(_drained(self._offered))
 
     def _grant(self, moment: Moment) -> None:
-        # Every commit below ``reached`` was streamed and every one to come lies at it or above; commits are aligned.
+        # Every commit below ``reached`` was streamed and every one to come lies at it or above. Commits are aligned.
         assert moment.reached is not None
         position = Position(self._epoch, (moment.reached - 1) & ~_ALIGNMENT, CHUNK_SEQ)
         awaited = self.gate.awaited()

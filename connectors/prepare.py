@@ -138,7 +138,7 @@ def _topics(admin: TopicAdmin, specs: Sequence[TopicSpec], known: TopicsState | 
     for spec in specs:
         found = facts[spec.topic]
         if known is not None and spec.topic in known.topics:
-            # Its count was judged against the state, above; one that was raised later does no harm.
+            # Its count was judged against the state, above. One that was raised later does no harm.
             found = replace(found, partitions=spec.partitions)
         raise_first(spec_problems(spec, found))
     return made

@@ -40,7 +40,7 @@ def newest(events: pa.Table | pa.RecordBatch) -> pa.Table:
     ordered = table if everything_is_a_row else table.filter(rows)
     apart = None if everything_is_a_row else table.filter(pc.invert(rows))
     winning = _winning(ordered)
-    # A filter works chunk by chunk; a take would join them, and 2 GB of values do not fit one array.
+    # A filter works chunk by chunk. A take would join them, and 2 GB of values do not fit one array.
     kept = ordered if bool(winning.all()) else ordered.filter(mask_of(winning))
     return kept if apart is None else pa.concat_tables([kept, apart])
 

@@ -251,7 +251,7 @@ class OpenSink:
         with unrepeated():
             self.watermarks.write(watermark)
         if self.transactional:
-            # All of it shows already; what is left is the upkeep that a sink does whenever it shows.
+            # All of it shows already. The upkeep that a sink does at each show is left.
             self.sink.show()
 
     def close(self) -> None:

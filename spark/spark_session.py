@@ -78,13 +78,13 @@ def configuration(spec: SessionSpec, log4j: Path) -> dict[str, str]:
     }
     if spec.local:
         conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-        # Executors of a cluster may not find the module at their start; here they are this process's own.
+        # Executors of a cluster may not find the module at their start. Here they are this process's own.
         conf |= {"spark.python.daemon.module": "spark.daemon"}
     return conf | dict(spec.conf)
 
 
 _FRESH = {
-    # The largest part of a small batch is bookkeeping; each of these was measured (see the manual).
+    # The largest part of a small batch is bookkeeping. Each of these was measured (see the manual).
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
@@ -183,7 +183,7 @@ _SUBMITTER = ("spark.master", "spark.driver.memory", "spark.driver.extraJavaOpti
 
 def _quiet_client() -> None:
     """Silence py4j about a callback that raised and about a JVM that is gone: we report both ourselves, once."""
-    # It has a handler of its own, which drops all; some of it goes to the root's logger.
+    # It has a handler of its own, which drops all. Some of it goes to the root's logger.
     logging.getLogger("py4j").propagate = False
     logging.getLogger().addFilter(_not_of_py4j)
 

@@ -157,7 +157,7 @@ def _configure_logs(verbosity: int) -> None:
     """Warnings alone, unless asked for more. ``cdc run`` and ``cdc sink`` say more by themselves."""
     logs.configure(max(0, verbosity - 1))
     if verbosity < _EVERYTHING:
-        # Clients that are written in Rust log to stderr by themselves; what matters comes back as an error.
+        # Clients that are written in Rust log to stderr by themselves. An error comes back as an exception.
         os.environ.setdefault("RUST_LOG", "off")
     if not verbosity:
         for name in logs.OURS:
@@ -177,7 +177,7 @@ def run(arguments: Sequence[str]) -> int:
     except (typer.Abort, KeyboardInterrupt):
         return 130
     except BrokenPipeError:
-        # The reader of our output left, as `head` does; nothing more can be said to it.
+        # The reader of our output left, as `head` does. Nothing more can be said to it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.OK
     except typer.TyperException as misuse:

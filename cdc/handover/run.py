@@ -82,7 +82,7 @@ class Handover:
 
     def _begin_native(self) -> WriterState:
         require_complete(self._ports.connector.facts())
-        # Debezium makes a publication without TRUNCATE; where it is sent, Debezium skips it by its own settings.
+        # Debezium makes a publication without TRUNCATE. Where it is sent, Debezium skips it by its own settings.
         if self._ports.source.publish_everything():
             self._say(f"the publication {self._plan.publication} sends TRUNCATE too, from now on")
         self._require_same()

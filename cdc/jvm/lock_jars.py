@@ -21,7 +21,7 @@ DEBEZIUM_MARIADB = "3.5.0.Final"  # the newest that is published
 LOG4J = "2.25.4"
 
 _LOG_BINDING = Coordinate("org.apache.logging.log4j", "log4j-slf4j-impl", LOG4J)
-# PySpark has these; its token provider was not published for 4.1.
+# PySpark has these. Its token provider was not published for 4.1.
 _SPARK_HAS = (
     '<exclude org="org.scala-lang" module="scala-library"/><exclude org="org.apache.hadoop"/>'
     '<exclude org="org.slf4j"/><exclude module="spark-tags_2.13"/>'

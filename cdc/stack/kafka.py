@@ -31,7 +31,7 @@ _SETTINGS = {
     "transaction.state.log.num.partitions": "4",
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
-    # The cleaner looks often, so that compaction can be watched; what a topic keeps is the topic's own setting.
+    # The cleaner looks often, so that compaction can be watched. Retention is the topic's own setting.
     "log.cleaner.backoff.ms": "250",
     "log.segment.delete.delay.ms": "1000",
     "log.retention.hours": "-1",

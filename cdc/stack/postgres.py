@@ -64,7 +64,7 @@ class PostgresPart:
         if not self._durable:
             settings += ["--fsync=off", "--full_page_writes=off"]
         command = [str(bin_folder / "postgres"), "-D", str(data), "-p", str(self._port), *settings]
-        # SIGINT: end sessions and shut down cleanly; SIGQUIT: at once, but its children too.
+        # SIGINT: end sessions and shut down cleanly. SIGQUIT: at once, but its children too.
         return Command(
             argv=command,
             account=self._account,

@@ -179,7 +179,7 @@ class Supervisor:
     def _watch(self, control: int) -> None:
         unread = b""
         while not self._ended:
-            # The pipe from the starter ends with it; its pid changes even where a forked child holds the pipe.
+            # The pipe from the starter ends with it. Its pid changes even where a forked child holds the pipe.
             watched = [control, sys.stdin.fileno()] if self._tied else [control]
             readable, _, _ = select.select(watched, [], [], WATCH_S)
             if self._tied and (os.getppid() != self._starter or (0 in readable and not os.read(0, 1))):

@@ -20,7 +20,7 @@ def main(arguments: list[str]) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(death_signal), 0, 0, 0)
         if os.getppid() != int(parent):  # it ended before we could ask
             sys.exit(1)
-    # A shell's background job inherits that Ctrl-C is ignored; what we start is told to end by it.
+    # A shell's background job inherits that Ctrl-C is ignored. It has to end this program.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.execvp(program[0], program)
 

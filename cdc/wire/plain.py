@@ -219,7 +219,7 @@ def unscaled_text(unscaled_base64: str, scale: int) -> str:
 
 
 def _digits(number: int) -> str:
-    # Python prints no integer of over 4,300 digits; Postgres has numerics of 131,072.
+    # Python prints no integer of over 4,300 digits. Postgres has numerics of 131,072.
     if number.bit_length() <= _PRINTABLE_BITS:
         return str(number)
     with localcontext(Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)):

@@ -29,7 +29,7 @@ def row_reader(columns: Sequence[str]) -> RowOf:
     The result is not checked to be JSON where it was cut out. A reader of it does that. Raises ValueError when
     the value is not an envelope with a row.
     """
-    # The marks hold quotes, which stand in no string unescaped; only a column of the same name could be one.
+    # The marks hold quotes, which stand in no string unescaped. Only a column of the same name could be one.
     if AFTER in columns or SOURCE in columns:
         return row_of
     return _cut

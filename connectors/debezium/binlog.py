@@ -61,11 +61,11 @@ def _binlog_options(settings: Settings, debezium: DebeziumSettings) -> dict[str,
         "table.include.list": table_list(tables, settings.source.exclude),
     }
     if debezium.signal_table is None:
-        # Watermarks by GTID; without GTIDs a signal table is needed for incremental snapshots.
+        # Watermarks by GTID. Without GTIDs a signal table is needed for incremental snapshots.
         config["read.only"] = "true"
     if settings.log.encoding == "readable":
         config["bigint.unsigned.handling.mode"] = "precise"
         if debezium.schemas:
-            # As ISO text a TIME below zero or above a day would be NULL; the schema says what the number is.
+            # As ISO text a TIME below zero or above a day would be NULL. The schema says what the number is.
             config["time.precision.mode"] = "adaptive_time_microseconds"
     return config

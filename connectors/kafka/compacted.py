@@ -118,7 +118,7 @@ def read_on(
     consumer.assign([TopicPartition(topic, partition, start)])
     try:
         while True:
-            # consume() with a timeout waits until it has all it may return; one, then what is there, does not.
+            # consume() with a timeout waits until it has all it may return. One, then what is there, does not.
             first_come = _poll(consumer, waiting)
             if first_come is None:
                 raise LogError(f"reading {topic}: Kafka sent nothing for {_TIMEOUT_S:g} s", hint="check the brokers")

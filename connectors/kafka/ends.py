@@ -42,7 +42,7 @@ class EndsWatch:
         # Gone before the next are made: those of thousands of partitions take megabytes.
         self._answers = {}
         if not led:
-            # The brokers answer, so this takes no time; should they stand still again, the next look comes anyway.
+            # The brokers answer, so this takes no time. Should they stand still again, the next look comes anyway.
             with suppress(KafkaException):
                 self._admin.look_again(_GLANCE_S)
         self._answers = self._admin.ask_ends(self._asked)

@@ -74,7 +74,7 @@ class Oversized:
         return f"the record has {len(value):,} bytes, and the topic takes {self._limit:,}; value sha256:{digest}"
 
     def _letter(self, topic: str, partition: int, key: bytes, value: bytes, headers: Headers) -> DeadLetter:
-        # A letter may be twice as large as a record; what does not fit there either is named by its hash.
+        # A letter may be twice as large as a record. A larger value stands there as its hash.
         whole = len(value) + len(key) + 2 * _RECORD_BYTES < 2 * self._limit
         pos = dict(headers).get(POS, b"0" * 32)
         kept: list[tuple[str, Any]] = [*headers]

@@ -71,7 +71,7 @@ class SourceCut:
             settled = self._number("insert_lsn")
             certain = self._wait_for_visibility()
             self._reads.execute("set transaction isolation level repeatable read read only")
-            # The first statement takes the snapshot; what commits after it lies behind the fence.
+            # The first statement takes the snapshot. A later commit lies behind the fence.
             self._reads.execute(_query("snapshot"))
             return Cut(fence=write_fence(self._fences), settled=settled, certain=certain)
         except psycopg.Error as error:

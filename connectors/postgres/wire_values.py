@@ -262,7 +262,7 @@ def _zoned(precision: int) -> Codec:
         b'"%bT%bZ"',
         groups=2,
         extra=4,
-        # Postgres prints no trailing zeros of the fraction; the wire has them.
+        # Postgres prints no trailing zeros of the fraction. The wire has them.
         mapped=partial(times.padded, precision=precision),
         unless_length=9 + precision if precision else 8,
     )

@@ -211,7 +211,7 @@ class _LogLook:
         if self._suspects - suspects:
             return _AGAIN_S
         specs = made_specs(looks.settings.log, looks.settings.name, known)
-        # A topic that deletes by age loses rows from now on. A shorter retention is logged; the next start refuses it.
+        # A topic that deletes by age loses rows from now on. A shorter retention is logged. The next start refuses it.
         forgetful = policy_problems(specs, facts, ("cleanup.policy",))
         others = [replace(one, fatal=False) for one in policy_problems(specs, facts) if one not in forgetful]
         looks.topics_are([*changed, *forgetful, *others, *in_sync_problems(facts)])

@@ -364,7 +364,7 @@ class Opening:
         self, side: Connection, records: KafkaStreamLog, following: Following, note_retry: NoteRetry, log_works: bool
     ) -> None:
         self._disturbed = self._disturbed or records.disturbed
-        # Each is released, whatever the others raise; the last one that is registered comes first.
+        # Each is released, whatever the others raise. The last one that is registered comes first.
         with ExitStack() as closing:
             closing.callback(side.close)
             closing.callback(records.close, _SETTLE_S if log_works else 0)

@@ -48,7 +48,7 @@ class Remedies:
         before, self._faults = self._faults, faults
         named = {str(table): table for table in self._registry.tables()}
         for table in sorted(faults.keys() & before.keys()):
-            # A schema's name may have a dot in it; of a table that is new to the log nothing is kept yet.
+            # A schema's name may have a dot in it. A table that is new to the log has no shape there yet.
             name = named.get(table) or TableName(*table.split(".", 1))
             why = CannotFollow(faults[table], hint=_FOLLOW, cause=Cause.NOT_FOLLOWED, tables=[name])
             self._asides.set_aside(name, why, since_lsn, 0)

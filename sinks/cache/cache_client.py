@@ -175,7 +175,7 @@ class CacheClient:
     def _run(self, script: str, trips: Iterable[Sequence[Call]]) -> Iterator[list[Any]]:
         if self._cluster is not None:
             for calls in trips:
-                # Of the scripting commands a cluster's pipeline takes EVAL alone; it follows moved slots by itself.
+                # Of the scripting commands a cluster's pipeline takes EVAL alone. It follows moved slots by itself.
                 pipe = self._cluster.pipeline(transaction=False)
                 for call in calls:
                     pipe.execute_command("EVAL", self._scripts[script], len(call.keys), *call.keys, *call.arguments)

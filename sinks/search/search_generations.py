@@ -45,7 +45,7 @@ class _SearchGenerations:
             existing = self._client.call("GET", f"/_alias/{quote(alias, safe='')}", absent={})
             actions += [{"remove": {"index": index, "alias": alias}} for index in existing if index != wanted]
             actions.append({"add": {"index": wanted, "alias": alias, "filter": LIVE}})
-        # All aliases at once; then the word for whoever writes.
+        # All aliases at once, and then the note for the writer.
         self._client.call("POST", "/_aliases", {"actions": actions})
         self._notes.write(GENERATION, b"%d" % number)
 

@@ -151,7 +151,7 @@ class Indexes:
                 if custom.mark or custom.settings:
                     raise custom.refused(schema, conflict.reason or conflict.kind) from None
                 raise
-            # Another process of this sink was faster; or somebody took the alias away.
+            # Another process of this sink was faster, or somebody removed the alias.
             self._client.call("PUT", f"/{path(name)}/_alias/{path(alias)}", {"filter": LIVE})
             self._add_fields(name, schema, older=older)
             return False

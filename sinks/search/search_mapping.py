@@ -113,9 +113,9 @@ def field_mapping(column: Column, json_type: str) -> dict[str, Any]:
     return _BY_KIND.get(kind, _KEYWORD)
 
 
-# The text is exact; the number beside it is for ranges and sorting.
+# The text is exact. The number beside it is for ranges and sorting.
 _DECIMAL: dict[str, Any] = {**_KEYWORD, "fields": {"number": {"type": "double", "ignore_malformed": True}}}
-# To the millisecond, of any year; date_nanos would leave out all before 1970 and after 2262.
+# To the millisecond, of any year. date_nanos would leave out all before 1970 and after 2262.
 _DATE: dict[str, Any] = {"type": "date", "format": _DATES, "ignore_malformed": True}
 _FULL_TEXT: dict[str, Any] = {"type": "text", "fields": {"keyword": _KEYWORD}}
 

@@ -45,7 +45,7 @@ _WIDER: dict[frozenset[pa.DataType], pa.DataType] = {
     frozenset((pa.int16(), pa.int32())): pa.int32(),
     frozenset((pa.int16(), pa.int64())): pa.int64(),
     frozenset((pa.int32(), pa.int64())): pa.int64(),
-    # A double holds every int4 and every float4; a long it does not.
+    # A double holds every int4 and every float4, but not every long.
     frozenset((pa.int16(), pa.float32())): pa.float64(),
     frozenset((pa.int32(), pa.float32())): pa.float64(),
     frozenset((pa.int16(), pa.float64())): pa.float64(),

@@ -70,7 +70,7 @@ def read_chunk(session: Session, task: ChunkTask) -> Iterator[list[bytes]]:
     """
     crash_point("chunk_begun")
     target = task.target
-    # The catalog prints a filter as SQL, in parentheses; it is no text of ours to quote.
+    # The catalog prints a filter as SQL, in parentheses. It is no text of ours to quote.
     where = [sql.SQL(task.condition)] if task.condition else []
     with refusals(target.name):
         open_read(session, target, lambda _: _import(session, task))

@@ -87,7 +87,7 @@ WorkerReport = WorkerReady | RowsRead | ChunkRead | ChunkUnread | WorkerFailed
 
 def main(edges: Edges, exact: bool, pipe: Connection, life: Connection) -> None:
     """The process. ``pipe``: orders in, reports out. ``life``: ends when whoever started it does."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group. The parent decides.
     _die_with_the_fork_server()
     threading.Thread(target=_watch, args=(life,), daemon=True).start()
     try:

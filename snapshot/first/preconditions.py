@@ -73,7 +73,7 @@ def slot(edges: Edges, session: Session, manifest: Manifest, *, rows: bool) -> N
     """
     if manifest.slot is None:
         return
-    # Nobody reads from it before the snapshot is complete; afterwards it is capture that knows where it has to be.
+    # Nobody reads from it before the snapshot is complete. Afterwards capture knows where it has to be.
     position = MAX_LSN if manifest.complete else manifest.slot.consistent_point
     edges.source.require(session, manifest.slot, position)
     if not rows and not manifest.complete:

@@ -179,7 +179,7 @@ class ReaderPool:
         rows = sweep_rows(encoder, position, reading.state.floor, window.lane_count, self._clock.now_ns(), seen_lsn)
         self._windows.offer(window, rows)
         outcome = self._windows.outcome(window)
-        # A mark is no row: however much the stream changes meanwhile, it is written; but a full window is given up.
+        # A mark is no row: however much the stream changes meanwhile, it is written. But a full window is given up.
         return (outcome, position) if isinstance(outcome, Written) else self.sweep(reading)
 
     def _await_kept(self, lsn: int) -> None:
