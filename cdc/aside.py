@@ -147,5 +147,5 @@ def asides_of(documents: Mapping[bytes, bytes]) -> dict[str, AsideState]:
 
 
 def lacking(documents: Mapping[bytes, bytes]) -> dict[str, str]:
-    """Tables of which the log lacks changes, each with what is to be said of it, from the state topic's records."""
+    """Tables of which the log lacks changes, each with the sentence about it, from the state topic's records."""
     return {table: one.sentence() for table, one in asides_of(documents).items() if one.due}

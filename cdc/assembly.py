@@ -64,7 +64,7 @@ class Assembles(Protocol):
         """Take whole XLogData messages, in order. ``now_ns``: when they were captured, since 1970.
 
         Returns their records and the transactions that end with them. Raises DecodeError for bytes that it does not
-        know, and whatever a port raises. It cannot be used after an exception.
+        know, and all that a port raises. It cannot be used after an exception.
         """
 
     def resume(self) -> Sequence[Record]:

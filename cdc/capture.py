@@ -1,7 +1,7 @@
 """The capture loop: read frames, assemble records, hand them to the log, note the progress, acknowledge.
 
 One :class:`Capture` is one session with the source. It starts from what the log says and ends by an error, or
-by being told to stop. :func:`keep_capturing` opens the next one. Nothing is kept between two sessions: after a
+by a wish to stop. :func:`keep_capturing` opens the next one. Nothing is kept between two sessions: after a
 broken connection, a killed process or a new machine the start is the same.
 """
 
@@ -62,14 +62,14 @@ class AsideLoop(Protocol):
 
     @property
     def lacking(self) -> Mapping[str, str]:
-        """Topics of tables of which the log lacks changes, each with what is to be said of the table."""
+        """Topics of tables of which the log lacks changes, each with the sentence about the table."""
 
     def turn(self, reached: int | None, now_s: float) -> None:
         """Follow what may be followed again. ``reached``: as in :class:`cdc.windows.Moment`. Raises LogError."""
 
 
 class Stopped(Exception):
-    """Told to stop before there was anything to stop."""
+    """A stop was asked for before there was anything to stop."""
 
 
 class CaptureStop:
@@ -152,7 +152,7 @@ class Capture:
         self._resume_s = 0.0
 
     def run(self) -> None:
-        """Return when told to stop and everything handed over is acknowledged. Raise what went wrong."""
+        """Return when a stop is asked for and everything handed over is acknowledged. Raise what went wrong."""
         figures = self._figures
         figures.phase, figures.waiting_for = "streaming", ""
         start = self._session.start
@@ -244,7 +244,7 @@ class Capture:
         self._note(acked, now_s)
 
     def _beats(self, now_s: float) -> bool:
-        """Whether an idle source is to be said to be idle once more: so it is seen how fast a change would be."""
+        """Whether to report once more that the source is idle: so the lag of a change that comes now is seen."""
         if self._advance.quiet_s(now_s) < _BEAT_S or self._stop.wanted:
             return False
         heard_lsn, heard_ns = self._heard
@@ -294,7 +294,7 @@ class Capture:
         log.info("stopped", extra={"position": str(Lsn(self._advance.position))})
 
     def _note(self, acked: int, now_s: float) -> None:
-        """Figures for whoever asks. Cheap, because it happens at every turn."""
+        """Figures for the pages. Cheap, because it happens at every turn."""
         figures, advance = self._figures, self._advance
         figures.ticked_s = figures.noted_s = now_s
         figures.received_lsn = self._session.stream.received
@@ -338,10 +338,10 @@ class Capture:
 def keep_capturing(
     open_session: Callable[[], CaptureSession], *, figures: CaptureFigures, stop: CaptureStop, clock: Clock
 ) -> None:
-    """Capture until told to stop. Open a new session when one broke for a reason that passes.
+    """Capture until a stop is asked for. Open a new session when one broke for a reason that passes.
 
-    The first session has to open: what is wrong then is told at once. Later a source or broker that is down is
-    waited for, however long it takes. An error that waiting cannot mend ends it.
+    The first session has to open: an error of its start is raised at once. Later a source or broker that is down is
+    waited for, however long it takes. An error that waiting cannot cure ends it.
     """
     attempt, streamed = 0, False
     active_since: float | None = None

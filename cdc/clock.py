@@ -11,7 +11,7 @@ class Clock(Protocol):
     """Time, as code here uses it. ``monotonic`` in seconds for durations, ``now_ns`` for stamps (ns since 1970)."""
 
     def monotonic(self) -> float:
-        """Seconds from an unknown start. The difference of two is a duration, whatever is done to the system's time."""
+        """Seconds from an unknown start. The difference of two is a duration, also when the system's time is set."""
 
     def now_ns(self) -> int:
         """Nanoseconds since 1970, as the system has them. They may go back."""

@@ -162,7 +162,7 @@ class Parked:
                 here = (letter.partition, letter.offset)
                 self._keys.setdefault((letter.topic, letter.key), set()).add(here)
                 firsts = self._firsts.setdefault(letter.topic, {})
-                # A replay may tell of an earlier record after a later one.
+                # A replay may bring an earlier record after a later one.
                 firsts[letter.key] = min(here, firsts.get(letter.key, here))
             elif letter.why.is_letter:
                 self._loose.add(place(letter))

@@ -1,7 +1,7 @@
 """JSON as bytes that take as much memory as they are long.
 
 The bytes that ``orjson.dumps`` returns keep the buffer that they were written into: with orjson 3.13 a key of 30 bytes
-takes 4 KiB for as long as it lives. Text made of it (``.decode()``) and slices do not.
+takes 4 KiB for as long as it exists. Text made of it (``.decode()``) and slices do not.
 """
 
 from __future__ import annotations

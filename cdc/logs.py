@@ -24,7 +24,7 @@ OURS = ("cdc", "connectors", "snapshot", "sinks", "spark")
 def configure(verbosity: int = 0, stream: TextIO | None = None, *, as_json: bool | None = None) -> None:
     """Send our logs to ``stream`` (stderr), at INFO, or DEBUG with ``verbosity``. Other libraries' at WARNING.
 
-    JSON unless the stream is a terminal, or as told.
+    JSON unless the stream is a terminal, or as ``as_json`` says.
     """
     stream = stream or sys.stderr
     as_json = not stream.isatty() if as_json is None else as_json

@@ -88,7 +88,7 @@ class Stages:
 
 @dataclass
 class CaptureFigures:
-    """Written by the loop, read by whoever asks. Times in seconds of the monotonic clock unless said otherwise.
+    """Written by the loop, read by the pages. Times in seconds of the monotonic clock unless noted otherwise.
 
     ``phase``: starting, waiting, streaming, reconnecting or stopping. ``waiting_for``: why, in words.
     ``unheld``: what the broker lacks of the session. ``open_commit_us``: when the transaction was committed of which

@@ -317,7 +317,7 @@ GTID_DATABASES = frozenset(("mysql", "mariadb"))
 
 
 def is_postgres(settings: Settings) -> bool:
-    """Whether the source is a Postgres, whoever captures it."""
+    """Whether the source is a Postgres, captured by us or by Debezium."""
     return settings.source.kind == "postgres" or settings.debezium is None or settings.debezium.database == "postgres"
 
 

@@ -30,7 +30,7 @@ class PartitionTail:
     """A partition from a progress record's offset on, taken record by record. There may be millions.
 
     ``floor``: streamed records from there on lie below the offset already. ``newest``: the highest streamed position
-    known to lie there. ``suspect_chunks``: rows of later snapshots are doubted too. Their order tells nothing.
+    known to lie there. ``suspect_chunks``: rows of later snapshots are doubted too. Their order proves nothing.
     ``written_lsn``: what the source had written when the partition's end was known. No record of ours lies beyond it
     (H157).
     """

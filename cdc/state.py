@@ -2,7 +2,7 @@
 
 One compacted record per document. The key is JSON with a ``what`` member. Each document has one writer:
 ``cdc init`` the topics and the epoch, ``cdc snapshot`` the slot, the manifest and its chunks, the running capture how
-far requests are and the tables' forms. Two are exceptions: whoever finds that a table has to be read again writes a
+far requests are and the tables' forms. Two are exceptions: the finder of a table that has to be read again writes a
 request, and a capture that comes upon a table which is to be captured and has no topic yet adds it to the topics.
 """
 
@@ -204,7 +204,7 @@ REQUEST_STATES = ("asked", "paused", "cancelled")
 class RequestState(Document):
     """A table to be read again in windows of the stream, once the stream has passed ``after_lsn``.
 
-    Written by whoever asks. Never by the capture that carries it out, nor by whoever pauses it (see
+    Written by the command that asks. Never by the capture that carries it out, nor by a command that pauses it (see
     :class:`CommandState`). ``id``:
     asking again under one id replaces the request, if its ``serial`` (nanoseconds since 1970) is another. ``reason``:
     a sentence for people. ``state``: how it begins, ``asked``, ``paused`` or ``cancelled``. ``where``: a condition,

@@ -2,7 +2,7 @@
 
 A reader asks for a window and is granted one between two transactions: its position lies above everything that was
 streamed and below everything to come. A change of the same table that the stream brings from then on is newer than the
-rows read, whatever they show. So its key is noted and the row left out. A row that a window of a higher position writes
+rows read, with any values. So its key is noted and the row left out. A row that a window of a higher position writes
 is newer as well, whichever reading it belongs to. It is noted in windows of lower positions in the same way. So a key's
 last record in the topic is always its newest, and no record of a window ever stands behind one that is above it (H21,
 H22, H74, H99): compaction keeps the last record, and a sweep's floor may lie between the two.

@@ -122,7 +122,7 @@ def _first_rows(table: CapturedTable) -> RequestState:
 def _specs(
     settings: Settings, own: Sequence[TopicSpec], tables: Sequence[CapturedTable], known: TopicsState | None
 ) -> list[TopicSpec]:
-    """The topics as they are to be. One that was made keeps its partition count, whatever the settings say now."""
+    """The topics as they are to be. One that was made keeps its partition count under later settings."""
     specs = [*own, *(table_topic_spec(settings.log, table.topic) for table in tables)]
     if known is None:
         return specs

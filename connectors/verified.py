@@ -61,7 +61,7 @@ def verified_tables(
 
 
 def gone_tables(settings: Settings, topics: TopicsState, found: Collection[TableName]) -> Mapping[str, str]:
-    """Captured tables that the settings list by name, and that the source has no more: each with what is to be said."""
+    """Captured tables that the settings list by name, and that the source has no more, with the sentence about it."""
     here = {str(table) for table in found}
     listed = [pattern for pattern in map(Pattern.parse, settings.source.tables) if not pattern.wild]
     gone = (table for table in topics.tables if table not in here and any(one.names(table) for one in listed))

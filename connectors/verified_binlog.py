@@ -32,7 +32,7 @@ _PORT = 3306
 class BinlogSource:
     """The source's reader, its tables in their two shapes, and the wait for the connector.
 
-    ConfigError where it cannot be said what the connector has passed: no heartbeats, no GTIDs, no schemas in the
+    ConfigError where it is not known what the connector has passed: no heartbeats, no GTIDs, no schemas in the
     records. SourceError and ConnectError where a server does not answer.
     """
 
@@ -60,7 +60,7 @@ class BinlogSource:
         self.tables = self._tables()
 
     def close(self) -> None:
-        """Let go of the sessions."""
+        """Close the sessions."""
         self.reader.close()
 
     def passed(self, cut: Cut, timeout_s: float) -> Offsets:

@@ -190,7 +190,7 @@ class KafkaViewOutput:
         try:
             return action()
         except (KafkaException, SystemError) as failure:
-            # SystemError where a delivery report is told while a fatal error is pending.
+            # SystemError where a delivery report arrives while a fatal error is pending.
             said = failure if isinstance(failure, KafkaException) else failure.__cause__
             if not isinstance(said, KafkaException):
                 raise

@@ -30,13 +30,13 @@ class Generations(Protocol):
         """Keep what is in use as the generation of this number, so that a switch to it brings it back."""
 
     def switch(self, number: int, shapes: Sequence[TableSchema]) -> None:
-        """Let readers see this generation, and whoever feeds the store go on with it."""
+        """Let readers see this generation, and the query that feeds the store go on with it."""
 
     def discard(self, number: int, shapes: Sequence[TableSchema]) -> None:
         """Remove a generation that is not in use. Nothing happens when there is none."""
 
     def close(self) -> None:
-        """Let go. Never raises."""
+        """Close the connections. Never raises."""
 
 
 def said_in_use(notes: Notes) -> int:

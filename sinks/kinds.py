@@ -33,7 +33,7 @@ _OURS = ("sinks.cache.cache_kind", "sinks.search.search_kind", "sinks.delta.delt
 
 
 def generation_option(spec: SinkSpec, number: int) -> SinkSpec:
-    """A generation's place, for stores that keep each one apart and are told which by the option ``generation``."""
+    """A generation's place, for stores that keep each one apart and get its number by the option ``generation``."""
     return replace(spec, options={**spec.options, "generation": number})
 
 

@@ -25,11 +25,11 @@ _ZEROS = (0, 1, 2, 3, 4, 5, 8, 9)
 
 
 def newest(events: pa.Table | pa.RecordBatch) -> pa.Table:
-    """The events that matter of a batch, in no promised order. ``newest(newest(x))`` is ``newest(x)``.
+    """The events of a batch that decide, in no promised order. ``newest(newest(x))`` is ``newest(x)``.
 
     Of the rows, one per (topic, key): the one with the greatest ``(pos, offset)``, which for two chunk rows read
     at the same P is the later one (hazard H77). A delete counts like any row. Kept apart, every one: floor
-    records (op ``t``; a sweep waits for the mark of each partition) and records that no order can be told of
+    records (op ``t``; a sweep waits for the mark of each partition) and records that have no order
     (no key, an unknown op, a ``pos`` that is not 32 lower-case hex digits or too large), for the sink to refuse.
     """
     table = conform(events)

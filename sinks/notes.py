@@ -71,7 +71,7 @@ class PlacedWatermarks(NotedWatermarks):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FloorMark:
-    """A floor as one partition has it. ``partitions``: how many have to tell. 1 for a TRUNCATE."""
+    """A floor as one partition has it. ``partitions``: how many marks have to arrive. 1 for a TRUNCATE."""
 
     table: TableName
     partition: int
@@ -87,17 +87,17 @@ class FloorMark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFloor:
-    """One table's floor (empty: none) and the sweeps that not every partition has told of yet."""
+    """One table's floor (empty: none) and the sweeps whose marks have not arrived from every partition yet."""
 
     floor: str = ""
     sweeps: Mapping[str, tuple[int, frozenset[int]]] = field(default_factory=dict)
     """floor -> (partitions in all, partitions seen)."""
 
     def told(self, mark: FloorMark) -> TableFloor:
-        """With one more mark. A sweep counts only when each partition has told of it: live rows of the others may
+        """With one more mark. A sweep counts only when all partitions have brought theirs: live rows of the others may
         still be on their way (hazard H82).
 
-        A partition that tells of a higher floor has told of the lower one too. Compaction keeps a partition's last
+        A partition whose mark is of a higher floor has passed the lower one too. Compaction keeps a partition's last
         mark alone, so where a later sweep was cut short, the earlier one is whole only that way (H99).
         """
         if mark.floor <= self.floor:
@@ -150,7 +150,7 @@ class Floors:
         return self._known().get(_note(table), TableFloor()).floor
 
     def tell(self, marks: Iterable[FloorMark]) -> dict[TableName, str]:
-        """Take marks in, durably. Returns the floors to enforce now: again, when a mark is told again."""
+        """Note marks, durably. Returns the floors to enforce now: again, when a mark comes again."""
         known = self._known()
         enforced: dict[TableName, str] = {}
         for mark in marks:
@@ -171,8 +171,8 @@ class Floors:
 
 
 class KeptColumns:
-    """The source's columns for which each table's place was last made ready. They tell a column that was removed by
-    hand from one that is new in the source (hazard H100)."""
+    """The source's columns for which each table's place was last made ready. They distinguish a column that was removed
+    by hand from one that is new in the source (hazard H100)."""
 
     def __init__(self, notes: Notes) -> None:
         self._notes = notes

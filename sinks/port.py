@@ -167,7 +167,7 @@ class Sink(Protocol):
         """Every reader of the store sees the writes of ``apply`` when this returns."""
 
     def close(self) -> None:
-        """Let go of connections. Never raises. Writes that are not yet shown may be lost: replay it."""
+        """Close the connections. Never raises. Writes that are not yet shown may be lost: replay it."""
 
 
 class Watermarks(Protocol):
@@ -197,7 +197,7 @@ class StoreReader(Protocol):
         """One key (see :meth:`cdc.wire.plain.PlainTable.key`). None where the store holds nothing."""
 
     def close(self) -> None:
-        """Let go of connections. Never raises."""
+        """Close the connections. Never raises."""
 
 
 class Discards(Protocol):

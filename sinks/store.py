@@ -46,7 +46,7 @@ class StoreSession(Protocol):
         """Make visible what was written."""
 
     def close(self) -> None:
-        """Let go. Never raises."""
+        """Close the connections. Never raises."""
 
 
 class StoreSink:

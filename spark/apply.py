@@ -47,7 +47,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sorted:
-    """Records told apart. ``events`` are for the sink. ``needs`` are shapes to be fetched before it may have them."""
+    """Records by kind. ``events`` are for the sink. ``needs`` are shapes to be fetched before it may have them."""
 
     records: pa.Table
     events: pa.Table
@@ -71,7 +71,7 @@ class Sorted:
 
 
 def sort_out(records: pa.Table, rules: Rules) -> Sorted:
-    """Tell a batch's records (:data:`spark.source.RECORD_SCHEMA`) apart. Pure."""
+    """Sort a batch's records (:data:`spark.source.RECORD_SCHEMA`) by kind. Pure."""
     records = unheld(records, rules)
     parsed, unreadable = parse(records)
     events, foreign = told_apart(parsed, rules.reach)

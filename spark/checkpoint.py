@@ -20,7 +20,7 @@ from cdc.progress import Offsets
 
 
 class Folder(Protocol):
-    """Where checkpoints live: a local folder, or whatever Hadoop's file systems reach."""
+    """Where checkpoints stand: a local folder, or one that Hadoop's file systems reach."""
 
     def fresh(self, query: str) -> str:
         """A new, empty place for one run of a query. Those of its earlier runs are removed."""

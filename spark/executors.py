@@ -15,7 +15,7 @@ from cdc.clock import Clock
 log = logging.getLogger(__name__)
 
 MISSED_S = 8.0
-"""How long no executor is there before it is said. A look takes two seconds more at most."""
+"""How long no executor is there before it is reported. A look takes two seconds more at most."""
 _LOOK_S = 2.0
 
 
@@ -41,7 +41,7 @@ class ExecutorWatch:
         return self._clock.monotonic() >= self._look_s
 
     def note(self, seen: ClusterSight) -> str:
-        """A look. Returns what is to be said of it, empty while all is well."""
+        """A look. Returns the sentence about it, empty while all is well."""
         now_s = self._clock.monotonic()
         self._look_s = now_s + _LOOK_S
         if seen.executors or not seen.wanted:

@@ -182,7 +182,7 @@ class FanOut:
         return frozenset(self._lanes)
 
     def tend(self) -> None:
-        """One look. Call it a few times a second. A store that no further start can mend stands still alone."""
+        """One look. Call it a few times a second. A store that no further start can cure stands still alone."""
         for sink, query in self.alone.items():
             if sink not in self._lanes:
                 query.tend()

@@ -33,7 +33,7 @@ _FIRST_TRY_S, _LONGEST_TRY_S = 10.0, 600.0
 
 
 class HeldAgain(CdcError):
-    """A held table's place takes its shape again: the query begins anew with it."""
+    """The place of a held table takes its shape again: the query begins anew with it."""
 
     exit = Exit.UNAVAILABLE
     retry = Retry.NOW

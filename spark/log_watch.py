@@ -1,4 +1,4 @@
-"""The thread that looks at the log beside the queries: progress, ends, topics, orders, idle stores' watermarks."""
+"""The thread that reads the log beside the queries: progress, ends, topics, orders, idle stores' watermarks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class TopicsChanged(CdcError):
 
 class Measuring(NamedTuple):
     """The measurements for the figures, beside the queries. ``heads``: reads the first records that stores lack, None
-    to read none. ``looked``: told when the log has said where it ends, with the time of the question."""
+    to read none. ``looked``: called when the log's ends are known, with the time of the question."""
 
     heads: HeadReader | None = None
     looked: Callable[[float], None] = lambda _at_s: None
@@ -162,7 +162,7 @@ class LogWatch:
             wanted.update(lacking(store.offsets, own))
         asked = sorted(wanted - known.keys())[:_MOST_HEADS]
         found = self._heads.read(asked, ends) if asked else {}
-        # Where one was not read, that of a place before it stands in.
+        # Where one was not read, that of an offset before it stands in.
         missed = {place[:2] for place in wanted - known.keys() - found.keys()}
         kept = {place: head for place, head in known.items() if place in wanted or place[:2] in missed}
         return {**kept, **found}

@@ -94,7 +94,7 @@ class MicroBatch(NamedTuple):
         return rest
 
     def slices(self, most_bytes: int) -> Iterator[tuple[MicroBatch, pa.Table]]:
-        """All of it, read here: each slice with its records. Halted, between two, when the query was told to end."""
+        """All of it, read here: each slice with its records. Halted, between two, when the query has to end."""
         reached: dict[tuple[str, int], int] = {}
         rest: MicroBatch | None = self
         groups = groupby(numbered_by_slice(self.reader.read(self.spans), most_bytes), key=itemgetter(0))

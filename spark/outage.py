@@ -27,7 +27,7 @@ GRACE_S = 20.0
 
 
 class Halted(CdcError):
-    """Told to stop while waiting: the batch in hand is given up and comes again."""
+    """A stop was asked for while waiting: the batch in hand is given up and comes again."""
 
     exit = Exit.OK
 
@@ -39,7 +39,7 @@ def persist(
     timeout_s: float = TIMEOUT_S,
     away: Callable[[CdcError], None] = lambda error: None,
 ) -> T:
-    """The action's result, trying again while it fails with an error that time can mend.
+    """The action's result, trying again while it fails with an error that passes with time.
 
     ``away`` hears of each failure before the wait. Halted when ``halt`` is set meanwhile. The last error after
     ``timeout_s``. Any other error at once.

@@ -160,7 +160,7 @@ class Query:
         self.refusal: CdcError | None = None
         """Why its very first start failed, when it did and none has succeeded since."""
         self.failure: CdcError | None = None
-        """What no further start can mend: from then on it stands still, and the other stores go on."""
+        """An error that no further start can cure: from then on it stands still, and the other stores go on."""
 
     @property
     def running(self) -> bool:
@@ -168,7 +168,7 @@ class Query:
         return self._run is not None and self._run.active
 
     def tend(self) -> None:
-        """One look. Call it a few times a second. An error that no further start can mend is then its
+        """One look. Call it a few times a second. An error that no further start can cure is then its
         :attr:`failure`."""
         if self.failure is not None:
             return
@@ -219,7 +219,7 @@ class Query:
             self.again(read_failure(self.store.name, str(failure), self._engine.log_file))
             return
         except Py4JError:
-            raise  # for who looks after the JVM
+            raise  # the caller watches the JVM
         except Exception as failure:
             self.again(unexpected(self.store.name, failure))
             return
@@ -241,7 +241,7 @@ class Query:
         self.again(fault or run.failure())
 
     def again(self, failure: CdcError) -> None:
-        """Rest, longer each time, and start anew, or stand still, when no start can mend it."""
+        """Rest, longer each time, and start anew, or stand still, when no start can cure it."""
         self._failures += 1
         # Of these alone: a store may have been away for a night before.
         self._unknown += isinstance(failure, QueryFailed)
@@ -252,7 +252,7 @@ class Query:
             log.error("sink_stopped", extra=said)
             return
         if mendable(failure) or isinstance(failure, QueryFailed):
-            # The store may answer all the while: a task's fault, or Spark's, is said here (hazard H110).
+            # The store may answer all the while: a task's fault, or Spark's, is reported here (hazard H110).
             self._engine.metrics.sink(self.store.name).failing = failure
         self._most_records = batch_after(failure, self._most_records)
         rest_s = min(_LONGEST_REST_S, _FIRST_REST_S * 2 ** (self._failures - 1))

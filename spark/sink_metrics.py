@@ -62,12 +62,12 @@ class FillStand(NamedTuple):
 
 @dataclass
 class SinkFigures:
-    """One store, written as it goes. Times in seconds of the monotonic clock, unless said otherwise.
+    """One store, written as it goes. Times in seconds of the monotonic clock, unless noted otherwise.
 
     ``lacks``: what the store lacks, by the log as last seen. ``fill``: how far a fill is, None where none runs.
     ``behind``: records that it lacks, by the ends of the log as last seen. ``asked_s``: since when a call goes on.
     ``begun_s``: when its watermark was first read. None before. ``failing``: what ended its query, though the store may
-    answer whoever asks. None again when a slice was applied, or when it lacks nothing. ``fell``: it was stopped because
+    answer a question. None again when a slice was applied, or when it lacks nothing. ``fell``: it was stopped because
     the connector's order has begun anew.
     """
 
@@ -179,7 +179,7 @@ class Metrics:
         self.ticked_s = self.clock.monotonic()
 
     def looked(self, at_s: float) -> None:
-        """The log said where it ends. How far fills are is noted, for their pace."""
+        """The ends of the log are known. How far fills are is noted, for their pace."""
         self.log.seen_s = at_s
         for figures in self.sinks.values():
             stand = figures.fill()

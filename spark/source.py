@@ -39,7 +39,7 @@ RECORD_SCHEMA = schema_of(
         ("headers", _HEADER_LIST),
     ]
 )
-"""Records as they were read. ``pos``, ``op``, ``ver``: header values, whatever they hold. ``headers``: all of them,
+"""Records as they were read. ``pos``, ``op``, ``ver``: header values of any form. ``headers``: all of them,
 of a record that has others than the three, else null."""
 EARLIEST = BEGINNING
 _VERSION_DIGITS = 9
@@ -132,7 +132,7 @@ class Parsed(NamedTuple):
 
 
 def parse(records: pa.Table) -> Parsed:
-    """Records (:data:`RECORD_SCHEMA`) as events. Raises nothing whatever the bytes are (H67)."""
+    """Records (:data:`RECORD_SCHEMA`) as events. Raises nothing for any bytes (H67)."""
     pos, op, ver = (records[name] for name in HEADERS)
     ordered = ordered_mask(pos)
     known = pc.is_in(op, value_set=_OPS)

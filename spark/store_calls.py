@@ -48,7 +48,7 @@ class StoreCalls:
         return self._queued > 0
 
     def run(self, action: Callable[[], T]) -> T:
-        """Do something on the store's thread, again and again while it is away. Halted when told not to wait: at once
+        """Do something on the store's thread, again and again while it is away. Halted when it has to end: at once
         between two tries, and in the middle of one that does not end in ``grace_s``."""
         return self.result(self.submit(action))
 

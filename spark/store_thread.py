@@ -277,11 +277,11 @@ class Store(StoreCalls):
             self.submit(partial(self._hear, mine))
 
     def close(self) -> None:
-        """Let go of the store when what is queued is done. The thread stays for another :meth:`begin`."""
+        """Close the store when what is queued is done. The thread stays for another :meth:`begin`."""
         self._last(self._close).result()
 
     def end(self) -> bool:
-        """Let go for good. Whether it did. A call into the store that does not end is left behind: what it does may be
+        """Close for good. Whether it did. A call into the store that does not end is left behind: what it does may be
         repeated."""
         self.halt.set()
         self._last(self._close)

@@ -2,7 +2,7 @@
 
 It keeps the newest record of each key as it reads, so that a key is written once however often it changed. It reads no
 more than a slice of its share at a time (hazard H102). A task never raises for an error of the log, a store or a
-record: each is a row of its report, so that the driver can tell them apart.
+record: each is a row of its report, so that the driver can distinguish them.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Task:
     """The parameters of a task, as plain data. ``spec`` holds secrets: it travels in the task's closure, never in a
     setting.
 
-    ``mode``: write to the store from the executors, or only bring the events down to those that matter, for a
+    ``mode``: write to the store from the executors, or only bring the events down to those that decide, for a
     store that the driver writes. ``only``: topic -> keys of which all events are wanted, instead. ``floors_set``: the
     driver has set the batch's floors. ``translation``: for topics whose records are not ours.
     """
@@ -200,7 +200,7 @@ def tables(lots: Iterable[Lot], most_rows: int = READ_ROWS) -> Iterator[pa.Table
 
 @dataclass
 class _Window:
-    """Records of a share, brought down to what matters as they come (hazard H38: see :func:`compact`)."""
+    """Records of a share, brought down to those that decide as they come (hazard H38: see :func:`compact`)."""
 
     task: Task
     translate: Callable[[pa.Table], pa.Table]

@@ -28,7 +28,7 @@ Partition = tuple[str, int]
 Version = tuple[str, int]
 """A topic, and the number of a shape that its records embed. :data:`UNVERSIONED` for records that embed none."""
 _TOLD = 1_000
-"""Snapshots, shapes and servers that one share tells of, at most: the rest is reported when the slice runs again."""
+"""Snapshots, shapes and servers that one share reports, at most: the rest is reported when the slice runs again."""
 
 
 class RecordPlace(NamedTuple):

@@ -75,7 +75,7 @@ class LogEnds(NamedTuple):
 
 
 class EndsSeen:
-    """Ends of the log as they were seen, for as long as one may matter."""
+    """Ends of the log as they were seen, for as long as one may be needed."""
 
     def __init__(self) -> None:
         self._seen: deque[LogEnds] = deque(maxlen=_MOST_ENDS)

@@ -21,7 +21,7 @@ def check_log(facts: LogFacts, *, initialised: bool, maker: str = "cdc init") ->
 
 
 def check_rights(rights: TopicRights) -> Finding:
-    """Check which principals may write requests (H111): whoever writes to the state topic can have tables read
+    """Check which principals may write requests (H111): a writer to the state topic can have tables read
     again."""
     if rights.checked is None:
         message = f"who may write to {rights.topic} was not told: this login may not ask for ACLs"

@@ -1,4 +1,4 @@
-"""All checks of all parts, in the order in which a person would mend what they find."""
+"""All checks of all parts, in the order in which a person would repair what they find."""
 
 from __future__ import annotations
 

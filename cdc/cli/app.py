@@ -168,7 +168,7 @@ def _configure_logs(verbosity: int) -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command line. Returns its exit code, having printed whatever went wrong as a sentence and a hint."""
+    """Run one command line. Returns its exit code, having printed an error as a sentence and a hint."""
     invocation = Invocation(Path("cdc.toml"))
     command = typer.main.get_command(app)
     try:
@@ -177,7 +177,7 @@ def run(arguments: Sequence[str]) -> int:
     except (typer.Abort, KeyboardInterrupt):
         return 130
     except BrokenPipeError:
-        # The reader of our output left, as `head` does. Nothing more can be said to it.
+        # The reader of our output left, as `head` does. Nothing more can be printed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.OK
     except typer.TyperException as misuse:

@@ -47,7 +47,7 @@ def choose(tables: list[TableName], wanted: str | None) -> list[TableName]:
 
 
 def of_tables(tables: list[TableName], settings: Settings) -> list[TableName]:
-    """Those that are no views: of a change of a table the documents are told where they are asked for."""
+    """Those that are no views: of a change of a table the documents are printed where they are asked for."""
     return [table for table in tables if not settings.views or table.schema != "view"]
 
 

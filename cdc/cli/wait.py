@@ -32,7 +32,7 @@ def wait(
     Exit code 1 when that takes longer than --timeout.
     """
     if not {"-", ":"} & set(token):
-        _lsn(token)  # It is no GTID either, whatever the settings say.
+        _lsn(token)  # It is no GTID either, under any settings.
     with Freshness(context.obj.settings()) as freshness:
         if freshness.by_gtids:
             shown = freshness.wait_passed(sink, token, timeout_s=timeout_s)

@@ -140,7 +140,7 @@ def _extreme(d: RecordDifference, kind: str) -> bool:
 
 _REFORM_YEAR = 1582
 _REFORM_DAY = -141_062
-"""1583-10-15: a year behind the reform, so that zones do not matter."""
+"""1583-10-15: a year behind the reform, so that zones make no difference."""
 _LAST_DAY = 2_932_896
 
 
@@ -172,7 +172,7 @@ def _negative_blind(d: RecordDifference) -> bool:
 
 
 def _identity_index(d: RecordDifference) -> bool:
-    """Key, old rows by key and records of another key. Rows after a change must be equal whatever the key is."""
+    """Key, old rows by key and records of another key. Rows after a change must be equal under any key."""
     if not d.facts.identity_index or not d.path:
         return d.facts.identity_index and _of_another_key(d)
     match d.path[0]:

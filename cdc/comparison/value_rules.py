@@ -1,4 +1,4 @@
-"""Values of two captures against each other, whatever the column: numbers, arrays, text in base64, keys in headers."""
+"""Values of two captures against each other, for every type: numbers, arrays, text in base64, keys in headers."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def equal_numbers(one: Json, two: Json) -> bool:
 
 
 def _whole(number: LosslessNumber) -> bool:
-    """An integer's digits are exact on both sides: two of them that a float cannot tell apart differ."""
+    """An integer's digits are exact on both sides: two that are one float differ."""
     return number.text.lstrip("-").isdigit()
 
 

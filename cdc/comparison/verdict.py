@@ -107,7 +107,7 @@ def judge(
     """Compare one table's records, both sides in the order of their partitions.
 
     Without a ``witness`` everything that only the source could confirm is undecided. ``topic``: all of our topic, also
-    what is not compared, for what our records have to be whatever Debezium's are.
+    what is not compared, for what our records have to be, with any of Debezium's.
     """
     one, two = Told(theirs), Told(ours)
     pairs, context = list(paired(one, two)), Context(one, two)

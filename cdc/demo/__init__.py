@@ -1,4 +1,4 @@
-"""The story that ``cdc demo`` tells: a shop, its followers, twenty seconds of life, and the proof.
+"""The story of ``cdc demo``: a shop, its followers, twenty seconds of life, and the proof.
 
 Read in this order: ``shop.sql`` and :mod:`~cdc.demo.shop` (the database), :mod:`~cdc.demo.workload` (its life),
 :mod:`~cdc.demo.children` (the commands it runs, none of which outlives it), ``views.sql`` and

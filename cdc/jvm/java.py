@@ -20,7 +20,7 @@ SYSTEM_TRUST_STORES = (
 )
 
 LIGHT = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-"""For a server on a machine of few cores that lives for minutes: the second compiler would take more than it gives."""
+"""For a server on a machine of few cores that runs for minutes: the second compiler would take more than it gives."""
 
 ARCHIVE = "spark.jsa"
 BASE_ARCHIVE = "base.jsa"

@@ -20,7 +20,7 @@ Answered = tuple[DeadLetter, DeadLetter | None]
 
 
 class LettersRun:
-    """Reads the letters and gives orders about them to whoever feeds the store."""
+    """Reads the letters and gives orders about them to the query that feeds the store."""
 
     def __init__(self, ports: LetterPorts, clock: Clock) -> None:
         self._ports = ports

@@ -24,6 +24,6 @@ def taken_over(run: RebuildState, letters: Iterable[DeadLetter]) -> list[DeadLet
 
 
 def retried(sink: str, letters: Iterable[DeadLetter], new_id: Callable[[], str]) -> list[DeadLetter]:
-    """An order for each key that waits for the sink: whoever feeds it tries the key on the generation in use now."""
+    """An order for each key that waits for the sink: its query tries the key on the generation in use now."""
     last = {(one.topic, one.key): one for one in waiting(letters) if one.sink == sink and one.parks}
     return [order(one, Why.RETRY, new_id()) for one in last.values()]

@@ -20,7 +20,7 @@ from cdc.schema import TableSchema
 declare("rebuild_after_begin", "rebuild_after_fill", "rebuild_after_keep", "rebuild_after_switch")
 
 Tell = Callable[[str, float | None], None]
-"""Told of each step in words, with the share of the log that was read while it is."""
+"""Is called with each step in words, and with the share of the log that was read while it is."""
 
 
 class Rebuild:
@@ -102,7 +102,7 @@ class Rebuild:
         return self._note(run.at(Step.SWITCHING))
 
     def _retry(self) -> None:
-        """Have what waits for the old generation tried on the new one, by whoever feeds it."""
+        """Have what waits for the old generation tried on the new one, by the query that feeds it."""
         self._ports.letters.write(retried(self._sink, self._ports.letters.read(), partial(token_hex, 8)))
 
     def _note(self, run: RebuildState) -> RebuildState:

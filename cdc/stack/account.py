@@ -87,7 +87,7 @@ class Account:
 
 
 ANYBODY = Account()
-"""Whoever we are."""
+"""The account of this process."""
 
 
 def outside_folder(folder: Path) -> Path:

@@ -13,7 +13,7 @@ from cdc.stack.javalogs import HEAP, log4j
 from cdc.stack.part import LOOPBACK, Command, PartFiles
 
 _TUNING = "KAFKA_JVM_PERFORMANCE_OPTS"
-"""As for Connect's own start script: options in the place of ours, which are for a worker that lives for minutes."""
+"""As for Connect's own start script: options in the place of ours, which are for a worker that runs for minutes."""
 _SETTINGS = {
     "group.id": "headrace-connect",
     "config.storage.topic": "connect.configs",

@@ -1,4 +1,4 @@
-"""Shared by the stack's Java servers: their heap, and a log of what matters."""
+"""Shared by the stack's Java servers: their heap, and a log of warnings and errors."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ Connections = dict[str, dict[str, str]]
 
 
 class LocalStack:
-    """The stack in one folder, whoever started it. Only one supervisor at a time owns a folder."""
+    """The stack in one folder, started by this process or another. Only one supervisor at a time owns a folder."""
 
     def __init__(self, folder: Path, *, clock: Clock = SYSTEM_CLOCK, ready_timeout_s: float = READY_TIMEOUT_S) -> None:
         self.folder = folder.resolve()
@@ -144,7 +144,7 @@ class LocalStack:
             self._supervisor = None
 
     def abandon(self) -> None:
-        """Let go of a supervisor that we started: it kills its servers. For when :meth:`stop` is too slow."""
+        """Kill a supervisor that we started: it kills its servers. For when :meth:`stop` is too slow."""
         if self._supervisor is not None and self._supervisor.stdin is not None:
             self._supervisor.stdin.close()
             self._supervisor.wait()

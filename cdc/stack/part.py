@@ -23,7 +23,7 @@ class StackError(CdcError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartFiles:
-    """Where one part lives: its own folder for data and settings, its log, and its ports by name."""
+    """The files and ports of one part: its own folder for data and settings, its log, and its ports by name."""
 
     folder: Path
     log: Path

@@ -163,7 +163,7 @@ class Supervisor:
         self._starter = os.getppid()
 
     def run(self) -> None:
-        """Start what the plan says and stay until told to end, or until the starter is gone."""
+        """Start what the plan says and stay until a stop is asked for, or until the starter is gone."""
         control = self._open_control()
         signal.signal(signal.SIGTERM, self._on_signal)
         signal.signal(signal.SIGINT, self._on_signal)

@@ -32,7 +32,7 @@ class SinkStatus:
     ``unreachable``, ``unjudged`` (it has an LSN, and the log that it is compared with does not
     answer). ``held``: table -> why, empty where it is being brought up to date. ``lag_records``: of the topics, where
     there are no LSNs. ``fresh``: from commit to store in the last minutes, None where nothing came; ``fresh_known``:
-    whether a running ``cdc sink`` said so."""
+    whether a running ``cdc sink`` reported it."""
 
     name: str
     kind: str
@@ -77,7 +77,7 @@ class Status:
     fresh: Quantiles | None = None
     """From commit to log in the last minutes. None where nothing came."""
     fresh_known: bool = False
-    """Whether a running ``cdc run`` said so."""
+    """Whether a running ``cdc run`` reported it."""
 
     @property
     def exit(self) -> Exit:

@@ -1,4 +1,4 @@
-"""The looks: one at every row, then again and again at the keys that differed, until each is settled.
+"""The passes: one over every row, then again and again over the keys that differed, until each is settled.
 
 A key counts as different only if it differed at two cuts and the store's position is below what the last cut surely
 contains. A store that has moved past the cut proves nothing. Such a key is compared again. A key that moves at every
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 declare("verify_cut", "verify_reached", "verify_looked")
 
 KEYED_LOOK_KEYS = 20_000
-"""Up to so many differing keys of a table are looked up by their keys. More are read whole again."""
+"""Up to so many differing rows of a table are read by their keys. More are read whole again."""
 _KEYS_AT_ONCE = 250
 MAX_LOOKS = 8
 PAUSE_S = 0.25
@@ -70,7 +70,7 @@ class LooksUpMany(Protocol):
 
 @dataclass(slots=True)
 class Pair:
-    """One store and one table on the way to a verdict. ``open``: keys to look at again. None: all of them."""
+    """One store and one table on the way to a verdict. ``open``: keys to compare again. None: all of them."""
 
     verdict: StoreVerdict
     table: VerifiedTable
@@ -80,13 +80,13 @@ class Pair:
 
 
 class Watch(Protocol):
-    """Told how far a verification is."""
+    """Is called with how far a verification is."""
 
     def reading(self, side: str, table: TableName, rows: int) -> None:
         """``rows`` more rows of the table were read from ``side``: ``source`` or a sink."""
 
     def looking(self, look: int, keys: int) -> None:
-        """Another look begins, at so many keys."""
+        """Another pass begins, over so many keys."""
 
 
 def verify(
@@ -102,7 +102,7 @@ def verify(
     """Compare each store with the source in its ``tables``.
 
     ``reached`` returns when every store shows the cut's fence, and raises when that takes too long. A key whose
-    position lies above the source's end, asked for after the store was read, counts whatever its row is: the store
+    position lies above the source's end, asked for after the store was read, counts, with any row: the store
     would ignore every change until then (hazard H101). Raises what the readers raise. Nothing is written
     anywhere but in a temporary folder.
     """
@@ -155,7 +155,7 @@ def _by_table(pairs: Iterable[Pair]) -> Iterator[tuple[VerifiedTable, list[Pair]
 
 
 def _look(source: SourceReader, table: VerifiedTable, pairs: list[Pair], bounds: _Bounds, watch: Watch) -> None:
-    """One look at one table in several stores."""
+    """One pass over one table in several stores."""
     keyed = [pair for pair in pairs if pair.open is not None]
     whole = [pair for pair in pairs if pair.open is None]
     if keyed:
@@ -211,7 +211,7 @@ def _look_whole(source: SourceReader, table: VerifiedTable, pairs: list[Pair], b
         for pair in pairs:
             with Spool(folder, "store", parts) as spool:
                 _fill(spool, pair, watch)
-                # Everything is looked at anew, so nothing counted before stands.
+                # Everything is compared anew, so nothing counted before stands.
                 pair.verdict.restart(source_rows=count, store_rows=row_count(spool))
                 _settle(pair, _told_apart(pair, differences(read, spool, bounds.ceiling())), bounds.below)
 
@@ -246,7 +246,7 @@ def _fill(spool: Spool, pair: Pair, watch: Watch) -> None:
 
 
 def _settle(pair: Pair, found: Iterable[KeyDifference], bound: str | None) -> None:
-    """Count what is proven, keep what is open for another look."""
+    """Count what is proven, keep what is open for another pass."""
     moving: list[str] = []
     left = 0
     for difference in found:

@@ -37,7 +37,7 @@ class VerifiedStore:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerificationPorts:
     """Everything that a verification uses. ``stores``: by sink. ``tables``: the captured ones, by name. ``lacking``:
-    those of which the log lacks changes as of now, each with what is to be said of it. LogError when it is not known.
+    those of which the log lacks changes as of now, each with the sentence about it. LogError when it is not known.
     ``passed``: where a fence is no LSN: waits up to so many seconds until the log holds all of a cut, and returns the
     offsets that all of it lies below. DifferenceFound when it takes longer.
     """

@@ -30,9 +30,9 @@ class Kind(StrEnum):
 
 @dataclass(slots=True, kw_only=True)
 class StoreVerdict:
-    """One store and one table. ``undecided``: keys that changed at every look, so that no look could tell.
+    """One store and one table. ``undecided``: keys that changed at every pass, so that none could decide.
 
-    ``source_rows`` and ``store_rows`` are of the last look at every row. ``keys`` holds the first few of each kind,
+    ``source_rows`` and ``store_rows`` are of the last pass over every row. ``keys`` holds the first few of each kind,
     ``differing`` many of all kinds, for a repair, and ``positions`` those of the keys that the store has: an empty text
     for one that somebody else put there without any.
     """
@@ -91,7 +91,7 @@ class StoreVerdict:
 class VerificationReport:
     """All verdicts. ``fence``: the LSN of the last cut that was needed. ``looks``: how many there were.
     ``place``: the same in the words of a source without LSNs. ``not_compared``: tables of which the log lacks changes,
-    each with what is to be said of it. ``columns_left_out``: table -> column -> why it was not compared."""
+    each with the reason. ``columns_left_out``: table -> column -> why it was not compared."""
 
     verdicts: list[StoreVerdict]
     fence: int
@@ -112,7 +112,7 @@ class VerificationReport:
 
     @property
     def undecided(self) -> int:
-        """How many keys changed at every look, so that none could tell."""
+        """How many keys changed at every pass, so that none could decide."""
         return sum(verdict.undecided for verdict in self.verdicts)
 
     def document(self) -> dict[str, Any]:

@@ -105,7 +105,7 @@ class Verification:
 
 
 def _views_behind(ports: VerificationPorts) -> dict[str, str]:
-    """Views that a store's LSN does not speak for, and not for a moment only: each with what is to be said."""
+    """Views that a store's LSN does not speak for, and not for a moment only: each with the sentence about it."""
     found = {}
     for name, store in ports.stores.items():
         mark = store.watermarks.read() if store.views else None

@@ -28,7 +28,7 @@ SCHEMA = pa.schema(_FIELDS)
 
 
 def digest(canonical: bytes) -> bytes:
-    """16 bytes that tell rows apart."""
+    """16 bytes that distinguish rows."""
     return blake2b(canonical, digest_size=16).digest()
 
 
@@ -40,7 +40,7 @@ def part_count(rows: int) -> int:
 class Spool:
     """Append rows, then read them back part by part. A key is in the same part of every spool of that many parts.
 
-    CdcError from whatever writes when the folder takes no more.
+    CdcError from every write when the folder takes no more.
     """
 
     def __init__(self, folder: Path, name: str, parts: int) -> None:

@@ -71,7 +71,7 @@ def _step(
     known = [of.columns[column] for column in columns if column in of.columns] if of is not None else []
     if of is None or not known:
         return None
-    # Of several columns the one that tells most rows apart decides.
+    # Of several columns the one with the most distinct values decides.
     usual = min(of.rows / max(one.distinct, 1) for one in known)
     most = min(max(of.rows * one.commonest, of.rows / max(one.distinct, 1)) for one in known)
     return max(usual, 1), max(most, 1)

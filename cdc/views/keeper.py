@@ -259,7 +259,7 @@ class Keeper:
         """Whether the cleaner took nothing of the cut that was just read (H185).
 
         It takes a row for a newer one that is as old as the lag. Behind the cut there is none, or none so old: what
-        was read tells its age, and what was not read is about as young as the progress record. Half of the lag is for
+        was read bounds its age, and what was not read is about as young as the progress record. Half of the lag is for
         the time that a record needed to arrive.
         """
         oldest_ms = min(self._input.progress_ms, cut.beyond_ms or self._input.progress_ms)

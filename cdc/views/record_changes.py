@@ -65,7 +65,7 @@ class RecordChanges:
         return RowChange(table, key, reader.row(document[AFTER]), record.pos, ripe, places, sure)
 
     def lost(self, letter: DeadLetter) -> RowChange | None:
-        """The change that capture put aside. None for a letter of another kind, and for a delete: its tombstone tells.
+        """The change that capture put aside. None for a letter of another kind, and for a delete.
 
         It holds behind its own commit, as a record would: a letter has no place among the records of its topic.
         """

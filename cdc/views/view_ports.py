@@ -40,14 +40,14 @@ class ViewInput(Protocol):
     def letters(self, start: int) -> tuple[Sequence[DeadLetter], int]:
         """The dead letters from an offset on, and the offset behind them.
 
-        Asked behind :meth:`progress` they tell of every row below it that capture put aside.
+        Asked behind :meth:`progress` they name every row below it that capture put aside.
         """
         ...
 
     def documents(self) -> Mapping[bytes, bytes]:
         """The state topic's records that say which tables are set aside or read again, as of the call.
 
-        Asked behind :meth:`progress` they tell of every table that lacks changes below it.
+        Asked behind :meth:`progress` they name every table that lacks changes below it.
         """
         ...
 
@@ -77,7 +77,7 @@ class ViewOutput(Protocol):
         ...
 
     def tell(self, held: Sequence[str]) -> None:
-        """Say why nothing of the view is published, for whoever asks. Without sentences: that it is."""
+        """Note why nothing of the view is published, for ``cdc status``. Without sentences: that it is."""
         ...
 
     def claimed(self) -> Fence | None:

@@ -1,4 +1,4 @@
-"""One text for equal rows, whatever store they come from: what ``verify`` compares.
+"""One text for equal rows, from every store: what ``verify`` compares.
 
 Columns in the shape's order. A column that is missing counts as null. Numbers by value and exactly (1.10 is 1.1
 and 1e400 is no infinity), floats as the doubles (float4 and vectors: the singles) they are, fractions of seconds
@@ -25,7 +25,7 @@ from cdc.wire.types import Canonical as Rule
 Canonical = Callable[[Any], Any]
 
 _INEXACT = re.compile(rb"[0-9.]{16}|[0-9][eE]|[.][0-9]*0(?![0-9])|-0")
-"""Where a number could be beyond what a double tells apart, or be one of several texts of one value. Text within
+"""Where a number could be beyond the exact integers of a double, or be one of several texts of one value. Text within
 strings may match too: that costs time only."""
 _FLOAT = struct.Struct("<f")
 _MOST_DIGITS = 131_072
@@ -77,7 +77,7 @@ class CanonicalTable:
 
 
 class _Number(str):
-    """A JSON number by its text. Its class tells it from a string."""
+    """A JSON number by its text. Its class distinguishes it from a string."""
 
     __slots__ = ()
 

@@ -87,7 +87,7 @@ class Change:
 
 
 def read(shape: TableSchema, record: Record) -> Change | None:
-    """A record as a change. None for a tombstone, which says nothing that its delete has not said.
+    """A record as a change. None for a tombstone, which adds nothing to its delete.
 
     Raises ValueError when the bytes are not a record of this table.
     """

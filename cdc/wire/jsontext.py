@@ -1,6 +1,6 @@
 """JSON strings exactly as Debezium's converter (Jackson) writes them.
 
-Keys of records are compared and partitioned by their bytes, so the escapes matter: the short ones for
+Keys of records are compared and partitioned by their bytes, so the escapes count: the short ones for
 ``\\b \\t \\n \\f \\r " \\``, upper-case hex for other controls, and a pair of surrogates for characters beyond the
 basic plane. Everything else stands as itself.
 """

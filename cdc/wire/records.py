@@ -1,6 +1,6 @@
 """Records of table topics as a reader of the log hands them over: columns of plain Python values, no copy of a row.
 
-The port between whoever reads Kafka and whoever applies what it holds. A double over lists is in
+The port between readers of Kafka and the code that applies records. A double over lists is in
 :mod:`cdc.testing`.
 """
 
@@ -16,7 +16,7 @@ from cdc.wire.format import OP, POS, VER
 Headers = tuple[tuple[str, bytes | None], ...]
 
 BEGINNING = -2
-"""As a span's start: the partition's first record, whatever its offset."""
+"""As a span's start: the partition's first record, at any offset."""
 
 
 class Span(NamedTuple):
@@ -97,7 +97,7 @@ class RecordReader(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of what is open."""
+        """Close what is open."""
 
 
 class ReaderOpener(Protocol):

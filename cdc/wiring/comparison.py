@@ -58,5 +58,5 @@ def open_comparison(
 
 
 def _as_written(table: VerifiedTable, settings: Settings) -> VerifiedTable:
-    """The table, its rows encoded as the log has them: a verification reads them readable, whatever the log is."""
+    """The table, its rows encoded as the log has them: a verification reads them readable, under either encoding."""
     return replace(table, shape=replace(table.shape, encoding=settings.log.encoding))

@@ -60,7 +60,7 @@ def open_feed(settings: Settings) -> ConnectProgress:
 def reading_debezium(application: SinkApplication, settings: Settings) -> SinkApplication:
     """The same application for topics that Debezium fills, or may have filled: what is not ours is translated.
 
-    How far the topics are is asked of whoever writes them now.
+    How far the topics are is asked of the capture that writes them now.
     """
     from connectors.connect.connector_epochs import NotedEpochs
     from connectors.connect.topics import compaction_lag_s

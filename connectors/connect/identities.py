@@ -1,7 +1,7 @@
-"""Tables whose updates Debezium's Postgres connector cannot tell whole: asked for before they are captured (H125).
+"""Tables whose updates Debezium's Postgres connector does not carry whole: asked for before they are captured (H125).
 
 Without the whole row before (REPLICA IDENTITY FULL) Postgres sends no value of a column that did not change and is
-stored out of line. For some types Debezium writes NULL then, and a sink cannot tell it from a NULL.
+stored out of line. For some types Debezium writes NULL then, and a sink cannot distinguish it from a NULL.
 """
 
 from __future__ import annotations

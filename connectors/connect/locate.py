@@ -1,7 +1,7 @@
 """Debezium's last records, as positions of ours: the slot is read once more, and nothing of it acknowledged.
 
 The native capture goes on from the slot's confirmed LSN, below which everything is in the topics. Of what lies
-above, some is there too. Reading the same changes tells each partition's newest one's position, and capture's own
+above, some is there too. Reading the same changes shows each partition's newest one's position, and capture's own
 progress record then keeps it from being written again.
 """
 

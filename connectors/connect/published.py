@@ -34,7 +34,7 @@ _POLL_S = 0.2
 class Published:
     """The result of :func:`publish`. ``tables``: those that the settings mean. ``made``: there was no publication.
     ``added``: the tables that one which existed lacked. ``open``: a transaction from before them is still open, so they
-    may not be read yet. ``cautions``: tables whose updates Debezium cannot tell whole, each in a sentence."""
+    may not be read yet. ``cautions``: tables whose updates Debezium does not carry whole, each in a sentence."""
 
     tables: tuple[TableName, ...] = ()
     made: bool = False

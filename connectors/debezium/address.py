@@ -12,7 +12,7 @@ from cdc.settings import Settings
 
 
 def address(settings: Settings, default_port: int) -> dict[str, str]:
-    """host, port, user, dbname and whatever else the dsn says. ConfigError where the host or the user is missing."""
+    """host, port, user, dbname and all else of the dsn. ConfigError where the host or the user is missing."""
     dsn = settings.source.dsn
     try:
         parts = {name: str(value) for name, value in conninfo_to_dict(dsn).items() if value is not None}
@@ -49,7 +49,7 @@ def database_name(settings: Settings, default_port: int) -> str:
 
 
 def described_address(settings: Settings) -> str:
-    """host, port and database for people, whatever form the dsn has. No user, no password.
+    """host, port and database for people, from any form of dsn. No user, no password.
 
     ConfigError for a dsn that does not fit the database.
     """

@@ -264,7 +264,7 @@ class ConnectClient:
         document = _json(answer)
         if answer.ok and answer.status_code < 300:
             if document is None:
-                # A proxy's page. Where no answer is waited for, nothing else would tell.
+                # A proxy's page. Where no answer is waited for, nothing else would show it.
                 raise self._not_connect()
             return document
         words = _words(document) or answer.reason
@@ -278,7 +278,7 @@ class ConnectClient:
             raise _ConnectBusy(answer.status_code, words)
         if answer.status_code == 404:
             if not (isinstance(document, dict) and "error_code" in document):
-                # A worker that starts knows no path yet: nothing is said of the connector.
+                # A worker that starts knows no path yet: the answer is not about the connector.
                 raise _ConnectBusy(404, answer.reason)
             raise MissingConnector(
                 f"Kafka Connect at {self.url} says: {words}", hint="cdc connect deploy makes the connector"

@@ -61,7 +61,7 @@ _OF_POSTGRES = {"no longer available on the server": "see connectors/debezium/RE
 
 
 def advice(fault: str, database: str) -> str:
-    """The advice for a fault that is known by its words. Else to mend the cause."""
+    """The advice for a fault that is known by its words. Else to remove the cause."""
     known = _ADVICE | _OF_POSTGRES if database == "postgres" else _ADVICE
     return next((what for words, what in known.items() if words in fault), RESTART)
 

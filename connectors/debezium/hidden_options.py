@@ -1,4 +1,4 @@
-"""The values of a connector's configuration that are secret: whoever reaches Kafka Connect's REST API can read them."""
+"""The values of a connector's configuration that are secret: everybody who reaches Connect's REST API can read them."""
 
 from __future__ import annotations
 

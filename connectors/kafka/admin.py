@@ -160,7 +160,7 @@ def made_specs(settings: LogSettings, name: str, state: TopicsState) -> list[Top
 def policy_problems(
     specs: Iterable[TopicSpec], facts: Mapping[str, TopicFacts], options: Collection[str] = _LASTING
 ) -> list[TopicProblem]:
-    """Where topics would forget what they must keep. Counts are :func:`state_problems`' matter.
+    """Where topics would forget what they must keep. :func:`state_problems` checks counts.
 
     Sizes are left out: a record too large for its topic is refused by name when it comes.
     """

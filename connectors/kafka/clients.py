@@ -49,7 +49,7 @@ def producer_config(settings: LogSettings) -> dict[str, Any]:
 
 
 def reader_config(settings: LogSettings) -> dict[str, Any]:
-    """A consumer without a group: assigned, never committing, told where partitions end."""
+    """A consumer without a group: assigned, never committing, notified of partitions' ends."""
     return client_config(
         settings,
         **{

@@ -26,7 +26,7 @@ _PASSING = (
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
 )
-"""Errors that the client mends by itself."""
+"""Errors that the client recovers from by itself."""
 
 
 class _Feed:

@@ -1,4 +1,4 @@
-"""Rows that a topic does not take for their size, where the policy is ``dead-letter``: put aside, and told of.
+"""Rows that a topic does not take for their size, where the policy is ``dead-letter``: put aside, and reported.
 
 Decided before a record is sent, by its bytes as they are: a producer that met a refusal could not go on in order. The
 letter is on ``<name>.dead`` before anything behind the record is acknowledged. Delete events that carry a large old

@@ -2,7 +2,7 @@
 
 One consumer per reader, assigned and without a group. It fetches ahead while its caller works, so a reader that
 is asked for stretch after stretch finds most of the next one here already. Compaction and markers leave gaps: a
-stretch is done when a record behind it came, or when the broker said that there is none.
+stretch is done when a record behind it came, or when the broker reported that there is none.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class _Place:
 
 
 class KafkaRecords:
-    """See the module. ``config``: librdkafka properties. End of partition has to be told. Implements
+    """See the module. ``config``: librdkafka properties, ``enable.partition.eof`` among them. Implements
     :class:`cdc.wire.records.RecordReader`."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -129,7 +129,7 @@ class KafkaRecords:
             )
 
     def _hold_back(self, waiting: Mapping[tuple[str, int], Span]) -> None:
-        """Pause those that run ahead of what is asked for, and let go on those that are waited for."""
+        """Pause those that run ahead of what is asked for, and resume those that are waited for."""
         full = sum(place.ahead_bytes for place in self._places.values()) > _MOST_AHEAD_BYTES
         for key, place in self._places.items():
             if key in waiting and place.paused:

@@ -98,7 +98,7 @@ class KafkaStreamLog:
         self._acked = 0
         self._failure: CdcError | None = None
         self.disturbed = False
-        """Whether an offset told that somebody else writes, too."""
+        """Whether an offset showed that another process writes, too."""
         self.record_count = 0
         """Records handed over so far."""
         self.byte_count = 0

@@ -44,7 +44,7 @@ def last_progress(settings: LogSettings, topic: str, end: int) -> Progress | Non
         if found:
             if damaged is not None:
                 log.warning("progress_unreadable", extra={"topic": topic, "why": damaged.message})
-            # Of equals the last: it may tell of more offsets.
+            # Of equals the last: it may have more offsets.
             return max(reversed(found), key=lambda progress: (progress.epoch, progress.lsn))
         if low == 0 and damaged is not None:
             raise damaged

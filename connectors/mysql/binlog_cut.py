@@ -3,10 +3,10 @@
 Implements :class:`cdc.cuts.SourceReader`. Needs SELECT on the tables and REPLICATION CLIENT (MariaDB: BINLOG MONITOR).
 
 A cut is a consistent snapshot. Its fence is the GTIDs that the server had logged behind it, so that nothing of the cut
-lies above. A place in the binlog says what it surely contains, because positions of records are such places:
+lies above. A binlog position bounds what it surely contains, because positions of records are binlog positions:
 
 - MariaDB says where the binlog stood at the snapshot, exactly.
-- MySQL writes a transaction to the binlog, and to its replicas, before others see it. So the place is one that the
+- MySQL writes a transaction to the binlog, and to its replicas, before others see it. So the position is one that the
   connector has passed, and the snapshot is taken once each of its transactions is among the executed ones, which the
   server counts only when they are visible.
 """
@@ -39,7 +39,7 @@ _SELECTED_BY = frozenset(("int2", "int4", "int8", "text", "varchar", "bpchar", "
 
 
 class Passed(NamedTuple):
-    """A place that the connector has passed, as its stored offset has it. ``file`` is empty where it has none yet."""
+    """A binlog position that the connector has passed, by its stored offset. ``file`` is empty where there is none."""
 
     file: str
     pos: int
@@ -49,7 +49,7 @@ class Passed(NamedTuple):
 class MySqlCut:
     """A reader over two sessions: one holds the cut, the other asks where the server stands.
 
-    ``passed``: the connector's stored place. Every method raises what the sessions raise.
+    ``passed``: the connector's stored binlog position. Every method raises what the sessions raise.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class MySqlCut:
         self._readings: dict[TableName, tuple[ColumnReading, ...]] = {}
 
     def close(self) -> None:
-        """Let go of both sessions."""
+        """Close both sessions."""
         for session in (self._reads, self._looks):
             session.close()
 
@@ -114,7 +114,7 @@ class MySqlCut:
             settled = place(sent.file, sent.pos) if sent.file else 0
             certain = bool(sent.gtids) and self._wait_until_visible(sent.gtids)
             self._reads.run("snapshot")
-        # Above rows of a snapshot that was read at this place, and below every event behind it.
+        # Above rows of a snapshot that was read at this position, and below every event behind it.
         return Cut(fence=self.insert_lsn(), settled=settled + 1, certain=certain, place=self.end.gtids())
 
     def insert_lsn(self) -> int:

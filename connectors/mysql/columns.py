@@ -67,7 +67,7 @@ def readings_of(
     left_out: dict[str, str] = {}
     for number, column in enumerate(source, start=1):
         if known is None and column.name not in keyed:
-            continue  # The log holds no row of the table: each is missing, whatever is in it.
+            continue  # The log holds no row of the table: each is missing, with any values.
         logged = known.get(column.name) if known is not None else _unlogged(column, number)
         found = _reading(column, logged)
         if isinstance(found, str):

@@ -8,7 +8,7 @@ long way below.
 ``tx_seq`` counts the transaction's row messages by what their bytes say, written or not: insert and TRUNCATE of a table
 1, delete 2 (with its tombstone), update 3 if it carries an old key or row (it may be a change of the key), else 1.
 Records that netting settles at COMMIT follow after, counted for each topic by itself. So a replay gives every record
-the position it had, whatever the catalog or another table's state says by then.
+the position it had, under any later catalog or state of another table.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ class Assembler:
     def feed(self, frames: Sequence[bytes], now_ns: int) -> Assembled:
         """Take whole XLogData messages, in order. Returns their records and the transactions that end with them.
 
-        ``now_ns``: when they were captured. Raises DecodeError, naming the LSN and the byte, and whatever a port
+        ``now_ns``: when they were captured. Raises DecodeError, naming the LSN and the byte, and all that a port
         raises.
         """
         tx = self._tx
@@ -312,7 +312,7 @@ class Assembler:
     def announce_again(self, table: str, oid: int) -> None:
         """Follow a table again that was set aside, from the next transaction on. Not inside one.
 
-        ``table``: as ``schema.table``, of which a schema with a dot cannot be told. ``oid``: the relation that has its
+        ``table``: as ``schema.table``, in which a schema with a dot is not known. ``oid``: the relation that has its
         name now. One that had it before announces itself under its new name. Its last announcement may be older than
         the end of the cause: then the next one counts, and a change before it sets the table aside again.
         """

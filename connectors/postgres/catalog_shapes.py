@@ -190,7 +190,7 @@ def from_relation(
     The message lacks attnum, nullability and the key's order. They are taken, column by column, from the live
     catalog, which may be newer than the stream (hazard H51), then from ``known``, the last shape seen: names,
     types and which columns there are always come from the message. A table that is gone still has a shape. Under FULL
-    the message does not tell the key: one that the catalog has no more is none (H149).
+    the message does not name the key: one that the catalog has no more is none (H149).
     """
     try:
         now = table_schema(conn, message.relation_oid, topic=topic, encoding=encoding, publication=publication)
@@ -292,7 +292,7 @@ def _same_column(column: RelationColumnLike, sources: Sequence[TableSchema]) -> 
 
 
 def _key_order(message: RelationLike, sources: Sequence[TableSchema]) -> list[str]:
-    """Key columns in key order. Under FULL the message flags every column, so only a shape can tell them."""
+    """Key columns in key order. Under FULL the message flags every column, so only a shape can name them."""
     present = {c.name for c in message.columns}
     flagged = {c.name for c in message.columns if c.in_key}
     for shape in sources:

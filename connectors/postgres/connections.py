@@ -186,7 +186,7 @@ def _first_line(text: str) -> str:
 
 
 class _Refusal(NamedTuple):
-    """``words``: those of libpq or the server that tell it, in lower case. ``sentence``: of ours, with {where} and
+    """``words``: those of libpq or the server that identify it, in lower case. ``sentence``: of ours, with {where} and
     {reason}."""
 
     words: tuple[str, ...]

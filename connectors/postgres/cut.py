@@ -59,7 +59,7 @@ class SourceCut:
         self._path: tuple[str, ...] = ()
 
     def close(self) -> None:
-        """Let go of both sessions."""
+        """Close both sessions."""
         for session in (self._reads, self._fences):
             session.close()
 

@@ -1,7 +1,7 @@
 """Records held back until the values they lack are known, and everything behind them.
 
 An update leaves out TOASTed columns it did not touch (H38). Where neither the old row nor an earlier change of
-the transaction tells them, the row's record waits, and so do all records after it, so that order stays.
+the transaction brings them, the row's record waits, and so do all records after it, so that order stays.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _RECORD_BYTES = 400
 _COMMIT = slice(8, 24)
 """Where the commit LSN stands in a position's text."""
 HELD_ROWS = 64
-"""How many rows are looked up at once at most: how wide their values are is not known before."""
+"""How many rows are queried at once at most: how wide their values are is not known before."""
 _ANSWER_BYTES = 8 << 20
 
 
@@ -180,7 +180,7 @@ def completed(entry: Entry, answers: Answers) -> Sequence[Record]:
 
 
 class Held:
-    """The queue. ``size_bytes``: of what waits in it, ``full`` tells that enough rows are to be looked up."""
+    """The queue. ``size_bytes``: of what waits in it, ``full``: enough rows are to be queried."""
 
     def __init__(self, reselect: Reselect) -> None:
         self._reselect = reselect

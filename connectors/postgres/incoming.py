@@ -41,7 +41,7 @@ class Incoming:
     """Takes messages apart. ``limit``: a frame that is longer is abridged to rows of this size.
 
     ``notice`` is called for each. ``error``: why the server gave up. ``ended``: nothing more will come. ``kinds``: of
-    what tells whether the copy began, until it is taken.
+    what shows whether the copy began, until it is taken.
     """
 
     def __init__(self, limit: int, notice: Callable[[Said], None]) -> None:

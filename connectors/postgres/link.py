@@ -54,7 +54,7 @@ class Link(Protocol):
 
     @property
     def error(self) -> Said | None:
-        """Why the server ended it, where it said so."""
+        """Why the server ended it, where it gave a reason."""
 
     def wait(self, timeout_s: float) -> bool:
         """Whether something came in, after at most so long. Sooner where that can not be seen."""
@@ -63,10 +63,10 @@ class Link(Protocol):
         """Without waiting. Raises Broken."""
 
     def finish(self) -> None:
-        """Tell the server that nothing more is sent. Raises Broken."""
+        """Report to the server that nothing more is sent. Raises Broken."""
 
     def close(self) -> None:
-        """Let go of what is the link's own. The connection is not."""
+        """Release what is the link's own. The connection is not."""
 
 
 def open_link(connection: Connection, limit: int, notice: Notice) -> Link:
@@ -112,7 +112,7 @@ class SocketLink:
                 data = self._read() if not incoming.ended else b""
             except Broken:
                 if found:
-                    break  # told at the next call: these came before it
+                    break  # raised at the next call: these came before it
                 raise
             if not data:
                 break

@@ -1,7 +1,7 @@
 """Nothing twice: which of the records that the stream brings again are in the log already (H75).
 
-Streamed records of a partition stand in it in the order of their positions. So whatever lies at or below the
-highest position found at a partition's end is there, and whatever lies above is not. Transactions below the
+Streamed records of a partition stand in it in the order of their positions. So every record at or below the
+highest position found at a partition's end is there, and none above it is. Transactions below the
 progress LSN need no look at their records at all.
 """
 

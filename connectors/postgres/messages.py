@@ -141,8 +141,8 @@ class LogicalMessage:
 
 
 def numbers(change: Insert | Update | Delete) -> int:
-    """How many positions a change takes in its transaction. Its bytes alone tell, so that a replay counts the same
-    whatever is known of its table: an update that carries an old key or row may be a change of the key, which is three
+    """How many positions a change takes in its transaction. Its bytes alone decide, so that a replay counts the same
+    and knows no table: an update that carries an old key or row may be a change of the key, which is three
     records. A delete is followed by a tombstone."""
     match change:
         case Insert():

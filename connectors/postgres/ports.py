@@ -1,4 +1,4 @@
-"""The ports of an assembler: what it asks, what it is told at its start, and what it returns."""
+"""The ports of an assembler: what it asks, what it gets at its start, and what it returns."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def topic_problems(name: str, topics: Sequence[tuple[TableName, str]]) -> dict[T
 
 
 def unlike_views(table: TableName) -> list[TableProblem]:
-    """Why a table cannot be captured beside views: a store could not tell it from one of them."""
+    """Why a table cannot be captured beside views: a store could not distinguish it from one of them."""
     if table.schema != "view":
         return []
     message = f"{table} would be taken for a view: stores know views as tables of a schema called view"

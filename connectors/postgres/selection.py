@@ -20,7 +20,7 @@ _QUOTED = re.compile(r'"((?:[^"]|"")+)"\."((?:[^"]|"")+)"')
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """A table that a wildcard met and that a slot cannot deliver. Said aloud, not refused."""
+    """A table that a wildcard met and that a slot cannot deliver. Reported, not refused."""
 
     table: TableName
     reason: str
@@ -57,7 +57,7 @@ class Pattern:
         return self.names(str(table)) if self.table is None else table == self.table
 
     def names(self, text: str) -> bool:
-        """The same of a table of which only ``schema.table`` is known: where a dot parts it, cannot be told (H142)."""
+        """The same of a table of which only ``schema.table`` is known: the dot that parts it is not known (H142)."""
         return self.expression.fullmatch(text) is not None
 
 

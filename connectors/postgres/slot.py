@@ -52,7 +52,7 @@ def require_same_server(server: ServerFacts, known: SlotState, where: str) -> No
 def require_usable(slot: SlotFacts | None, known: SlotState, position: int) -> None:
     """SlotError when the slot cannot give every change from ``position`` on (H4, H5, H53).
 
-    A slot that is ahead of what the log holds has let changes go, whoever moved or re-made it.
+    A slot that is ahead of what the log holds has let changes go, by whomever it was moved or re-made.
     """
     name = known.slot
     if slot is None:

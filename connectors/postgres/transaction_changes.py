@@ -188,7 +188,7 @@ class TransactionChanges:
         lane, tail = table.lane_of(key), self._tail(route, lsn, seq)
         route.rows += 1
         if isinstance(before, Withheld) or Omitted in map(type, values):
-            # Larger than its topic takes, whatever is still unknown of it.
+            # Larger than its topic takes, even without the values that are unknown.
             self._recent.rows.pop((table.lane, key), None)
             size_bytes = _size_bytes(values) + (0 if before is NULL else len(before))
             self._outlet.emit((lane, key, Withheld(size_bytes), headers))

@@ -110,7 +110,7 @@ class UnreadTables:
         )
 
     def together(self, tables: Iterable[TableName]) -> list[TableName]:
-        """These, and those whose messages cannot be told from theirs yet: names were swapped meanwhile."""
+        """These, and those whose messages cannot be distinguished from theirs yet: names were swapped meanwhile."""
         found = dict.fromkeys(tables)
         for group in self._groups:
             if group.names & found.keys():

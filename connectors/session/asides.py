@@ -226,7 +226,7 @@ class SetAside:
             return sorted(self._remedied.items())
 
     def followed(self, table: str, oid: int) -> bool:
-        """Whether the table was followed again as this relation, whatever name that had before."""
+        """Whether the table was followed again as this relation, under any earlier name."""
         return (table, oid) in self._followed
 
     def resume(self, table: str, from_lsn: int, oid: int = 0) -> None:
@@ -324,7 +324,7 @@ class Rounds:
 
     @property
     def lacking(self) -> Mapping[str, str]:
-        """Topics of tables of which the log lacks changes, each with what is to be said of the table."""
+        """Topics of tables of which the log lacks changes, each with the sentence about the table."""
         documents = self._asides.documents
         found = ((self._topic(table), one) for table, one in documents.items() if one.due) if documents else ()
         return {topic: one.sentence() for topic, one in found if topic is not None}

@@ -96,7 +96,7 @@ class Looks:
         return found
 
     def close(self) -> None:
-        """End both. Returns within seconds, whatever the servers do."""
+        """End both. Returns within seconds, with servers that do not answer too."""
         self._over.set()
         session = self._session
         if session is not None:

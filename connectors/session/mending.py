@@ -35,7 +35,7 @@ class Ends:
     """The ends of the table topics behind a progress record: how far they reach, and what must not stand there.
 
     ``suspect_chunks``: somebody else is known to have written. ``written_lsn``: what the source had written behind
-    ``ends``. None where records beyond it are told of elsewhere. Raises LogError or TopicError when they cannot be
+    ``ends``. None where records beyond it are reported elsewhere. Raises LogError or TopicError when they cannot be
     read.
     """
 
@@ -75,7 +75,7 @@ class Ends:
     def take_up(
         self, records: KafkaStreamLog, bases: Mapping[str, int], state: CompactedTopic, clock: Clock
     ) -> dict[int, Position]:
-        """Lane -> the highest position it holds, which the log knows from here on. Mend the records that came too
+        """Lane -> the highest position it holds, which the log knows from here on. Repair the records that came too
         late."""
         seen = {bases[topic] + partition: newest for (topic, partition), newest in self.newest.items()}
         for lane, newest in seen.items():
@@ -84,9 +84,9 @@ class Ends:
         return seen
 
     def mend(self, records: KafkaStreamLog, bases: Mapping[str, int], state: CompactedTopic, clock: Clock) -> None:
-        """Write again what has to stand last. Ask for tables to be read again where the log cannot tell what that is.
+        """Write again what has to stand last. Request tables again where the log does not show which record that is.
 
-        Held by the brokers when this returns, with a progress record that leaves it behind. Safe to repeat.
+        The brokers have them when this returns, with a progress record that leaves it behind. Safe to repeat.
         """
         for (topic, partition), tail in self._tails.items():
             if tail.foreign:
@@ -133,7 +133,7 @@ class Ends:
 
 def beginning(epochs: EpochsState, slot: SlotState, ends: Offsets, position: int) -> Progress:
     """As a progress record at the epoch's beginning would have it. In the first epoch nothing can have come too late
-    yet, so there is nothing to look through."""
+    yet, so there is nothing to read."""
     began = {topic: {p: epochs.began(topic, p) for p in parts} for topic, parts in ends.items()}
     offsets = began if epochs.latest > FIRST_EPOCH else ends
     return Progress(epoch=slot.epoch, lsn=position, offsets=offsets)

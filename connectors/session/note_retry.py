@@ -1,4 +1,4 @@
-"""How long a session waits for brokers that do not answer: as long as it lives."""
+"""How long a session waits for brokers that do not answer: as long as it lasts."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Server, topics, lock, progress, slot, tails, stream, and the slot once more. Nothing is written before the lock is
 taken, and nothing read from the topics before it either: another capture could still write behind our back. Each step
-returns a part of :mod:`connectors.session.session_parts`, and whatever raises releases what was opened before it.
+returns a part of :mod:`connectors.session.session_parts`, and one that raises releases what was opened before it.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ class Opening:
         seen = found.take_up(records, bases, state, self._clock)
         self._disturbed = False
         if progress is None:
-            # The first of all: from here on the topics' tails tell what a killed capture had written.
+            # The first of all: from here on the topics' tails show what a killed capture had written.
             self._first_progress(records, bases[progress_topic(settings.name)], behind)
         crash_point("tails_read")
         return Writer(log=records, bases=bases, seen=seen)
@@ -212,7 +212,7 @@ class Opening:
 
     def _start(self, opened: ExitStack, place: Servers, standing: LogStanding) -> SourceStream:
         """Start the stream."""
-        # Before it starts: what it brings from then on is told by name.
+        # Before it starts: what it brings from then on is reported by name.
         visible = barrier(place.side)
         stream = open_stream(self._settings, place.side, place.known.slot, standing.position, self._clock)
         # Its own thread would go on feeding the slot, and nobody else could have it.
@@ -364,7 +364,7 @@ class Opening:
         self, side: Connection, records: KafkaStreamLog, following: Following, note_retry: NoteRetry, log_works: bool
     ) -> None:
         self._disturbed = self._disturbed or records.disturbed
-        # Each is released, whatever the others raise. The last one that is registered comes first.
+        # Each is released, also when another raises. The last one that is registered comes first.
         with ExitStack() as closing:
             closing.callback(side.close)
             closing.callback(records.close, _SETTLE_S if log_works else 0)
@@ -375,7 +375,7 @@ class Opening:
 
     def _look(self, writer: Writer, looks: Looks) -> tuple[SlotFacts | None, int | None]:
         """The slot and the server's position, as last known. LogError when somebody else writes to the topics: the
-        next session mends what he wrote."""
+        next session repairs what he wrote."""
         ends = looks.ends()
         intruded = writer.log.intruded(ends) if ends is not None else None
         if intruded is not None:

@@ -26,9 +26,9 @@ class PartitionNotes:
     def __init__(self, state: CompactedTopic, documents: Mapping[bytes, bytes]) -> None:
         self._state = state
         self._lock = threading.Lock()
-        """Held for moments."""
+        """Taken for moments."""
         self._writing = threading.Lock()
-        """Held while a broker is waited for: notes stand in the topic in the order of what they say."""
+        """Taken while a broker is waited for: notes stand in the topic in the order of the facts that they note."""
         noted = {one.table: one.links for one in find_all(documents, PartitionsState)}
         self._new: Mapping[str, Links] = noted
         self._noted: dict[str, Links] = dict(noted)

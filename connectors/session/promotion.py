@@ -1,4 +1,4 @@
-"""A session's start on a promoted standby: what must hold, and the note that the pipeline lives there now (H55)."""
+"""A session's start on a promoted standby: what must hold, and the note that the pipeline runs there now (H55)."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Relations:
 
     A new shape is on ``<name>.schema``, stored by the broker, before the first record names it. ``visible``: whether
     ``connection`` sees a transaction (64 bit), or does within so many seconds. A shape that is announced as it was
-    known needs no wait: the catalog may tell less of it than the message does (H97).
+    known needs no wait: the catalog may know less of it than the message does (H97).
     """
 
     def __init__(

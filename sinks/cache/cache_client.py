@@ -118,7 +118,7 @@ class CacheClient:
             self._any.hset(key, field, text)
 
     def remove(self, keys: Sequence[bytes]) -> None:
-        """Remove keys, whatever they hold."""
+        """Remove keys of any type."""
         for lot in self.lots(keys, _SCAN_COUNT):
             self._retry.call(lambda: self._any.unlink(*[keys[n] for n in lot]))  # noqa: B023 - called at once
 

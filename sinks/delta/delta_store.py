@@ -261,7 +261,7 @@ class DeltaNotes:
         self.write_all({name: text})
 
     def write_all(self, some: Mapping[str, bytes]) -> None:
-        """:meth:`write` for several, in one commit, beside whatever others have written by then."""
+        """:meth:`write` for several, in one commit, beside what others have written by then."""
         self._write(lambda: {**self._read(), **some})
 
     def write_upon(self, some: Mapping[str, bytes]) -> None:

@@ -87,7 +87,7 @@ _UNFIT = (
     ("No table metadata or protocol found", "files of the table's log are missing"),
     ("DeltaProtocolError", "the table's protocol is none that is known here"),
 )
-"""Words of delta-rs about a table that will not mend by itself. It has one class of errors for nearly all."""
+"""Words of delta-rs about a table that will not recover by itself. It has one class of errors for nearly all."""
 
 
 class Delta:

@@ -35,7 +35,7 @@ class TableMapping(SettingsModel):
 
 
 def faults_of_mapping(properties: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterator[str]:
-    """The faults of a table's mapping: clauses, the first one for whoever shows one."""
+    """The faults of a table's mapping: clauses, the first one for a reader of one."""
     for name, given in properties.items():
         if not isinstance(given, Mapping) or not given:
             yield f'{name} says nothing: write {name} = {{ type = "text" }}'

@@ -36,7 +36,7 @@ class SqlSinkSettings(SinkSettings):
 
 
 def generation_tables(spec: SinkSpec, number: int) -> SinkSpec:
-    """The warehouse of a generation that is filled: tables beside, which the ending of their names tells apart."""
+    """The warehouse of a generation that is filled: tables beside, which the ending of their names distinguishes."""
     options = {**spec.options, "table_suffix": f"__{number}"}
     return replace(spec, prefix=f"{spec.prefix}@{number}", options=options)
 

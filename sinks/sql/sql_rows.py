@@ -1,4 +1,4 @@
-"""Rows of a SQL store, read back whatever somebody else wrote into them."""
+"""Rows of a SQL store, read back, also where another program wrote into them."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _named(key: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    """A column of ours, whatever it holds."""
+    """A column of ours, with any value."""
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     return "" if value is None else str(value)

@@ -87,13 +87,13 @@ class SqlTables:
         return name
 
     def gone(self, connection: sa.Connection, tables: Collection[TableName]) -> list[TableName]:
-        """Those of some tables that the database does not have. One question, whatever their number."""
+        """Those of some tables that the database does not have. One query for any number of them."""
         inspector = sa.inspect(connection)
         if self._db_schema is not None and not inspector.has_schema(self._db_schema):
             return sorted(tables)
         there = set(inspector.get_table_names(schema=self._db_schema))
         names = {table: self.name(table) for table in sorted(tables)}
-        # A database may tell of names in another case, and a user may have put a view in a table's place.
+        # A database may report names in another case, and a user may have put a view in a table's place.
         return [
             table
             for table, name in names.items()
@@ -106,7 +106,7 @@ class SqlTables:
         return self._short(whole + self._views.ending)
 
     def show(self, connection: sa.Connection, table: TableName, rights: Sequence[tuple[str, str]] = ()) -> None:
-        """Make or mend a table's view of live rows, with rights that one before it had."""
+        """Make or repair a table's view of live rows, with rights that one before it had."""
         self._views.keep(connection, self.name(table), self.view(table))
         if rights:
             self._views.grant(connection, self.view(table), rights)

@@ -35,7 +35,7 @@ The holder's transaction ends before its file does: src/backend/access/transam/x
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkTask:
-    """A chunk as a worker is told it: plain data.
+    """A chunk as a worker gets it: plain data.
 
     ``chunk`` as planned, of the leaf ``leaf_oid``. ``schema``: the registered shape. ``condition``: the
     publication's row filter. ``first_of_table``, ``first_of_all``: no earlier run wrote a row of it, or of anything.
@@ -65,7 +65,7 @@ class CutLost(Exception):
 def read_chunk(session: Session, task: ChunkTask) -> Iterator[list[bytes]]:
     """The chunk's rows as lines of COPY's text format, in blocks of bounded size, inside one transaction.
 
-    The transaction, and with it the lock, stays open: whoever writes the rows flushes them and commits. Raises
+    The transaction, and with it the lock, stays open: the writer of the rows flushes them and commits. Raises
     :class:`CutLost` before the first row, and what :func:`snapshot.read_transaction.refusals` names.
     """
     crash_point("chunk_begun")

@@ -65,7 +65,7 @@ class ChunkScheduler:
         self._slot_look_s = clock.monotonic()
 
     def inspect(self) -> Inspection:
-        """Look at the tables anew: at all that are captured, or, once there is a slot, at those it was made with."""
+        """Query the tables anew: all that are captured, or, once there is a slot, those it was made with."""
         head = self._ledger.manifest.head
         inspection = inspect(
             self._edges, self._session, self._shapes, topics=self._topics, only=head.tables if head else None
@@ -74,7 +74,7 @@ class ChunkScheduler:
         return inspection
 
     def inspect_at_end(self) -> Inspection:
-        """Look at the tables at the end: whether one could still be read does not matter any more."""
+        """Query the tables at the end, also those that cannot be read any more."""
         head = self._ledger.manifest.head
         return inspect(self._edges, self._session, self._shapes, topics=None, only=head.tables if head else None)
 

@@ -1,7 +1,7 @@
 """A worker: a process with its own session and producer that reads one chunk after the other.
 
 It never outlives the process that started it: an orphan could write a row behind a streamed event (H76). Three
-things see to that: the kernel kills it with the server it was forked from, and that one with whoever started it
+things see to that: the kernel kills it with the server it was forked from, and that one with its starter
 (:mod:`snapshot.first.fork_server`). A watch on a pipe ends it where there is no such kernel, and its session holds the
 writers' lock, which capture needs for itself, until all it produced is acknowledged.
 """
@@ -86,7 +86,7 @@ WorkerReport = WorkerReady | RowsRead | ChunkRead | ChunkUnread | WorkerFailed
 
 
 def main(edges: Edges, exact: bool, pipe: Connection, life: Connection) -> None:
-    """The process. ``pipe``: orders in, reports out. ``life``: ends when whoever started it does."""
+    """The process. ``pipe``: orders in, reports out. ``life``: ends when the process that started it does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group. The parent decides.
     _die_with_the_fork_server()
     threading.Thread(target=_watch, args=(life,), daemon=True).start()

@@ -1,6 +1,6 @@
 """The cut: a database snapshot that every worker reads from, kept open by one session.
 
-The first one is exported by the slot's creation, so that rows and stream meet without gap or overlap (H18). It lives as
+The first one is exported by the slot's creation, so that rows and stream meet without gap or overlap (H18). It lasts as
 long as the walsender session that made it, and no longer (H19). The remaining chunks are then read in a plain
 REPEATABLE READ cut, at the same position, because the stream from the slot repairs the difference.
 """

@@ -18,7 +18,7 @@ PID = os.getpid()
 
 
 def die_with_parent() -> None:
-    """Ask Linux for SIGKILL at the end of whoever started this process: it reaches even a stopped one."""
+    """Ask Linux for SIGKILL at the end of the process that started this one: it reaches even a stopped one."""
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

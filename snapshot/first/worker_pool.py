@@ -124,7 +124,7 @@ class WorkerPool:
             member.pipe.send(task)
 
     def finish(self) -> None:
-        """Tell those that are ready that there are no more tasks."""
+        """Send those that are ready the end of the tasks."""
         for member in self.ready():
             member.ready = False
             with suppress(OSError):

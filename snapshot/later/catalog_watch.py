@@ -152,7 +152,7 @@ class CatalogWatch:
     def _read_publication(self) -> None:
         found = self._edges.source.facts(self._session)[2]
         self._sent = {str(table): sent for table, sent in found.sent.items()} if found is not None else {}
-        # Whether the stream tells of a TRUNCATE.
+        # Whether the stream brings a TRUNCATE.
         self._truncates = found is not None and "truncate" in found.operations
 
     def _add(self, captured: Sequence[Captured]) -> None:
@@ -197,12 +197,12 @@ class CatalogWatch:
         for _ in range(_READS):
             read = self._read_columns(captured)
             if all(read.filenodes.get(oid, leaf.filenode) == leaf.filenode for oid, leaf in read.leaves.items()):
-                break  # else a file was changed between two of the queries, and nobody could tell what it holds
+                break  # else a file was changed between two of the queries, and its contents are not known
         marks = catalog_marks(self._session, captured, self._sent)
         found = []
         for table in captured:
             own = [read.leaves[leaf.oid] for leaf in table.leaves if leaf.oid in read.leaves]
-            # The columns tell of the file only if they were read with it.
+            # The columns describe the file only if they were read with it.
             files = [(leaf.oid, leaf.filenode) for leaf in own]
             sent = self._sent.get(str(table.table))
             # A table that is listed by itself cannot be made unlogged for a while. Any other can.

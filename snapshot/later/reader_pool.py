@@ -71,7 +71,7 @@ class ReaderPool:
                 session.cancel_safe(timeout=2)
 
     def close(self) -> None:
-        """End the threads and their sessions, within seconds whatever they wait for (H115).
+        """End the threads and their sessions, within seconds, also while they wait (H115).
 
         A statement may begin behind one cancellation, so they are repeated. A server that does not hear them is cut
         off. A thread that is left would keep the process alive.

@@ -89,7 +89,7 @@ class RequestScheduler:
         self._forget_s = 0.0
         self._rows = self._left_out = self._differing = self._turn = 0
         self.figures = RereadFigures()
-        """How far all requests are. Replaced as a whole, for whoever asks."""
+        """How far all requests are. Replaced as a whole, for other threads."""
         self._readers = ReaderPool(edges, windows, clock)
         self._planner = Planner(edges, windows, clock, self._look)
         self._thread = threading.Thread(target=self._run, name="cdc-snapshots", daemon=True)

@@ -155,7 +155,7 @@ def next_reading(readings: Iterable[TableReading]) -> TableReading | None:
 
 
 def _planned(state: ReadingState, now: Look) -> Look:
-    """The table as an earlier session planned it. Only what tells whether it is the same is compared."""
+    """The table as an earlier session planned it. Only the facts of its identity are compared."""
     leaves: Sequence[LeafForm] = tuple(
         LeafForm(
             oid=leaf["oid"],
@@ -188,7 +188,7 @@ _KEPT_OTHERWISE_NS = 3_600 * 10**9
 def forgettable(states: Iterable[ReadingState], now_ns: int) -> list[ReadingState]:
     """Of conditions and keys that were read, and are over for an hour (a day where they failed): nobody asks any more.
 
-    A table's own stays: there is one of each, and it tells that its first rows were read. Partitions that failed to be
+    A table's own stays: there is one of each, and it notes that its first rows were read. Partitions that failed to be
     read stay too, because the stores lack them.
     """
     return [

@@ -40,7 +40,7 @@ def need(
     streamed: Mapping[str, int] = NONE,
     announced: Iterable[TableSchema] = (),
 ) -> Need | None:
-    """The reading that a table needs that was ``before`` and is ``now``. None when events tell all there is to tell.
+    """The reading that a table needs that was ``before`` and is ``now``. None when the events are enough.
 
     ``empty``: oids of leaves that hold no row. ``streamed``: partitions that brought changes in between, each with the
     transaction that had attached it. Neither look need have seen them (H145). ``announced``: shapes under which the
@@ -48,7 +48,7 @@ def need(
 
     A rewrite that gives rows other values changes a column's entry in the catalog in the same transaction, also where
     the type stays what it was. Where none was changed, it was VACUUM FULL, CLUSTER or a TRUNCATE, which the stream
-    tells, but of a partition's alone it does not, so there all are read again.
+    shows, but of a partition's alone it does not, so there all are read again.
     A table that is not published any more needs nothing until it is again.
     """
     if not now.publication:
@@ -115,7 +115,7 @@ def _names(now: FormState, announced: Iterable[TableSchema]) -> Need | None:
         if shape.oid != now.oid:
             continue
         then = [column.name for column in shape.columns]
-        # Both in the order of attnum, which the catalog of a later moment may not have told.
+        # Both in the order of attnum, which the catalog of a later moment may not have.
         others = zip(then, names, strict=True) if len(then) == len(names) else ()
         gone = [old for old, new in others if old != new]
         for column in shape.columns:

@@ -149,7 +149,7 @@ class FrameReader(_Tasks, DataSourceReader):
 
 
 class FrameStreamReader(_Tasks, DataSourceStreamReader):
-    """A stream. PySpark 4.1 asks for the latest offset without saying from where, so the reader keeps the place."""
+    """A stream. PySpark 4.1 asks for the latest offset without saying from where, so the reader keeps its offsets."""
 
     def __init__(self, task: FrameTask, options: FrameOptions, connect: Connect) -> None:
         super().__init__(task, options, connect)
@@ -170,7 +170,7 @@ class FrameStreamReader(_Tasks, DataSourceStreamReader):
         with telling():
             place, ends = self._place(), self._ends()
             # Of a fresh checkpoint Spark asks this first, and says only later where the batch begins. Of another one it
-            # has told the place, by planning a batch of nothing there.
+            # has given the offsets, by planning a batch of nothing there.
             starts, most = self._starts(), self._options.max_offsets
             reached = self.live_reached if self.live_reached is not None else starts if most else {}
             require_growth(reached, ends)
@@ -186,7 +186,7 @@ class FrameStreamReader(_Tasks, DataSourceStreamReader):
             return self._shares(starts, ends, {})
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Spark's checkpoint keeps the place: nothing to do."""
+        """Spark's checkpoint keeps the offsets: nothing to do."""
 
     def _place(self) -> Place:
         if self.live_place is None:
@@ -206,7 +206,7 @@ class FrameStreamReader(_Tasks, DataSourceStreamReader):
         return self.live_starts
 
     def _ends(self) -> Offsets:
-        """As of a moment ago. Once the place is known."""
+        """As of a moment ago. Once the offsets are known."""
         now_s = SYSTEM_CLOCK.monotonic()
         if self.live_ends is None or now_s - self.live_ends[0] >= _LOOK_S:
             assert self.live_log is not None

@@ -15,7 +15,7 @@ _UTC_MS = pa.timestamp("ms", "UTC")
 
 
 def raw_batch(lot: Lot) -> pa.RecordBatch:
-    """The records of a lot in their order. Raises nothing, whatever the bytes are."""
+    """The records of a lot in their order. Raises nothing, for any bytes."""
     count = len(lot.offsets)
     array: Any = pa.array
     times = [array(some, _UTC_MS).cast(pa.timestamp("us", "UTC")) for some in (map(_commit, lot.values), lot.times_ms)]

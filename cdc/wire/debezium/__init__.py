@@ -1,4 +1,4 @@
-"""Debezium's own records as events of ours: pure, for whoever reads topics that Debezium writes.
+"""Debezium's own records as events of ours: pure, for readers of topics that Debezium writes.
 
 Read in this order: :mod:`~cdc.wire.debezium.read` (a record of any form to a change),
 :mod:`~cdc.wire.debezium.order` (its place in the order), :mod:`~cdc.wire.debezium.shape` and

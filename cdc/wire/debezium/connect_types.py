@@ -136,7 +136,7 @@ def _numeric_typmod(precision: Any, scale: int) -> int:
 
 
 def _or_unavailable(convert: Convert | None) -> Convert | None:
-    """The placeholder of an unchanged value stays what it is, in whatever shape the column's type gives it."""
+    """The placeholder of an unchanged value stays what it is, in the shape that the column's type gives it."""
     if convert is None:
         return None
 

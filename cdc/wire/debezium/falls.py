@@ -5,12 +5,12 @@ sends changes a second time: positions fall, and climb to where they were, becau
 partition is sent again, too. Positions that do not climb back are another server's, or of a connector that began
 anew. A store that went on would take each of those changes for an old one.
 
-Three things tell at once: a row of a first snapshot below streamed changes. A server that was not heard of before. A
+Three facts prove it: a row of a first snapshot below streamed changes. A server that was not heard of before. A
 transaction that its server numbers above every one that was read. Else time does: positions that stay below for
 :data:`BOUND_MS` of the topic's own time.
 
 Another server whose positions lie above breaks no order: every store takes its changes for newer, and they are. The
-database has failed over all the same, or the connector was led to another one, so it is told (:class:`ServerMove`).
+database has failed over all the same, or the connector was led to another one, so it is reported (:class:`ServerMove`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Source = Mapping[str, Any]
 
 
 class PositionsFell(CdcError):
-    """The connector's positions are in no order any more: whoever goes on takes each change for an old one."""
+    """The connector's positions are in no order any more: a reader that goes on takes each change for an old one."""
 
     exit = Exit.IDENTITY
 

@@ -5,11 +5,11 @@ already (``document_diff_applier.cpp``), so that a run of patches applied again 
 
 1. ``removedFields`` go. A field that is not there is no fault.
 2. ``truncatedArrays`` are cut to their size. A shorter one stays as it is.
-3. ``updatedFields`` are set. A place beyond an array's end is reached by nulls.
+3. ``updatedFields`` are set. An element beyond an array's end is reached by nulls.
 
-A path is names and array indexes joined by dots, and a name may hold dots itself. The server tells these apart by
-``disambiguatedPaths``, which Debezium leaves out, so the document does: whatever stands at a path. Where two
-things do, the patch is refused. Where nothing does and the path has several parts, the update has no place:
+A path is names and array indexes joined by dots, and a name may hold dots itself. The server distinguishes these by
+``disambiguatedPaths``, which Debezium leaves out, so the document does, by what stands at a path. Where two
+things do, the patch is refused. Where nothing does and the path has several parts, the update has no target:
 either a later patch of the run removes what it belongs to, or it is refused.
 """
 
@@ -26,7 +26,7 @@ Place = tuple[Any, Any]
 
 
 class AmbiguousPath(ValueError):
-    """A path that means two places of the document."""
+    """A path that leads to two values of the document."""
 
 
 class Patch(NamedTuple):
@@ -68,10 +68,10 @@ class Patched:
     def __init__(self, document: dict[str, Any]) -> None:
         self.document = document
         self.unplaced: list[str] = []
-        """Paths of updates that had no place, and that no later patch made needless."""
+        """Paths of updates that had no target, and that no later patch made needless."""
 
     def apply(self, patch: Patch) -> None:
-        """One more patch. AmbiguousPath for a path that means two places. The document is of no use then."""
+        """One more patch. AmbiguousPath for a path that leads to two values. The document is of no use then."""
         for path in patch.removed:
             self._remove(path)
         for path, size in patch.truncated:
@@ -109,7 +109,7 @@ class Patched:
 
 
 def _places(holder: Any, parts: list[str]) -> Iterator[Place]:
-    """Every place that a path may mean: those that are there, and a new field of an object, if its name is one part."""
+    """Every target of a path: those that are there, and a new field of an object, if its name is one part."""
     if isinstance(holder, list):
         head, *rest = parts
         if not (head.isascii() and head.isdigit()):

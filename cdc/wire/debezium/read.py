@@ -1,4 +1,4 @@
-"""A record of Debezium's, of whatever form, as a change: key, envelope, position, op and the shape of its row.
+"""A record of Debezium's, of any form, as a change: key, envelope, position, op and the shape of its row.
 
 Forms: with the embedded schema (``schema`` and ``payload``) or without. The full envelope or the flat row of
 ExtractNewRecordState. Readable or default encodings. Documents of MongoDB. Values come out in the readable
@@ -67,11 +67,11 @@ class _Refused(ValueError):
 
 
 class PartitionReader:
-    """Reads the records of one partition in their order. Raises nothing, whatever the bytes are.
+    """Reads the records of one partition in their order. Raises nothing, for any bytes.
 
     It remembers the highest position it has read, the last delete and the last shape, for records that carry
     none. A reader that starts in the middle can be given some records from before, their changes not applied.
-    It also knows from which offset on it has read every one, so that a patch tells what it may be applied to. It can be
+    It also knows from which offset on it has read every one, so that a patch names what it may be applied to. It can be
     pickled between two records, and goes on in another process. ``epochs`` have to be given to it there.
     ``reselected``: the connector asks the database for what is NULL, so a NULL is one.
     """
