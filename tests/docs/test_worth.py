@@ -11,10 +11,14 @@ from tests.bench.__main__ import names as benchmarks
 
 ROOT = Path(__file__).parents[2]
 MANUALS = [
-    "cdc/README.md", "cdc/wire/README.md", "connectors/debezium/README.md", "connectors/kafka/README.md",
-    "connectors/postgres/README.md", "sinks/README.md", "snapshot/README.md", "spark/README.md",
+    "cdc/README.md", "cdc/cli/README.md", "cdc/views/README.md", "cdc/wire/README.md", "connectors/debezium/README.md",
+    "connectors/kafka/README.md", "connectors/postgres/README.md", "connectors/session/README.md", "sinks/README.md",
+    "snapshot/README.md", "spark/README.md",
 ]  # fmt: skip
-MEASURED = ("README.md", "bench"), ("connectors/debezium/README.md", "bench"), ("tests/faults/README.md", "results")
+MEASURED = [
+    ("README.md", "bench"), ("cdc/cli/README.md", "bench"), ("cdc/views/README.md", "bench"),
+    ("connectors/debezium/README.md", "bench"), ("tests/faults/README.md", "results"),
+]  # fmt: skip
 _NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
 
 
