@@ -1,7 +1,7 @@
 """The capture loop: read frames, assemble records, hand them to the log, note the progress, acknowledge.
 
-One :class:`Capture` is one session with the source. It starts from what the log says and ends by an error, or
-by a wish to stop. :func:`keep_capturing` opens the next one. Nothing is kept between two sessions: after a
+One :class:`Capture` is one session with the source. It starts from what the log says and ends by an error,
+or when a stop is asked for. :func:`keep_capturing` opens the next one. Nothing is kept between two sessions: after a
 broken connection, a killed process or a new machine the start is the same.
 """
 
