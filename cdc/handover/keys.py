@@ -51,7 +51,7 @@ class KeyQuestion:
 
 
 def key_problems(schemas: Iterable[TableSchema], primary_keys: Mapping[str, Sequence[str]]) -> list[str]:
-    """A sentence for each table whose keys the two would write otherwise, with any rows.
+    """A sentence for each table whose keys the two would write otherwise, whichever its rows are.
 
     ``primary_keys``: table -> columns. The old key of a row would stay in the topic for ever, and a delete not
     reach it.

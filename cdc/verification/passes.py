@@ -102,7 +102,7 @@ def verify(
     """Compare each store with the source in its ``tables``.
 
     ``reached`` returns when every store shows the cut's fence, and raises when that takes too long. A key whose
-    position lies above the source's end, asked for after the store was read, counts, with any row: the store
+    position lies above the source's end, asked for after the store was read, counts, however it compares: the store
     would ignore every change until then (hazard H101). Raises what the readers raise. Nothing is written
     anywhere but in a temporary folder.
     """
