@@ -17,7 +17,9 @@ from cdc.stack.free_ports import free_ports
 from cdc.stack.local import LocalStack
 from tests.bench.setting import Bench, machine
 
-_HELPERS = ("setting",)
+_HELPERS = ("setting", "encode_paths", "beside_commit", "family_cpu")
+_COMPARING = ("encode",)
+"""Those that can measure another commit's code beside ours."""
 
 
 def names() -> list[str]:
@@ -31,10 +33,13 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(names())}; all unless named")
     parser.add_argument("--stack-dir", type=Path, help="use the stack that runs in this folder")
     parser.add_argument("--scale", type=float, default=1.0, help="part of the full size")
+    parser.add_argument("--beside", metavar="COMMIT", help=f"beside another commit's code: {', '.join(_COMPARING)}")
     options = parser.parse_args(argv)
     unknown = set(options.names) - set(names())
     if unknown:
         parser.error(f"there is no benchmark {', '.join(sorted(unknown))}")
+    if options.beside and (not options.names or set(options.names) - set(_COMPARING)):
+        parser.error(f"only {', '.join(_COMPARING)} can be measured beside another commit")
     with tempfile.TemporaryDirectory(prefix="cdc-bench-") as folder:
         # Who measures Debezium beside us lets its JVM compile as a server's does.
         os.environ.setdefault("KAFKA_JVM_PERFORMANCE_OPTS", "-server -Xms1g -Xmx2g")
@@ -46,7 +51,7 @@ def main(argv: list[str] | None = None) -> int:
             for name in options.names or names():
                 module = import_module(f"tests.bench.{name}")
                 print(f"\n{name}: {(module.__doc__ or '').strip().splitlines()[0]}", flush=True)
-                module.bench(Bench(stack, Path(folder), options.scale))
+                module.bench(Bench(stack, Path(folder), options.scale, options.beside))
         finally:
             if options.stack_dir is None:
                 stack.wipe()

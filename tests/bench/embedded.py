@@ -2,7 +2,8 @@
 
 200,000 updates of about 650 bytes on 50,000 keys in four partitions, once with embedded schemas and once without. The
 same topic is read by both, in turn, three times each, by a ``cdc sink --until-caught-up`` of its own from the start;
-topic records over the time from the start of the first batch to the last watermark, as its log states them.
+topic records over the time from the start of the first batch to the last watermark, as its log states them. CPU is that
+of all its processes, Java's among them, over the same time.
 """
 
 from __future__ import annotations
@@ -28,14 +29,20 @@ def bench(bench: Bench) -> None:
         try:
             topics.put(sinks.rows(events))
             topics.progress()
-            rates: dict[str, list[float]] = {way: [] for way in _WAYS}
+            filled: dict[str, list[sinks.Filled]] = {way: [] for way in _WAYS}
             for number in range(RUNS):
                 for way in _WAYS if number % 2 == 0 else reversed(_WAYS):
-                    rates[way].append(sinks.fill(bench, topics, "cache", cache, events, **_WAYS[way]))
+                    filled[way].append(sinks.fill(bench, topics, "cache", cache, events, **_WAYS[way]))
             what = "with embedded schemas" if schemas else "without schemas"
-            for way, found in rates.items():
-                bench.say(f"{what}, {way}: {spread(found)} events/s")
-            ratios = [one / two for one, two in zip(rates["executors"], rates["driver"], strict=True)]
-            bench.say(f"{what}, executors / driver: {spread(ratios, 2)}")
+            for way, found in filled.items():
+                bench.say(
+                    f"{what}, {way}: {spread([one.per_s for one in found])} records/s, "
+                    f"{spread([one.cpu_us for one in found], 1)} us CPU each"
+                )
+            turns = list(zip(filled["executors"], filled["driver"], strict=True))
+            ratios = [one.per_s / two.per_s for one, two in turns]
+            bench.say(f"{what}, rate of executors / driver: {spread(ratios, 2)}")
+            ratios = [one.cpu_us / two.cpu_us for one, two in turns]
+            bench.say(f"{what}, CPU of executors / driver: {spread(ratios, 2)}")
         finally:
             topics.admin.delete([name for name in topics.admin.names() if name.startswith(f"{topics.name}.")])

@@ -25,12 +25,13 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Bench:
-    """Servers, a folder, and the part of the full size that is wanted."""
+    """Servers, a folder, the part of the full size that is wanted, and the commit to measure beside, if any."""
 
-    def __init__(self, stack: LocalStack, folder: Path, scale: float) -> None:
+    def __init__(self, stack: LocalStack, folder: Path, scale: float, beside: str | None = None) -> None:
         self.stack = stack
         self.folder = folder
         self.scale = scale
+        self.beside = beside
 
     def rows(self, full: int, multiple_of: int = 1000) -> int:
         """The scaled size, in whole multiples."""

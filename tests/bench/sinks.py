@@ -2,7 +2,8 @@
 
 The topic of four partitions is filled first: updates of about 650 bytes, keys at random. Each store is filled three
 times by a ``cdc sink --until-caught-up`` of its own, from the beginning; topic records over the time from the start of
-the first batch to the last watermark, as its log states them. Beside it, for search: the bulk bodies of the same
+the first batch to the last watermark, as its log states them. CPU is that of all its processes, Java's among them, over
+the same time. Beside it, for search: the bulk bodies of the same
 documents, one per key, made before, posted one after the other to an index of the same settings, in turn with ours.
 Both are divided by documents: of an event whose key has a newer one in its batch no document is written.
 """
@@ -16,12 +17,13 @@ import sys
 import time
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 import requests
 
 from sinks.stores import open_store
+from tests.bench.family_cpu import FamilyCpu
 from tests.bench.setting import RUNS, Bench, spread
 from tests.integration.spark.handmade import HandMadeLog
 
@@ -44,13 +46,16 @@ def bench(bench: Bench) -> None:
             "warehouse": {"kind": "delta"},
         }
         for store, options in stores.items():
-            rates, bare = [], []
+            filled, bare = [], []
             for _ in range(RUNS):
-                rates.append(fill(bench, topics, store, options, events))
+                filled.append(fill(bench, topics, store, options, events))
                 if store == "search":
                     bare.append(_bare_bulk(topics, servers["opensearch"]["url"]))
             goal = f"   (goal {GOALS[store]:,})" if store in GOALS else ""
-            bench.say(f"{store}: {spread(rates)} events/s{goal}")
+            rates = [one.per_s for one in filled]
+            bench.say(
+                f"{store}: {spread(rates)} events/s{goal}, {spread([one.cpu_us for one in filled], 1)} us CPU each"
+            )
             if store == "search":
                 share = len(topics.rows["orders"]) / events
                 documents = [rate * share for rate in rates]
@@ -73,8 +78,15 @@ def rows(count: int) -> Iterator[dict[str, Any]]:
         }
 
 
-def fill(bench: Bench, topics: HandMadeLog, store: str, options: dict[str, Any], events: int, **spark: Any) -> float:
-    """Events per second into an empty store; ``spark``: settings of that section."""
+class Filled(NamedTuple):
+    """Events per second, and the CPU of one in us: all processes of the application, Java's among them."""
+
+    per_s: float
+    cpu_us: float
+
+
+def fill(bench: Bench, topics: HandMadeLog, store: str, options: dict[str, Any], events: int, **spark: Any) -> Filled:
+    """Fill an empty store; ``spark``: settings of that section."""
     prefix = f"b{secrets.token_hex(4)}"
     sinks = {store: options | {"prefix": prefix}}
     folder = bench.folder / prefix
@@ -84,9 +96,11 @@ def fill(bench: Bench, topics: HandMadeLog, store: str, options: dict[str, Any],
     config = folder / "cdc.toml"
     config.write_text(topics.toml(sinks, checkpoint=str(folder / "checkpoints"), **spark), encoding="utf-8")
     argv = [sys.executable, "-m", "cdc", "--config", str(config), "sink", "--until-caught-up"]
-    done = subprocess.run(argv, check=False, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    lines = [orjson.loads(line) for line in done.stderr.splitlines()]
+    started = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    with started as sink, FamilyCpu(sink) as cpu:
+        _, said = sink.communicate()
+    assert sink.returncode == 0, said
+    lines = [orjson.loads(line) for line in said.splitlines()]
     batches = [line for line in lines if line["event"] == "batch_applied"]
     assert sum(line["records"] for line in batches) == events
     began = _seconds(batches[0]["ts"]) - float(batches[0]["took_s"])
@@ -99,8 +113,10 @@ def fill(bench: Bench, topics: HandMadeLog, store: str, options: dict[str, Any],
         opened.close()
     _clean(options, prefix)
     took = ", ".join(f"{line['took_s']:.1f}" for line in batches)
-    bench.say(f"  {store}: {events / (_seconds(batches[-1]['ts']) - began):,.0f} events/s (batches of {took} s)")
-    return events / (_seconds(batches[-1]["ts"]) - began)
+    ended = _seconds(batches[-1]["ts"])
+    found = Filled(events / (ended - began), cpu.between(began, ended) / events * 1e6)
+    bench.say(f"  {store}: {found.per_s:,.0f} events/s, {found.cpu_us:.1f} us CPU each (batches of {took} s)")
+    return found
 
 
 def _clean(options: dict[str, Any], prefix: str) -> None:
