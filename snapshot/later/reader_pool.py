@@ -149,7 +149,8 @@ class ReaderPool:
         assert inspected is not None
         try:
             columns = [column.name for column in inspected.schema.columns]
-            differences = RowDifferences(reading.state.floor, columns, reading.state.begun)
+            state = reading.state
+            differences = RowDifferences(state.floor, columns, state.begun, state.started_ns)
             records = self._edges.records(inspected.form.topic, MOST_RECORDS)
             if records is None:
                 return Differing(None, f"its topic has more than {MOST_RECORDS:,} records")

@@ -21,6 +21,8 @@ MOST_BYTES = 32 * 1024**2
 """Of a topic that is looked at: 0.9 s of a processor's time (measured), and some 25 MB for a moment."""
 _FLOOR_OP, _DELETE_OP, _READ_OP = TRUNCATE_OP.encode(), DELETE_OP.encode(), READ_OP.encode()
 _LOWEST = b""
+_TIME, _NS_DIGITS = b'"ts_ns":', 19
+"""19 digits until the year 2286."""
 
 
 class NotComparable(ValueError):
@@ -36,13 +38,15 @@ class _NewestRow(NamedTuple):
 
 class RowDifferences:
     """One reading's. ``floor``: its position's text. ``columns``: of the table, as it was read. ``begun``: the position
-    of the first row that it wrote, below its floor where the table was rewritten meanwhile and read anew."""
+    of the first row that it wrote, below its floor where the table was rewritten meanwhile and read anew.
+    ``started_ns``: when it began. In an idle database the reading before it wrote at the same positions."""
 
-    def __init__(self, floor: str, columns: Sequence[str], begun: str = "") -> None:
+    def __init__(self, floor: str, columns: Sequence[str], begun: str = "", started_ns: int = 0) -> None:
         if not floor:
             raise NotComparable("nothing of it was written")
         self._floor = floor.encode()
         self._begun = min(begun or floor, floor).encode()
+        self._started_ns = started_ns
         self._row = row_reader(columns)
         self._partitions: dict[int, dict[int, _NewestRow]] = {}
         self._floors: dict[int, bytes] = {}
@@ -75,17 +79,23 @@ class RowDifferences:
         if before is not None and pos < before.pos:
             return  # an older one, sent again
         row = None if op == _DELETE_OP else hash(self._row(value))
-        if op == _READ_OP and pos >= self._begun:
+        if op == _READ_OP and pos >= self._begun and self._ours(value):
             was = before.row if before is not None and before.pos >= self._floors.get(partition, _LOWEST) else None
             if was != row:
                 self._differing.add((partition, name))
         known[name] = _NewestRow(pos, row)
 
+    def _ours(self, value: bytes) -> bool:
+        """Whether a record was made since the reading began: the last time in its envelope says so."""
+        _, found, tail = value.rpartition(_TIME)
+        digits = tail[:_NS_DIGITS]
+        return not found or not digits.isdigit() or int(digits) >= self._started_ns
+
     def _empty(self, partition: int, key: bytes, value: bytes, pos: bytes) -> None:
         """A truncate, or the mark of a sweep: of this reading, or of an earlier one."""
         floor = read_floor(key, value, pos.decode()).floor.encode()
         last = self._floors.get(partition, _LOWEST)
-        if floor == self._floor:
+        if floor == self._floor and self._ours(value):
             known = self._partitions.get(partition, {})
             gone = (name for name, one in known.items() if one.row is not None and last <= one.pos < floor)
             self._differing.update((partition, name) for name in gone)

@@ -106,6 +106,25 @@ def test_h96_a_reading_that_began_anew_counts_what_it_found_first() -> None:
     assert RowDifferences(floor, COLUMNS, begun).take(topic.records) == 2, "1 was otherwise, and 2 is gone"
 
 
+def test_h96_a_reading_at_the_position_of_the_one_before_counts_its_own() -> None:
+    """An idle database gives both the same floor."""
+    topic = Written()
+    for key in (1, 2):
+        topic.put(key, "c", "a")
+    start_ns, seen = 1_795_524_691_500_405_838, len(topic.records)
+    floor = topic.read([(1, "b")])
+    first = [made_at(record, start_ns + 5) for record in topic.records[seen:]]
+    second = [made_at(record, start_ns + 15) for record in topic.records[seen:]]
+    records = [*topic.records[:seen], *first, *second]
+    assert RowDifferences(floor, COLUMNS, floor, start_ns).take(records[: seen + len(first)]) == 2
+    assert RowDifferences(floor, COLUMNS, floor, start_ns + 10).take(records) == 0
+
+
+def made_at(record: LoggedRecord, time_ns: int) -> LoggedRecord:
+    assert record.value is not None
+    return record._replace(value=record.value.removesuffix(b"}") + b',"ts_ns":%d}' % time_ns)
+
+
 def test_h96_a_record_that_was_sent_again_changes_nothing() -> None:
     topic = Written()
     topic.put(1, "c", "a", lsn=1000)
