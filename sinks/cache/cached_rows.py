@@ -85,7 +85,11 @@ class Cache:
         return found
 
     def rows(self, table: str, keys: Iterable[Sequence[KeyPart]]) -> list[CachedRow | None]:
-        """Many rows of one table, in the order of their keys, in one trip. None where there is no such row."""
+        """Many rows of one table, in the order of their keys, in one trip. None where there is no such row.
+
+        Raises SinkError when the cache does not answer, UsageError for a table without its schema and for a value that
+        is no key.
+        """
         texts = [key_text(key) for key in keys]
         within = cache_table(TableName(*table.split(".", 1))) if "." in table else ""
         if not within:
@@ -98,7 +102,7 @@ class Cache:
             self._generation = generation
 
     def watermark(self) -> Watermark | None:
-        """What the cache shows, and of which tables not. None before it shows anything."""
+        """The LSN up to which the cache shows every change, and tables of which it does not. None before any."""
         while True:
             notes = f"{generation_prefix(self._name, self._generation)}:_watermark"
             try:

@@ -224,7 +224,7 @@ def pipeline(
 
 
 @pytest.mark.slow
-def test_live_records_fit_the_schema_and_consumers_print_their_rows(
+def test_live_records_fit_the_schema_and_consumers_print_them(
     pipeline: Pipeline, kafka: str, topic_prefix: str, tmp_path: Path, spawn: Spawn, subtests: pytest.Subtests
 ) -> None:
     """The sweep mark of a later snapshot and a truncate are among the records."""
