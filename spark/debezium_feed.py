@@ -20,7 +20,7 @@ from cdc.errors import CdcError, Exit, Retry, TopicError
 from cdc.position import SNAPSHOT_SEQ
 from cdc.schema import TableSchema
 from cdc.wire.debezium.falls import PositionsFell, ServerMove
-from cdc.wire.debezium.read import UNVERSIONED, DebeziumChange, PartitionReader
+from cdc.wire.debezium.reading import UNVERSIONED, DebeziumChange, PartitionReader
 from cdc.wire.format import POS
 from cdc.wire.records import BEGINNING, Lot, RecordReader, Span
 from spark.translate import (
@@ -116,7 +116,7 @@ class Translation:
     ``epochs`` is asked anew for each batch: a new epoch is noted before its first record is written.
     ``compaction_lag_s``: how old a record is at least before the cleaner may take it. ``earlier``: opens a reader of
     records from before the run, which say how the order stood there. None to look at none. ``reselected``: as
-    :class:`cdc.wire.debezium.read.PartitionReader` has it.
+    :class:`cdc.wire.debezium.reading.PartitionReader` has it.
     """
 
     def __init__(

@@ -20,7 +20,7 @@ from cdc.epochs import EpochsState
 from cdc.position import Position
 from cdc.schema import TableSchema
 from cdc.wire.debezium.falls import ServerMove
-from cdc.wire.debezium.read import UNVERSIONED, DebeziumChange, PartitionReader, SettledRecord, UnreadableRecord
+from cdc.wire.debezium.reading import UNVERSIONED, DebeziumChange, PartitionReader, SettledRecord, UnreadableRecord
 from cdc.wire.format import HEADERS, POS, REASON_HEADER
 from spark.source import RECORD_SCHEMA
 

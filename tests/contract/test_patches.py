@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 import pytest
 
-from cdc.wire.debezium.read import DebeziumChange, PartitionReader
+from cdc.wire.debezium.reading import DebeziumChange, PartitionReader
 from sinks.batch import Event
 from sinks.port import OpenSink
 from tests.contract.stores import Store, live, rows

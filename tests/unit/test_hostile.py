@@ -15,7 +15,7 @@ from cdc.dead import DeadLetter
 from cdc.errors import CdcError, DamagedError, Exit, NewerError
 from cdc.settings import DebeziumSettings
 from cdc.state import Document, RequestState
-from cdc.wire.debezium.read import PartitionReader
+from cdc.wire.debezium.reading import PartitionReader
 from connectors.debezium.client import ConnectClient
 from connectors.debezium.connector_status import parse_status
 from connectors.debezium.source_progress import (

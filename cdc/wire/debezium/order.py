@@ -26,7 +26,7 @@ the partition, by offset, in which the connector writes a document's changes by 
 
 Rows of a snapshot stand at the position the snapshot was read at, tx_seq 0: below every change after it. So do rows
 of a later snapshot (incremental, while streaming), unless the reader knows a higher position of their partition: see
-:class:`cdc.wire.debezium.read.PartitionReader`. Never higher, because a transaction that follows may share their LSN
+:class:`cdc.wire.debezium.reading.PartitionReader`. Never higher, because a transaction that follows may share their LSN
 or SCN. Postgres' have a place between two commits, with tx_seq ffffffff.
 """
 

@@ -85,7 +85,7 @@ ROOMS: Mapping[str, Room] = {
         _of(_SPARK, "watermark", "holds", "store", "batch", "parked", "patches", "retry", "place", "its_place"),
     ),
     "debezium": Room(
-        ("debezium/order.py", "debezium/read.py", "debezium/falls.py", "debezium/patch.py", "debezium/shape.py"),
+        ("debezium/order.py", "debezium/reading.py", "debezium/falls.py", "debezium/patch.py", "debezium/shape.py"),
         (_DEBEZIUM, *_of(_SINKS, "debezium"), *_of(_SPARK, "debezium", "patches")),
     ),
     "assembly": Room(

@@ -12,7 +12,7 @@ import orjson
 import psycopg
 
 from cdc.position import Position
-from cdc.wire.debezium.read import DebeziumChange, PartitionReader
+from cdc.wire.debezium.reading import DebeziumChange, PartitionReader
 from connectors.connect.connector_epochs import read_epochs
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import read_range

@@ -12,7 +12,7 @@ from psycopg import sql
 from cdc.cli.app import run
 from cdc.errors import ConfigError, Exit
 from cdc.topic import TableName
-from cdc.wire.debezium.read import DebeziumChange, PartitionReader
+from cdc.wire.debezium.reading import DebeziumChange, PartitionReader
 from cdc.wiring import open_schemas
 from connectors.connect.checks import check_connect
 from connectors.connect.connector_epochs import next_epoch, read_epochs

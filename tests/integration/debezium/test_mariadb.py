@@ -10,7 +10,7 @@ import pytest
 from cdc.schema import TableSchema
 from cdc.settings import Settings
 from cdc.topic import TableName
-from cdc.wire.debezium.read import DebeziumChange, PartitionReader, UnreadableRecord
+from cdc.wire.debezium.reading import DebeziumChange, PartitionReader, UnreadableRecord
 from connectors.connect.connector import Connector
 from connectors.debezium.client import ConnectError
 from connectors.debezium.faults import advice

@@ -20,7 +20,7 @@ from cdc.verification.known_pipeline import KnownPipeline
 from cdc.verification.ports import VerificationPorts, VerifiedStore
 from cdc.verification.result import Kind
 from cdc.verification.run import Verification
-from cdc.wire.debezium.read import DebeziumChange, PartitionReader
+from cdc.wire.debezium.reading import DebeziumChange, PartitionReader
 from cdc.wiring import open_schemas, open_state
 from cdc.wiring.verification import read_known
 from connectors.connect.connector import Connector

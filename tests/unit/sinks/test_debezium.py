@@ -7,7 +7,7 @@ import pytest
 
 from cdc.schema import TableSchema
 from cdc.topic import TableName
-from cdc.wire.debezium.read import DebeziumChange
+from cdc.wire.debezium.reading import DebeziumChange
 from sinks.batch import Event, events_of
 from sinks.memory import MemoryStore
 from tests.contract.topics import Shapes

@@ -94,7 +94,7 @@ def test_h96_rows_below_an_older_floor_count_as_missing() -> None:
     assert differing(topic, topic.read([])) == 0, "the mark of an earlier reading took the last row"
 
 
-def test_h96_a_reading_that_began_anew_counts_what_it_found_first() -> None:
+def test_h96_a_reading_begun_anew_counts_from_its_first_row() -> None:
     topic = Written()
     for key in (1, 2, 3):
         topic.put(key, "c", "a")
@@ -106,7 +106,7 @@ def test_h96_a_reading_that_began_anew_counts_what_it_found_first() -> None:
     assert RowDifferences(floor, COLUMNS, begun).take(topic.records) == 2, "1 was otherwise, and 2 is gone"
 
 
-def test_h96_a_reading_at_the_position_of_the_one_before_counts_its_own() -> None:
+def test_h96_a_reading_behind_another_counts_its_own_rows() -> None:
     """An idle database gives both the same floor."""
     topic = Written()
     for key in (1, 2):

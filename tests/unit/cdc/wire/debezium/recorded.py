@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from cdc.epochs import EpochsState
-from cdc.wire.debezium.read import DebeziumChange, PartitionReader, SettledRecord, UnreadableRecord
+from cdc.wire.debezium.reading import DebeziumChange, PartitionReader, SettledRecord, UnreadableRecord
 
 FOLDER = Path(__file__).parents[4] / "fixtures" / "debezium"
 

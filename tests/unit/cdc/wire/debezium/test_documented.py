@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 
 from cdc.position import Position
-from cdc.wire.debezium.read import DebeziumChange, PartitionReader
+from cdc.wire.debezium.reading import DebeziumChange, PartitionReader
 from tests.unit.cdc.wire.debezium.recorded import after
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from cdc.epochs import EpochsState
 from cdc.wire.debezium.falls import BOUND_MS, ServerMove
-from cdc.wire.debezium.read import DebeziumChange, PartitionReader
+from cdc.wire.debezium.reading import DebeziumChange, PartitionReader
 
 TOPIC = "d.s.t"
 Source = dict[str, Any]

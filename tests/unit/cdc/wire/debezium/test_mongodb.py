@@ -10,7 +10,7 @@ import pytest
 from cdc.epochs import EpochsState
 from cdc.position import Position
 from cdc.wire.debezium.mongodb_read import UNBROKEN_FROM, id_text
-from cdc.wire.debezium.read import DebeziumChange, PartitionReader, SettledRecord, UnreadableRecord
+from cdc.wire.debezium.reading import DebeziumChange, PartitionReader, SettledRecord, UnreadableRecord
 from cdc.wire.format import UNAVAILABLE
 from cdc.wire.row import row_reader
 from tests.unit.cdc.wire.debezium.mongodb import ANNE, ANNE_MARIE, CREATED, CUSTOMERS, ID, RENAMED, TOPIC, envelope, key

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cdc.epochs import EpochsState
 from cdc.position import CHUNK_SEQ, Position
-from cdc.wire.debezium.read import UNVERSIONED, DebeziumChange, PartitionReader, SettledRecord, UnreadableRecord
+from cdc.wire.debezium.reading import UNVERSIONED, DebeziumChange, PartitionReader, SettledRecord, UnreadableRecord
 from cdc.wire.format import UNAVAILABLE
 from tests.single_rows import store_key
 from tests.unit.cdc.wire.debezium.recorded import Recorded, after, changes, read_all, recorded

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc.position import Position
-from cdc.wire.debezium.read import DebeziumChange, PartitionReader, UnreadableRecord
+from cdc.wire.debezium.reading import DebeziumChange, PartitionReader, UnreadableRecord
 
 Source = dict[str, Any]
 Transaction = list[list[tuple[int, str]]]

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from cdc.wire.debezium.read import DebeziumChange, PartitionReader
+from cdc.wire.debezium.reading import DebeziumChange, PartitionReader
 from cdc.wire.unavailable import NULL_OR_UNCHANGED, UUID, is_unavailable, may_be_unavailable
 from tests.unit.cdc.wire.debezium.recorded import after
 
