@@ -34,6 +34,8 @@ _DENIED = {
     KafkaError.GROUP_AUTHORIZATION_FAILED: " on the consumer group",
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: " on the cluster",
 }
+_NAME_REFUSED = (KafkaError.TOPIC_EXCEPTION, KafkaError.POLICY_VIOLATION)
+"""The broker never makes this topic: its name, or a name that differs in dots and underscores alone, or a policy."""
 _LOGIN_REFUSED = (KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._AUTHENTICATION)
 _RIGHTS = {
     "making": "Create", "deleting": "Delete", "writing": "Write", "sending": "Write", "asking for the settings":
@@ -56,6 +58,13 @@ def log_error(error: KafkaError, doing: str, settings: LogSettings) -> LogError:
         return LogError(
             f"{doing}: Kafka at {settings.bootstrap_servers} refuses the login",
             hint="check sasl.* in [log] client and client_secrets",
+            retry=Retry.NEVER,
+            exit=Exit.CONFIG,
+        )
+    if error.code() in _NAME_REFUSED:
+        return LogError(
+            f"{doing}: Kafka refuses it: {quoted(error.str())}",
+            hint='give the table another topic: [source] topics = { "schema.table" = "..." }',
             retry=Retry.NEVER,
             exit=Exit.CONFIG,
         )

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from cdc.clock import Clock
-from cdc.errors import ConfigError, TopicError
+from cdc.errors import ConfigError, LogError, Retry, TopicError
 from cdc.metrics import RereadFigures
 from cdc.settings import Settings
 from cdc.state import ReadingState, RequestState, TopicsState
@@ -74,7 +74,8 @@ class CapturedTopics:
     def add(self, table: CapturedTable, reason: str) -> str:
         """Make the topic of a table that came after the slot, note it, and ask for its first rows.
 
-        ConfigError when the table cannot be captured, TopicError when the topic cannot be made.
+        ConfigError when the table cannot be captured, or Kafka refuses its topic for good. LogError when no broker
+        answers.
         """
         for problem in table.problems:
             raise ConfigError(problem.message, hint=problem.hint)
@@ -82,7 +83,7 @@ class CapturedTopics:
             known = TopicsState.find(self._state.read()) or self._topics
             found = known.tables.get(str(table.table))
             if found is None:
-                known = self._make(table, known)
+                known = self._made(table, known)
                 asked = RequestState(
                     id=f"snapshot:{table.table}",
                     table=str(table.table),
@@ -139,6 +140,15 @@ class CapturedTopics:
         )
         self._state.write([(asked.key(), asked.to_json())])
         log.info("reread_asked", extra={"table": str(table), "why": reason})
+
+    def _made(self, table: CapturedTable, known: TopicsState) -> TopicsState:
+        """One table's topic that can never be made is that table's fault alone (H188)."""
+        try:
+            return self._make(table, known)
+        except LogError as error:
+            if error.retry is not Retry.NEVER:
+                raise
+            raise ConfigError(error.message, hint=error.hint) from None
 
     def _make(self, table: CapturedTable, known: TopicsState) -> TopicsState:
         admin = TopicAdmin(self._settings.log)

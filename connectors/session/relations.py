@@ -180,7 +180,10 @@ class Relations:
             if found.table == table:
                 for problem in found.problems:
                     raise CannotFollow(problem.message, hint=problem.hint, tables=[table])
-                return self._topics.add(found, "came after the slot")
+                try:
+                    return self._topics.add(found, "came after the slot")
+                except ConfigError as error:
+                    raise CannotFollow(error.message, hint=error.hint, tables=[table]) from None
         self._passed.add(table)
         log.warning("table_not_captured", extra={"table": str(table), "why": "the settings do not name it"})
         return None

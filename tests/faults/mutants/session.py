@@ -6,6 +6,11 @@ from tests.faults.mutants.mutant import Mutant
 
 MUTANTS = (
     Mutant(
+        "open the session anew for a topic that Kafka never makes", "connectors/session/captured.py",
+        "            if error.retry is not Retry.NEVER:\n                raise\n", "            raise\n",
+        "tests/integration/capture/test_refused_topics.py",
+    ),
+    Mutant(
         "take what was noted when the session began for what is", "connectors/session/joining.py",
         "aside=tables.asides.of,", "aside=tables.asides.documents.get,",
         "tests/integration/capture/test_aside.py",

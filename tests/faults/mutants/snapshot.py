@@ -8,6 +8,14 @@ _DIFFERENCES = "tests/unit/snapshot/later/test_row_differences.py"
 
 MUTANTS = (
     Mutant(
+        "count a reading that began anew from its second beginning", "snapshot/later/row_differences.py",
+        "min(begun or floor, floor).encode()", "floor.encode()", _DIFFERENCES,
+    ),
+    Mutant(
+        "count the rows of the reading before as one's own", "snapshot/later/row_differences.py",
+        "int(digits) >= self._started_ns", "True", _DIFFERENCES,
+    ),
+    Mutant(
         "forget how the first snapshot found the publication", "snapshot/later/watch_rules.py",
         "        entries=plan.entries,\n", "", "tests/unit/snapshot/later/test_watch_rules.py",
     ),
