@@ -46,6 +46,7 @@ class ViewFigures:
     records: int = 0
     published: int = 0
     deleted: int = 0
+    late: int = 0
     stopped: str = ""
 
     def known(self, now_s: float) -> bool:
@@ -82,6 +83,7 @@ class ViewHealth:
             page.set("cdc_view_records_total", one.records, view=one.name)
             page.set("cdc_view_published_rows_total", one.published, view=one.name)
             page.set("cdc_view_deleted_rows_total", one.deleted, view=one.name)
+            page.set("cdc_view_late_rows_total", one.late, view=one.name)
         yield from page.families()
 
     def alive(self) -> tuple[bool, str]:
@@ -112,6 +114,7 @@ class ViewHealth:
                 "waiting": one.waiting,
                 "parked": one.parked,
                 "held": one.held,
+                "late": one.late,
                 "stopped": one.stopped or None,
             }
             for one in self.views

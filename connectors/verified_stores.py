@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from cdc.cuts import Cut, VerifiedTable
 from cdc.errors import CdcError, ConfigError, UsageError
@@ -19,7 +20,7 @@ from cdc.views.refused import NotComputable
 from connectors.postgres.selection import Pattern, kept
 from connectors.verified import gone_tables, open_cut, verified_tables
 from connectors.view_running import PlannedView, newest_shapes, plan_view
-from connectors.view_topics import known_views, taken_views, view_patterns
+from connectors.view_topics import closed_windows, known_views, taken_views, view_patterns
 from sinks.mend import StoreRepair
 from sinks.port import OpenSink
 from sinks.stores import kind_of, sink_settings
@@ -56,7 +57,10 @@ def verified_views(settings: Settings, sinks: Sequence[str], estimate: Callable[
             refused[str(table)] = "it is published from another text or function than the settings name"
             continue
         root = next(shape.oid for shape in planned.shapes if shape.table == planned.plan.root.table)
-        tables[table] = _verified(known, planned, estimate(root))
+        verified = _verified(known, planned, estimate(root))
+        if planned.window is not None:
+            verified = replace(verified, settled=partial(closed_windows, settings, known, planned.window))
+        tables[table] = verified
     return VerifiedViews(tables, {table: view.topic for table, view in taken.items()}, refused)
 
 

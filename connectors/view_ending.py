@@ -11,7 +11,7 @@ from cdc.errors import ActiveError, ConfigError, UsageError
 from cdc.foreign import quoted
 from cdc.settings import Settings
 from cdc.topic import view_topic, views_topic
-from cdc.views.known_views import KnownView, claim_key, known_key
+from cdc.views.known_views import KnownView, claim_key, closed_key, known_key, late_topic
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.reach import require_broker
@@ -97,10 +97,15 @@ def _drop(settings: Settings, name: str) -> Iterator[str]:
     yield f"view {name}: forgotten; sinks name it no more"
     admin.delete([topic])
     yield f"topic {topic}: deleted"
+    late = late_topic(settings.name, name)
+    if late in admin.describe([late]):
+        admin.delete([late])
+        yield f"topic {late}: deleted"
 
 
 def _forget(settings: Settings, known: KnownView) -> None:
-    records = [(known_key(known.view), None), (claim_key(known.view, known.generation), None)]
+    place = known.view, known.generation
+    records = [(known_key(known.view), None), (claim_key(*place), None), (closed_key(*place), None)]
     KafkaCompactedTopic(settings.log, views_topic(settings.name)).write(records)
 
 

@@ -12,8 +12,9 @@ from cdc.progress import Offsets, Progress
 from cdc.schema import TableSchema
 from cdc.settings import Settings
 from cdc.topic import progress_topic, schema_topic, views_topic
+from cdc.views.closed_windows import Closed
 from cdc.views.fences import Fence, fence_of
-from cdc.views.known_views import claim_key
+from cdc.views.known_views import claim_key, closed_key, closed_value, read_closed
 from cdc.views.view_records import ViewRecord
 from cdc.wire.records import Lot, RecordReader, Span
 from connectors.kafka.admin import TopicAdmin
@@ -95,6 +96,7 @@ class KafkaViewOutput:
         self._settings = settings
         self._claims = views_topic(settings.name)
         self._key = claim_key(view, generation)
+        self._closed_key = closed_key(view, generation)
         self._topic = topic
         self._partitions = partitions
         self._ends: dict[int, int] = {}
@@ -108,7 +110,9 @@ class KafkaViewOutput:
         self._producer = Producer(config)
         self._do(lambda: self._producer.init_transactions(_TIMEOUT_S), "taking over the view's topic")
 
-    def publish(self, records: Sequence[ViewRecord], claim: Fence | None) -> Mapping[int, int]:
+    def publish(
+        self, records: Sequence[ViewRecord], claim: Fence | None, closed: Closed | None = None
+    ) -> Mapping[int, int]:
         """See the protocol. Raises ActiveError when another runner writes, LogError when a record is not taken."""
         self._do(self._producer.begin_transaction, "writing the view's topic")
         ends = dict(self._ends)
@@ -131,6 +135,8 @@ class KafkaViewOutput:
             raise LogError(f"the view's topic took no records{said}", hint="check the brokers")
         if claim is not None:
             self._claim(claim, ends)
+        if closed is not None:
+            self._producer.produce(self._claims, value=closed_value(closed), key=self._closed_key, partition=0)
         self._do(lambda: self._producer.commit_transaction(_TIMEOUT_S), "writing the view's topic")
         self._ends, self._claimed = ends, claim or self._claimed
         return ends
@@ -177,6 +183,18 @@ class KafkaViewOutput:
                     reached[partition] = offset + 1
         self._ends = reached
         return found, reached
+
+    def values_behind(self, ends: Mapping[int, int]) -> Iterator[tuple[bytes, bytes | None]]:
+        """See the protocol."""
+        for partition in range(self._partitions):
+            for message in read_range(self._settings.log, self._topic, partition, ends.get(partition)):
+                key, value = message.key(), message.value()
+                if isinstance(key, bytes):
+                    yield key, value if isinstance(value, bytes) else None
+
+    def closed(self) -> Closed | None:
+        """See the protocol."""
+        return read_closed(KafkaCompactedTopic(self._settings.log, self._claims).read().get(self._closed_key))
 
     def claimed(self) -> Fence | None:
         """See the protocol."""

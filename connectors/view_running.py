@@ -22,12 +22,13 @@ from cdc.topic import TableName, schema_topic, state_topic, view_topic, views_to
 from cdc.topic_specs import TopicSpec, table_topic_spec
 from cdc.view_metrics import ViewFigures, ViewHealth
 from cdc.views.keeper import Keeper, KeeperParts
-from cdc.views.known_views import KnownView
+from cdc.views.known_views import KnownView, late_topic
 from cdc.views.post_functions import Post
 from cdc.views.record_rows import view_shape
 from cdc.views.view_plan import ViewPlan, planned
 from cdc.views.view_records import ViewRecords
 from cdc.views.view_state import ViewState, plan_digest
+from cdc.views.window_keys import WindowKey, window_key
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.reach import require_broker
@@ -52,6 +53,7 @@ class PlannedView:
     plan: ViewPlan
     shapes: tuple[TableSchema, ...]
     post: Post | None = None
+    window: WindowKey | None = None
 
     @property
     def digest(self) -> str:
@@ -81,7 +83,9 @@ def plan_view(settings: Settings, name: str, shapes: Sequence[TableSchema]) -> P
         ) from None
     plan = planned(sql.strip().removesuffix(";"), shapes, search_path=tuple(section.search_path))
     used = tuple(shape for shape in shapes if shape.table in plan.relations)
-    return PlannedView(name, section, plan, used, load_post(name, section.post, plan) if section.post else None)
+    window = window_key(name, plan, section.close, section.window)
+    post = load_post(name, section.post, plan) if section.post else None
+    return PlannedView(name, section, plan, used, post, window)
 
 
 def newest_shapes(settings: Settings) -> list[TableSchema]:
@@ -104,6 +108,9 @@ def ensure_view(settings: Settings, view: PlannedView) -> KnownView:
     admin = TopicAdmin(settings.log)
     admin.create([_views_spec(settings)])
     known = known_views(settings).known.get(view.name)
+    if view.window is not None:
+        late = table_topic_spec(settings.log, late_topic(settings.name, view.name))
+        admin.create([replace(late, partitions=1)])
     if known is None:
         return _made(settings, admin, view)
     if known.digest != view.digest:
@@ -169,7 +176,8 @@ def opened_keeper(settings: Settings, view: PlannedView, known: KnownView) -> It
         records = ViewRecords(
             view.plan, view.name, known.topic, known.partitions, name=settings.name, database=database
         )
-        parts = KeeperParts(view.plan, state, source, output, records, tables, view.post)
+        late = late_topic(settings.name, view.name)
+        parts = KeeperParts(view.plan, state, source, output, records, tables, view.post, view.window, late)
         keeper = Keeper(parts, clock=SYSTEM_CLOCK, largest=int(view.settings.largest))
         keeper.begin()
         yield keeper, state
@@ -228,6 +236,7 @@ class KeptView:
         figures.records += turn.records
         figures.published += turn.documents
         figures.deleted += turn.deletions
+        figures.late += turn.late
         figures.lsn = self.keeper.claimed.lsn or None
         figures.held = bool(self.state.reached.held)
         if now_s - self.counted_s >= _COUNT_EVERY_S:

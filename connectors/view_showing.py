@@ -82,6 +82,9 @@ class View:
         row = self._key_row(key)
         path, generation = self._state()
         with closing(ViewState(path, self.plan, generation)) as state:
+            final = state.final_row(row)
+            if final is not None:
+                return final
             groups = state.groups
             source = DocumentSource(self.plan)
             found = (source.of(state.rows, [row]) if groups is None else groups.of([row]))[row]

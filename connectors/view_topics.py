@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import DamagedError
@@ -11,7 +11,8 @@ from cdc.progress import Progress
 from cdc.schema import TableSchema
 from cdc.settings import Settings
 from cdc.topic import VIEW_SCHEMA, TableName, schema_topic, views_topic
-from cdc.views.known_views import KnownView, Views, is_claim, read_views
+from cdc.views.known_views import KnownView, Views, closed_key, is_claim, late_topic, read_closed, read_views
+from cdc.views.window_keys import WindowKey
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.feed import CompactedFeed
@@ -31,12 +32,21 @@ def known_views(settings: Settings) -> Views:
     return read_views(KafkaCompactedTopic(settings.log, topic).read())
 
 
+def closed_windows(settings: Settings, view: KnownView, window: WindowKey) -> Callable[[str], bool]:
+    """Whether the window of a store key is closed, as of now. LogError when no broker answers."""
+    found = KafkaCompactedTopic(settings.log, views_topic(settings.name)).read()
+    closed = read_closed(found.get(closed_key(view.view, view.generation)))
+    return lambda key: closed is not None and window.of_store_key(key) <= closed.us
+
+
 def topics_of_views(settings: Settings) -> list[str]:
-    """The topic of each view's documents, and last the views topic. Nothing before the first view."""
-    own = views_topic(settings.name)
-    if own not in TopicAdmin(settings.log).describe([own]):
+    """The topics of each view, and last the views topic. Nothing before the first view."""
+    own, admin = views_topic(settings.name), TopicAdmin(settings.log)
+    if own not in admin.describe([own]):
         return []
-    return [*(view.topic for view in known_views(settings).known.values()), own]
+    known = known_views(settings).known
+    late = admin.describe([late_topic(settings.name, name) for name in known])
+    return [*(view.topic for view in known.values()), *late, own]
 
 
 def view_patterns(patterns: Iterable[str]) -> list[str]:

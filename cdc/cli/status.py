@@ -136,7 +136,8 @@ def view_table(shown: Status) -> Table:
     for title in ("behind", "age"):
         table.add_column(title, no_wrap=True, justify="right")
     table.add_column("state", no_wrap=True)
-    for title in ("waiting", "on disk"):
+    closing = any(view.facts.state is not None and view.facts.state.closed_before for view in shown.views)
+    for title in ("waiting", "on disk", *(["late"] if closing else [])):
         table.add_column(title, no_wrap=True, justify="right")
     for view in shown.views:
         facts, kept = view.facts, view.facts.state
@@ -148,6 +149,7 @@ def view_table(shown: Status) -> Table:
             Text(view.shown, style=_STYLES.get(view.shown, "yellow")),
             f"{kept.waiting:,}" if kept is not None else "?",
             size(kept.size_bytes) if kept is not None else "?",
+            *([f"{kept.late:,}" if kept is not None else "?"] if closing else []),
         )
     return table
 

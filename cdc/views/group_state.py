@@ -110,6 +110,7 @@ class GroupState:
         self._insert = f"INSERT OR REPLACE INTO contributions VALUES ({marks})"
         wanted = "key IN (SELECT value FROM json_each(?)) ORDER BY key, part"
         self._select = f"SELECT key, grp{made} FROM contributions WHERE {wanted}"
+        self._select_group = f"SELECT key, grp{made} FROM contributions WHERE grp = ?"
 
     def absorb(self, computed: Mapping[Row, Contributed | None]) -> set[Row]:
         """Take new contributions of driving rows in, None for none. Returns the keys of the groups that changed."""
@@ -122,7 +123,7 @@ class GroupState:
         put: list[tuple[Any, ...]] = []
         gone: list[tuple[str, int]] = []
         for name, key in names.items():
-            before, after = old.get(name, []), [self._stored(*one) for one in computed[key] or ()]
+            before, after = old.get(name, []), [self.stored(*one) for one in computed[key] or ()]
             if before == after:
                 continue
             for sign, rows in ((-1, before), (1, after)):
@@ -135,7 +136,8 @@ class GroupState:
         self._change(changes)
         return {tuple(orjson.loads(name)) for name in changes}
 
-    def _stored(self, keys: tuple[Any, ...], values: tuple[Any, ...]) -> tuple[Any, ...]:
+    def stored(self, keys: tuple[Any, ...], values: tuple[Any, ...]) -> tuple[Any, ...]:
+        """A contribution as the state holds it: the group's name, and the values of the figures."""
         stored = [v if f is None or v is None else f(v) for v, f in zip(keys, self._keys, strict=True)]
         cells = [c for column, value in zip(self._columns, values, strict=True) for c in column.cells(value)]
         return (orjson.dumps(stored).decode(), *cells)
@@ -192,6 +194,24 @@ class GroupState:
             "SELECT n FROM different WHERE grp = ? AND figure = ? AND value = ?", place
         ).fetchone()
         return 0 if found is None else int(found[0])
+
+    def known(self, names: Iterable[str]) -> set[str]:
+        """Those of these names of groups that rows contribute to."""
+        asked = orjson.dumps(list(set(names))).decode()
+        found = self._connection.execute(
+            "SELECT grp FROM figures WHERE grp IN (SELECT value FROM json_each(?))", (asked,)
+        )
+        return {name for (name,) in found}
+
+    def contributions_to(self, name: str) -> list[tuple[str, tuple[Any, ...]]]:
+        """What rows contribute to a group: the name of each row's key, and the values as :meth:`stored` makes them."""
+        found = self._connection.execute(self._select_group, (name,))
+        return [(row[0], row[2:]) for row in found]
+
+    def remove(self, name: str) -> None:
+        """All that is kept of a group goes."""
+        for table in ("contributions", "figures", "different"):
+            self._connection.execute(f"DELETE FROM {table} WHERE grp = ?", (name,))
 
     def every(self) -> Iterable[Row]:
         """The keys of all groups."""

@@ -9,25 +9,28 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from hashlib import blake2b
 from itertools import islice
 
 from cdc.clock import Clock
 from cdc.topic import TableName
+from cdc.views.closed_windows import Final
+from cdc.views.closing import Closing
 from cdc.views.cut_reading import CutReading
+from cdc.views.document_pieces import LACKS, DocumentPiece, PieceMaker
 from cdc.views.embedded_state import EmbeddedState
 from cdc.views.fences import BEFORE_ALL, Fence, fence_of
 from cdc.views.held_tables import held_tables
 from cdc.views.lookups import DocumentSource, Row
-from cdc.views.post_functions import Post, finished
+from cdc.views.post_functions import Post
 from cdc.views.record_changes import RecordChanges
 from cdc.views.refused import NotComputable
 from cdc.views.view_plan import ViewPlan
 from cdc.views.view_ports import ViewInput, ViewOutput
-from cdc.views.view_records import ViewRecord, ViewRecords, key_row
+from cdc.views.view_records import ViewRecords, final_of, key_row
 from cdc.views.view_state import ViewState
+from cdc.views.window_keys import WindowKey
 
 log = logging.getLogger(__name__)
 
@@ -37,27 +40,27 @@ BULK = 200_000
 _PIECE_RECORDS = 20_000
 _MOST_TOLD = 10
 """Unreadable records of one cut that are named."""
-_LACKS = "a row that it is made of is put aside, or stands in the log as it was later alone"
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The work of one turn: records read, documents and deletions published."""
+    """The work of one turn: records read, documents, deletions and late changes published."""
 
     records: int = 0
     documents: int = 0
     deletions: int = 0
+    late: int = 0
 
     @property
     def idle(self) -> bool:
         """Whether nothing moved."""
-        return not (self.records or self.documents or self.deletions)
+        return not (self.records or self.documents or self.deletions or self.late)
 
 
 @dataclass(frozen=True, slots=True)
 class KeeperParts:
     """The parts of a runner. ``topics``: the topic of each table that the view uses. ``post``: the user's function on
-    finished documents."""
+    finished documents. ``window``: by which groups close, None where none do. ``late``: the topic of late changes."""
 
     plan: ViewPlan
     state: ViewState
@@ -66,6 +69,8 @@ class KeeperParts:
     records: ViewRecords
     topics: Mapping[TableName, str]
     post: Post | None = None
+    window: WindowKey | None = None
+    late: str = ""
 
 
 class Keeper:
@@ -82,19 +87,20 @@ class Keeper:
         self._state = state = parts.state
         self._input = parts.input
         self._output = parts.output
+        self._pieces = PieceMaker(parts.records, parts.post, largest)
         self._records = parts.records
-        self._post = parts.post
+        self._closing = Closing(plan, state, parts.window, parts.late)
         self._tables = {topic: table for table, topic in parts.topics.items()}
         self._clock = clock
-        self._largest = largest
         self._piece = piece
         self._applied = EmbeddedState(state.rows, state.unseen, plan)
         self._documents = DocumentSource(plan)
-        self._changes = RecordChanges(plan, self._tables, self._input.shape)
+        self._changes = RecordChanges(plan, self._tables, self._input.shape, timed=parts.window is not None)
         self._blocked: frozenset[Row] = frozenset()
         self._told: Mapping[str, str] | None = None
         self._at_end = False
         self._bulk = bulk
+        self._fence = BEFORE_ALL
         self._claimed = BEFORE_ALL
         self._topic_claim = BEFORE_ALL
 
@@ -130,15 +136,29 @@ class Keeper:
             state.settled((), dict.fromkeys(rows, b""))
             if state.reached.built:
                 state.queue(rows, state.reached.fence)
+            finals = self._finals_behind(state.reached.ends)
             state.note(ends=ends, published=max(state.reached.published, claimed))
+            self._closing.begin(self._output.closed() if self._closing.used else None, finals)
         self._find_blocked()
+
+    def _finals_behind(self, ends: Mapping[int, int]) -> list[tuple[Row, Final]]:
+        """The last figures of windows that stand in the topic behind what the state knows of it."""
+        found: dict[Row, Final] = {}
+        for key, value in self._output.values_behind(ends) if self._closing.used else ():
+            try:
+                final = final_of(self._plan, key, value)
+            except (ValueError, KeyError, TypeError):
+                continue  # None of ours, or a floor.
+            if final is not None:
+                found[final[0]] = Final(*final[1:])
+        return list(found.items())
 
     def turn(self) -> Turn:
         """One look at the log, and one piece of what waits. LogError where a broker, or the state's disk, is away."""
         with self._state.guarded():
             records = self._advance()
-            documents, deletions = self._publish()
-        return Turn(records, documents, deletions)
+            published = self._publish()
+        return replace(published, records=records)
 
     @property
     def claimed(self) -> Fence:
@@ -161,8 +181,18 @@ class Keeper:
         cut = CutReading(progress, reached, self._tables)
         with self._state.transaction():
             self._take(cut)
+            if self._closing.used and self._may_publish():
+                self._close(cut.fence, progress.heartbeat_ms, reached.fence)
         self._tell(cut)
         return cut.records
+
+    def _close(self, fence: Fence, heartbeat_ms: int, below: Fence) -> None:
+        """Close the windows that are due, unless rows are not known that may belong to them."""
+        if self._blocked or self._state.parked()[1]:
+            return
+        time_ms = min(max(self._changes.newest_ms, heartbeat_ms), self._input.progress_ms or heartbeat_ms)
+        done = self._closing.close(time_ms, fence, lambda _, row: self._pieces.finished(row))
+        self._state.queue(done, below)
 
     def _tell(self, cut: CutReading) -> None:
         """Log the records that were passed over, and the sweeps that are waited for."""
@@ -194,6 +224,7 @@ class Keeper:
     def _take(self, cut: CutReading) -> None:
         """Apply one cut, within the transaction."""
         state, reached = self._state, self._state.reached
+        self._fence = cut.fence
         whole = not reached.built or cut.most_records > self._bulk
         keys: set[Row] = set()
         letters, letters_end = self._input.letters(reached.letters)
@@ -273,9 +304,10 @@ class Keeper:
         groups = self._state.groups
         if groups is None:
             return self._state.roots()
-        known = set(groups.every())
+        known = set(groups.every()) | self._closing.every()
         # Rows that contributed and are gone are no roots any more.
-        self._concerned(set(groups.drivers()).union(self._state.roots(), self._state.parked()[1]))
+        drivers = self._closing.drivers().union(groups.drivers())
+        self._concerned(drivers.union(self._state.roots(), self._state.parked()[1]))
         return known.union(groups.every())
 
     def _concerned(self, roots: Iterable[Row]) -> Iterable[Row]:
@@ -291,8 +323,9 @@ class Keeper:
             found |= groups.groups_of([*blocked, *self._state.failed(piece)])
             computed = self._documents.of(self._state.rows, [key for key in piece if key not in self._blocked])
             failed = {key: str(c) if isinstance(c, NotComputable) else "" for key, c in computed.items()}
-            self._state.fail(failed | dict.fromkeys(blocked, _LACKS), self._state.reached.fence)
-            found |= groups.absorb({k: None if isinstance(c, NotComputable) else c for k, c in computed.items()})
+            self._state.fail(failed | dict.fromkeys(blocked, LACKS), self._state.reached.fence)
+            known = {k: None if isinstance(c, NotComputable) else c for k, c in computed.items()}
+            found |= self._closing.absorb(known, self._state.rows, self._fence)
         return found
 
     def _may_publish(self) -> bool:
@@ -306,79 +339,52 @@ class Keeper:
         known = self._state.unseen.known_below
         return known is not None and known < self._topic_claim
 
-    def _publish(self) -> tuple[int, int]:
+    def _publish(self) -> Turn:
         state = self._state
         reached = state.reached
         if not self._may_publish():
-            return 0, 0
+            return Turn()
         keys = state.waiting(self._piece)
         if not keys and reached.sweep is None and self._claimed == reached.fence:
-            return 0, 0
+            return Turn()
         groups = state.groups
         computed = self._documents.of(state.rows, keys) if groups is None else groups.of(keys)
-        known = state.digests(keys)
         now_ns = self._clock.now_ns()
-        written: list[ViewRecord] = []
-        digests: dict[Row, bytes | None] = {}
-        parked: dict[Row, str] = {}
         blocked = self._blocked_documents() if self._blocked else self._blocked
-        for key, found in computed.items():
-            row = found if key in blocked else finished(self._post, found)
-            reason = _LACKS if key in blocked else self._reason(row)
-            if reason:
-                parked[key] = reason
-            elif isinstance(row, str):
-                digest = blake2b(row.encode(), digest_size=16).digest()
-                if known.get(key) != digest:
-                    written += self._records.document(key, row, reached.fence, known=key in known, now_ns=now_ns)
-                    digests[key] = digest
-            elif key in known:
-                written += self._records.deletion(key, reached.fence, now_ns)
-                digests[key] = None
+        finals = self._closing.finals(keys)
+        piece = self._pieces.of(computed, finals, state.digests(keys), blocked, reached.fence, now_ns)
         # The mark would take parked documents that are there from before the build.
         last = len(keys) < self._piece and not (reached.sweep is not None and state.digests(blocked))
         if last and reached.sweep is not None:
             # The floor of the build: what was published since lies above it.
-            written += self._records.sweep(reached.sweep, now_ns)
-        self._commit(written, [key for key in keys if key not in parked], digests, parked, swept=last)
-        deletions = sum(1 for digest in digests.values() if digest is None)
-        return len(digests) - deletions, deletions
+            piece.written += self._records.sweep(reached.sweep, now_ns)
+        late = self._commit(piece, [key for key in keys if key not in piece.parked], swept=last)
+        deletions = sum(1 for digest in piece.digests.values() if digest is None)
+        return Turn(0, len(piece.digests) - deletions, deletions, late)
 
-    def _reason(self, row: str | NotComputable | None) -> str:
-        if isinstance(row, NotComputable):
-            return str(row)
-        if isinstance(row, str) and len(row) > self._largest and len(row.encode()) > self._largest:
-            return f"the document is larger than {self._largest} bytes"
-        return ""
-
-    def _commit(
-        self,
-        written: list[ViewRecord],
-        keys: list[Row],
-        digests: dict[Row, bytes | None],
-        parked: dict[Row, str],
-        *,
-        swept: bool,
-    ) -> None:
-        """Publish, then clear what waited. Killed between, it is published once more, and says the same."""
+    def _commit(self, piece: DocumentPiece, keys: list[Row], *, swept: bool) -> int:
+        """Publish, then clear what waited. Killed between, it is published once more, and says the same. Returns how
+        many late changes were published with it."""
         state = self._state
         fence = state.reached.fence
         # Until the mark of the build is there, what went before the build still shows.
-        published = max(fence, state.reached.published) if digests else state.reached.published
+        published = max(fence, state.reached.published) if piece.digests else state.reached.published
+        late, numbers, all_late = self._closing.late(self._piece)
         claim = self._claim_after(keys, published) if swept or state.reached.sweep is None else None
-        ends = self._output.publish(written, claim) if written or claim else state.reached.ends
+        claim = claim if all_late else None
+        closed = self._closing.told_with(claim)
+        written = [*piece.written, *late]
+        ends = self._output.publish(written, claim, closed) if written or claim else state.reached.ends
         with state.transaction():
-            state.settled(keys, digests)
-            state.park(parked)
-            state.note(
-                ends=ends,
-                published=published,
-                sweep=None if swept else state.reached.sweep,
-            )
+            state.settled(keys, piece.digests)
+            state.park(piece.parked)
+            self._closing.written(numbers, closed)
+            state.note(ends=ends, published=published, sweep=None if swept else state.reached.sweep)
         if claim is not None:
             self._claimed = self._topic_claim = claim
-        for key, reason in parked.items():
+        for key, reason in piece.parked.items():
             log.warning("document_parked", extra={"key": list(key), "reason": reason})
+        return len(late)
 
     def _claim_after(self, keys: Iterable[Row], published: Fence) -> Fence | None:
         """The fence that may be claimed when these keys are published. None where it is claimed already.

@@ -13,6 +13,7 @@ from cdc.json_bytes import dumped
 from cdc.progress import Progress
 from cdc.schema import TableSchema
 from cdc.stored import FIRST, FORMAT, read_members, record_of
+from cdc.views.closed_windows import Closed
 
 _VIEW, _PROGRESS = "view", "progress"
 
@@ -67,6 +68,27 @@ def known_key(view: str) -> bytes:
 def claim_key(view: str, generation: int) -> bytes:
     """The key of a view's progress."""
     return dumped({"what": _PROGRESS, "view": view, "generation": generation})
+
+
+def closed_key(view: str, generation: int) -> bytes:
+    """The key of what is said of a view's closed windows."""
+    return dumped({"what": "closed", "view": view, "generation": generation})
+
+
+def closed_value(closed: Closed) -> bytes:
+    """The value under :func:`closed_key`. :func:`read_closed` reads it back."""
+    return dumped({FORMAT: FIRST, "us": closed.us, "at": closed.at})
+
+
+def read_closed(value: bytes | None) -> Closed | None:
+    """Which windows are closed. None where nothing says it. NewerError and DamagedError as every stored document."""
+    about = "what the views topic says of closed windows"
+    return None if value is None else record_of(Closed, read_members(value, about), about)
+
+
+def late_topic(name: str, view: str) -> str:
+    """The topic of what came too late for a view's closed windows."""
+    return f"{name}.view.{view}.late"
 
 
 def is_claim(key: bytes) -> bool:

@@ -9,6 +9,7 @@ from cdc.dead import DeadLetter
 from cdc.errors import ActiveError
 from cdc.progress import Offsets, Progress
 from cdc.schema import TableSchema
+from cdc.views.closed_windows import Closed
 from cdc.views.fences import Fence
 from cdc.views.view_records import ViewRecord
 from cdc.wire.records import Headers, Lot, Span
@@ -77,12 +78,15 @@ class MemoryViewInput:
 @dataclass
 class MemoryViewTopic:
     """A view's topic: what was committed, by partition. ``claims``: its progress records. ``writer``: who may write.
-    ``held``: why nothing is published."""
+    ``held``: why nothing is published. ``closed``: which windows are closed. ``late``: the newest late change of each
+    key."""
 
     records: dict[int, list[ViewRecord]] = field(default_factory=dict)
     claims: list[Fence] = field(default_factory=list)
     writer: int = 0
     held: Sequence[str] = ()
+    closed: Closed | None = None
+    late: dict[bytes, ViewRecord] = field(default_factory=dict)
 
 
 class MemoryViewOutput:
@@ -100,14 +104,20 @@ class MemoryViewOutput:
         self._before = before
         self._after = after
 
-    def publish(self, records: Sequence[ViewRecord], claim: Fence | None) -> Mapping[int, int]:
+    def publish(
+        self, records: Sequence[ViewRecord], claim: Fence | None, closed: Closed | None = None
+    ) -> Mapping[int, int]:
         """All records and the claim, or nothing. ActiveError when another one was opened since."""
         if self._writer != self._topic.writer:
             raise ActiveError("another runner keeps this view now")
         if self._before is not None:
             self._before()
         for record in records:
-            self._topic.records.setdefault(record.partition, []).append(record)
+            if record.topic.endswith(".late"):
+                self._topic.late[record.key] = record
+            else:
+                self._topic.records.setdefault(record.partition, []).append(record)
+        self._topic.closed = closed or self._topic.closed
         if claim is not None:
             self._topic.claims.append(claim)
         if self._after is not None:
@@ -118,6 +128,15 @@ class MemoryViewOutput:
         """The keys behind offsets, and the ends."""
         found = [r.key for p, records in self._topic.records.items() for r in records[ends.get(p, 0) :]]
         return found, {partition: len(records) for partition, records in self._topic.records.items()}
+
+    def closed(self) -> Closed | None:
+        """See the protocol."""
+        return self._topic.closed
+
+    def values_behind(self, ends: Mapping[int, int]) -> Iterator[tuple[bytes, bytes | None]]:
+        """See the protocol."""
+        for partition, records in self._topic.records.items():
+            yield from ((record.key, record.value) for record in records[ends.get(partition, 0) :])
 
     def tell(self, held: Sequence[str]) -> None:
         """See the protocol."""

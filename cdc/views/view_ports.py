@@ -8,6 +8,7 @@ from typing import Protocol
 from cdc.dead import DeadLetter
 from cdc.progress import Offsets, Progress
 from cdc.schema import TableSchema
+from cdc.views.closed_windows import Closed
 from cdc.views.fences import Fence
 from cdc.views.view_records import ViewRecord
 from cdc.wire.records import Lot, Span
@@ -65,11 +66,22 @@ class ViewInput(Protocol):
 class ViewOutput(Protocol):
     """The view's topic. Nobody else writes to it: a second writer ends the first one."""
 
-    def publish(self, records: Sequence[ViewRecord], claim: Fence | None) -> Mapping[int, int]:
+    def publish(
+        self, records: Sequence[ViewRecord], claim: Fence | None, closed: Closed | None = None
+    ) -> Mapping[int, int]:
         """Write records in one transaction, all or none. Returns the offset behind the last of each partition.
 
-        ``claim``: the view's progress, which goes with them. ActiveError when another runner writes.
+        ``claim``: the view's progress, which goes with them. ``closed``: which windows are closed, if that is new.
+        ActiveError when another runner writes.
         """
+        ...
+
+    def closed(self) -> Closed | None:
+        """Which windows are closed, by the topic. None before the first."""
+        ...
+
+    def values_behind(self, ends: Mapping[int, int]) -> Iterator[tuple[bytes, bytes | None]]:
+        """Keys and values of what stands behind offsets."""
         ...
 
     def behind(self, ends: Mapping[int, int]) -> tuple[list[bytes], Mapping[int, int]]:

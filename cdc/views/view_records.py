@@ -21,10 +21,16 @@ from cdc.wire.format import (
     NO_OLD_ROW,
     NO_ROWS,
     OLD_ROW,
+    SOURCE,
     TRUNCATE_OP,
     UPDATE_OP,
+    member,
 )
 from cdc.wire.jsontext import quote
+
+FINAL = "final"
+"""Member of ``source`` in the last figure of a window: the position at which it closed."""
+_SOURCE_END = b'},"transaction":null,'
 
 
 class ViewRecord(NamedTuple):
@@ -66,10 +72,17 @@ class ViewRecords:
             for (name, load, write), value in zip(self._key, key, strict=True)
         ]
 
-    def document(self, key: Row, row: str, fence: Fence, *, known: bool, now_ns: int) -> list[ViewRecord]:
-        """A document. ``known``: one was published before."""
+    def document(
+        self, key: Row, row: str, fence: Fence, *, known: bool, now_ns: int, final_at: str = ""
+    ) -> list[ViewRecord]:
+        """A document. ``known``: one was published before. ``final_at``: of a window's last figure, the position at
+        which it closed."""
         op = UPDATE_OP if known else CREATE_OP
-        value = b"%b%b%b%b" % (NO_OLD_ROW, NEW_ROW, row.encode(), self._tail(fence, op, now_ns, 1))
+        tail = self._tail(fence, op, now_ns, 1)
+        if final_at:
+            before, end, after = tail.rpartition(_SOURCE_END)
+            tail = b'%b,"%b":"%b"%b%b' % (before, FINAL.encode(), final_at.encode(), end, after)
+        value = b"%b%b%b%b" % (NO_OLD_ROW, NEW_ROW, row.encode(), tail)
         return [self._record(self.key(key), value, fence, 1, op)]
 
     def deletion(self, key: Row, fence: Fence, now_ns: int) -> list[ViewRecord]:
@@ -111,3 +124,19 @@ def key_row(plan: ViewPlan, key: bytes) -> Row:
         value = found[output]
         row.append(value if convert is None or value is None else convert(value))
     return tuple(row)
+
+
+def final_of(plan: ViewPlan, key: bytes, value: bytes | None) -> tuple[Row, str, str] | None:
+    """Of a record that is the last figure of a window: its key, its row as JSON text, and where it closed.
+
+    None for every other record. ValueError where it is none of ours.
+    """
+    if value is None or b'"%b":"' % FINAL.encode() not in value:
+        return None
+    found = orjson.loads(value)
+    at = member(member(found, SOURCE), FINAL)
+    if not isinstance(at, str):
+        return None
+    begins = len(NO_OLD_ROW + NEW_ROW)
+    row = value[begins : value.rindex(b',"source":{')]
+    return key_row(plan, key), row.decode(), at

@@ -19,12 +19,14 @@ from cdc.errors import CdcError, ConfigError, Exit, Retry
 from cdc.foreign import quoted
 from cdc.progress import Offsets
 from cdc.stored import FORMAT, read_members, reading, record_of
+from cdc.views.closed_windows import ClosedWindows
 from cdc.views.fences import BEFORE_ALL, Fence
 from cdc.views.group_state import GroupState
 from cdc.views.lookups import Row
 from cdc.views.sqlite_rows import SqliteRows
 from cdc.views.unseen_rows import UnseenRows
 from cdc.views.view_plan import ViewPlan
+from cdc.views.window_keys import WindowKey
 
 _FORMAT = 1
 _ABOUT = "the state of a view, which may be deleted,"
@@ -52,7 +54,9 @@ class Reached:
     ``marks``: sweep marks seen, as ``table floor partition``. ``proven``: the cleaner took nothing before it was read.
     ``swept``: the epoch of each table's last sweep. ``later``: sweeps of a later fence, as ``table floor epoch lsn``.
     ``cleared``: the greatest floor of each table. ``letters``: the next offset of the dead letters. ``held``: tables
-    of which the log lacks rows, each with a sentence.
+    of which the log lacks rows, each with a sentence. ``time_ms``: the newest time of the source, since 1970.
+    ``closed_us``, ``closed_at``: as :class:`cdc.views.closed_windows.Closed` has them, empty before any window closed.
+    ``late``, ``left``: how many rows came too late for a window that is closed, and how many left one.
     """
 
     plan: str
@@ -71,6 +75,11 @@ class Reached:
     cleared: Mapping[str, str] = field(default_factory=dict)
     letters: int = 0
     held: Mapping[str, str] = field(default_factory=dict)
+    time_ms: int = 0
+    closed_us: int = 0
+    closed_at: str = ""
+    late: int = 0
+    left: int = 0
 
     def to_json(self) -> str:
         """:meth:`from_json` reads it back."""
@@ -159,6 +168,26 @@ class ViewState:
                 f"the state in {path} was made by another text of the view",
                 hint="a changed text is another view: give it another name in cdc.toml, and the stores that name",
             )
+
+    def windows(self, window: WindowKey | None) -> ClosedWindows | None:
+        """The windows that are closed, by the settings' ``close``. None where none of the view close.
+
+        ConfigError where windows are closed, and the settings say no more that they do.
+        """
+        if window is not None and self.groups is not None:
+            return ClosedWindows(self._connection, self.groups, window)
+        if self.reached.closed_at:
+            hint = "put close back. Or cdc view rebuild opens all windows, as far as the tables have their rows"
+            said = f"windows of the view in {self._path} are closed, and it has no close any more"
+            raise ConfigError(said, hint=hint)
+        return None
+
+    def final_row(self, key: Row) -> str | None:
+        """The last figure of a closed window as it is published. None where there is none."""
+        if not self.reached.closed_at:
+            return None
+        found = self._connection.execute("SELECT document FROM closed WHERE grp = ?", (_name(key),)).fetchone()
+        return None if found is None else found[0]
 
     def close(self) -> None:
         """Close the file."""

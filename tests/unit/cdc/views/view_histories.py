@@ -282,8 +282,9 @@ class Runner:
         raise AssertionError("the view never comes level")
 
 
-def interfere(runner: Runner, chance: random.Random) -> None:
-    """Sometimes: an end, a copy of the state, the copy put back, the state deleted."""
+def interfere(runner: Runner, chance: random.Random) -> bool:
+    """Sometimes: an end, a copy of the state, the copy put back, the state deleted. Returns whether the state is an
+    older one now, or none."""
     state, kept = runner.folder / "state", runner.folder / "kept"
     what = chance.randrange(8)
     if what < 4:
@@ -294,3 +295,4 @@ def interfere(runner: Runner, chance: random.Random) -> None:
         shutil.copy(kept, state)
     if what == 3:
         state.unlink(missing_ok=True)
+    return what in (2, 3)

@@ -1,0 +1,188 @@
+"""Windows that close, over random histories with kills and states that are lost or copied back, beside a model."""
+
+from __future__ import annotations
+
+import random
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cdc.errors import ConfigError
+from cdc.progress import Progress
+from cdc.views.view_plan import planned
+from cdc.views.view_state import ViewState
+from cdc.views.window_keys import window_key
+from tests.unit.cdc.views.view_histories import Rows, interfere
+from tests.unit.cdc.views.window_histories import (
+    CLOSE_S,
+    SHAPES,
+    SQL,
+    ShownWindows,
+    WindowHistory,
+    WindowRunner,
+    late_of,
+    minute_of,
+    runner_over,
+    shown_windows,
+    text_of,
+    windows_of,
+)
+
+
+def _contribution(rows: Rows, window: str, key: int) -> object:
+    line = rows.get("lines", {}).get(key)
+    return None if line is None or line["at"] != window else (line["qty"],)
+
+
+def _agree(
+    runner: WindowRunner, history: WindowHistory, lsn: int, before: ShownWindows, went_back: bool
+) -> ShownWindows:
+    """What is shown at a claim: closed windows as they were at their closing and ever since, others as now."""
+    shown, closed = shown_windows(runner), runner.topic.closed
+    bound = None if closed is None else closed.us // 60_000_000
+    late = late_of(runner)
+    now = windows_of(history.at(lsn))
+    for window, at in before.closed.items():
+        assert shown.closed[window] == at
+        assert shown.rows[window] == before.rows[window]
+    for window, at in shown.closed.items():
+        assert window is not None
+        assert shown.rows[window] == windows_of(history.at(at))[window] | {"final": True}
+        for key in range(1, 7):
+            then, today = (_contribution(history.at(end), window, key) for end in (at, lsn))
+            # What left while there was no state of it is not known to have been there.
+            if then != today and (today is not None or not went_back):
+                assert (window, key) in late
+                assert late[window, key]["op"] in ("d" if today is None else "cu")
+    for window, row in now.items():
+        if window not in shown.closed and (window is None or bound is None or minute_of(window) > bound):
+            assert shown.rows[window] == row
+        elif window is not None and window not in shown.closed:
+            # It closed without rows. All that came is late.
+            assert window not in shown.rows
+            keys = [key for key, line in history.at(lsn)["lines"].items() if line["at"] == window]
+            assert all((window, key) in late for key in keys)
+    assert shown.rows.keys() <= now.keys() | shown.closed.keys()
+    return shown
+
+
+@settings(max_examples=30)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_v19_v21_closed_windows_stay_and_late_rows_show(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    chance = random.Random(seed)
+    history = WindowHistory(chance)
+    runner = runner_over(history, tmp_path_factory.mktemp("view"), chance)
+    shown, went_back = ShownWindows({}, {}), False
+    for _ in range(12):
+        for _ in range(chance.randint(0, 3)):
+            history.transaction()
+        if chance.random() < 0.7:
+            history.progress()
+        runner.kill_chance = 0.2
+        for _ in range(chance.randint(0, 5)):
+            runner.turn()
+            if runner.level:
+                shown = _agree(runner, history, runner.topic.claims[-1].lsn, shown, went_back)
+        went_back = interfere(runner, chance) or went_back
+        history.clock.advance(chance.choice([1, 20, 70]))
+        if chance.random() < 0.3:
+            history.compact()
+        if chance.random() < 0.4 and history.input.newest is not None:
+            shown = _agree(runner, history, runner.until_level().lsn, shown, went_back)
+    runner.end()
+
+
+def _closed_one(tmp_path: Path) -> tuple[WindowHistory, WindowRunner, str]:
+    """A window of one row, closed by another row's commit."""
+    history = WindowHistory(random.Random(1))
+    runner = WindowRunner(SQL, history, tmp_path)
+    window = text_of(history.minute)
+    history.write("lines", 1, {"id": 1, "at": window, "qty": 5})  # type: ignore[dict-item]
+    history.progress_now()
+    runner.until_level()
+    history.clock.advance(CLOSE_S + 100)
+    history.write("lines", 2, {"id": 2, "at": text_of(history.minute), "qty": 1})  # type: ignore[dict-item]
+    history.progress_now()
+    runner.until_level()
+    return history, runner, window
+
+
+def test_v19_late_rows_are_counted_and_kept(tmp_path: Path) -> None:
+    history, runner, window = _closed_one(tmp_path)
+    assert shown_windows(runner).rows[window]["final"] is True
+    history.write("lines", 3, {"id": 3, "at": window, "qty": 7})  # type: ignore[dict-item]
+    history.progress_now()
+    runner.until_level()
+    history.write("lines", 3, {"id": 3, "at": window, "qty": 8})  # type: ignore[dict-item]
+    del history.rows["lines"][1]
+    history._write("lines", 1, None, 2)
+    history.progress_now()
+    runner.until_level()
+    assert shown_windows(runner).rows[window]["total"] == 5
+    late = late_of(runner)
+    assert {key: (value["op"], value["after"] and value["after"]["qty"]) for key, value in late.items()} == {
+        (window, 3): ("u", 8),
+        (window, 1): ("d", None),
+    }
+    reached = runner.opened[1].reached
+    assert (reached.late, reached.left) == (2, 1)
+    runner.end()
+
+
+def test_v19_a_row_that_comes_as_it_was_is_not_late(tmp_path: Path) -> None:
+    history, runner, window = _closed_one(tmp_path)
+    history.write("lines", 1, {"id": 1, "at": window, "qty": 5})  # type: ignore[dict-item]
+    history.progress_now()
+    runner.until_level()
+    assert late_of(runner) == {}
+    runner.end()
+    (tmp_path / "state").unlink()
+    runner.until_level()
+    assert shown_windows(runner).rows[window]["final"] is True
+    runner.end()
+
+
+def test_v19_no_window_closes_while_the_source_is_behind(tmp_path: Path) -> None:
+    history = WindowHistory(random.Random(1))
+    runner = WindowRunner(SQL, history, tmp_path)
+    window = text_of(history.minute)
+    history.write("lines", 1, {"id": 1, "at": window, "qty": 5})  # type: ignore[dict-item]
+    # Capture writes its progress long after the commit: more of that time may come.
+    history.clock.advance(CLOSE_S * 5)
+    history.progress_now()
+    runner.until_level()
+    assert shown_windows(runner).closed == {}
+    newest = history.input.newest
+    assert newest is not None
+    # It has heard that there is nothing.
+    heard_ms = history.clock.now_ns() // 1_000_000
+    history.input.newest = Progress(epoch=1, lsn=newest.lsn + 8, offsets=newest.offsets, heartbeat_ms=heard_ms)
+    runner.until_level()
+    assert window in shown_windows(runner).closed
+    runner.end()
+
+
+def test_v19_a_view_that_closed_windows_needs_its_close(tmp_path: Path) -> None:
+    _, runner, _ = _closed_one(tmp_path)
+    runner.end()
+    state = ViewState(tmp_path / "state", planned(SQL, SHAPES), 1)
+    with pytest.raises(ConfigError, match=r"windows of the view in .* are closed, and it has no close any more"):
+        state.windows(None)
+    state.close()
+
+
+@pytest.mark.parametrize(
+    ("sql", "column", "said"),
+    [
+        ("select l.id, l.qty from lines l", "", "the view has no groups"),
+        ("select l.qty, count(*) as n from lines l group by 1", "", "no column of the view's key has a time"),
+        ("select l.at, l.at::date as day, count(*) as n from lines l group by 1, 2", "", "several columns"),
+        ("select l.at, count(*) as n from lines l group by 1", "n", "n is no date or timestamp in the view's key"),
+    ],
+)
+def test_v19_a_view_without_a_window_has_no_close(sql: str, column: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        window_key("v", planned(sql, SHAPES), timedelta(days=7), column)
