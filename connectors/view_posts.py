@@ -2,33 +2,53 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import sys
+from functools import partial
 from hashlib import blake2b
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
-from cdc.errors import ConfigError
+from cdc.errors import ConfigError, Exit
 from cdc.foreign import quoted
 from cdc.views.post_functions import Post
+from cdc.views.time_limits import TimeLimit, TookTooLong
 from cdc.views.view_plan import ViewPlan
 
+log = logging.getLogger(__name__)
 
-def load_post(view: str, name: str, plan: ViewPlan) -> Post:
+
+IMPORT_LIMIT_S = 30.0
+"""For so long the import of a module may take."""
+
+
+def load_post(
+    view: str, name: str, plan: ViewPlan, limit_s: float = 5.0, import_limit_s: float = IMPORT_LIMIT_S
+) -> Post:
     """The function ``module:function`` on the documents of a view. The folder where the command runs is searched, too.
 
-    ConfigError where there is no such function, or importing its module fails.
+    ``limit_s``: for so long it may take for a document. ConfigError where there is no such function, or importing its
+    module fails or takes too long.
     """
     module, _, function = name.partition(":")
     if not module or not function.isidentifier():
         raise ConfigError(f"[views.{view}] post is no function: {name}", hint='write it as "module:function"')
     _search_here()
-    found = _imported(view, module)
+    found = _imported(view, module, TimeLimit(import_limit_s, partial(_end, f"importing {module}")))
     made = getattr(found, function, None)
     if not callable(made):
         raise ConfigError(f"[views.{view}] post: the module {module} has no function {function}", hint="see its source")
-    return Post(name, made, _digest(view, found, name), plan)
+    return Post(name, made, _digest(view, found, name), plan, TimeLimit(limit_s, partial(_end, name)))
+
+
+def _end(what: str) -> None:
+    """A call that nothing interrupts holds up every view of the process, and would for ever."""
+    log.error("view_post_stuck", extra={"function": what, "exit": int(Exit.CONFIG)})
+    logging.shutdown()
+    os._exit(Exit.CONFIG)
 
 
 def _search_here() -> None:
@@ -38,9 +58,12 @@ def _search_here() -> None:
         sys.path.append(here)
 
 
-def _imported(view: str, module: str) -> ModuleType:
+def _imported(view: str, module: str, limit: TimeLimit) -> ModuleType:
     try:
-        return import_module(module)
+        return limit.call(lambda: import_module(module))
+    except TookTooLong:
+        hint = "a module that only defines the function is imported at once; see what it waits for"
+        raise ConfigError(f"[views.{view}] post: importing {module} took longer than its limit", hint=hint) from None
     except Exception as failure:
         hint = "it has to be importable where cdc runs: its folder in PYTHONPATH, or the one that cdc is started in"
         why = quoted(failure) if isinstance(failure, ImportError) else type(failure).__name__

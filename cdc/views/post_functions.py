@@ -13,9 +13,11 @@ from typing import Any
 
 import orjson
 
+from cdc.errors import CdcError, ConfigError
 from cdc.views.json_values import jsonb_text
 from cdc.views.refused import NotComputable
 from cdc.views.sql_types import Group, SqlType
+from cdc.views.time_limits import TimeLimit, TookTooLong
 from cdc.views.view_plan import ViewPlan
 from cdc.wire.jsontext import quote
 
@@ -28,32 +30,43 @@ _TYPES: Mapping[Group, tuple[type, ...]] = {
     Group.FLOAT: (int, float, Decimal),
 }
 """What a column's value may be, beside None. Columns of all other types are texts, arrays are lists."""
+_MOST_IN_A_ROW, _MOST_IN_ALL = 3, 20
+"""Documents of one run on which a function may take too long."""
 
 
 class Post:
     """``function`` on the documents of a view. ``name``: as the settings spell it. ``digest``: of its source.
 
     The digest is part of the view's identity: a changed function is another view, as a changed text is.
+    ``limit``: of the time that it takes for a document, none without one.
     """
 
-    def __init__(self, name: str, function: PostFunction, digest: str, plan: ViewPlan) -> None:
+    def __init__(
+        self, name: str, function: PostFunction, digest: str, plan: ViewPlan, limit: TimeLimit | None = None
+    ) -> None:
         self.digest = digest
         self._name = name
         self._function = function
+        self._limit = limit
+        self._too_long = 0
+        """Calls one behind the other that took too long."""
+        self._all_too_long = 0
         self._types = dict(plan.outputs)
         self._key = [output for _, output in plan.key]
 
     def __call__(self, row: str) -> str:
         """The row of a document as the function leaves it, as JSON text.
 
-        NotComputable where the function raises, changes the key, or returns what the view's columns cannot hold. Its
-        message has no value of a row.
+        NotComputable where the function raises, takes too long, changes the key, or returns what the view's columns
+        cannot hold. Its message has no value of a row. ConfigError where it takes too long again and again.
         """
         given = read_document(row, self._types)
         key = [given[name] for name in self._key]
         former = orjson.loads(row)
         try:
-            made = self._function(given)
+            made = self._called(given)
+        except TookTooLong:
+            raise self._left() from None
         except Exception as failure:
             raise NotComputable(f"{self._name} raised {type(failure).__name__}") from None
         if not isinstance(made, dict) or made.keys() != self._types.keys():
@@ -62,6 +75,24 @@ class Post:
             raise NotComputable(f"{self._name} changed the document's key")
         members = (f"{quote(n.encode()).decode()}:{self._member(n, made[n], former[n])}" for n in self._types)
         return "{" + ",".join(members) + "}"
+
+    def _called(self, given: Document) -> Any:
+        if self._limit is None:
+            return self._function(given)
+        made = self._limit.call(lambda: self._function(given))
+        self._too_long = 0
+        return made
+
+    def _left(self) -> CdcError | NotComputable:
+        """A document is parked for it. A view that would only wait for its function cannot go on."""
+        self._too_long += 1
+        self._all_too_long += 1
+        if self._too_long < _MOST_IN_A_ROW and self._all_too_long < _MOST_IN_ALL:
+            return NotComputable(f"{self._name} took longer than its limit")
+        said = f"{self._name} took longer than its limit on {self._all_too_long} documents"
+        return ConfigError(
+            said, hint="see why it waits or loops; [views.NAME] post_limit is the limit for one document"
+        )
 
     def _member(self, name: str, value: Any, former: Any) -> str:
         kind = self._types[name]

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from cdc.errors import ConfigError
+from cdc.errors import ConfigError, Retry
+from cdc.views.refused import NotComputable
+from cdc.views.time_limits import TimeLimit, TookTooLong
 from connectors.view_posts import load_post
 from tests.unit.cdc.views.test_post_functions import ROW, plan
 
@@ -50,3 +55,68 @@ def test_what_is_none_is_refused_in_a_sentence(folder: Path, name: str, source: 
     (folder / f"{name.partition(':')[0]}.py").write_text(source, encoding="utf-8") if source else None
     with pytest.raises(ConfigError, match=words):
         load_post("v", name, plan())
+
+
+HANGS = "from itertools import count\nfor _ in count():\n    pass\n"
+LOOPS = """from itertools import count
+def f(document):
+    while document['id'] < 0 or document['slug'] is None:
+        try:
+            for _ in count():
+                pass
+        except Exception:
+            pass
+    return document
+"""
+
+
+def test_an_import_that_hangs_is_refused_in_a_sentence(folder: Path) -> None:
+    (folder / "shop_views_hangs.py").write_text(HANGS, encoding="utf-8")
+    with pytest.raises(ConfigError, match="importing shop_views_hangs took longer than its limit"):
+        load_post("v", "shop_views_hangs:f", plan(), import_limit_s=0.05)
+    assert "shop_views_hangs" not in sys.modules
+
+
+def test_a_function_that_loops_parks_its_document(folder: Path) -> None:
+    (folder / "shop_views_loops.py").write_text(LOOPS, encoding="utf-8")
+    made = load_post("v", "shop_views_loops:f", plan(), limit_s=0.02)
+    slow, quick = ROW, ROW.replace('"slug":null', '"slug":"made"')
+    for _ in range(4):
+        for _ in range(2):
+            with pytest.raises(NotComputable, match="shop_views_loops:f took longer than its limit"):
+                made(slow)
+        assert '"slug":"made"' in made(quick)
+    with pytest.raises(NotComputable):
+        made(slow)
+    with pytest.raises(NotComputable):
+        made(slow)
+    with pytest.raises(ConfigError, match="took longer than its limit on 11 documents") as stopped:
+        made(slow)
+    assert stopped.value.retry is Retry.NEVER
+
+
+def test_a_call_that_nothing_interrupts_is_told_of() -> None:
+    told = threading.Event()
+    limit = TimeLimit(0.01, told.set)
+
+    def waits() -> bool:
+        while not told.is_set():
+            with suppress(BaseException):
+                told.wait(5)
+        return True
+
+    with suppress(TookTooLong):
+        limit.call(waits)
+    assert told.is_set()
+
+
+def test_a_timer_of_the_process_goes_on_behind_it() -> None:
+    rang = threading.Event()
+    before = signal.signal(signal.SIGALRM, lambda _signal, _frame: rang.set())
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    try:
+        assert TimeLimit(5, lambda: None).call(lambda: 7) == 7
+        assert rang.wait(10) or rang.is_set()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
