@@ -155,6 +155,9 @@ class ViewSettings(SettingsModel):
     search_path: list[str] = Field(["public"], description="schemas of tables that are named without one")
     partitions: int = Field(0, ge=0, description="partitions of its topic, 0 for as many as [log] sets")
     post: str = Field("", description="module:function, a function of yours that each finished document goes through")
+    post_limit: SomeTime = Field(
+        timedelta(seconds=5), description="a document for which that function takes longer is parked, by its key"
+    )
     close: Duration = Field(
         timedelta(0),
         description="a window closes so long after the time in its key, 0s for never; its figure stays then",

@@ -84,8 +84,14 @@ def plan_view(settings: Settings, name: str, shapes: Sequence[TableSchema]) -> P
     plan = planned(sql.strip().removesuffix(";"), shapes, search_path=tuple(section.search_path))
     used = tuple(shape for shape in shapes if shape.table in plan.relations)
     window = window_key(name, plan, section.close, section.window)
-    post = load_post(name, section.post, plan) if section.post else None
+    post = _post(name, section, plan)
     return PlannedView(name, section, plan, used, post, window)
+
+
+def _post(name: str, section: ViewSettings, plan: ViewPlan) -> Post | None:
+    if not section.post:
+        return None
+    return load_post(name, section.post, plan, section.post_limit.total_seconds())
 
 
 def newest_shapes(settings: Settings) -> list[TableSchema]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,7 +19,7 @@ from connectors.view_ending import drop_view, rebuild_view
 from connectors.view_importing import imported_views, write_text
 from connectors.view_running import newest_shapes, plan_view, run_views, view_settings
 from connectors.view_showing import View
-from connectors.view_statistics import read_statistics
+from connectors.view_statistics import StatisticsOnce, read_statistics
 from connectors.view_topics import known_views
 
 view = typer.Typer(name="view", help="Keep documents over several tables true.", no_args_is_help=True)
@@ -40,19 +41,20 @@ def check(
     if not settings.views:
         view_settings(settings, "")
     shapes = newest_shapes(settings)
+    statistics = StatisticsOnce(partial(read_statistics, settings))
     for name in names or settings.views:
         plan = plan_view(settings, name, shapes).plan
-        described = _described(name, plan) | _estimated(context, plan)
+        described = _described(name, plan) | _estimated(context, plan, statistics)
         if as_json:
             typer.echo(orjson.dumps(described).decode())
         else:
             _print(described)
 
 
-def _estimated(context: typer.Context, plan: ViewPlan) -> dict[str, Any]:
+def _estimated(context: typer.Context, plan: ViewPlan, statistics: StatisticsOnce) -> dict[str, Any]:
     """Null where Postgres does not answer, or a table was never analyzed."""
     try:
-        known = read_statistics(context.obj.settings(), plan.relations)
+        known = statistics.of(plan.relations)
     except CdcError as failure:
         _said(context, [f"sizes are not known: {failure.message}"])
         return {"state_bytes": None, "fan_out": []}
