@@ -15,6 +15,8 @@ from cdc.views.aggregate_calls import aggregate_function, json_or_null, wire_fun
 from cdc.views.chains import Arranged, Derive, Fetch, Outer, Spread, Step, arranged, needed
 from cdc.views.emitting import Emitter, Namespace
 from cdc.views.json_values import quoted
+from cdc.views.row_ranges import any_order as any_order_of
+from cdc.views.row_ranges import range_of, rows_between
 from cdc.views.series import series_function
 from cdc.views.sql_types import Group
 from cdc.views.syntax import ViewText
@@ -71,6 +73,10 @@ class _Compiling:
         self._fetches: list[Fetch] = []
         self._lookups: dict[int, dict[Any, list[tuple[Any, ...]]]] = {}
         self._made: dict[int, str] = {}
+        self._inner = 0
+        """How many subqueries are around."""
+        self._ranged: Arranged | None = None
+        """The query that is compiled, where the order of its rows does not show."""
 
     def document(self, plan: Arranged, root: Source) -> Program:
         """See :func:`compiled`."""
@@ -114,7 +120,8 @@ class _Compiling:
             plan = arranged(self._text, query)
             self._refuse_several(expression, plan)
             # The arguments of a call have the same names at every place of the call.
-            name = f"{self._function(plan)}({_arguments(plan)})"
+            any_order = any_order_of(query) or (expression.form == "exists" and not query.grouped)
+            name = f"{self._remembered(plan, self._function(plan, any_order))}({_arguments(plan)})"
             self._made[id(query)] = name
         return name
 
@@ -125,7 +132,44 @@ class _Compiling:
                 "a subquery that may give several rows is used as a value", expression.location, hint=hint
             )
 
-    def _function(self, plan: Arranged) -> str:
+    def _remembered(self, plan: Arranged, name: str) -> str:
+        """The function, or one that answers at once for a row that it was called with before.
+
+        That is worth it where a row is met again and again: within a subquery that reads the same rows for many
+        documents.
+        """
+        args = needed(plan)
+        if not self._inner or len(args) != 1 or args[0].table is None or not self._shared(args[0]):
+            return name
+        known, once = self._cache(), self._space.fresh("m")
+        lines = [f"def {once}({_arguments(plan)}):", f"    found = {known}.get(r{args[0].number})"]
+        lines += ["    if found is None:", f"        {known}[r{args[0].number}] = found = {name}({_arguments(plan)})"]
+        self._space.functions.append("\n".join([*lines, "    return found"]))
+        return once
+
+    def _shared(self, source: Source) -> bool:
+        """Whether several rows of the one above have the same rows of a table."""
+        above = next(((f.above, f.above_columns) for f in self._fetches if f.source is source), None)
+        return above is not None and above[0] is not None and not set(above[0].key) <= set(above[1])
+
+    def _cache(self) -> str:
+        """The name of a dict that is emptied with the lookups."""
+        number = -1 - len(self._lookups)
+        self._lookups[number] = {}
+        name = f"K{-number}"
+        self._space.names[name] = self._lookups[number]
+        return name
+
+    def _function(self, plan: Arranged, any_order: bool = False) -> str:
+        before = self._ranged
+        self._inner += 1
+        self._ranged = plan if any_order else None
+        name = self._compiled(plan)
+        self._ranged = before
+        self._inner -= 1
+        return name
+
+    def _compiled(self, plan: Arranged) -> str:
         name = self._space.fresh("q")
         code = _Code()
         emitter = self._emitter()
@@ -161,6 +205,8 @@ class _Compiling:
             code.add(f"groups.setdefault(({keys}), []).append({rows})")
         else:
             code.add(f"rows.append({rows})")
+            if self._ranged is plan and any(_first_decides(step, plan) for step in plan.steps):
+                code.add("break")
         code.depth = begin
         self._groups(query, emitter, code, rows)
         code.depth = begin
@@ -282,19 +328,32 @@ class _Compiling:
                 self._lookups.setdefault(step.source.number, {})
                 table = f"L{step.source.number}"
                 self._space.names[table] = self._lookups[step.source.number]
-                code.add(f"for r{step.source.number} in {table}.get({self._tie(emitter, step)}, ()):")
+                code.add(f"for r{step.source.number} in {self._rows(emitter, step, table)}:")
             elif isinstance(step, Spread):
                 args = ", ".join(emitter.value(arg) for arg in step.source.series)
                 name = emitter.bind(series_function(step.source.series[0].type))
                 code.add(f"for r{step.source.number} in {name}({args}):")
             elif isinstance(step, Derive):
-                name = self._function(step.plan)
+                name = self._function(step.plan, any_order_of(step.plan.query))
                 code.add(f"for r{step.source.number} in {name}({_arguments(step.plan)}):")
             else:
                 self._outer(step, emitter, code)
             code.depth += 1
             for condition in step.filters:
                 code.add(f"if not {emitter.truth(condition)}: continue")
+
+    def _rows(self, emitter: Emitter, step: Fetch, table: str) -> str:
+        """The source of a lookup: of all rows, or of those that a range holds."""
+        plan, key = self._ranged, self._tie(emitter, step)
+        found = range_of(step, plan) if plan is not None and step in plan.steps else None
+        if found is None:
+            return f"{table}.get({key}, ())"
+        name = self._space.fresh("k")
+        low, high = ("..." if end is None else emitter.value(end) for end in (found.low, found.high))
+        place, backwards = step.source.index(found.column), found.first == "greatest"
+        ends = f"lambda: ({low}, {high}), {(found.low_open, found.high_open, backwards)}"
+        rows = f"{table}.get(({name} := {key}), ())"
+        return f"{emitter.bind(rows_between)}({rows}, {self._cache()}, {name}, {place}, {ends})"
 
     def _tie(self, emitter: Emitter, step: Fetch) -> str:
         values = [self._same(emitter, value) for value in step.values]
@@ -311,6 +370,11 @@ class _Compiling:
         null = self._space.bound(_NULL_ROW, "null")
         lacking = null if len(step.sources) == 1 else f"({''.join(null + ', ' for _ in step.sources)})"
         code.add(f"for {names} in {found} or ({lacking},):")
+
+
+def _first_decides(step: Step, plan: Arranged) -> bool:
+    found = range_of(step, plan) if isinstance(step, Fetch) else None
+    return found is not None and bool(found.first)
 
 
 def _arguments(plan: Arranged) -> str:
