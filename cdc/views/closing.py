@@ -37,7 +37,7 @@ class Closing:
         self._state = state
         self._window = window
         self._topic = topic
-        self._windows = state.windows(window) if window is not None else None
+        self._windows = state.windows(window)
         self._key = _members([output for _, output in plan.key], plan.key_kinds)
         root = plan.relations[plan.root.table]
         self._row = _members(root.columns, root.kinds)

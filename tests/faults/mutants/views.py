@@ -11,6 +11,10 @@ _HELD = "tests/unit/cdc/views/test_held_tables.py"
 _DOCUMENTS = "tests/integration/views/test_documents.py "
 _GENERATED = "tests/integration/views/test_generated.py -k generated"
 
+_CLOSING = "tests/unit/cdc/views/test_closing.py"
+_POSTS = "tests/unit/connectors/test_view_posts.py"
+_SESSIONS = "tests/integration/views/test_sessions.py"
+
 MUTANTS = (
     Mutant(
         "show a row whatever LSN it was read at", "cdc/views/row_changes.py",
@@ -189,5 +193,49 @@ MUTANTS = (
     Mutant(
         "take what is not in a list with NULL for false", "cdc/views/aggregating.py",
         "return None if any(v is None for (v,) in rows) else False", "return False", _GENERATED,
+    ),
+    Mutant(
+        "close a window by the time of the progress record", "cdc/views/keeper.py",
+        "time_ms = min(max(self._changes.newest_ms, heartbeat_ms), self._input.progress_ms or heartbeat_ms)",
+        "time_ms = self._input.progress_ms", f"{_CLOSING} -k behind",
+    ),
+    Mutant(
+        "take a late row into its window", "cdc/views/closed_windows.py",
+        "if name in shut or (closed is not None and time_us <= closed.us and name not in still_open):", "if False:",
+        f"{_CLOSING} -k kept",
+    ),
+    Mutant(
+        "pass over what leaves a closed window", "cdc/views/closed_windows.py",
+        'late.append(LateRow("d", key, tuple(orjson.loads(group))))', "pass", f"{_CLOSING} -k kept",
+    ),
+    Mutant(
+        "call a row late that changes nothing", "cdc/views/closed_windows.py",
+        "if had.get(group) != digest:", "if True:", f"{_CLOSING} -k was",
+    ),
+    Mutant(
+        "forget which windows were closed with the state", "cdc/views/keeper.py",
+        "for key, value in self._output.values_behind(ends) if self._closing.used else ():",
+        "for key, value in list[tuple[bytes, bytes]]():", f"{_CLOSING} -k was",
+    ),
+    Mutant(
+        "claim an LSN beside late rows that are not out", "cdc/views/keeper.py",
+        "claim = claim if all_late else None", "pass", f"{_CLOSING} -k many",
+    ),
+    Mutant(
+        "let a function of the user's take its time", "cdc/views/post_functions.py",
+        "made = self._limit.call(lambda: self._function(given))", "made = self._function(given)",
+        f"{_POSTS} -k waits_for",
+    ),
+    Mutant(
+        "wait for a slow function on each document", "cdc/views/post_functions.py",
+        "if self._too_long < _MOST_IN_A_ROW and self._all_too_long < _MOST_IN_ALL:", "if True:", f"{_POSTS} -k loops",
+    ),
+    Mutant(
+        "ask for a table's statistics for each view", "connectors/view_statistics.py",
+        "self._asked.update(missing)", "pass", "tests/unit/connectors/test_view_statistics.py",
+    ),
+    Mutant(
+        "leave out the row at the end of a range", "cdc/views/row_ranges.py",
+        "(bisect_right if low_open else bisect_left)", "(bisect_right)", _SESSIONS,
     ),
 )  # fmt: skip

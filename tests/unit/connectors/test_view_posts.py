@@ -95,6 +95,15 @@ def test_a_function_that_loops_parks_its_document(folder: Path) -> None:
     assert stopped.value.retry is Retry.NEVER
 
 
+WAITS = "import threading\ndef f(document):\n    threading.Event().wait(20)\n    return document\n"
+
+
+def test_a_function_that_waits_for_others_parks_its_document(folder: Path) -> None:
+    (folder / "shop_views_waits.py").write_text(WAITS, encoding="utf-8")
+    with pytest.raises(NotComputable, match="shop_views_waits:f took longer than its limit"):
+        load_post("v", "shop_views_waits:f", plan(), limit_s=0.02)(ROW)
+
+
 def test_a_call_that_nothing_interrupts_is_told_of() -> None:
     told = threading.Event()
     limit = TimeLimit(0.01, told.set)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from cdc.errors import ConfigError
 from cdc.progress import Progress
+from cdc.views.closing import Closing
 from cdc.views.view_plan import planned
 from cdc.views.view_state import ViewState
 from cdc.views.window_keys import window_key
@@ -132,6 +133,19 @@ def test_v19_late_rows_are_counted_and_kept(tmp_path: Path) -> None:
     runner.end()
 
 
+def test_v19_many_late_rows_are_out_before_the_claim(tmp_path: Path) -> None:
+    history, runner, window = _closed_one(tmp_path)
+    for key in range(10, 17):
+        history.write("lines", key, {"id": key, "at": window, "qty": 1})  # type: ignore[dict-item]
+    history.progress_now()
+    newest = history.input.newest
+    assert newest is not None
+    while runner.topic.claims[-1].lsn < newest.lsn:
+        runner.turn()
+    assert len(late_of(runner)) == 7
+    runner.end()
+
+
 def test_v19_a_row_that_comes_as_it_was_is_not_late(tmp_path: Path) -> None:
     history, runner, window = _closed_one(tmp_path)
     history.write("lines", 1, {"id": 1, "at": window, "qty": 5})  # type: ignore[dict-item]
@@ -168,9 +182,10 @@ def test_v19_no_window_closes_while_the_source_is_behind(tmp_path: Path) -> None
 def test_v19_a_view_that_closed_windows_needs_its_close(tmp_path: Path) -> None:
     _, runner, _ = _closed_one(tmp_path)
     runner.end()
-    state = ViewState(tmp_path / "state", planned(SQL, SHAPES), 1)
+    plan = planned(SQL, SHAPES)
+    state = ViewState(tmp_path / "state", plan, 1)
     with pytest.raises(ConfigError, match=r"windows of the view in .* are closed, and it has no close any more"):
-        state.windows(None)
+        Closing(plan, state, None, "t.view.v.late")
     state.close()
 
 
