@@ -153,6 +153,13 @@ def test_v19_a_row_that_comes_as_it_was_is_not_late(tmp_path: Path) -> None:
     runner.until_level()
     assert late_of(runner) == {}
     runner.end()
+    # Everything is computed anew.
+    runner.bulk = 0
+    history.write("lines", 2, {"id": 2, "at": text_of(history.minute), "qty": 2})  # type: ignore[dict-item]
+    history.progress_now()
+    runner.until_level()
+    assert late_of(runner) == {}
+    runner.end()
     (tmp_path / "state").unlink()
     runner.until_level()
     assert shown_windows(runner).rows[window]["final"] is True
