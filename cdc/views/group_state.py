@@ -109,28 +109,30 @@ class GroupState:
         marks = ", ".join("?" * (3 + len(names)))
         self._insert = f"INSERT OR REPLACE INTO contributions VALUES ({marks})"
         wanted = "key IN (SELECT value FROM json_each(?)) ORDER BY key, part"
-        self._select = f"SELECT key, grp{made} FROM contributions WHERE {wanted}"
+        self._select = f"SELECT key, part, grp{made} FROM contributions WHERE {wanted}"
         self._select_group = f"SELECT key, grp{made} FROM contributions WHERE grp = ?"
 
     def absorb(self, computed: Mapping[Row, Contributed | None]) -> set[Row]:
         """Take new contributions of driving rows in, None for none. Returns the keys of the groups that changed."""
         names = {orjson.dumps(key).decode(): key for key in computed}
         found = self._connection.execute(self._select, (orjson.dumps(list(names)).decode(),))
-        old: dict[str, list[tuple[Any, ...]]] = {}
+        old: dict[str, dict[int, tuple[Any, ...]]] = {}
         for row in found:
-            old.setdefault(row[0], []).append(row[1:])
+            old.setdefault(row[0], {})[row[1]] = row[2:]
         changes: dict[str, list[tuple[int, tuple[Any, ...]]]] = {}
         put: list[tuple[Any, ...]] = []
         gone: list[tuple[str, int]] = []
         for name, key in names.items():
-            before, after = old.get(name, []), [self.stored(*one) for one in computed[key] or ()]
+            # Of a row some of whose groups are closed the parts have gaps.
+            parts = old.get(name, {})
+            before, after = list(parts.values()), [self.stored(*one) for one in computed[key] or ()]
             if before == after:
                 continue
             for sign, rows in ((-1, before), (1, after)):
                 for row in rows:
                     changes.setdefault(row[0], []).append((sign, row[1:]))
             put += [(name, part, *row) for part, row in enumerate(after)]
-            gone += [(name, part) for part in range(len(after), len(before))]
+            gone += [(name, part) for part in parts if part >= len(after)]
         self._connection.executemany(self._insert, put)
         self._connection.executemany("DELETE FROM contributions WHERE key = ? AND part = ?", gone)
         self._change(changes)

@@ -238,4 +238,9 @@ MUTANTS = (
         "leave out the row at the end of a range", "cdc/views/row_ranges.py",
         "(bisect_right if low_open else bisect_left)", "(bisect_right)", _SESSIONS,
     ),
+    Mutant(
+        "count the parts of a row without its closed windows", "cdc/views/group_state.py",
+        "for part in parts if part >= len(after)", "for part in range(len(after), len(before))",
+        f"{_CLOSING} -k hopping",
+    ),
 )  # fmt: skip

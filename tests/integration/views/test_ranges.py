@@ -67,11 +67,9 @@ def _rows(chance: random.Random, conn: psycopg.Connection) -> None:
             conn.execute(f"truncate {table}".encode())
         else:
             values = (number, chance.choice([1, 1, 2, None]), some[1], days[2], hours, some[4], some[5])
-            conn.execute(
-                f"""insert into {table} values (%s, %s, %s, %s, %s, %s, %s) on conflict (id) do update
-                set (k, n, d, t, b, m) = (excluded.k, excluded.n, excluded.d, excluded.t, excluded.b, excluded.m)""".encode(),
-                values,
-            )
+            upsert = f"""insert into {table} values (%s, %s, %s, %s, %s, %s, %s) on conflict (id) do update
+                set (k, n, d, t, b, m) = (excluded.k, excluded.n, excluded.d, excluded.t, excluded.b, excluded.m)"""
+            conn.execute(upsert.encode(), values)
 
 
 @pytest.mark.parametrize("part", range(2))

@@ -19,6 +19,7 @@ from cdc.views.window_keys import window_key
 from tests.unit.cdc.views.view_histories import Rows, interfere
 from tests.unit.cdc.views.window_histories import (
     CLOSE_S,
+    HOPS,
     SHAPES,
     SQL,
     ShownWindows,
@@ -30,12 +31,13 @@ from tests.unit.cdc.views.window_histories import (
     shown_windows,
     text_of,
     windows_of,
+    windows_with,
 )
 
 
-def _contribution(rows: Rows, window: str, key: int) -> object:
+def _contribution(rows: Rows, window: str, key: int, sql: str) -> object:
     line = rows.get("lines", {}).get(key)
-    return None if line is None or line["at"] != window else (line["qty"],)
+    return None if line is None or window not in windows_with(line, sql) else (line["qty"],)
 
 
 def _agree(
@@ -45,15 +47,15 @@ def _agree(
     shown, closed = shown_windows(runner), runner.topic.closed
     bound = None if closed is None else closed.us // 60_000_000
     late = late_of(runner)
-    now = windows_of(history.at(lsn))
+    now = windows_of(history.at(lsn), runner.sql)
     for window, at in before.closed.items():
         assert shown.closed[window] == at
         assert shown.rows[window] == before.rows[window]
     for window, at in shown.closed.items():
         assert window is not None
-        assert shown.rows[window] == windows_of(history.at(at))[window] | {"final": True}
+        assert shown.rows[window] == windows_of(history.at(at), runner.sql)[window] | {"final": True}
         for key in range(1, 7):
-            then, today = (_contribution(history.at(end), window, key) for end in (at, lsn))
+            then, today = (_contribution(history.at(end), window, key, runner.sql) for end in (at, lsn))
             # What left while there was no state of it is not known to have been there.
             if then != today and (today is not None or not went_back):
                 assert (window, key) in late
@@ -64,18 +66,21 @@ def _agree(
         elif window is not None and window not in shown.closed:
             # It closed without rows. All that came is late.
             assert window not in shown.rows
-            keys = [key for key, line in history.at(lsn)["lines"].items() if line["at"] == window]
+            keys = [key for key, line in history.at(lsn)["lines"].items() if window in windows_with(line, runner.sql)]
             assert all((window, key) in late for key in keys)
     assert shown.rows.keys() <= now.keys() | shown.closed.keys()
     return shown
 
 
+@pytest.mark.parametrize("sql", [SQL, HOPS], ids=["tumbling", "hopping"])
 @settings(max_examples=30)
 @given(seed=st.integers(0, 2**32 - 1))
-def test_v19_v21_closed_windows_stay_and_late_rows_show(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_v19_v21_closed_windows_stay_and_late_rows_show(
+    sql: str, seed: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     chance = random.Random(seed)
     history = WindowHistory(chance)
-    runner = runner_over(history, tmp_path_factory.mktemp("view"), chance)
+    runner = runner_over(sql, history, tmp_path_factory.mktemp("view"), chance)
     shown, went_back = ShownWindows({}, {}), False
     for _ in range(12):
         for _ in range(chance.randint(0, 3)):

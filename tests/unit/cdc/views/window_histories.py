@@ -24,6 +24,10 @@ from tests.unit.cdc.views.view_histories import PARTITIONS, History, Rows, Runne
 SHAPES = (table_of("lines", {"id": "int4", "at": "timestamp", "qty": "int4"}),)
 SQL = """select l.at, count(*) as n, sum(l.qty) as total, max(l.qty) as most, count(distinct l.qty) as kinds,
  false as final from lines l group by l.at having count(*) > 0"""
+HOPS = """select w.start as at, count(*) as n, sum(l.qty) as total, max(l.qty) as most, count(distinct l.qty) as kinds,
+ false as final from lines l cross join lateral generate_series(
+ l.at - interval '2 minutes', l.at, interval '1 minute') as w (start) group by w.start having count(*) > 0"""
+"""Each row stands in three windows."""
 CLOSE_S = 120
 _EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -95,17 +99,25 @@ class WindowRunner(Runner):
         keeper.begin()
 
 
-def runner_over(history: History, folder: Path, chance: random.Random) -> WindowRunner:
+def runner_over(sql: str, history: History, folder: Path, chance: random.Random) -> WindowRunner:
     """A runner of the view, with bulks of a random size."""
-    return WindowRunner(SQL, history, folder, bulk=chance.choice([3, 1000]), shapes=SHAPES)
+    return WindowRunner(sql, history, folder, bulk=chance.choice([3, 1000]), shapes=SHAPES)
 
 
-def windows_of(rows: Rows) -> dict[str | None, dict[str, Any]]:
+def windows_with(line: dict[str, Any], sql: str) -> list[str | None]:
+    """The windows that a row stands in."""
+    at: Any = line["at"]
+    if sql == SQL:
+        return [at]
+    return [] if at is None else [text_of(minute_of(at) - back) for back in range(3)]
+
+
+def windows_of(rows: Rows, sql: str) -> dict[str | None, dict[str, Any]]:
     """The view, by hand, every window open."""
     groups: dict[str | None, list[int | None]] = {}
     for line in rows.get("lines", {}).values():
-        at: Any = line["at"]
-        groups.setdefault(at, []).append(line["qty"])
+        for window in windows_with(line, sql):
+            groups.setdefault(window, []).append(line["qty"])
     found: dict[str | None, dict[str, Any]] = {}
     for at, quantities in groups.items():
         known = [q for q in quantities if q is not None]
