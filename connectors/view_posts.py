@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
+from cdc.clock import SYSTEM_CLOCK
 from cdc.errors import ConfigError, Exit
 from cdc.foreign import quoted
 from cdc.views.post_functions import Post
@@ -37,11 +38,11 @@ def load_post(
     if not module or not function.isidentifier():
         raise ConfigError(f"[views.{view}] post is no function: {name}", hint='write it as "module:function"')
     _search_here()
-    found = _imported(view, module, TimeLimit(import_limit_s, partial(_end, f"importing {module}")))
+    found = _imported(view, module, TimeLimit(import_limit_s, partial(_end, f"importing {module}"), SYSTEM_CLOCK))
     made = getattr(found, function, None)
     if not callable(made):
         raise ConfigError(f"[views.{view}] post: the module {module} has no function {function}", hint="see its source")
-    return Post(name, made, _digest(view, found, name), plan, TimeLimit(limit_s, partial(_end, name)))
+    return Post(name, made, _digest(view, found, name), plan, TimeLimit(limit_s, partial(_end, name), SYSTEM_CLOCK))
 
 
 def _end(what: str) -> None:

@@ -10,9 +10,10 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from time import monotonic
 from types import FrameType
 from typing import TypeVar
+
+from cdc.clock import Clock
 
 _T = TypeVar("_T")
 _AGAIN_S = 0.2
@@ -36,8 +37,9 @@ class TimeLimit:
     Only calls of the main thread are interrupted: in a program of the user's other threads have no limit.
     """
 
-    def __init__(self, limit_s: float, overdue: Callable[[], None]) -> None:
+    def __init__(self, limit_s: float, overdue: Callable[[], None], clock: Clock) -> None:
         self._limit_s = limit_s
+        self._clock = clock
         self._overdue = overdue
         self._since_s: float | None = None
         self._watching = False
@@ -47,9 +49,9 @@ class TimeLimit:
         if threading.current_thread() is not threading.main_thread():
             return function()
         self._watch()
-        self._since_s = monotonic()
+        self._since_s = self._clock.monotonic()
         try:
-            with _interrupting(self._limit_s):
+            with _interrupting(self._limit_s, self._clock):
                 return function()
         except _Interrupted:
             raise TookTooLong from None
@@ -65,13 +67,13 @@ class TimeLimit:
         never = threading.Event()
         while not never.wait(self._limit_s):
             since_s = self._since_s
-            if since_s is not None and monotonic() - since_s > self._limit_s * _GRACE:
+            if since_s is not None and self._clock.monotonic() - since_s > self._limit_s * _GRACE:
                 self._overdue()
                 return
 
 
 @contextmanager
-def _interrupting(limit_s: float) -> Iterator[None]:
+def _interrupting(limit_s: float, clock: Clock) -> Iterator[None]:
     """Within, _Interrupted is raised when the time is over. Another timer of the process goes on behind it."""
     within = True
 
@@ -79,7 +81,7 @@ def _interrupting(limit_s: float) -> Iterator[None]:
         if within:
             raise _Interrupted
 
-    begun_s = monotonic()
+    begun_s = clock.monotonic()
     handler = signal.signal(signal.SIGALRM, interrupt)
     left_s, every_s = signal.setitimer(signal.ITIMER_REAL, limit_s, _AGAIN_S)
     try:
@@ -89,4 +91,4 @@ def _interrupting(limit_s: float) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, handler)
         if left_s:
-            signal.setitimer(signal.ITIMER_REAL, max(left_s - (monotonic() - begun_s), 0.001), every_s)
+            signal.setitimer(signal.ITIMER_REAL, max(left_s - (clock.monotonic() - begun_s), 0.001), every_s)

@@ -180,7 +180,7 @@ MUTANTS = (
     ),
     Mutant(
         "leave a row in groups that it has left", "cdc/views/group_state.py",
-        "gone += [(name, part) for part in range(len(after), len(before))]", "pass", _KEEPER,
+        "gone += [(name, part) for part in parts if part >= len(after)]", "pass", _KEEPER,
     ),
     Mutant(
         "take one row of a series alone", "cdc/views/contributing.py",

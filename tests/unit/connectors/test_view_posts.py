@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from cdc.clock import SYSTEM_CLOCK
 from cdc.errors import ConfigError, Retry
 from cdc.views.refused import NotComputable
 from cdc.views.time_limits import TimeLimit, TookTooLong
@@ -106,7 +107,7 @@ def test_a_function_that_waits_for_others_parks_its_document(folder: Path) -> No
 
 def test_a_call_that_nothing_interrupts_is_told_of() -> None:
     told = threading.Event()
-    limit = TimeLimit(0.01, told.set)
+    limit = TimeLimit(0.01, told.set, SYSTEM_CLOCK)
 
     def waits() -> bool:
         while not told.is_set():
@@ -124,7 +125,7 @@ def test_a_timer_of_the_process_goes_on_behind_it() -> None:
     before = signal.signal(signal.SIGALRM, lambda _signal, _frame: rang.set())
     signal.setitimer(signal.ITIMER_REAL, 0.05)
     try:
-        assert TimeLimit(5, lambda: None).call(lambda: 7) == 7
+        assert TimeLimit(5, lambda: None, SYSTEM_CLOCK).call(lambda: 7) == 7
         assert rang.wait(10) or rang.is_set()
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
