@@ -97,6 +97,9 @@ class ClosedWindows:
 
     def due(self, us: int, most: int) -> list[Row]:
         """Keys of open groups whose time is at most ``us``, the oldest first."""
+        # A group may have gone meanwhile.
+        gone = "time_us <= ? AND NOT EXISTS (SELECT 1 FROM figures f WHERE f.grp = windows.grp)"
+        self._connection.execute(f"DELETE FROM windows WHERE {gone}", (us,))
         wanted = "SELECT w.grp FROM windows w JOIN figures f ON f.grp = w.grp WHERE w.time_us <= ?"
         found = self._connection.execute(f"{wanted} ORDER BY w.time_us, w.grp LIMIT ?", (us, most))
         return [tuple(orjson.loads(name)) for (name,) in found]
@@ -212,7 +215,8 @@ class ClosedWindows:
             had = known.get(key, {})
             for group, cells in groups.items():
                 digest = _digest(cells)
-                if had.get(group) != digest:
+                # A state that was copied back does not know what the topic was told since.
+                if had.get(group) != digest or before is not None:
                     put.append((_name(key), group, digest))
                     late.append(LateRow("u" if group in had else "c", key, tuple(orjson.loads(group))))
             for group in had.keys() - groups.keys():

@@ -27,6 +27,8 @@ from cdc.wire.jsontext import quote
 log = logging.getLogger(__name__)
 MOST_CLOSED = 2_000
 """Windows that close at one fence, at most."""
+_MOST_STEP_US = 60_000_000
+"""Where no window is there to close, the time up to which they are closed moves in steps."""
 
 
 class Closing:
@@ -107,7 +109,9 @@ class Closing:
             if row is None or isinstance(row, str):
                 windows.close(key, Final(self._flagged(row), at))
                 done.append(key)
-        if done or before is None or us > before.us:
+        # The topic is told of each step.
+        step_us = min(self._window.close_us // 100, _MOST_STEP_US)
+        if done or before is None or us > before.us + step_us:
             us = us if before is None else max(us, before.us)
             state.note(closed_us=us, closed_at=at)
         if done:

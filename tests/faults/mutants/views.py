@@ -210,7 +210,7 @@ MUTANTS = (
     ),
     Mutant(
         "call a row late that changes nothing", "cdc/views/closed_windows.py",
-        "if had.get(group) != digest:", "if True:", f"{_CLOSING} -k was",
+        "if had.get(group) != digest or before is not None:", "if True:", f"{_CLOSING} -k was",
     ),
     Mutant(
         "forget which windows were closed with the state", "cdc/views/keeper.py",
