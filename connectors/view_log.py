@@ -12,7 +12,7 @@ from cdc.progress import Offsets, Progress
 from cdc.schema import TableSchema
 from cdc.settings import Settings
 from cdc.topic import progress_topic, schema_topic, views_topic
-from cdc.views.closed_windows import Closed
+from cdc.views.closed_windows import ClosedUpTo
 from cdc.views.fences import Fence, fence_of
 from cdc.views.known_views import claim_key, closed_key, closed_value, read_closed
 from cdc.views.view_records import ViewRecord
@@ -111,7 +111,7 @@ class KafkaViewOutput:
         self._do(lambda: self._producer.init_transactions(_TIMEOUT_S), "taking over the view's topic")
 
     def publish(
-        self, records: Sequence[ViewRecord], claim: Fence | None, closed: Closed | None = None
+        self, records: Sequence[ViewRecord], claim: Fence | None, closed: ClosedUpTo | None = None
     ) -> Mapping[int, int]:
         """See the protocol. Raises ActiveError when another runner writes, LogError when a record is not taken."""
         self._do(self._producer.begin_transaction, "writing the view's topic")
@@ -192,7 +192,7 @@ class KafkaViewOutput:
                 if isinstance(key, bytes):
                     yield key, value if isinstance(value, bytes) else None
 
-    def closed(self) -> Closed | None:
+    def closed(self) -> ClosedUpTo | None:
         """See the protocol."""
         return read_closed(KafkaCompactedTopic(self._settings.log, self._claims).read().get(self._closed_key))
 

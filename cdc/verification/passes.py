@@ -250,7 +250,7 @@ def _settle(pair: Pair, found: Iterable[KeyDifference], bound: str | None) -> No
     moving: list[str] = []
     left = 0
     if pair.table.settled is not None:
-        # What became settled while it was read is known behind that.
+        # A key may have become settled while the sides were read.
         differing = list(found)
         settled = pair.table.settled()
         found = [one for one in differing if not settled(one.key)]

@@ -47,7 +47,7 @@ class LateRow(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Closed:
+class ClosedUpTo:
     """Windows with a time of at most ``us`` are closed, but those that stayed open. ``at``: the position at which."""
 
     us: int
@@ -81,7 +81,7 @@ class ClosedWindows:
     def absorb(
         self,
         computed: Mapping[Row, Contributed | None],
-        closed: Closed | None,
+        closed: ClosedUpTo | None,
         before: Callable[[Sequence[Row]], Mapping[Row, str]] | None = None,
     ) -> tuple[set[Row], list[LateRow]]:
         """New contributions of driving rows, as :meth:`GroupState.absorb` takes them. Returns the keys of the groups
@@ -160,9 +160,9 @@ class ClosedWindows:
         self._connection.executemany("INSERT OR IGNORE INTO windows VALUES (?, ?)", timed)
 
     def _parted(
-        self, computed: Mapping[Row, Contributed | None], closed: Closed | None
+        self, computed: Mapping[Row, Contributed | None], closed: ClosedUpTo | None
     ) -> tuple[dict[Row, dict[str, list[tuple[Any, ...]]]], dict[Row, Contributed]]:
-        """What each row contributes to closed groups, as cells, and to all others."""
+        """The contributions of each row to closed groups, as cells, and to all others."""
         us = max(one for one in (None if closed is None else closed.us, self._newest_us) if one is not None)
         old: dict[Row, dict[str, list[tuple[Any, ...]]]] = {key: {} for key in computed}
         others: dict[Row, Contributed] = {}
@@ -197,7 +197,7 @@ class ClosedWindows:
     def _settle(
         self,
         new: Mapping[Row, Mapping[str, list[tuple[Any, ...]]]],
-        closed: Closed | None,
+        closed: ClosedUpTo | None,
         before: Callable[[Sequence[Row]], Mapping[Row, str]] | None,
     ) -> list[LateRow]:
         names = {_name(key): key for key in new}
@@ -227,7 +227,7 @@ class ClosedWindows:
         return late if before is None else self._unknown(late, closed, before)
 
     def _unknown(
-        self, late: list[LateRow], closed: Closed | None, before: Callable[[Sequence[Row]], Mapping[Row, str]]
+        self, late: list[LateRow], closed: ClosedUpTo | None, before: Callable[[Sequence[Row]], Mapping[Row, str]]
     ) -> list[LateRow]:
         """Those of these changes that stand behind the closing of their windows."""
         positions = before([one.key for one in late])

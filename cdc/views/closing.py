@@ -2,8 +2,8 @@
 
 The time is that of the source: the newest commit time below the fence, or when capture heard that nothing new is below
 it. It is never that of one partition, and never beyond the time at which the progress record was written. A window's
-last figure is what the view's text gives at the LSN of its closing. What comes later is counted and kept, none of it
-changes the figure.
+last figure is what the view's text gives at the LSN of its closing. All that comes later is counted and kept, and
+changes no figure.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from cdc.views.closed_windows import Closed, Final, LateRow
+from cdc.views.closed_windows import ClosedUpTo, Final, LateRow
 from cdc.views.contributing import Contributed
 from cdc.views.fences import Fence
 from cdc.views.lookups import Row
@@ -44,7 +44,7 @@ class Closing:
         root = plan.relations[plan.root.table]
         self._row = _members(root.columns, root.kinds)
         self._row_key = _members(root.key, [root.kind(column) for column in root.key])
-        self._told: Closed | None = None
+        self._told: ClosedUpTo | None = None
 
     @property
     def used(self) -> bool:
@@ -52,12 +52,12 @@ class Closing:
         return self._window is not None
 
     @property
-    def closed(self) -> Closed | None:
-        """What is closed so far. None before the first."""
+    def closed(self) -> ClosedUpTo | None:
+        """The windows that are closed so far. None before the first."""
         reached = self._state.reached
-        return Closed(reached.closed_us, reached.closed_at) if self.used and reached.closed_at else None
+        return ClosedUpTo(reached.closed_us, reached.closed_at) if self.used and reached.closed_at else None
 
-    def begin(self, told: Closed | None, finals: Iterable[tuple[Row, Final]]) -> None:
+    def begin(self, told: ClosedUpTo | None, finals: Iterable[tuple[Row, Final]]) -> None:
         """Take over what the topic knows, and the state may not: ``finals``, of what stands there behind the state's
         end. Within a transaction."""
         self._told = told
@@ -130,8 +130,8 @@ class Closing:
         """The keys of all rows that closed windows were made of."""
         return set() if self._windows is None else self._windows.drivers()
 
-    def told_with(self, claim: Fence | None) -> Closed | None:
-        """What the topic is to know with a claim: it says that each last figure is there. None where it knows."""
+    def told_with(self, claim: Fence | None) -> ClosedUpTo | None:
+        """The word that goes with a claim, which says that each last figure is there. None where it knows."""
         closed = self.closed
         there = claim is not None and closed is not None and claim.floor().text() >= closed.at
         return closed if there and closed != self._told else None
@@ -147,7 +147,7 @@ class Closing:
             records.append(ViewRecord(self._topic, 0, name.encode(), document.encode(), []))
         return records, [number for number, _, _ in found], len(found) < most
 
-    def written(self, numbers: Iterable[int], told: Closed | None) -> None:
+    def written(self, numbers: Iterable[int], told: ClosedUpTo | None) -> None:
         """The topic has these late changes, and knows what is closed."""
         if self._windows is not None:
             self._windows.published(numbers)

@@ -206,7 +206,7 @@ class GroupState:
         return {name for (name,) in found}
 
     def contributions_to(self, name: str) -> list[tuple[str, tuple[Any, ...]]]:
-        """What rows contribute to a group: the name of each row's key, and the values as :meth:`stored` makes them."""
+        """The contributions to a group: the name of each row's key, and the values as :meth:`stored` makes them."""
         found = self._connection.execute(self._select_group, (name,))
         return [(row[0], row[2:]) for row in found]
 

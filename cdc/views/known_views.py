@@ -13,7 +13,7 @@ from cdc.json_bytes import dumped
 from cdc.progress import Progress
 from cdc.schema import TableSchema
 from cdc.stored import FIRST, FORMAT, read_members, record_of
-from cdc.views.closed_windows import Closed
+from cdc.views.closed_windows import ClosedUpTo
 
 _VIEW, _PROGRESS = "view", "progress"
 
@@ -75,15 +75,15 @@ def closed_key(view: str, generation: int) -> bytes:
     return dumped({"what": "closed", "view": view, "generation": generation})
 
 
-def closed_value(closed: Closed) -> bytes:
+def closed_value(closed: ClosedUpTo) -> bytes:
     """The value under :func:`closed_key`. :func:`read_closed` reads it back."""
     return dumped({FORMAT: FIRST, "us": closed.us, "at": closed.at})
 
 
-def read_closed(value: bytes | None) -> Closed | None:
-    """Which windows are closed. None where nothing says it. NewerError and DamagedError as every stored document."""
+def read_closed(value: bytes | None) -> ClosedUpTo | None:
+    """The windows that are closed. None where nothing says it. NewerError and DamagedError as every stored document."""
     about = "what the views topic says of closed windows"
-    return None if value is None else record_of(Closed, read_members(value, about), about)
+    return None if value is None else record_of(ClosedUpTo, read_members(value, about), about)
 
 
 def late_topic(name: str, view: str) -> str:

@@ -9,7 +9,7 @@ from cdc.dead import DeadLetter
 from cdc.errors import ActiveError
 from cdc.progress import Offsets, Progress
 from cdc.schema import TableSchema
-from cdc.views.closed_windows import Closed
+from cdc.views.closed_windows import ClosedUpTo
 from cdc.views.fences import Fence
 from cdc.views.view_records import ViewRecord
 from cdc.wire.records import Headers, Lot, Span
@@ -85,7 +85,7 @@ class MemoryViewTopic:
     claims: list[Fence] = field(default_factory=list)
     writer: int = 0
     held: Sequence[str] = ()
-    closed: Closed | None = None
+    closed: ClosedUpTo | None = None
     late: dict[bytes, ViewRecord] = field(default_factory=dict)
 
 
@@ -105,7 +105,7 @@ class MemoryViewOutput:
         self._after = after
 
     def publish(
-        self, records: Sequence[ViewRecord], claim: Fence | None, closed: Closed | None = None
+        self, records: Sequence[ViewRecord], claim: Fence | None, closed: ClosedUpTo | None = None
     ) -> Mapping[int, int]:
         """All records and the claim, or nothing. ActiveError when another one was opened since."""
         if self._writer != self._topic.writer:
@@ -129,7 +129,7 @@ class MemoryViewOutput:
         found = [r.key for p, records in self._topic.records.items() for r in records[ends.get(p, 0) :]]
         return found, {partition: len(records) for partition, records in self._topic.records.items()}
 
-    def closed(self) -> Closed | None:
+    def closed(self) -> ClosedUpTo | None:
         """See the protocol."""
         return self._topic.closed
 

@@ -1,7 +1,7 @@
 """A time limit around a call of a function that is not ours: one that goes on for longer is left.
 
-A timer of the process interrupts the call, wherever it runs Python. What waits outside of Python, in a library, cannot
-be interrupted. A thread beside it sees that and ends the process, which nothing else would do.
+A timer of the process interrupts the call, wherever it runs Python. A wait outside of Python, in a library, cannot be
+interrupted. A thread beside it sees that and ends the process, which nothing else would do.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class TookTooLong(Exception):
 
 
 class _Interrupted(BaseException):
-    """Raised within the call. What catches Exception lets it through."""
+    """Raised within the call. An ``except Exception`` lets it through."""
 
 
 class TimeLimit:

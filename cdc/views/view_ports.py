@@ -8,7 +8,7 @@ from typing import Protocol
 from cdc.dead import DeadLetter
 from cdc.progress import Offsets, Progress
 from cdc.schema import TableSchema
-from cdc.views.closed_windows import Closed
+from cdc.views.closed_windows import ClosedUpTo
 from cdc.views.fences import Fence
 from cdc.views.view_records import ViewRecord
 from cdc.wire.records import Lot, Span
@@ -67,7 +67,7 @@ class ViewOutput(Protocol):
     """The view's topic. Nobody else writes to it: a second writer ends the first one."""
 
     def publish(
-        self, records: Sequence[ViewRecord], claim: Fence | None, closed: Closed | None = None
+        self, records: Sequence[ViewRecord], claim: Fence | None, closed: ClosedUpTo | None = None
     ) -> Mapping[int, int]:
         """Write records in one transaction, all or none. Returns the offset behind the last of each partition.
 
@@ -76,8 +76,8 @@ class ViewOutput(Protocol):
         """
         ...
 
-    def closed(self) -> Closed | None:
-        """Which windows are closed, by the topic. None before the first."""
+    def closed(self) -> ClosedUpTo | None:
+        """The windows that are closed, by the topic. None before the first."""
         ...
 
     def values_behind(self, ends: Mapping[int, int]) -> Iterator[tuple[bytes, bytes | None]]:

@@ -344,6 +344,9 @@ def test_h172_each_view_has_a_line() -> None:
         "parked": 0,
         "state_bytes": 3 * 1024**2,
         "held": None,
+        "late": 0,
+        "left": 0,
+        "closed": None,
     }
     assert (document["new"]["state"], document["new"]["lsn"], document["new"]["waiting"]) == ("building", None, None)
     (line,) = [line for line in page(shown) if line.startswith("order_search")]
