@@ -55,7 +55,7 @@ class Reached:
     ``swept``: the epoch of each table's last sweep. ``later``: sweeps of a later fence, as ``table floor epoch lsn``.
     ``cleared``: the greatest floor of each table. ``letters``: the next offset of the dead letters. ``held``: tables
     of which the log lacks rows, each with a sentence. ``time_ms``: the newest time of the source, since 1970.
-    ``closed_us``, ``closed_at``: as :class:`cdc.views.closed_windows.ClosedUpTo` has them, empty before any window closed.
+    ``closed_us``, ``closed_at``: as :class:`cdc.views.closed_windows.ClosedUpTo` has them, empty before any closed.
     ``late``, ``left``: how many rows came too late for a window that is closed, and how many left one.
     """
 
