@@ -22,6 +22,7 @@ from cdc.views.view_plan import ViewPlan
 from cdc.views.view_records import ViewRecord
 from cdc.views.view_state import ViewState
 from cdc.views.window_keys import WindowKey
+from cdc.wire.format import AFTER, OP
 from cdc.wire.jsontext import quote
 
 log = logging.getLogger(__name__)
@@ -169,7 +170,7 @@ class Closing:
             row = known.get(one.key, (None, ""))[0]
             key = f'{{"window":{_object(self._key, one.window)},"row":{_object(self._row_key, one.key)}}}'
             after = "null" if row is None else _object(self._row, row)
-            said = f'"op":"{one.op}","after":{after},"epoch":{fence.epoch},"lsn":{fence.lsn}'
+            said = f'"{OP}":"{one.op}","{AFTER}":{after},"epoch":{fence.epoch},"lsn":{fence.lsn}'
             records.append((key, f"{key[:-1]},{said}}}"))
         self._windows.keep(records)
         left = sum(one.op == "d" for one in late)

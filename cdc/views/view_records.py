@@ -30,6 +30,7 @@ from cdc.wire.jsontext import quote
 
 FINAL = "final"
 """Member of ``source`` in the last figure of a window: the position at which it closed."""
+_SOURCE = b',"%b":{' % SOURCE.encode()
 _SOURCE_END = b'},"transaction":null,'
 
 
@@ -138,5 +139,5 @@ def final_of(plan: ViewPlan, key: bytes, value: bytes | None) -> tuple[Row, str,
     if not isinstance(at, str):
         return None
     begins = len(NO_OLD_ROW + NEW_ROW)
-    row = value[begins : value.rindex(b',"source":{')]
+    row = value[begins : value.rindex(_SOURCE)]
     return key_row(plan, key), row.decode(), at

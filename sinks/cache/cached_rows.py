@@ -18,6 +18,7 @@ from cdc.foreign import quoted
 from cdc.position import Position
 from cdc.progress import Watermark
 from cdc.topic import TableName
+from cdc.wire.format import POS
 from cdc.wire.plain import KEYLESS, NULL_IN_KEY, escape_key
 from sinks.cache.cache_probe import URLS
 from sinks.cache.cache_store import generation_prefix
@@ -122,7 +123,7 @@ class Cache:
             pipe = self._client.pipeline(transaction=False)
             pipe.hget(f"{self._name}:_watermark", GENERATION)
             for key in keys:
-                pipe.hmget(key, "pos", "row")
+                pipe.hmget(key, POS, "row")
             number, *found = pipe.execute()
         except redis.RedisError as error:
             raise self._away(error) from None
