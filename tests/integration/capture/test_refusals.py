@@ -185,7 +185,7 @@ def test_h62_topic_deleted_and_made_anew(pipeline: Pipeline) -> None:
     pipeline.prepare(TABLE)
     admin = TopicAdmin(pipeline.settings.log)
     admin.delete([pipeline.topic("t")])
-    wait_until(lambda: not admin.describe([pipeline.topic("t")]), 10)
+    wait_until(lambda: not admin.describe([pipeline.topic("t")]), 60)
     refused(pipeline.start(), Exit.TOPIC, "does not exist any more")
 
 
