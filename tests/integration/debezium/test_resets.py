@@ -93,15 +93,15 @@ def test_h123_a_worker_killed_in_a_snapshot_leaves_no_phantoms(
     pipeline: Pipeline, stack: Stack, redis_url: str, run_cdc: RunCdc, spawn: Spawn, tmp_path: Path
 ) -> None:
     pipeline.run("insert into a select i, 's' || i, i from generate_series(1, 20000) i")
-    # Some thousand rows a second, so that there is a middle.
-    pipeline.document["debezium"]["options"] |= {"max.batch.size": "50", "max.queue.size": "100"}
+    # Slow enough that a loaded machine kills it in the middle, too: a whole first snapshot is another case.
+    pipeline.document["debezium"]["options"] |= {"max.batch.size": "20", "max.queue.size": "40"}
     settings = cache_alone(pipeline, redis_url, tmp_path)
     name = pipeline.settings().name
     assert run_cdc("--config", settings, "connect", "deploy").returncode == 0
     sink = spawn("cdc", "--config", settings, "sink")
     topic = f"{name}.public.a"
     log = TopicAdmin(pipeline.settings().log)
-    wait_until(lambda: sum(log.end_offsets({topic: 2})[topic].values()) > 2000, 60, "the snapshot has begun")
+    wait_until(lambda: sum(log.end_offsets({topic: 2})[topic].values()) > 1000, 60, "the snapshot has begun")
 
     stack.stop_part("connect", kill=True)
     pipeline.run("delete from a where id % 2 = 0")
