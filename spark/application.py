@@ -206,7 +206,7 @@ class _Running:
             one.ask()
         for one in tended:
             with suppress(CdcError, PySparkException):
-                one.halt()
+                one.conclude()
 
     def _let_go(self, store: Store) -> None:
         if not store.end():

@@ -197,12 +197,16 @@ class FanOut:
         if self._run is not None:
             self._run.ask()
 
-    def halt(self) -> None:
-        """End between slices. Queued work is done, unless its store is away or does not answer in time."""
+    def conclude(self) -> None:
+        """End between slices. Queued work is done, unless its store is away or does not answer in time. An error since
+        the last look that no start can cure is the failure of its store's own query."""
         self.ask()
+        lanes = dict(self._lanes)
         self._end_shared(GRACE_S)
+        for sink, lane in lanes.items():
+            self.alone[sink].heed(lane.fault())
         for query in self.alone.values():
-            query.halt()
+            query.conclude()
 
     def _look_after(self, run: Run) -> None:
         for sink, lane in list(self._lanes.items()):

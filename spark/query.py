@@ -104,6 +104,11 @@ class Run:
         said = self._streaming.exception()
         return read_failure(self._name, str(said or raised or ""), self._engine.log_file)
 
+    @property
+    def fault(self) -> CdcError | None:
+        """What its last batch met. None where nothing, or an error that is not ours."""
+        return self._raised if isinstance(self._raised, CdcError) else None
+
     def ask(self) -> None:
         """Begin no other slice and no other batch."""
         self._halting.set()
@@ -196,6 +201,20 @@ class Query:
         if run is not None:
             run.halt()
 
+    def conclude(self) -> None:
+        """:meth:`halt`, with no look behind it: an error since the last one that no start can cure is heeded here."""
+        run, beginning = self._run, self._beginning
+        self.halt()
+        self.heed(self.store.fault or (run.fault if run is not None else None))
+        met = beginning.exception() if beginning is not None and beginning.done() else None
+        self.heed(met if isinstance(met, CdcError) else None)
+
+    def heed(self, fault: CdcError | None) -> None:
+        """Have an error that no start can cure be the :attr:`failure`. Others are met again by the next application."""
+        told_to_end = isinstance(fault, Halted)
+        if self.failure is None and fault is not None and not told_to_end and not _curable(fault):
+            self.again(fault)
+
     def _go_on(self, beginning: Future[Offsets]) -> None:
         if not beginning.done():
             return
@@ -245,7 +264,7 @@ class Query:
         self._failures += 1
         # Of these alone: a store may have been away for a night before.
         self._unknown += isinstance(failure, QueryFailed)
-        if self._unknown > _UNKNOWN_FAILURES or not (mendable(failure) or failure.retry is Retry.NOW):
+        if self._unknown > _UNKNOWN_FAILURES or not _curable(failure):
             self.failure = failure
             self._engine.metrics.failed(self.store.name, failure)
             said = {"sink": self.store.name, "reason": failure.message, "hint": failure.hint, "exit": int(failure.exit)}
@@ -285,6 +304,10 @@ class Query:
                 settle = partial(self.store.settle_events, report.winners, report.outcome, at, history)
                 outcome = self.store.run(settle)
             started_s = tell(self._engine, self.store, outcome, started_s)
+
+
+def _curable(failure: CdcError) -> bool:
+    return mendable(failure) or failure.retry is Retry.NOW
 
 
 def batch_after(failure: CdcError, most_records: int) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -288,7 +289,7 @@ class TopicAdmin:
         return str(entry.value or "") if entry is not None else ""
 
     def describe(self, topics: Iterable[str]) -> dict[str, TopicFacts]:
-        """The facts of those topics that exist."""
+        """The facts of those topics that exist. One that goes between its two questions is none of them."""
         every = rounds(sorted(set(topics)), _TOPICS_AT_ONCE)
         return {topic: facts for some in every for topic, facts in self._describe(some).items()}
 
@@ -312,6 +313,7 @@ class TopicAdmin:
                 config=configs[topic],
             )
             for topic, found in described.items()
+            if topic in configs
         }
 
     def counts(self, topics: Iterable[str]) -> dict[str, int]:
@@ -363,8 +365,9 @@ class TopicAdmin:
         futures = self._client.describe_configs(asked, request_timeout=_TIMEOUT_S)
         found = {}
         for resource, future in futures.items():
-            entries = self._wait(future, f"asking for the settings of {resource.name}")
-            found[resource.name] = {name: entries[name].value for name in _LOOKED_AT if name in entries}
+            with suppress(TopicError):
+                entries = self._wait(future, f"asking for the settings of {resource.name}")
+                found[resource.name] = {name: entries[name].value for name in _LOOKED_AT if name in entries}
         return found
 
     def _wait(self, future: Future[_T], doing: str) -> _T:

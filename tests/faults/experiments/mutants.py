@@ -69,6 +69,8 @@ def first_failure(mutant: Mutant, tree: Path) -> str | None:
         file.write_text(sound, encoding="utf-8")
     if done.returncode == 0:
         return None
+    if done.returncode < 0:
+        return f"the tests' process ended by signal {-done.returncode}"
     found = _FIRST_FAILURE.search(done.stdout)
     if found is None:
         raise Found(f"{mutant.name}: pytest could not run: {done.stdout[-500:]}{done.stderr[-500:]}")

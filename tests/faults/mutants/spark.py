@@ -147,6 +147,14 @@ MUTANTS = (
         f"{_SPARK}/test_foreign_records.py",
     ),
     Mutant(
+        "end with 0 though a store's last batch was refused", "spark/query.py",
+        "self.heed(self.store.fault or (run.fault if run is not None else None))", "", f"{_SPARK}/test_query.py",
+    ),
+    Mutant(
+        "end with 0 though a shared store's last batch was refused", "spark/fanout.py",
+        "            self.alone[sink].heed(lane.fault())", "            pass", f"{_SPARK}/test_fanout.py",
+    ),
+    Mutant(
         "count outages as unknown failures", "spark/query.py",
         "if self._unknown > _UNKNOWN", "if self._failures > _UNKNOWN", f"{_SPARK}/test_query.py",
     ),

@@ -13,6 +13,7 @@ from cdc.clock import SYSTEM_CLOCK
 from cdc.dead import DeadLetter, Why
 from cdc.errors import Retry, SinkError
 from sinks.batch import events_of
+from sinks.kinds import spec_for
 from spark.apply import Outcome
 from spark.fanout import Behind, Content, FanOut, Lane, unseen
 from spark.query import Engine, shapes_of
@@ -131,3 +132,18 @@ def test_h77_a_store_takes_what_it_lacks_from_its_own_offset_on(bench: Bench) ->
     bench.settle(store, 6, row(1, 5))
     read = records_of(row(1, 4), row(1, 5), row(1, 6), row(1, 7))
     assert unseen(read, {TOPIC: {0: 4}}, store)["offset"].to_pylist() == [6, 7]
+
+
+def test_h189_what_a_shared_store_met_at_the_end_is_told(bench: Bench) -> None:
+    """Between the last look and the end: the application ended with 0."""
+    store = bench.begun()
+    engine = cast(
+        Engine, SimpleNamespace(clock=SYSTEM_CLOCK, metrics=Metrics(), kafka=SimpleNamespace(max_offsets=1000))
+    )
+    fan_out = FanOut({store.name: (store, spec_for("redis", prefix="shop", options={"url": "redis://x"}))}, engine)
+    lane = fan_out._lanes[store.name] = Lane(store, 1000)
+    bench.failures.append(SinkError("no", retry=Retry.NEVER))
+    lane.offer(content_of(0, row(1, 6)), partial(fan_out._settle, store))
+    fan_out.conclude()
+    failure = fan_out.alone[store.name].failure
+    assert isinstance(failure, SinkError) and failure.message == "no"

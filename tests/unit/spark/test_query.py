@@ -9,15 +9,19 @@ from typing import Any
 import pytest
 
 from cdc.clock import ManualClock
-from cdc.errors import CdcError, Exit, LogError, Retry, SinkError
+from cdc.errors import CdcError, Exit, LogError, Retry, SinkError, TopicError
 from sinks.kinds import spec_for
 from sinks.port import StoreAway
 from spark.checkpoint import LocalFolder
 from spark.failures import QueryFailed, SparkLost
+from spark.outage import Halted
+from spark.place import StoreMoved
 from spark.query import Engine, Query
 from spark.sink_metrics import Metrics
 from spark.source import KafkaInput
-from tests.unit.spark.test_store import Bench
+from spark.watermark import LogEnds
+from tests.unit.spark.records import TOPIC
+from tests.unit.spark.test_store import Bench, row
 
 HOUR_S = 3600.0
 
@@ -70,3 +74,35 @@ def test_what_nothing_mends_stands_still_at_once(bench: Bench, tmp_path: Path) -
     query = cared_for(bench, tmp_path)
     query.again(SinkError("refused", retry=Retry.NEVER))
     assert query.failure is not None
+
+
+def test_h189_an_error_right_before_the_end_is_told(bench: Bench, tmp_path: Path) -> None:
+    """A stop in that half second ended with 0, and the store had refused its last batch."""
+    query = cared_for(bench, tmp_path)
+    refused = SinkError("refused", retry=Retry.NEVER)
+    query.store.fault = refused
+    query.conclude()
+    assert query.failure is refused
+    query.heed(SinkError("another", retry=Retry.NEVER))
+    assert query.failure is refused, "the first one is kept"
+
+
+def test_h189_a_start_refused_right_before_the_end_is_told(bench: Bench, tmp_path: Path) -> None:
+    bench.view.note_ends(LogEnds(1.0, {TOPIC: {0: 0}}))
+    bench.settle(bench.begun(), 7, row(1, 6))
+    bench.facts.topic_id = "id2"
+    query = cared_for(bench, tmp_path)
+    query.tend()
+    assert query.store.attempt(lambda: True).result(30), "what was begun before it is done"
+    query.conclude()
+    assert isinstance(query.failure, TopicError)
+
+
+@pytest.mark.parametrize("met_again", [StoreAway("away"), StoreMoved("restored"), Halted("told to end"), None])
+def test_an_end_has_no_failure_where_a_start_can_cure_it(
+    bench: Bench, tmp_path: Path, met_again: CdcError | None
+) -> None:
+    query = cared_for(bench, tmp_path)
+    query.store.fault = met_again
+    query.conclude()
+    assert query.failure is None
