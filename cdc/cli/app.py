@@ -38,6 +38,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("config", "Set up"),
     Entry("check", "Set up"),
     Entry("init", "Set up"),
+    Entry("up", "Run"),
     Entry("snapshot", "Run"),
     Entry("run", "Run"),
     Entry("sink", "Run"),

@@ -13,13 +13,13 @@ import psycopg
 from rich.text import Text
 
 from cdc.clock import SYSTEM_CLOCK
-from cdc.demo.children import TIMEOUT_S
 from cdc.errors import CdcError
 from cdc.settings import Settings
 from cdc.sql import load
 from cdc.stack.local import LocalStack
 from cdc.stack.postgres import install_folder
 from cdc.topic import TableName
+from cdc.up.children import TIMEOUT_S
 from cdc.wire.events import text
 from cdc.wiring import open_schemas
 from sinks.stores import open_store

@@ -13,7 +13,6 @@ from rich.text import Text
 
 from cdc.cli.status import sink_table
 from cdc.clock import SYSTEM_CLOCK, Clock
-from cdc.demo.children import Child, Children
 from cdc.demo.looking import look_around, same_order
 from cdc.demo.shop import ShopSize, make_shop
 from cdc.demo.shop_views import ORDER_SEARCH, TAKEN, order_search_text, renamed_customer, write_views
@@ -29,6 +28,7 @@ from cdc.stack.settings_file import make_database, write_settings
 from cdc.stack.start import start_watched
 from cdc.status.rules import Status, age, size, status_of
 from cdc.status.run import StatusReader
+from cdc.up.children import Child, Children
 from cdc.wiring.status import open_status
 from sinks.sections import load_settings
 
@@ -65,7 +65,7 @@ class Story:
         kept = False
         try:
             dsn = self._servers()
-            with Children(self._config, self._stack.folder / "logs", {}, self.clock) as children:
+            with Children(self._config, self._stack.folder / "logs", {}, clock=self.clock) as children:
                 self._pipeline(dsn, children)
             if self.keep:
                 kept = self._leave_running()
@@ -188,7 +188,7 @@ class Story:
 
     def _leave_running(self) -> bool:
         """Start capture and sinks anew, detached, and leave the stack running."""
-        children = Children(self._config, self._stack.folder / "logs", {}, self.clock)
+        children = Children(self._config, self._stack.folder / "logs", {}, clock=self.clock)
         left = [children.start(*words, tied=False).process.pid for words in (("run",), ("view", "run"), ("sink",))]
         (self._stack.folder / "demo.pids").write_text("".join(f"{pid}\n" for pid in left), encoding="utf-8")
         self._stack.detach()

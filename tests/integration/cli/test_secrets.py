@@ -26,7 +26,7 @@ from tests.programs import Spawn
 from tests.settings_file import write_settings
 from tests.waiting import wait_until
 
-BEFORE_CAPTURE = ("config lint", "check", "init", "snapshot")
+BEFORE_CAPTURE = ("config lint", "check", "up", "init", "snapshot")
 BESIDE_CAPTURE = (
     "status",
     "status --json",

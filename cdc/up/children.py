@@ -1,4 +1,4 @@
-"""The commands that the demo runs: each in a process group of its own, none of which outlives it.
+"""Commands that run in the background: each in a process group of its own, none of which outlives us.
 
 A child ends in one of three ways: it is asked to (SIGTERM, then SIGKILL to its whole group), or the kernel ends
 it because we ended, however that came about.
@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -22,6 +22,22 @@ from cdc.stack.account import ANYBODY
 
 TIMEOUT_S = 20.0
 _TAIL_LINES = 12
+_LOOK_S = 0.5
+
+
+def exit_of(code: int) -> Exit:
+    """Our exit code after a child's. One that a signal ended can be started again.
+
+    >>> exit_of(83).name, exit_of(-9).name, exit_of(2).name
+    ('ACTIVE', 'UNAVAILABLE', 'BUG')
+    """
+    if code < 0:
+        return Exit.UNAVAILABLE
+    return Exit(code) if code in set(Exit) else Exit.BUG
+
+
+def _ended(code: int) -> str:
+    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
 
 class Child:
@@ -36,20 +52,32 @@ class Child:
         """CdcError, with its last words, when it has ended."""
         code = self.process.poll()
         if code is not None:
-            words = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-_TAIL_LINES:]
-            said = next((line for line in reversed(words) if line.startswith("error: ")), words[-1] if words else "")
-            raise CdcError(
-                f"cdc {self.name} ended with exit code {code}: {said.removeprefix('error: ')}",
-                hint=f"its output is in {self.log}",
-                exit=Exit(code) if code in set(Exit) else Exit.BUG,
-            )
+            raise self.last_words(code)
+
+    def last_words(self, code: int) -> CdcError:
+        """Its end as an error: the exit code, and the last sentence of its output."""
+        words = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-_TAIL_LINES:]
+        said = next((line for line in reversed(words) if line.startswith("error: ")), words[-1] if words else "")
+        return CdcError(
+            f"cdc {self.name} {_ended(code)}{': ' if said else ''}{said.removeprefix('error: ')}",
+            hint=f"its output is in {self.log}",
+            exit=exit_of(code),
+        )
 
 
 class Children:
     """Starts commands and, when left, ends those that still run."""
 
-    def __init__(self, config: Path, logs: Path, environment: Mapping[str, str], clock: Clock = SYSTEM_CLOCK) -> None:
-        self._config = config
+    def __init__(
+        self,
+        config: Path,
+        logs: Path,
+        environment: Mapping[str, str],
+        *,
+        program: Sequence[str] = (sys.executable, "-m", "cdc"),
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._program = (*program, "--config", str(config))
         self._logs = logs
         self._environment = {**os.environ, **environment}
         self._clock = clock
@@ -74,14 +102,32 @@ class Children:
             self._running.append(child)
         return child
 
-    def run(self, *arguments: str) -> int:
-        """Run ``cdc ARGUMENTS`` to its end, on our own terminal. Its exit code."""
+    def run(self, *arguments: str, beside: Callable[[], None] = lambda: None) -> int:
+        """Run ``cdc ARGUMENTS`` to its end, on our own terminal. Its exit code. ``beside`` is called twice a second
+        meanwhile, and what it raises ends the wait."""
         process = self._spawn(arguments, tied=True)
         child = Child(arguments[0], process, self._logs / "none")
         self._running.append(child)
-        code = process.wait()
-        self._running.remove(child)
-        return code
+        while True:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = process.wait(_LOOK_S)
+                self._running.remove(child)
+                return code
+            beside()
+
+    def end(self, child: Child, timeout_s: float) -> int:
+        """Ask one child to end, wait, and kill what does not. Its exit code."""
+        self._signal(child, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.process.wait(timeout_s)
+        self._signal(child, signal.SIGKILL)
+        self._running = [other for other in self._running if other is not child]
+        return child.process.wait()
+
+    def kill(self) -> None:
+        """End all at once, without a wait."""
+        for child in self._running:
+            self._signal(child, signal.SIGKILL)
 
     def stop(self, timeout_s: float = TIMEOUT_S) -> None:
         """Ask every child to end, wait, and kill what does not."""
@@ -99,7 +145,7 @@ class Children:
     def _spawn(
         self, arguments: Sequence[str], *, tied: bool, output: IO[bytes] | None = None
     ) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "cdc", "--config", str(self._config), *arguments]
+        command = [*self._program, *arguments]
         if tied:
             command = ANYBODY.ending_with_parent(command, death_signal=signal.SIGKILL, parent=os.getpid())
         return subprocess.Popen(

@@ -1,0 +1,132 @@
+"""``cdc up``: the whole pipeline in the foreground."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from cdc.cli.status import Watching, watched
+from cdc.clock import SYSTEM_CLOCK, Clock
+from cdc.errors import CdcError, ConfigError, Exit, UsageError
+from cdc.lsn import Lsn
+from cdc.settings import Settings
+from cdc.status.rules import Status, age, size, status_of
+from cdc.up.children import Children
+from cdc.up.parts import parts_of, slot_to_make
+from cdc.up.together import StepFailed, Together, interruptible
+from cdc.wiring.status import open_status
+
+_WATCH_S = 2.0
+_LINE_S = 30.0
+"""Between two lines where nobody looks at a page."""
+
+
+def up(
+    context: typer.Context,
+    yes: Annotated[bool, typer.Option("--yes", help="Make the replication slot without asking.")] = False,
+    logs: Annotated[
+        Path | None, typer.Option("--logs", help="Folder for what the parts print, <name>-logs by default.")
+    ] = None,
+) -> None:
+    """Run the whole pipeline in the foreground: check, init, snapshot, then capture, views and stores.
+
+    In a terminal it shows what cdc status --watch shows. Ctrl-C ends all parts in order. A part that ends by itself
+    ends the others, with its exit code. No part outlives this command. Call it again to go on.
+    """
+    invocation = context.obj
+    settings: Settings = invocation.settings()
+    settings.require_native("cdc up")
+    console: Console = invocation.console
+    folder = _made(logs or Path(f"{settings.name}-logs"))
+    with ExitStack() as opened:
+        children = opened.enter_context(Children(invocation.config, folder, {}))
+        together = Together(children, parts_of(settings), lambda words: _say(console, words))
+        ending = opened.enter_context(interruptible(children.kill))
+        try:
+            _prepare(settings, together, yes=yes)
+            _run(settings, together, console)
+        except KeyboardInterrupt:
+            ending()
+            _say(console, "stopping")
+            together.end()
+        except CdcError as failure:
+            ending()
+            # Told before the wait for the others, which takes its time.
+            _say(console, f"{failure.message}: everything ends")
+            together.end_quietly()
+            if failure.exit is Exit.OK or isinstance(failure, StepFailed):
+                raise typer.Exit(failure.exit) from None
+            raise
+
+
+def _made(folder: Path) -> Path:
+    """ConfigError where the folder cannot be made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as problem:
+        raise ConfigError(
+            f"the folder {folder} cannot be made: {problem.strerror}", hint="give another --logs"
+        ) from None
+    return folder.absolute()
+
+
+def _prepare(settings: Settings, together: Together, *, yes: bool) -> None:
+    together.must("check")
+    with open_status(settings) as reader:
+        question = slot_to_make(settings, reader.read().source)
+    if question is not None and not yes:
+        agree(settings, question)
+    together.must("init")
+
+
+def agree(settings: Settings, question: str) -> None:
+    """UsageError unless the slot's name is typed."""
+    if not sys.stdin.isatty():
+        raise UsageError(f"{question} Nobody is asked here, so nothing was made", hint="cdc up --yes agrees to it")
+    typer.echo(question, err=True)
+    typed = typer.prompt("Type the slot's name to go on", default="", show_default=False, err=True)
+    if typed.strip() != settings.slot:
+        raise UsageError("that is not the slot's name: nothing was made", hint=f"the slot is {settings.slot}")
+
+
+def _run(settings: Settings, together: Together, console: Console) -> None:
+    # Stores fill while rows are read.
+    together.start("sink")
+    together.must("snapshot")
+    together.start("run", "view")
+    with open_status(settings) as reader:
+
+        def look() -> Status:
+            together.look()
+            return status_of(reader.read(), settings.limits)
+
+        if console.is_terminal and Console().is_terminal:
+            watched(look, Watching(_WATCH_S, 0, as_json=False))
+        else:
+            _tell(look, together, console)
+
+
+def _tell(look: Callable[[], Status], together: Together, console: Console, clock: Clock = SYSTEM_CLOCK) -> None:
+    """A line now and then, for pipes and files."""
+    while True:
+        _say(console, _line(look()))
+        until_s = clock.monotonic() + _LINE_S
+        while clock.monotonic() < until_s:
+            clock.sleep(min(_WATCH_S, _LINE_S))
+            together.look()
+
+
+def _line(shown: Status) -> str:
+    stores = (f"{sink.name} {Lsn(sink.lsn) if sink.lsn else '-'} {age(sink.lag_s)}" for sink in shown.sinks)
+    passed = (f"! {words}" for words in shown.passed)
+    return "  ".join((f"log {size(shown.lag_bytes)} behind", *stores, *passed))
+
+
+def _say(console: Console, words: str) -> None:
+    console.print(words, highlight=False, soft_wrap=True, markup=False)

@@ -1,0 +1,131 @@
+"""Parts that are started, looked after and ended, with small programs in place of commands."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cdc.errors import CdcError, Exit, SourceError
+from cdc.found import Unknown
+from cdc.settings import Settings, parse
+from cdc.up.children import Children
+from cdc.up.parts import Part, parts_of, slot_to_make
+from cdc.up.together import StepFailed, Together, interruptible, shorten
+from tests.waiting import wait_until
+
+DOCUMENT = {
+    "name": "shop",
+    "source": {"dsn": "host=none", "tables": ["public.*"]},
+    "log": {"bootstrap_servers": "kafka:9092"},
+}
+SLOW, QUICK = Part(("slow",), 20.0), Part(("quick",), 20.0)
+PROGRAM = """
+import signal, sys, time
+from pathlib import Path
+name, folder = sys.argv[-1], Path(sys.argv[2]).parent
+def end(*_):
+    with (folder / "ends").open("a") as ends: ends.write(name + "\\n")
+    sys.exit(0)
+signal.signal(signal.SIGTERM, end)
+(folder / (name + ".ready")).touch()
+while not (folder / (name + ".fails")).exists(): time.sleep(0.02)
+print("error: the disk is full", file=sys.stderr)
+sys.exit(83)
+"""
+
+
+@pytest.fixture
+def together(tmp_path: Path) -> Iterator[Together]:
+    """Two parts that run until they are asked to end, or told to fail."""
+    said: list[str] = []
+    program = (sys.executable, "-I", "-S", "-c", PROGRAM)
+    with Children(tmp_path / "cdc.toml", tmp_path, {}, program=program) as children:
+        made = Together(children, (SLOW, QUICK), said.append)
+        made.start("slow", "quick")
+        wait_until(lambda: (tmp_path / "slow.ready").exists() and (tmp_path / "quick.ready").exists(), 30)
+        yield made
+
+
+def settings_of(**more: object) -> Settings:
+    return parse({**DOCUMENT, **more})
+
+
+def test_parts_end_in_the_order_of_the_data(together: Together, tmp_path: Path) -> None:
+    together.look()
+    together.end()
+    assert (tmp_path / "ends").read_text().split() == ["slow", "quick"]
+
+
+def test_a_part_that_ends_is_told_with_its_code_and_last_words(together: Together, tmp_path: Path) -> None:
+    (tmp_path / "quick.fails").touch()
+
+    def ended() -> bool:
+        try:
+            together.look()
+        except CdcError as failure:
+            return failure.exit is Exit.ACTIVE and "the disk is full" in failure.message
+        return False
+
+    wait_until(ended, 30)
+    assert together.end_quietly() is not None
+    assert (tmp_path / "ends").read_text().split() == ["slow"], "the other one was asked"
+
+
+def test_a_part_s_end_is_seen_beside_a_command(together: Together, tmp_path: Path) -> None:
+    """While a snapshot runs for hours, a sink may end."""
+    (tmp_path / "slow.fails").touch()
+    with pytest.raises(CdcError, match="cdc slow ended with exit code 83"):
+        together.must("snapshot")
+
+
+def test_a_command_s_own_code_is_kept(together: Together, tmp_path: Path) -> None:
+    (tmp_path / "check.fails").touch()
+    with pytest.raises(StepFailed, match="cdc check ended with exit code 83") as failed:
+        together.must("check")
+    assert failed.value.exit is Exit.ACTIVE
+
+
+def test_what_a_part_prints_is_kept_in_two_files(tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    with log.open("a") as printed:
+        for line in range(3):
+            print(f"line {line}", file=printed, flush=True)
+            shorten(log, most_bytes=10)
+    assert (log.read_text(), (tmp_path / "run.log.1").read_text()) == ("line 2\n", "line 0\nline 1\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_terminal_that_goes_is_as_ctrl_c(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    with pytest.raises(KeyboardInterrupt), interruptible(lambda: None):
+        signal.raise_signal(number)
+    assert signal.getsignal(number) is before
+
+
+def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
+    child = os.fork()
+    if not child:
+        with interruptible((tmp_path / "killed").touch) as ending:
+            ending()
+            signal.raise_signal(signal.SIGINT)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 130
+    assert (tmp_path / "killed").exists()
+
+
+def test_the_parts_are_those_of_the_settings() -> None:
+    views = {"orders": {"sql": "select 1"}}
+    sinks = {"cache": {"kind": "redis", "url": "redis://x"}}
+    names = [[part.arguments for part in parts_of(settings)] for settings in (settings_of(), settings_of(sinks=sinks))]
+    assert names == [[("run",)], [("run",), ("sink",)]]
+    assert [part.arguments[0] for part in parts_of(settings_of(sinks=sinks, views=views))] == ["run", "view", "sink"]
+
+
+def test_h109_an_unknown_slot_is_not_taken_for_absent() -> None:
+    with pytest.raises(SourceError, match="does not answer"):
+        slot_to_make(settings_of(), Unknown(SourceError("Postgres does not answer")))
