@@ -134,6 +134,20 @@ def test_h114_a_digest_is_of_definitions_and_not_of_their_place(tmp_path: Path) 
     assert tree("sql", {**packages, **entry, "cdc/loop/step.py": code, "cdc/loop/q.sql": "select 1"}) != first
 
 
+def test_h114_a_new_command_changes_no_other(tmp_path: Path) -> None:
+    """The table of commands is looked up by name. A list of the same name elsewhere is code as any other."""
+    found = []
+    for number, (file, names) in enumerate(
+        [("app", "'run',"), ("app", "'run', 'up'"), ("other", "1,"), ("other", "2,")]
+    ):
+        root = tmp_path / str(number)
+        (root / "cdc" / "cli").mkdir(parents=True)
+        (root / "cdc" / "cli" / f"{file}.py").write_text(f"COMMANDS: tuple = ({names})\ndef run(): return COMMANDS\n")
+        found.append(digest(f"cdc.cli.{file}", root=root))
+    assert found[0] == found[1]
+    assert found[2] != found[3]
+
+
 def test_h114_an_experiment_reaches_what_its_processes_run() -> None:
     found = reached("tests.faults.experiments.reader_kills")
     assert {"cdc.cli.run", "cdc.capture", "connectors.postgres.stream", "connectors.kafka.stream_log"} <= found
