@@ -24,7 +24,8 @@ from spark.foreign_records import judged
 from spark.log_watch import LogWatch, Measuring
 from spark.micro_batch import Translate
 from spark.ports import HeadReader, LogQuestions, ProgressFeed
-from spark.query import Engine, Query
+from spark.query import Query
+from spark.query_run import Engine
 from spark.sink_metrics import Metrics
 from spark.source import KafkaInput
 from spark.spark_session import (

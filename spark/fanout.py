@@ -26,7 +26,8 @@ from spark.apply import History, Outcome
 from spark.failures import unexpected
 from spark.micro_batch import MicroBatch
 from spark.outage import GRACE_S
-from spark.query import Engine, Query, Run, collected, history_of, tell
+from spark.query import Query, collected, history_of, tell
+from spark.query_run import Engine, Run
 from spark.store_thread import Store
 from spark.tasks import SLICE_BYTES
 from spark.watermark import Claim, covers, highest, lowest

@@ -45,6 +45,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("view", "Run"),
     Entry("events", "Look"),
     Entry("status", "Look"),
+    Entry("diff", "Look"),
     Entry("verify", "Look"),
     Entry("wait", "Look"),
     Entry("dead", "Mend"),

@@ -1,4 +1,4 @@
-"""What ``cdc up`` runs by the settings, and what it asks first: pure."""
+"""The parts that ``cdc up`` runs by the settings, and the consent that it needs first: pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def parts_of(settings: Settings) -> tuple[Part, ...]:
 
 
 def slot_to_make(settings: Settings, source: Found[SourceState]) -> str | None:
-    """What the user has to agree to, in one sentence. None where the slot is there already.
+    """The sentence that the user has to agree to. None where the slot is there already.
 
     CdcError where the server did not answer: its slot is not known then, and not absent. ActiveError where a capture
     reads the slot, before anything of a second pipeline writes beside it.

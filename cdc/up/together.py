@@ -73,7 +73,7 @@ class Together:
 
 
 def shorten(log: Path, most_bytes: int = KEPT_BYTES) -> None:
-    """Begin a child's output anew where it has grown past ``most_bytes``. What was printed before is kept in a second
+    """Begin a child's output anew where it has grown past ``most_bytes``. The output before it is kept in a second
     file. The child appends, so that it goes on at the new beginning."""
     with suppress(FileNotFoundError):
         if log.stat().st_size <= most_bytes:

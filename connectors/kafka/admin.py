@@ -1,8 +1,7 @@
-"""Topics: made explicitly, and checked against what they were made as.
+"""Topics: made explicitly, and checked against what they were made as, before anything is written.
 
-A topic that a broker made by itself, a raised partition count or a topic made anew under an old name would
-each break the order silently (hazards H61, H62, H63, H89), so facts are compared before anything is written.
-"""
+One that a broker made by itself, a raised partition count or a topic made anew under an old name would each break the
+order silently (hazards H61, H62, H63, H89)."""
 
 from __future__ import annotations
 
@@ -204,9 +203,7 @@ class TopicAdmin:
         return sorted(self._metadata("listing topics").topics)
 
     def _metadata(self, doing: str) -> ClusterMetadata:
-        """The cluster's metadata, as of now.
-
-        Not by ``describe_cluster``: librdkafka 2.16 ends the process by an assertion (rdkafka_admin.c:960) where the
+        """The cluster's metadata, as of now. Not by ``describe_cluster``: librdkafka 2.16 ends the process by an assertion (rdkafka_admin.c:960) where the
         answer names no broker. For a moment no answer does after all brokers were silent for ten seconds (H151).
         """
         retrying = Retrying(

@@ -16,7 +16,8 @@ from sinks.batch import events_of
 from sinks.kinds import spec_for
 from spark.apply import Outcome
 from spark.fanout import Behind, Content, FanOut, Lane, unseen
-from spark.query import Engine, shapes_of
+from spark.query import shapes_of
+from spark.query_run import Engine
 from spark.sink_metrics import Metrics
 from tests.unit.spark.doubles import orders
 from tests.unit.spark.records import TOPIC, KafkaRecord, records_of

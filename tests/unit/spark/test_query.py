@@ -16,7 +16,8 @@ from spark.checkpoint import LocalFolder
 from spark.failures import QueryFailed, SparkLost
 from spark.outage import Halted
 from spark.place import StoreMoved
-from spark.query import Engine, Query
+from spark.query import Query
+from spark.query_run import Engine
 from spark.sink_metrics import Metrics
 from spark.source import KafkaInput
 from spark.watermark import LogEnds

@@ -1,0 +1,63 @@
+"""The facts that ``cdc diff`` compares the settings with, asked of all parts: :class:`cdc.diff.rules.MadeFacts`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+
+from cdc.diff.rules import Followed, MadeFacts, ViewTexts
+from cdc.errors import CdcError, ConfigError
+from cdc.found import Found, Unknown, look
+from cdc.freshness.opened_stores import OpenedStore
+from cdc.progress import Watermark
+from cdc.settings import Settings, is_postgres
+from cdc.state import SlotState, TopicsState
+from connectors.probes import ServerProbes
+from connectors.sink_log import SinkLog
+from connectors.view_running import newest_shapes, plan_view
+from connectors.view_topics import known_views
+
+
+def ask_made(
+    settings: Settings,
+    probes: ServerProbes,
+    open_store: Callable[[str], OpenedStore],
+    patterns: Callable[[str], Sequence[str]],
+) -> MadeFacts:
+    """Ask each part once. One that does not answer is Unknown. ``patterns``: of a sink, its ``tables``."""
+    documents = look(probes.state)
+    topics: Found[TopicsState] = documents if isinstance(documents, Unknown) else TopicsState.find(documents)
+    slot: Found[SlotState] = documents if isinstance(documents, Unknown) else SlotState.find(documents)
+    source = look(probes.source) if is_postgres(settings) else None
+    tables = [] if source is None or isinstance(source, Unknown) else [table.topic for table in source.tables]
+    known = None if isinstance(topics, Unknown) else topics
+    log = topics if isinstance(topics, Unknown) else look(lambda: probes.log(tables, known))
+    stores, views = {}, None
+    if known is not None:
+        asked = SinkLog(settings, patterns)
+        stores = {name: _followed(asked, name, open_store) for name in settings.sinks}
+        views = look(lambda: _views(settings))
+    return MadeFacts(source=source, topics=topics, slot=slot, log=log, stores=stores, views=views)
+
+
+def _followed(log: SinkLog, name: str, open_store: Callable[[str], OpenedStore]) -> Followed:
+    try:
+        wanted = frozenset(log.topics(name).ids)
+    except ConfigError:
+        wanted = frozenset()  # none of the captured tables is among its tables
+    except CdcError as failure:
+        return Followed(watermark=Unknown(failure), wanted=frozenset())
+
+    def watermark() -> Watermark | None:
+        with closing(open_store(name)) as store:
+            return store.watermarks.read()
+
+    return Followed(watermark=look(watermark), wanted=wanted)
+
+
+def _views(settings: Settings) -> ViewTexts:
+    known = known_views(settings).known
+    shapes = newest_shapes(settings) if settings.views else []
+    both = settings.views.keys() & known.keys()
+    changed = {name for name in both if plan_view(settings, name, shapes).digest != known[name].digest}
+    return ViewTexts(published=frozenset(known), changed=frozenset(changed))

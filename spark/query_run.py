@@ -1,0 +1,126 @@
+"""One run of a streaming query, from where its store is, and the engine that all queries of an application run on."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from cdc.clock import SYSTEM_CLOCK, Clock
+from cdc.errors import CdcError
+from cdc.progress import Offsets
+from spark.checkpoint import Folder, batch_offsets
+from spark.failures import read_failure, unexpected
+from spark.micro_batch import MicroBatch, Translate
+from spark.outage import GRACE_S, Halted
+from spark.sink_metrics import Metrics
+from spark.source import KafkaInput, kafka_frame
+from spark.tasks import SLICE_BYTES
+
+log = logging.getLogger(__name__)
+
+_BATCH_END_S = GRACE_S + 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """The engine that all queries of an application run on. ``driver_rows``: batches up to this size are applied in the
+    driver. ``slice_bytes``: of a batch's records, what is read and applied at once, by the driver or by one task.
+    ``translation``: makes what turns the records of one run into ours."""
+
+    session: SparkSession
+    kafka: KafkaInput
+    folder: Folder
+    metrics: Metrics
+    driver_rows: int
+    slice_bytes: int = SLICE_BYTES
+    log_file: str = "spark.log"
+    translation: Callable[[], Translate] | None = None
+    clock: Clock = SYSTEM_CLOCK
+
+    @property
+    def slots(self) -> int:
+        """Tasks that run at once now. A cluster may have more executors than for the batch before (H104)."""
+        return max(1, self.session.sparkContext.defaultParallelism)
+
+
+class Run:
+    """One run of a streaming query. ``deliver`` gets each batch in turn and returns when it may be forgotten."""
+
+    def __init__(self, name: str, engine: Engine, starts: Offsets, deliver: Callable[[MicroBatch], None]) -> None:
+        self._name = name
+        self._engine = engine
+        self._deliver = deliver
+        self._from: Offsets = starts
+        self._lock = threading.Lock()
+        self._halting = threading.Event()
+        self._raised: BaseException | None = None
+        self.batches = 0
+        self._translate = engine.translation() if engine.translation is not None else None
+        self._reader = engine.kafka.reading.open()
+        self._place = engine.folder.fresh(name)
+        engine.session.sparkContext.setLocalProperty("spark.scheduler.pool", name)
+        frame = kafka_frame(engine.session, engine.kafka, name, starts)
+        writer = frame.writeStream.foreachBatch(self._on_batch).option("checkpointLocation", self._place)
+        self._streaming: StreamingQuery = writer.queryName(f"{name}-{id(self)}").start()
+
+    @property
+    def active(self) -> bool:
+        """Whether Spark still runs the query."""
+        return self._streaming.isActive
+
+    def failure(self) -> CdcError:
+        """Why it ended."""
+        raised = self._raised
+        if isinstance(raised, CdcError):
+            return raised
+        if raised is not None and not isinstance(raised, PySparkException):
+            return unexpected(self._name, raised)
+        said = self._streaming.exception()
+        return read_failure(self._name, str(said or raised or ""), self._engine.log_file)
+
+    @property
+    def fault(self) -> CdcError | None:
+        """The error that its last batch met. None where it met none, or one that is not ours."""
+        return self._raised if isinstance(self._raised, CdcError) else None
+
+    def ask(self) -> None:
+        """Begin no other slice and no other batch."""
+        self._halting.set()
+
+    def halt(self) -> None:
+        """End it between two slices: the one in hand is waited for, the next one is not begun. One that does not end in
+        time is given up, with the Spark job that it may be waiting for, and comes again."""
+        self.ask()
+        if self._lock.acquire(timeout=_BATCH_END_S):
+            # Released before stop(): a batch that is about to begin has to find out and leave.
+            self._lock.release()
+        try:
+            self._streaming.stop()
+        except PySparkException as failure:
+            log.warning("query_left_behind", extra={"sink": self._name, "reason": type(failure).__name__})
+        else:
+            self._reader.close()
+
+    def _on_batch(self, _frame: DataFrame, number: int) -> None:
+        with self._lock:
+            if self._halting.is_set():
+                raise Halted("the query was told to end")
+            try:
+                ends = batch_offsets(self._engine.folder, self._place, number)
+                self._deliver(self._batch(ends))
+                self._from = ends
+                self.batches += 1
+            except BaseException as failure:
+                self._raised = failure
+                raise
+
+    def _batch(self, ends: Offsets) -> MicroBatch:
+        return MicroBatch(
+            starts=self._from, ends=ends, reader=self._reader, halting=self._halting, translate=self._translate
+        )
