@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc.epochs import EpochsState
-from cdc.wire.debezium.falls import BOUND_MS, ServerMove
+from cdc.position import Position
+from cdc.wire.debezium.falls import BOUND_MS, Falls, ServerMove, TransactionOrigin, origin_of
 from cdc.wire.debezium.reading import DebeziumChange, PartitionReader
 
 TOPIC = "d.s.t"
@@ -140,7 +141,7 @@ def test_h124_a_fall_that_does_not_climb_back_is_noticed_in_time() -> None:
     assert "after 5 minutes" in fault
 
 
-@pytest.mark.parametrize(("snapshot_lsn", "fell"), [(500, True), (900, False)])
+@pytest.mark.parametrize(("snapshot_lsn", "fell"), [(500, True), (799, True), (800, False), (900, False)])
 def test_h124_a_first_snapshot_below_streamed_changes_is_noticed(snapshot_lsn: int, fell: bool) -> None:
     named = {"connector": "oracle", "schema": "s", "table": "t"}
     streamed = named | {"snapshot": "false", "commit_scn": "800", "scn": "799"}
@@ -172,3 +173,92 @@ def test_h126_a_flat_tombstone_first_after_a_start_is_a_delete() -> None:
     found = reader.read(4, b'{"id":1}', None)
     assert isinstance(found, DebeziumChange)
     assert (found.op, found.value) == ("d", None)
+
+
+@pytest.mark.parametrize(
+    ("source", "origin"),
+    [
+        ({"connector": "mysql", "gtid": "db58b0ae:199", "server_id": 1}, TransactionOrigin("db58b0ae", 199)),
+        ({"connector": "mariadb", "gtid": "0-7-41", "server_id": 1}, TransactionOrigin("0-7", 41)),
+        ({"connector": "mysql", "gtid": "db58b0ae:automatic", "server_id": 9}, TransactionOrigin("9", 0)),
+        ({"connector": "mysql", "gtid": ":199", "server_id": 9}, TransactionOrigin("9", 0)),
+        ({"connector": "mysql", "gtid": "199", "server_id": 9}, TransactionOrigin("9", 0)),
+        ({"connector": "mysql", "gtid": None, "server_id": 9}, TransactionOrigin("9", 0)),
+        ({"connector": "mysql", "server_id": 0}, None),
+        ({"connector": "oracle", "gtid": "db58b0ae:199", "server_id": 9}, None),
+    ],
+)
+def test_h124_a_gtid_that_is_none_leaves_the_servers_id(source: Source, origin: TransactionOrigin | None) -> None:
+    assert origin_of(source) == origin
+
+
+def gtid(server: str, number: int) -> Source:
+    return {"connector": "mysql", "gtid": f"{server}:{number}"}
+
+
+NAMELESS: Source = {"connector": "mysql"}
+"""A change that names no server."""
+
+
+def streamed(falls: Falls, *steps: tuple[int, Source, int]) -> list[str]:
+    """What is said of changes of epoch 1: log position, source, the topic's time."""
+    return [falls.streamed(Position(1, lsn, 0), source, time_ms) for lsn, source, time_ms in steps]
+
+
+@pytest.mark.parametrize("began_ms", [0, 1_700_000_000_000])
+def test_h124_a_fall_is_one_after_five_minutes_and_no_sooner(began_ms: int) -> None:
+    falls, five_minutes = Falls(), 5 * 60 * 1000
+    first, below = (900, NAMELESS, began_ms), (100, NAMELESS, began_ms)
+    assert streamed(falls, first, below, (101, NAMELESS, began_ms + five_minutes)) == ["", "", ""]
+    (fault,) = streamed(falls, (102, NAMELESS, began_ms + five_minutes + 1))
+    assert fault == "its positions fell, and are below where they were after 5 minutes"
+
+
+def test_h124_changes_at_one_position_are_in_order_however_long() -> None:
+    """A transaction of an hour has one SCN, or one GTID."""
+    falls, hour_ms = Falls(), 3_600_000
+    assert streamed(falls, *((900, gtid("a1", 7), step * hour_ms) for step in range(3))) == ["", "", ""]
+
+
+def test_h124_events_of_the_newest_transaction_may_come_again() -> None:
+    falls = Falls()
+    assert streamed(falls, (100, gtid("a1", 7), 0), (200, gtid("a1", 7), 1), (100, gtid("a1", 7), 2)) == ["", "", ""]
+    assert streamed(falls, (100, gtid("a1", 8), 3)) == ["its positions fell, and the transactions are newer (of a1)"]
+
+
+def test_h124_a_change_that_names_no_server_is_judged_by_time() -> None:
+    falls = Falls()
+    assert streamed(falls, (100, gtid("a1", 7), 0), (200, NAMELESS, 1), (50, NAMELESS, 2)) == ["", "", ""]
+    assert falls.moved is None
+    other = Falls()
+    assert streamed(other, (100, NAMELESS, 0), (50, gtid("a1", 7), 1)) == ["", ""]
+
+
+def test_h124_records_of_the_server_before_a_move_may_come_again() -> None:
+    falls = Falls()
+    assert streamed(falls, (100, gtid("a1", 7), 0), (200, gtid("b2", 1), 1)) == ["", ""]
+    assert falls.moved == ServerMove("a1", "b2")
+    assert streamed(falls, (100, gtid("a1", 7), 2), (200, gtid("b2", 1), 3)) == ["", ""]
+    assert falls.moved is None
+
+
+def test_h124_an_epoch_counts_its_transactions_anew() -> None:
+    """The same server after its binlogs were reset: transactions begin at 1 again."""
+    falls = Falls()
+    assert streamed(falls, (900, gtid("a1", 5000), 0)) == [""]
+    assert falls.streamed(Position(2, 100, 0), gtid("a1", 1), 1) == ""
+    assert falls.streamed(Position(2, 50, 0), gtid("a1", 2), 2) != ""
+
+
+@pytest.mark.parametrize(("servers", "remembered"), [(256, True), (257, False)])
+def test_h124_what_is_remembered_of_servers_has_a_bound(servers: int, remembered: bool) -> None:
+    falls = Falls()
+    heard = [(lsn, gtid(f"s{lsn}", 1), 0) for lsn in range(1, servers + 1)]
+    assert not any(streamed(falls, *heard, heard[-1]))
+    assert streamed(falls, heard[0]) == [
+        "" if remembered else "its positions fell, and the changes are of another server (s1)"
+    ]
+
+
+def test_h124_a_snapshot_before_any_change_is_in_order() -> None:
+    assert Falls().first_snapshot(Position(1, 0, 0)) == ""

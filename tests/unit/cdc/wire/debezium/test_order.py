@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc.position import SNAPSHOT_SEQ, Position
-from cdc.wire.debezium.order import Unordered, position_of
+from cdc.wire.debezium.order import Unordered, position_of, snapshot_marker
 
 
 def binlog(file: int, offset: int, row: int = 0, snapshot: str = "false") -> dict[str, Any]:
@@ -72,8 +72,15 @@ def test_no_change_lies_below_what_earlier_versions_wrote(place: tuple[int, int,
     assert position_of(sqlserver(1, 2, 4), 1) > position_of(sqlserver(1, 2, 3), 1)
 
 
-def test_of_a_racs_scns_one_per_thread_the_first_counts() -> None:
-    source = {"connector": "oracle", "commit_scn": "2122190:1:0a00-2122188:2:0b00", "scn": "2122184"}
+def test_changes_of_one_place_share_a_number_that_never_changes() -> None:
+    """Stores hold it: the manual's table of the order."""
+    assert position_of(binlog(1, 4), 1).tx_seq == 0xFFFF_FFFE
+    assert position_of(sqlserver(1, 2, 4), 1).tx_seq == 0x0004_FFFE
+
+
+@pytest.mark.parametrize("scns", ["2122190:1:0a00-2122188:2:0b00", "2122190,2122188", "2122190"])
+def test_of_a_racs_scns_one_per_thread_the_first_counts(scns: str) -> None:
+    source = {"connector": "oracle", "commit_scn": scns, "scn": "2122184"}
     assert position_of(source, 1) == Position(1, 2122190 << 3, 1)
 
 
@@ -82,22 +89,59 @@ def test_a_snapshot_row_of_oracle_stands_at_its_scn() -> None:
     assert position_of(source, 1) == Position(1, 2122184 << 3, SNAPSHOT_SEQ)
 
 
+def test_a_sql_server_row_without_a_commit_stands_at_its_change() -> None:
+    source = sqlserver(1, 2, 3) | {"commit_lsn": None, "snapshot": "true"}
+    assert position_of(source, 1) == Position(1, (1 << 29 | 2) << 3, SNAPSHOT_SEQ)
+
+
+@pytest.mark.parametrize(
+    ("said", "marker"),
+    [
+        ({}, "false"), ({"snapshot": None}, "false"), ({"snapshot": False}, "false"), ({"snapshot": "false"}, "false"),
+        ({"snapshot": True}, "true"), ({"snapshot": "true"}, "true"), ({"snapshot": "last"}, "last"),
+    ],
+)  # fmt: skip
+def test_the_snapshot_marker_is_one_word(said: dict[str, Any], marker: str) -> None:
+    assert snapshot_marker(said) == marker
+
+
+def postgres(last_commit: int) -> dict[str, Any]:
+    return {"connector": "postgresql", "sequence": f'["{last_commit}","{last_commit}"]'}
+
+
 @pytest.mark.parametrize(
     "source",
     [
-        {},
-        {"connector": "db2"},
-        {"connector": "postgresql"},
-        {"connector": "postgresql", "sequence": "[]"},
-        {"connector": "mysql", "file": "", "pos": 4},
-        {"connector": "mysql", "file": "mysql-bin.9999999", "pos": 4},
-        {"connector": "mongodb"},
-        {"connector": "oracle", "scn": None},
-        {"connector": "oracle", "scn": str(2**60)},
-        {"connector": "sqlserver", "commit_lsn": "1:2"},
-        {"connector": "sqlserver", "commit_lsn": "ffffffff:00000000:0000"},
+        postgres(1), postgres(2**56),
+        binlog(2**21 - 1, 2**32 - 1), sqlserver(2**24 - 1, 2**29 - 1, 2**16 - 1),
+        {"connector": "oracle", "scn": "0"}, {"connector": "oracle", "scn": str(2**53 - 1)},
+    ],
+)  # fmt: skip
+def test_the_lowest_and_the_highest_place_have_a_position(source: dict[str, Any]) -> None:
+    assert 0 <= position_of(source, 1).commit_lsn < 2**56
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ({}, "no order is known for the connector None"),
+        ({"connector": "db2"}, "no order is known for the connector db2"),
+        ({"connector": "mongodb"}, "no order is known for the connector mongodb"),
+        ({"connector": "postgresql"}, "its source block names no position of postgresql"),
+        ({"connector": "postgresql", "sequence": "[]"}, "its source block names no position of postgresql"),
+        (postgres(0), "its postgresql position is beyond what a position can hold"),
+        (postgres(2**56 + 1), "its postgresql position is beyond what a position can hold"),
+        ({"connector": "mysql", "file": "", "pos": 4}, "its source block names no position of mysql"),
+        (binlog(2**21, 4), "its binlog position is beyond what a position can hold"),
+        (binlog(1, 2**32), "its binlog position is beyond what a position can hold"),
+        ({"connector": "oracle", "scn": None}, "its source block names no position of oracle"),
+        ({"connector": "oracle", "scn": str(2**53)}, "its oracle position is beyond what a position can hold"),
+        ({"connector": "sqlserver", "commit_lsn": "1:2"}, "its source block names no position of sqlserver"),
+        (sqlserver(2**24, 0, 0), "its log sequence number is beyond what a position can hold"),
+        (sqlserver(0, 2**29, 0), "its log sequence number is beyond what a position can hold"),
     ],
 )
-def test_what_names_no_place_is_refused(source: dict[str, Any]) -> None:
-    with pytest.raises(Unordered):
+def test_what_names_no_place_is_refused(source: dict[str, Any], words: str) -> None:
+    with pytest.raises(Unordered) as refused:
         position_of(source, 1)
+    assert str(refused.value) == words

@@ -125,6 +125,9 @@ def test_patches_applied_again_from_any_of_them_end_as_before(states: list[Docum
         ({"a.b": 1}, Patch((), (), {"a.b": 2}), {"a.b": 2}),
         ({"a.b": {"c": 1}}, Patch(("a.b.c",), (), {"a.b.d": 2}), {"a.b": {"d": 2}}),
         ({"a": {}, "a.b": 1}, Patch(("a.b",), (), {}), {"a": {}}),
+        ({"a": [1, 2]}, Patch(("a.0", "a.2"), (), {}), {"a": [None, 2]}),
+        ({"a": [1, 2]}, Patch((), (("gone", 0), ("a.2", 0)), {}), {"a": [1, 2]}),
+        ({"a": {"b": 1}, "a.b": [1, 2]}, Patch((), (("a.b", 1),), {}), {"a": {"b": 1}, "a.b": [1]}),
     ],
 )
 def test_documented_cases(document: Document, patch: Patch, expected: Document) -> None:
@@ -132,14 +135,36 @@ def test_documented_cases(document: Document, patch: Patch, expected: Document) 
     assert (made.document, made.unplaced) == (expected, [])
 
 
-@pytest.mark.parametrize("path", ["x.y", "a.b.c", "l.7.x", "l.x", "l.9999999", "l.x.y", "l.-1", "l.²"])
+@pytest.mark.parametrize("path", ["x.y", "a.b.c", "l.1.x", "l.7.x", "l.x", "l.9999999", "l.x.y", "l.-1", "l.²"])
 def test_an_update_without_a_place_is_told(path: str) -> None:
     made = patched({"a": {"b": 1}, "l": [1]}, Patch((), (), {path: 1}))
     assert made.unplaced == [path]
     assert made.document == {"a": {"b": 1}, "l": [1]}
 
 
-@pytest.mark.parametrize("later", [Patch(("a",), (), {}), Patch((), (), {"a": 5}), Patch((), (), {"a.b": 3})])
+@pytest.mark.parametrize(("beyond", "is_set"), [(1_500_000, True), (1_500_001, False)])
+def test_an_element_far_behind_an_arrays_end_is_none(beyond: int, is_set: bool) -> None:
+    """MongoDB pads by so many nulls and refuses more: a path of such a number means something else."""
+    made = patched({"l": [1]}, Patch((), (), {f"l.{1 + beyond}": 2}))
+    assert len(made.document["l"]) == (2 + beyond if is_set else 1)
+    assert bool(made.unplaced) != is_set
+
+
+def test_every_update_without_a_place_is_told_with_those_before() -> None:
+    first, second = Patch((), (), {"x.y.z": 1}), Patch((), (), {"x.y": 1})
+    assert patched({}, first, second).unplaced == ["x.y.z", "x.y"]
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        Patch(("a",), (), {}),
+        Patch(("a.b",), (), {}),
+        Patch(("a", "other"), (), {"more": 1}),
+        Patch((), (), {"a": 5}),
+        Patch((), (), {"a.b": 3}),
+    ],
+)
 def test_a_later_patch_that_removes_the_place_makes_it_needless(later: Patch) -> None:
     held: Document = {"a": {}} if "a.b" in later.updated else {}
     first = Patch((), (), {"a.b": 1}) if not held else Patch((), (), {"a.b.c": 1})
@@ -151,3 +176,10 @@ def test_a_later_patch_that_removes_the_place_makes_it_needless(later: Patch) ->
 def test_a_path_that_means_two_fields_is_refused(patch: Patch) -> None:
     with pytest.raises(AmbiguousPath, match=r"a\.b"):
         patched({"a": {"b": [1]}, "a.b": [1]}, patch)
+
+
+def test_a_patch_is_read_from_what_the_record_says() -> None:
+    said = {"removedFields": ["b"], "truncatedArrays": [{"field": "a", "size": 0}], "updatedFields": '{"c.0": 1}'}
+    assert Patch.read(said, orjson.loads) == Patch(("b",), (("a", 0),), {"c.0": 1})
+    nothing = {"removedFields": None, "truncatedArrays": None, "updatedFields": None}
+    assert Patch.read(nothing, orjson.loads) == Patch.read({}, orjson.loads) == Patch((), (), {})

@@ -22,10 +22,19 @@ from tests.contract.topics import column, numeric, shape
         (column("c", "bit", typmod=64), False, False),
         (column("c", "bit", typmod=65), True, True),
         (column("c", "varbit"), True, True),
+        (column("c", "varbit", typmod=64), False, False),
+        (column("c", "path"), True, True),
+        (column("c", "halfvec"), True, True),
+        (column("c", "sparsevec"), True, True),
         (numeric("c", 28, 2), False, False),
         (numeric("c", 29, 2), False, True),
         (column("c", "numeric"), False, True),
         (column("c", "text", array=True), False, False),
+        (column("c", "varchar", array=True), False, False),
+        (column("c", "bpchar", array=True), False, False),
+        (column("c", "json", array=True), False, False),
+        (column("c", "jsonb", array=True), False, False),
+        (column("c", "bytea", array=True), False, False),
         (column("c", "uuid", array=True), False, False),
         (column("c", "numeric", array=True), True, True),
         (column("c", "time", array=True), True, True),
@@ -44,6 +53,11 @@ def test_an_unchanged_value_may_become_null(made: Any, readable: bool, debezium:
 def test_a_spatial_value_has_no_placeholder(kind: str, silent: bool) -> None:
     table = shape(column("id", "int4", key=1), replace(column("c", "other"), type=kind))
     assert silent_columns(table, "readable") == (["c"] if silent else [])
+
+
+def test_an_enum_named_like_a_spatial_type_is_none() -> None:
+    table = shape(column("id", "int4", key=1), replace(column("c", "enum"), type="public.geometry"))
+    assert silent_columns(table, "debezium") == []
 
 
 def field(column_name: str, kind: str, of: str = "", **more: Any) -> dict[str, Any]:
@@ -69,3 +83,40 @@ def test_a_records_schema_says_which_values_are_silent() -> None:
     for other in (fields[:-1], [*fields[:-1], field("many", "array", "_INT4", items={"type": "int32"})]):
         assert shape_of(other, ["id"], TableName("public", "t"), "x").schema.version != made.schema.version
     assert shape_of(fields, ["t"], TableName("public", "t"), "x").schema.version != made.schema.version
+
+
+def test_a_column_is_what_the_records_schema_says_of_it() -> None:
+    """Debezium leaves ``optional`` out where it is the default, and the source's type where it is not propagated."""
+    fields: list[dict[str, Any]] = [
+        {"field": "id", "type": "int64", "optional": False},
+        {"field": "v", "type": "string", "parameters": None},
+        field("mood", "string", "MOOD", name="io.debezium.data.Enum"),
+        field("moods", "array", "_MOOD", items={"type": "string", "name": "io.debezium.data.Enum"}),
+    ]
+    made = shape_of(fields, ["id"], TableName("public", "t"), "shop.public.t").schema
+    assert [(c.name, c.type, c.kind, c.nullable) for c in made.columns] == [
+        ("id", "int8", "int8", False),
+        ("v", "text", "text", True),
+        ("mood", "mood", "enum", True),
+        ("moods", "mood[]", "enum", True),
+    ]
+    assert (made.oid, {c.type_oid for c in made.columns}) == (0, {0})  # no catalog was read
+
+
+def test_a_shapes_version_is_the_same_in_every_release() -> None:
+    """Stores and state topics hold it: another number for the same columns would be a new version of each table."""
+    fields = [field("id", "int32", "INT4", optional=False), field("t", "string", "TEXT")]
+    assert shape_of(fields, ["id"], TableName("public", "t"), "x").schema.version == 497_342_664
+
+
+def test_a_custom_converters_struct_has_no_placeholder() -> None:
+    fields = [field("id", "int32", "INT4"), field("s", "struct", "", fields=[])]
+    assert shape_of(fields, ["id"], TableName("public", "t"), "x").silent == ("s",)
+
+
+def test_a_value_that_does_not_fit_its_type_names_its_column() -> None:
+    made = shape_of([field("d", "int32", name="io.debezium.time.Date")], [], TableName("public", "t"), "x")
+    assert made.readable({"d": 1, "other": "x"}) == {"d": "1970-01-02Z", "other": "x"}
+    assert made.readable({"d": None}) == {"d": None}
+    with pytest.raises(ValueError, match=r"^the value of column d does not fit its type$"):
+        made.readable({"d": "soon"})

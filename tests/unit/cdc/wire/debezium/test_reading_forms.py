@@ -1,0 +1,201 @@
+"""Each form of record as a reader passes it on: its row, table and schema, and what is refused."""
+
+from __future__ import annotations
+
+import string
+from typing import Any
+
+import orjson
+import pytest
+
+from cdc.epochs import EpochsState
+from cdc.position import Position
+from cdc.topic import TableName
+from cdc.wire.debezium.mongodb_read import UNBROKEN_FROM
+from cdc.wire.debezium.reading import DebeziumChange, PartitionReader, UnreadableRecord
+from tests.unit.cdc.wire.debezium import mongodb
+
+TOPIC = "d.public.t"
+KEY = b'{"id":1}'
+POSTGRES = {"connector": "postgresql", "schema": "s", "table": "t", "snapshot": "false", "sequence": '["4096","1"]'}
+MYSQL = {"connector": "mysql", "db": "shop", "table": "t", "snapshot": "false", "file": "bin.1", "pos": 4}
+ID = {"field": "id", "type": "int32", "optional": False}
+DAY = {"field": "day", "type": "int32", "optional": True, "name": "io.debezium.time.Date"}
+WORD = {"field": "word", "type": "string", "optional": True}
+BITS = {"field": "bits", "type": "bytes", "optional": True, "name": "io.debezium.data.Bits"}
+
+
+def payload(op: str, after: Any, source: dict[str, Any] = POSTGRES, **more: Any) -> dict[str, Any]:
+    return {"before": None, "after": after, "source": source, "op": op, "ts_ms": 7} | more
+
+
+def embedding(content: Any, *row: dict[str, Any]) -> bytes:
+    """The record with the schema of an envelope whose row has these fields. Without any: of one that is no struct."""
+    after = {"field": "after", "type": "struct", "fields": list(row)} if row else {"field": "after", "type": "string"}
+    fields = [after, {"field": "source", "type": "struct"}, {"field": "op", "type": "string"}]
+    return orjson.dumps({"schema": {"type": "struct", "fields": fields}, "payload": content})
+
+
+def flat(content: Any) -> bytes:
+    return orjson.dumps({"schema": {"type": "struct", "fields": [ID]}, "payload": content})
+
+
+def read(value: bytes | None, reader: PartitionReader | None = None, *, key: bytes = KEY) -> DebeziumChange:
+    reader = reader or PartitionReader(TOPIC, 0)
+    found = reader.read(max(reader.next_offset, 0), key, value)
+    assert isinstance(found, DebeziumChange), found
+    return found
+
+
+def refused(value: bytes, reader: PartitionReader | None = None) -> str:
+    found = (reader or PartitionReader(TOPIC, 0)).read(0, KEY, value)
+    assert isinstance(found, UnreadableRecord), found
+    return found.reason
+
+
+def test_a_row_that_is_readable_goes_on_byte_for_byte() -> None:
+    content = payload("u", {"id": 1, "word": "a"}, before={"id": 1, "word": "b"})
+    assert read(embedding(content, ID, WORD)).value == orjson.dumps(content)
+
+
+def test_a_row_made_readable_keeps_all_but_the_row_before() -> None:
+    content = payload("u", {"id": 1, "day": 1}, before={"id": 1, "day": 0})
+    made = orjson.loads(read(embedding(content, ID, DAY)).value or b"")
+    assert made == content | {"before": None, "after": {"id": 1, "day": "1970-01-02Z"}}
+
+
+def test_h125_columns_that_a_row_lacks_are_not_added() -> None:
+    made = read(embedding(payload("u", {"id": 1, "day": 1}), ID, DAY, BITS)).value
+    assert orjson.loads(made or b"")["after"] == {"id": 1, "day": "1970-01-02Z"}
+
+
+def test_h125_a_null_of_another_database_is_one() -> None:
+    made = read(embedding(payload("u", {"id": 1, "day": 1, "bits": None}, MYSQL), ID, DAY, BITS)).value
+    assert orjson.loads(made or b"")["after"] == {"id": 1, "day": "1970-01-02Z", "bits": None}
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (embedding(payload("u", {"id": 1, "day": "x"}), ID, DAY), "the value of column day does not fit its type"),
+        (orjson.dumps(payload("u", None)), "it holds no row"),
+        (orjson.dumps(payload("c", "text")), "it holds no row"),
+        (orjson.dumps({"id": 1, "__op": "m"}), "not a change: its op is m"),
+    ],
+)
+def test_h67_what_has_no_row_to_apply_is_refused(value: bytes, reason: str) -> None:
+    assert refused(value) == reason
+
+
+def test_h67_only_the_five_documented_ops_are_changes() -> None:
+    others = sorted(set(string.ascii_letters + string.punctuation) - set("cudrt"))
+    assert [refused(orjson.dumps(payload(op, {"id": 1}))) for op in others] == [
+        f"not a change: its op is {op}" for op in others
+    ]
+
+
+def test_an_embedded_schema_without_a_row_counts_as_none() -> None:
+    """An envelope whose ``after`` is no struct says nothing of columns: the schema topic has them."""
+    found = read(embedding(payload("u", {"id": 1, "word": "a"})))
+    assert (found.ver, found.schema) == (0, None)
+    assert read(embedding(payload("t", None))).schema is None
+
+
+def test_a_flat_row_goes_on_as_a_small_envelope() -> None:
+    found = read(orjson.dumps({"id": 1, "word": "a", "__op": "c", "__deleted": "false", "__source_ts_ms": 7}))
+    assert orjson.loads(found.value or b"") == {"before": None, "after": {"id": 1, "word": "a"}, "op": "c"}
+
+
+def test_a_flat_delete_is_one_by_its_op_alone() -> None:
+    found = read(orjson.dumps({"id": 1, "word": "a", "__op": "d"}))
+    assert (found.op, found.value) == ("d", None)
+
+
+def test_a_flat_rows_column_source_may_name_a_connector() -> None:
+    row = {"id": 1, "source": {"connector": "rs232"}}
+    assert orjson.loads(read(orjson.dumps(row)).value or b"")["after"] == row
+
+
+@pytest.mark.parametrize(
+    ("fields", "table"),
+    [
+        ({}, "public.t"),
+        ({"__source_schema": "a"}, "a.t"),
+        ({"__schema": "b"}, "b.t"),
+        ({"__db": "c"}, "c.t"),
+        ({"__source_schema": "a", "__schema": "b", "__db": "c"}, "a.t"),
+        ({"__schema": "b", "__db": "c"}, "b.t"),
+        ({"__source_table": "x"}, "public.x"),
+        ({"__table": "y"}, "public.y"),
+        ({"__source_table": "x", "__table": "y"}, "public.x"),
+    ],
+)
+def test_a_flat_rows_table_is_what_its_fields_say_first(fields: dict[str, str], table: str) -> None:
+    schema = read(flat({"id": 1} | fields)).schema
+    assert schema is not None
+    assert str(schema.table) == table
+
+
+def test_a_flat_rows_table_without_a_schema_is_its_topic() -> None:
+    schema = read(flat({"id": 1}), PartitionReader("orders", 0)).schema
+    assert schema is not None
+    assert schema.table == TableName("", "orders")
+
+
+def test_a_document_goes_on_in_the_order_of_our_envelopes() -> None:
+    """A patch stands last, so a row is cut out of its record as out of any other."""
+    value = mongodb.envelope("u", patch=mongodb.RENAMED)
+    found = PartitionReader(mongodb.TOPIC, 0).read(3, mongodb.key(), value)
+    assert isinstance(found, DebeziumChange)
+    told, made = orjson.loads(value), orjson.loads(found.value or b"")
+    assert list(made) == ["before", "after", "source", "op", "ts_ms", "updateDescription", UNBROKEN_FROM]
+    assert (made["before"], made["source"], made["op"], made["ts_ms"]) == (None, told["source"], "u", told["ts_ms"])
+
+
+def test_a_patch_names_its_first_safe_offset_in_that_epoch() -> None:
+    epochs = EpochsState().begin({mongodb.TOPIC: {2: 5}})
+    reader = PartitionReader(mongodb.TOPIC, 2, epochs=epochs)
+    told = []
+    for offset in (3, 5, 8, 9):
+        found = reader.read(offset, mongodb.key(), mongodb.envelope("u", patch=mongodb.RENAMED))
+        assert isinstance(found, DebeziumChange)
+        told.append(orjson.loads(found.value or b"")[UNBROKEN_FROM])
+    wanted = [Position(1, 4 << 3, 1), Position(2, 6 << 3, 1), Position(2, 9 << 3, 1), Position(2, 9 << 3, 1)]
+    assert told == [position.text() for position in wanted]
+
+
+def test_a_documents_lone_tombstone_stands_at_its_offset() -> None:
+    reader = PartitionReader(mongodb.TOPIC, 0)
+    reader.read(1, mongodb.key('"other"'), mongodb.envelope("c", after=mongodb.ANNE))
+    gone = reader.read(7, mongodb.key(), None)
+    assert isinstance(gone, DebeziumChange)
+    assert gone.pos == Position(1, 8 << 3, 1)
+
+
+def test_keys_are_rows_again_behind_documents() -> None:
+    """A topic whose connector was replaced by another database's, which has a column ``id`` too."""
+    reader = PartitionReader(mongodb.TOPIC, 0)
+    read(mongodb.envelope("c", after=mongodb.ANNE), reader, key=mongodb.key('"a"'))
+    assert read(orjson.dumps(payload("c", {"id": '"a"'})), reader, key=mongodb.key('"a"')).key == mongodb.key('"a"')
+
+
+def test_a_truncate_has_the_schema_that_its_record_embeds() -> None:
+    reader = PartitionReader(TOPIC, 0)
+    first = read(embedding(payload("c", {"id": 1, "word": "a"}), ID, WORD), reader)
+    second = read(embedding(payload("c", {"id": 1, "day": 1}), ID, DAY), reader)
+    told = [
+        read(embedding(payload("t", None), ID, WORD), reader),
+        read(embedding(payload("t", None), ID, DAY), reader),
+        read(orjson.dumps(payload("t", None)), reader),
+    ]
+    assert [one.schema for one in told] == [first.schema, second.schema, None]
+    assert [one.ver for one in told] == [first.ver, second.ver, 0]
+    assert first.ver != second.ver
+
+
+def test_a_truncate_before_any_row_has_its_records_columns() -> None:
+    """Its key is not known, and not needed: no row was read that it could remove."""
+    schema = read(embedding(payload("t", None), ID, WORD)).schema
+    assert schema is not None
+    assert (schema.table, schema.topic) == (TableName("s", "t"), TOPIC)
+    assert [(column.name, column.key_position) for column in schema.columns] == [("id", None), ("word", None)]
