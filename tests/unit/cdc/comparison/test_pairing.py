@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc.comparison.commit_window import CommitWindow, comparable
-from cdc.comparison.compared_record import ComparedRecord
+from cdc.comparison.compared_record import ComparedRecord, TableHistory
 from cdc.comparison.lossless import parse, show
 from cdc.comparison.pairing import Told, out_of_order, paired
 from cdc.comparison.verdict import judge
@@ -93,3 +93,58 @@ def test_what_two_captures_never_share_is_taken_out() -> None:
     assert one != two
     assert judge("public.t", "readable", [one], [one], {}).equal == 1
     assert judge("public.t", "readable", [one], [two], {}).unexplained == 1
+
+
+def test_a_tombstone_is_known_by_the_delete_before_it() -> None:
+    """Of the same key, in the same partition: the last one."""
+    deletes = [record(1, "d", 5), record(1, "d", 9), record(2, "d", 7)]
+    first, again, other = (Told([one]).records[0][1] for one in deletes)
+    told = [deletes[0], record(1, None), record(1, "c", 8), deletes[1], record(1, None), deletes[2], record(1, None)]
+    changes = [change for _, change in Told(told).records]
+    assert (changes[0], changes[3], changes[5]) == (first, again, other)
+    assert [change[:-1] for change in (changes[1], changes[4], changes[6])] == [first, again, ()]
+    elsewhere = [record(1, "d", 5, place=(0, 1)), record(1, None, place=(1, 2)), record(1, None, place=(0, 3))]
+    assert [change[:-1] for _, change in Told(elsewhere).records][1:] == [(), first]
+
+
+def test_a_tombstone_that_one_side_lost_stands_alone() -> None:
+    first, second = [record(1, "d", 5), record(1, None)], [record(1, "c", 8), record(1, "d", 9), record(1, None)]
+    pairs = list(paired(Told([*first, *second]), Told([first[0], *second])))
+    assert [one is not None and two is None for one, two in pairs] == [False, True, False, False, False]
+
+
+def test_changes_of_two_transactions_are_no_pair() -> None:
+    pairs = list(paired(Told([record(1, "u", 5, xid=7)]), Told([record(1, "u", 5, xid=8)])))
+    assert shown(pairs) == [('u {"id":1}', "-"), ("-", 'u {"id":1}')]
+
+
+def test_without_their_keys_changes_pair_by_where_they_stand() -> None:
+    """Whatever is in them; of a snapshot's row, which stands nowhere, by what is in it."""
+    theirs = [record(3, "c", 9), record(0, "d", 6, value="a"), record(5, None)]
+    pairs = shown(list(paired(Told(theirs), Told([record(1, "d", 6, value="b")]))))
+    assert pairs == [('c {"id":3}', "-"), ('d {"id":0}', 'd {"id":1}'), ('tombstone {"id":5}', "-")]
+    empty = [
+        ComparedRecord(table="t", key=parse(key), value=parse('{"source":{},"op":"r"}'), headers=())
+        for key in ('{"id":1}', '{"id":2}')
+    ]
+    assert list(paired(Told(empty[:1]), Told(empty[1:]))) == [(empty[0], empty[1])]
+
+
+def test_a_record_elsewhere_is_told_with_both_places() -> None:
+    known = {"public.t": TableHistory(primary_key=("id",))}
+    theirs, ours = record(1, "u", 6, place=(1, 4)), record(1, "u", 6, place=(2, 9))
+    (found,) = out_of_order("readable", [(theirs, ours), (theirs, None), (None, ours)], known)
+    assert (found.path, found.theirs, found.ours) == (("partition",), theirs, ours)
+    assert (show(found.expected), show(found.got), found.facts) == ("1", "2", known["public.t"])
+    before, after = record(1, "u", 5, place=(0, 3)), record(1, "u", 6, place=(0, 8))
+    first, last = record(1, "u", 6, place=(0, 11)), record(1, "u", 5, place=(0, 12))
+    (found,) = out_of_order("readable", [(before, last), (after, first)], known)
+    assert (found.path, found.theirs, found.ours) == (("order",), before, last)
+    assert (show(found.expected), show(found.got), found.facts) == ("3", "12", known["public.t"])
+
+
+def test_the_same_order_and_another_key_are_no_difference() -> None:
+    one, two = record(1, "u", 6, place=(0, 4)), record(2, "u", 6, place=(3, 9))
+    assert list(out_of_order("readable", [(one, two)], {})) == []
+    again = record(1, "u", 7, place=(0, 4))
+    assert list(out_of_order("readable", [(one, one), (one, again)], {})) == []
