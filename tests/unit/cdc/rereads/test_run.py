@@ -12,6 +12,7 @@ from cdc.clock import ManualClock
 from cdc.condition import Condition
 from cdc.errors import ConfigError, SourceError, UsageError
 from cdc.rereads.ports import RereadPorts
+from cdc.rereads.rules import captured_table, first_requests, key_texts, progress_of
 from cdc.rereads.run import Rereads, WantedRows
 from cdc.schema import Column, Identity, TableSchema
 from cdc.state import (
@@ -232,3 +233,60 @@ def test_a_call_killed_at_any_step_is_run_again() -> None:
         run(world)
         assert sorted(one.table for one in world.asked()) == ["public.a", "public.b"]
         assert {one.state for one in find_all(world.state.read(), CommandState)} == {"paused"}
+
+
+@pytest.mark.parametrize(
+    "documents",
+    [
+        (),
+        (SNAPSHOT,),
+        (TopicsState(cluster_id="c", tables={"public.a": "shop.public.a"}),),
+        (
+            TopicsState(cluster_id="c", tables={"public.a": "shop.public.a"}),
+            SnapshotState(epoch=1, state="running", consistent_point=10, last_cut_lsn=500),
+        ),
+    ],
+)
+def test_tables_are_known_once_the_first_snapshot_is_complete(documents: tuple[SnapshotState | TopicsState]) -> None:
+    with pytest.raises(UsageError, match="the first snapshot takes every table") as refused:
+        captured_table({one.key(): one.to_json() for one in documents}, "public.a")
+    assert refused.value.hint == "cdc snapshot, without a table"
+
+
+def test_keys_are_asked_for_column_by_column() -> None:
+    table = shape(TableName("public", "a"))
+    assert key_texts([["1", "2"], ["3", "4"]], table) == (("1", "2"), ("3", "4"))
+    assert key_texts([], table) == ()
+
+
+def test_before_init_there_are_no_tables_to_read_first() -> None:
+    with pytest.raises(ConfigError, match="the pipeline has no topics yet") as refused:
+        first_requests({}, 1)
+    assert refused.value.hint == "cdc init makes them"
+
+
+def test_first_rows_are_of_the_tables_that_nobody_read_first() -> None:
+    """A table that was read again, or whose first reading goes on or failed, has its first rows to come."""
+    world = World()
+    world.note(state="done", first=True)
+    world.note(id="snapshot:public.b", table="public.b", state="done", first=False)
+    world.note(id="snapshot:other.b", table="other.b", state="failed", first=True)
+    found = first_requests(world.state.read(), 77)
+    assert [(one.id, one.table, one.after_lsn, one.serial, one.first) for one in found] == [
+        ("snapshot:public.b", "public.b", 0, 77, True),
+        ("snapshot:other.b", "other.b", 0, 77, True),
+    ]
+    world.rereads().ask(["public.b"], WantedRows())
+    assert [one.table for one in first_requests(world.state.read(), 77)] == ["public.b", "other.b"]
+    world.state.write([(found[0].key(), found[0].to_json())])
+    assert [one.table for one in first_requests(world.state.read(), 77)] == ["other.b"]
+
+
+def test_a_request_is_under_way_from_its_own_serial_on() -> None:
+    world = World()
+    (asked,) = world.rereads().ask(["a"], WantedRows())
+    found = []
+    for serial in (asked.serial - 1, asked.serial, asked.serial + 1):
+        world.note(serial=serial)
+        found += progress_of(world.state.read(), [asked])
+    assert [one.serial if one is not None else None for one in found] == [None, asked.serial, asked.serial + 1]
