@@ -122,7 +122,7 @@ ROOMS: Mapping[str, Room] = {
     "dead": Room(
         ("cdc/dead.py", "cdc/orders.py"),
         (
-            *_of(_CDC, "orders", "stored"), *_of(_SPARK, "retry", "parked", "patches", "store"),
+            *_of(_CDC, "dead_letters", "orders", "stored"),
             *_of(f"{_CDC}/letters", "*"), *_of(f"{_CDC}/rebuild", "*"),
         ),
     ),

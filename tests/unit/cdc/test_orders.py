@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from cdc.dead import DeadLetter, Parked, Waiting, Why, waiting
-from cdc.orders import Orders, Queue, Refusals, carry_out, order, queues
+from cdc.orders import Orders, Queue, Refusals, carry_out, drop_by_hand, identity_of, order, queues
 
 
 def letter(offset: int, why: Why = Why.REFUSED, *, key: bytes = b"k", op: str = "u") -> DeadLetter:
@@ -154,3 +154,60 @@ def test_h67_an_order_that_changed_nothing_is_answered_once() -> None:
     answers = carry_out(queues(Orders("cache", gone).open(), Waiting(gone)), store)
     assert [one.why for one in answers] == [Why.HELD], "nothing waits, and that is an answer, too"
     assert Orders("cache", [*gone, *answers]).open() == []
+
+
+def test_an_order_and_its_answer_name_it_in_one_header() -> None:
+    """The topic holds both: the command and the application may be of two versions."""
+    given = order(QUEUE[0], Why.RETRY, "id1")
+    assert (given.headers, given.value, given.reason) == ((("order", b"id1"),), None, "asked by an operator")
+    (answer,) = carry_out(asked(QUEUE), Taking())
+    assert answer.headers == (("order", b"id1"),)
+    assert (identity_of(given), identity_of(answer), identity_of(QUEUE[0])) == ("id1", "id1", None)
+
+
+def test_a_letter_that_no_store_has_in_mind_is_dropped_by_hand() -> None:
+    dropped = drop_by_hand(QUEUE[0])
+    assert (dropped.why, dropped.reason, dropped.headers) == (Why.RELEASED, "dropped: 1 event", ())
+    assert waiting([*QUEUE[:1], dropped]) == []
+
+
+def test_a_retry_applied_in_part_has_two_answers() -> None:
+    """The letters before the refused one are free; the order itself is answered once, with the reason."""
+    topic = [letter(offset) for offset in (3, 5, 7, 9)]
+    applied, held = carry_out(asked(topic), Taking([9]))
+    assert (applied.offset, applied.reason, identity_of(applied)) == (7, "applied: 3 events", None)
+    assert (held.offset, held.reason, identity_of(held)) == (9, "still no", "id1")
+    only, _ = carry_out(asked(topic[2:]), Taking([9]))
+    assert (only.offset, only.reason) == (7, "applied: 1 event")
+
+
+def test_an_order_about_a_key_leaves_letters_that_park_nothing() -> None:
+    topic = [letter(1, Why.UNREADABLE), letter(2, op="t"), *QUEUE]
+    store = Taking()
+    answers = carry_out(asked(topic), store)
+    assert store.given == [[3, 5, 9]]
+    assert [one.offset for one in waiting([*topic, *answers])] == [1, 2]
+
+
+def test_h67_the_newest_refusal_is_the_reason_of_an_answer() -> None:
+    """A store that refuses each record by itself, not only the newest of a key."""
+    tried: list[list[int]] = []
+
+    def apply(letters: Sequence[DeadLetter]) -> Refusals:
+        tried.append([one.offset for one in letters])
+        return {("t", 0, one.offset): f"no {one.offset}" for one in letters if one.offset in (5, 9)}
+
+    applied, held = carry_out(asked([letter(3), letter(4), letter(5), letter(9)]), apply)
+    assert tried == [[3, 4, 5, 9], [3, 4]]
+    assert (applied.offset, held.reason) == (4, "no 9")
+
+
+def test_a_retry_tries_twenty_versions_of_a_key() -> None:
+    topic = [letter(offset) for offset in range(30)]
+    store = Taking(range(30))
+    (answer,) = carry_out(asked(topic), store)
+    assert [given[-1] for given in store.given] == list(range(29, 9, -1))
+    assert (answer.why, answer.reason) == (Why.HELD, "still no")
+    few = Taking([3, 5, 9])
+    carry_out(asked(QUEUE), few)
+    assert few.given == [[3, 5, 9], [3, 5], [3]], "with no letter left there is nothing to try"
