@@ -203,9 +203,9 @@ class TopicAdmin:
         return sorted(self._metadata("listing topics").topics)
 
     def _metadata(self, doing: str) -> ClusterMetadata:
-        """The cluster's metadata, as of now. Not by ``describe_cluster``: librdkafka 2.16 ends the process by an assertion (rdkafka_admin.c:960) where the
-        answer names no broker. For a moment no answer does after all brokers were silent for ten seconds (H151).
-        """
+        """The cluster's metadata, as of now. Not by ``describe_cluster``: librdkafka 2.16 ends the process by an
+        assertion (rdkafka_admin.c:960) where the answer names no broker, as it does for a moment after all brokers
+        were silent for ten seconds (H151)."""
         retrying = Retrying(
             retry=retry_if_exception(_brokerless), wait=wait_fixed(0.1), stop=stop_after_delay(_TIMEOUT_S), reraise=True
         )
