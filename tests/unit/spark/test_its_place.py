@@ -79,6 +79,7 @@ def test_h63_offsets_within_todays_topics_may_be_gone_on_from(held: Watermark | 
         (HELD, {ORDERS: {0: 7, 1: 2}}),
         (HELD, {ORDERS: {0: 7}}),
         (HELD, {}),
+        (replace(HELD, offsets={ORDERS: {0: 1}}), {}),
         (replace(HELD, offsets={OTHERS: {0: 7}} | dict(HELD.offsets)), {}),
     ],
 )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import pytest
 
 from cdc.clock import ManualClock
-from cdc.errors import TopicError
+from cdc.errors import Exit, Retry, TopicError
 from cdc.progress import Offsets, Progress, Watermark
 from spark.place import check_reach, outdated
 from spark.ports import SinkTopics
@@ -64,6 +65,26 @@ def test_h60_a_store_that_was_level_within_the_window_goes_on() -> None:
     check_reach("cache", replace(HELD, level_ms=0), TOPICS, 10**13)
     assert not outdated(HELD, replace(HELD, level_ms=2_000), TOPICS)
     assert outdated(HELD, replace(HELD, level_ms=400_000), TOPICS)
+
+
+def test_h60_a_millisecond_past_the_window_is_too_late() -> None:
+    with pytest.raises(TopicError, match="last level with the log 3600 s ago") as held:
+        check_reach("cache", HELD, TOPICS, 1_000 + int(WINDOW_S * 1000) + 1)
+    assert (held.value.exit, held.value.retry) == (Exit.TOPIC, Retry.NEVER)
+
+
+@pytest.mark.parametrize(("retention_s", "pause_ms"), [(WINDOW_S, 180_000), (20.0, 1_000), (5.0, 1_000)])
+def test_a_store_at_rest_writes_every_twentieth_of_the_window(retention_s: float, pause_ms: int) -> None:
+    """And no more than once a second."""
+    topics = replace(TOPICS, retention_s=retention_s)
+    at_rest, due = (replace(HELD, level_ms=HELD.level_ms + pause_ms + more) for more in (0, 1))
+    assert outdated(HELD, at_rest, topics) is False
+    assert outdated(HELD, due, topics) is True
+
+
+@pytest.mark.parametrize(("before", "retention_s"), [(None, WINDOW_S), (HELD, math.inf), (None, math.inf)])
+def test_a_store_that_can_miss_no_delete_says_nothing_at_rest(before: Watermark | None, retention_s: float) -> None:
+    assert outdated(before, replace(HELD, level_ms=10**13), replace(TOPICS, retention_s=retention_s)) is False
 
 
 def test_h60_a_store_away_for_too_long_is_stopped_with_a_remedy(timed: Timed) -> None:

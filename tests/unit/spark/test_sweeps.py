@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc.position import Position
-from cdc.progress import Progress, Watermark
+from cdc.progress import Hold, Progress, Watermark
+from cdc.topic import TableName
+from sinks.batch import Event
+from sinks.batch_plan import event_rows
+from sinks.table_shapes import SchemaBook
 from spark.ports import SinkTopics
-from spark.sweeps import Sweeps
+from spark.sweeps import Sweeps, floors_of, said
 from spark.watermark import Claim, LogEnds, LogView
+from tests.unit.spark.doubles import orders
 from tests.unit.spark.records import TOPIC, KafkaRecord
 from tests.unit.spark.test_store import Bench, row
 
 HERE = SinkTopics(ids={TOPIC: "id1"}, partitions={TOPIC: 1}, compaction_lag_s=60.0)
+OTHER = "shop.public.others"
+OTHERS = replace(orders(), table=TableName("public", "others"), topic=OTHER)
+CLAIMED = Watermark(epoch=2, lsn=1, offsets={TOPIC: {0: 5}})
 
 
 @pytest.fixture
@@ -126,3 +135,48 @@ def test_h123_an_epoch_taken_over_behind_a_swept_one_stays() -> None:
     view.note_progress([over(5), over(9, epoch=3, reread=False)])
     assert sweeps.due(view, Claim({TOPIC: {0: 9}}, 1.0), HERE) == {}
     assert sweeps.due(view, Claim({TOPIC: {0: 5}}, 1.0), HERE) == {TOPIC: 2}
+
+
+@pytest.mark.parametrize(
+    ("shown", "due"),
+    [
+        (CLAIMED, False),
+        (None, True),
+        (replace(CLAIMED, lsn=0), True),
+        (replace(CLAIMED, epoch=1), True),
+        (replace(CLAIMED, offsets={OTHER: {0: 5}}), True),
+        (replace(CLAIMED, held={TOPIC: Hold(table="public.orders")}), True),
+    ],
+)
+def test_h123_a_store_that_claims_an_lsn_of_an_epoch_is_swept(shown: Watermark | None, due: bool) -> None:
+    """But for tables that it holds, or has not read: of those it shows what it showed before."""
+    view, sweeps = LogView(), Sweeps()
+    view.note_ends(LogEnds(1.0, {TOPIC: {0: 0}}))
+    view.note_progress([over(5)])
+    sweeps.begin(CLAIMED)
+    sweeps.begin(shown)
+    assert sweeps.due(view, Claim({TOPIC: {0: 5}}, 1.0), HERE) == ({TOPIC: 2} if due else {})
+
+
+def test_h123_a_swept_epoch_is_not_due_while_the_next_is_read() -> None:
+    view, sweeps = LogView(), Sweeps()
+    view.note_ends(LogEnds(1.0, {TOPIC: {0: 0}}))
+    view.note_progress([over(5), over(9, epoch=3)])
+    sweeps.done({TOPIC: 2})
+    assert sweeps.due(view, Claim({TOPIC: {0: 8}}, 1.0), HERE) == {}
+    assert sweeps.due(view, Claim({TOPIC: {0: 9}}, 1.0), HERE) == {TOPIC: 3}
+
+
+def test_h123_a_floor_lies_above_old_epochs_and_not_above_its_own() -> None:
+    """In the newest shape: it says what the columns of the store's table are. A topic without a shape has no rows."""
+    book = SchemaBook([orders(), orders(2, extra=("note",)), OTHERS])
+    [floor] = event_rows(floors_of({TOPIC: 2, "shop.public.shapeless": 2}, book))
+    pos = Position(2, 0, 0).text()
+    assert floor == Event(TOPIC, 0, 0, b'{"__truncate":"public.orders"}', None, pos, "t", 2)
+    assert Position(1, 2**56 - 1, 2**32 - 1).text() < pos
+
+
+def test_the_swept_tables_are_named_in_order() -> None:
+    book = SchemaBook([OTHERS, orders(), orders(2, extra=("note",))])
+    assert said([OTHER, TOPIC], book) == "public.orders,public.others"
+    assert said([OTHER], book) == "public.others"
