@@ -76,13 +76,16 @@ ROOMS: Mapping[str, Room] = {
     "sinks": Room(
         ("sinks/batch_plan.py", "sinks/fill.py", "sinks/newest.py", "sinks/patches.py"),
         (
-            *_of(_SINKS, "plan", "fill", "newest", "rows"), *_of(_SPARK, "patches"),
-            *_of(_CONTRACT, "order", "patches", "filled", "boundaries", "floors"),
+            *_of(_SINKS, "plan", "fill", "newest", "rows", "unread_records", "patch_rules"), *_of(_SPARK, "patches"),
+            *_of(_CONTRACT, "order", "patches", "filled", "boundaries", "floors", "refusals", "unavailable"),
         ),
     ),
     "spark": Room(
         ("spark/watermark.py", "spark/holds.py", "spark/apply.py", "spark/micro_batch.py"),
-        _of(_SPARK, "watermark", "holds", "store", "batch", "parked", "patches", "retry", "place", "its_place"),
+        _of(
+            _SPARK, "watermark", "log_view", "heads", "view_claims", "foreign_records", "holds", "hold_rules", "store",
+            "apply", "batch", "parked", "patches", "retry", "place", "its_place",
+        ),
     ),
     "debezium": Room(
         ("debezium/order.py", "debezium/reading.py", "debezium/falls.py", "debezium/patch.py", "debezium/shape.py"),
@@ -128,7 +131,7 @@ ROOMS: Mapping[str, Room] = {
     ),
     "store": Room(
         ("spark/store_thread.py", "spark/store_calls.py"),
-        _of(_SPARK, "sweeps", "store", "holds", "place", "retry", "worker", "parked"),
+        _of(_SPARK, "store", "store_rest", "store_orders", "sweeps", "holds", "place", "retry", "worker", "parked"),
     ),
     "verification": Room(
         ("verification/passes.py", "verification/compare.py", "verification/repair.py", "verification/result.py"),

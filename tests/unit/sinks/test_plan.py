@@ -57,6 +57,7 @@ def test_h102_pieces_are_the_whole_in_its_order_and_bounded(rows: list[bytes | N
     assert [row for piece in pieces for row in piece.rows] == rows
     assert [key for piece in pieces for key in piece.events["n"].to_pylist()] == keys
     assert [row for piece in pieces for _, row in sorted(piece.filled.items())] == list(filled.values())
+    assert all(piece.keys[number] == str(row["id"]) for piece in pieces for number, row in piece.filled.items())
     assert all(sum(len(row or b"") for row in piece.rows[:-1]) < most_bytes for piece in pieces)
 
 
