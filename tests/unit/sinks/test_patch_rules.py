@@ -52,7 +52,7 @@ def test_h67_a_patch_behind_a_delete_has_no_document(before: StoredRow | None) -
     assert made([whole, gone, again, more], before) == {"x": 2, "y": 2}
 
 
-def test_h67_a_patch_without_a_document_says_so_though_the_log_broke() -> None:
+def test_h67_a_patch_without_a_document_says_so_before_all() -> None:
     topic = Collection(kept=False)
     topic.compacted(3)
     one = topic.patch({"y": 1})

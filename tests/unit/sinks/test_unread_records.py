@@ -150,7 +150,7 @@ def test_h61_each_part_of_a_position_orders(part: str) -> None:
 
 
 @pytest.mark.parametrize("digit", range(32))
-def test_h101_a_position_that_a_store_can_hold_leaves_eight_digits(digit: int) -> None:
+def test_h101_eight_digits_of_a_storable_position_are_zero(digit: int) -> None:
     """Those above an epoch of 127 and an LSN of 56 bits."""
     raised = f"{'0' * digit}1{'0' * (31 - digit)}"
     too_large = digit in (0, 1, 2, 3, 4, 5, 8, 9)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cdc.testing import MemoryReading
 from cdc.wire.records import Lot, numbered_by_slice
-from spark.micro_batch import MicroBatch
+from spark.micro_batch import MicroBatch, noting
 from spark.outage import Halted
 from spark.source import EARLIEST
 from tests.unit.spark.records import TOPIC, KafkaRecord, lot_of, sound
@@ -73,6 +73,25 @@ def test_h102_no_slice_claims_a_partition_that_nobody_has_begun() -> None:
     records = [record(n) for n in range(4)] + [record(7, partition=1)]
     first, *_ = batch_of(records, {0: 4, 1: 8, 2: 0}).slices(2 * SIZE)
     assert first[0].offsets[TOPIC] == {0: 2, 2: 0}
+
+
+def test_a_batch_counts_its_gaps_and_begins_at_each_start() -> None:
+    batch = batch_of([], {0: 4, 1: 6, 2: 0, 3: 1}, {0: 1, 1: EARLIEST, 2: EARLIEST, 3: 0})
+    assert batch.most_rows == 3 + 6 + 1
+    assert [tuple(span) for span in batch.spans] == [(TOPIC, 0, 1, 4), (TOPIC, 1, EARLIEST, 6), (TOPIC, 3, 0, 1)]
+
+
+def test_h102_the_last_offset_read_is_the_one_to_go_on_behind() -> None:
+    """A lot of several records: the next slice begins behind the last of them."""
+    reached: dict[tuple[str, int], int] = {}
+    lots = [lot(1, 2, 3), lot_of(record(7, partition=1))]
+    assert list(noting(reached, lots)) == lots
+    assert reached == {(TOPIC, 0): 3, (TOPIC, 1): 8}
+
+
+def test_a_partition_nobody_has_begun_is_no_place_of_a_store() -> None:
+    """Kafka's words for its ends, -1 and -2, are no offsets."""
+    assert batch_of([], {0: 4, 1: -1, 2: EARLIEST, 3: 0}).offsets == {TOPIC: {0: 4, 3: 0}}
 
 
 def test_a_batch_of_gaps_is_one_empty_slice() -> None:
