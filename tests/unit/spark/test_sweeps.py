@@ -167,7 +167,7 @@ def test_h123_a_swept_epoch_is_not_due_while_the_next_is_read() -> None:
     assert sweeps.due(view, Claim({TOPIC: {0: 9}}, 1.0), HERE) == {TOPIC: 3}
 
 
-def test_h123_a_floor_lies_above_old_epochs_and_not_above_its_own() -> None:
+def test_h123_a_floor_is_above_old_epochs_and_not_its_own() -> None:
     """In the newest shape: it says what the columns of the store's table are. A topic without a shape has no rows."""
     book = SchemaBook([orders(), orders(2, extra=("note",)), OTHERS])
     [floor] = event_rows(floors_of({TOPIC: 2, "shop.public.shapeless": 2}, book))

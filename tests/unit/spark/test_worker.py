@@ -64,6 +64,29 @@ def test_h115_what_ends_in_time_is_waited_for() -> None:
     store.end()
 
 
+class Watched(Halt):
+    """One that sets an event once it was looked at three times."""
+
+    def __init__(self, looked: Event) -> None:
+        super().__init__()
+        self._looked, self._looks = looked, 0
+
+    def is_set(self) -> bool:
+        self._looks += 1
+        if self._looks > 3:
+            self._looked.set()
+        return super().is_set()
+
+
+def test_h115_a_call_that_goes_on_has_all_of_its_grace() -> None:
+    around = Surroundings(facts=MemoryFacts(), dead=MemoryDead(), view=LogView(), metrics=Metrics(), grace_s=30)
+    store, slow = Store("cache", MemoryStore().open, around), Event()
+    store.halt = Watched(slow)
+    store.halt.set()
+    assert store.result(store.submit(lambda: slow.wait(30)))
+    store.end()
+
+
 class HaltOfBefore(Halt):
     """One that was set half a minute ago."""
 
