@@ -141,6 +141,14 @@ def by_lane(stream: Stream) -> dict[int, list[Read]]:
     memory=st.sampled_from([1, 5000, 1 << 20]),
 )
 @example(transactions=[[], [("insert", 0, NETTED), ("alter", 0, NETTED)]], hidden=1, shown=1, cuts=[], memory=1)
+@example(
+    # What came before the announcement is netted with what comes after it.
+    transactions=[[], [("insert", 0, NETTED), ("alter", 0, NETTED), ("delete", 0, NETTED)]],
+    hidden=1,
+    shown=9,
+    cuts=[],
+    memory=1,
+)
 def test_h140_the_records_are_what_they_would_have_been(
     transactions: list[list[tuple[str, int, int]]], hidden: int, shown: int, cuts: list[int], memory: int
 ) -> None:
@@ -184,6 +192,26 @@ def test_h140_the_table_waits_alone_and_holds_progress_back() -> None:
     assert seqs(stream.resume()) == [(1, "d"), (2, "tombstone"), (3, "c"), (1, "c")]
     assert stream.assembler.oldest_waiting is None
     assert not stream.assembler.waiting()
+
+
+def test_h140_many_rows_are_decoded_in_turns_newer_ones_behind() -> None:
+    """Other tables flow between two turns, and a change of this one keeps its place."""
+    calm, _ = stream_of(None)
+    stuck, shapes = stream_of(601)
+    many = [w.insert(b"%d" % n, b"short", b"7") for n in range(2_500)]
+    for stream in (calm, stuck):
+        stream.transaction(800, xid=600)
+        stream.transaction(900, w.relation(SHAPES[PLAIN][1]), *many, xid=601)
+    shapes.hidden.clear()
+    first = stuck.resume()
+    assert 0 < len(first) < len(many)
+    newer = [change("update", 1, PLAIN, True), change("insert", 1, FREE, False)]
+    calm.transaction(1000, *newer, xid=602)
+    assert [record.lane for record in stuck.transaction(1000, *newer, xid=602)] == [stuck.lane(SHAPES[FREE][0])]
+    assert stuck.assembler.oldest_waiting == 900
+    stuck.resume()
+    assert stuck.assembler.oldest_waiting is None
+    assert by_lane(stuck) == by_lane(calm)
 
 
 def test_h140_the_stream_waits_for_one_table_hardly_for_the_next() -> None:
