@@ -46,6 +46,23 @@ def test_h1_h2_h3b_h79_position_never_passes_what_is_held(steps: list[tuple[str,
         before = advance.position
 
 
+def test_quiet_is_counted_from_a_record_with_nothing_left_to_say() -> None:
+    """Heartbeats are for a source with nothing new: one is never taken for another's news."""
+    advance = Advance(100, now_s=10.0)
+    assert advance.idle
+    assert advance.quiet_s(10.0 + 4) == BUSY_S + 4
+    advance.commit(200, group=1, rows=1)
+    assert not advance.idle
+    assert advance.quiet_s(14.0) == 0, "the broker owes an answer"
+    advance.acked(1)
+    assert (advance.waiting, advance.quiet_s(14.0)) == (False, 0), "the record that says it is not written"
+    advance.writing(2, size_bytes=100, now_s=14.0)
+    assert advance.idle
+    assert advance.quiet_s(15.0) == 0, "the record is on its way"
+    advance.acked(2)
+    assert advance.quiet_s(17.0) == 3
+
+
 @given(STEPS)
 def test_everything_is_acknowledged_in_the_end(steps: list[tuple[str, int, int]]) -> None:
     advance = Advance(0, now_s=0.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -61,6 +62,32 @@ def test_h76_a_key_whose_newer_record_is_gone_is_not_proven() -> None:
     beside.take(3, at(9), late=False)
     beside.take(7, at(9), late=True)
     assert (beside.wrong, beside.proven) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("place", "proven"), [(at(9), True), (at(10), True), (at(8), False)], ids=["as new", "newer", "older"]
+)
+def test_h76_only_a_record_as_new_as_the_late_one_proves_it(place: Position, proven: bool) -> None:
+    history = KeyHistory(at(9))
+    history.take(3, place, late=False)
+    history.take(7, at(9), late=True)
+    assert history.proven is proven
+
+
+def test_h76_of_equal_records_the_later_one_is_the_best() -> None:
+    """A value that was written twice is taken from where it stands last: compaction may remove the first."""
+    history = KeyHistory(at(9))
+    assert not history.wrong, "nothing stands there"
+    taken = [history.take(offset, position, late=False) for offset, position in ((3, at(8)), (5, at(9)), (6, at(9)))]
+    assert taken == [True, True, True]
+    assert (history.best_offset, history.wrong) == (6, False)
+    assert history.take(7, at(8), late=True) is False
+    assert (history.best, history.best_offset, history.last, history.wrong) == (at(9), 6, at(8), True)
+
+
+def test_h157_without_a_known_end_every_lsn_of_the_epoch_is_ours() -> None:
+    highest = Position(2, (1 << 64) - 1, 1)
+    assert tail((b"a", highest), (b"b", Position(3, 8, 1))).newest == highest
 
 
 def test_h157_what_the_source_has_not_come_to_is_foreign() -> None:
