@@ -43,7 +43,8 @@ class Session:
     def info(self) -> Session:
         return self
 
-    def execute(self, text: str, arguments: Any = None) -> Session:
+    def execute(self, text: str | sql.Composed, arguments: Any = None) -> Session:
+        text = text if isinstance(text, str) else text.as_string(None)
         name = NAMES.get(text, text)
         self.asked.append((name, arguments))
         given = self.answers.get(name, [[(0,)]])
@@ -125,7 +126,7 @@ def test_a_cut_waits_for_what_runs_and_stands_before_its_fence() -> None:
 def test_a_cut_behind_an_endless_transaction_is_not_certain() -> None:
     source = Source(fences=Session({"ended": [[(False,)]]}))
     began_s = source.clock.monotonic()
-    assert not source.cut.cut().certain
+    assert source.cut.cut().certain is False
     assert 1.0 <= source.clock.monotonic() - began_s < 1.1
 
 
@@ -215,7 +216,29 @@ def test_v13_keys_with_a_null_are_looked_up_by_a_condition() -> None:
     source.cut.rows_of(grouped, ["x:1", "%null:2", "%25null:3", "%null:x"])
     literals, condition = source.reads.copied
     assert """in (('x', '1'), ('%null', '3'))""" in literals
-    assert """where ("a" is not distinct from NULL and "b" is not distinct from '2')""" in condition
+    assert """where ("a" is not distinct from NULL and "b" is not distinct from '2')) to stdout""" in condition
+
+
+def test_a_table_is_not_asked_for_a_key_with_a_null() -> None:
+    assert looked_up("int4", "int4", keys=["%null:1", "1:%null"]) == []
+
+
+def test_a_views_text_finds_its_tables_by_its_own_path() -> None:
+    """Once a cut, where it is another than that of the statement before."""
+    reads = Session()
+    source = Source(Session({"filter": [[]]}), reads)
+    cut = source.cut
+    view = replace(table(), query="select id, doc from orders", search_path=("sales", "it's"))
+    for one in (table(), view, view, table()):
+        cut.rows_of(one, ["1"])
+    here, back = 'set local search_path to "sales", "it\'s"', 'set local search_path to "pg_catalog"'
+    assert [said for said, _ in reads.asked] == [here, back]
+    assert ["from orders\n) as kept where" in statement for statement in reads.copied] == [False, True, True, False]
+    list(cut.rows(view))
+    cut.cut()
+    list(cut.rows(view))
+    said = [said for said, _ in reads.asked if said.startswith("set local")]
+    assert said == [here, back, here, here], "a path ends with its transaction"
 
 
 def test_the_row_without_a_key_is_found_by_a_full_scan() -> None:

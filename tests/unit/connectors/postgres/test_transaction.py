@@ -47,6 +47,39 @@ def test_whatever_a_stamp_says_makes_a_new_one() -> None:
     assert stamps[-1].commit_lsn == 0x2000
 
 
+def test_the_lsn_is_that_of_the_commit_and_then_where_it_ended() -> None:
+    transaction = Transaction(epoch=2, near_xid=99)
+    assert transaction.lsn == 0
+    transaction.open(BEGIN)
+    assert transaction.lsn == 0x1000
+    transaction.close(0x1100)
+    assert transaction.lsn == 0x1100
+    transaction.close(None)
+    assert transaction.lsn == 0, "the stream broke off"
+
+
+def test_h140_an_earlier_transaction_is_written_in_and_left_again() -> None:
+    """Its records are of its own time, id and position. Templates that were made for one are not good for the other."""
+    transaction = opened()
+    transaction.captured_at(5)
+    transaction.take(3)
+    here = transaction.stamp()
+    earlier = here._replace(commit_lsn=0x800, xid=88, committed_us=3)
+    serials = [transaction.serial]
+    with transaction.elsewhere():
+        transaction.visit(earlier)
+        serials.append(transaction.serial)
+        assert (transaction.stamp(), transaction.xid) == (earlier, 88)
+        assert transaction.pos % 1 == b"00000002" + b"0000000000000800" + b"00000001"
+        transaction.seq = 77
+        transaction.visit(here._replace(commit_lsn=0x900))
+        serials.append(transaction.serial)
+    serials.append(transaction.serial)
+    assert serials == sorted(set(serials))
+    assert (transaction.stamp(), transaction.xid, transaction.seq) == (here, 100, 3)
+    assert transaction.pos % 4 == b"00000002" + b"0000000000001000" + b"00000004"
+
+
 def test_numbers_are_given_away_in_order_and_begin_anew() -> None:
     transaction = opened()
     assert (transaction.seq, transaction.rows) == (0, 0)
@@ -69,6 +102,8 @@ def test_numbers_are_given_away_in_order_and_begin_anew() -> None:
         (0, 3 * 2**32 - 1, 3 * 2**32),
         (2**32 - 1, 3 * 2**32, 3 * 2**32 - 1),
         (5, 3 * 2**32 + 4, 3 * 2**32 + 5),
+        (2**31, 3 * 2**32 + 1, 3 * 2**32 + 2**31),
+        (1, 3 * 2**32 + 2**31, 3 * 2**32 + 1),
     ],
 )
 def test_a_transaction_id_is_the_nearest_one(xid: int, near: int, whole: int) -> None:
