@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any
 
 from cdc.schema import TableSchema
@@ -11,26 +10,16 @@ from cdc.wire.canonical import CanonicalTable
 from cdc.wire.plain import PlainTable
 
 
-@lru_cache(maxsize=4096)
-def _canonical(schema: TableSchema) -> CanonicalTable:
-    return CanonicalTable(schema)
-
-
-@lru_cache(maxsize=4096)
-def _plain(schema: TableSchema) -> PlainTable:
-    return PlainTable(schema)
-
-
 def canonical_row(plain_json: bytes, schema: TableSchema) -> bytes:
     """One row's canonical text."""
-    return _canonical(schema).row(plain_json)
+    return CanonicalTable(schema).row(plain_json)
 
 
 def plain_row(after: Mapping[str, Any], schema: TableSchema) -> dict[str, Any]:
     """One row as plain values."""
-    return _plain(schema).values(after)
+    return PlainTable(schema).values(after)
 
 
 def store_key(schema: TableSchema, key_json: bytes) -> str:
     """A row's key in the stores. ValueError where the JSON is not a key of this table."""
-    return _plain(schema).key(key_json)
+    return PlainTable(schema).key(key_json)

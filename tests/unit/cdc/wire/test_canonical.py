@@ -76,6 +76,9 @@ def test_decimals_are_equal_by_value(number: Decimal) -> None:
     ("one", "other"),
     [
         ({"n": "1.10"}, {"n": "1.1"}),
+        ({"n": "-0.00"}, {"n": "0"}),
+        ({"n": "1E+3"}, {"n": "1000"}),
+        ({"id": 7, "j": 1}, {"id": 7, "j": 1.0}),
         ({"f8": 5}, {"f8": 5.0}),
         ({"f4": 0.1}, {"f4": 0.10000000149011612}),
         ({"v": [0.1, 1]}, {"v": [0.10000000149011612, 1.0]}),
@@ -102,6 +105,10 @@ def test_equal_rows(one: dict[str, Any], other: dict[str, Any]) -> None:
         (b'{"j":null}', b'{"j":"null"}'),
         (b'{"f8":"NaN"}', b'{"f8":"Infinity"}'),
         (b'{"f8":0.1}', b'{"f8":0.10000000000000002}'),
+        (b'{"j":1e-400}', b'{"j":1e-401}'),
+        (b'{"j":9007199254740.993}', b'{"j":9007199254740.992}'),
+        (b'{"j":[[1],2]}', b'{"j":[1,[2]]}'),
+        (b'{"j":-1.0}', b'{"j":1.0}'),
         (b'{"n":"1.10001"}', b'{"n":"1.1"}'),
         (b'{"j":"\\ud800"}', b'{"j":"\\ud801"}'),
         (b'{"ts":"2016-11-04T11:51:30.05Z"}', b'{"ts":"2016-11-04T11:51:30.5Z"}'),
@@ -109,6 +116,37 @@ def test_equal_rows(one: dict[str, Any], other: dict[str, Any]) -> None:
 )
 def test_other_rows(one: bytes, other: bytes) -> None:
     assert canonical_row(one, TABLE) != canonical_row(other, TABLE)
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        "123456789012345", "-12345", "-100", "0", "-0", "-0.5", "0.5", "-2.5", "0.00001", "0.1234567890123", "[1,2]", "[]", "true",
+        '{"a":[],"b":null}', '"1.0 \\u00e9"',
+    ],
+)  # fmt: skip
+def test_h32_a_member_is_the_same_beside_numbers_of_any_form(member: str) -> None:
+    """Its neighbour decides which of two readers reads it."""
+    one, other = (f'{{"id":7,"j":[{member},{number}]}}'.encode() for number in ("1", "1.0"))
+    assert canonical_row(one, TABLE) == canonical_row(other, TABLE)
+
+
+def test_h32_a_table_of_json_alone_keeps_every_digit() -> None:
+    table = shape(column("j", "jsonb"))
+    rows = [canonical_row(b'{"j":%d}' % number, table) for number in (2**70, 2**70 + 1)]
+    assert rows[0] != rows[1]
+
+
+def test_seconds_without_a_zone_keep_their_digits() -> None:
+    table = shape(column("ts", "timestamp"), encoding="debezium")
+    rows = [canonical_row(b'{"ts":"2016-11-04T11:51:30.%d"}' % part, table) for part in (51, 52)]
+    assert rows[0] != rows[1]
+
+
+@pytest.mark.parametrize("text", [b"[1.0]", b"5", b'"id"', b"null"])
+def test_h67_what_is_no_row_is_a_value_error(text: bytes) -> None:
+    with pytest.raises(ValueError, match="the row is not a JSON object"):
+        canonical_row(text, TABLE)
 
 
 def test_the_columns_that_differ_are_named() -> None:
@@ -128,3 +166,10 @@ def test_h94_an_exponent_that_no_decimal_has_makes_no_digits() -> None:
     assert decimal_text("1e999999999") == "1e999999999"
     assert decimal_text("1e-999999999") == "1e-999999999"
     assert decimal_text("1e131071") == "1" + "0" * 131_071
+    assert number_text("1e999999999") == "1e999999999"
+    assert number_text("12e-999999999") == "12e-999999999"
+
+
+@pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity", "none", "007"])
+def test_what_is_no_decimal_stays_as_it_is(text: str) -> None:
+    assert decimal_text(text) == text
