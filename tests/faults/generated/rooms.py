@@ -108,7 +108,7 @@ ROOMS: Mapping[str, Room] = {
     ),
     "values": Room(
         ("wire/types.py", "wire/floors.py", "wire/jsontext.py", "wire/row.py", "wire/unavailable.py"),
-        (_WIRE, _DEBEZIUM, *_of(_SINKS, "rows", "plan")),
+        (_WIRE, _DEBEZIUM, *_of(_SINKS, "rows", "plan"), *_of("tests/docs", "wire")),
     ),
     "netting": Room(("postgres/netting.py",), _of(_POSTGRES, "netting", "assemble", "unread")),
     "condition": Room(

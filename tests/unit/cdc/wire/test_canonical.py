@@ -121,8 +121,8 @@ def test_other_rows(one: bytes, other: bytes) -> None:
 @pytest.mark.parametrize(
     "member",
     [
-        "123456789012345", "-12345", "-100", "0", "-0", "-0.5", "0.5", "-2.5", "0.00001", "0.1234567890123", "[1,2]", "[]", "true",
-        '{"a":[],"b":null}', '"1.0 \\u00e9"',
+        "123456789012345", "-12345", "-100", "0", "-0", "-0.5", "0.5", "-2.5", "0.00001", "0.1234567890123", "[1,2]",
+        "[]", "true", '{"a":[],"b":null}', '"1.0 \\u00e9"',
     ],
 )  # fmt: skip
 def test_h32_a_member_is_the_same_beside_numbers_of_any_form(member: str) -> None:

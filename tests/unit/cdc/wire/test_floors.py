@@ -10,16 +10,20 @@ from cdc.wire.floors import Floor, read_floor, sweep_key, sweep_value, truncate_
 
 FLOOR = Position(1, 0x1000, 0).text()
 POS = Position(1, 0x2000, 7).text()
+ROWLESS = b'{"before":null,"op":"t"}'
 
 
 def test_a_truncate_is_its_own_floor() -> None:
     assert read_floor(truncate_key("public.orders"), None, POS) == Floor(POS, 1)
+    assert orjson.loads(truncate_key('a"b.orders')) == {"__truncate": 'a"b.orders'}
+    assert orjson.loads(sweep_key('a"b.orders')) == {"__sweep": 'a"b.orders'}
 
 
 def test_a_sweep_mark_says_its_floor_and_its_partitions() -> None:
-    value = sweep_value(b'{"before":null,"op":"t"}', FLOOR, 4)
+    value = sweep_value(ROWLESS, FLOOR, 4)
     assert orjson.loads(value) == {"before": None, "op": "t", "sweep": {"floor": FLOOR, "partitions": 4}}
     assert read_floor(sweep_key("public.orders"), value, POS) == Floor(FLOOR, 4)
+    assert read_floor(sweep_key("t"), sweep_value(ROWLESS, FLOOR, 1), POS) == Floor(FLOOR, 1), "of one partition"
 
 
 @pytest.mark.parametrize(
@@ -31,7 +35,12 @@ def test_a_sweep_mark_says_its_floor_and_its_partitions() -> None:
         (sweep_key("t"), b'{"sweep":{}}'),
         (sweep_key("t"), b'{"sweep":{"floor":"xyz","partitions":1}}'),
         (sweep_key("t"), b'{"sweep":{"floor":"00","partitions":1}}'),
-        (sweep_key("t"), sweep_value(b"{}", FLOOR, 0)),
+        (sweep_key("t"), sweep_value(ROWLESS, FLOOR, 0)),
+        (sweep_key("t"), sweep_value(ROWLESS, "z" * len(POS), 1)),
+        (sweep_key("t"), sweep_value(ROWLESS, FLOOR[:-1], 1)),
+        (sweep_key("t"), b'{"sweep":{"floor":"' + FLOOR.encode() + b'"}}'),
+        (sweep_key("t"), b'{"sweep":{"partitions":1}}'),
+        (sweep_key("t"), b"[]"),
     ],
 )
 def test_what_is_no_floor_is_refused(key: bytes, value: bytes | None) -> None:
