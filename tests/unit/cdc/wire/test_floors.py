@@ -8,7 +8,7 @@ import pytest
 from cdc.position import Position
 from cdc.wire.floors import Floor, read_floor, sweep_key, sweep_value, truncate_key
 
-FLOOR = Position(1, 0x1000, 0).text()
+FLOOR = Position(1, 0xABCDEF8, 0).text()
 POS = Position(1, 0x2000, 7).text()
 ROWLESS = b'{"before":null,"op":"t"}'
 
@@ -26,23 +26,28 @@ def test_a_sweep_mark_says_its_floor_and_its_partitions() -> None:
     assert read_floor(sweep_key("t"), sweep_value(ROWLESS, FLOOR, 1), POS) == Floor(FLOOR, 1), "of one partition"
 
 
+SILENT = "a sweep mark does not say its floor and its partitions"
+ELSEWHERE = "a sweep mark's floor is not a position"
+
+
 @pytest.mark.parametrize(
-    ("key", "value"),
+    ("key", "value", "sentence"),
     [
-        (b"[]", None),
-        (b'{"id":1}', None),
-        (sweep_key("t"), None),
-        (sweep_key("t"), b'{"sweep":{}}'),
-        (sweep_key("t"), b'{"sweep":{"floor":"xyz","partitions":1}}'),
-        (sweep_key("t"), b'{"sweep":{"floor":"00","partitions":1}}'),
-        (sweep_key("t"), sweep_value(ROWLESS, FLOOR, 0)),
-        (sweep_key("t"), sweep_value(ROWLESS, "z" * len(POS), 1)),
-        (sweep_key("t"), sweep_value(ROWLESS, FLOOR[:-1], 1)),
-        (sweep_key("t"), b'{"sweep":{"floor":"' + FLOOR.encode() + b'"}}'),
-        (sweep_key("t"), b'{"sweep":{"partitions":1}}'),
-        (sweep_key("t"), b"[]"),
+        (b"[]", None, "a floor's key is not a JSON object"),
+        (b'"__sweep"', None, "a floor's key is not a JSON object"),
+        (b'{"id":1}', None, "a floor's key says neither truncate nor sweep"),
+        (sweep_key("t"), None, SILENT),
+        (sweep_key("t"), b"[]", SILENT),
+        (sweep_key("t"), b'{"sweep":{}}', SILENT),
+        (sweep_key("t"), b'{"sweep":{"partitions":1}}', SILENT),
+        (sweep_key("t"), b'{"sweep":{"floor":"' + FLOOR.encode() + b'"}}', SILENT),
+        (sweep_key("t"), sweep_value(ROWLESS, "xyz", 1), SILENT),
+        (sweep_key("t"), sweep_value(ROWLESS, "g" * len(POS), 1), SILENT),
+        (sweep_key("t"), sweep_value(ROWLESS, "00", 1), ELSEWHERE),
+        (sweep_key("t"), sweep_value(ROWLESS, FLOOR[:-1], 1), ELSEWHERE),
+        (sweep_key("t"), sweep_value(ROWLESS, FLOOR, 0), ELSEWHERE),
     ],
 )
-def test_what_is_no_floor_is_refused(key: bytes, value: bytes | None) -> None:
-    with pytest.raises(ValueError, match=r"floor|sweep"):
+def test_what_is_no_floor_is_refused(key: bytes, value: bytes | None, sentence: str) -> None:
+    with pytest.raises(ValueError, match=f"^{sentence}$"):
         read_floor(key, value, POS)
