@@ -4,10 +4,11 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot.chunks import block_count, blocks_per_chunk, table_chunks
+from snapshot.chunks import RANGES_SINCE, Chunk, block_count, blocks_per_chunk, table_chunks
 from snapshot.forms import TableForm
 from tests.unit.snapshot.example_forms import BLOCK, leaf, look
 
@@ -51,10 +52,51 @@ def test_toasted_values_make_chunks_smaller() -> None:
     assert blocks_per_chunk(1000, 10_000 * BLOCK, 100 * BLOCK) == 10
 
 
+def test_a_chunk_has_a_block_at_least() -> None:
+    assert blocks_per_chunk(10, 10 * BLOCK, 1) == 1
+    assert [blocks_per_chunk(blocks, 0, MB) for blocks in (0, 1, 10)] == [1, 1, 10], "nothing is known of its size"
+
+
+TEN = leaf(1, 10)
+
+
+@pytest.mark.parametrize(
+    ("chunk", "halves"),
+    [
+        (Chunk(leaf=TEN, low=2, high=8), [(2, 5), (5, 8)]),
+        (Chunk(leaf=TEN, low=2, high=5), [(2, 3), (3, 5)]),
+        (Chunk(leaf=TEN, low=2, high=4), [(2, 3), (3, 4)]),
+        (Chunk(leaf=TEN, low=2, high=3), []),
+        (Chunk(leaf=TEN, low=2), [(2, 6), (6, None)]),
+        (Chunk(leaf=TEN, low=9), [(9, 10), (10, None)]),
+        (Chunk(leaf=TEN, low=10), [(10, 11), (11, None)]),
+        (Chunk(leaf=TEN, low=40), [(40, 41), (41, None)]),
+        (Chunk(leaf=replace(TEN, by_range=False)), []),
+    ],
+)
+def test_a_range_is_halved_until_it_is_one_block(chunk: Chunk, halves: list[tuple[int, int | None]]) -> None:
+    """How much lies behind the planned end is not known: an open range gives one block of it away at a time."""
+    found = chunk.halves()
+    assert chunk.divisible == bool(halves)
+    assert found == ([Chunk(leaf=chunk.leaf, low=low, high=high) for low, high in halves] or [chunk])
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_a_handful_of_keys_is_halved_until_it_is_one(count: int) -> None:
+    keys = tuple((str(number),) for number in range(count))
+    chunk = Chunk(keys=keys)
+    found = chunk.halves()
+    assert chunk.divisible == (count > 1)
+    assert tuple(key for half in found for key in half.keys) == keys
+    assert [len(half.keys) for half in found] == ([count // 2, count - count // 2] if count > 1 else [1])
+
+
 def test_before_14_a_leaf_is_one_chunk_as_ranges_read_it_whole() -> None:
     table = look(leaf(1, 5000), leaf(2, 5000))
     assert ranges(table, MB, server_version=130_020) == [(1, 0, None), (2, 0, None)]
-    assert len(ranges(table, MB, server_version=140_000)) > 2
+    assert ranges(table, MB, server_version=RANGES_SINCE - 1) == [(1, 0, None), (2, 0, None)]
+    assert len(ranges(table, MB, server_version=RANGES_SINCE)) > 2
+    assert RANGES_SINCE == 140_000, "the release that reads a range of ctids alone"
 
 
 def test_a_role_with_column_rights_reads_a_leaf_at_once() -> None:

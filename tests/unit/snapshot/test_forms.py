@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from cdc.topic import TableName
 from snapshot.forms import form_change, largest_first
-from tests.unit.snapshot.example_forms import leaf, look
+from tests.unit.snapshot.example_forms import BLOCK, leaf, look
 
 
 def test_h71_a_change_that_no_event_tells_is_seen_in_the_form() -> None:
@@ -22,3 +22,9 @@ def test_h71_a_change_that_no_event_tells_is_seen_in_the_form() -> None:
 def test_big_tables_are_read_first() -> None:
     small, large, equal = look(leaf(1, 1), name="b"), look(leaf(2, 9), name="c"), look(leaf(3, 1), name="a")
     assert largest_first([small, large, equal]) == [large, equal, small]
+
+
+def test_a_table_is_as_large_as_its_leaves() -> None:
+    table = look(replace(leaf(1, 10), row_estimate=7), replace(leaf(2, 1), row_estimate=5), leaf(3, 1))
+    assert (table.size_bytes, table.row_estimate) == (12 * BLOCK, 12), "of one the planner says nothing"
+    assert (look().size_bytes, look().row_estimate) == (0, 0)

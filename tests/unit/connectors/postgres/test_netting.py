@@ -328,3 +328,18 @@ def test_a_key_whose_rows_cancelled_leaves_nothing_in_a_spill(tmp_path: Path) ->
         netting.went(1, b"k", b"r", 16)
         netting.came(1, b"other", b"s" * 2000, 24)
         assert [(settled.key, settled.lsn) for settled in netting.settle()] == [(b"other", 24)]
+
+
+@pytest.mark.parametrize("limit_bytes", [1 << 20, 1], ids=["in memory", "spilled"])
+def test_h140_what_was_collected_of_one_table_is_handed_over(limit_bytes: int) -> None:
+    """Another settles it with what comes later. A row from before the table was emptied is not there any more."""
+    with Netting(limit_bytes) as one, Netting(1 << 20) as other:
+        one.came(1, b"k", b"emptied", 4)
+        one.forget(1)
+        one.came(1, b"k", b"row", 5)
+        one.came(1, b"l", b"row", 6)
+        one.came(2, b"k", b"another's", 7)
+        one.hand_over(1, other)
+        other.went(1, b"k", b"row", 8)
+        assert list(other.settle()) == [SettledKey(table=1, key=b"l", lsn=6, before=None, after=b"row")]
+        assert [(found.table, found.key) for found in one.settle()] == [(2, b"k")]

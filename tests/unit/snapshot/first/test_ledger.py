@@ -146,6 +146,36 @@ def test_other_columns_mean_a_new_reading_in_the_new_shape() -> None:
     assert (state.version, state.generation) == (2, 2)
 
 
+def test_a_table_without_a_whole_plan_is_read_from_its_beginning() -> None:
+    """Writing its plan was cut short: what stands of it does not count."""
+    ledger, topic = begun(ORDERS)
+    assert ledger.changed(seen(ORDERS, ITEMS)) == []
+    assert ledger.cut(5000, seen(ORDERS, ITEMS), SIZING) == [
+        "public.items has no whole plan: it is read from its beginning"
+    ]
+    assert [chunk.table for chunk in Manifest(topic.read()).left()].count("public.items") == 4
+    assert requests(topic) == {}
+
+
+def test_h20_another_process_goes_on_from_what_the_topic_holds() -> None:
+    ledger, topic = begun(ORDERS, ITEMS)
+    ledger.finish([read(ledger.manifest.left()[0])])
+    other = Ledger(topic)
+    assert other.manifest.left() == [], "before it has read"
+    found = other.read()
+    assert found is other.manifest
+    assert (found.slot, found.left()) == (SLOT, ledger.manifest.left())
+
+
+def test_an_intent_is_noted_before_the_slot_and_withdrawn_without() -> None:
+    topic = MemoryCompactedTopic()
+    ledger = Ledger(topic)
+    ledger.began(INTENT)
+    assert Manifest(topic.read()).intent == INTENT
+    ledger.withdraw()
+    assert Manifest(topic.read()).intent is None
+
+
 def test_complete_is_never_written_while_a_chunk_is_left() -> None:
     ledger, topic = begun(ORDERS)
     with pytest.raises(ValueError, match="4 chunks are left"):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from cdc.topic import TableName
 from snapshot.chunks import Chunk
 from snapshot.forms import LeafForm
-from snapshot.later.chunk_queue import KEYS_PER_CHUNK, UNRANGED_BYTES, ChunkQueue, TooLarge
+from snapshot.later.chunk_queue import KEYS_PER_CHUNK, ChunkQueue, TooLarge
 
 BLOCK = 8192
 
@@ -81,8 +81,12 @@ def test_keys_are_read_in_handfuls() -> None:
 def test_a_leaf_without_ranges_is_read_at_once_or_refused() -> None:
     small = chunks(leaf(1, 100, by_range=False))
     assert small.take() == Chunk(leaf=leaf(1, 100, by_range=False))
+    largest = leaf(1, 100, by_range=False, size_bytes=64 * 1024**2)
+    assert chunks(largest).take() == Chunk(leaf=largest)
+    by_range = leaf(1, 100, size_bytes=64 * 1024**2 + 1)
+    assert chunks(by_range).take() == Chunk(leaf=by_range, high=1)
     with pytest.raises(TooLarge, match=r"public\.t1"):
-        chunks(leaf(1, 100, by_range=False, size_bytes=UNRANGED_BYTES + 1))
+        chunks(leaf(1, 100, by_range=False, size_bytes=64 * 1024**2 + 1))
 
 
 def test_h86_a_whole_table_without_partitions_is_one_part() -> None:
@@ -110,3 +114,39 @@ def test_the_share_is_whole_only_at_the_end() -> None:
     assert last is not None
     todo.done(last)
     assert todo.share == 1.0
+
+
+def test_the_share_is_that_of_blocks_and_a_leaf_has_one() -> None:
+    """An empty one takes a query, too."""
+    todo = chunks(leaf(1, 8), leaf(2, 0), leaf(3, 3))
+    shares = []
+    while (chunk := todo.take()) is not None:
+        todo.done(chunk)
+        shares.append(todo.share)
+    assert shares == [pytest.approx(done / 12) for done in (4, 8, 9, 12)]
+
+
+def test_the_share_is_not_whole_while_rows_may_lie_behind_the_end() -> None:
+    todo = chunks(leaf(1, 2))
+    first = todo.take()
+    assert first is not None
+    todo.put_back(first, smaller=True)
+    block, rest = todo.take(), todo.take()
+    assert block is not None
+    assert rest is not None
+    todo.done(block)
+    todo.put_back(rest, smaller=True)
+    second, behind = todo.take(), todo.take()
+    assert second is not None
+    todo.done(second)
+    assert behind == Chunk(leaf=leaf(1, 2), low=2)
+    assert (todo.left, todo.share) == (True, 0.999)
+
+
+def test_a_chunk_that_is_put_back_is_left_and_comes_first() -> None:
+    todo = chunks(leaf(1, 8))
+    first = todo.take()
+    assert first is not None
+    todo.put_back(first)
+    assert todo.take() == first
+    assert ChunkQueue([], keys=[["1"]], window_bytes=1, server_version=180000).left, "of keys none was given out"
