@@ -49,16 +49,13 @@ def test_h1_h2_h3b_h79_position_never_passes_what_is_held(steps: list[tuple[str,
 def test_quiet_is_counted_from_a_record_with_nothing_left_to_say() -> None:
     """Heartbeats are for a source with nothing new: one is never taken for another's news."""
     advance = Advance(100, now_s=10.0)
-    assert advance.idle
-    assert advance.quiet_s(10.0 + 4) == BUSY_S + 4
+    assert (advance.idle, advance.quiet_s(14.0)) == (True, BUSY_S + 4)
     advance.commit(200, group=1, rows=1)
-    assert not advance.idle
-    assert advance.quiet_s(14.0) == 0, "the broker owes an answer"
+    assert (advance.idle, advance.quiet_s(14.0)) == (False, 0), "the broker owes an answer"
     advance.acked(1)
     assert (advance.waiting, advance.quiet_s(14.0)) == (False, 0), "the record that says it is not written"
     advance.writing(2, size_bytes=100, now_s=14.0)
-    assert advance.idle
-    assert advance.quiet_s(15.0) == 0, "the record is on its way"
+    assert (advance.idle, advance.quiet_s(15.0)) == (True, 0), "the record is on its way"
     advance.acked(2)
     assert advance.quiet_s(17.0) == 3
 

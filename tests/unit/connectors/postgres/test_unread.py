@@ -208,7 +208,7 @@ def test_h140_many_rows_are_decoded_in_turns_newer_ones_behind() -> None:
     newer = [change("update", 1, PLAIN, True), change("insert", 1, FREE, False)]
     calm.transaction(1000, *newer, xid=602)
     assert [record.lane for record in stuck.transaction(1000, *newer, xid=602)] == [stuck.lane(SHAPES[FREE][0])]
-    assert stuck.assembler.oldest_waiting == 900
+    assert [stuck.assembler.oldest_waiting] == [900]
     stuck.resume()
     assert stuck.assembler.oldest_waiting is None
     assert by_lane(stuck) == by_lane(calm)
