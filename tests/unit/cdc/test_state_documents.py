@@ -82,7 +82,7 @@ def test_h113_a_document_stands_under_the_key_of_every_version(
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )  # fmt: skip
-def test_h113_what_an_older_version_did_not_note_means_nothing_known(
+def test_h113_what_an_older_version_did_not_note_is_not_known(
     kind: type[Document], members: dict[str, Any], silent: dict[str, Any]
 ) -> None:
     found = read(kind, members)

@@ -41,7 +41,7 @@ def test_a_part_of_a_lot_has_its_records_with_all_of_theirs() -> None:
     assert LOT.part(2, 4).headers == {0: (("x", None),)}
 
 
-def test_h102_a_records_size_is_that_of_key_value_and_odd_headers() -> None:
+def test_h102_a_record_is_as_large_as_its_key_value_and_headers() -> None:
     assert LOT.sizes == [1 + 1 + (1 + 2) + 1, 2, 1 + 1, 2]
 
 

@@ -58,7 +58,7 @@ def test_the_lsn_is_that_of_the_commit_and_then_where_it_ended() -> None:
     assert transaction.lsn == 0, "the stream broke off"
 
 
-def test_h140_an_earlier_transaction_is_written_in_and_left_again() -> None:
+def test_h140_an_earlier_transaction_is_visited_and_left_again() -> None:
     """Its records are of its own time, id and position. Templates that were made for one are not good for the other."""
     transaction = opened()
     transaction.captured_at(5)

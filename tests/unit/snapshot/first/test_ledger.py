@@ -167,7 +167,7 @@ def test_h20_another_process_goes_on_from_what_the_topic_holds() -> None:
     assert (found.slot, found.left()) == (SLOT, ledger.manifest.left())
 
 
-def test_an_intent_is_noted_before_the_slot_and_withdrawn_without() -> None:
+def test_an_intent_is_noted_before_the_slot_and_withdrawn() -> None:
     topic = MemoryCompactedTopic()
     ledger = Ledger(topic)
     ledger.began(INTENT)

@@ -126,7 +126,7 @@ def test_the_share_is_that_of_blocks_and_a_leaf_has_one() -> None:
     assert shares == [pytest.approx(done / 12) for done in (4, 8, 9, 12)]
 
 
-def test_the_share_is_not_whole_while_rows_may_lie_behind_the_end() -> None:
+def test_the_share_is_not_whole_while_rows_may_lie_behind() -> None:
     todo = chunks(leaf(1, 2))
     first = todo.take()
     assert first is not None
