@@ -192,6 +192,8 @@ class _Spill:
 
     def flush(self) -> None:
         try:
+            # It may have been read since: a table was handed over.
+            self._file.seek(self._end)
             for bucket, entries in self._waiting.items():
                 block = b"".join(entries)
                 self._file.write(block)

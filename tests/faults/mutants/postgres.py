@@ -49,6 +49,10 @@ MUTANTS = (
         "self.netted = self.schema.deferrable_key", "self.netted = False", _SCHEDULES,
     ),
     Mutant(
+        "write netted rows where a reading of their file ended", "connectors/postgres/netting.py",
+        "            self._file.seek(self._end)\n", "", "tests/unit/connectors/postgres/test_netting.py",
+    ),
+    Mutant(
         "count no row that went", "connectors/postgres/netting.py",
         "self._count(table, key, row, lsn, -1)", "pass", _SCHEDULES,
     ),

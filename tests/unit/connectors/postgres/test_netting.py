@@ -343,3 +343,43 @@ def test_h140_what_was_collected_of_one_table_is_handed_over(limit_bytes: int) -
         other.went(1, b"k", b"row", 8)
         assert list(other.settle()) == [SettledKey(table=1, key=b"l", lsn=6, before=None, after=b"row")]
         assert [(found.table, found.key) for found in one.settle()] == [(2, b"k")]
+
+
+@pytest.mark.parametrize("limit_bytes", [1, 800, 1 << 20], ids=["each row spilled", "some spilled", "in memory"])
+def test_h190_rows_that_come_after_a_hand_over_lose_none(limit_bytes: int) -> None:
+    """The spilled rows were read for it, and what came next was written where that reading had ended."""
+    with Netting(limit_bytes) as one, Netting(limit_bytes) as other:
+        for key in (b"k", b"l", b"m", b"n"):
+            one.came(2, key, b"a row of this table", 5)
+        one.hand_over(1, other)
+        for key in (b"o", b"p"):
+            one.came(2, key, b"later", 9)
+        one.hand_over(1, other)
+        one.went(2, b"k", b"a row of this table", 10)
+        found = {settled.key: settled.after for settled in one.settle()}
+        assert found == dict.fromkeys([b"l", b"m", b"n"], b"a row of this table") | dict.fromkeys(
+            [b"o", b"p"], b"later"
+        )
+        assert other.empty
+
+
+@given(
+    steps=st.lists(st.tuples(st.integers(1, 2), st.sampled_from("abcdef"), st.binary(max_size=40)), max_size=30),
+    turns=st.sets(st.integers(0, 29)),
+    limit_bytes=st.sampled_from([1, 800, 3000]),
+)
+def test_h190_when_a_table_is_handed_over_changes_no_row(
+    steps: list[tuple[int, str, bytes]], turns: set[int], limit_bytes: int
+) -> None:
+    """With any memory, and a hand-over between any two rows: together both have what one alone would have."""
+    with Netting(1 << 20) as whole, Netting(limit_bytes) as one, Netting(limit_bytes) as other:
+        for number, (table, key, row) in enumerate(steps):
+            if number in turns:
+                one.hand_over(1, other)
+            whole.came(table, key.encode(), row, number)
+            one.came(table, key.encode(), row, number)
+        one.hand_over(1, other)
+        wanted = {(found.table, found.key): found.unclear or found.after for found in whole.settle()}
+        both = [*one.settle(), *other.settle()]
+        assert {(found.table, found.key): found.unclear or found.after for found in both} == wanted
+        assert {found.table for found in one.settle()} <= {2}
