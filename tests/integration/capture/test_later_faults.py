@@ -157,7 +157,7 @@ def test_h117_sessions_that_end_again_and_again_are_opened_later(pipeline: Pipel
             killing.start()
             try:
                 request = ask(pipeline)
-                wait_until(lambda: (found := reread(pipeline, request.id)) and found.state == "waiting", 30)
+                wait_until(lambda: (found := reread(pipeline, request.id)) and found.state == "waiting", 120)
                 streams(pipeline, capturing)
             finally:
                 session.cancel()

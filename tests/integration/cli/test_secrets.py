@@ -30,6 +30,7 @@ BEFORE_CAPTURE = ("config lint", "check", "up", "init", "snapshot")
 BESIDE_CAPTURE = (
     "status",
     "status --json",
+    "diff",
     "verify --timeout 5",
     "wait cache 0/1 --timeout 1",
     "events --from-beginning --until-caught-up",

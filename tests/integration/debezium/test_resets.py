@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import psycopg
 import pytest
 from psycopg import sql
 
@@ -90,20 +91,27 @@ def cache_alone(pipeline: Pipeline, url: str, folder: Path) -> Path:
 
 @pytest.mark.slow
 def test_h123_a_worker_killed_in_a_snapshot_leaves_no_phantoms(
-    pipeline: Pipeline, stack: Stack, redis_url: str, run_cdc: RunCdc, spawn: Spawn, tmp_path: Path
+    pipeline: Pipeline,
+    stack: Stack,
+    database: str,
+    redis_url: str,
+    run_cdc: RunCdc,
+    spawn: Spawn,
+    tmp_path: Path,
 ) -> None:
     pipeline.run("insert into a select i, 's' || i, i from generate_series(1, 20000) i")
-    # Slow enough that a loaded machine kills it in the middle, too: a whole first snapshot is another case.
+    # Slow, and then held up by a lock of the next table: a whole first snapshot is another case.
     pipeline.document["debezium"]["options"] |= {"max.batch.size": "20", "max.queue.size": "40"}
     settings = cache_alone(pipeline, redis_url, tmp_path)
     name = pipeline.settings().name
     assert run_cdc("--config", settings, "connect", "deploy").returncode == 0
-    sink = spawn("cdc", "--config", settings, "sink")
-    topic = f"{name}.public.a"
-    log = TopicAdmin(pipeline.settings().log)
-    wait_until(lambda: sum(log.end_offsets({topic: 2})[topic].values()) > 1000, 60, "the snapshot has begun")
-
-    stack.stop_part("connect", kill=True)
+    with psycopg.connect(database) as holding:
+        holding.execute("lock table b in access exclusive mode")
+        sink = spawn("cdc", "--config", settings, "sink")
+        topic = f"{name}.public.a"
+        log = TopicAdmin(pipeline.settings().log)
+        wait_until(lambda: sum(log.end_offsets({topic: 2})[topic].values()) > 1000, 60, "the snapshot has begun")
+        stack.stop_part("connect", kill=True)
     pipeline.run("delete from a where id % 2 = 0")
     # The slot that saw the deletes is lost, too: no event tells of them.
     slot = pipeline.connector().wanted()["slot.name"]
