@@ -43,10 +43,12 @@ def _ended(code: int) -> str:
 class Child:
     """A command that runs in the background, its output in a file."""
 
-    def __init__(self, name: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    def __init__(self, name: str, process: subprocess.Popen[bytes], log: Path, begun_bytes: int = 0) -> None:
+        """``begun_bytes``: of the file, what others printed before it."""
         self.name = name
         self.process = process
         self.log = log
+        self._begun_bytes = begun_bytes
 
     def require_running(self) -> None:
         """CdcError, with its last words, when it has ended."""
@@ -56,7 +58,10 @@ class Child:
 
     def last_words(self, code: int) -> CdcError:
         """Its end as an error: the exit code, and the last sentence of its output."""
-        words = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-_TAIL_LINES:]
+        printed = self.log.read_bytes()
+        # A shorter file was begun anew meanwhile: all of it is this child's.
+        own = printed[self._begun_bytes :] if len(printed) >= self._begun_bytes else printed
+        words = own.decode("utf-8", "replace").strip().splitlines()[-_TAIL_LINES:]
         said = next((line for line in reversed(words) if line.startswith("error: ")), words[-1] if words else "")
         return CdcError(
             f"cdc {self.name} {_ended(code)}{': ' if said else ''}{said.removeprefix('error: ')}",
@@ -96,8 +101,9 @@ class Children:
         name = arguments[0]
         log = self._logs / f"{name}.log"
         with log.open("ab") as output:
+            begun_bytes = output.tell()
             process = self._spawn(arguments, tied=tied, output=output)
-        child = Child(name, process, log)
+        child = Child(name, process, log, begun_bytes)
         if tied:
             self._running.append(child)
         return child

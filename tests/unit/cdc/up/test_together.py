@@ -25,17 +25,21 @@ DOCUMENT = {
 }
 SLOW, QUICK = Part(("slow",), 20.0), Part(("quick",), 20.0)
 PROGRAM = """
-import signal, sys, time
+import os, signal, sys
 from pathlib import Path
 name, folder = sys.argv[-1], Path(sys.argv[2]).parent
 def end(*_):
     with (folder / "ends").open("a") as ends: ends.write(name + "\\n")
     sys.exit(0)
+def fail(*_):
+    print("error: the disk is full", file=sys.stderr)
+    sys.exit(83)
 signal.signal(signal.SIGTERM, end)
-(folder / (name + ".ready")).touch()
-while not (folder / (name + ".fails")).exists(): time.sleep(0.02)
-print("error: the disk is full", file=sys.stderr)
-sys.exit(83)
+signal.signal(signal.SIGUSR1, fail)
+if (folder / (name + ".fails")).exists(): fail()
+(folder / (name + ".new")).write_text(str(os.getpid()))
+(folder / (name + ".new")).rename(folder / (name + ".ready"))
+while True: signal.pause()
 """
 
 
@@ -51,6 +55,11 @@ def together(tmp_path: Path) -> Iterator[Together]:
         yield made
 
 
+def fail(folder: Path, name: str) -> None:
+    """Have a running part end with an error."""
+    os.kill(int((folder / f"{name}.ready").read_text()), signal.SIGUSR1)
+
+
 def settings_of(**more: object) -> Settings:
     return parse({**DOCUMENT, **more})
 
@@ -62,7 +71,7 @@ def test_parts_end_in_the_order_of_the_data(together: Together, tmp_path: Path) 
 
 
 def test_a_part_that_ends_is_told_with_its_code_and_last_words(together: Together, tmp_path: Path) -> None:
-    (tmp_path / "quick.fails").touch()
+    fail(tmp_path, "quick")
 
     def ended() -> bool:
         try:
@@ -78,7 +87,7 @@ def test_a_part_that_ends_is_told_with_its_code_and_last_words(together: Togethe
 
 def test_a_part_s_end_is_seen_beside_a_command(together: Together, tmp_path: Path) -> None:
     """While a snapshot runs for hours, a sink may end."""
-    (tmp_path / "slow.fails").touch()
+    fail(tmp_path, "slow")
     with pytest.raises(CdcError, match="cdc slow ended with exit code 83"):
         together.must("snapshot")
 
@@ -88,6 +97,21 @@ def test_a_command_s_own_code_is_kept(together: Together, tmp_path: Path) -> Non
     with pytest.raises(StepFailed, match="cdc check ended with exit code 83") as failed:
         together.must("check")
     assert failed.value.exit is Exit.ACTIVE
+
+
+def test_an_earlier_child_s_words_are_not_told_as_this_one_s(tmp_path: Path) -> None:
+    """The file is appended to. A child that was killed said nothing, and the one before it had another cause."""
+    (tmp_path / "slow.log").write_text("error: the slot is lost\n", encoding="utf-8")
+    program = (sys.executable, "-I", "-S", "-c", PROGRAM)
+    with Children(tmp_path / "cdc.toml", tmp_path, {}, program=program) as children:
+        child = children.start("slow")
+        wait_until((tmp_path / "slow.ready").exists, 30)
+        os.kill(child.process.pid, signal.SIGKILL)
+        child.process.wait(30)
+        with pytest.raises(CdcError) as ended:
+            child.require_running()
+    assert ended.value.message == "cdc slow was ended by SIGKILL"
+    assert ended.value.exit is Exit.UNAVAILABLE
 
 
 def test_what_a_part_prints_is_kept_in_two_files(tmp_path: Path) -> None:
