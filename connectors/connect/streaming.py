@@ -24,6 +24,9 @@ STEADY_S = 15.0
 _STORED_S = 65.0
 """``offset.flush.interval.ms`` is a minute unless the worker sets it."""
 _BETWEEN_S = 1.0
+_COUNTED_LATE_S = 11.0
+"""A session that became idle counts what it wrote within 10 s (``PGSTAT_IDLE_INTERVAL``, pgstat.c). What is counted in
+this time may be older than the first look."""
 
 
 class Streaming(StrEnum):
@@ -95,17 +98,21 @@ def _steady(first: SlotSample, last: SlotSample, between_s: float) -> bool:
 def watch(look: Callable[[], SlotSample], clock: Clock) -> Streaming:
     """Look until it is known whether a connector gets on.
 
-    Takes a second, up to 16 where its session is young, and up to 66 where its offsets do not move. Raises what
+    Takes a second, up to 16 where its session is young or writes were counted, and up to 66 where its offsets do not
+    move. Writes that are counted in the first 11 seconds may be older, so that they blame nobody. Raises what
     ``look`` raises.
     """
-    began, first = clock.monotonic(), look()
+    began, first, counted_late = clock.monotonic(), look(), False
     while True:
         clock.sleep(_BETWEEN_S)
         last, between_s = look(), clock.monotonic() - began
         found = judge(first, last, between_s)
         enough_s = _STORED_S if found is Streaming.UNSTORED else STEADY_S
-        if found.good or between_s >= enough_s + _BETWEEN_S:
+        known = found is Streaming.READS or (found is Streaming.IDLE and not counted_late)
+        if known or between_s >= enough_s + _BETWEEN_S:
             return found
+        if last.writes != first.writes and between_s <= _COUNTED_LATE_S:
+            first, counted_late = replace(first, writes=last.writes), True
 
 
 def watch_connector(settings: Settings, offsets: Callable[[], object], clock: Clock) -> Streaming:

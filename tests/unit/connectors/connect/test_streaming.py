@@ -85,3 +85,35 @@ def test_h116_an_idle_connector_is_known_within_a_second() -> None:
     clock = ManualClock()
     looks: Iterator[SlotSample] = iter([look(), look(age_s=61.0)])
     assert watch(lambda: next(looks), clock) is Streaming.IDLE
+
+
+def test_h116_what_is_counted_late_is_no_reason_to_blame_it() -> None:
+    """Another database writes WAL meanwhile, so that it cannot be seen that all writes had been read."""
+    clock = ManualClock()
+    began_s = clock.monotonic()
+
+    def once_counted() -> SlotSample:
+        passed = int(clock.monotonic() - began_s)
+        return look(writes=5 + (passed >= 3), sent_lsn=200 + passed, wal_lsn=210 + passed)
+
+    assert watch(once_counted, clock) is Streaming.IDLE
+    began_s = clock.monotonic()
+
+    def counted_within_a_second() -> SlotSample:
+        passed = int(clock.monotonic() - began_s)
+        return look(writes=5 + (passed >= 1), sent_lsn=200 + passed, wal_lsn=210 + passed)
+
+    assert watch(counted_within_a_second, clock) is Streaming.IDLE
+    assert clock.monotonic() - began_s == 16
+
+
+def test_h116_a_table_written_every_other_second_is_enough_to_know() -> None:
+    clock = ManualClock()
+    began_s = clock.monotonic()
+
+    def slowly_written() -> SlotSample:
+        passed = int(clock.monotonic() - began_s)
+        return look(writes=5 + (passed + 1) // 2, sent_lsn=200 + passed, wal_lsn=210 + passed)
+
+    assert watch(slowly_written, clock) is Streaming.UNSTORED
+    assert clock.monotonic() - began_s == 66
