@@ -48,6 +48,8 @@ def origin_of(source: Source) -> TransactionOrigin | None:
     TransactionOrigin(server='db58b0ae-2c10-11e6-b284-0242ac110002', number=199)
     >>> origin_of({"connector": "mariadb", "gtid": "0-7-41", "server_id": 7}), origin_of({"connector": "mysql"})
     (TransactionOrigin(server='0-7', number=41), None)
+    >>> origin_of({"connector": "mysql", "gtid": "db58b0ae-2c10-11e6-b284-0242ac110002:billing:7"})
+    TransactionOrigin(server='db58b0ae-2c10-11e6-b284-0242ac110002', number=0)
     """
     connector, gtid = source.get("connector"), source.get("gtid")
     if connector not in ("mysql", "mariadb"):
@@ -55,7 +57,9 @@ def origin_of(source: Source) -> TransactionOrigin | None:
     if isinstance(gtid, str):
         server, _, number = gtid.rpartition(":" if connector == "mysql" else "-")
         if server and number.isdigit():
-            return TransactionOrigin(server, int(number))
+            uuid, tag, _ = server.partition(":")
+            # The transactions of each tag (MySQL 8.3) are numbered by themselves.
+            return TransactionOrigin(uuid, 0 if tag else int(number))
     return TransactionOrigin(str(source["server_id"]), 0) if source.get("server_id") else None
 
 

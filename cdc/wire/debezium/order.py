@@ -124,7 +124,7 @@ def _sqlserver(source: Source) -> _Place:
     """``file:block:slot`` in hex: 24, 29 and 16 bits of it are used."""
     text = source.get("commit_lsn") or source["change_lsn"]
     file, block, slot = (int(part, 16) for part in text.split(":"))
-    if file >> 24 or block >> 29:
+    if file >> 24 or block >> 29 or slot >> 16:
         raise Unordered("its log sequence number is beyond what a position can hold")
     return (file << 29 | block) << 3, _row_seq(source, slot << 16 | _LAST_SERIAL)
 

@@ -120,6 +120,17 @@ def test_h124_a_higher_binlog_of_another_server_is_no_fall() -> None:
         assert moves == [None, None, None, ServerMove(*names), None, None]
 
 
+def test_h124_transactions_of_one_server_may_have_tags() -> None:
+    """Each tag is numbered by itself, and an order that falls back to what was sent before is a re-send."""
+    reader, fell = PartitionReader(TOPIC, 0), []
+    for offset, (place, name) in enumerate([(1, "a1:7"), (2, "a1:billing:90"), (1, "a1:7"), (2, "a1:billing:90")]):
+        source = binlog([place])[0].source("mysql") | {"gtid": name, "pos": 100 + place}
+        reader.read(offset, b'{"id":1}', value(source))
+        assert reader.moved is None
+        fell.append(reader.fell)
+    assert fell == [""] * 4
+
+
 def test_h124_a_server_without_gtids_is_heard_by_its_id() -> None:
     reader = PartitionReader(TOPIC, 0)
     for offset, server in enumerate((1, 1, 2)):
@@ -181,6 +192,7 @@ def test_h126_a_flat_tombstone_first_after_a_start_is_a_delete() -> None:
         ({"connector": "mysql", "gtid": "db58b0ae:199", "server_id": 1}, TransactionOrigin("db58b0ae", 199)),
         ({"connector": "mariadb", "gtid": "0-7-41", "server_id": 1}, TransactionOrigin("0-7", 41)),
         ({"connector": "mysql", "gtid": "db58b0ae:automatic", "server_id": 9}, TransactionOrigin("9", 0)),
+        ({"connector": "mysql", "gtid": "db58b0ae:billing:199", "server_id": 1}, TransactionOrigin("db58b0ae", 0)),
         ({"connector": "mysql", "gtid": ":199", "server_id": 9}, TransactionOrigin("9", 0)),
         ({"connector": "mysql", "gtid": "199", "server_id": 9}, TransactionOrigin("9", 0)),
         ({"connector": "mysql", "gtid": None, "server_id": 9}, TransactionOrigin("9", 0)),

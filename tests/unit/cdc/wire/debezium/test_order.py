@@ -139,6 +139,7 @@ def test_the_lowest_and_the_highest_place_have_a_position(source: dict[str, Any]
         ({"connector": "sqlserver", "commit_lsn": "1:2"}, "its source block names no position of sqlserver"),
         (sqlserver(2**24, 0, 0), "its log sequence number is beyond what a position can hold"),
         (sqlserver(0, 2**29, 0), "its log sequence number is beyond what a position can hold"),
+        (sqlserver(0, 0, 2**16), "its log sequence number is beyond what a position can hold"),
     ],
 )
 def test_what_names_no_place_is_refused(source: dict[str, Any], words: str) -> None:
