@@ -5,6 +5,7 @@ Only the command line turns these into text. A traceback on a user's screen is a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum, IntEnum
 
 
@@ -46,6 +47,8 @@ class CdcError(Exception):
 
     exit = Exit.BUG
     retry = Retry.NEVER
+    others: Sequence[CdcError] = ()
+    """Faults found beside this one, each with its own hint."""
 
     def __init__(self, message: str, *, hint: str = "", retry: Retry | None = None, exit: Exit | None = None) -> None:
         super().__init__(message)

@@ -271,7 +271,7 @@ def parse(
     laid: Mapping[tuple[str, ...], str] | None = None,
     kinds: Kinds | None = None,
 ) -> Settings:
-    """Check a document. ConfigError with the fault that explains the others. ``laid``: see :func:`overlay`."""
+    """Check a document. ConfigError with every fault. ``laid``: see :func:`overlay`."""
     remember(_passwords_within(document))
     sinks, faults = read_sinks(document, kinds) if kinds is not None else ({}, [])
     try:

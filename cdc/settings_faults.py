@@ -108,13 +108,32 @@ def unknown_kind(sink: str, kind: str) -> Fault:
 def config_error(
     faults: Sequence[Fault], origin: str, known: KnownSettings, variables: Mapping[Location, str]
 ) -> ConfigError:
-    """The fault that explains the others: an unknown setting before one that is missing.
+    """All faults, each with its hint: unknown settings first. A setting that is missing is left out where an unknown
+    one is likely to be meant for it.
 
     ``origin``: the file. ``variables``: which places were set from the environment, by which variable: those are
     blamed, not the file.
     """
-    fault = next((one for one in faults if one["type"] == "extra_forbidden"), faults[0])
-    location = tuple(str(part) for part in fault["loc"])
+    unknown = [fault for fault in faults if fault["type"] == "extra_forbidden"]
+    meant = {(*place[:-1], near) for place in map(_place, unknown) for near in _near(place, known)}
+    others = [
+        fault
+        for fault in faults
+        if fault["type"] != "extra_forbidden" and not (fault["type"] == "missing" and _place(fault) in meant)
+    ]
+    # By their words: one value can have several faults of a kind.
+    found = {error.message: error for error in (_explained(one, origin, known, variables) for one in unknown + others)}
+    first, *rest = found.values()
+    first.others = rest
+    return first
+
+
+def _place(fault: Fault) -> Location:
+    return tuple(str(part) for part in fault["loc"])
+
+
+def _explained(fault: Fault, origin: str, known: KnownSettings, variables: Mapping[Location, str]) -> ConfigError:
+    location = _place(fault)
     where, last = ".".join(location), location[-1] if location else ""
     blamed = _variable(location, variables) or f"{origin}: {where}"
     if fault["type"] == "extra_forbidden":
@@ -158,9 +177,14 @@ def _variable(location: Location, variables: Mapping[Location, str]) -> str | No
     return next((name for place, name in variables.items() if location[: len(place)] == place), None)
 
 
+def _near(location: Location, known: KnownSettings) -> Sequence[str]:
+    """The setting whose name is nearest to one that does not exist. Empty where none is near."""
+    return difflib.get_close_matches(location[-1], known.settings(location[:-1], known.kind_at(location)), n=1)
+
+
 def _likely(location: Location, known: KnownSettings) -> str:
     kind, last = known.kind_at(location), location[-1]
-    close = difflib.get_close_matches(last, known.settings(location[:-1], kind), n=1)
+    close = _near(location, known)
     if close:
         return f'did you mean "{close[0]}"?'
     others = [other for other in known.names() if kind is not None and last in known.settings(location[:-1], other)]

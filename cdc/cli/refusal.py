@@ -20,9 +20,10 @@ def report(failure: BaseException, console: Console) -> int:
     is a bug: the traceback goes to a file that only its owner may read, the sentence names it.
     """
     if isinstance(failure, CdcError):
-        _print(console, "error", without_urls(failure.message))
-        if failure.hint:
-            _print(console, "hint", without_urls(failure.hint))
+        for one in (failure, *failure.others):
+            _print(console, "error", without_urls(one.message))
+            if one.hint:
+                _print(console, "hint", without_urls(one.hint))
         return failure.exit
     words = hide("".join(traceback.format_exception(failure)))
     try:

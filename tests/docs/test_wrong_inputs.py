@@ -48,7 +48,7 @@ INPUTS: list[tuple[str, str, str]] = [
     ("33", "a key twice", NO_FILE),
     ("34", "an empty file", WRONG),
     ("35-38", "a sink with a typo, without a kind, of no kind, flat", WRONG),
-    ("39", "two faults in one file", f"{SETTINGS}::test_of_two_faults_the_first_is_named"),
+    ("39", "two faults in one file", f"{SETTINGS}::test_all_faults_of_a_file_are_told_at_once"),
     ("40", "a setting of another kind of sink", WRONG),
     ("41", "an address without a host", "unit/cdc/test_metrics.py::test_an_address_that_is_none"),
     ("42", "a number for a text in a table of settings", WRONG),

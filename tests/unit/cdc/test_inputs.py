@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from cdc.cli.refusal import report
 from cdc.errors import ConfigError, Exit
 from sinks.sections import load_settings as load
 
@@ -104,10 +107,25 @@ def test_a_file_that_is_no_settings_file(tmp_path: Path, content: bytes, sentenc
     assert hint in refused.hint
 
 
-def test_of_two_faults_the_first_is_named(tmp_path: Path) -> None:
-    both = GOOD.replace("[log]", '[log]\npartitions = "many"').replace('"shop"', '"my shop"')
+def test_all_faults_of_a_file_are_told_at_once(tmp_path: Path) -> None:
+    both = GOOD.replace("[log]", '[log]\npartitions = "many"\nlagre = 1').replace('"shop"', '"my shop"')
     refused = refusal(tmp_path, both.encode(), {})
-    assert ("name begins with a letter" in refused.message) != ("log.partitions" in refused.message)
+    said = [one.message.partition("cdc.toml: ")[2] for one in (refused, *refused.others)]
+    assert said == [
+        "unknown setting log.lagre",
+        "name begins with a letter, and has at most 51 letters, digits, _ and -",
+        "log.partitions takes a whole number",
+    ]
+    assert all(one.hint for one in refused.others)
+    page = StringIO()
+    assert report(refused, Console(file=page, width=200)) == Exit.CONFIG
+    assert page.getvalue().count("error: ") == 3
+
+
+def test_a_misspelled_setting_is_not_missing_as_well(tmp_path: Path) -> None:
+    refused = refusal(tmp_path, GOOD.replace("bootstrap_servers", "bootstrap_server").encode(), {})
+    assert refused.message.endswith("unknown setting log.bootstrap_server")
+    assert not refused.others
 
 
 def test_a_byte_order_mark_and_windows_line_ends_do_no_harm(tmp_path: Path) -> None:
