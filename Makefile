@@ -11,6 +11,8 @@ PYTHON ?= python3
 # Tests mostly wait: for servers, deadlines, states. Each worker has servers of its own, and takes about 2 GB.
 # Files go out in the order of tests/conftest.py: by number of tests, the few longest ones would come last.
 WORKERS ?= 4
+# Deadlines of tests times this: four workers and their servers may share two slow cores.
+export CDC_TEST_TIME_SCALE ?= 3
 BIN := .venv/bin
 DEPENDENCIES := .venv/headrace-dependencies
 INSTALLED := .venv/headrace-installed

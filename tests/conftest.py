@@ -29,6 +29,7 @@ from tests.fresh import new_database, new_index_prefix, new_redis_url, new_topic
 from tests.order import folders, in_turn
 from tests.processes import ProcessStack
 from tests.programs import RunCdc, Spawn, Spawned
+from tests.waiting import TIME_SCALE
 
 _LEVELS = {name: logging.getLogger(name).level for name in (*OURS, "headrace.sinks", "connectors.kafka.clients")}
 pytest_runtest_protocol = limits.pytest_runtest_protocol
@@ -248,13 +249,19 @@ def run_cdc(tmp_path: Path, fork_server: ForkServer | None) -> RunCdc:
         if fork_server is None:
             argv = [sys.executable, "-m", "cdc", *words]
             return subprocess.run(
-                argv, capture_output=True, text=True, timeout=timeout_s, check=False, cwd=cwd, env=environment
+                argv,
+                capture_output=True,
+                text=True,
+                timeout=timeout_s * TIME_SCALE,
+                check=False,
+                cwd=cwd,
+                env=environment,
             )
         number = next(numbers)
         out, err = tmp_path / f"run{number}.out", tmp_path / f"run{number}.err"
         process = fork_server.start(words, out, err, env=environment, cwd=cwd)
         try:
-            code = process.wait(timeout_s)
+            code = process.wait(timeout_s * TIME_SCALE)
         finally:
             process.kill()
         return subprocess.CompletedProcess(

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from cdc.stack.account import ANYBODY
 from tests.fork_server import Forked
+from tests.waiting import TIME_SCALE
 
 RunCdc = Callable[..., subprocess.CompletedProcess[str]]
 Process = subprocess.Popen[bytes] | Forked
@@ -50,7 +51,7 @@ class Spawned:
 
     def wait(self, timeout_s: float = 60.0) -> int:
         """Its exit code; subprocess.TimeoutExpired past the time."""
-        return self.process.wait(timeout_s)
+        return self.process.wait(timeout_s * TIME_SCALE)
 
     def kill(self) -> None:
         """SIGKILL, and wait for the end."""
@@ -60,4 +61,4 @@ class Spawned:
     def terminate(self, timeout_s: float = 40.0) -> int:
         """SIGTERM, and its exit code."""
         self.process.terminate()
-        return self.process.wait(timeout_s)
+        return self.process.wait(timeout_s * TIME_SCALE)

@@ -17,7 +17,14 @@ CRASH_S = 120.0
 _LARGE_TEXT = 295_500
 """With its envelope more than what is sent without waiting, less than what the topic takes."""
 LOG = {"max_message_bytes": "300kB", "min_compaction_lag": "1h"}
-_ONCE = ("first_progress_written", "large_carried", "netting_spilled", "shape_registered", "while_draining")
+_ONCE = (
+    "first_progress_written",
+    "lane_introduced",
+    "large_carried",
+    "netting_spilled",
+    "shape_registered",
+    "while_draining",
+)
 _TRIES = 8
 _AGAIN_S = 1.0
 
