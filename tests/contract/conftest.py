@@ -14,6 +14,7 @@ from sinks.kinds import spec_for
 from sinks.registry import Option, SinkSpec
 from tests.contract.stores import Store, closing
 from tests.fresh import drop_database, fresh_name
+from tests.redis_rights import least_user
 
 KINDS = ("memory", "redis", "opensearch", "delta", "postgres", "sqlite", "sqlite-generic", "postgres-generic", "folder")
 
@@ -28,7 +29,7 @@ def store(request: pytest.FixtureRequest) -> Iterator[Store]:
 def _spec(request: pytest.FixtureRequest) -> SinkSpec | None:
     match request.param:
         case "redis":
-            url = request.getfixturevalue("redis_url")
+            url = request.getfixturevalue("least_redis_url")
             return spec_for("redis", prefix="shop", options={"url": url})
         case "opensearch":
             url, prefix = request.getfixturevalue("opensearch"), request.getfixturevalue("index_prefix")
@@ -49,6 +50,13 @@ def _folder_spec(request: pytest.FixtureRequest) -> SinkSpec:
     request.getfixturevalue("other_store")
     folder: Path = request.getfixturevalue("tmp_path")
     return spec_for("folder", prefix="shop", options={"path": str(folder / "store")})
+
+
+@pytest.fixture
+def least_redis_url(redis_url: str) -> Iterator[str]:
+    """The cache as the user of ``compose/rights/redis.acl`` who may write: the manual's rights are enough."""
+    with least_user(redis_url, "shop_sink") as url:
+        yield url
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,7 @@ from sinks.names import folder
 from sinks.port import StoredRow
 from tests.contract.stores import Store
 from tests.contract.topics import ORDERS
+from tests.redis_rights import as_default
 
 TABLE = ORDERS.table
 SQL = ("sqlite", "sqlite-generic", "postgres", "postgres-generic")
@@ -186,7 +187,7 @@ def _plant_in_delta(store: Store, key: str, pos: str | None, note: str) -> None:
 
 def redis_of(store: Store) -> Any:
     """A client of the cache."""
-    return redis.Redis.from_url(_spec(store)["url"])
+    return redis.Redis.from_url(as_default(_spec(store)["url"]))
 
 
 def copy_in_delta(store: Store, key: str, *, deleted: bool = False) -> None:

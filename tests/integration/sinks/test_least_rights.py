@@ -1,0 +1,97 @@
+"""The rights of ``compose/rights`` are enough, and they are no more than that."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+import redis
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
+
+from cdc.progress import Watermark
+from cdc.read import Cache
+from sinks.kinds import beside, open_generations, spec_for
+from sinks.registry import open_sink
+from tests.contract.stores import live
+from tests.contract.topics import ORDERS, Shapes, Topic, at, batch
+from tests.redis_rights import least_user
+
+ROW = {"id": 1, "status": "open", "note": None}
+WAREHOUSE = Path(__file__).parents[3] / "compose" / "rights" / "warehouse.sql"
+ROLES, PASSWORD = ("shop_sink", "shop_reader"), "of-a-test"
+SHAPES = Shapes(ORDERS)
+
+
+def test_a_reader_of_the_cache_reads_across_a_rebuild_and_writes_nothing(redis_url: str) -> None:
+    with least_user(redis_url, "shop_sink") as writes, contextlib.ExitStack() as opened:
+        spec = spec_for("redis", prefix="shop", options={"url": writes})
+        for place, status in ((spec, "old"), (beside(spec, 2), "rebuilt")):
+            store = opened.enter_context(contextlib.closing(open_sink(place)))
+            store.sink.apply(batch(Topic().upsert({**ROW, "status": status}, at(1))), SHAPES)
+            store.commit(Watermark(epoch=1, lsn=9, offsets={ORDERS.topic: {0: 1}}))
+        generations = opened.enter_context(contextlib.closing(open_generations(spec)))
+        with least_user(redis_url, "shop_reader") as reads, Cache(reads, "shop") as cache:
+            assert cache.get("public.orders", 1) == {**ROW, "status": "old"}
+            generations.switch(2, [ORDERS])
+            assert cache.get("public.orders", 1) == {**ROW, "status": "rebuilt"}
+            assert cache.watermark() is not None
+
+
+FORBIDDEN = [
+    ("shop_reader", ("HSET", "shop:public.orders:1", "row", "{}")),
+    ("shop_reader", ("EVAL", "return redis.call('HSET', KEYS[1], 'row', '{}')", "1", "shop:public.orders:1")),
+    ("shop_reader", ("UNLINK", "shop:public.orders:1")),
+    ("shop_reader", ("HGETALL", "other:public.orders:1")),
+    ("shop_sink", ("HGETALL", "other:public.orders:1")),
+    ("shop_sink", ("HSET", "shopping:public.orders:1", "row", "{}")),
+    ("shop_sink", ("FLUSHDB",)),
+    ("shop_sink", ("KEYS", "*")),
+    ("shop_sink", ("CONFIG", "GET", "requirepass")),
+    ("shop_sink", ("ACL", "LIST")),
+]
+
+
+@pytest.mark.parametrize(("user", "words"), FORBIDDEN, ids=[f"{user} {words[0]}" for user, words in FORBIDDEN])
+def test_a_user_of_the_cache_may_do_no_more(redis_url: str, user: str, words: tuple[str, ...]) -> None:
+    refusal = pytest.raises(redis.ResponseError, match=r"(?i)permission|can't")
+    with least_user(redis_url, user, refused=True) as url, redis.Redis.from_url(url) as client, refusal:
+        client.execute_command(*words)
+
+
+@pytest.fixture
+def warehouse_users(database: str) -> Iterator[str]:
+    """A database in which the file was run. Its roles are the server's, so they are removed."""
+    with psycopg.connect(database, autocommit=True) as admin:
+        admin.execute(WAREHOUSE.read_bytes())
+        for role in ROLES:
+            admin.execute(sql.SQL("alter role {} password {}").format(sql.Identifier(role), sql.Literal(PASSWORD)))
+        yield database
+        for role in ROLES:
+            admin.execute(sql.SQL("drop owned by {} cascade").format(sql.Identifier(role)))
+            admin.execute(sql.SQL("drop role {}").format(sql.Identifier(role)))
+
+
+def test_the_users_of_a_sql_store_are_enough(warehouse_users: str) -> None:
+    parts = conninfo_to_dict(warehouse_users)
+    url = f"postgresql+psycopg://shop_sink:{PASSWORD}@{parts['host']}:{parts['port']}/{parts['dbname']}"
+    spec = spec_for("sql", prefix="shop", options={"url": url})
+    with contextlib.ExitStack() as opened:
+        for place, status in ((spec, "old"), (beside(spec, 2), "rebuilt")):
+            store = opened.enter_context(contextlib.closing(open_sink(place)))
+            store.sink.apply(batch(Topic().upsert({**ROW, "status": status}, at(1))), SHAPES)
+            store.commit(Watermark(epoch=1, lsn=9, offsets={ORDERS.topic: {0: 1}}))
+        opened.enter_context(contextlib.closing(open_generations(spec))).switch(2, [ORDERS])
+        shown = opened.enter_context(contextlib.closing(open_sink(spec)))
+        assert [b"rebuilt" in row for row in live(shown, ORDERS).values()] == [True]
+    with psycopg.connect(warehouse_users, user="shop_reader", password=PASSWORD, autocommit=True) as reader:
+        assert reader.execute("select id, status from public_orders").fetchall() == [(1, "rebuilt")]
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            reader.execute("delete from public_orders")
+    with psycopg.connect(warehouse_users, user="shop_sink", password=PASSWORD, autocommit=True) as writer:
+        for words in ("create table public.strange (id int)", "create schema another", "create role another"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                writer.execute(words)
