@@ -120,11 +120,13 @@ def test_h116_a_connector_whose_topic_is_gone_stands_still(
 ) -> None:
     """Nobody makes the topic anew: the worker's producer waits for it, and every state says RUNNING."""
     admin = TopicAdmin(streaming.settings().log)
-    # Gone before the first row: one that still arrives moves the offsets once, and the connector does get on then.
     admin.delete([f"{streaming.role}.public.a"])
     wait_until(lambda: not admin.describe([f"{streaming.role}.public.a"]), 60)
     with writing(database):
         found = status(streaming, run_cdc, tmp_path)
+        if found.returncode == Exit.OK:
+            # A broker that has just hidden a topic may still take a row, which moves the offsets: once.
+            found = status(streaming, run_cdc, tmp_path)
         assert (task(streaming), found.returncode) == (RUNNING, Exit.DIFFERENCE), found.stdout + found.stderr
         assert STILL in found.stdout
         assert f"the connector {streaming.role} says RUNNING and does not get on: {STILL}" in found.stderr

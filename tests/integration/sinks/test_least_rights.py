@@ -26,7 +26,7 @@ ROLES, PASSWORD = ("shop_sink", "shop_reader"), "of-a-test"
 SHAPES = Shapes(ORDERS)
 
 
-def test_a_reader_of_the_cache_reads_across_a_rebuild_and_writes_nothing(redis_url: str) -> None:
+def test_a_reader_of_the_cache_reads_on_and_writes_nothing(redis_url: str) -> None:
     with least_user(redis_url, "shop_sink") as writes, contextlib.ExitStack() as opened:
         spec = spec_for("redis", prefix="shop", options={"url": writes})
         for place, status in ((spec, "old"), (beside(spec, 2), "rebuilt")):

@@ -107,7 +107,7 @@ def test_h116_what_is_counted_late_is_no_reason_to_blame_it() -> None:
     assert clock.monotonic() - began_s == 16
 
 
-def test_h116_a_table_written_every_other_second_is_enough_to_know() -> None:
+def test_h116_writes_every_other_second_are_enough_to_know() -> None:
     clock = ManualClock()
     began_s = clock.monotonic()
 
