@@ -117,7 +117,7 @@ ROOMS: Mapping[str, Room] = {
     "stored": Room(
         ("cdc/state.py", "cdc/stored.py", "cdc/schema.py"),
         (
-            *_of(_CDC, "stored", "state_documents", "schema", "aside", "condition"),
+            *_of(_CDC, "stored", "stored_shapes", "state_documents", "schema", "aside", "condition"),
             *_of(_FIRST, "ledger", "manifest"), *_of(_LATER, "chunk_queue", "watch_rules"),
             *_of(f"{_CDC}/rereads", "*"), *_of(f"{_CDC}/status", "run"),
         ),
