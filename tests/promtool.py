@@ -1,7 +1,7 @@
-"""Prometheus' own tool, which checks rules, their tests and a page of figures.
+"""Prometheus' own tool, which checks rules, their tests and a page of figures, and the server beside it.
 
-It is taken from Debian's package, by version and hash, and kept in the cache folder. Nothing is installed, and no right
-is needed. ``CDC_PROMTOOL`` names another one.
+Both are taken from Debian's package, by version and hash, and kept in the cache folder. Nothing is installed, and no
+right is needed. ``CDC_PROMTOOL`` and ``CDC_PROMETHEUS`` name others.
 """
 
 from __future__ import annotations
@@ -20,29 +20,33 @@ from cdc.jvm.cache import cache_folder, only_one
 
 PACKAGE, VERSION = "prometheus", "2.42.0+ds-5+deb12u1"
 PACKAGE_SHA256 = "81d59a24fce84f7fbe97a45a4f2914b6a5881b5cd1db2a6a0e129e515e1a5f55"
-TOOL_SHA256 = "14d9c8acdc5d1321dc2092400111c586f09ac350f23f2383d1679b2bf256e583"
-_HINT = "name a promtool by CDC_PROMTOOL"
+PROGRAMS = {
+    "promtool": "14d9c8acdc5d1321dc2092400111c586f09ac350f23f2383d1679b2bf256e583",
+    "prometheus": "814f078f68af9ad7b644fd25299211399c8f19ad9adf8b0a1b86a3bd9755baa0",
+}
+"""The programs of the package, each with its SHA-256."""
+_HINT = "name a promtool by CDC_PROMTOOL, or a server by CDC_PROMETHEUS"
 
 
-def promtool() -> Path:
-    """The tool, fetched where it is not there yet. Where it cannot be had the test is skipped, with the reason. A file
-    of another hash is an AssertionError."""
-    named = os.environ.get("CDC_PROMTOOL")
+def prometheus_program(name: str) -> Path:
+    """One of :data:`PROGRAMS`, fetched where it is not there yet. Where it cannot be had the test fails: a skipped
+    one proves nothing. A file of another hash is an AssertionError."""
+    named = os.environ.get(f"CDC_{name.upper()}")
     if named:
         return Path(named)
     folder = cache_folder() / "promtool"
-    tool = folder / f"promtool-{VERSION}"
+    program = folder / f"{name}-{VERSION}"
     with only_one(folder / "lock"):
-        if not tool.exists() or _sha256(tool.read_bytes()) != TOOL_SHA256:
-            _keep(_fetched(), tool)
-    return tool
+        if not program.exists() or _sha256(program.read_bytes()) != PROGRAMS[name]:
+            _keep(_fetched(), name, program)
+    return program
 
 
 def run_promtool(
     *arguments: str | Path, page: str = "", folder: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run it to its end in a folder, with a page on its standard input."""
-    words = [str(promtool()), *arguments]
+    words = [str(prometheus_program("promtool")), *arguments]
     return subprocess.run(words, input=page, capture_output=True, text=True, check=False, cwd=folder, timeout=120)
 
 
@@ -57,7 +61,7 @@ def _fetched() -> bytes:
             if found:
                 assert _sha256(found[0]) == PACKAGE_SHA256, f"{PACKAGE} {VERSION} is not the package that is pinned"
                 return found[0]
-        pytest.skip(f"promtool cannot be fetched: {done.stderr.strip()[-500:]}; {_HINT}")
+        pytest.fail(f"promtool cannot be fetched: {done.stderr.strip()[-500:]}; {_HINT}")
 
 
 def _own_state(folder: Path) -> list[str]:
@@ -75,23 +79,23 @@ def _apt(place: str, command: list[str]) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(words, cwd=place, capture_output=True, text=True, check=False, timeout=300)
     except FileNotFoundError:
-        pytest.skip(f"there is no apt-get to fetch promtool with; {_HINT}")
+        pytest.fail(f"there is no apt-get to fetch promtool with; {_HINT}")
 
 
-def _keep(package: bytes, tool: Path) -> None:
+def _keep(package: bytes, name: str, program: Path) -> None:
     with tempfile.NamedTemporaryFile(suffix=".deb") as file:
         file.write(package)
         file.flush()
         done = subprocess.run(["dpkg-deb", "--fsys-tarfile", file.name], capture_output=True, check=True, timeout=120)
     with tarfile.open(fileobj=BytesIO(done.stdout)) as archive:
-        member = archive.extractfile("./usr/bin/promtool")
+        member = archive.extractfile(f"./usr/bin/{name}")
         assert member is not None
         found = member.read()
-    assert _sha256(found) == TOOL_SHA256
-    draft = tool.with_suffix(".draft")
+    assert _sha256(found) == PROGRAMS[name]
+    draft = program.with_suffix(".draft")
     draft.write_bytes(found)
     draft.chmod(0o755)
-    draft.rename(tool)
+    draft.rename(program)
 
 
 def _sha256(content: bytes) -> str:
