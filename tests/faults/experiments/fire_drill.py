@@ -67,25 +67,18 @@ class Scene:
         self.alerts = alerts
         self._addresses = addresses
         self.locking: psycopg.Connection[tuple[object, ...]] | None = None
-        self._processes: dict[str, Spawned] = {}
+        self.processes: dict[str, Spawned] = {}
         self._started = 0
 
     def start(self, job: str) -> None:
         """Start a process, as its unit would."""
         self._started += 1
         err = self.rig.folder / f"{job}.{self._started}.err"
-        self._processes[job] = Spawned.cold([*self._cdc(), _JOBS[job]], err.with_suffix(".out"), err, os.environ)
-
-    def kill(self, job: str) -> None:
-        self._processes[job].kill()
+        self.processes[job] = Spawned.cold([*self._cdc(), _JOBS[job]], err.with_suffix(".out"), err, os.environ)
 
     def ended(self, job: str) -> int | None:
         """Its exit code; None while it lives."""
-        return self._processes[job].process.poll()
-
-    def words(self, job: str) -> str:
-        """What it said last."""
-        return self._processes[job].stderr[-1500:]
+        return self.processes[job].process.poll()
 
     def start_ended(self) -> None:
         """Start again what has ended with a code of which the manual says so."""
@@ -97,7 +90,7 @@ class Scene:
     def restart(self, job: str) -> None:
         """End it in order if it runs, and start it."""
         if self.ended(job) is None:
-            self._processes[job].terminate()
+            self.processes[job].terminate()
         self.start(job)
 
     def ready(self, job: str) -> str:
@@ -125,7 +118,7 @@ class Scene:
     def close(self) -> None:
         if self.locking is not None:
             self.locking.close()
-        for process in self._processes.values():
+        for process in self.processes.values():
             if process.process.poll() is None:
                 process.kill()
 
@@ -221,10 +214,8 @@ def _over(scene: Scene, drill: Drill) -> bool:
 
 def _state(scene: Scene) -> str:
     """What is known of the processes and their alerts."""
-    ended = {job: scene.ended(job) for job in _JOBS}
-    return f"{[(one.name, *one.labels.values()) for one in scene.alerts.firing()]}, ended: {ended}, " + "".join(
-        f"\n{job}: {scene.words(job)}" for job in _JOBS
-    )
+    ended = {job: (scene.ended(job), scene.processes[job].stderr[-1500:]) for job in _JOBS}
+    return f"{[(one.name, *one.labels.values()) for one in scene.alerts.firing()]}, ended: {ended}"
 
 
 def _require_well(scene: Scene) -> None:
@@ -291,10 +282,6 @@ def _change_key(scene: Scene) -> None:
     )
 
 
-def _change_key_back(scene: Scene) -> None:
-    scene.cdc("snapshot", "public.keyed")
-
-
 def _change_type(scene: Scene) -> None:
     """Text, which Delta has, to a number, which its column of text cannot hold."""
     scene.rig.execute(
@@ -325,8 +312,9 @@ def _set_ahead(scene: Scene) -> None:
     scene.change()
 
 
-def _rebuild_and_start(name: str, scene: Scene) -> None:
-    scene.cdc("rebuild", name)
+def _forget_watermark(scene: Scene) -> None:
+    with redis.Redis.from_url(scene.rig.document["sinks"]["cache"]["url"]) as cache:
+        cache.delete(f"{scene.rig.settings.name}:_watermark")
     scene.restart("cdc-sink")
 
 
@@ -350,11 +338,11 @@ _KILLED = "killed from outside"
 DRILLS = (
     Drill(
         name="capture is killed", alert="HeadraceProcessGone", labels={"job": "cdc-run"}, lines=(_KILLED,),
-        fault=lambda scene: scene.kill("cdc-run"), cure=lambda scene: scene.start("cdc-run"),
+        fault=lambda scene: scene.processes["cdc-run"].kill(), cure=lambda scene: scene.start("cdc-run"),
     ),
     Drill(
         name="the sinks are killed", alert="HeadraceProcessGone", labels={"job": "cdc-sink"}, lines=(_KILLED,),
-        fault=lambda scene: scene.kill("cdc-sink"), cure=lambda scene: scene.start("cdc-sink"),
+        fault=lambda scene: scene.processes["cdc-sink"].kill(), cure=lambda scene: scene.start("cdc-sink"),
     ),
     Drill(
         name="Postgres is away", alert="HeadraceCaptureDown", lines=("Start Postgres or Kafka",),
@@ -390,7 +378,8 @@ DRILLS = (
     ),
     Drill(
         name="a key changes", alert="HeadraceTableNotFollowed", labels={"state": "aside", "cause": "changed"},
-        lines=("With the new key by `cdc snapshot TABLE`",), fault=_change_key, cure=_change_key_back,
+        lines=("With the new key by `cdc snapshot TABLE`",), fault=_change_key,
+        cure=lambda scene: scene.cdc("snapshot", "public.keyed"),
     ),
     Drill(
         name="a warehouse cannot take a type", alert="HeadraceStoreHoldsTables", labels={"sink": "delta"},
@@ -404,7 +393,7 @@ DRILLS = (
     ),
     Drill(
         name="a watermark is set ahead", alert="HeadraceStoreStopped", labels={"sink": "cache"},
-        lines=("its watermark was set ahead by hand | stop the other one, or `cdc rebuild SINK`",),
-        fault=_set_ahead, cure=partial(_rebuild_and_start, "cache"),
+        lines=("in a cache `DEL shop:_watermark`", "start `cdc sink` again"),
+        fault=_set_ahead, cure=_forget_watermark,
     ),
 )  # fmt: skip
