@@ -67,7 +67,9 @@ def test_a_pod_may_do_little(part: str) -> None:
         assert rights["readOnlyRootFilesystem"] is True and rights["allowPrivilegeEscalation"] is False
         assert rights["capabilities"] == {"drop": ["ALL"]}
         assert container["resources"]["limits"]["memory"]
-        assert {place["name"] for place in container["volumeMounts"]} == {"settings", "work"}
+        places = {"settings", "work", "tmp"} if part == "sink" else {"settings", "work"}
+        assert {place["name"] for place in container["volumeMounts"]} == places
+        assert {place["name"] for place in pod["volumes"]} | {"work"} == places
         assert not [one for one in container.get("env", []) if "PASSWORD" in one["name"]], "secrets stand in a Secret"
 
 

@@ -10,8 +10,7 @@ from rich.console import Console
 from cdc.cli.verify import conclude, show
 from cdc.errors import DifferenceFound, Exit
 from cdc.topic import TableName
-from cdc.verification import result
-from cdc.verification.result import Kind, StoreVerdict, VerificationReport
+from cdc.verification.result import KEPT_KEYS, Kind, StoreVerdict, VerificationReport
 
 ORDERS = TableName("public", "orders")
 
@@ -93,13 +92,13 @@ def test_of_many_keys_five_are_named_and_all_are_counted() -> None:
     assert "9 differences" in lines
 
 
-def test_a_repair_takes_so_many_keys_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(result, "KEPT_KEYS", 2)
-    verdict = verdict_with(missing=1, ahead=2)
-    assert verdict.differing == ["m0", "a0"]
+def test_a_repair_takes_so_many_keys_and_no_more() -> None:
+    verdict = verdict_with(missing=KEPT_KEYS - 1, ahead=2)
+    assert verdict.differing[-2:] == [f"m{KEPT_KEYS - 2}", "a0"]
+    assert len(verdict.differing) == KEPT_KEYS
     assert verdict.positions == {"a0": "at 0"}, "a key that the store lacks has no position"
     assert verdict.ahead == {"a0"}
-    assert verdict.differences == 3, "what a repair leaves for the next is counted"
+    assert verdict.differences == KEPT_KEYS + 1, "what a repair leaves for the next is counted"
 
 
 def test_a_verdict_that_starts_anew_forgets_what_it_counted() -> None:
