@@ -23,7 +23,7 @@ from hypothesis import settings as hypothesis_settings
 from cdc.logs import OURS
 from cdc.stack.free_ports import free_ports
 from cdc.stack.local import Connections
-from tests import limits
+from tests import last_lines, limits
 from tests.fork_server import ForkServer
 from tests.fresh import new_database, new_index_prefix, new_redis_url, new_topic_prefix
 from tests.order import folders, in_turn
@@ -33,6 +33,7 @@ from tests.waiting import TIME_SCALE
 
 _LEVELS = {name: logging.getLogger(name).level for name in (*OURS, "headrace.sinks", "connectors.kafka.clients")}
 pytest_runtest_protocol = limits.pytest_runtest_protocol
+pytest_unconfigure = last_lines.pytest_unconfigure
 _MARKED_FOLDERS = ("unit", "contract", "golden", "integration", "e2e", "faults", "packaging", "docs")
 # How long an example takes says how busy the machine is.
 hypothesis_settings.register_profile("headrace", deadline=None)

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 from cdc.dead import DeadLetters
 from cdc.ports import CompactedTopic
-from cdc.progress import Offsets, Watermark
+from cdc.progress import Offsets, Progress, Watermark
 from cdc.rebuild.rules import RebuildState
 from cdc.schema import TableSchema
 
@@ -53,7 +53,8 @@ class Filling(Protocol):
 class RebuildPorts:
     """Everything that a rebuild uses.
 
-    ``shapes`` returns every version of the shapes of the sink's tables, older ones first.
+    ``shapes`` returns every version of the shapes of the sink's tables, older ones first. ``written``: the newest
+    progress record of the log.
     """
 
     generations: RebuildGenerations
@@ -61,3 +62,4 @@ class RebuildPorts:
     letters: DeadLetters
     state: CompactedTopic
     shapes: Callable[[], Sequence[TableSchema]]
+    written: Callable[[], Progress | None]

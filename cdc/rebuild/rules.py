@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from cdc.errors import UsageError
 from cdc.json_bytes import dumped
-from cdc.progress import Offsets, Watermark
+from cdc.progress import Offsets, Progress, Watermark
 from cdc.state import Document
 
 
@@ -77,17 +77,50 @@ def rolled_back(sink: str, last: RebuildState | None) -> RebuildState:
 def level(new: Watermark | None, old: Watermark | None, ends: Offsets) -> bool:
     """Whether the new generation shows all that the old one does. Without an old one, all that the log holds.
 
-    Ask for ``old`` and ``ends`` first: both grow.
+    Ask for ``old`` and ``ends`` first: both grow. Offsets of the old one behind the log's end are of another log, or
+    were set by hand. Nobody can read up to there, so the end counts.
     """
+    return _read(new, old, ends) and (old is None or _claim(new) >= _claim(old))
+
+
+def level_with_log(new: Watermark | None, old: Watermark | None, ends: Offsets, written: Progress | None) -> bool:
+    """Whether the new generation shows all that the log holds, and the old one claims more than the log holds
+    (hazard H191).
+
+    A claim that was set ahead by hand, or is of an earlier log, is never reached. ``written``: the newest progress
+    record, asked for after ``old``: then no true claim is above it.
+    """
+    if old is None or written is None or not _read(new, old, ends):
+        return False
+    held = (written.epoch, written.lsn)
+    return _claim(old) > held and _claim(new) >= held
+
+
+def behind_claim(new: Watermark | None, old: Watermark | None, ends: Offsets) -> bool:
+    """Whether all is read and the old one's claim alone is not reached. Only then is the log asked what it holds."""
+    return old is not None and _read(new, old, ends) and _claim(new) < _claim(old)
+
+
+def _read(new: Watermark | None, old: Watermark | None, ends: Offsets) -> bool:
+    """Whether the new one has read what the old one has."""
     if new is None:
         return False
-    wanted = ends if old is None or not old.offsets else {t: p for t, p in old.offsets.items() if t in ends}
-    read = all(
+    wanted = ends
+    if old is not None and old.offsets:
+        wanted = {
+            topic: {p: min(offset, ends[topic].get(p, 0)) for p, offset in parts.items()}
+            for topic, parts in old.offsets.items()
+            if topic in ends
+        }
+    return all(
         new.offsets.get(topic, {}).get(partition, 0) >= offset
         for topic, parts in wanted.items()
         for partition, offset in parts.items()
     )
-    return read and (old is None or (new.epoch, new.lsn) >= (old.epoch, old.lsn))
+
+
+def _claim(mark: Watermark | None) -> tuple[int, int]:
+    return (mark.epoch, mark.lsn) if mark is not None else (0, 0)
 
 
 def share(new: Watermark | None, ends: Offsets) -> float:

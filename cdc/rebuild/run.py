@@ -14,7 +14,17 @@ from cdc.crash import crash_point, declare
 from cdc.errors import SinkError
 from cdc.rebuild.generation_letters import retried, taken_over
 from cdc.rebuild.ports import GenerationProgress, RebuildPorts
-from cdc.rebuild.rules import RebuildState, Step, find_rebuild, level, next_rebuild, rolled_back, share
+from cdc.rebuild.rules import (
+    RebuildState,
+    Step,
+    behind_claim,
+    find_rebuild,
+    level,
+    level_with_log,
+    next_rebuild,
+    rolled_back,
+    share,
+)
 from cdc.schema import TableSchema
 
 declare("rebuild_after_begin", "rebuild_after_fill", "rebuild_after_keep", "rebuild_after_switch")
@@ -85,7 +95,9 @@ class Rebuild:
 
         def reached(now: GenerationProgress) -> bool:
             tell(name, share(now.new, now.ends))
-            return level(now.new, now.old, now.ends)
+            if not behind_claim(now.new, now.old, now.ends):
+                return level(now.new, now.old, now.ends)
+            return level_with_log(now.new, now.old, now.ends, self._ports.written())
 
         if not self._ports.filling.fill(run, reached):
             raise SinkError(

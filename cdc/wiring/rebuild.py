@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from cdc.rebuild.ports import RebuildPorts
@@ -29,6 +30,7 @@ def open_rebuild(settings: Settings, sink: str, *, session: SparkSession | None 
     when the store does not answer.
     """
     from connectors.kafka.dead_letters import DeadLetterTopic
+    from connectors.newest_progress import newest_progress
     from sinks.kinds import open_generations, rebuilds_of
     from spark.generation_fill import SparkFilling
 
@@ -42,6 +44,7 @@ def open_rebuild(settings: Settings, sink: str, *, session: SparkSession | None 
             letters=DeadLetterTopic(settings.log, dead_topic(settings.name)),
             state=open_state(settings),
             shapes=lambda: _shapes(settings, sink),
+            written=partial(newest_progress, settings),
         )
         yield Rebuild(sink, ports, separate=rebuilds_of(spec.kind).apart)
 

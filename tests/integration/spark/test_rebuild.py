@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,37 @@ def damage(pipeline: HandMadeLog, settings: Settings, sink: str) -> None:
         [RepairRow(b'{"id":5}', None), RepairRow(b'{"id":7000}', b'{"id":7000,"status":"never","total":"1.00"}')],
     )
     store.close()
+
+
+@pytest.mark.parametrize("sink", ["cache", "reports", "warehouse"])
+def test_h191_a_store_that_claims_too_much_is_rebuilt(
+    pipeline: HandMadeLog,
+    sinks: Sinks,
+    all_stores: dict[str, Any],
+    spark_session: SparkSession,
+    sink: str,
+    tmp_path: Path,
+) -> None:
+    """Its watermark was set ahead by hand: nobody reaches that LSN. Before, the rebuild waited for ever."""
+    settings = pipeline.settings({sink: all_stores[sink]}, checkpoint=str(tmp_path / "checkpoints"))
+    pipeline.put([order(number, "first") for number in range(9)])
+    lsn = pipeline.progress()
+    sinks.catch_up(settings)
+    damage(pipeline, settings, sink)
+    store = open_store(sink, settings)
+    mark = store.watermarks.read()
+    assert mark is not None
+    store.watermarks.write(replace(mark, lsn=mark.lsn + 9))
+    store.close()
+    assert rebuild_store(settings, sink, spark_session).step == Step.DONE
+    assert shown(pipeline, settings, sink) == pipeline.rows["orders"]
+    pipeline.put([order(3, "second")])
+    sinks.catch_up(settings)
+    assert shown(pipeline, settings, sink) == pipeline.rows["orders"]
+    store = open_store(sink, settings)
+    after = store.watermarks.read()
+    store.close()
+    assert after is not None and after.lsn == lsn
 
 
 STEPS = (

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from cdc.errors import SinkError, UsageError
-from cdc.progress import Watermark
+from cdc.progress import Progress, Watermark
 from cdc.rebuild.generation_letters import apart
-from cdc.rebuild.rules import RebuildState, Step, find_rebuild, level, share
+from cdc.rebuild.rules import RebuildState, Step, behind_claim, find_rebuild, level, level_with_log, share
 from tests.killing import Killed, Steps, every_kill
 from tests.unit.cdc.rebuild.world import SINK, TOPIC, World
 
@@ -168,6 +168,59 @@ def test_a_generation_is_level_when_it_shows_all_of_the_old_one(
     new: Watermark | None, old: Watermark | None, is_level: bool
 ) -> None:
     assert level(new, old, {"a": {0: 7}}) is is_level
+
+
+@KINDS
+@pytest.mark.parametrize(
+    "claim",
+    [
+        Watermark(epoch=1, lsn=8, offsets={TOPIC: {0: 7}}),
+        Watermark(epoch=2, lsn=1, offsets={TOPIC: {0: 7}}),
+        Watermark(epoch=1, lsn=7, offsets={TOPIC: {0: 8}}),
+        Watermark(epoch=3, lsn=99, offsets={TOPIC: {0: 99, 1: 5}}),
+    ],
+    ids=["lsn", "epoch", "offset", "another log"],
+)
+def test_h191_a_rebuild_ends_beside_a_claim_beyond_the_log(separate: bool, claim: Watermark) -> None:
+    """As of a watermark that was set ahead by hand, or of a log that was begun anew under the store."""
+    world = fed(separate)
+    world.claim = claim
+    world.run()
+    whole(world)
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "written", "is_level"),
+    [
+        (mark(1, 8, a=7), mark(1, 9, a=5), Progress(epoch=1, lsn=8), True),
+        (mark(1, 7, a=7), mark(1, 9, a=5), Progress(epoch=1, lsn=8), False),
+        (mark(1, 8, a=4), mark(1, 9, a=5), Progress(epoch=1, lsn=8), False),
+        (mark(1, 8, a=7), mark(1, 9, a=5), Progress(epoch=1, lsn=9), False),
+        (mark(1, 9, a=7), mark(2, 3, a=5), Progress(epoch=1, lsn=9), True),
+        (mark(1, 8, a=7), mark(1, 9, a=5), None, False),
+        (mark(1, 8, a=7), None, Progress(epoch=1, lsn=8), False),
+        (None, mark(1, 9, a=5), Progress(epoch=1, lsn=0), False),
+    ],
+)
+def test_h191_a_claim_that_the_log_holds_is_waited_for(
+    new: Watermark | None, old: Watermark | None, written: Progress | None, is_level: bool
+) -> None:
+    """A progress record that is unknown, or is at the claim, says nothing against the claim."""
+    assert level_with_log(new, old, {"a": {0: 7}}, written) is is_level
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "asked"),
+    [
+        (mark(1, 8, a=7), mark(1, 9, a=7), True),
+        (mark(1, 9, a=7), mark(1, 9, a=7), False),
+        (mark(1, 8, a=6), mark(1, 9, a=7), False),
+        (mark(1, 8, a=7), None, False),
+        (None, mark(1, 9), False),
+    ],
+)
+def test_the_log_is_asked_only_when_all_is_read(new: Watermark | None, old: Watermark | None, asked: bool) -> None:
+    assert behind_claim(new, old, {"a": {0: 7}}) is asked
 
 
 def test_an_empty_log_is_read() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from cdc.dead import DeadLetter, Parked, Waiting, Why, place, waiting
 from cdc.orders import Orders, Refusals, carry_out, queues
-from cdc.progress import Watermark
+from cdc.progress import Progress, Watermark
 from cdc.rebuild.generation_letters import apart
 from cdc.rebuild.ports import GenerationProgress, RebuildPorts
 from cdc.rebuild.rules import RebuildState
@@ -75,6 +75,8 @@ class World:
         self.state = MemoryCompactedTopic()
         self.letters = Letters(self)
         self.stops = False
+        self.claim: Watermark | None = None
+        """What the generation in use says instead of what it has read."""
         self.told: list[tuple[str, float | None]] = []
 
     def put(self, keys: str) -> None:
@@ -101,6 +103,7 @@ class World:
             letters=over("letters", self.letters),
             state=over("state", self.state),
             shapes=list,
+            written=lambda: Progress(epoch=1, lsn=len(self.log)),
         )
         return Rebuild(SINK, ports, separate=self.separate)
 
@@ -169,7 +172,8 @@ class Filling:
     def fill(self, run: RebuildState, level: Callable[[GenerationProgress], bool]) -> bool:
         world = self._world
         new = world.places.setdefault(run.generation, Place())
-        while not level(GenerationProgress(world.tables.mark(), {TOPIC: {0: len(world.log)}}, new.mark())):
+        ends = {TOPIC: {0: len(world.log)}}
+        while not level(GenerationProgress(world.claim or world.tables.mark(), ends, new.mark())):
             if world.stops:
                 return False
             world.fill(run.generation, apart(run), new.read + _BATCH)
