@@ -42,7 +42,6 @@ def rights_text(proposal: Proposal, *, generated_columns: bool = False) -> str:
     """
     role, tables = quote_identifier(proposal.role), [one.table for one in proposal.taken]
     leaves = [leaf for one in proposal.taken for leaf in one.leaves if leaf != one.table]
-    publication = quote_identifier(f"cdc_{proposal.name}")
     options = ["publish = 'insert, update, delete, truncate'", "publish_via_partition_root = true"]
     options += ["publish_generated_columns = stored"] if generated_columns else []
     lines = [
@@ -59,11 +58,30 @@ def rights_text(proposal: Proposal, *, generated_columns: bool = False) -> str:
         *(f"grant select on table {_name(table)} to {role};" for table in sorted({*tables, *leaves})),
     ]
     if tables:
-        lines += [
-            f"create publication {publication} for table {', '.join(map(_name, tables))}",
-            f"  with ({', '.join(options)});",
-        ]
+        lines += _publication(f"cdc_{proposal.name}", tables, ", ".join(options))
     return "\n".join(lines) + "\n"
+
+
+def _publication(name: str, tables: Sequence[TableName], options: str) -> Iterator[str]:
+    """Run again it adds the tables that are new, and takes none away: a table that leaves it is captured no more."""
+    known, named = quote_literal(name), quote_identifier(name)
+    listed = ",\n    ".join(quote_literal(_name(table)) for table in tables)
+    quote = "$publication$"
+    while quote in listed:
+        quote = f"$_{quote[1:]}"
+    yield f"do {quote}"
+    yield "declare one text;"
+    yield "begin"
+    yield f"  if not exists (select from pg_catalog.pg_publication where pubname = {known}) then"
+    yield f"    create publication {named} with ({options});"
+    yield "  end if;"
+    yield f"  for one in select missing from unnest(array[\n    {listed}\n  ]) missing where not exists ("
+    yield "    select from pg_catalog.pg_publication p left join pg_catalog.pg_publication_rel r on r.prpubid = p.oid"
+    yield f"    where p.pubname = {known} and (p.puballtables or r.prrelid = missing::pg_catalog.regclass)"
+    yield "  ) loop"
+    yield f"    execute 'alter publication ' || {quote_literal(named)} || ' add table ' || one;"
+    yield "  end loop;"
+    yield f"end {quote};"
 
 
 def _listed(name: str, entries: Sequence[tuple[str, str]]) -> Iterator[str]:

@@ -38,7 +38,15 @@ MUTANTS = (
     ),
     Mutant(
         "believe a watermark in a generation that has read less", "cdc/rebuild/rules.py",
-        "return read and (", "return (", _REBUILD,
+        "return _read(new, old, ends) and (", "return (", _REBUILD,
+    ),
+    Mutant(
+        "wait for a claim that the log does not hold", "cdc/rebuild/run.py",
+        "return level_with_log(now.new, now.old, now.ends, self._ports.written())", "return False", _REBUILD,
+    ),
+    Mutant(
+        "take a true claim for one beyond the log", "cdc/rebuild/rules.py",
+        "return _claim(old) > held and _claim(new) >= held", "return _claim(new) >= held", _REBUILD,
     ),
     Mutant(
         "hand over without what was written above the slot", "cdc/handover/run.py",

@@ -20,6 +20,7 @@ TABLES = """
 create schema sales;
 create type sales.state as enum ('open', 'paid');
 create table sales.orders (id int primary key, status sales.state, note text);
+create table sales."a$publication$'b" (id int primary key);
 create table sales."Odd.Name*" (a int, b text, primary key (a, b));
 create table sales.events (id int, at date, doc text, primary key (at, id)) partition by range (at);
 create schema parts;
@@ -58,16 +59,27 @@ def test_a_database_is_proposed_and_then_checked(
     assert (done.returncode, done.stdout) == (Exit.OK, ""), done.stderr
     for words in (
         "take   sales.orders: about 5,001 rows", "key id", "out of line", "alembic_version: kept by a framework",
-        "sales.log: has no key", "sales.cached: it is unlogged", "cdc.toml follows 3",
+        "sales.log: has no key", "sales.cached: it is unlogged", "cdc.toml follows 4",
     ):  # fmt: skip
         assert words in done.stderr
     document = tomllib.loads((tmp_path / "cdc.toml").read_text(encoding="utf-8"))
-    assert set(document["source"]["tables"]) == {"sales.orders", '"sales"."Odd.Name*"', "sales.events"}
+    taken = {"sales.orders", '"sales"."Odd.Name*"', "sales.events", "sales.a$publication$'b"}
+    assert set(document["source"]["tables"]) == taken
     assert "passfile" not in document["source"]["dsn"]
     assert f"user={capture_role}" in document["source"]["dsn"]
     with psycopg.connect(database, autocommit=True) as owner:
-        owner.execute((tmp_path / "cdc-rights.sql").read_bytes())
+        rights = (tmp_path / "cdc-rights.sql").read_bytes()
+        owner.execute(rights)
         owner.execute(sql.SQL("alter role {} password 'secret'").format(sql.Identifier(capture_role)))
+        publication = sql.Identifier(f"cdc_{topic_prefix}")
+        published = "select schemaname, tablename from pg_publication_tables where pubname = %s order by 1, 2"
+        first = owner.execute(published, [f"cdc_{topic_prefix}"]).fetchall()
+        owner.execute(sql.SQL("alter publication {} drop table sales.orders").format(publication))
+        owner.execute("create table sales.by_hand (id int primary key)")
+        owner.execute(sql.SQL("alter publication {} add table sales.by_hand").format(publication))
+        owner.execute(rights)
+        assert owner.execute(published, [f"cdc_{topic_prefix}"]).fetchall() == sorted([*first, ("sales", "by_hand")])
+        owner.execute("drop table sales.by_hand")
     checked = run_cdc("check", "--json", cwd=tmp_path, env={"CDC_SOURCE_PASSWORD": "secret"})
     assert '"level": "fail"' not in checked.stdout, checked.stdout
     made = run_cdc("init", cwd=tmp_path, env={"CDC_SOURCE_PASSWORD": "secret"})

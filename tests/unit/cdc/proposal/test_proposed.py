@@ -82,9 +82,16 @@ def test_rights_name_partitions_and_no_more_than_is_taken() -> None:
     assert 'grant select on table "archive"."odd""leaf" to "cdc";' in text
     assert 'grant usage on schema "archive" to "cdc";' in text
     assert "secret" not in text
-    assert 'create publication "cdc_shop" for table "public"."events"\n' in text
+    assert 'create publication "cdc_shop" with (publish = ' in text
+    assert """array[\n    '"public"."events"'\n  ]""" in text
     assert "publish_generated_columns = stored" in text
     assert "create publication" not in rights_text(proposal())
+
+
+def test_no_name_of_a_table_ends_the_quotes_of_the_rights() -> None:
+    text = rights_text(proposal(found(TableName("public", "a$publication$b$_publication$'"))))
+    assert text.count("$__publication$") == 2
+    assert """'"public"."a$publication$b$_publication$''"'""" in text
 
 
 @given(st.text(max_size=80))

@@ -20,6 +20,8 @@ SINK = "cache"
 TOPIC = "shop.public.t"
 _BATCH = 3
 """Records that the filling application takes at once."""
+_MOST_LOOKS = 9
+"""At a generation that has read the log."""
 
 
 @dataclass
@@ -28,6 +30,8 @@ class Place:
 
     rows: dict[bytes, int] = field(default_factory=dict)
     read: int = 0
+    looks: int = 0
+    """How often it was asked for with nothing left to read."""
 
     def copy(self) -> Place:
         return Place(dict(self.rows), self.read)
@@ -176,6 +180,8 @@ class Filling:
         while not level(GenerationProgress(world.claim or world.tables.mark(), ends, new.mark())):
             if world.stops:
                 return False
+            assert new.looks < _MOST_LOOKS, "it is level and goes on"
+            new.looks += new.read >= len(world.log)
             world.fill(run.generation, apart(run), new.read + _BATCH)
             world.steps.reach("filled a batch")
         return True
