@@ -80,7 +80,7 @@ def level(new: Watermark | None, old: Watermark | None, ends: Offsets) -> bool:
     Ask for ``old`` and ``ends`` first: both grow. Offsets of the old one behind the log's end are of another log, or
     were set by hand. Nobody can read up to there, so the end counts.
     """
-    return _read(new, old, ends) and (old is None or _claim(new) >= _claim(old))
+    return _read(new, old, ends) and _claim(new) >= _claim(old)
 
 
 def level_with_log(new: Watermark | None, old: Watermark | None, ends: Offsets, written: Progress | None) -> bool:
@@ -90,7 +90,7 @@ def level_with_log(new: Watermark | None, old: Watermark | None, ends: Offsets, 
     A claim that was set ahead by hand, or is of an earlier log, is never reached. ``written``: the newest progress
     record, asked for after ``old``: then no true claim is above it.
     """
-    if old is None or written is None or not _read(new, old, ends):
+    if written is None or not _read(new, old, ends):
         return False
     held = (written.epoch, written.lsn)
     return _claim(old) > held and _claim(new) >= held
@@ -98,7 +98,7 @@ def level_with_log(new: Watermark | None, old: Watermark | None, ends: Offsets, 
 
 def behind_claim(new: Watermark | None, old: Watermark | None, ends: Offsets) -> bool:
     """Whether all is read and the old one's claim alone is not reached. Only then is the log asked what it holds."""
-    return old is not None and _read(new, old, ends) and _claim(new) < _claim(old)
+    return _read(new, old, ends) and _claim(new) < _claim(old)
 
 
 def _read(new: Watermark | None, old: Watermark | None, ends: Offsets) -> bool:
@@ -108,7 +108,7 @@ def _read(new: Watermark | None, old: Watermark | None, ends: Offsets) -> bool:
     wanted = ends
     if old is not None and old.offsets:
         wanted = {
-            topic: {p: min(offset, ends[topic].get(p, 0)) for p, offset in parts.items()}
+            topic: {p: min(offset, ends[topic][p]) for p, offset in parts.items() if p in ends[topic]}
             for topic, parts in old.offsets.items()
             if topic in ends
         }
@@ -119,8 +119,9 @@ def _read(new: Watermark | None, old: Watermark | None, ends: Offsets) -> bool:
     )
 
 
-def _claim(mark: Watermark | None) -> tuple[int, int]:
-    return (mark.epoch, mark.lsn) if mark is not None else (0, 0)
+def _claim(mark: Watermark | None) -> tuple[int, ...]:
+    """Without a watermark less than any."""
+    return (mark.epoch, mark.lsn) if mark is not None else ()
 
 
 def share(new: Watermark | None, ends: Offsets) -> float:

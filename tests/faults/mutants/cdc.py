@@ -38,7 +38,7 @@ MUTANTS = (
     ),
     Mutant(
         "believe a watermark in a generation that has read less", "cdc/rebuild/rules.py",
-        "return _read(new, old, ends) and (", "return (", _REBUILD,
+        "return _read(new, old, ends) and _claim(new) >=", "return _claim(new) >=", _REBUILD,
     ),
     Mutant(
         "wait for a claim that the log does not hold", "cdc/rebuild/run.py",

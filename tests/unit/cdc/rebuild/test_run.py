@@ -177,7 +177,7 @@ def test_a_generation_is_level_when_it_shows_all_of_the_old_one(
         Watermark(epoch=1, lsn=8, offsets={TOPIC: {0: 7}}),
         Watermark(epoch=2, lsn=1, offsets={TOPIC: {0: 7}}),
         Watermark(epoch=1, lsn=7, offsets={TOPIC: {0: 8}}),
-        Watermark(epoch=3, lsn=99, offsets={TOPIC: {0: 99, 1: 5}}),
+        Watermark(epoch=3, lsn=99, offsets={TOPIC: {0: 99, 1: 5}, "gone": {0: 5}}),
     ],
     ids=["lsn", "epoch", "offset", "another log"],
 )
@@ -197,6 +197,8 @@ def test_h191_a_rebuild_ends_beside_a_claim_beyond_the_log(separate: bool, claim
         (mark(1, 8, a=4), mark(1, 9, a=5), Progress(epoch=1, lsn=8), False),
         (mark(1, 8, a=7), mark(1, 9, a=5), Progress(epoch=1, lsn=9), False),
         (mark(1, 9, a=7), mark(2, 3, a=5), Progress(epoch=1, lsn=9), True),
+        (mark(1, 9, a=7), mark(1, 7, a=5), Progress(epoch=1, lsn=8), False),
+        (mark(1, 8, a=7), mark(1, 8, a=5), Progress(epoch=1, lsn=8), False),
         (mark(1, 8, a=7), mark(1, 9, a=5), None, False),
         (mark(1, 8, a=7), None, Progress(epoch=1, lsn=8), False),
         (None, mark(1, 9, a=5), Progress(epoch=1, lsn=0), False),
