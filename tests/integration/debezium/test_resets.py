@@ -100,8 +100,8 @@ def test_h123_a_worker_killed_in_a_snapshot_leaves_no_phantoms(
     tmp_path: Path,
 ) -> None:
     pipeline.run("insert into a select i, 's' || i, i from generate_series(1, 20000) i")
-    # Slow, and then held up by a lock of the next table: a whole first snapshot is another case.
-    pipeline.document["debezium"]["options"] |= {"max.batch.size": "20", "max.queue.size": "40"}
+    # Late, so that the next table is locked before it is read: a whole first snapshot is another case.
+    pipeline.document["debezium"]["options"] |= {"snapshot.delay.ms": "20000"}
     settings = cache_alone(pipeline, redis_url, tmp_path)
     name = pipeline.settings().name
     assert run_cdc("--config", settings, "connect", "deploy").returncode == 0
@@ -110,6 +110,7 @@ def test_h123_a_worker_killed_in_a_snapshot_leaves_no_phantoms(
         sink = spawn("cdc", "--config", settings, "sink")
         topic = f"{name}.public.a"
         log = TopicAdmin(pipeline.settings().log)
+        assert topic not in log.names() or not sum(log.end_offsets({topic: 2})[topic].values()), "the lock came late"
         wait_until(lambda: sum(log.end_offsets({topic: 2})[topic].values()) > 1000, 60, "the snapshot has begun")
         stack.stop_part("connect", kill=True)
     pipeline.run("delete from a where id % 2 = 0")
