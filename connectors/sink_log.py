@@ -63,8 +63,6 @@ class SinkLog:
         return self._admin().end_offsets(topics.partitions)
 
     def begun_behind(self, epoch: int) -> Offsets:
-        if self._settings.source.kind != "debezium":
-            return {}
         return read_epochs(self._settings).behind(epoch)
 
     def schemas(self) -> list[TableSchema]:
