@@ -7,7 +7,7 @@ role's timeouts would kill an open snapshot (H92). Both are pinned in the startu
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -19,6 +19,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from cdc.errors import ConfigError, SourceError
 from cdc.foreign import hide
 from cdc.settings import SourceSettings
+from connectors.postgres.watched import WatchedConnection
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -69,16 +70,20 @@ def connect(
     replication: bool = False,
     autocommit: bool = True,
     options: Mapping[str, str] = _NO_OPTIONS,
+    turn: Callable[[], None] | None = None,
 ) -> Connection:
     """A session with the source, its text format and timeouts pinned.
 
     ``replication``: a walsender session of the same database. Plain SQL works there too. ``options``: more
-    server settings for the startup packet, over the pinned ones. Raises SourceError when the server cannot be
+    server settings for the startup packet, over the pinned ones. ``turn``: called while an answer is waited for, see
+    :class:`connectors.postgres.watched.WatchedConnection`. Raises SourceError when the server cannot be
     reached, ConfigError when it refuses who we are or what we ask for. Neither holds the password.
     """
     conninfo = _conninfo(settings, application_name, replication, {**PINNED, **options})
     try:
-        connection = psycopg.connect(conninfo, autocommit=True)
+        connection: Connection = (WatchedConnection if turn else psycopg.Connection).connect(conninfo, autocommit=True)
+        if isinstance(connection, WatchedConnection):
+            connection.turn = turn
         for name, since, statement in _NEWER:
             # Unknown before, where it would be refused in the startup packet.
             if connection.info.server_version >= since and name not in options:

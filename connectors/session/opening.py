@@ -134,7 +134,8 @@ class Opening:
     def _locate(self, opened: ExitStack) -> Servers:
         """Find the pipeline's server and topics, and take its lock."""
         settings = self._settings
-        side = connect(settings.source, application_name="cdc capture", options={"lock_timeout": "2s"})
+        limits = {"lock_timeout": "2s"}
+        side = connect(settings.source, application_name="cdc capture", options=limits, turn=self.source_turn)
         opened.callback(side.close)
         admin = TopicAdmin(settings.log)
         known = identify(side, settings.source, self._await_snapshot())

@@ -40,3 +40,23 @@ def test_h95_a_look_that_is_not_answered_ends_no_stream(pipeline: Pipeline) -> N
             os.kill(pid, signal.SIGCONT)
         wait_until(lambda: capturing.figures.looked_s != looked_s, 20)
         assert capturing.figures.reconnects == 0
+
+
+def test_h195_a_stop_is_heard_while_a_value_is_asked_for(pipeline: Pipeline) -> None:
+    """The process that reads values again stands still. What waits for it comes again at the next start."""
+    pipeline.prepare(TABLE, "alter table t alter v set storage external")
+    serves = "select pid from pg_stat_activity where application_name = 'cdc capture' and datname = current_database()"
+    pipeline.execute("insert into t select 1, repeat('x', 5000)")
+    run = pipeline.stream()
+    pipeline.settle()
+    pid = pipeline.one(serves)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        pipeline.execute("update t set id = 2 where id = 1")
+        wait_until(lambda: pipeline.one(f"{serves} and state = 'idle' and pid = {pid}") == pid, 20)
+        assert run.terminate(40) == 0, run.stderr
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    with pipeline.capturing():
+        pipeline.settle()
+    pipeline.assert_equal("t")

@@ -1,0 +1,47 @@
+"""A session whose answers are waited for with an eye on the clock (hazard H195).
+
+Timeouts of the server end what the server does. One whose process stands still ends nothing, and keeps its connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import waiting
+from psycopg.abc import PQGen
+
+from cdc.clock import SYSTEM_CLOCK
+
+LIMIT_S = 120.0
+"""The longest wait for one answer. Statements of such a session take seconds at most."""
+_TURN_S = 0.1
+_Answer = TypeVar("_Answer")
+
+
+class WatchedConnection(psycopg.Connection[Any]):
+    """``turn`` is called several times a second while the server is waited for, and may raise. psycopg.OperationalError
+    when no answer came within ``limit_s``. Behind either the session is of no use."""
+
+    turn: Callable[[], None] | None = None
+    limit_s = LIMIT_S
+
+    def wait(self, gen: PQGen[_Answer], interval: float = _TURN_S, timeout: float | None = None) -> _Answer:
+        watched = gen if self.turn is None else self._watched(gen, self.turn)
+        return waiting.wait_selector(watched, self.pgconn.socket, interval=interval, timeout=timeout)
+
+    def _watched(self, gen: PQGen[_Answer], turn: Callable[[], None]) -> PQGen[_Answer]:
+        begun_s = SYSTEM_CLOCK.monotonic()
+        try:
+            wanted = next(gen)
+            while True:
+                ready = yield wanted
+                if not ready:
+                    turn()
+                    if SYSTEM_CLOCK.monotonic() - begun_s > self.limit_s:
+                        raise psycopg.OperationalError(f"the server has not answered for {self.limit_s:g} s")
+                wanted = gen.send(ready)
+        except StopIteration as end:
+            found: _Answer = end.value
+            return found

@@ -1,0 +1,66 @@
+"""A server process that stands still: who waits for it is asked meanwhile, and waits for so long (H195)."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+
+from cdc.settings import SourceSettings
+from connectors.postgres.connections import connect
+from connectors.postgres.watched import WatchedConnection
+
+
+class Enough(Exception):
+    """The wait is given up."""
+
+
+@contextmanager
+def standing_still(session: psycopg.Connection[tuple[object, ...]]) -> Iterator[None]:
+    """Its backend runs no more, and keeps its connection."""
+    pid = session.info.backend_pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def test_h195_who_waits_is_asked_and_may_give_up(database: str) -> None:
+    turns: list[int] = []
+
+    def turn() -> None:
+        turns.append(1)
+        if len(turns) == 3:
+            raise Enough
+
+    session = connect(SourceSettings(dsn=database, tables=["public.*"]), turn=turn)
+    assert session.execute("select 7").fetchone() == (7,)
+    assert turns == []
+    with standing_still(session), pytest.raises(Enough):
+        session.execute("select 8")
+    session.close()
+
+
+def test_h195_a_server_that_does_not_answer_is_given_up(database: str) -> None:
+    session = connect(SourceSettings(dsn=database, tables=["public.*"]), turn=lambda: None)
+    assert isinstance(session, WatchedConnection)
+    session.limit_s = 0.5
+    with standing_still(session), pytest.raises(psycopg.OperationalError, match="has not answered"):
+        session.execute("select 8")
+    session.close()
+
+
+def test_h195_an_answer_that_takes_long_is_taken(database: str) -> None:
+    turns: list[int] = []
+    session = connect(SourceSettings(dsn=database, tables=["public.*"]), turn=lambda: turns.append(1))
+    assert session.execute("select 7 from pg_sleep(0.5)").fetchone() == (7,)
+    assert len(turns) >= 2
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        session.execute("select 1 / 0 from pg_sleep(0.2)")
+    assert session.execute("select 9").fetchone() == (9,)
+    session.close()
