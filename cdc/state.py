@@ -109,7 +109,8 @@ class SlotState(Document):
     """The identity of the slot and its server (H5, H6). Another server, timeline or slot of that name is noticed.
 
     ``consistent_point`` as a number. ``database`` by name and oid. ``epoch`` from 1. ``timeline``: the running capture
-    writes it anew when it goes on with a promoted standby.
+    writes it anew when it goes on with a promoted standby. ``history``: the timelines it came from, oldest first, each
+    with the LSN at which it was left. None until a capture has noted it: the number alone is no identity (H192).
     """
 
     WHAT: ClassVar[str] = "slot"
@@ -121,6 +122,7 @@ class SlotState(Document):
     slot: str
     publication: str
     consistent_point: int
+    history: list[list[int]] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,10 +13,12 @@ from psycopg import sql
 
 from cdc.checks.facts import ServerFacts, SlotFacts
 from cdc.checks.postgres import FAILOVER_VERSION
-from cdc.errors import ConfigError, IdentityError, SourceError
+from cdc.errors import ConfigError, IdentityError
 from cdc.lsn import Lsn
 from cdc.state import SlotState
+from cdc.wal_witness import WalWitness
 from connectors.postgres.connections import Connection, first_line
+from connectors.postgres.lineage import OPEN, Lineage, shared_lsn
 from connectors.postgres.slot import START_OVER, active
 
 _WAY_BACK = f"{START_OVER}; see connectors/postgres/README.md, failover"
@@ -29,9 +31,17 @@ class Promotion:
 
     timeline: int
     switch_lsn: int
+    unread: bool = False
+    """The server is on a timeline of the pipeline's number, and capture has not read that one."""
 
     def require_within(self, what: str, lsn: int) -> None:
         """IdentityError when ``lsn`` lies beyond the switch: the log holds what this server never had."""
+        if lsn > self.switch_lsn and self.unread:
+            raise IdentityError(
+                f"the server was promoted at {Lsn(self.switch_lsn)} and capture was not on it since, and {what} "
+                f"reaches to {Lsn(lsn)}: another promoted standby of the same number has written that",
+                hint=_WAY_BACK,
+            )
         if lsn > self.switch_lsn:
             raise IdentityError(
                 f"the promoted server goes on from {Lsn(self.switch_lsn)}, and {what} reaches to {Lsn(lsn)}: "
@@ -52,6 +62,15 @@ def may_be_promoted(server: ServerFacts, known: SlotState, slot: SlotFacts | Non
     )
 
 
+def may_be_twin(server: ServerFacts, known: SlotState) -> bool:
+    """Whether this is the pipeline's server, one that was put back, or another one on a timeline of that number."""
+    return (
+        not server.in_recovery
+        and server.timeline == known.timeline
+        and (server.system_identifier, server.database_oid) == (known.system_identifier, known.database_oid)
+    )
+
+
 def require_not_promoted(server: ServerFacts, known: SlotState, slot: SlotFacts | None) -> None:
     """IdentityError on a promoted standby that capture has not gone on with: the first snapshot has no way there."""
     if may_be_promoted(server, known, slot):
@@ -61,36 +80,44 @@ def require_not_promoted(server: ServerFacts, known: SlotState, slot: SlotFacts 
         )
 
 
-def read_promotion(walsender: Connection, server: ServerFacts, known: SlotState) -> Promotion:
-    """Where the server's timeline left the pipeline's. IdentityError when it did not come from it."""
-    try:
-        row = walsender.execute(f"TIMELINE_HISTORY {server.timeline}".encode()).fetchone()
-    except psycopg.Error as error:
-        raise SourceError(f"Postgres does not give its timeline's history: {first_line(error)}") from None
-    history = row[1] if row is not None else b""
-    switch = switch_lsn(history if isinstance(history, str) else bytes(history).decode(), known.timeline)
-    if switch is None:
+def find_promotion(server: ServerFacts, lineage: Lineage, known: SlotState, slot: SlotFacts | None) -> Promotion | None:
+    """Where the server's WAL ceases to be the pipeline's, None where it does not (H55, H192).
+
+    A timeline's number is not its name: two standbys that are promoted one after the other take the same one.
+    IdentityError when the server did not come from the pipeline's timeline, or has its number and no kept slot.
+    """
+    shared = shared_lsn(known, server.timeline, lineage.history)
+    kept = slot is not None and slot.failover and slot.synced
+    if shared is None:
         raise IdentityError(
             f"the server's timeline {server.timeline} did not come from {known.timeline}, the pipeline's: "
             "LSNs mean nothing here",
             hint=f"point [source] dsn at the first server; if this one took its place: {_WAY_BACK}",
         )
-    return Promotion(timeline=server.timeline, switch_lsn=switch)
+    if shared < OPEN and not kept:
+        raise IdentityError(
+            f"another server answers that is on timeline {server.timeline}, too: it parted from the pipeline's at "
+            f"{Lsn(shared)}",
+            hint=f"point [source] dsn at the first server; if this one took its place: {_WAY_BACK}",
+        )
+    if shared < OPEN:
+        return Promotion(timeline=server.timeline, switch_lsn=shared)
+    # A twin that was promoted at the same LSN has the same history. Where its WAL says nothing, its slot does: of the
+    # right server it has long been read behind the promotion.
+    unread = kept and bool(lineage.history) and (slot is None or (slot.confirmed_flush_lsn or 0) <= lineage.begun)
+    if not unread or lineage.wal:
+        return None
+    return Promotion(timeline=server.timeline, switch_lsn=lineage.begun, unread=True)
 
 
-def switch_lsn(history: str, timeline: int) -> int | None:
-    r"""Where a history file says that ``timeline`` was left. None when it does not name it.
-
-    >>> Lsn(switch_lsn("1\t0/3000148\tno recovery target specified\n\n2\t0/5000000\tbefore 2026\n", 2))
-    Lsn(0/5000000)
-    >>> switch_lsn("1\t0/3000148\tno recovery target specified\n", 3) is None
-    True
-    """
-    for line in history.splitlines():
-        number, _, rest = line.strip().partition("\t")
-        if number.isdigit() and int(number) == timeline:
-            return Lsn.parse(rest.partition("\t")[0])
-    return None
+def require_same_wal(lineage: Lineage, witness: WalWitness | None, where: str) -> None:
+    """IdentityError when the server has other WAL below what the log holds than capture read there (H192, H193)."""
+    if witness is not None and lineage.wal and lineage.wal != witness.wal:
+        raise IdentityError(
+            f"Postgres at {where} has other WAL at {Lsn(witness.lsn)} than capture has read: it was put back to an "
+            "earlier state, or is another promoted standby",
+            hint=f"point [source] dsn at the first server; if this one took its place: {_WAY_BACK}",
+        )
 
 
 def require_failover(version: int) -> None:

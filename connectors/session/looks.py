@@ -24,7 +24,9 @@ from cdc.metrics import CaptureFigures
 from cdc.progress import Offsets
 from cdc.settings import Settings
 from cdc.state import SlotState, TopicsState
+from cdc.topic import state_topic
 from connectors.kafka.admin import TopicAdmin, TopicProblem, made_specs, policy_problems, state_problems
+from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.ends import EndsWatch
 from connectors.kafka.in_sync import in_sync_problems
 from connectors.postgres.catalog_facts import read_publication, read_relations, read_server, read_slot
@@ -34,6 +36,7 @@ from connectors.postgres.slot import START_OVER
 from connectors.session.remedies import Remedies
 from connectors.session.repeated_look import LOOK_S, RepeatedLook
 from connectors.session.standstill import Standstill
+from connectors.session.witness_look import WitnessLook
 
 log = logging.getLogger(__name__)
 
@@ -44,8 +47,11 @@ _LIMITS = {"lock_timeout": "2s", "statement_timeout": "10s"}
 
 
 class Looks:
-    """Two threads, one for each server. ``topics``: what is captured by now. ``oids``: of which relation, as far as
-    known. ``counts``: topic -> number of partitions."""
+    """Three threads: one for each server, one that notes WAL.
+
+    ``topics``: what is captured by now. ``oids``: of which relation, as far as known. ``counts``: topic -> number of
+    partitions.
+    """
 
     def __init__(
         self,
@@ -77,9 +83,12 @@ class Looks:
         self._told: set[str] = set()
         self._standstill = Standstill(clock.monotonic())
         figures.stuck_since_s = None
+        state = KafkaCompactedTopic(settings.log, state_topic(settings.name))
+        witness = WitnessLook(settings.source, slot, state, lambda: figures.flushed_lsn)
         self._looks = [
             RepeatedLook("source", self._look_source, self._over, clock, done=self._let_go),
             RepeatedLook("log", _LogLook(self).look, self._over, clock),
+            RepeatedLook("wal", witness.look, self._over, clock, done=witness.end),
         ]
         for look in self._looks:
             look.start()

@@ -12,6 +12,7 @@ from connectors.postgres.abridge import row_limit
 from connectors.postgres.catalog_facts import read_slot
 from connectors.postgres.connections import Connection, connect
 from connectors.postgres.failover import keep_on_standbys
+from connectors.postgres.lineage import read_history
 from connectors.postgres.stream import ReplicationStream
 
 
@@ -30,6 +31,11 @@ def open_stream(
         if row is None or row[0] != slot.system_identifier or row[1] != slot.timeline:
             raise IdentityError(
                 f"the dsn leads to more than one server: the stream's is {row[0] if row else 'unknown'}",
+                hint="name one host in [source] dsn",
+            )
+        if slot.history is not None and read_history(connection, slot.timeline) != slot.history:
+            raise IdentityError(
+                f"the dsn leads to more than one server that is on timeline {slot.timeline}",
                 hint="name one host in [source] dsn",
             )
         if settings.source.failover:

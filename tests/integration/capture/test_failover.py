@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from cdc.errors import Exit, IdentityError
+from cdc.settings import SourceSettings
 from cdc.stack.account import ordinary_account
 from cdc.stack.free_ports import free_ports
 from cdc.stack.postgres import SETTINGS, install_folder
@@ -23,6 +24,8 @@ from cdc.wiring import open_state
 from cdc.wiring.pipeline import prepare_pipeline
 from cdc.wiring.snapshot import build_snapshot
 from connectors.postgres.catalog_facts import read_server
+from connectors.postgres.connections import connect
+from connectors.postgres.lineage import Lineage, read_history, read_wal
 from snapshot.edges import NoReport
 from tests.integration.capture.later import ask, over
 from tests.integration.capture.pipeline import Pipeline, refused
@@ -67,10 +70,12 @@ class Standby:
 
 
 @contextmanager
-def standby(pipeline: Pipeline, folder: Path, spawn: Spawn, *, waited_for: bool) -> Iterator[Standby]:
+def standby(
+    pipeline: Pipeline, folder: Path, spawn: Spawn, *, waited_for: bool, name: str = "standby"
+) -> Iterator[Standby]:
     """``waited_for``: the primary sends capture only what this standby has received."""
-    account, port, slot = ordinary_account(), free_ports()["postgres"], f"standby_{pipeline.slot}"
-    data, programs = account.own_folder(folder / "standby") / "data", install_folder() / "bin"
+    account, port, slot = ordinary_account(), free_ports()["postgres"], f"{name}_{pipeline.slot}"
+    data, programs = account.own_folder(folder / name) / "data", install_folder() / "bin"
     own = {"cwd": "/", "user": account.uid, "group": account.gid}
     where = ["-d", pipeline.dsn, "-D", str(data), "-R", "-C", "-S", slot, "-c", "fast", "-X", "stream"]
     backup = [*account.prefix, str(programs / "pg_basebackup"), *where]
@@ -85,8 +90,8 @@ def standby(pipeline: Pipeline, folder: Path, spawn: Spawn, *, waited_for: bool)
     try:
         wait_until(lambda: pipeline.one(receives, slot), 30, lambda: server.stderr)
         if waited_for:
-            name = sql.Literal(slot).as_string()
-            pipeline.execute(f"alter system set synchronized_standby_slots = {name}", "select pg_reload_conf()")
+            named = sql.Literal(slot).as_string()
+            pipeline.execute(f"alter system set synchronized_standby_slots = {named}", "select pg_reload_conf()")
         yield found
     finally:
         server.process.send_signal(signal.SIGINT)
@@ -192,6 +197,52 @@ def test_h55_a_promoted_standby_without_the_slot_is_refused(kept: Pipeline, tmp_
         other.promote()
         other.take_its_place()
         refused(kept.start(), Exit.IDENTITY, "the pipeline was made on 1", "--new-epoch")
+
+
+def lineage(dsn: str) -> Lineage:
+    with closing(connect(SourceSettings(dsn=dsn, tables=["public.*"]), replication=True)) as walsender:
+        history = read_history(walsender, 2)
+        return Lineage(history, read_wal(walsender, 2, history[-1][1]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("later", [False, True], ids=["at the same LSN", "at a later one"])
+def test_h192_a_second_promoted_standby_is_not_the_first(
+    kept: Pipeline, tmp_path: Path, spawn: Spawn, later: bool
+) -> None:
+    """Both take timeline 2. Changes of the second one stand at LSNs that the log has of the first one."""
+    with (
+        standby(kept, tmp_path, spawn, waited_for=False) as first,
+        standby(kept, tmp_path, spawn, waited_for=False, name="twin") as second,
+    ):
+        with kept.capturing():
+            kept.execute("insert into t values (100, 'before')")
+            kept.settle()
+            first.keep_slot()
+            second.keep_slot()
+        first.promote()
+        if later:
+            kept.execute("insert into t values (200, 'vanishes')")
+            wait_until(lambda: second.ask("select count(*) from t where id = 200") == 1, 30)
+        second.promote()
+        assert "" != lineage(first.dsn).wal != lineage(second.dsn).wal != ""
+        first.take_its_place()
+        with kept.capturing():
+            kept.execute("insert into t values (300, 'of the first')", "delete from t where id <= 10")
+            kept.settle()
+        kept.assert_equal("t")
+        second.ask("insert into t values (400, 'of the second') returning id")
+        second.ask(
+            "with more as (insert into t select g, repeat('x', 200) from generate_series(1000, 9999) g"
+            " returning id) select count(*) from more"
+        )
+        second.take_its_place()
+        refused(kept.start(), Exit.IDENTITY, "promoted", "--new-epoch")
+        first.take_its_place()
+        with kept.capturing():
+            kept.execute("insert into t values (500, 'again of the first')")
+            kept.settle()
+        kept.assert_equal("t")
 
 
 WAITS = """

@@ -115,6 +115,28 @@ def test_h6_h157_a_source_put_back_older_is_refused(servers: Servers, pipeline: 
     assert pipeline.slot_state().epoch == 2
 
 
+def test_h193_a_source_put_back_that_writes_on_is_refused(servers: Servers, pipeline: Pipeline) -> None:
+    """It has written beyond where the log is before capture starts: every LSN is there, with other changes."""
+    pipeline.prepare_with_rows(TABLE, "insert into t select g, 'first' from generate_series(1, 20) g")
+    live = Follower(pipeline)
+    streamed(pipeline, "insert into t values (100, 'kept')")
+    servers.keep("postgres")
+    streamed(pipeline, "insert into t values (200, 'lost')", "update t set v = 'lost' where id = 1")
+    progress = pipeline.progress()
+    assert progress is not None
+    live.follow()
+    servers.put_back("postgres")
+    pipeline.execute("insert into t values (101, 'after the restore')")
+
+    def beyond() -> bool:
+        pipeline.execute("insert into t select max(id) + 1, repeat('x', 500) from t", "select pg_switch_wal()")
+        return int(pipeline.one("select pg_current_wal_flush_lsn() - '0/0'")) > progress.lsn + 10_000
+
+    wait_until(beyond, 30)
+    refused(pipeline.start(), Exit.IDENTITY, "has other WAL at", "put back to an earlier state", "--new-epoch")
+    begun_anew(pipeline, live)
+
+
 def test_h4_h6_kafka_put_back_older_is_refused(servers: Servers, pipeline: Pipeline) -> None:
     """The slot has moved on since: the changes between are nowhere."""
     pipeline.prepare_with_rows(TABLE, "insert into t select g, 'first' from generate_series(1, 20) g")
@@ -129,8 +151,10 @@ def test_h4_h6_kafka_put_back_older_is_refused(servers: Servers, pipeline: Pipel
     begun_anew(pipeline, Follower(pipeline))
 
 
-def test_h63_a_store_beyond_a_kafka_put_back_is_rebuilt(servers: Servers, pipeline: Pipeline) -> None:
-    """It names offsets that the topics do not have. A new epoch's rows come to it by a rebuild."""
+@pytest.mark.parametrize("way", ["rebuild", "sink"])
+def test_h63_h194_a_store_beyond_a_kafka_put_back(servers: Servers, pipeline: Pipeline, way: str) -> None:
+    """It names offsets that the topics do not have, and have again once a new epoch's rows are there: other records.
+    They come to it by a rebuild, and as well by the sink alone, which goes back to where the epoch began."""
     found = servers.stack.ensure("redis")
     pipeline.document["sinks"] = {"cache": {"kind": "redis", "url": found["redis"]["url"]}}
     pipeline.document["spark"] = {"checkpoint": str(pipeline.folder / "checkpoints"), "http_address": ""}
@@ -142,13 +166,18 @@ def test_h63_a_store_beyond_a_kafka_put_back_is_rebuilt(servers: Servers, pipeli
     assert pipeline.spawn(*command, "sink", "--until-caught-up").wait(120) == 0
     servers.put_back("kafka")
     refused(pipeline.spawn(*command, "sink"), Exit.TOPIC, "cdc rebuild cache", timeout_s=120)
+    pipeline.execute(
+        "delete from t where id in (3, 203)", "insert into t select g, 'new' from generate_series(300, 330) g"
+    )
     pipeline.new_epoch()
     build_snapshot(pipeline.settings, NoReport(), workers=1).run()
     with pipeline.capturing():
-        rebuilt = pipeline.spawn(*command, "rebuild", "cache")
-        assert rebuilt.wait(120) == 0, rebuilt.stderr
+        if way == "rebuild":
+            rebuilt = pipeline.spawn(*command, "rebuild", "cache")
+            assert rebuilt.wait(120) == 0, rebuilt.stderr
         pipeline.execute("update t set v = 'anew' where id > 5")
         sink = pipeline.spawn(*command, "sink")
         verified = pipeline.spawn(*command, "verify", "--timeout", "60")
         assert verified.wait(120) == 0, verified.stdout + verified.stderr + sink.stderr
+        assert ("store_goes_back" in sink.stderr) is (way == "sink")
         assert sink.terminate(90) == 0, sink.stderr

@@ -8,18 +8,30 @@ import pytest
 
 from cdc.checks.facts import ServerFacts, SlotFacts
 from cdc.errors import ConfigError, IdentityError
+from cdc.state import SlotState
+from cdc.wal_witness import WalWitness
 from connectors.postgres.failover import (
     Promotion,
+    find_promotion,
     may_be_promoted,
+    may_be_twin,
     require_failover,
     require_not_promoted,
-    switch_lsn,
+    require_same_wal,
 )
+from connectors.postgres.lineage import OPEN, Lineage, parse_history, shared_lsn
 from tests.unit.cdc.checks.test_postgres import KNOWN, SERVER, SLOT
 
 PROMOTED = replace(SERVER, timeline=2)
 KEPT = replace(SLOT, failover=True, synced=True)
+KEPT_AT_30 = replace(KEPT, confirmed_flush_lsn=30)
+UNREAD = Promotion(timeline=2, switch_lsn=30, unread=True)
 HISTORY = "1\t0/3000148\tno recovery target specified\n\n2\t0/5000000\tbefore 2026-01-01 00:00:00+00\n"
+
+
+def noted(timeline: int, history: list[list[int]] | None) -> SlotState:
+    """The pipeline's slot on that timeline, with the history that capture has noted."""
+    return replace(KNOWN, timeline=timeline, history=history)
 
 
 @pytest.mark.parametrize(
@@ -48,18 +60,96 @@ def test_h55_only_the_same_server_later_with_its_slot_will_do(
 
 
 @pytest.mark.parametrize(
-    ("history", "timeline", "lsn"),
+    ("known", "history", "server", "lsn"),
     [
-        (HISTORY, 1, 0x3000148),
-        (HISTORY, 2, 0x5000000),
-        (HISTORY, 3, None),
-        ("", 1, None),
-        ("11\t0/8\tx\n1\t1/10\tx\n", 1, 0x100000010),
-        ("# a comment\n1\t0/8\n", 1, 8),
+        (noted(1, None), [[1, 30]], 2, 30),
+        (noted(1, None), [[1, 30], [2, 50]], 3, 30),
+        (noted(2, None), [[1, 30], [2, 50]], 3, 50),
+        (noted(2, [[1, 30]]), [[1, 30], [2, 50]], 3, 50),
+        (noted(2, [[1, 40]]), [[1, 30], [2, 50]], 3, 30),
+        (noted(2, [[1, 20]]), [[1, 30], [2, 50]], 3, 20),
+        (noted(3, None), [[1, 30], [2, 50]], 3, OPEN),
+        (noted(4, None), [[1, 30], [2, 50]], 3, None),
+        (noted(2, [[1, 30]]), [[1, 30]], 2, OPEN),
+        (noted(2, [[1, 30]]), [[1, 40]], 2, 30),
+        (noted(2, [[1, 40]]), [[1, 30]], 2, 30),
+        (noted(3, [[1, 30], [2, 50]]), [[1, 30], [2, 45]], 3, 45),
+        (noted(3, [[1, 30]]), [[1, 30], [2, 50]], 3, 30),
+        (noted(2, [[1, 30]]), [[5, 40]], 6, None),
+        (noted(1, []), [], 1, OPEN),
     ],
 )
-def test_h55_where_a_timeline_was_left(history: str, timeline: int, lsn: int | None) -> None:
-    assert switch_lsn(history, timeline) == lsn
+def test_h55_h192_how_far_two_lines_are_one(
+    known: SlotState, history: list[list[int]], server: int, lsn: int | None
+) -> None:
+    assert shared_lsn(known, server, history) == lsn
+
+
+def test_h55_a_history_file_is_read_as_postgres_writes_it() -> None:
+    assert parse_history(HISTORY) == [[1, 0x3000148], [2, 0x5000000]]
+    assert parse_history("11\t0/8\tx\n1\t1/10\tx\n# a comment\n") == [[11, 8], [1, 0x100000010]]
+    assert parse_history("") == []
+
+
+WITNESS = WalWitness(epoch=1, timeline=2, lsn=25, wal="aa")
+
+
+@pytest.mark.parametrize(
+    ("lineage", "slot", "found"),
+    [
+        (Lineage([[1, 30]], "aa"), KEPT_AT_30, None),
+        (Lineage([[1, 30]]), KEPT_AT_30, UNREAD),
+        (Lineage([[1, 30]]), replace(KEPT, confirmed_flush_lsn=31), None),
+        (Lineage([[1, 30]]), replace(SLOT, confirmed_flush_lsn=30), None),
+        (Lineage([[1, 30]]), None, None),
+        (Lineage([[1, 40]], "aa"), KEPT_AT_30, Promotion(timeline=2, switch_lsn=30)),
+        (Lineage([[1, 20]], "aa"), KEPT_AT_30, Promotion(timeline=2, switch_lsn=20)),
+    ],
+)
+def test_h192_a_server_of_the_same_number_may_be_another(
+    lineage: Lineage, slot: SlotFacts | None, found: Promotion | None
+) -> None:
+    assert find_promotion(PROMOTED, lineage, noted(2, [[1, 30]]), slot) == found
+
+
+def test_h193_a_server_with_other_wal_is_another() -> None:
+    for wal, witness in (("aa", WITNESS), ("", WITNESS), ("bb", None)):
+        require_same_wal(Lineage([], wal), witness, "db:5432")
+    with pytest.raises(IdentityError, match="db:5432 has other WAL at 0/19 than capture has read"):
+        require_same_wal(Lineage([], "bb"), WITNESS, "db:5432")
+
+
+def test_h192_a_twin_without_the_slot_is_refused() -> None:
+    known = noted(2, [[1, 30]])
+    for slot in (None, SLOT, replace(KEPT, failover=False), replace(KEPT, synced=False)):
+        with pytest.raises(IdentityError, match="parted from the pipeline's at 0/14"):
+            find_promotion(PROMOTED, Lineage([[1, 20]]), known, slot)
+    with pytest.raises(IdentityError, match="timeline 2 did not come from 7"):
+        find_promotion(PROMOTED, Lineage([[1, 20]]), noted(7, None), KEPT)
+
+
+def test_h192_the_log_of_another_server_is_not_gone_on_with() -> None:
+    promotion = Promotion(timeline=2, switch_lsn=0x3000148, unread=True)
+    promotion.require_within("the log", 0x3000148)
+    with pytest.raises(IdentityError, match="promoted at 0/3000148 and capture was not on it") as caught:
+        promotion.require_within("the log", 0x3000149)
+    assert "cdc init --new-epoch" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("server", "may"),
+    [
+        (PROMOTED, True),
+        (replace(PROMOTED, timeline=3), False),
+        (replace(PROMOTED, timeline=1), False),
+        (replace(PROMOTED, in_recovery=True), False),
+        (replace(PROMOTED, system_identifier="8"), False),
+        (replace(PROMOTED, database_oid=5), False),
+    ],
+)
+def test_h192_a_twin_has_all_but_the_line(server: ServerFacts, may: bool) -> None:
+    assert may_be_twin(server, noted(2, None)) is may
+    assert may_be_twin(SERVER, noted(1, None))
 
 
 def test_h6_h55_the_log_may_reach_to_the_switch_and_no_further() -> None:

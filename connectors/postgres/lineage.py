@@ -1,0 +1,118 @@
+"""Where a server's timeline came from, and bytes of its WAL: the timeline's number alone is no identity (H192).
+
+Each promotion takes the next free number. Two standbys of one primary that are promoted one after the other take the
+same one, and their WAL differs from there on.
+"""
+
+from __future__ import annotations
+
+import select
+from typing import NamedTuple
+
+import psycopg
+from psycopg import pq
+
+from cdc.errors import SourceError
+from cdc.lsn import Lsn
+from cdc.state import SlotState
+from cdc.wal_witness import WalWitness
+from connectors.postgres.connections import Connection, first_line
+
+History = list[list[int]]
+"""Each timeline that was left, with the LSN at which: oldest first."""
+OPEN = 2**64
+"""The end of a timeline that was not left."""
+WITNESS_BYTES = 48
+"""A promotion begins its WAL with a record that holds its time (``XLOG_END_OF_RECOVERY``): that much of it is there."""
+_HEADER_BYTES = 25
+_ANSWER_S = 10.0
+
+
+class Lineage(NamedTuple):
+    """``wal``: what the server has where the pipeline's :class:`cdc.state.WalWitness` was taken, in hex. Empty where it
+    has it no more or not yet, and where there is no such witness of its timeline."""
+
+    history: History
+    wal: str = ""
+
+    @property
+    def begun(self) -> int:
+        """The LSN at which the timeline began."""
+        return self.history[-1][1] if self.history else 0
+
+
+def read_lineage(walsender: Connection, timeline: int, witness: WalWitness | None) -> Lineage:
+    """Ask for both. The session is of no use behind it. SourceError when the server does not say."""
+    found = Lineage(read_history(walsender, timeline))
+    if witness is None or witness.timeline != timeline:
+        return found
+    return found._replace(wal=read_wal(walsender, timeline, witness.lsn))
+
+
+def read_history(walsender: Connection, timeline: int) -> History:
+    """Where the server's timeline came from. The first one has no history. SourceError when the server does not say."""
+    if timeline == 1:
+        return []
+    try:
+        row = walsender.execute(f"TIMELINE_HISTORY {timeline}".encode()).fetchone()
+    except psycopg.Error as error:
+        raise SourceError(f"Postgres does not give its timeline's history: {first_line(error)}") from None
+    text = row[1] if row is not None else b""
+    return parse_history(text if isinstance(text, str) else bytes(text).decode())
+
+
+def parse_history(text: str) -> History:
+    r"""A history file (``src/backend/access/transam/timeline.c``): a line for each timeline that was left.
+
+    >>> parse_history("1\t0/3000148\tno recovery target specified\n\n2\t0/5000000\tbefore 2026\n")
+    [[1, 50331976], [2, 83886080]]
+    """
+    found: History = []
+    for line in text.splitlines():
+        number, _, rest = line.strip().partition("\t")
+        if number.isdigit():
+            found.append([int(number), int(Lsn.parse(rest.partition("\t")[0]))])
+    return found
+
+
+def shared_lsn(known: SlotState, timeline: int, history: History) -> int | None:
+    """Up to which LSN a server on ``timeline`` has the pipeline's WAL. None for not at all, OPEN for all of it.
+
+    Where the pipeline's history was never noted, it counts from its own timeline on.
+    """
+    ours = [*(known.history or []), [known.timeline, OPEN]]
+    theirs = [*history, [timeline, OPEN]]
+    if known.history is None:
+        theirs = [one for place, one in enumerate(theirs) if known.timeline in [n for n, _ in theirs[: place + 1]]]
+    shared = None
+    for (our_number, our_end), (number, end) in zip(ours, theirs, strict=False):
+        if our_number != number:
+            break
+        shared = min(our_end, end)
+        if our_end != end:
+            break
+    return shared
+
+
+def read_wal(walsender: Connection, timeline: int, lsn: int) -> str:
+    """:data:`WITNESS_BYTES` of the WAL from ``lsn`` on, in hex, by the protocol of physical replication.
+
+    Empty where the server does not give them. The session is of no use behind it.
+    """
+    wire = walsender.pgconn
+    found = b""
+    try:
+        started = wire.exec_(f"START_REPLICATION PHYSICAL {Lsn(lsn)} TIMELINE {timeline}".encode())
+        if started.status != pq.ExecStatus.COPY_BOTH:
+            return ""
+        while len(found) < WITNESS_BYTES:
+            size, data = wire.get_copy_data(1)
+            if size > 0 and bytes(data[:1]) == b"w":
+                found += bytes(data[_HEADER_BYTES:])
+            elif size < 0 or (size == 0 and not select.select([wire.socket], [], [], _ANSWER_S)[0]):
+                return ""
+            elif size == 0:
+                wire.consume_input()
+    except psycopg.Error:
+        return ""
+    return found[:WITNESS_BYTES].hex()
