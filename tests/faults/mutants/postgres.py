@@ -193,6 +193,23 @@ MUTANTS = (
         "tests/integration/snapshot/test_refusals.py -k h92",
     ),
     Mutant(
+        "take a timeline's number for its name", "connectors/postgres/lineage.py",
+        "        shared = min(our_end, end)\n", "        shared = max(our_end, end)\n",
+        "tests/unit/connectors/postgres/test_failover.py",
+    ),
+    Mutant(
+        "believe a server with other WAL", "connectors/postgres/failover.py",
+        "lineage.wal != witness.wal", "False", "tests/unit/connectors/postgres/test_failover.py",
+    ),
+    Mutant(
+        "go on with a twin whose WAL is not to be had", "connectors/postgres/failover.py",
+        "if not unread or lineage.wal:", "if True:", "tests/unit/connectors/postgres/test_failover.py",
+    ),
+    Mutant(
+        "wait for an answer without asking for a stop", "connectors/postgres/watched.py",
+        "                    turn()\n", "", "tests/integration/catalog/test_watched.py",
+    ),
+    Mutant(
         "go on with a promoted standby that misses what the log holds", "connectors/postgres/failover.py",
         "lsn > self.switch_lsn", "lsn > self.switch_lsn + 2**32", "tests/unit/connectors/postgres/test_failover.py",
     ),
