@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cdc.errors import ConfigError
@@ -56,8 +56,10 @@ def _agree(
         assert shown.rows[window] == windows_of(history.at(at), runner.sql)[window] | {"final": True}
         for key in range(1, 7):
             then, today = (_contribution(history.at(end), window, key, runner.sql) for end in (at, lsn))
-            # What left while there was no state of it is not known to have been there.
-            if then != today and (today is not None or not went_back):
+            # What left while there was no state of it is not known to have been there. Nor is what a state without it
+            # cannot read any more: a newer record of the key, beyond the claim, has let it be compacted away.
+            gone = today is None or _contribution(history.rows, window, key, runner.sql) != today
+            if then != today and not (gone and went_back):
                 assert (window, key) in late
                 # A state that was copied back tells of what it finds, not of what was told since.
                 assert late[window, key]["op"] in ("d" if today is None else "cu") or went_back
@@ -75,6 +77,7 @@ def _agree(
 
 @pytest.mark.parametrize("sql", [SQL, HOPS], ids=["tumbling", "hopping"])
 @settings(max_examples=30)
+@example(seed=1881159)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_v19_v21_closed_windows_stay_and_late_rows_show(
     sql: str, seed: int, tmp_path_factory: pytest.TempPathFactory
