@@ -17,6 +17,8 @@ from connectors.postgres.connections import Connection, first_line, writer_lock
 RUNBOOK = "cdc init --new-epoch, then cdc snapshot; see connectors/postgres/README.md, slot lost"
 START_OVER = "cdc init --new-epoch, then cdc snapshot"
 """The way to begin anew where changes are missing. Topics and stores stay."""
+_FIRST = "point [source] dsn at the first server"
+_FORMER = "this may be the primary of before a failover: point [source] dsn at the server that took its place"
 _SQL = "slot.sql"
 
 
@@ -36,11 +38,12 @@ def require_same_server(server: ServerFacts, known: SlotState, where: str) -> No
         "timeline": (server.timeline, known.timeline),
         "database": (server.database_oid, known.database_oid),
     }
+    former = server.system_identifier == known.system_identifier and server.timeline < known.timeline
     for what, (now, then) in faults.items():
         if now != then:
             raise IdentityError(
                 f"Postgres at {where} has the {what} {now}, the pipeline was made on {then}: LSNs mean nothing here",
-                hint=f"point [source] dsn at the first server; if this one took its place: {START_OVER}",
+                hint=_FORMER if former else f"{_FIRST}; if this one took its place: {START_OVER}",
             )
     if server.in_recovery:
         raise IdentityError(

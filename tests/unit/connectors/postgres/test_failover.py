@@ -20,6 +20,7 @@ from connectors.postgres.failover import (
     require_same_wal,
 )
 from connectors.postgres.lineage import OPEN, Lineage, parse_history, shared_lsn
+from connectors.postgres.slot import require_same_server
 from tests.unit.cdc.checks.test_postgres import KNOWN, SERVER, SLOT
 
 PROMOTED = replace(SERVER, timeline=2)
@@ -164,3 +165,14 @@ def test_h55_standbys_keep_slots_from_17_on() -> None:
     require_failover(170000)
     with pytest.raises(ConfigError, match="PostgreSQL 17 or later"):
         require_failover(169999)
+
+
+def test_h6_a_primary_of_before_is_not_offered_a_new_epoch() -> None:
+    """It would be read as if it were the source, while the one that took its place is written."""
+    with pytest.raises(IdentityError) as former:
+        require_same_server(SERVER, replace(KNOWN, timeline=SERVER.timeline + 1), "h")
+    assert "primary of before" in str(former.value.hint)
+    assert "new-epoch" not in str(former.value.hint)
+    with pytest.raises(IdentityError) as later:
+        require_same_server(replace(SERVER, timeline=KNOWN.timeline + 1), KNOWN, "h")
+    assert "new-epoch" in str(later.value.hint)
