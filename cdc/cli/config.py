@@ -16,7 +16,7 @@ from cdc.foreign import quoted
 from cdc.proposal.proposed import Proposal, described, pipeline_name
 from cdc.proposal.texts import rights_text, settings_text
 from cdc.reference import example as example_text
-from cdc.settings import DebeziumSettings
+from cdc.settings import DebeziumSettings, is_postgres
 from cdc.wiring.proposal import look_at_database
 from sinks.sections import parse_settings, sink_sections
 
@@ -123,7 +123,10 @@ def schema() -> None:
 @config.command("lint")
 def lint(context: typer.Context) -> None:
     """Check the settings file. Silent on stdout, exit code 78 when it cannot be used."""
+    from connectors.debezium.assignments import require_assignable  # noqa: PLC0415 - the other commands need none of it
+
     settings = context.obj.settings()
+    require_assignable(settings, asked=is_postgres(settings))
     sinks = ", ".join(settings.sinks) or "none"
     context.obj.console.print(
         f"{context.obj.config} is good: pipeline {settings.name}, sinks: {sinks}", highlight=False

@@ -11,6 +11,8 @@ from cdc.found import Unknown, look
 from cdc.settings import Settings
 from connectors.connect.connector import Connector
 from connectors.connect.identities import identity_cautions
+from connectors.connect.published import captured_now, makes_publication
+from connectors.debezium.assignments import assignment_problems
 from connectors.debezium.client import MissingConnector, unencrypted
 from connectors.debezium.connector_config import debezium_settings
 from connectors.debezium.mongodb_options import patch_cautions
@@ -53,6 +55,7 @@ def _findings(settings: Settings) -> Iterator[Finding]:
         yield warn(PART, "encrypted", clear_text, "serve the REST API by https and set [debezium] url to it")
     for message, fix in patch_cautions(settings):
         yield warn(PART, "patches", message, fix)
+    yield from _assigned(settings)
     unsaid = look(lambda: identity_cautions(settings))
     if not isinstance(unsaid, Unknown):  # a source that does not answer is a finding of its own
         for caution in unsaid:
@@ -71,6 +74,14 @@ def _findings(settings: Settings) -> Iterator[Finding]:
         yield from _running(connector)
     except CdcError as error:
         yield failure(PART, "connector", error)
+
+
+def _assigned(settings: Settings) -> Iterator[Finding]:
+    """Topics of ``[source.topics]`` that the connector cannot give."""
+    asks = makes_publication(settings)
+    met = look(lambda: captured_now(settings)) if asks else ()
+    problems = assignment_problems(settings, () if isinstance(met, Unknown) else met, asked=asks)
+    yield from (fail(PART, "topics", problem, fix) for problem, fix in problems)
 
 
 def _same_kafka(settings: Settings, workers: str) -> Iterator[Finding]:

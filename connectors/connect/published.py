@@ -71,6 +71,12 @@ def publish(settings: Settings, clock: Clock, *, wait_s: float) -> Published:
         return Published(tables=meant, added=added, open=waits, cautions=wary)
 
 
+def captured_now(settings: Settings) -> tuple[TableName, ...]:
+    """The tables that the settings mean, by the catalog. SourceError or ConfigError where it cannot be asked."""
+    with closing(connect(settings.source, application_name="cdc connect")) as session:
+        return tuple(table.table for table in resolve_tables(session, settings))
+
+
 def _tables(session: Connection, settings: Settings) -> Sequence[CapturedTable]:
     """The tables that the settings name, and the signal table. ConfigError for one that cannot be captured."""
     debezium = debezium_settings(settings)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 
-from cdc.errors import ConfigError
 from cdc.progress import Offsets
 from cdc.settings import Settings
 from cdc.state import TopicsState
-from cdc.topic import TableName, collisions, state_topic
+from cdc.topic import TableName, state_topic
 from cdc.topic_specs import pipeline_topic_specs, table_topic_spec
 from connectors.connect.published import makes_publication
 from connectors.debezium import captured_tables as tables
-from connectors.debezium.connector_config import connector_topics
+from connectors.debezium.assignments import require_assignable
 from connectors.kafka.admin import (
     TopicAdmin,
     raise_first,
@@ -26,8 +25,15 @@ from connectors.kafka.compacted import KafkaCompactedTopic
 def named_tables(settings: Settings, met: Iterable[TableName] = ()) -> dict[TableName, str]:
     """table -> topic, for the tables that the settings name. ``met``: those that their patterns meet, where the source
     was asked."""
-    names = dict.fromkeys([*tables.named_tables(settings), *map(str, met)])
+    names = dict.fromkeys([*tables.named_tables(settings), *_renamed_within_patterns(settings), *map(str, met)])
     return {TableName(*text.rsplit(".", 1)): tables.topic_of(settings, text) for text in names}
+
+
+def _renamed_within_patterns(settings: Settings) -> list[str]:
+    """Tables of ``[source.topics]`` that patterns meet, where the source is not asked: no other note is kept of their
+    topics."""
+    renamed = tables.renamed_tables(settings) if not makes_publication(settings) else []
+    return [table for table in renamed if tables.captures(settings, table)]
 
 
 def topics_of_patterns(settings: Settings, topics: Iterable[str]) -> dict[str, str]:
@@ -73,13 +79,6 @@ def compaction_lag_s(settings: Settings) -> float:
     return min((int(found.config.get("min.compaction.lag.ms", 0)) / 1000 for found in facts.values()), default=0.0)
 
 
-def _taken(settings: Settings, meant: Mapping[TableName, str]) -> Iterator[str]:
-    """A sentence for each table whose topic is one that the connector writes something else to."""
-    for table, topic in meant.items():
-        if topic in connector_topics(settings):
-            yield f"the table {table} would use the topic {topic}, which the connector keeps for itself"
-
-
 def prepare_topics(settings: Settings, met: Iterable[TableName] = ()) -> list[str]:
     """Make the pipeline's topics and those of the tables that are named or ``met`` by a pattern, check the ones that
     exist, and note them in ``<name>.state`` for the sinks. Returns those made now. Safe to repeat.
@@ -87,8 +86,7 @@ def prepare_topics(settings: Settings, met: Iterable[TableName] = ()) -> list[st
     TopicError for a topic that exists otherwise, ConfigError where two tables would share one.
     """
     meant = named_tables(settings, met)
-    for problem in [*collisions(settings.name, meant.items()), *_taken(settings, meant)]:
-        raise ConfigError(problem, hint='[source.topics] gives one of them another: "schema.table" = "topic"')
+    require_assignable(settings, met, asked=makes_publication(settings))
     admin = TopicAdmin(settings.log)
     own = pipeline_topic_specs(settings.log, settings.name)
     specs = [*own, *(table_topic_spec(settings.log, topic) for topic in meant.values())]
@@ -97,10 +95,10 @@ def prepare_topics(settings: Settings, met: Iterable[TableName] = ()) -> list[st
     state = KafkaCompactedTopic(settings.log, state_topic(settings.name))
     admin.end_offsets({state_topic(settings.name): 1})  # returns when a topic made a moment ago has its leader
     known = TopicsState.find(state.read())
+    names = {str(table): topic for table, topic in meant.items()}
     for spec in specs:
         if known is None or spec.topic not in known.topics:
             raise_first(spec_problems(spec, facts[spec.topic]))
-    names = {str(table): topic for table, topic in meant.items()}
     noted = topics_state(facts, names, admin.cluster_id(), settings.log.encoding)
     if known is not None:
         noted = replace(noted, topics={**noted.topics, **known.topics}, tables={**known.tables, **names})

@@ -33,6 +33,11 @@ def named_tables(settings: Settings) -> list[str]:
     return list(dict.fromkeys(spelled(text) for text in settings.source.tables if not _is_pattern(text)))
 
 
+def renamed_tables(settings: Settings) -> list[str]:
+    """The tables that have a topic of ``[source.topics]``, as ``schema.table``, captured or not."""
+    return list(_renamed(settings))
+
+
 def newly_taken(settings: Settings, running: Mapping[str, str]) -> list[str]:
     """The entries of ``[source] tables`` that a running configuration does not include: names, or patterns."""
     listed = (running.get("table.include.list") or running.get("collection.include.list") or "").split(",")
@@ -86,6 +91,11 @@ def table_of(settings: Settings, topic: str) -> str | None:
     for table in named_tables(settings):
         if topic_of(settings, table) == topic and captures(settings, table):
             return table
+    return usual_table_of(settings, topic)
+
+
+def usual_table_of(settings: Settings, topic: str) -> str | None:
+    """The captured table that a topic is of by its name alone. None for one whose topic ``[source.topics]`` names."""
     database = _database(settings)
     prefix = f"{settings.name}." if database is None else table_topic(settings.name, TableName(database, ""))
     table = topic.removeprefix(prefix)

@@ -17,10 +17,9 @@ from connectors.debezium import binlog, oracle, sqlserver
 from connectors.debezium import mongodb_options as mongodb
 from connectors.debezium import postgres_options as postgres
 from connectors.debezium.agreed import JSON_CONVERTER, joined_transforms, refuse_unreadable
-from connectors.debezium.captured_tables import usual_topic
+from connectors.debezium.assignments import routers
 from connectors.debezium.hidden_options import masked, refuse_plain_secrets
 from connectors.debezium.kafka_clients import client_options
-from connectors.debezium.regex import quoted, spelled
 
 ConnectorConfig = dict[str, str]
 
@@ -59,12 +58,6 @@ def signal_topic(settings: Settings) -> str:
     return f"{settings.name}.signals"
 
 
-def connector_topics(settings: Settings) -> frozenset[str]:
-    """The topics of the connector's own, beside those of tables."""
-    parts = ("signals", "schema-history", "transaction", "message")
-    return frozenset({settings.name, *(f"{settings.name}.{part}" for part in parts)})
-
-
 def connector_config(settings: Settings) -> ConnectorConfig:
     """Every option of the connector, as Kafka Connect takes it.
 
@@ -80,7 +73,7 @@ def connector_config(settings: Settings) -> ConnectorConfig:
         **_encodings(settings),
         **_converters(debezium),
         **_topic_creation(settings),
-        **_renamed_topics(settings),
+        **routers(settings),
         **_producer(settings),
         **_DATABASES[debezium.database](settings, debezium),
     }
@@ -147,21 +140,6 @@ def _topic_creation(settings: Settings) -> ConnectorConfig:
         "topic.creation.heartbeat.cleanup.policy": "compact",
     }
     return config | {f"topic.creation.default.{option}": value for option, value in spec.config.items()}
-
-
-def _renamed_topics(settings: Settings) -> ConnectorConfig:
-    """``[source.topics]``: one router per renamed table."""
-    config: ConnectorConfig = {}
-    names: list[str] = []
-    for number, (table, topic) in enumerate(sorted(settings.source.topics.items()), start=1):
-        name = f"topic{number}"
-        names.append(name)
-        config |= {
-            f"transforms.{name}.type": "org.apache.kafka.connect.transforms.RegexRouter",
-            f"transforms.{name}.regex": quoted(usual_topic(settings, spelled(table))),
-            f"transforms.{name}.replacement": topic,
-        }
-    return config | ({"transforms": ",".join(names)} if names else {})
 
 
 def _producer(settings: Settings) -> ConnectorConfig:

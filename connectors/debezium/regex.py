@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 
 _IN_QUOTES = re.compile(r'"((?:[^"]|"")+)"\."((?:[^"]|"")+)"')
+_ESCAPED = re.compile(r"\\(x2c|.)", re.DOTALL)
 _SPECIAL = frozenset(r"\.[]{}()*+-?^$|&~# ")
 
 
@@ -16,6 +17,15 @@ def quoted(name: str) -> str:
     order\.items\x2c\ old
     """
     return "".join("\\x2c" if c == "," else "\\" + c if c in _SPECIAL else c for c in name)
+
+
+def unquoted(expression: str) -> str:
+    r"""The name that :func:`quoted` made an expression of.
+
+    >>> unquoted(quoted("order.items, old"))
+    'order.items, old'
+    """
+    return _ESCAPED.sub(lambda found: "," if found[1] == "x2c" else found[1], expression)
 
 
 def table_list(tables: Iterable[str], exclude: Iterable[str] = ()) -> str:

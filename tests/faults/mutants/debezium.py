@@ -28,9 +28,18 @@ MUTANTS = (
         'words.endswith("already exists")', "False", "tests/unit/connectors/debezium/test_client.py",
     ),
     Mutant(
-        "leave SQL Server's database out of a renamed topic", "connectors/debezium/connector_config.py",
-        "quoted(usual_topic(settings, spelled(table)))", 'quoted(f"{settings.name}.{table}")',
+        "leave SQL Server's database out of a renamed topic", "connectors/debezium/assignments.py",
+        "tables.usual_topic(settings, spelled(table)) for", 'f"{settings.name}.{table}" for',
         "tests/unit/connectors/debezium/test_tables.py",
+    ),
+    Mutant(
+        "let a router move on what one before it made", "connectors/debezium/assignments.py",
+        "topic in usual[number + 1 :]", "False", "tests/unit/connectors/debezium/test_assignments.py",
+    ),
+    Mutant(
+        "let names that Debezium writes alike be parted", "connectors/debezium/assignments.py",
+        "        yield from _unparted(settings, list(captured))\n", "",
+        "tests/unit/connectors/debezium/test_assignments.py",
     ),
     Mutant(
         "take the topics of excluded tables", "connectors/debezium/captured_tables.py",
