@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from cdc.clock import SYSTEM_CLOCK, Clock
@@ -13,6 +13,7 @@ from cdc.settings import Settings
 from cdc.status.facts import ConnectorFacts
 from cdc.topic_specs import TopicSpec
 from connectors.connect.connector_epochs import next_epoch, require_own_turn, settle_epoch
+from connectors.connect.deployed import Change, Deployed
 from connectors.connect.lag import read_lag
 from connectors.connect.published import Published, makes_publication, publish
 from connectors.connect.signal_rules import require_captured, require_running, require_snapshots, waiting_snapshot
@@ -31,37 +32,17 @@ from connectors.debezium.connector_config import (
     debezium_settings,
     signal_topic,
 )
-from connectors.debezium.connector_status import FAILED, PAUSED, STOPPED, ConnectorStatus, parse_status
+from connectors.debezium.connector_status import FAILED, STOPPED, ConnectorStatus, parse_status
 from connectors.debezium.faults import advice
 from connectors.debezium.regex import spelled
 from connectors.debezium.signals import Signal
-from connectors.debezium.source_progress import shown_lsn, shown_position, snapshot_state
+from connectors.debezium.source_progress import offset_at, shown_lsn, shown_position, snapshot_state
 from connectors.kafka.admin import TopicAdmin
 
 _POLL_S = 0.2
 _STEADY_POLLS = 5
 """A connector that runs at so many looks in a row has started: right after an update the old tasks still show."""
 _OLD_FAULT_S = 10.0
-
-Change = tuple[str | None, str | None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Deployed:
-    """The result of :meth:`Connector.deploy`.
-
-    ``action``: ``created``, ``updated`` or ``unchanged``. ``changes``: option -> (before, now). ``added``: tables that
-    joined a connector which runs already, or patterns. ``signal``: the id of the snapshot of their rows. Empty where
-    they are not read, and ``unread`` then says why. ``cautions``: what to be wary of in the tables.
-    """
-
-    action: str
-    changes: dict[str, Change]
-    status: ConnectorStatus
-    added: tuple[str, ...] = ()
-    signal: str = ""
-    unread: str = ""
-    cautions: tuple[str, ...] = ()
 
 
 class Connector:
@@ -134,6 +115,7 @@ class Connector:
         changes = changed_options(wanted, running or {})
         if running is None or changes:
             self._refuse_invalid()
+        halted = running is not None and self._halted()
         begun = running is not None and bool(self.offsets())
         published = self._publish()
         if running is None or changes or published.added:
@@ -141,7 +123,7 @@ class Connector:
         if running is None or changes:
             self._make_signal_topic()
             self.client.put_config(self.name, wanted)
-        if running is not None and parse_status(self.client.status(self.name)).state in (PAUSED, STOPPED):
+        if halted:
             self.client.resume(self.name)
         elif published.added and running is not None and not changes:
             # It reads the catalog at its start alone, and passes over a snapshot of a table that it does not know.
@@ -303,6 +285,12 @@ class Connector:
         except ConfigError as refusal:
             return replace(done, added=added, unread=refusal.message)
 
+    def _halted(self) -> bool:
+        try:
+            return self.condition().halted
+        except MissingConnector:
+            return False
+
     def _publish(self) -> Published:
         if not makes_publication(self._settings):
             return Published()
@@ -349,6 +337,11 @@ class Connector:
         def runs(status: ConnectorStatus) -> bool:
             nonlocal steady, old_fault
             steady = steady + 1 if status.runs else 0
+            if status.halted and self._clock.monotonic() - began > _OLD_FAULT_S:
+                raise ConnectError(
+                    f"the connector {self.name} is {status.state.lower()}, and does not go on by itself",
+                    hint="cdc connect resume",
+                )
             if not status.fault or self._clock.monotonic() - began > _OLD_FAULT_S:
                 old_fault = ""
             if status.fault and status.fault != old_fault:
@@ -377,15 +370,6 @@ class Connector:
             f"the connector {self.name} did not {verb} in {self._debezium.deploy_timeout.total_seconds():g} s: {words}",
             hint="cdc connect status shows how it goes on; [debezium] deploy_timeout sets the time",
         )
-
-
-def offset_at(lsn: int, now_ns: int) -> dict[str, Any]:
-    """Debezium's stored offset behind a commit that ended at ``lsn``, its snapshot long done.
-
-    No record begins at an LSN that is not aligned, so the search for the place to go on finds nothing there and
-    begins with the first transaction that committed later.
-    """
-    return {"lsn": lsn - 1, "lsn_proc": lsn - 1, "lsn_commit": lsn, "txId": 0, "ts_usec": now_ns // 1000}
 
 
 def _new_id() -> str:

@@ -59,6 +59,11 @@ class ConnectorStatus:
         return self.state == RUNNING and bool(self.tasks) and all(task.state == RUNNING for task in self.tasks)
 
     @property
+    def halted(self) -> bool:
+        """Whether it was paused or stopped by a command, and waits for the next one."""
+        return self.state in (PAUSED, STOPPED)
+
+    @property
     def fault(self) -> str:
         """The failure, in the server's words. Empty where nothing did."""
         if self.state == FAILED:

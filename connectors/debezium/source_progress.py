@@ -112,6 +112,15 @@ def stored_place(stored: Iterable[Mapping[str, Any]]) -> StoredPlace:
     return StoredPlace("", 0, "")
 
 
+def offset_at(lsn: int, now_ns: int) -> dict[str, Any]:
+    """Debezium's stored offset behind a commit that ended at ``lsn``, its snapshot long done.
+
+    No record begins at an LSN that is not aligned, so the search for the place to go on finds nothing there and
+    begins with the first transaction that committed later.
+    """
+    return {"lsn": lsn - 1, "lsn_proc": lsn - 1, "lsn_commit": lsn, "txId": 0, "ts_usec": now_ns // 1000}
+
+
 def is_streaming(stored: Iterable[Mapping[str, Any]]) -> bool:
     """Whether the connector has read every snapshot it began, and stored an offset behind them: of any database.
 

@@ -79,3 +79,11 @@ def test_h196_one_topic_of_two_tables_is_refused(pipeline: Pipeline, run_cdc: Ru
         assert "the tables public.a and public.b would share the topic own.x" in done.stdout + done.stderr
     with pytest.raises(ConfigError, match="would share the topic"):
         pipeline.connector().deploy()
+
+
+def test_a_deploy_resumes_a_stopped_connector_it_changes(pipeline: Pipeline) -> None:
+    pipeline.connector().deploy()
+    pipeline.connector().stop()
+    options = pipeline.document["debezium"]["options"] | {"poll.interval.ms": "30"}
+    done = pipeline.connector(options=options).deploy()
+    assert (done.action, done.status.runs) == ("updated", True)

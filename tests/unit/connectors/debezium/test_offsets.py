@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from cdc.position import Position
 from cdc.wire.debezium.order import position_of
-from connectors.connect.connector import offset_at
-from connectors.debezium.source_progress import shown_lsn
+from connectors.debezium.source_progress import offset_at, shown_lsn
 
 
 @given(st.integers(16, 2**50).map(lambda n: n * 8), st.integers(1, 1000), st.integers(0, 1000))
