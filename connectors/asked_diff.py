@@ -12,6 +12,9 @@ from cdc.freshness.opened_stores import OpenedStore
 from cdc.progress import Watermark
 from cdc.settings import Settings, is_postgres
 from cdc.state import SlotState, TopicsState
+from connectors.connect.connector import Connector
+from connectors.debezium.client import MissingConnector
+from connectors.debezium.source_progress import snapshot_state
 from connectors.probes import ServerProbes
 from connectors.sink_log import SinkLog
 from connectors.view_running import newest_shapes, plan_view
@@ -37,7 +40,15 @@ def ask_made(
         asked = SinkLog(settings, patterns)
         stores = {name: _followed(asked, name, open_store) for name in settings.sinks}
         views = look(lambda: _views(settings))
-    return MadeFacts(source=source, topics=topics, slot=slot, log=log, stores=stores, views=views)
+    connector: Found[str] = look(lambda: _connector(settings)) if settings.source.kind == "debezium" else ""
+    return MadeFacts(source=source, topics=topics, slot=slot, log=log, connector=connector, stores=stores, views=views)
+
+
+def _connector(settings: Settings) -> str:
+    try:
+        return snapshot_state(Connector(settings).offsets())
+    except MissingConnector:
+        return "missing"
 
 
 def _followed(log: SinkLog, name: str, open_store: Callable[[str], OpenedStore]) -> Followed:

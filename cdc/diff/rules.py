@@ -11,6 +11,7 @@ from typing import Any
 
 from cdc.checks.facts import LogFacts, SourceFacts
 from cdc.found import Found, Unknown
+from cdc.moved_topics import CONNECT_RESET, NEW_EPOCH, MovedTopic, moved_topics
 from cdc.progress import Watermark
 from cdc.settings import Settings
 from cdc.state import SlotState, TopicsState
@@ -48,12 +49,14 @@ class ViewTexts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MadeFacts:
     """All that was read. ``topics``, ``slot``: the notes of ``cdc init`` and ``cdc snapshot``, None before those.
-    ``source``: None where it is no Postgres. ``stores``: by the names of the sinks."""
+    ``source``: None where it is no Postgres. ``connector``: of Debezium, its first snapshot, ``none``, ``running`` or
+    ``complete``, or that it is ``missing``. Empty for the native capture. ``stores``: by the names of the sinks."""
 
     source: Found[SourceFacts]
     topics: Found[TopicsState]
     slot: Found[SlotState]
     log: Found[LogFacts]
+    connector: Found[str] = ""
     stores: Mapping[str, Followed] = field(default_factory=dict)
     views: Found[ViewTexts] = None
 
@@ -66,6 +69,7 @@ def differences(settings: Settings, made: MadeFacts) -> list[Difference]:
 def silent(made: MadeFacts) -> dict[str, Unknown]:
     """The parts that were not compared, and why."""
     parts: dict[str, Any] = {"postgres": made.source, "kafka": made.topics, "log": made.log, "views": made.views}
+    parts |= {"connect": made.connector}
     parts |= {name: store.watermark for name, store in made.stores.items()}
     found = {name: part for name, part in parts.items() if isinstance(part, Unknown)}
     # One cause, told once.
@@ -105,6 +109,7 @@ def _topics(settings: Settings, made: MadeFacts) -> Iterator[Difference]:
     if topics is None:
         yield Difference("topics", "the pipeline's topics are not made yet", _maker(settings))
         return
+    moved, filled = _moved(made, topics), CONNECT_RESET if settings.source.kind == "debezium" else NEW_EPOCH
     if topics.encoding != settings.log.encoding:
         yield Difference(
             "topics",
@@ -113,18 +118,32 @@ def _topics(settings: Settings, made: MadeFacts) -> Iterator[Difference]:
         )
     if log is not None and not isinstance(log, Unknown):
         yield from (Difference("topics", fault.message, fault.fix) for fault in log.faults)
-        yield from (Difference("topics", f"the topic {one} is not made yet", _maker(settings)) for one in log.missing)
+        missing = [one for one in log.missing if one not in {other.now for other in moved}]
+        yield from (Difference("topics", f"the topic {one} is not made yet", _maker(settings)) for one in missing)
+    yield from (Difference("topics", one.said, one.cure(filled)) for one in moved)
     if made.source is not None and not isinstance(made.source, Unknown):
         wanted = {str(table.table) for table in made.source.tables}
         for table in sorted(topics.tables.keys() - wanted):
             # A fact, and no advice: its rows may be wanted where they are.
             yield Difference("topics", f"{table} is not captured any more: its topic and its rows in stores stay")
-    if made.slot is None:
-        yield Difference("snapshot", "there is no first snapshot yet", _snapshot(settings))
+    yield from _snapshot(settings, made)
 
 
-def _snapshot(settings: Settings) -> str:
-    return "cdc connect deploy" if settings.source.kind == "debezium" else "cdc snapshot"
+def _moved(made: MadeFacts, topics: TopicsState) -> list[MovedTopic]:
+    if made.source is None or isinstance(made.source, Unknown):
+        return []
+    return moved_topics(topics, {str(table.table): table.topic for table in made.source.tables})
+
+
+def _snapshot(settings: Settings, made: MadeFacts) -> Iterator[Difference]:
+    if settings.source.kind != "debezium":
+        if made.slot is None:
+            yield Difference("snapshot", "there is no first snapshot yet", "cdc snapshot")
+    elif made.connector == "missing":
+        yield Difference("snapshot", "the connector is not deployed yet", "cdc connect deploy")
+    elif made.connector in ("none", "running"):
+        said = "the connector has stored no offset behind its first snapshot yet"
+        yield Difference("snapshot", said, "cdc connect status")
 
 
 def _stores(settings: Settings, made: MadeFacts) -> Iterator[Difference]:
@@ -143,7 +162,8 @@ def _stores(settings: Settings, made: MadeFacts) -> Iterator[Difference]:
             yield Difference(
                 name, f"{name} does not follow {tables.get(topic, topic)} yet", f"start cdc sink {name} anew"
             )
-        for topic in sorted(followed - store.wanted):
+        # A topic that is no table's any more is left out: its table has another one, and is told of there.
+        for topic in sorted((followed - store.wanted) & tables.keys()):
             yield Difference(
                 name, f"{name} keeps rows of {tables.get(topic, topic)}, which [sinks.{name}] tables leaves out"
             )

@@ -127,6 +127,40 @@ def test_stores_follow_what_their_settings_take() -> None:
     ]
 
 
+def test_h197_a_moved_table_is_told_once() -> None:
+    facts = made(ORDERS)
+    moved = settings_of(source={"dsn": "host=none", "tables": ["public.*"], "topics": {str(ORDERS): "own.y"}})
+    there = replace(source(ORDERS), tables=(replace(table(ORDERS), topic="own.y"),))
+    log = LogFacts(cluster_id="k", present=(), missing=("own.y",))
+    assert told(replace(facts, source=there, log=log), moved) == [
+        (
+            f"the rows of {ORDERS} are in the topic {topic(ORDERS)}, and the settings name own.y",
+            f'put it back: [source.topics] "{ORDERS}" = "{topic(ORDERS)}"; or fill the new topic: '
+            "cdc init --new-epoch, then cdc snapshot",
+        )
+    ]
+
+
+def test_h197_a_topic_that_is_no_tables_any_more_is_not_told() -> None:
+    mark = Watermark(epoch=1, lsn=1, offsets={"own.former": {0: 9}, topic(ORDERS): {0: 1}})
+    stores = {"cache": Followed(watermark=mark, wanted=frozenset({topic(ORDERS)}))}
+    assert told(made(ORDERS, stores=stores)) == []
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "words"),
+    [
+        ("complete", []),
+        ("missing", [("the connector is not deployed yet", "cdc connect deploy")]),
+        ("none", [("the connector has stored no offset behind its first snapshot yet", "cdc connect status")]),
+        ("running", [("the connector has stored no offset behind its first snapshot yet", "cdc connect status")]),
+    ],
+)
+def test_debeziums_first_snapshot_is_the_connectors_to_know(snapshot: str, words: list[tuple[str, str]]) -> None:
+    settings = settings_of(source={"kind": "debezium", "dsn": "host=none", "tables": ["public.*"]})
+    assert told(made(ORDERS, slot=None, connector=snapshot), settings) == words
+
+
 def test_views_by_name_and_text() -> None:
     settings = settings_of(views={"fresh": {"sql": "f.sql"}, "other": {"sql": "o.sql"}})
     views = ViewTexts(published=frozenset({"other", "gone"}), changed=frozenset({"other"}))
@@ -137,11 +171,11 @@ def test_views_by_name_and_text() -> None:
     ]
 
 
-@pytest.mark.parametrize("part", ["source", "topics", "log", "views"])
+@pytest.mark.parametrize("part", ["source", "topics", "log", "views", "connector"])
 def test_h109_nothing_is_told_of_a_part_that_is_silent(part: str) -> None:
     facts = made(ORDERS, **{"views": ViewTexts(), part: AWAY})
     assert told(facts) == []
-    assert list(silent(facts)) == [{"source": "postgres", "topics": "kafka"}.get(part, part)]
+    assert list(silent(facts)) == [{"source": "postgres", "topics": "kafka", "connector": "connect"}.get(part, part)]
 
 
 def test_h109_one_cause_is_told_once() -> None:
