@@ -13,6 +13,7 @@ from cdc.checks.finding import Level
 from cdc.checks.postgres import check_source
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.errors import CdcError, ConfigError
+from cdc.moved_topics import CONNECT_RESET, NEW_EPOCH, moved_topics, require_kept, require_unused
 from cdc.settings import Settings
 from cdc.state import RequestState, SlotState, TopicsState
 from cdc.topic import TableName, schema_topic, state_topic
@@ -74,6 +75,7 @@ def prepare(
     known, slot = TopicsState.find(documents), SlotState.find(documents)
     check_ready(conn, settings, slot, besides=("publication", "slot") if handing_over else ("publication",))
     tables = resolve_tables(conn, settings)
+    _require_kept_topics(settings, known, tables, begun=slot is not None or handing_over)
     if known is not None and known.encoding != settings.log.encoding:
         raise ConfigError(
             f"[log] encoding is {settings.log.encoding}, the pipeline was made with {known.encoding}",
@@ -106,6 +108,19 @@ def prepare(
         tables={table.table: table.topic for table in tables},
         late=tuple(table.table for table in late),
     )
+
+
+def _require_kept_topics(
+    settings: Settings, known: TopicsState | None, tables: Sequence[CapturedTable], *, begun: bool
+) -> None:
+    """ConfigError where a table gets another topic than it has, unless an epoch has begun whose snapshot is to come: it
+    fills the new one (H197)."""
+    meant = {str(table.table): table.topic for table in tables}
+    require_unused(known, meant)
+    if settings.source.kind == "debezium":
+        require_kept(moved_topics(known, meant), CONNECT_RESET)
+    elif begun:
+        require_kept(moved_topics(known, meant), NEW_EPOCH)
 
 
 def _first_rows(table: CapturedTable) -> RequestState:

@@ -7,13 +7,14 @@ from typing import NamedTuple, Protocol, Self
 
 from cdc.aside import AsideState, asides_of
 from cdc.checks.facts import LogFacts, SourceFacts
-from cdc.checks.finding import Finding, failure, ok
+from cdc.checks.finding import Finding, fail, failure, ok
 from cdc.checks.following import check_following
 from cdc.checks.kafka import check_log
 from cdc.checks.postgres import check_source
 from cdc.checks.secrecy import check_settings
 from cdc.errors import CdcError
 from cdc.found import Unknown, look
+from cdc.moved_topics import NEW_EPOCH, MovedTopic, moved_topics
 from cdc.settings import Settings, is_postgres, topics_maker
 from cdc.state import SlotState, TopicsState
 
@@ -62,10 +63,13 @@ def preflight(settings: Settings, probes: Probes) -> Iterator[Finding]:
         left = look(lambda: probes.not_followed(known.documents))
         try:
             source = probes.source()
-            tables = [table.topic for table in source.tables]
+            moved = moved_topics(known.topics, {str(table.table): table.topic for table in source.tables})
+            tables = _topics_asked(source, moved)
             yield ok("postgres", "reachable", "Postgres answers")
             slot, named = state if isinstance(state, Unknown) else known.slot, {} if isinstance(left, Unknown) else left
             yield from check_source(source, settings, slot, named)
+            if settings.source.kind == "postgres" and known.slot is not None:
+                yield from (fail("postgres", "topics", one.said, one.cure(NEW_EPOCH)) for one in moved)
         except CdcError as error:
             yield failure("postgres", "reachable", error)
     log = state if isinstance(state, Unknown) else look(lambda: probes.log(tables, known.topics))
@@ -80,3 +84,9 @@ def preflight(settings: Settings, probes: Probes) -> Iterator[Finding]:
             yield from probes.store(name)
         except CdcError as error:
             yield failure(name, "reachable", error)
+
+
+def _topics_asked(source: SourceFacts, moved: Iterable[MovedTopic]) -> list[str]:
+    """The topic that each table has now. That the next one is missing is no fault by itself."""
+    before = {one.now: one.before for one in moved}
+    return [before.get(table.topic, table.topic) for table in source.tables]

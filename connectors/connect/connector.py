@@ -15,13 +15,15 @@ from cdc.topic_specs import TopicSpec
 from connectors.connect.connector_epochs import next_epoch, require_own_turn, settle_epoch
 from connectors.connect.deployed import Change, Deployed
 from connectors.connect.lag import read_lag
-from connectors.connect.published import Published, makes_publication, publish
+from connectors.connect.moved import ask_moved, begins_anew, noted_topics, require_filled
+from connectors.connect.published import Published, makes_publication, publish, with_unread
 from connectors.connect.signal_rules import require_captured, require_running, require_snapshots, waiting_snapshot
 from connectors.connect.signalling import send
 from connectors.connect.streaming import Streaming, watch_connector
 from connectors.connect.topics import prepare_topics
 from connectors.debezium import signals
 from connectors.debezium.address import described_address
+from connectors.debezium.assignments import require_assignable
 from connectors.debezium.captured_tables import newly_taken
 from connectors.debezium.client import ConnectClient, ConnectError, MissingConnector
 from connectors.debezium.connector_config import (
@@ -115,9 +117,9 @@ class Connector:
         changes = changed_options(wanted, running or {})
         if running is None or changes:
             self._refuse_invalid()
-        halted = running is not None and self._halted()
+        halted = self._refuse_moved(running)
         begun = running is not None and bool(self.offsets())
-        published = self._publish()
+        published = self._publish(running)
         if running is None or changes or published.added:
             prepare_topics(self._settings, published.tables)
         if running is None or changes:
@@ -225,6 +227,7 @@ class Connector:
         """
         wanted = self.wanted()
         self._refuse_invalid()
+        require_filled(self._settings, ask_moved(self._settings, {}), begins=False)
         self._make_signal_topic()
         if self._running() is None:
             self.client.create_stopped(self.name, wanted)
@@ -285,16 +288,31 @@ class Connector:
         except ConfigError as refusal:
             return replace(done, added=added, unread=refusal.message)
 
+    def _refuse_moved(self, running: ConnectorConfig | None) -> bool:
+        """Whether the connector is paused or stopped. ConfigError where a table's topic changes and would lack rows.
+
+        One that is missing may have offsets, and is asked for them where a topic changes: it is made, and not started.
+        """
+        require_assignable(self._settings, asked=makes_publication(self._settings))
+        moved = ask_moved(self._settings, running or {})
+        if moved and running is None:
+            self.client.create_stopped(self.name, self.wanted())
+            self._until(lambda status: status.state == STOPPED and not status.tasks, "stop")
+        if moved:
+            require_filled(self._settings, moved, begins=begins_anew(self.condition(), self.offsets()))
+        return (running is not None or bool(moved)) and self._halted()
+
     def _halted(self) -> bool:
         try:
             return self.condition().halted
         except MissingConnector:
             return False
 
-    def _publish(self) -> Published:
+    def _publish(self, running: ConnectorConfig | None) -> Published:
         if not makes_publication(self._settings):
             return Published()
-        return publish(self._settings, self._clock, wait_s=self._debezium.deploy_timeout.total_seconds())
+        done = publish(self._settings, self._clock, wait_s=self._debezium.deploy_timeout.total_seconds())
+        return with_unread(done, noted_topics(self._settings), running)
 
     def _running(self) -> ConnectorConfig | None:
         try:

@@ -144,7 +144,8 @@ def _ends(admin: TopicAdmin, settings: Settings, known: TopicsState | None) -> O
 def written_topics(names: Iterable[str], settings: Settings, known: TopicsState | None) -> list[str]:
     """Those of ``names`` that the connector writes to: of a name of their own under ``[source.topics]``, too.
 
-    ``known``: the topics of tables that were captured so far, which the settings may name no more.
+    ``known``: the topics that were made so far, which the settings may name no more.
     """
-    renamed = {*settings.source.topics.values(), *(known.tables.values() if known is not None else ())}
+    noted = (*known.tables.values(), *known.topics) if known is not None else ()
+    renamed = {*settings.source.topics.values(), *noted}
     return [topic for topic in names if topic.startswith(f"{settings.name}.") or topic in renamed]

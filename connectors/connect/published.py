@@ -7,16 +7,18 @@ RUNNING. The same happens at once where a partitioned table is named.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cdc.clock import Clock
 from cdc.errors import ConfigError
 from cdc.settings import Settings, SourceSettings
+from cdc.state import TopicsState
 from cdc.topic import TableName
 from connectors.connect.identities import cautions_within
 from connectors.debezium.connector_config import debezium_settings
+from connectors.debezium.regex import includes
 from connectors.postgres.barrier import barrier, sees_all_of
 from connectors.postgres.catalog_facts import read_publication
 from connectors.postgres.catalog_shapes import CapturedTable, resolve_tables
@@ -75,6 +77,23 @@ def captured_now(settings: Settings) -> tuple[TableName, ...]:
     """The tables that the settings mean, by the catalog. SourceError or ConfigError where it cannot be asked."""
     with closing(connect(settings.source, application_name="cdc connect")) as session:
         return tuple(table.table for table in resolve_tables(session, settings))
+
+
+def with_unread(done: Published, known: TopicsState | None, running: Mapping[str, str] | None) -> Published:
+    """The same with the tables among ``added`` that the publication had already, and that the connector never read or
+    passes over now: of a publication for all tables, renamed in the database, or back in the settings.
+
+    ``known``: the tables that were noted. ``running``: the configuration in force. None where nothing runs.
+    """
+    if running is None or known is None:
+        return done
+    listed = running.get("table.include.list", "").split(",")
+    more = [table for table in done.tables if not (str(table) in known.tables and _listed(listed, str(table)))]
+    return replace(done, added=tuple(sorted({*done.added, *more})))
+
+
+def _listed(expressions: Iterable[str], table: str) -> bool:
+    return any(includes(one, table) for one in expressions)
 
 
 def _tables(session: Connection, settings: Settings) -> Sequence[CapturedTable]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from cdc.moved_topics import require_unused
 from cdc.progress import Offsets
 from cdc.settings import Settings
 from cdc.state import TopicsState
@@ -83,7 +84,8 @@ def prepare_topics(settings: Settings, met: Iterable[TableName] = ()) -> list[st
     """Make the pipeline's topics and those of the tables that are named or ``met`` by a pattern, check the ones that
     exist, and note them in ``<name>.state`` for the sinks. Returns those made now. Safe to repeat.
 
-    TopicError for a topic that exists otherwise, ConfigError where two tables would share one.
+    TopicError for a topic that exists otherwise, ConfigError where two tables would share one, or one would get a topic
+    with records from before.
     """
     meant = named_tables(settings, met)
     require_assignable(settings, met, asked=makes_publication(settings))
@@ -96,6 +98,7 @@ def prepare_topics(settings: Settings, met: Iterable[TableName] = ()) -> list[st
     admin.end_offsets({state_topic(settings.name): 1})  # returns when a topic made a moment ago has its leader
     known = TopicsState.find(state.read())
     names = {str(table): topic for table, topic in meant.items()}
+    require_unused(known, names)
     for spec in specs:
         if known is None or spec.topic not in known.topics:
             raise_first(spec_problems(spec, facts[spec.topic]))

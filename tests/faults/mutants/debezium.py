@@ -42,6 +42,24 @@ MUTANTS = (
         "tests/unit/connectors/debezium/test_assignments.py",
     ),
     Mutant(
+        "take a connector that runs without stored offsets for one that begins", "connectors/connect/moved.py",
+        "status.state == STOPPED and not status.tasks and not stored", "not stored",
+        "tests/unit/connectors/connect/test_moved.py",
+    ),
+    Mutant(
+        "believe the notes of a topic that a router does not lead to", "connectors/connect/moved.py",
+        "running and before != topic", "False", "tests/unit/connectors/connect/test_moved.py",
+    ),
+    Mutant(
+        "give a table a topic that was another's", "cdc/moved_topics.py",
+        "if topic in known.topics and", "if False and", "tests/unit/cdc/test_moved_topics.py",
+    ),
+    Mutant(
+        "pass over a published table that joins", "connectors/connect/published.py",
+        "not (str(table) in known.tables and _listed(listed, str(table)))", "False",
+        "tests/unit/connectors/connect/test_moved.py",
+    ),
+    Mutant(
         "take the topics of excluded tables", "connectors/debezium/captured_tables.py",
         "return not _meets(source.exclude, table) and _meets", "return _meets",
         "tests/unit/connectors/debezium/test_tables.py",

@@ -18,7 +18,7 @@ from cdc.settings import Settings
 from cdc.state import Document, TopicsState
 from sinks.kinds import kind_named
 from sinks.sections import parse_settings
-from tests.unit.cdc.checks.test_postgres import FACTS
+from tests.unit.cdc.checks.test_postgres import FACTS, KNOWN
 
 HEALTHY_LOG = LogFacts(cluster_id="c", present=("shop.state",), missing=("shop.public.orders",))
 
@@ -90,6 +90,19 @@ def test_each_part_that_is_away_is_a_failure_and_hides_no_other() -> None:
         ("cache", "no Redis"),
     ]
     assert exit_code(found) is Exit.UNAVAILABLE
+
+
+def test_h197_a_table_whose_topic_changed_is_a_failure() -> None:
+    table = FACTS.tables[0]
+    topics = TopicsState(cluster_id="c", tables={str(table.table): "shop.before"})
+    found = list(preflight(settings(), Probes(state=lambda: (topics, KNOWN))))
+    (failed,) = [f for f in found if f.check == "topics"]
+    assert (failed.level, failed.exit) == (Level.FAIL, Exit.CONFIG)
+    assert (
+        failed.message == f"the rows of {table.table} are in the topic shop.before, and the settings name {table.topic}"
+    )
+    begun_anew = list(preflight(settings(), Probes(state=lambda: (topics,))))
+    assert [f for f in begun_anew if f.check == "topics"] == []
 
 
 def test_the_first_failure_gives_the_exit_code() -> None:
