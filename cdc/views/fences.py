@@ -71,10 +71,12 @@ class LogCut:
     ``foreign``: records that are none of ours, passed over. One beyond the fence is ours only where the progress record
     says that its partition is ahead so far (H158): else it would end the partition, and all behind it went unread.
     ``beyond_ms``: the timestamp of the oldest record seen beyond the fence, None where there was none.
+    ``everything``: no record is beyond it, as in topics that nobody tells of whole transactions.
     """
 
-    def __init__(self, progress: Progress, spans: Iterable[Span]) -> None:
+    def __init__(self, progress: Progress, spans: Iterable[Span], *, everything: bool = False) -> None:
         self._fence = fence_of(progress)
+        self._everything = everything
         self._ahead = progress.ahead
         self.ends: dict[str, dict[int, int]] = {}
         self._closed: set[tuple[str, int]] = set()
@@ -94,7 +96,7 @@ class LogCut:
                 self.foreign += 1
                 continue
             position = Position.parse(record.pos)
-            if position.streamed and (position.epoch, position.commit_lsn) >= self._fence:
+            if not self._everything and position.streamed and (position.epoch, position.commit_lsn) >= self._fence:
                 if record.pos > self._ahead.get(lot.topic, {}).get(lot.partition, ""):
                     self.foreign += 1
                     continue

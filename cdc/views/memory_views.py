@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cdc.dead import DeadLetter
 from cdc.errors import ActiveError
+from cdc.position import Position
 from cdc.progress import Offsets, Progress
 from cdc.schema import TableSchema
+from cdc.topic import TableName
 from cdc.views.closed_windows import ClosedUpTo
+from cdc.views.eager import ShownLsns, TopicsReach, cut_to
 from cdc.views.fences import Fence
 from cdc.views.view_records import ViewRecord
+from cdc.views.view_state import ViewState
+from cdc.wire.format import POS
 from cdc.wire.records import Headers, Lot, Span
 
 Change = tuple[bytes, bytes | None, bytes, bytes, bytes]
@@ -145,3 +150,36 @@ class MemoryViewOutput:
     def claimed(self) -> Fence | None:
         """The newest claim."""
         return self._topic.claims[-1] if self._topic.claims else None
+
+
+@dataclass
+class MemoryEagerInput(MemoryViewInput):
+    """The same over topics without progress records. ``looked``: the facts of the next look. ``shown``: what each cut
+    shows. ``kept``: the state that it is read into, and ``topics``: of the view's tables, to be set before the first.
+    """
+
+    looked: TopicsReach = field(default_factory=TopicsReach)
+    kept: ViewState | None = None
+    topics: Mapping[TableName, str] = field(default_factory=dict)
+    shown: ShownLsns = field(default_factory=ShownLsns)
+
+    def progress(self) -> Progress | None:
+        """The cut of the look. None while the first reading of tables is under way."""
+        assert self.kept is not None
+        reached = self.kept.reached
+        if not self.looked.settled and not reached.built:
+            return None
+        ends = {topic: self.looked.offsets[topic] for topic in self.topics.values() if topic in self.looked.offsets}
+        looked = replace(self.looked, offsets=ends)
+        cut = cut_to(looked, reached, self.shown.at(reached.fence), map(str, self.topics))
+        self.shown.note(Fence(cut.epoch, cut.lsn), self.looked.shown)
+        return cut
+
+
+class MemoryEagerOutput(MemoryViewOutput):
+    """The same for an eager view: what it claims is a version of documents, and the topic's newest counts."""
+
+    def claimed(self) -> Fence | None:
+        """The newest fence of any record."""
+        found = [Position.parse(dict(r.headers)[POS].decode()) for of in self._topic.records.values() for r in of]
+        return max((Fence(pos.epoch, pos.commit_lsn) for pos in found), default=None)

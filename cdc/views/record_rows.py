@@ -10,7 +10,7 @@ import orjson
 from cdc.schema import Column, Identity, TableSchema
 from cdc.topic import VIEW_SCHEMA, TableName
 from cdc.views.lookups import Row
-from cdc.views.row_changes import KEPT
+from cdc.views.row_changes import KEPT, LOST
 from cdc.views.sql_types import SqlType
 from cdc.views.stored_values import stored
 from cdc.views.view_plan import KeptTable, ViewPlan
@@ -19,10 +19,15 @@ from cdc.wire.unavailable import missing
 
 
 class StateRows:
-    """Records of one version of a table's shape as rows of a relation. A column that the version lacks is NULL."""
+    """Records of one version of a table's shape as rows of a relation. A column that the version lacks is NULL.
+
+    A shape without an oid is not of Postgres's catalog. Another database has values of which Postgres has none, as a
+    time of 101 hours: such a value is :data:`cdc.views.row_changes.LOST`.
+    """
 
     def __init__(self, schema: TableSchema, relation: KeptTable) -> None:
         self._plain = PlainTable(schema, nested=False)
+        self._foreign = not schema.oid
         self._row = [(name, stored(kind)) for name, kind in zip(relation.columns, relation.kinds, strict=True)]
         self._key = [(name, stored(relation.kind(name))) for name in relation.key]
 
@@ -31,10 +36,11 @@ class StateRows:
 
         An unchanged value that the record leaves out is :data:`cdc.views.row_changes.KEPT`.
         """
+        take = _fitting if self._foreign else _taken
         lacking = missing(after, self._plain.schema)
         if not lacking:
-            return _taken(self._plain.values(after), self._row)
-        row = _taken(self._plain.values({**after, **dict.fromkeys(lacking)}), self._row)
+            return take(self._plain.values(after), self._row)
+        row = take(self._plain.values({**after, **dict.fromkeys(lacking)}), self._row)
         return tuple(KEPT if name in lacking else value for (name, _), value in zip(self._row, row, strict=True))
 
     def key(self, key_json: bytes) -> Row:
@@ -52,6 +58,17 @@ def _taken(values: Mapping[str, Any], columns: list[tuple[str, Callable[[Any], A
         value if convert is None or value is None else convert(value)
         for value, convert in [(get(name), convert) for name, convert in columns]
     )
+
+
+def _fitting(values: Mapping[str, Any], columns: list[tuple[str, Callable[[Any], Any] | None]]) -> Row:
+    return tuple(_fit(values.get(name), convert) for name, convert in columns)
+
+
+def _fit(value: Any, convert: Callable[[Any], Any] | None) -> Any:
+    try:
+        return value if convert is None or value is None else convert(value)
+    except (ValueError, TypeError, AttributeError):
+        return LOST
 
 
 def view_shape(name: str, plan: ViewPlan, topic: str, version: int = 1) -> TableSchema:

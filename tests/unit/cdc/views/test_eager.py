@@ -1,0 +1,177 @@
+"""Eager views: over random histories of Debezium's, with kills, states that are lost or copied back, and epochs.
+
+No cut is of whole transactions, so nothing is compared in between. Whenever the topics rest, each document has to be
+what the tables say, and no key's version may ever have gone back.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cdc.topic import TableName
+from cdc.views.eager import ShownLsns, TopicsReach, consistency_of, cut_to
+from cdc.views.fences import Fence
+from cdc.views.record_rows import StateRows
+from cdc.views.row_changes import LOST
+from cdc.views.view_plan import planned
+from cdc.views.view_state import Reached
+from tests.unit.cdc.views.eager_histories import EagerHistory, EagerRunner, opened
+from tests.unit.cdc.views.oracles import DOCUMENTS, VIEWS, documents_of
+from tests.unit.cdc.views.view_histories import interfere, shown, table_of
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@settings(max_examples=60)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_h192_at_rest_documents_are_what_the_tables_say(
+    view: str, seed: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    sql, oracle = VIEWS[view]
+    chance = random.Random(seed)
+    history = EagerHistory(chance)
+    runner = EagerRunner(sql, history, tmp_path_factory.mktemp("view"), bulk=chance.choice([3, 1000]))
+    for _ in range(12):
+        for _ in range(chance.randint(0, 3)):
+            history.transaction()
+        if chance.random() < 0.1:
+            history.truncate()
+        if chance.random() < 0.8:
+            history.progress()
+        runner.kill_chance = 0.2
+        for _ in range(chance.randint(0, 5)):
+            runner.turn()
+        interfere(runner, chance)
+        history.clock.advance(chance.choice([0, 1, 20, 70]))
+        if chance.random() < 0.5:
+            history.compact()
+        if chance.random() < 0.4:
+            runner.until_all()
+            assert shown(runner.topic) == oracle(history.rows)
+    assert {key: found for key, found in runner.versions().items() if found != sorted(found)} == {}
+    runner.end()
+
+
+@settings(max_examples=40)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_h193_a_new_epoch_sweeps_once_its_reading_is_over(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    history, runner = opened(DOCUMENTS, tmp_path_factory.mktemp("view"), seed)
+    for _ in range(8):
+        history.transaction()
+    runner.until_all()
+    before = shown(runner.topic)
+    reading = history.next_epoch()
+    history.eager.looked = reading
+    for _ in range(5):
+        runner.turn()
+        if history.chance.random() < 0.3:
+            runner.end()
+    assert shown(runner.topic) == before, "nothing is published while rows that are gone may be there"
+    history.eager.looked = replace(reading, settled=True, reread=True)
+    for _ in range(20):
+        runner.turn()
+    assert shown(runner.topic) == documents_of(history.rows)
+    assert {key: found for key, found in runner.versions().items() if found != sorted(found)} == {}
+    runner.end()
+
+
+def test_an_epoch_that_read_a_part_sweeps_nothing(tmp_path: Path) -> None:
+    history, runner = opened(DOCUMENTS, tmp_path, 5)
+    for _ in range(8):
+        history.transaction()
+    runner.until_all()
+    keys = set(shown(runner.topic))
+    history.eager.looked = replace(history.next_epoch(), settled=True)
+    for _ in range(20):
+        runner.turn()
+    assert set(shown(runner.topic)) == keys
+    runner.end()
+
+
+def test_nothing_is_built_before_the_first_reading_is_over(tmp_path: Path) -> None:
+    history, runner = opened(DOCUMENTS, tmp_path, 5)
+    for _ in range(8):
+        history.transaction()
+    history.look()
+    history.eager.looked = replace(history.eager.looked, settled=False)
+    for _ in range(5):
+        runner.turn()
+    assert runner.topic.records == {}
+    runner.until_all()
+    assert shown(runner.topic) == documents_of(history.rows)
+    runner.end()
+
+
+def test_what_is_shown_at_least_goes_on_without_records(tmp_path: Path) -> None:
+    history, runner = opened(DOCUMENTS, tmp_path, 5)
+    history.transaction()
+    claim = runner.until_all()
+    assert history.eager.shown.at(claim) == Fence(1, history.lsn - 8)
+    runner.turn()
+    assert runner.topic.claims[-1] == claim, "nothing has moved"
+    history.eager.looked = replace(history.eager.looked, lsn=1000)
+    for _ in range(3):
+        runner.turn()
+    assert history.eager.shown.at(runner.topic.claims[-1]) == Fence(1, 1000)
+    runner.end()
+
+
+def test_a_fence_lies_above_all_before_it() -> None:
+    reached = Reached(plan="p", generation=1, fence=Fence(1, 80), swept={"t": 1}, offsets={"t.t": {0: 5}})
+    reach = TopicsReach(lsn=50, offsets={"t.t": {0: 5}})
+    assert cut_to(reach, reached, Fence(1, 50), ["t"]).lsn == 80, "nothing to do"
+    assert cut_to(replace(reach, offsets={"t.t": {0: 6}}), reached, Fence(1, 50), ["t"]).lsn == 88
+    assert cut_to(replace(reach, lsn=1001), reached, Fence(1, 50), ["t"]).lsn == 1008
+    fallen = replace(reached, published=Fence(1, 160))
+    assert cut_to(reach, fallen, Fence(1, 50), ["t"]).lsn == 168, "the topic holds newer versions"
+    second = cut_to(replace(reach, epoch=2, begun={1: {"t.t": {0: 3}}}), reached, Fence(1, 50), ["t"])
+    assert (second.epoch, second.lsn, second.starts(reached.offsets)) == (2, 56, {"t.t": {0: 3}})
+    older = cut_to(replace(reach, reread=True), replace(reached, fence=Fence(2, 8)), Fence(1, 50), ["t"])
+    assert (older.epoch, older.settled, older.floor(1)) == (2, False, ""), "an epoch that nobody has noted"
+
+
+def test_marks_of_what_is_shown_are_bounded() -> None:
+    marks = ShownLsns()
+    for number in range(1, 5_000):
+        marks.note(Fence(1, 8 * number), Fence(1, number))
+    assert marks.at(Fence(1, 8 * 4_999)) == Fence(1, 4_999)
+    assert marks.at(Fence(1, 7)) is None
+    low = marks.at(Fence(1, 8_000))
+    assert low is not None
+    assert low <= Fence(1, 1_000), "never more than was shown"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("select 1", ""),
+        ("-- consistency = eager\nselect 1", "eager"),
+        ('-- the search index\n\n  --consistency="eager"  \nselect 1', "eager"),
+        ("-- consistency = strict\nselect 1", "strict"),
+        ("select 1\n-- consistency = eager", ""),
+        ("-- on consistency = eager\nselect 1", ""),
+    ],
+)
+def test_a_text_names_its_consistency_before_its_select(text: str, said: str) -> None:
+    assert consistency_of(text) == said
+
+
+def test_h194_a_value_that_postgres_has_not_is_not_known() -> None:
+    shape = replace(table_of("visits", {"id": "int4", "at": "time", "day": "date"}), oid=0)
+    plan = planned("select v.id, v.at, v.day from visits v", [shape])
+    rows = StateRows(shape, plan.relations[TableName("public", "visits")])
+    row = rows.row({"id": 1, "at": "-101:02:03Z", "day": "2024-01-02Z"})
+    assert row[0] == 1
+    assert row[1] is LOST
+    assert row[2] is not LOST
+    known = StateRows(replace(shape, oid=7), plan.relations[TableName("public", "visits")])
+    with pytest.raises(ValueError, match="time"):
+        known.row({"id": 1, "at": "-101:02:03Z", "day": None})
+    with pytest.raises(ValueError, match="key"):
+        rows.key(orjson.dumps({"other": 1}))
