@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,11 +16,12 @@ from cdc.errors import CdcError, ConfigError, Retry, TopicError, UsageError
 from cdc.foreign import quoted
 from cdc.lsn import Lsn
 from cdc.schema import TableSchema
-from cdc.settings import Settings, ViewSettings
+from cdc.settings import Settings, ViewSettings, topics_maker
 from cdc.state import SlotState, TopicsState
 from cdc.topic import TableName, schema_topic, state_topic, view_topic, views_topic
 from cdc.topic_specs import TopicSpec, table_topic_spec
 from cdc.view_metrics import ViewFigures, ViewHealth
+from cdc.views.eager import EAGER, consistency_of
 from cdc.views.keeper import Keeper, KeeperParts
 from cdc.views.known_views import KnownView, late_topic
 from cdc.views.post_functions import Post
@@ -33,6 +34,9 @@ from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.reach import require_broker
 from connectors.kafka.schema_registry import SchemaRegistry
+from connectors.view_consistency import require_consistency
+from connectors.view_eager import EagerViewInput, EagerViewOutput
+from connectors.view_embedded import embedded_shapes
 from connectors.view_ending import sole_keeper
 from connectors.view_log import KafkaViewInput, KafkaViewOutput
 from connectors.view_looks import state_bytes, state_path
@@ -54,6 +58,12 @@ class PlannedView:
     shapes: tuple[TableSchema, ...]
     post: Post | None = None
     window: WindowKey | None = None
+    eager: bool = False
+
+    @property
+    def consistency(self) -> str:
+        """``transactions`` where its documents show whole ones, ``eager`` where they show each change as it is read."""
+        return EAGER if self.eager else "transactions"
 
     @property
     def digest(self) -> str:
@@ -72,8 +82,8 @@ def view_settings(settings: Settings, name: str) -> ViewSettings:
 
 
 def plan_view(settings: Settings, name: str, shapes: Sequence[TableSchema]) -> PlannedView:
-    """Read a view's text and plan it over captured shapes. ViewRefused, and ConfigError where there is no text, or no
-    function that its section names."""
+    """Read a view's text and plan it over captured shapes. ViewRefused, and ConfigError where there is no text, no
+    function that its section names, or another consistency than its source can give."""
     section = view_settings(settings, name)
     try:
         sql = Path(section.sql).read_text(encoding="utf-8")
@@ -81,11 +91,12 @@ def plan_view(settings: Settings, name: str, shapes: Sequence[TableSchema]) -> P
         raise ConfigError(
             f"the text of the view {name} cannot be read: {quoted(failure)}", hint=f"[views.{name}] sql names the file"
         ) from None
+    eager = require_consistency(settings, name, consistency_of(sql))
     plan = planned(sql.strip().removesuffix(";"), shapes, search_path=tuple(section.search_path))
     used = tuple(shape for shape in shapes if shape.table in plan.relations)
     window = window_key(name, plan, section.close, section.window)
     post = _post(name, section, plan)
-    return PlannedView(name, section, plan, used, post, window)
+    return PlannedView(name, section, plan, used, post, window, eager)
 
 
 def _post(name: str, section: ViewSettings, plan: ViewPlan) -> Post | None:
@@ -95,7 +106,8 @@ def _post(name: str, section: ViewSettings, plan: ViewPlan) -> Post | None:
 
 
 def newest_shapes(settings: Settings) -> list[TableSchema]:
-    """The newest shape of each captured table, as the schema topic has it."""
+    """The newest shape of each captured table, as the schema topic has it. Where Debezium captures, as its records
+    have it for one that nobody has noted."""
     require_broker(settings.log)
     registry = SchemaRegistry(KafkaCompactedTopic(settings.log, schema_topic(settings.name)))
     newest: dict[TableName, TableSchema] = {}
@@ -103,7 +115,10 @@ def newest_shapes(settings: Settings) -> list[TableSchema]:
         known = newest.get(shape.table)
         if known is None or shape.version > known.version:
             newest[shape.table] = shape
-    return list(newest.values())
+    found = list(newest.values())
+    return (
+        found if settings.source.kind != "debezium" else [*found, *embedded_shapes(settings, [s.topic for s in found])]
+    )
 
 
 def ensure_view(settings: Settings, view: PlannedView) -> KnownView:
@@ -167,7 +182,7 @@ def opened_keeper(settings: Settings, view: PlannedView, known: KnownView) -> It
     documents = KafkaCompactedTopic(settings.log, state_topic(settings.name)).read()
     topics, slot = TopicsState.find(documents), SlotState.find(documents)
     if topics is None:
-        raise TopicError("the pipeline has no topics yet", hint="cdc init makes them")
+        raise TopicError("the pipeline has no topics yet", hint=f"{topics_maker(settings)} makes them")
     tables = {shape.table: shape.topic for shape in view.shapes}
     facts = TopicAdmin(settings.log).describe(tables.values())
     lag_ms = min(int(facts[topic].config.get("min.compaction.lag.ms", 0)) for topic in tables.values())
@@ -176,8 +191,8 @@ def opened_keeper(settings: Settings, view: PlannedView, known: KnownView) -> It
         path = state_path(settings, view.name, known.generation)
         stack.enter_context(sole_keeper(path))
         state = stack.enter_context(closing(ViewState(path, view.plan, known.generation)))
-        source = stack.enter_context(closing(KafkaViewInput(settings, lag_ms / 1000, kept_ms / 1000)))
-        output = KafkaViewOutput(settings, view.name, known.generation, known.topic, known.partitions)
+        source, output = _ends_of(settings, view, known, state, tables, (lag_ms / 1000, kept_ms / 1000))
+        stack.enter_context(closing(source))
         database = slot.database if slot is not None else ""
         records = ViewRecords(
             view.plan, view.name, known.topic, known.partitions, name=settings.name, database=database
@@ -187,6 +202,24 @@ def opened_keeper(settings: Settings, view: PlannedView, known: KnownView) -> It
         keeper = Keeper(parts, clock=SYSTEM_CLOCK, largest=int(view.settings.largest))
         keeper.begin()
         yield keeper, state
+
+
+def _ends_of(
+    settings: Settings,
+    view: PlannedView,
+    known: KnownView,
+    state: ViewState,
+    tables: Mapping[TableName, str],
+    times_s: tuple[float, float],
+) -> tuple[KafkaViewInput | EagerViewInput, KafkaViewOutput]:
+    """The log's two ends. ``times_s``: for how long the cleaner leaves a record alone, and topics keep deletions."""
+    place = settings, view.name, known.generation, known.topic, known.partitions
+    if not view.eager:
+        return KafkaViewInput(settings, *times_s), KafkaViewOutput(*place)
+    output = EagerViewOutput(*place)
+    lag_s, kept_s = times_s
+    source = EagerViewInput(settings, state, tables, output.shown, compaction_lag_s=lag_s, retention_s=kept_s)
+    return source, output
 
 
 def run_views(settings: Settings, names: Sequence[str], *, until_caught_up: bool) -> None:
@@ -265,6 +298,10 @@ def _all_turned(kept: list[KeptView], stopped: list[CdcError]) -> bool:
         try:
             idle = one.turn() and idle
         except CdcError as failure:
+            if failure.retry is Retry.NOW:
+                log.warning("view_reads_again", extra={"view": one.figures.name, "reason": failure.message})
+                idle = False
+                continue
             # A broker that is away is away for all. An error of one view stops that view alone.
             if failure.retry is not Retry.NEVER or len(kept) == 1:
                 raise

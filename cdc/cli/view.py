@@ -15,6 +15,7 @@ from cdc.lsn import Lsn
 from cdc.status.rules import size
 from cdc.views.estimates import fan_outs, state_bytes_of
 from cdc.views.view_plan import ViewPlan
+from connectors.view_consistency import promises
 from connectors.view_ending import drop_view, rebuild_view
 from connectors.view_importing import imported_views, write_text
 from connectors.view_running import newest_shapes, plan_view, run_views, view_settings
@@ -43,8 +44,9 @@ def check(
     shapes = newest_shapes(settings)
     statistics = StatisticsOnce(partial(read_statistics, settings))
     for name in names or settings.views:
-        plan = plan_view(settings, name, shapes).plan
-        described = _described(name, plan) | _estimated(context, plan, statistics)
+        planned = plan_view(settings, name, shapes)
+        promised = {"consistency": planned.consistency, "promises": list(promises(settings, eager=planned.eager))}
+        described = _described(name, planned.plan) | promised | _estimated(context, planned.plan, statistics)
         if as_json:
             typer.echo(orjson.dumps(described).decode())
         else:
@@ -107,6 +109,8 @@ def _print(described: dict[str, Any]) -> None:
         typer.echo(f"  a change of one {out['as']}: {out['usual']:,.0f} documents, at most about {out['most']:,}")
     if described["state_bytes"] is not None:
         typer.echo(f"  state: about {size(described['state_bytes'])}")
+    for promise in described["promises"]:
+        typer.echo(f"  {described['consistency']}: {promise}")
     for note in described["notes"]:
         typer.echo(f"  note: {note}")
 
@@ -135,8 +139,12 @@ def list_views(
     context: typer.Context,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per view.")] = False,
 ) -> None:
-    """Show each view that was published: its generation, its topic, up to where it is true, and why it is held."""
-    views = known_views(context.obj.settings())
+    """Show each view that was published: its generation, its topic, up to where it is true, and why it is held.
+
+    An eager view shows at least what was committed below the LSN, and maybe parts of what came later.
+    """
+    settings = context.obj.settings()
+    views, eager = known_views(settings), settings.source.kind == "debezium"
     for name, known in views.known.items():
         progress = views.progress.get(name)
         lsn = str(Lsn(progress.lsn)) if progress is not None and progress.lsn else None
@@ -146,7 +154,8 @@ def list_views(
             typer.echo(orjson.dumps(found).decode())
         else:
             more = f"  held: {held}" if held else ""
-            typer.echo(f"{name}  generation {known.generation}  {known.topic}  {lsn or 'not published yet'}{more}")
+            none = "eager, of a source without LSNs" if eager and progress is not None else "not published yet"
+            typer.echo(f"{name}  generation {known.generation}  {known.topic}  {lsn or none}{more}")
 
 
 @view.command()

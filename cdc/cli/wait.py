@@ -9,6 +9,7 @@ import typer
 from cdc.errors import UsageError
 from cdc.lsn import Lsn
 from cdc.wiring.freshness import Freshness
+from connectors.view_consistency import refuse_to_wait
 
 
 def wait(
@@ -33,7 +34,9 @@ def wait(
     """
     if not {"-", ":"} & set(token):
         _lsn(token)  # It is no GTID either, under any settings.
-    with Freshness(context.obj.settings()) as freshness:
+    settings = context.obj.settings()
+    refuse_to_wait(settings, table)
+    with Freshness(settings) as freshness:
         if freshness.by_gtids:
             shown = freshness.wait_passed(sink, token, timeout_s=timeout_s)
         else:

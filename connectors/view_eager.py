@@ -1,0 +1,278 @@
+"""Topics that Debezium fills, as an eager view's runner sees them, and the view's own topic beside them.
+
+Records come through the translation that the sinks use (:mod:`spark.debezium_feed`). How far the topics hold the
+source is asked of Kafka Connect, as the sinks ask.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from cdc.clock import SYSTEM_CLOCK, Clock
+from cdc.dead import DeadLetter
+from cdc.epochs import FIRST_EPOCH, EpochsState
+from cdc.errors import ConfigError, DamagedError, TopicError
+from cdc.position import Position
+from cdc.progress import Offsets, Progress
+from cdc.schema import TableSchema
+from cdc.settings import Settings, is_postgres
+from cdc.topic import TableName, schema_topic
+from cdc.views.eager import ShownLsns, TopicsReach, cut_to
+from cdc.views.fences import Fence
+from cdc.views.known_views import claim_key
+from cdc.views.view_state import ViewState
+from cdc.wire.format import HEADERS, POS, REASON_HEADER
+from cdc.wire.records import Lot, Span
+from connectors.connect.connector import Connector
+from connectors.connect.connector_epochs import NotedEpochs, read_epochs
+from connectors.connect.topics import noted_ends
+from connectors.debezium.connector_config import reselects
+from connectors.debezium.source_progress import ConnectProgress
+from connectors.kafka.admin import TopicAdmin
+from connectors.kafka.clients import fetching_config
+from connectors.kafka.compacted import KafkaCompactedTopic, read_range
+from connectors.kafka.record_reader import KafkaReading
+from connectors.kafka.schema_registry import EmbeddedShapes, SchemaRegistry
+from connectors.view_log import KafkaViewOutput
+
+if TYPE_CHECKING:
+    from spark.debezium_feed import Translation
+
+log = logging.getLogger(__name__)
+_ASK_S = 1.0
+_COLUMNS = ("offset", "time_ms", "key", "value", *HEADERS)
+
+
+class SourceLooks:
+    """The source's epochs and LSN, asked about once a second. For one thread."""
+
+    def __init__(self, settings: Settings, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._due_s = clock.monotonic()
+        self._epochs = EpochsState()
+        self._newest: Progress | None = None
+        connector = Connector(settings) if settings.debezium is not None else None
+        self._feed = (
+            ConnectProgress(
+                connector.offsets,
+                partial(noted_ends, settings),
+                partial(read_epochs, settings),
+                config=connector.running_config,
+                has_lsn=is_postgres(settings),
+            )
+            if connector is not None
+            else None
+        )
+
+    def reach(self, ends: Offsets) -> TopicsReach:
+        """The facts, of topics that ended there behind :meth:`ask`."""
+        epochs, newest = self._epochs, self._newest
+        known = newest is not None and newest.epoch == epochs.latest
+        return TopicsReach(
+            epoch=epochs.latest,
+            lsn=newest.lsn if newest is not None and known else 0,
+            offsets=ends,
+            settled=known or self._feed is None,
+            reread=newest is not None and known and newest.reread,
+            begun={epoch: epochs.behind(epoch) for epoch in range(FIRST_EPOCH, epochs.latest)},
+        )
+
+    def ask(self) -> None:
+        """Ask, where that is due. The topics' ends count where they are asked behind it."""
+        now_s = self._clock.monotonic()
+        if now_s >= self._due_s:
+            self._due_s = now_s + _ASK_S
+            self._epochs = read_epochs(self._settings)
+        for progress in self._feed.poll(0.0) if self._feed is not None else ():
+            self._newest = progress
+
+
+class EagerViewInput:
+    """Implements :class:`cdc.views.view_ports.ViewInput` over topics that Debezium fills. For one thread.
+
+    ``state``: the one that it is read into. ``topics``: of the tables. ``shown``: takes what each cut shows.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        state: ViewState,
+        topics: Mapping[TableName, str],
+        shown: ShownLsns,
+        *,
+        compaction_lag_s: float,
+        retention_s: float,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.compaction_lag_s = compaction_lag_s
+        self.retention_s = retention_s
+        self.progress_ms = 0
+        self._settings = settings
+        self._state = state
+        self._tables = [str(table) for table in topics]
+        self._shown = shown
+        self._clock = clock
+        self._looks = SourceLooks(settings, clock)
+        self._admin = TopicAdmin(settings.log)
+        self._partitions = self._admin.counts(topics.values())
+        self._registry = SchemaRegistry(KafkaCompactedTopic(settings.log, schema_topic(settings.name)))
+        self._reading = KafkaReading(tuple(sorted(fetching_config(settings.log).items())))
+        self._reader = self._reading.open()
+        self._translation: Translation | None = None
+        self._next: dict[tuple[str, int], int] = {}
+
+    def progress(self) -> Progress | None:
+        """All that the topics hold now, as a cut. None while the connector reads its tables for the first time."""
+        self._looks.ask()
+        self.progress_ms = self._clock.now_ns() // 1_000_000
+        reach = self._looks.reach(self._admin.end_offsets(self._partitions))
+        reached = self._state.reached
+        if not reach.settled and not reached.built:
+            return None
+        cut = cut_to(reach, reached, self._shown.at(reached.fence), self._tables)
+        self._shown.note(Fence(cut.epoch, cut.lsn), reach.shown)
+        return cut
+
+    def beyond(self, offsets: Offsets) -> bool:
+        """See the protocol. LogError when the brokers do not answer."""
+        ends = self._admin.end_offsets({topic: self._partitions[topic] for topic in offsets})
+        return any(end > offsets[topic].get(p, 0) for topic, found in ends.items() for p, end in found.items())
+
+    def read(self, spans: Iterable[Span]) -> Iterator[Lot]:
+        """The records as records of ours.
+
+        ConfigError where Spark's package is not installed. PositionsFell where the connector's order has begun anew,
+        and SnapshotAgain where the next look begins another epoch.
+        """
+        wanted = list(spans)
+        if any(self._next.get(span[:2], span.start) != span.start for span in wanted):
+            self._translation = None  # What it knows of the order lies ahead.
+        if self._translation is None:
+            self._translation = self._translated()
+        whole = False
+        try:
+            for lot in self._reader.read(wanted):
+                yield translated_lot(self._translation, lot)
+            whole = True
+        finally:
+            if not whole:
+                self._translation = None
+        self._next |= {span[:2]: span.end for span in wanted}
+
+    def _translated(self) -> Translation:
+        try:
+            from spark.debezium_feed import Translation  # noqa: PLC0415 - it loads Spark's client, of use here alone
+        except ImportError as missing:
+            raise ConfigError(
+                f"a view over Debezium's topics needs a package that is not installed: {missing.name}",
+                hint="pip install 'headrace[all]'",
+            ) from None
+        settings = self._settings
+        return Translation(
+            EmbeddedShapes(self._registry).version,
+            NotedEpochs(settings, lambda: Connector(settings).offsets()),
+            earlier=self._reading.open,
+            reselected=reselects(settings),
+            clock=self._clock,
+        )
+
+    def shape(self, topic: str, version: int) -> TableSchema:
+        """A version of a table's shape, the newest for 0. TopicError when the schema topic does not have it."""
+        found = self._known(topic, version)
+        if found is None:
+            self._registry.refresh()
+            found = self._known(topic, version)
+        if found is None:
+            raise TopicError(
+                f"the schema topic has no version {version} of {topic}",
+                hint="[debezium] schemas = true lets each record carry its schema",
+            )
+        return found
+
+    def _known(self, topic: str, version: int) -> TableSchema | None:
+        of_topic = [shape for shape in self._registry.versions() if shape.topic == topic]
+        return next((shape for shape in reversed(of_topic) if version in (0, shape.version)), None)
+
+    def letters(self, start: int) -> tuple[Sequence[DeadLetter], int]:
+        """None: Debezium puts no row aside."""
+        return (), start
+
+    def documents(self) -> Mapping[bytes, bytes]:
+        """None: no table of Debezium's is set aside."""
+        return {}
+
+    def close(self) -> None:
+        """Close the reader."""
+        self._reader.close()
+
+
+def translated_lot(translation: Translation, lot: Lot) -> Lot:
+    """The records of a lot as records of ours. Those that cannot be read are logged and left out.
+
+    PositionsFell and SnapshotAgain as :class:`spark.debezium_feed.Translation` raises them.
+    """
+    from spark.source import headers_of, records_of  # noqa: PLC0415 - see above
+
+    rows = translation(records_of([lot])).to_pylist()
+    for row in rows:
+        reason = dict(headers_of(row)).get(REASON_HEADER)
+        if row[POS] is None and reason is not None:
+            place = {name: row[name] for name in ("topic", "partition", "offset")}
+            log.error("view_record_unreadable", extra=place | {"reason": reason.decode(errors="replace")})
+    kept = [row for row in rows if row[POS] is not None]
+    columns: list[list[Any]] = [[row[name] for row in kept] for name in _COLUMNS]
+    offsets, times_ms, keys, values, pos, op, ver = columns
+    return Lot(lot.topic, lot.partition, offsets, times_ms, keys, values, pos, op, ver, {})
+
+
+class EagerViewOutput(KafkaViewOutput):
+    """The topic of an eager view. It claims the LSN that the documents show at least, and not their fence."""
+
+    def __init__(self, settings: Settings, view: str, generation: int, topic: str, partitions: int) -> None:
+        super().__init__(settings, view, generation, topic, partitions)
+        self._own_key = claim_key(view, generation)
+        self._newest: Fence | None = None
+        self._last: Progress | None = None
+        self.shown = ShownLsns()
+
+    def behind(self, ends: Mapping[int, int]) -> tuple[list[bytes], Mapping[int, int]]:
+        """See the protocol. It also finds the newest fence there, for :meth:`claimed`."""
+        for partition in range(self._partitions):
+            for message in read_range(self._settings.log, self._topic, partition, ends.get(partition)):
+                headers = dict(message.headers() or ())
+                fence = _fence(headers.get(POS))
+                if fence is not None:
+                    self._newest = max(fence, self._newest or fence)
+        return super().behind(ends)
+
+    def claimed(self) -> Fence | None:
+        """The newest fence of what stands behind the ends that :meth:`behind` was asked for."""
+        super().claimed()
+        value = KafkaCompactedTopic(self._settings.log, self._claims).read().get(self._own_key)
+        self._last = None if value is None else Progress.from_json(value)
+        self._claimed = self._newest
+        return self._newest
+
+    def _claim(self, claim: Fence, ends: Mapping[int, int], held: str = "") -> None:
+        """Write what is shown at least, never less than before."""
+        found = self.shown.at(claim)
+        if found is None and self._last is None:
+            return
+        last = self._last
+        least = max(Fence(last.epoch, last.lsn), found or Fence(0, 0)) if last is not None else found
+        assert least is not None
+        super()._claim(least, ends, held)
+        self._last = Progress(epoch=least.epoch, lsn=least.lsn)
+
+
+def _fence(pos: object) -> Fence | None:
+    """Of a record's header. None where it is no position."""
+    try:
+        position = Position.parse(pos.decode() if isinstance(pos, bytes) else "")
+    except (ValueError, DamagedError):
+        return None
+    return Fence(position.epoch, position.commit_lsn)
