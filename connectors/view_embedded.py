@@ -1,19 +1,26 @@
-"""The shapes of tables that Debezium captures and nobody has noted yet: from the schemas that records embed."""
+"""The shapes of tables that Debezium captures and nobody has noted yet: from the schemas that records embed.
+
+Of a Postgres's table without a record the catalog says it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 
 from confluent_kafka import Message
 
+from cdc.errors import CdcError
 from cdc.schema import TableSchema
-from cdc.settings import LogSettings, Settings
+from cdc.settings import LogSettings, Settings, is_postgres
 from cdc.state import TopicsState
 from cdc.topic import state_topic
 from cdc.wire.debezium.reading import DebeziumChange, PartitionReader
 from connectors.connect.topics import with_patterns
 from connectors.kafka.admin import TopicAdmin
 from connectors.kafka.compacted import KafkaCompactedTopic, read_range
+from connectors.postgres.catalog_shapes import resolve_tables, table_schema
+from connectors.postgres.connections import connect
 
 _BACK = 64
 """Records at a partition's end that are looked at first: the newest schema counts."""
@@ -32,7 +39,23 @@ def embedded_shapes(settings: Settings, known: Collection[str]) -> list[TableSch
     The versions are numbers of embedded schemas, and nothing is noted. LogError when no broker answers.
     """
     admin = TopicAdmin(settings.log)
-    topics = [topic for topic in table_topics(settings, admin).values() if topic not in known]
+    captured = {table: topic for table, topic in table_topics(settings, admin).items() if topic not in known}
+    found = _of_records(settings, admin, list(captured.values()))
+    seen = {shape.topic for shape in found}
+    empty = {table: topic for table, topic in captured.items() if topic not in seen}
+    return [*found, *(_of_catalog(settings, empty) if empty and is_postgres(settings) else ())]
+
+
+def _of_catalog(settings: Settings, topics: Mapping[str, str]) -> Iterator[TableSchema]:
+    """The shapes of tables (name -> topic) by the source's catalog. Nothing where it does not answer."""
+    with suppress(CdcError), closing(connect(settings.source, application_name="cdc view", autocommit=True)) as conn:
+        for table in resolve_tables(conn, settings, lambda _: None):
+            topic = topics.get(str(table.table))
+            if topic is not None:
+                yield table_schema(conn, table.oid, topic=topic, encoding="readable", publication=settings.publication)
+
+
+def _of_records(settings: Settings, admin: TopicAdmin, topics: Sequence[str]) -> list[TableSchema]:
     ends = admin.end_offsets(admin.counts(topics))
     found = []
     for topic in topics:

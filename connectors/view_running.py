@@ -26,6 +26,7 @@ from cdc.views.keeper import Keeper, KeeperParts
 from cdc.views.known_views import KnownView, late_topic
 from cdc.views.post_functions import Post
 from cdc.views.record_rows import view_shape
+from cdc.views.refused import ViewRefused
 from cdc.views.view_plan import ViewPlan, planned
 from cdc.views.view_records import ViewRecords
 from cdc.views.view_state import ViewState, plan_digest
@@ -92,11 +93,22 @@ def plan_view(settings: Settings, name: str, shapes: Sequence[TableSchema]) -> P
             f"the text of the view {name} cannot be read: {quoted(failure)}", hint=f"[views.{name}] sql names the file"
         ) from None
     eager = require_consistency(settings, name, consistency_of(sql))
-    plan = planned(sql.strip().removesuffix(";"), shapes, search_path=tuple(section.search_path))
+    plan = _planned(settings, section, sql.strip().removesuffix(";"), shapes)
     used = tuple(shape for shape in shapes if shape.table in plan.relations)
     window = window_key(name, plan, section.close, section.window)
     post = _post(name, section, plan)
     return PlannedView(name, section, plan, used, post, window, eager)
+
+
+def _planned(settings: Settings, section: ViewSettings, sql: str, shapes: Sequence[TableSchema]) -> ViewPlan:
+    try:
+        return planned(sql, shapes, search_path=tuple(section.search_path))
+    except ViewRefused as refused:
+        if settings.source.kind != "debezium" or not refused.reason.endswith("is not captured"):
+            raise
+        reason = f"{refused.reason}, or nobody knows its columns yet: they come with its first record"
+        hint = "add it to `tables` in cdc.toml, cdc connect deploy lets Debezium capture it; [debezium] schemas = true"
+        raise ViewRefused(reason, word=refused.word, place=refused.place, hint=hint) from None
 
 
 def _post(name: str, section: ViewSettings, plan: ViewPlan) -> Post | None:

@@ -44,6 +44,15 @@ class EagerHistory(History):
         place = partition_of(encoded, PARTITIONS)
         self._append(f"t.{name}", place, (encoded, value, pos.text().encode(), op, b"1"))
 
+    def truncate(self) -> None:
+        """A table is emptied: one record, in any partition."""
+        self.lsn += 8
+        name = self.chance.choice(["lines", "customers"])
+        self.rows[name] = {}
+        key = orjson.dumps({"__truncate": f"public.{name}"})
+        pos = Position(self.epoch, self.lsn - 1, 0).text().encode()
+        self._append(f"t.{name}", self.chance.randrange(PARTITIONS), (key, b"{}", pos, b"t", b"1"))
+
     def progress(self) -> None:
         """A look, while the last records arrive: each partition may end a little earlier than the others."""
         self.look()

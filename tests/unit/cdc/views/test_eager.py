@@ -15,13 +15,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cdc.position import Position
 from cdc.topic import TableName
+from cdc.views.cut_reading import CutReading
 from cdc.views.eager import ShownLsns, TopicsReach, consistency_of, cut_to
 from cdc.views.fences import Fence
 from cdc.views.record_rows import StateRows
-from cdc.views.row_changes import LOST
+from cdc.views.row_changes import LOST, RowChange
 from cdc.views.view_plan import planned
 from cdc.views.view_state import Reached
+from cdc.wire.records import Lot, Span
 from tests.unit.cdc.views.eager_histories import EagerHistory, EagerRunner, opened
 from tests.unit.cdc.views.oracles import DOCUMENTS, VIEWS, documents_of
 from tests.unit.cdc.views.view_histories import interfere, shown, table_of
@@ -134,6 +137,26 @@ def test_a_fence_lies_above_all_before_it() -> None:
     assert (second.epoch, second.lsn, second.starts(reached.offsets)) == (2, 56, {"t.t": {0: 3}})
     older = cut_to(replace(reach, reread=True), replace(reached, fence=Fence(2, 8)), Fence(1, 50), ["t"])
     assert (older.epoch, older.settled, older.floor(1)) == (2, False, ""), "an epoch that nobody has noted"
+
+
+def test_an_epoch_is_read_from_where_it_begins() -> None:
+    reached = Reached(plan="p", generation=1, fence=Fence(1, 80), offsets={"t.t": {0: 5, 1: 2}})
+    reach = TopicsReach(epoch=2, offsets={"t.t": {0: 9, 1: 4}}, begun={1: {"t.t": {0: 3, 1: 2}}})
+    reading = CutReading(cut_to(reach, reached, None, ["t.t"]), reached, {"t.t": TableName("t", "t")})
+    assert reading.spans == [Span("t.t", 0, 3, 9), Span("t.t", 1, 2, 4)]
+    assert reading.fence == Fence(2, 8)
+
+
+def test_a_row_below_a_truncate_of_another_partition_is_gone() -> None:
+    table = TableName("t", "t")
+    floor, below, above = (Position(1, lsn, 0).text() for lsn in (23, 15, 31))
+    reached = Reached(plan="p", generation=1, fence=Fence(1, 80), cleared={str(table): floor})
+    reach = TopicsReach(offsets={"t.t": {1: 2}})
+    reading = CutReading(cut_to(reach, reached, None, [str(table)]), reached, {"t.t": table})
+    pos: list[bytes | None] = [below.encode(), above.encode()]
+    lot = Lot("t.t", 1, [0, 1], [1, 1], [b"{}"] * 2, [b"{}"] * 2, pos, [b"u"] * 2, [b"1"] * 2, {})
+    (found,) = reading.pieces([lot], lambda record: RowChange(table, (1,), (1,), record.pos), None)
+    assert [change.pos for change in found] == [above]
 
 
 def test_marks_of_what_is_shown_are_bounded() -> None:

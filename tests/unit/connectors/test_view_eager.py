@@ -1,0 +1,205 @@
+"""Records that real connectors wrote, through the translation of the sinks, into an eager view."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from cdc.clock import ManualClock
+from cdc.errors import ConfigError, UsageError
+from cdc.settings import Settings, parse
+from cdc.testing import MemoryCompactedTopic
+from cdc.views.eager import TopicsReach
+from cdc.views.keeper import Keeper, KeeperParts
+from cdc.views.memory_views import Change, MemoryEagerInput, MemoryEagerOutput, MemoryViewTopic
+from cdc.views.view_plan import planned
+from cdc.views.view_records import ViewRecords
+from cdc.views.view_state import ViewState
+from cdc.wire.records import Lot
+from connectors.kafka.schema_registry import EmbeddedShapes, SchemaRegistry
+from connectors.view_consistency import promises, refuse_to_wait, require_consistency
+from connectors.view_eager import translated_lot
+from connectors.view_embedded import shape_in
+from spark.debezium_feed import KnownEpochs, Translation
+from tests.unit.cdc.views.view_histories import shown
+from tests.unit.cdc.wire.debezium.recorded import Recorded, recorded
+
+ORDERS = """select o.id, o.status, o.total, o.big, o.at, o.d, (select count(*) from orders x where x.status = o.status)
+ as same from orders o"""
+WANTED = {
+    1: ("new file", "12.50", "18446744073709551615", "2024-01-02T03:04:05.678901Z", "2024-01-02Z", 1),
+    4: ("t2", None, None, None, None, 1),
+    100: ("t1b", None, None, None, None, 1),
+}
+
+
+def as_mysql(record: Recorded) -> Recorded:
+    """The same as MySQL's connector writes it: its name, and a GTID of its form."""
+    if record.value is None:
+        return record
+    named = record.value.replace(b'"connector":"mariadb"', b'"connector":"mysql"')
+    value = re.sub(rb'"gtid":"0-1-(\d+)"', rb'"gtid":"db58b0ae-2c10-11e6-b284-0242ac110002:\1"', named)
+    return record._replace(value=value)
+
+
+def lots_of(records: list[Recorded], most: int) -> Iterator[Lot]:
+    """Partition by partition, in pieces."""
+    for (topic, partition), found in groupby(records, lambda r: (r.topic, r.partition)):
+        mine = list(found)
+        for first in range(0, len(mine), most):
+            part = mine[first : first + most]
+            none: list[bytes | None] = [None] * len(part)
+            offsets, keys, values = ([r[i] for r in part] for i in (2, 3, 4))
+            yield Lot(topic, partition, offsets, [1] * len(part), keys, values, none, none, none, {})  # type: ignore[arg-type]
+
+
+class Kept:
+    """A view over recorded topics, in memory."""
+
+    def __init__(
+        self, records: list[Recorded], sql: str, folder: Path, schema: str, *, most: int = 3, age_ms: int = 0
+    ) -> None:
+        clock = ManualClock()
+        self._registry = SchemaRegistry(MemoryCompactedTopic())
+        translation = Translation(EmbeddedShapes(self._registry).version, KnownEpochs())
+        partitions: dict[tuple[str, int], list[tuple[int, Change]]] = {}
+        for lot in lots_of(records, most):
+            done = translated_lot(translation, lot)
+            place = partitions.setdefault((lot.topic, lot.partition), [])
+            for number, offset in enumerate(done.offsets):
+                cells = (column[number] for column in (done.keys, done.values, done.pos, done.op, done.ver))
+                place.append((offset, tuple(cells)))  # type: ignore[arg-type]
+        shapes = {shape.topic: shape for shape in self._registry.versions()}
+        plan = planned(sql, shapes.values(), search_path=(schema,))
+        self.topic = MemoryViewTopic()
+        state = ViewState(folder / "state", plan, 1)
+        ends = {t: {p: found[-1][0] + 1 for (of, p), found in partitions.items() if of == t} for t, _ in partitions}
+        topics = {shape.table: topic for topic, shape in shapes.items()}
+        written_ms = clock.now_ns() // 1_000_000 - age_ms
+        times_ms = {(*place, offset): written_ms for place, found in partitions.items() for offset, _ in found}
+        source = MemoryEagerInput(
+            shapes,
+            partitions,
+            times_ms=times_ms,
+            progress_ms=written_ms + age_ms,
+            looked=TopicsReach(offsets=ends),
+            kept=state,
+            topics=topics,
+        )
+        records_of = ViewRecords(plan, "v", "v", 1, name="t", database="d")
+        parts = KeeperParts(plan, state, source, MemoryEagerOutput(self.topic), records_of, topics)
+        self.keeper = Keeper(parts, clock=clock)
+        self.keeper.begin()
+        self.state = state
+
+    def documents(self) -> dict[bytes, Any]:
+        for _ in range(5):
+            self.keeper.turn()
+        return shown(self.topic)
+
+
+@pytest.mark.parametrize("most", [1, 3, 100])
+@pytest.mark.parametrize("database", ["mariadb", "mysql"])
+def test_recorded_orders_of_mysql_and_mariadb(database: str, most: int, tmp_path: Path) -> None:
+    records = recorded("mariadb")
+    if database == "mysql":
+        records = [as_mysql(record) for record in records]
+    kept = Kept(records, ORDERS, tmp_path, "shop", most=most)
+    names = ("status", "total", "big", "at", "d", "same")
+    found = {row["id"]: tuple(row[name] for name in names) for row in kept.documents().values()}
+    assert found == WANTED
+    assert kept.keeper.level
+    kept.state.close()
+
+
+def test_recorded_snapshots_of_postgres(tmp_path: Path) -> None:
+    kept = Kept(recorded("snapshots_schemas"), "select a.id, a.v, a.n + 1 as n from a", tmp_path, "public")
+    found = {(row["id"], row["v"], row["n"]) for row in kept.documents().values()}
+    assert found == {(1, "e2c", "4.00"), (3, "t2", "4.00"), (10, "ten", "4.00")}
+    kept.state.close()
+
+
+@pytest.mark.parametrize("age_ms", [0, 3_600_000])
+def test_h38_an_unchanged_value_is_kept_or_not_known(age_ms: int, tmp_path: Path) -> None:
+    """Of an old record nobody knows whether the cleaner took one before it, which held another value."""
+    sql = "select t.id, t.x, length(t.t) as size from toasty t"
+    kept = Kept(recorded("toast_schemas"), sql, tmp_path, "public", age_ms=age_ms)
+    found = [(row["x"], row["size"] > 2000) for row in kept.documents().values()]
+    assert found == ([(2, True)] if age_ms == 0 else [])
+    assert bool(kept.state.parked()[0]) is (age_ms > 0)
+    kept.state.close()
+
+
+def test_a_record_of_somebody_else_is_logged_and_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    strange = Recorded("t", 0, 7, b'{"id":1}', b"no JSON")
+    translation = Translation(EmbeddedShapes(SchemaRegistry(MemoryCompactedTopic())).version, KnownEpochs())
+    (lot,) = lots_of([strange], 1)
+    assert translated_lot(translation, lot).offsets == []
+    assert [record.message for record in caplog.records] == ["view_record_unreadable"]
+    assert caplog.records[0].__dict__["offset"] == 7
+
+
+def test_types_come_from_the_first_row_that_has_them() -> None:
+    found = [(r.offset, r.key, r.value) for r in recorded("mariadb") if r.partition == 0]
+    # A tombstone and a delete say nothing of a key.
+    shape = shape_in("mshop.shop.orders", 0, found[4:])
+    assert shape is not None
+    assert str(shape.table) == "shop.orders"
+    assert [column.name for column in shape.key] == ["id"]
+    kinds = {column.name: column.kind for column in shape.columns}
+    assert (kinds["total"], kinds["at"], kinds["status"]) == ("numeric", "timestamp", "varchar")
+    assert shape_in("t", 0, [(0, b'{"id":1}', orjson.dumps({"id": 1}))]) is None
+
+
+def settings_of(tmp_path: Path, text: str, kind: str = "debezium", close: str = "0s", **debezium: str) -> Settings:
+    (tmp_path / "v.sql").write_text(text, encoding="utf-8")
+    return parse(
+        {
+            "name": "shop",
+            "source": {"kind": kind, "dsn": "host=db", "tables": ["public.*"]},
+            "log": {"bootstrap_servers": "k:1"},
+            "views": {"v": {"sql": str(tmp_path / "v.sql"), "close": close}},
+            **({"debezium": debezium} if kind == "debezium" else {}),
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "said", "sentence"),
+    [
+        ({}, "", "Debezium's topics do not say which records are whole transactions"),
+        ({}, "strict", "asks for the consistency strict"),
+        ({"kind": "postgres"}, "eager", "is eager, and cdc run captures its tables"),
+        ({"database": "mongodb"}, "eager", "is over topics of mongodb"),
+        ({"close": "7d"}, "eager", "is eager and closes windows"),
+    ],
+)
+def test_a_consistency_that_the_source_cannot_give(
+    given: dict[str, str], said: str, sentence: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=sentence) as refused:
+        require_consistency(settings_of(tmp_path, "select 1", **given), "v", said)
+    assert refused.value.hint
+
+
+def test_an_eager_view_is_not_waited_for(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, "-- consistency = eager\nselect 1", database="mariadb")
+    assert require_consistency(settings, "v", "eager")
+    with pytest.raises(UsageError, match="no LSN of it can be waited for"):
+        refuse_to_wait(settings, "view.v")
+    refuse_to_wait(settings, "view.other")
+    refuse_to_wait(settings, "public.v")
+    assert "does not compare it" in list(promises(settings, eager=True))[-1]
+    assert list(promises(settings, eager=False)) == []
+    own = settings_of(tmp_path, "select 1", kind="postgres")
+    assert not require_consistency(own, "v", "")
+    refuse_to_wait(own, "view.v")
+    Path(own.views["v"].sql).unlink()
+    with pytest.raises(ConfigError, match="cannot be read"):
+        refuse_to_wait(own, "view.v")
