@@ -21,13 +21,14 @@ _Answer = TypeVar("_Answer")
 
 
 class WatchedConnection(psycopg.Connection[Any]):
-    """``turn`` is called several times a second while the server is waited for, and may raise. psycopg.OperationalError
-    when no answer came within ``limit_s``. Behind either the session is of no use."""
+    """``turn`` is called several times a second while the server is waited for, and may raise. Behind that the session
+    is of no use, nor is it behind an answer that did not come within ``limit_s``."""
 
     turn: Callable[[], None] | None = None
     limit_s = LIMIT_S
 
     def wait(self, gen: PQGen[_Answer], interval: float = _TURN_S, timeout: float | None = None) -> _Answer:
+        """The answer, as psycopg has it. psycopg.OperationalError when none came within ``limit_s``."""
         watched = gen if self.turn is None else self._watched(gen, self.turn)
         return waiting.wait_selector(watched, self.pgconn.socket, interval=interval, timeout=timeout)
 
