@@ -163,6 +163,9 @@ class ViewSettings(SettingsModel):
         description="a window closes so long after the time in its key, 0s for never; its figure stays then",
     )
     window: str = Field("", description="column of the key with the window's time, where several have a time")
+    consistency: Literal["", "eager"] = Field(
+        "", description="eager where Debezium captures: a document may show a part of a transaction for a while"
+    )
 
 
 class ViewRunnerSettings(SettingsModel):

@@ -1,40 +1,32 @@
-"""The consistency of a view, which its text names and its source has to be able to give."""
+"""The consistency of a view, which its section names and its source has to be able to give."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from cdc.errors import ConfigError, UsageError
-from cdc.foreign import quoted
 from cdc.settings import Settings, is_postgres
 from cdc.topic import VIEW_SCHEMA
-from cdc.views.eager import EAGER, consistency_of
+from cdc.views.eager import EAGER
 
-_LINE = f'-- consistency = "{EAGER}"'
 _ORDERED = frozenset(("postgres", "mysql", "mariadb"))
 """Databases whose records of Debezium's are rows."""
 
 
-def require_consistency(settings: Settings, name: str, said: str) -> bool:
-    """Whether a view is eager. ``said``: the consistency that its text names, empty for none.
-
-    ConfigError where that is not what its source can give, or it closes windows all the same.
-    """
-    if said not in ("", EAGER):
-        raise ConfigError(
-            f"the view {name} asks for the consistency {said}, which nobody knows", hint=f"write {_LINE}, or nothing"
-        )
+def require_consistency(settings: Settings, name: str) -> bool:
+    """Whether a view is eager. ConfigError where that is not what its source can give, or it closes windows all the
+    same."""
+    said = settings.views[name].consistency
     if settings.source.kind != "debezium":
         if said:
-            hint = "leave the line out of its text: its documents are whole transactions here"
+            hint = f"leave [views.{name}] consistency out: its documents are whole transactions here"
             raise ConfigError(f"the view {name} is eager, and cdc run captures its tables", hint=hint)
         return False
     if not said:
         raise ConfigError(
             f"Debezium's topics do not say which records are whole transactions, and the view {name} does not say that "
             "it takes others",
-            hint=f"begin its text with the line {_LINE}; the manual of views says what that does not promise",
+            hint=f'set [views.{name}] consistency = "{EAGER}"; the manual of views says what that does not promise',
         )
     _require_readable(settings, name)
     return True
@@ -69,21 +61,13 @@ def promises(settings: Settings, *, eager: bool) -> Iterator[str]:
 
 
 def is_eager(settings: Settings, name: str) -> bool:
-    """Whether the settings have a view of this name whose text says that it is eager. ConfigError where that cannot be
-    read."""
+    """Whether the settings have a view of this name that is eager."""
     section = settings.views.get(name)
-    if section is None:
-        return False
-    try:
-        return consistency_of(Path(section.sql).read_text(encoding="utf-8")) == EAGER
-    except (OSError, UnicodeDecodeError) as failure:
-        hint = f"[views.{name}] sql names the file"
-        raise ConfigError(f"the text of the view {name} cannot be read: {quoted(failure)}", hint=hint) from None
+    return section is not None and section.consistency == EAGER
 
 
 def refuse_to_wait(settings: Settings, table: str) -> None:
-    """UsageError for a table that is an eager view: no document of it is promised at an LSN. ConfigError where its text
-    cannot be read."""
+    """UsageError for a table that is an eager view: no document of it is promised at an LSN."""
     schema, _, name = table.partition(".")
     if schema == VIEW_SCHEMA and is_eager(settings, name):
         raise UsageError(

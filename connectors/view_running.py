@@ -21,7 +21,7 @@ from cdc.state import SlotState, TopicsState
 from cdc.topic import TableName, schema_topic, state_topic, view_topic, views_topic
 from cdc.topic_specs import TopicSpec, table_topic_spec
 from cdc.view_metrics import ViewFigures, ViewHealth
-from cdc.views.eager import EAGER, consistency_of
+from cdc.views.eager import EAGER
 from cdc.views.keeper import Keeper, KeeperParts
 from cdc.views.known_views import KnownView, late_topic
 from cdc.views.post_functions import Post
@@ -92,7 +92,7 @@ def plan_view(settings: Settings, name: str, shapes: Sequence[TableSchema]) -> P
         raise ConfigError(
             f"the text of the view {name} cannot be read: {quoted(failure)}", hint=f"[views.{name}] sql names the file"
         ) from None
-    eager = require_consistency(settings, name, consistency_of(sql))
+    eager = require_consistency(settings, name)
     plan = _planned(settings, section, sql.strip().removesuffix(";"), shapes)
     used = tuple(shape for shape in shapes if shape.table in plan.relations)
     window = window_key(name, plan, section.close, section.window)

@@ -23,21 +23,6 @@ _STEP = 8
 _MOST_MARKS = 1_000
 
 
-def consistency_of(sql: str) -> str:
-    """The consistency that a view's text asks for in a comment before its SELECT. Empty where none does.
-
-    >>> consistency_of('-- consistency = "eager"\\nselect 1'), consistency_of("select 1 -- consistency = eager")
-    ('eager', '')
-    """
-    for line in filter(None, map(str.strip, sql.splitlines())):
-        name, _, value = line.removeprefix("--").partition("=")
-        if not line.startswith("--"):
-            break
-        if name.strip() == "consistency":
-            return value.strip().strip('"')
-    return ""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicsReach:
     """The facts of one look at the topics.

@@ -78,7 +78,7 @@ def document(eager: Eager, partition: int, fence: Fence) -> ViewRecord:
     return ViewRecord(eager.topic, partition, b'{"id":1}', b"{}", headers)
 
 
-def test_h192_the_newest_version_is_that_of_the_topic(eager: Eager) -> None:
+def test_h198_the_newest_version_is_that_of_the_topic(eager: Eager) -> None:
     output, shown = eager.open()
     assert output.behind({}) == ([], {})
     assert output.claimed() is None
@@ -199,7 +199,7 @@ def test_a_look_is_a_cut_of_all_that_is_there(looked: Looked) -> None:
     assert dict(looked.source.documents()) == {}
 
 
-def test_h193_a_record_read_again_is_translated_alike(looked: Looked) -> None:
+def test_h199_a_record_read_again_is_translated_alike(looked: Looked) -> None:
     looked.append(ORDERS[:4])
     spans = [Span(looked.topic, 0, BEGINNING, 4)]
     first = [(lot.keys, lot.values, lot.pos) for lot in looked.source.read(spans)]

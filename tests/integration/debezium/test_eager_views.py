@@ -24,7 +24,7 @@ from tests.settings_file import write_settings
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
-SQL = """-- consistency = "eager"
+SQL = """
 select a.id, a.v, a.n, (select json_agg(json_build_object('id', b.id, 'v', b.v) order by b.id) from b where b.id = a.id)
  as bs, (select sum(x.n) from a x where x.v = a.v) as same from a"""
 ARRIVES_S = 60.0
@@ -40,7 +40,7 @@ class Views:
         self.run_cdc = run_cdc
         self.sql.write_text(SQL, encoding="utf-8")
         self.folder = folder
-        self.section = {"sql": str(self.sql), "state": str(self.state)}
+        self.section = {"sql": str(self.sql), "state": str(self.state), "consistency": "eager"}
         self.config = pipeline.toml(folder, views__named=self.section)
 
     def cdc(self, *arguments: str) -> Any:
@@ -112,7 +112,7 @@ def views(pipeline: Pipeline, tmp_path: Path, run_cdc: RunCdc) -> Views:
     return Views(pipeline, tmp_path, run_cdc)
 
 
-def test_h192_an_eager_view_follows_debeziums_topics(views: Views, spawn: Spawn) -> None:
+def test_h198_an_eager_view_follows_debeziums_topics(views: Views, spawn: Spawn) -> None:
     pipeline = views.pipeline
     pipeline.run(
         "alter table a alter v set storage external",
@@ -153,7 +153,7 @@ def test_h192_an_eager_view_follows_debeziums_topics(views: Views, spawn: Spawn)
     assert "the view named is eager, so no LSN of it can be waited for" in refused.stderr
 
 
-def test_h192_runners_killed_under_load_end_right(views: Views, database: str, spawn: Spawn) -> None:
+def test_h198_runners_killed_under_load_end_right(views: Views, database: str, spawn: Spawn) -> None:
     pipeline = views.pipeline
     pipeline.run("insert into b select i, 'b' || i from generate_series(1, 40) i")
     views.good("connect", "deploy")
@@ -172,7 +172,7 @@ def test_h192_runners_killed_under_load_end_right(views: Views, database: str, s
     assert runner.terminate() == 0, runner.stderr
 
 
-def test_h193_a_reading_that_is_cut_short_leaves_no_phantoms(
+def test_h199_a_reading_that_is_cut_short_leaves_no_phantoms(
     views: Views, stack: Stack, database: str, spawn: Spawn
 ) -> None:
     pipeline = views.pipeline
@@ -201,7 +201,7 @@ def test_h193_a_reading_that_is_cut_short_leaves_no_phantoms(
     assert values_of(views.shown()[1])["bs"] == [{"id": 1, "v": "first"}]
 
 
-def test_h193_stores_show_an_eager_view_across_epochs(
+def test_h199_stores_show_an_eager_view_across_epochs(
     views: Views, redis_url: str, run_cdc: RunCdc, spawn: Spawn
 ) -> None:
     pipeline = views.pipeline
@@ -258,18 +258,16 @@ def test_h193_stores_show_an_eager_view_across_epochs(
     assert sink.terminate() == 0, sink.stderr
 
 
-OF_SHOP = """-- consistency = "eager"
-select o.id, o.status, o.total * 2 as twice, o.big, o.at, o.d, o.flag, (select count(*) from orders x
+OF_SHOP = """select o.id, o.status, o.total * 2 as twice, o.big, o.at, o.d, o.flag, (select count(*) from orders x
   where x.status = o.status) as same, (select json_agg(n.body order by n.id) from notes n where n.order_id = o.id)
   as notes from orders o"""
 
 
-TIMES = """-- consistency = "eager"
-select o.id, o.t from orders o"""
+TIMES = """select o.id, o.t from orders o"""
 
 
 @SKIPPED
-def test_h194_an_eager_view_over_a_mariadb(
+def test_h200_an_eager_view_over_a_mariadb(
     mariadb: MariaDb, shop: Settings, redis_url: str, run_cdc: RunCdc, spawn: Spawn, tmp_path: Path
 ) -> None:
     mariadb.run(
@@ -281,7 +279,7 @@ def test_h194_an_eager_view_over_a_mariadb(
     document = shop.model_dump(mode="json", exclude_unset=True)
     document["source"]["tables"] = ["shop.orders", "shop.notes"]
     (tmp_path / "times.sql").write_text(TIMES, encoding="utf-8")
-    common = {"state": str(tmp_path / "state"), "search_path": ["shop"]}
+    common = {"state": str(tmp_path / "state"), "search_path": ["shop"], "consistency": "eager"}
     document["views"] = {
         "shown": {"sql": str(text), **common},
         "times": {"sql": str(tmp_path / "times.sql"), **common},

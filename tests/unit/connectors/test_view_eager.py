@@ -157,14 +157,13 @@ def test_types_come_from_the_first_row_that_has_them() -> None:
     assert shape_in("t", 0, [(0, b'{"id":1}', orjson.dumps({"id": 1}))]) is None
 
 
-def settings_of(tmp_path: Path, text: str, kind: str = "debezium", close: str = "0s", **debezium: str) -> Settings:
-    (tmp_path / "v.sql").write_text(text, encoding="utf-8")
+def settings_of(said: str, kind: str = "debezium", close: str = "0s", **debezium: str) -> Settings:
     return parse(
         {
             "name": "shop",
             "source": {"kind": kind, "dsn": "host=db", "tables": ["public.*"]},
             "log": {"bootstrap_servers": "k:1"},
-            "views": {"v": {"sql": str(tmp_path / "v.sql"), "close": close}},
+            "views": {"v": {"sql": "v.sql", "close": close, "consistency": said}},
             **({"debezium": debezium} if kind == "debezium" else {}),
         }
     )
@@ -174,32 +173,31 @@ def settings_of(tmp_path: Path, text: str, kind: str = "debezium", close: str = 
     ("given", "said", "sentence"),
     [
         ({}, "", "Debezium's topics do not say which records are whole transactions"),
-        ({}, "strict", "asks for the consistency strict"),
         ({"kind": "postgres"}, "eager", "is eager, and cdc run captures its tables"),
         ({"database": "mongodb"}, "eager", "is over topics of mongodb"),
         ({"close": "7d"}, "eager", "is eager and closes windows"),
     ],
 )
-def test_a_consistency_that_the_source_cannot_give(
-    given: dict[str, str], said: str, sentence: str, tmp_path: Path
-) -> None:
+def test_a_consistency_that_the_source_cannot_give(given: dict[str, str], said: str, sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence) as refused:
-        require_consistency(settings_of(tmp_path, "select 1", **given), "v", said)
+        require_consistency(settings_of(said, **given), "v")
     assert refused.value.hint
 
 
-def test_an_eager_view_is_not_waited_for(tmp_path: Path) -> None:
-    settings = settings_of(tmp_path, "-- consistency = eager\nselect 1", database="mariadb")
-    assert require_consistency(settings, "v", "eager")
+def test_a_consistency_that_nobody_knows_is_refused() -> None:
+    with pytest.raises(ConfigError, match="consistency"):
+        settings_of("strict")
+
+
+def test_an_eager_view_is_not_waited_for() -> None:
+    settings = settings_of("eager", database="mariadb")
+    assert require_consistency(settings, "v")
     with pytest.raises(UsageError, match="no LSN of it can be waited for"):
         refuse_to_wait(settings, "view.v")
     refuse_to_wait(settings, "view.other")
     refuse_to_wait(settings, "public.v")
     assert "does not compare it" in list(promises(settings, eager=True))[-1]
     assert list(promises(settings, eager=False)) == []
-    own = settings_of(tmp_path, "select 1", kind="postgres")
-    assert not require_consistency(own, "v", "")
+    own = settings_of("", kind="postgres")
+    assert not require_consistency(own, "v")
     refuse_to_wait(own, "view.v")
-    Path(own.views["v"].sql).unlink()
-    with pytest.raises(ConfigError, match="cannot be read"):
-        refuse_to_wait(own, "view.v")

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from cdc.position import Position
 from cdc.topic import TableName
 from cdc.views.cut_reading import CutReading
-from cdc.views.eager import ShownLsns, TopicsReach, consistency_of, cut_to
+from cdc.views.eager import ShownLsns, TopicsReach, cut_to
 from cdc.views.fences import Fence
 from cdc.views.record_rows import StateRows
 from cdc.views.row_changes import LOST, RowChange
@@ -33,7 +33,7 @@ from tests.unit.cdc.views.view_histories import interfere, shown, table_of
 @pytest.mark.parametrize("view", VIEWS)
 @settings(max_examples=60)
 @given(seed=st.integers(0, 2**32 - 1))
-def test_h192_at_rest_documents_are_what_the_tables_say(
+def test_h198_at_rest_documents_are_what_the_tables_say(
     view: str, seed: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     sql, oracle = VIEWS[view]
@@ -63,7 +63,7 @@ def test_h192_at_rest_documents_are_what_the_tables_say(
 
 @settings(max_examples=40)
 @given(seed=st.integers(0, 2**32 - 1))
-def test_h193_a_new_epoch_sweeps_once_its_reading_is_over(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_h199_a_new_epoch_sweeps_once_its_reading_is_over(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     history, runner = opened(DOCUMENTS, tmp_path_factory.mktemp("view"), seed)
     for _ in range(8):
         history.transaction()
@@ -170,22 +170,7 @@ def test_marks_of_what_is_shown_are_bounded() -> None:
     assert low <= Fence(1, 1_000), "never more than was shown"
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("select 1", ""),
-        ("-- consistency = eager\nselect 1", "eager"),
-        ('-- the search index\n\n  --consistency="eager"  \nselect 1', "eager"),
-        ("-- consistency = strict\nselect 1", "strict"),
-        ("select 1\n-- consistency = eager", ""),
-        ("-- on consistency = eager\nselect 1", ""),
-    ],
-)
-def test_a_text_names_its_consistency_before_its_select(text: str, said: str) -> None:
-    assert consistency_of(text) == said
-
-
-def test_h194_a_value_that_postgres_has_not_is_not_known() -> None:
+def test_h200_a_value_that_postgres_has_not_is_not_known() -> None:
     shape = replace(table_of("visits", {"id": "int4", "at": "time", "day": "date"}), oid=0)
     plan = planned("select v.id, v.at, v.day from visits v", [shape])
     rows = StateRows(shape, plan.relations[TableName("public", "visits")])
