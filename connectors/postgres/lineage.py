@@ -29,8 +29,8 @@ _ANSWER_S = 10.0
 
 
 class Lineage(NamedTuple):
-    """``wal``: what the server has where the pipeline's :class:`cdc.wal_witness.WalWitness` was taken, in hex. Empty where it
-    has it no more or not yet, and where there is no such witness of its timeline."""
+    """``wal``: what the server has where the pipeline's :class:`cdc.wal_witness.WalWitness` was taken, in hex. Empty
+    where it has it no more or not yet, and where there is no such witness of its timeline."""
 
     history: History
     wal: str = ""

@@ -29,6 +29,7 @@ from cdc.state import Document
 from cdc.topic import dead_topic, progress_topic, schema_topic, state_topic, view_topic, views_topic
 from cdc.turn import WriterState
 from cdc.views.known_views import KnownView
+from cdc.wal_witness import WalWitness
 from cdc.wire.format import (
     HEADERS,
     KEY_HEADERS,
@@ -48,7 +49,7 @@ from tests.json_schema import faults
 from tests.programs import RunCdc, Spawn
 from tests.waiting import wait_until
 
-_IMPORTED: tuple[type[Document], ...] = (AsideState, EpochsState, RebuildState, WriterState)
+_IMPORTED: tuple[type[Document], ...] = (AsideState, EpochsState, RebuildState, WalWitness, WriterState)
 ROOT = Path(__file__).parents[2]
 MANUAL = ROOT / "cdc" / "wire" / "README.md"
 PLACE = "cdc/wire/README.md"
