@@ -106,7 +106,7 @@ def _planned(settings: Settings, section: ViewSettings, sql: str, shapes: Sequen
     except ViewRefused as refused:
         if settings.source.kind != "debezium" or not refused.reason.endswith("is not captured"):
             raise
-        reason = f"{refused.reason}, or nobody knows its columns yet: they come with its first record"
+        reason = f"{quoted(refused.reason)}, or nobody knows its columns yet: they come with its first record"
         hint = "add it to `tables` in cdc.toml, cdc connect deploy lets Debezium capture it; [debezium] schemas = true"
         raise ViewRefused(reason, word=refused.word, place=refused.place, hint=hint) from None
 

@@ -177,13 +177,15 @@ def test_h199_a_reading_that_is_cut_short_leaves_no_phantoms(
 ) -> None:
     pipeline = views.pipeline
     pipeline.run("insert into a select i, 's' || i, i from generate_series(1, 20000) i")
-    pipeline.document["debezium"]["options"] |= {"max.batch.size": "20", "max.queue.size": "40"}
+    # Late, so that the next table is locked before it is read.
+    pipeline.document["debezium"]["options"] |= {"snapshot.delay.ms": "20000"}
     views.config = pipeline.toml(views.folder, views__named=views.section)
     views.good("connect", "deploy")
     topic = f"{pipeline.settings().name}.public.a"
     log = TopicAdmin(pipeline.settings().log)
     with psycopg.connect(database) as holding:
         holding.execute("lock table b in access exclusive mode")
+        assert not sum(log.end_offsets({topic: 2})[topic].values()), "the lock came late"
         wait_until(lambda: sum(log.end_offsets({topic: 2})[topic].values()) > 500, 60, "the snapshot has begun")
         stack.stop_part("connect", kill=True)
     pipeline.run("delete from a where id % 2 = 0")
