@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from cdc.errors import ConfigError, TopicError
+from cdc.errors import ConfigError, DamagedError, TopicError
 from cdc.progress import Offsets
 from cdc.schema import TableSchema
 from cdc.settings import Settings, topics_maker
@@ -17,6 +17,7 @@ from connectors.debezium.connector_config import may_hold_debezium
 from connectors.kafka.admin import TopicAdmin, raise_first, state_problems
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.reach import require_broker
+from connectors.newest_progress import newest_progress
 from connectors.postgres.selection import kept
 from connectors.view_topics import all_shapes, known_views, taken_views, view_patterns
 from spark.ports import SinkTopics
@@ -64,6 +65,15 @@ class SinkLog:
 
     def begun_behind(self, epoch: int) -> Offsets:
         return read_epochs(self._settings).behind(epoch)
+
+    def newest(self) -> tuple[int, int] | None:
+        if may_hold_debezium(self._settings):
+            return None  # Kafka Connect's offsets may be older than what a store has shown: it would send that again
+        try:
+            progress = newest_progress(self._settings)
+        except DamagedError:
+            return None
+        return (progress.epoch, progress.lsn) if progress is not None else None
 
     def schemas(self) -> list[TableSchema]:
         return all_shapes(self._settings)

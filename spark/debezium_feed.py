@@ -78,6 +78,10 @@ class Epochs(Protocol):
         """Whether the connector says now that it reads its first snapshot."""
         ...
 
+    def may_be_asked(self, place: RecordPlace) -> bool:
+        """Whether somebody may have asked for the snapshot that begins there. True where that is not known."""
+        ...
+
 
 class KnownEpochs:
     """Epochs in memory, of which no note is kept. Implements :class:`Epochs`."""
@@ -85,6 +89,7 @@ class KnownEpochs:
     def __init__(self, state: EpochsState | None = None) -> None:
         self.state = state or EpochsState()
         self.is_reading = False
+        self.is_asked = True
 
     def read(self) -> EpochsState:
         return self.state
@@ -104,6 +109,9 @@ class KnownEpochs:
 
     def reading(self) -> bool:
         return self.is_reading
+
+    def may_be_asked(self, place: RecordPlace) -> bool:
+        return self.is_asked
 
 
 class Translation:
@@ -218,8 +226,9 @@ class Translation:
         self._moved.append(moved)
 
     def _see_to(self, found: Iterable[Fall | Begun], readers: Mapping[Partition, PartitionReader]) -> None:
-        """Of a whole slice, by the topics' time: its partitions are read in no order (H133)."""
-        for one in sorted(found, key=lambda one: _by_time(one.place)):
+        """Of a whole slice, by the topics' time: its partitions are read in no order (H133). A snapshot's beginning
+        before the falls of that time: where it begins another epoch, no order has fallen (H221)."""
+        for one in sorted(found, key=lambda one: (one.place.time_ms, isinstance(one, Fall), *_by_time(one.place))):
             if isinstance(one, Fall):
                 self._note_fall(one)
             else:
@@ -275,16 +284,20 @@ class Translation:
             raise SnapshotAgain("a snapshot was cut short and began anew: another epoch begins")
 
     def _cut_short(self, begun: Begun, readers: Iterable[PartitionReader]) -> bool:
-        """Whether the snapshot before was not read to its end. One of Postgres' that was taken while it streamed stands
-        behind a commit. Of others the connector itself has to say that it is at its first one.
+        """Whether the connector began anew, because its worker ended before it had stored an offset.
+
+        Where the snapshot before was not read to its end, one of Postgres' that was taken while it streamed stands
+        behind a commit, and of others the connector itself has to say that it is at its first one. Where it was, the
+        offset behind it may not have been stored: a snapshot that nobody asked for is a first one (hazard H221).
 
         Another partition's note of the end counts if it was written before (H133).
         """
         place, pos = begun.place, begun.pos
         ends = [(reader.over, -reader.over_ms) for reader in readers]
-        if begun.over or any(end > (pos.epoch, -place.time_ms) for end in ends):
-            return False
-        return pos[1:] == (0, SNAPSHOT_SEQ) or self._epochs.reading()
+        over = begun.over or any(end > (pos.epoch, -place.time_ms) for end in ends)
+        if not over and pos[1:] == (0, SNAPSHOT_SEQ):
+            return True
+        return not self._epochs.may_be_asked(place) or (not over and self._epochs.reading())
 
     def _look_back(self, starts: Mapping[Partition, int], epochs: EpochsState, depths: Iterable[int] = _BACK) -> None:
         """Make a reader of each partition that has none, and let it see some records from before where it starts."""

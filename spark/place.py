@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.dead import DeadLetters
 from cdc.errors import ActiveError, CdcError, Exit, Retry, TopicError
+from cdc.lsn import Lsn
 from cdc.progress import Offsets, Watermark
 from sinks.port import OpenSink
 from spark.outage import GRACE_S, TIMEOUT_S
@@ -49,6 +50,22 @@ def check_topics(sink: str, watermark: Watermark | None, topics: SinkTopics, end
                 f"the topic {topic} was made anew since the store of {sink} was filled from it",
                 hint=f"cdc rebuild {sink} fills the store again from today's topics",
             )
+
+
+def check_claim(sink: str, watermark: Watermark | None, newest: tuple[int, int] | None) -> None:
+    """TopicError when a store claims more than the log has: nobody who fed it from this log wrote that (H222).
+
+    ``newest``: the log's epoch and LSN, asked behind the watermark. None where nothing is known.
+    """
+    if watermark is None or newest is None or not watermark.lsn:
+        return
+    claimed = (watermark.epoch, watermark.lsn)
+    if claimed > newest:
+        raise TopicError(
+            f"the store of {sink} says that it shows {Lsn(watermark.lsn)} of epoch {watermark.epoch}, and the log has "
+            f"the source up to {Lsn(newest[1])} of epoch {newest[0]}",
+            hint=f"the watermark was set by hand, or is of another log: cdc rebuild {sink} fills the store anew",
+        )
 
 
 def check_place(sink: str, opened: OpenSink, watermark: Watermark | None, unsure: Watermark | None) -> None:

@@ -48,6 +48,9 @@ class LogQuestions(Protocol):
     def begun_behind(self, epoch: int) -> Offsets:
         """Where the epochs after this one begin, as far as records do not say so themselves. Empty for none."""
 
+    def newest(self) -> tuple[int, int] | None:
+        """The epoch and the LSN up to which the log holds the source now. None where nothing says it."""
+
     def schemas(self) -> list[TableSchema]:
         """Every version of every table, as the schema topic holds them now."""
 

@@ -33,7 +33,7 @@ from spark.apply import (
     unknown,
 )
 from spark.holds import Holds, claim, make_room, overdue
-from spark.place import StoreMoved, Surroundings, check_place, check_reach, check_topics, outdated
+from spark.place import StoreMoved, Surroundings, check_claim, check_place, check_reach, check_topics, outdated
 from spark.ports import SinkTopics
 from spark.retry import apply_letters, unheld_letters, without_released
 from spark.sink_metrics import FillStand, Lacking
@@ -146,7 +146,7 @@ class Store(StoreCalls):
     def begin(self) -> Offsets:
         """Find out where the store is and make it ready. Returns the offset to read each partition from.
 
-        TopicError when it was fed from other topics than those of today.
+        TopicError when it was fed from other topics than those of today, or claims more than they have.
         """
         around, self.fault = self._around, None
         self.captured = self.topics = around.facts.topics(self.name)
@@ -156,6 +156,8 @@ class Store(StoreCalls):
         self._shown, self._unsure = opened.watermarks.read(), None
         self._ends = ends = around.facts.ends(self.captured)
         check_topics(self.name, self._shown, self.captured, ends)
+        if self.captured.ids.keys() - self.captured.views.keys():
+            check_claim(self.name, self._shown, around.facts.newest())
         if self._shown is not None and not covers(self.offsets, ends):
             check_reach(self.name, self._shown, self.captured, self._now_ms())
         self._holds.begin(overdue(self._shown, self.captured, self._now_ms()))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.epochs import EpochsState, require_reset
 from cdc.progress import Offsets
 from cdc.settings import Settings
@@ -13,6 +14,7 @@ from cdc.state import TopicsState
 from cdc.topic import state_topic
 from cdc.topic_specs import pipeline_topic_specs
 from cdc.turn import require_turn
+from connectors.connect.asked_snapshots import may_be_asked
 from connectors.debezium.client import MissingConnector
 from connectors.debezium.source_progress import is_first_snapshot
 from connectors.kafka.admin import TopicAdmin
@@ -105,9 +107,15 @@ class NotedEpochs:
     ``stored``: the connector's stored offsets, as Kafka Connect gives them.
     """
 
-    def __init__(self, settings: Settings, stored: Callable[[], Iterable[Mapping[str, Any]]]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        stored: Callable[[], Iterable[Mapping[str, Any]]],
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
         self._settings = settings
         self._stored = stored
+        self._clock = clock
 
     def read(self) -> EpochsState:
         return read_epochs(self._settings)
@@ -126,6 +134,9 @@ class NotedEpochs:
 
     def reading(self) -> bool:
         return self._settings.debezium is not None and is_first_snapshot(self._stored())
+
+    def may_be_asked(self, place: Place) -> bool:
+        return may_be_asked(self._settings, place[3], self._clock.now_ns() // 1_000_000)
 
 
 def _change(settings: Settings, change: Callable[[EpochsState, dict[bytes, bytes]], EpochsState]) -> EpochsState:

@@ -57,6 +57,9 @@ class _Facts:
     def begun_behind(self, epoch: int) -> Offsets:
         return {}
 
+    def newest(self) -> tuple[int, int] | None:
+        return None
+
     def schemas(self) -> list[TableSchema]:
         return list(SCHEMAS.values())
 

@@ -123,6 +123,44 @@ def test_h123_a_worker_killed_in_a_snapshot_leaves_no_phantoms(
     assert sink.terminate() == 0
 
 
+@pytest.mark.slow
+def test_h221_a_whole_snapshot_without_its_offset_is_a_first(
+    pipeline: Pipeline, redis_url: str, run_cdc: RunCdc, spawn: Spawn, tmp_path: Path
+) -> None:
+    """As after a worker that was killed behind the last row, before Kafka Connect stored where it was."""
+    pipeline.run(
+        "insert into a select i, 's' || i, i from generate_series(1, 60) i",
+        "insert into b select i, 'x' from generate_series(1, 5) i",
+    )
+    settings = cache_alone(pipeline, redis_url, tmp_path)
+    name = pipeline.settings().name
+    assert run_cdc("--config", settings, "connect", "deploy").returncode == 0
+    sink = spawn("cdc", "--config", settings, "sink")
+    holds(sink, redis_url, name, "public.a", set(range(1, 61)))
+    pipeline.run("insert into a values (61, 'streamed', 1)")
+    holds(sink, redis_url, name, "public.a", set(range(1, 62)))
+
+    connector = pipeline.connector()
+    connector.stop()
+    pipeline.run("delete from a where id <= 31", "delete from b")
+    slot = connector.wanted()["slot.name"]
+    wait_until(lambda: drop_slot(pipeline, slot), 30, "the slot is free")
+    connector.client.reset_offsets(connector.name)
+    connector.resume()
+    holds(sink, redis_url, name, "public.a", set(range(32, 62)))
+    holds(sink, redis_url, name, "public.b", set())
+
+    # One on request is none: what it does not read stays.
+    pipeline.run("insert into b select i, 'y' from generate_series(1, 5) i")
+    holds(sink, redis_url, name, "public.b", set(range(1, 6)))
+    asked = run_cdc("--config", settings, "connect", "signal", "snapshot", "public.b", "--blocking")
+    assert asked.returncode == 0, asked.stderr
+    wait_until(lambda: "snapshot_on_request" in sink.stderr, SINK_S, lambda: sink.stderr[-3000:])
+    assert sink.stderr.count('"snapshot_again"') == 1, sink.stderr[-3000:]
+    holds(sink, redis_url, name, "public.a", set(range(32, 62)))
+    assert sink.terminate() == 0
+
+
 @pytest.fixture
 def deployed(pipeline: Pipeline, redis_url: str, run_cdc: RunCdc, tmp_path: Path) -> Path:
     """The settings of a pipeline with a cache, whose connector runs."""

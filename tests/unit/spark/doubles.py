@@ -43,6 +43,7 @@ class MemoryFacts:
     partitions: int = 1
     begun: Offsets = field(default_factory=dict)
     asked_shapes: int = 0
+    reaches: tuple[int, int] | None = None
 
     def topics(self, sink: str) -> SinkTopics:
         return SinkTopics(ids={TOPIC: self.topic_id}, partitions={TOPIC: self.partitions}, compaction_lag_s=60.0)
@@ -52,6 +53,9 @@ class MemoryFacts:
 
     def begun_behind(self, epoch: int) -> Offsets:
         return self.begun if epoch == 1 else {}
+
+    def newest(self) -> tuple[int, int] | None:
+        return self.reaches
 
     def schemas(self) -> list[TableSchema]:
         self.asked_shapes += 1

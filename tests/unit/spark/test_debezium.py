@@ -285,6 +285,22 @@ def test_h123_a_snapshot_on_request_begins_no_epoch(way: type[Translation], betw
     assert known.state.latest == 1
 
 
+@pytest.mark.parametrize("between", [{"marker": "last"}, {"marker": "false", "sequence": '["96","99"]'}])
+@pytest.mark.parametrize("partition", [0, 1])
+def test_h221_a_whole_snapshot_that_nobody_asked_for_is_a_first(
+    way: type[Translation], between: dict[str, str], partition: int
+) -> None:
+    """It was read to its end, and its worker ended before the offset behind it was stored. No order has fallen."""
+    known = KnownEpochs()
+    known.is_asked = False
+    rows = [snapshot_row(0, "first"), snapshot_row(1, **between, partition=partition), snapshot_row(2, "first")]
+    translate = way(Registry().version, known)
+    translate(records(rows[:2], times_ms=(1, 5)))
+    with pytest.raises(SnapshotAgain):
+        translate(records(rows[2:], times_ms=(9,)))
+    assert (known.state.latest, known.state.first(), known.state.fell) == (2, ("d.s.t", 0, 2), "")
+
+
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
 @pytest.mark.parametrize(("over_ms", "epoch"), [(5, 1), (9, 2)])
 def test_h133_which_partition_is_read_first_decides_nothing(

@@ -65,6 +65,9 @@ class Facts:
     def begun_behind(self, epoch: int) -> Offsets:
         return {}
 
+    def newest(self) -> tuple[int, int] | None:
+        return None
+
     def schemas(self) -> list[TableSchema]:
         return list(self.shapes)
 

@@ -11,7 +11,7 @@ from cdc.progress import Offsets, Watermark
 from sinks.memory import MemoryStore
 from sinks.port import OpenSink
 from spark.micro_batch import shares, spans_between
-from spark.place import StoreMoved, check_place, check_topics, span
+from spark.place import StoreMoved, check_claim, check_place, check_topics, span
 from spark.ports import SinkTopics
 
 ORDERS, OTHERS = "shop.public.orders", "shop.public.others"
@@ -86,6 +86,20 @@ def test_h63_offsets_within_todays_topics_may_be_gone_on_from(held: Watermark | 
 def test_h63_offsets_of_a_topic_that_is_gone_are_refused(held: Watermark, ends: Offsets) -> None:
     with pytest.raises(TopicError, match=rf"the topic {ORDERS} was made anew since the store of cache"):
         check_topics("cache", held, TOPICS, ends)
+
+
+@pytest.mark.parametrize(
+    ("held", "newest"),
+    [(None, (1, 4)), (HELD, None), (HELD, (1, 8)), (HELD, (2, 0)), (replace(HELD, epoch=2, lsn=0), (1, 8))],
+)
+def test_h222_a_claim_that_the_log_has_is_taken(held: Watermark | None, newest: tuple[int, int] | None) -> None:
+    check_claim("cache", held, newest)
+
+
+@pytest.mark.parametrize("held", [HELD, replace(HELD, epoch=2, lsn=1)])
+def test_h222_a_claim_beyond_the_log_is_refused(held: Watermark) -> None:
+    with pytest.raises(TopicError, match=r"the store of cache says that it shows .* of epoch \d, and the log has"):
+        check_claim("cache", held, (1, 7))
 
 
 def test_a_time_is_told_in_hours_from_two_hours_on() -> None:

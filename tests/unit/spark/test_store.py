@@ -142,6 +142,13 @@ def test_h63_a_store_fed_from_topics_made_anew_is_refused(bench: Bench) -> None:
         again.run(again.begin)
 
 
+def test_h222_a_store_that_claims_more_than_the_log_is_refused(bench: Bench) -> None:
+    bench.facts.reaches = (1, 7)
+    bench.memory.open().watermarks.write(Watermark(epoch=1, lsn=8, offsets={TOPIC: {0: 7}}, topic_ids={TOPIC: "id1"}))
+    with pytest.raises(TopicError, match="and the log has the source up to 0/7 of epoch 1"):
+        bench.begun()
+
+
 def test_h63_a_store_that_is_further_than_its_topic_is_refused(bench: Bench) -> None:
     bench.settle(bench.begun(), 7, row(1, 6))
     bench.facts.end = 3
