@@ -19,7 +19,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from cdc.errors import ConfigError, SourceError
 from cdc.foreign import hide
 from cdc.settings import SourceSettings
-from connectors.postgres.watched import WatchedConnection
+from connectors.postgres.watched import LIMIT_S, WatchedConnection
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -71,19 +71,20 @@ def connect(
     autocommit: bool = True,
     options: Mapping[str, str] = _NO_OPTIONS,
     turn: Callable[[], None] | None = None,
+    limit_s: float = LIMIT_S,
 ) -> Connection:
     """A session with the source, its text format and timeouts pinned.
 
     ``replication``: a walsender session of the same database. Plain SQL works there too. ``options``: more
-    server settings for the startup packet, over the pinned ones. ``turn``: called while an answer is waited for, see
-    :class:`connectors.postgres.watched.WatchedConnection`. Raises SourceError when the server cannot be
-    reached, ConfigError when it refuses who we are or what we ask for. Neither holds the password.
+    server settings for the startup packet, over the pinned ones. ``turn``: called while an answer is waited for, at most
+    ``limit_s`` seconds, see :class:`connectors.postgres.watched.WatchedConnection`. Raises SourceError when the server
+    cannot be reached, ConfigError when it refuses who we are or what we ask for. Neither holds the password.
     """
     conninfo = _conninfo(settings, application_name, replication, {**PINNED, **options})
     try:
         connection: Connection = (WatchedConnection if turn else psycopg.Connection).connect(conninfo, autocommit=True)
         if isinstance(connection, WatchedConnection):
-            connection.turn = turn
+            connection.turn, connection.limit_s = turn, limit_s
         for name, since, statement in _NEWER:
             # Unknown before, where it would be refused in the startup packet.
             if connection.info.server_version >= since and name not in options:

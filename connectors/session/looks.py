@@ -25,6 +25,7 @@ from cdc.progress import Offsets
 from cdc.settings import Settings
 from cdc.state import SlotState, TopicsState
 from cdc.topic import state_topic
+from cdc.windows import Closed
 from connectors.kafka.admin import TopicAdmin, TopicProblem, made_specs, policy_problems, state_problems
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.ends import EndsWatch
@@ -44,6 +45,8 @@ _AGAIN_S = 1.0
 """A topic that seems to be gone is looked for once more: a broker that just came up may not know it yet."""
 _JOIN_S = 3.0
 _LIMITS = {"lock_timeout": "2s", "statement_timeout": "10s"}
+_ANSWER_S = 20.0
+"""The longest wait for one answer. Then the look counts as unanswered, and the next one asks in another session."""
 
 
 class Looks:
@@ -122,13 +125,24 @@ class Looks:
 
     def _look_source(self) -> float:
         if self._session is None or self._session.closed:
-            self._session = connect(self._settings.source, application_name="cdc capture looks", options=_LIMITS)
+            # A process of the server that stands still heeds no timeout (H225).
+            self._session = connect(
+                self._settings.source,
+                application_name="cdc capture looks",
+                options=_LIMITS,
+                turn=self._turn,
+                limit_s=_ANSWER_S,
+            )
         try:
             self._ask(self._session)
-        except CdcError:
+        except (CdcError, psycopg.Error):
             self._session.close()
             raise
         return LOOK_S
+
+    def _turn(self) -> None:
+        if self._over.is_set():
+            raise Closed
 
     def _ask(self, session: Connection) -> None:
         publication = read_publication(session, self._slot.publication)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing, suppress
+from functools import partial
 
 import psycopg
 
@@ -17,6 +18,7 @@ from connectors.postgres.lineage import WITNESS_BYTES, read_wal
 
 EVERY_S = 60.0
 _FIRST_S = 1.0
+_ANSWER_S = 20.0
 
 
 class WitnessLook:
@@ -51,7 +53,8 @@ class WitnessLook:
             self.look()
 
     def _read(self, lsn: int) -> str:
-        with closing(connect(self._source, application_name="cdc capture wal", replication=True)) as walsender:
+        session = partial(connect, self._source, application_name="cdc capture wal", replication=True)
+        with closing(session(turn=lambda: None, limit_s=_ANSWER_S)) as walsender:
             row = walsender.execute("IDENTIFY_SYSTEM").fetchone()
             if row is None or (row[0], row[1]) != (self._slot.system_identifier, self._slot.timeline):
                 return ""

@@ -199,11 +199,17 @@ class CacheClient:
     def _explained(self, error: Exception) -> SinkError:
         if isinstance(error, redis.AuthenticationError | redis.exceptions.NoPermissionError):
             return login_refused(self.store, str(error))
+        if any(words in str(error) for words in _NO_RIGHT):
+            return login_refused(self.store, str(error))
         if isinstance(error, redis.exceptions.OutOfMemoryError):
             return StoreAway(f"{self.store} is full: {brief(str(error))}", hint="raise its maxmemory")
         if isinstance(error, redis.ConnectionError | redis.TimeoutError | OSError):
             return unreachable(self.store, str(error))
         return StoreAway(f"{self.store} answers with an error: {brief(str(error))}")
+
+
+_NO_RIGHT = ("NOPERM", "ACL failure in script", "can't run this command", "can't access at least one of the keys")
+"""A right that is missing within a script comes as an error of the script, in other words by version."""
 
 
 def _is_of_another_type(error: redis.ResponseError) -> bool:

@@ -2,6 +2,9 @@
 -- KEYS: one hash per row. ARGV: a pos for each.
 for number, key in ipairs(KEYS) do
   local stored = redis.pcall('HGET', key, 'pos')
+  if type(stored) == 'table' and not string.find(stored.err, 'WRONGTYPE', 1, true) then
+    return stored
+  end
   if type(stored) ~= 'string' then
     stored = ''
   end

@@ -24,7 +24,7 @@ from sinks.sql.sql_client import Rejected, SqlClient
 from sinks.sql.sql_faults import Fault, fault_of, kind_of
 from sinks.sql.sql_natives import SqlColumn, StoredColumns
 from sinks.sql.sql_rows import StoredTable, key_name, looked_up, scanned
-from sinks.sql.sql_tables import SqlTables, tables_of
+from sinks.sql.sql_tables import SqlTables, make_schema, tables_of
 from sinks.sql.sql_write import Put, for_sql, writer
 from sinks.store import StoreSink
 from sinks.warehouse.warehouse_columns import DELETED, DELETED_AT, KEY, POS
@@ -235,8 +235,7 @@ class SqlNotes:
         """:meth:`write`, in a transaction that is open."""
         name = f"{self._prefix}{note}"
         if not sa.inspect(connection).has_table(self._table.name, schema=self._table.schema):
-            if self._table.schema is not None and connection.dialect.name == "postgresql":
-                connection.execute(sa.schema.CreateSchema(self._table.schema, if_not_exists=True))
+            make_schema(connection, self._table.schema)
             self._table.create(connection, checkfirst=True)
         changed = connection.execute(
             sa.update(self._table).where(self._table.c.name == name).values(value=text.decode())

@@ -174,8 +174,7 @@ class SqlTables:
         """
         existing = self.stored_types(connection, schema)
         if existing is None:
-            if self._db_schema is not None and self.dialect == "postgresql":
-                connection.execute(sa.schema.CreateSchema(self._db_schema, if_not_exists=True))
+            make_schema(connection, self._db_schema)
             self.table(schema, self.columns(schema)).create(connection, checkfirst=True)
             self.show(connection, schema.table)
             return True
@@ -291,6 +290,14 @@ def tables_of(engine: sa.Engine, spec: SinkSpec) -> SqlTables:
     """The tables of a warehouse as its spec describes them."""
     views = str(spec.options.get("live_views", LIVE) or "")
     return SqlTables(engine, spec.optional("db_schema"), spec.optional("table_suffix") or "", views)
+
+
+def make_schema(connection: sa.Connection, name: str | None) -> None:
+    """Make a schema that is missing, in a transaction that is open. Nothing for None, nor in a database where a table
+    needs none."""
+    if name is None or connection.dialect.name != "postgresql" or sa.inspect(connection).has_schema(name):
+        return  # IF NOT EXISTS asks for the right to make one before it looks (H224)
+    connection.execute(sa.schema.CreateSchema(name, if_not_exists=True))
 
 
 def arrow_of(kind: sa.types.TypeEngine[Any]) -> pa.DataType:

@@ -6,6 +6,8 @@ import os
 import signal
 from itertools import count
 
+import pytest
+
 from cdc.clock import SYSTEM_CLOCK
 from tests.integration.capture.pipeline import Pipeline
 from tests.waiting import wait_until
@@ -60,3 +62,22 @@ def test_h195_a_stop_is_heard_while_a_value_is_asked_for(pipeline: Pipeline) -> 
     with pipeline.capturing():
         pipeline.settle()
     pipeline.assert_equal("t")
+
+
+def test_h225_a_look_that_hangs_is_reported_and_asked_anew(
+    pipeline: Pipeline, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its server process stays as it is: another session asks, and what is known grows no older than that."""
+    pipeline.prepare(TABLE)
+    served = "select pid from pg_stat_activity where application_name = 'cdc capture looks' and state = 'idle'"
+    with pipeline.capturing() as capturing, caplog.at_level("WARNING"):
+        wait_until(lambda: capturing.figures.looked_s is not None, 20)
+        pid = wait_until(lambda: pipeline.one(f"{served} and datname = current_database()"), 20)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            looked_s = capturing.figures.looked_s
+            wait_until(lambda: "look_unanswered" in caplog.messages, 60)
+            wait_until(lambda: capturing.figures.looked_s != looked_s, 60)
+            assert capturing.streaming
+        finally:
+            os.kill(pid, signal.SIGCONT)

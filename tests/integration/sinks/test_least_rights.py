@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -12,6 +13,7 @@ import redis
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
+from cdc.errors import Retry, SinkError
 from cdc.progress import Watermark
 from cdc.read import Cache
 from sinks.kinds import beside, open_generations, spec_for
@@ -62,6 +64,20 @@ def test_a_user_of_the_cache_may_do_no_more(redis_url: str, user: str, words: tu
         client.execute_command(*words)
 
 
+@pytest.mark.parametrize("missing", ["-hget", "-hmget", "-hset"])
+def test_h223_a_right_that_a_script_lacks_is_no_foreign_key(redis_url: str, missing: str) -> None:
+    """Before, each row counted as a key of another type: all of them were dead letters, or deleted."""
+    with least_user(redis_url, "shop_sink", refused=True) as url:
+        with redis.Redis.from_url(redis_url) as admin:
+            admin.execute_command("ACL", "SETUSER", urlsplit(url).username or "", missing)
+        spec = spec_for("redis", prefix="shop", options={"url": url})
+        with contextlib.closing(open_sink(spec)) as store:
+            with pytest.raises(SinkError, match="refuses the login") as refused:
+                store.sink.apply(batch(Topic().upsert(ROW, at(1))), SHAPES)
+                store.reader.get(ORDERS, "1")
+            assert refused.value.retry is Retry.NEVER
+
+
 @pytest.fixture
 def warehouse_users(database: str) -> Iterator[str]:
     """A database in which the file was run. Its roles are the server's, so they are removed."""
@@ -95,3 +111,14 @@ def test_the_users_of_a_sql_store_are_enough(warehouse_users: str) -> None:
         for words in ("create table public.strange (id int)", "create schema another", "create role another"):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 writer.execute(words)
+
+
+def test_h224_a_schema_that_exists_needs_no_right_to_make_one(warehouse_users: str) -> None:
+    """``create schema if not exists`` asks for the right to make it before it looks whether it exists."""
+    parts = conninfo_to_dict(warehouse_users)
+    url = f"postgresql+psycopg://shop_sink:{PASSWORD}@{parts['host']}:{parts['port']}/{parts['dbname']}"
+    spec = spec_for("sql", prefix="shop", options={"url": url, "db_schema": "shop"})
+    with contextlib.closing(open_sink(spec)) as store:
+        store.sink.apply(batch(Topic().upsert(ROW, at(1))), SHAPES)
+        store.commit(Watermark(epoch=1, lsn=9, offsets={ORDERS.topic: {0: 1}}))
+        assert len(live(store, ORDERS)) == 1
