@@ -100,7 +100,7 @@ class KafkaFrameLog:
         return self._admin.end_offsets(partitions)
 
     def offsets_at(self, ends: Offsets, time_ms: int) -> Offsets:
-        return offsets_at(self._settings, ends, time_ms)
+        return offsets_at(self._settings, ends, dict.fromkeys(ends, time_ms))
 
     def progress(self) -> Progress | None:
         value = self._compacted(progress_topic(self._pipeline)).read().get(PROGRESS_KEY)

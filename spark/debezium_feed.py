@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import pickle
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Protocol
 
@@ -74,12 +74,20 @@ class Epochs(Protocol):
         """Note that a snapshot cut short began anew there: a new epoch, from what was written since then on."""
         ...
 
+    def table_again(self, place: RecordPlace) -> None:
+        """The same of a later table in it: what other topics have in the latest epoch is of the new one."""
+        ...
+
+    def repeated(self, places: Collection[RecordPlace]) -> Collection[RecordPlace]:
+        """Those whose topic has older records of the latest epoch."""
+        ...
+
     def reading(self) -> bool:
         """Whether the connector says now that it reads its first snapshot."""
         ...
 
-    def may_be_asked(self, place: RecordPlace) -> bool:
-        """Whether somebody may have asked for the snapshot that begins there. True where that is not known."""
+    def asked(self, place: RecordPlace) -> bool | None:
+        """Whether somebody asked for the snapshot that begins there. None where that is not known."""
         ...
 
 
@@ -89,7 +97,8 @@ class KnownEpochs:
     def __init__(self, state: EpochsState | None = None) -> None:
         self.state = state or EpochsState()
         self.is_reading = False
-        self.is_asked = True
+        self.is_asked: bool | None = None
+        self.repeats = False
 
     def read(self) -> EpochsState:
         return self.state
@@ -110,8 +119,15 @@ class KnownEpochs:
     def reading(self) -> bool:
         return self.is_reading
 
-    def may_be_asked(self, place: RecordPlace) -> bool:
+    def asked(self, place: RecordPlace) -> bool | None:
         return self.is_asked
+
+    def table_again(self, place: RecordPlace) -> None:
+        starts = {topic: {int(p): o[-1] for p, o in parts.items()} for topic, parts in self.state.starts.items()}
+        self.state = self.state.begin({**starts, place.topic: {place.partition: place.offset}}).settled()
+
+    def repeated(self, places: Collection[RecordPlace]) -> Collection[RecordPlace]:
+        return places if self.repeats else ()
 
 
 class Translation:
@@ -228,11 +244,16 @@ class Translation:
     def _see_to(self, found: Iterable[Fall | Begun], readers: Mapping[Partition, PartitionReader]) -> None:
         """Of a whole slice, by the topics' time: its partitions are read in no order (H133). A snapshot's beginning
         before the falls of that time: where it begins another epoch, no order has fallen (H221)."""
-        for one in sorted(found, key=lambda one: (one.place.time_ms, isinstance(one, Fall), *_by_time(one.place))):
+        found = sorted(found, key=lambda one: (one.place.time_ms, isinstance(one, Fall), *_by_time(one.place)))
+        tables = [one.place for one in found if isinstance(one, Begun) and one.table]
+        repeated = frozenset(self._epochs.repeated(tables)) if tables else frozenset()
+        for one in found:
             if isinstance(one, Fall):
                 self._note_fall(one)
-            else:
+            elif not one.table:
                 self._note_first(one, readers.values())
+            elif one.place in repeated:
+                self._note_table(one)
 
     def _note_fall(self, fall: Fall) -> None:
         place = fall.place
@@ -280,8 +301,15 @@ class Translation:
                 log.info("snapshot_on_request", extra=place._asdict())
                 return
             self._epochs.snapshot_again(place)
-            log.warning("snapshot_again", extra={**place._asdict(), "epoch": epochs.latest + 1})
-            raise SnapshotAgain("a snapshot was cut short and began anew: another epoch begins")
+            raise _begins_again(place, epochs.latest + 1)
+
+    def _note_table(self, begun: Begun) -> None:
+        """A table is read anew, in a snapshot whose beginning is another table's. Whoever reads this table alone learns
+        by it that the first snapshot was cut short (hazard H226). Where that is not known nothing is swept."""
+        latest = self._epochs.read().latest
+        if begun.pos.epoch == latest and self._epochs.asked(begun.place) is False:
+            self._epochs.table_again(begun.place)
+            raise _begins_again(begun.place, latest + 1)
 
     def _cut_short(self, begun: Begun, readers: Iterable[PartitionReader]) -> bool:
         """Whether the connector began anew, because its worker ended before it had stored an offset.
@@ -295,9 +323,10 @@ class Translation:
         place, pos = begun.place, begun.pos
         ends = [(reader.over, -reader.over_ms) for reader in readers]
         over = begun.over or any(end > (pos.epoch, -place.time_ms) for end in ends)
-        if not over and pos[1:] == (0, SNAPSHOT_SEQ):
-            return True
-        return not self._epochs.may_be_asked(place) or (not over and self._epochs.reading())
+        asked = self._epochs.asked(place)
+        if over or asked is False:
+            return asked is False
+        return (asked is None and pos[1:] == (0, SNAPSHOT_SEQ)) or self._epochs.reading()
 
     def _look_back(self, starts: Mapping[Partition, int], epochs: EpochsState, depths: Iterable[int] = _BACK) -> None:
         """Make a reader of each partition that has none, and let it see some records from before where it starts."""
@@ -342,6 +371,11 @@ def _show(reader: PartitionReader, lot: Lot) -> None:
     for offset, key, value, pos, time_ms in zip(lot.offsets, lot.keys, lot.values, lot.pos, lot.times_ms, strict=True):
         if pos is None:
             reader.look_back(offset, key, value, time_ms=time_ms or 0)
+
+
+def _begins_again(place: RecordPlace, epoch: int) -> SnapshotAgain:
+    log.warning("snapshot_again", extra={**place._asdict(), "epoch": epoch})
+    return SnapshotAgain("a snapshot was cut short and began anew: another epoch begins")
 
 
 def _fallen(sentence: str) -> PositionsFell:

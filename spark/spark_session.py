@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import pwd
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.resources import as_file, files
@@ -125,6 +126,8 @@ def start_session(spec: SessionSpec) -> SparkSession:
     ``spark-submit`` the JVM runs already: master, memory, jars and Java options are then the submitter's.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if not submitted():
+        require_name(os.getuid())
     if spec.java_home is not None:
         os.environ["JAVA_HOME"] = str(spec.java_home)
     _quiet_client()
@@ -132,6 +135,18 @@ def start_session(spec: SessionSpec) -> SparkSession:
     with as_file(files("spark") / "log4j2.properties") as log4j:
         conf = configuration(spec, log4j.absolute())
         return _adopted(conf) if submitted() else _launched(spec, conf)
+
+
+def require_name(uid: int, of: Callable[[int], object] = pwd.getpwuid) -> None:
+    """ConfigError where a user has no name on this machine, as in an image that is run as any number: Hadoop's login,
+    which Spark begins with, fails there without a word about it. ``of``: raises KeyError for such a user."""
+    try:
+        of(uid)
+    except KeyError:
+        raise ConfigError(
+            f"Spark does not start as user {uid}, who has no name on this machine",
+            hint="run it as a user that /etc/passwd has, or add a line for this one there",
+        ) from None
 
 
 def _make_folder(folder: Path) -> None:

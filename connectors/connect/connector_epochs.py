@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.epochs import EpochsState, require_reset
@@ -14,7 +14,7 @@ from cdc.state import TopicsState
 from cdc.topic import state_topic
 from cdc.topic_specs import pipeline_topic_specs
 from cdc.turn import require_turn
-from connectors.connect.asked_snapshots import may_be_asked
+from connectors.connect.asked_snapshots import asked_for
 from connectors.debezium.client import MissingConnector
 from connectors.debezium.source_progress import is_first_snapshot
 from connectors.kafka.admin import TopicAdmin
@@ -23,6 +23,7 @@ from connectors.kafka.offsets_at import offsets_at
 
 Place = tuple[str, int, int, int]
 """A record's topic, partition and offset, and the topic's time of it in milliseconds."""
+P = TypeVar("P", bound=Place)
 
 
 def next_epoch(settings: Settings) -> int:
@@ -89,11 +90,50 @@ def begin_again(settings: Settings, topic: str, partition: int, offset: int, tim
         if epochs.first() == (topic, partition, offset):
             return epochs
         ends = _ends(admin, settings, TopicsState.find(documents))
-        starts = {name: dict(parts) for name, parts in offsets_at(settings.log, ends, time_ms).items()}
+        starts = offsets_at(settings.log, ends, dict.fromkeys(ends, time_ms))
         starts.setdefault(topic, {})[partition] = offset
         return epochs.begin(starts).settled().snapshot_at(topic, partition, offset)
 
     _change(settings, begin)
+
+
+def begin_table_again(settings: Settings, topic: str, partition: int, offset: int, time_ms: int) -> None:
+    """Note a new epoch for a table that a snapshot read anew, from this record on.
+
+    When that snapshot began is not known here. What other topics have in the latest epoch is of the new one, so that
+    nothing of theirs is swept by mistake.
+    """
+    admin = TopicAdmin(settings.log)
+
+    def begin(epochs: EpochsState, documents: dict[bytes, bytes]) -> EpochsState:
+        ends = _ends(admin, settings, TopicsState.find(documents))
+        starts = {name: {p: epochs.began(name, p) for p in parts} for name, parts in ends.items()}
+        if epochs.began(topic, partition) >= offset:
+            return epochs  # noted already
+        starts |= offsets_at(settings.log, {topic: ends[topic]}, {topic: time_ms})
+        starts[topic][partition] = offset
+        first = epochs.first()
+        begun = epochs.begin(starts).settled()
+        return begun.snapshot_at(*first) if first is not None and first[0] != topic else begun
+
+    _change(settings, begin)
+
+
+def repeated(settings: Settings, places: Collection[P]) -> list[P]:
+    """Those of some records whose topic has older ones of the latest epoch, by the topic's time. LogError when the
+    brokers do not answer."""
+    admin, epochs = TopicAdmin(settings.log), read_epochs(settings)
+    facts = admin.describe({place[0] for place in places})
+    ends = admin.end_offsets({topic: found.partitions for topic, found in facts.items()})
+    rest, found = [place for place in places if place[0] in ends], []
+    while rest:
+        turn = {place[0]: place for place in reversed(rest)}  # one of each topic
+        asked = {topic: ends[topic] for topic in turn}
+        for topic, before in offsets_at(settings.log, asked, {topic: one[3] for topic, one in turn.items()}).items():
+            if any(offset > epochs.began(topic, partition) for partition, offset in before.items()):
+                found.append(turn[topic])
+        rest = [place for place in rest if place is not turn[place[0]]]
+    return found
 
 
 def read_epochs(settings: Settings) -> EpochsState:
@@ -132,11 +172,17 @@ class NotedEpochs:
     def snapshot_again(self, place: Place) -> None:
         begin_again(self._settings, *place)
 
+    def table_again(self, place: Place) -> None:
+        begin_table_again(self._settings, *place)
+
+    def repeated(self, places: Collection[P]) -> list[P]:
+        return repeated(self._settings, places)
+
     def reading(self) -> bool:
         return self._settings.debezium is not None and is_first_snapshot(self._stored())
 
-    def may_be_asked(self, place: Place) -> bool:
-        return may_be_asked(self._settings, place[3], self._clock.now_ns() // 1_000_000)
+    def asked(self, place: Place) -> bool | None:
+        return asked_for(self._settings, place[3], self._clock.now_ns() // 1_000_000)
 
 
 def _change(settings: Settings, change: Callable[[EpochsState, dict[bytes, bytes]], EpochsState]) -> EpochsState:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from cdc.progress import Offsets
@@ -12,10 +14,10 @@ from connectors.kafka.compacted import log_error
 _TIMEOUT_S = 30.0
 
 
-def offsets_at(settings: LogSettings, ends: Offsets, time_ms: int) -> Offsets:
-    """The first offset whose record is as old as ``time_ms`` (since 1970) or younger. The partition's end, of
-    ``ends``, where there is none. LogError when the broker does not answer."""
-    asked = [TopicPartition(topic, p, time_ms) for topic, parts in ends.items() for p in parts]
+def offsets_at(settings: LogSettings, ends: Offsets, times_ms: Mapping[str, int]) -> dict[str, dict[int, int]]:
+    """The first offset whose record is as old as the topic's time in ``times_ms`` (since 1970) or younger. The
+    partition's end, of ``ends``, where there is none. LogError when the broker does not answer."""
+    asked = [TopicPartition(topic, p, times_ms[topic]) for topic, parts in ends.items() for p in parts]
     consumer = Consumer(reader_config(settings))
     try:
         answered = consumer.offsets_for_times(asked, timeout=_TIMEOUT_S) if asked else []

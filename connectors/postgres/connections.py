@@ -76,9 +76,9 @@ def connect(
     """A session with the source, its text format and timeouts pinned.
 
     ``replication``: a walsender session of the same database. Plain SQL works there too. ``options``: more
-    server settings for the startup packet, over the pinned ones. ``turn``: called while an answer is waited for, at most
-    ``limit_s`` seconds, see :class:`connectors.postgres.watched.WatchedConnection`. Raises SourceError when the server
-    cannot be reached, ConfigError when it refuses who we are or what we ask for. Neither holds the password.
+    server settings for the startup packet, over the pinned ones. ``turn``: called while an answer is waited for,
+    for ``limit_s`` seconds at most, see :class:`connectors.postgres.watched.WatchedConnection`. Raises SourceError when
+    the server cannot be reached, ConfigError when it refuses who we are or what we ask for. Neither holds the password.
     """
     conninfo = _conninfo(settings, application_name, replication, {**PINNED, **options})
     try:

@@ -40,6 +40,7 @@ import orjson
 from cdc.position import CHUNK_SEQ, SNAPSHOT_SEQ, Position
 
 FIRST, LAST, INCREMENTAL = "first", "last", "incremental"
+FIRST_OF_TABLE = "first_in_data_collection"
 _LSN_LIMIT = 1 << 56
 _CHANGE_SEQ = CHUNK_SEQ - 1
 """Of every change at a binlog position: not below the row numbers that records had as tx_seq before 0.2."""

@@ -27,7 +27,15 @@ from cdc.wire.debezium.mongodb_read import (
     document_after,
     id_text,
 )
-from cdc.wire.debezium.order import FIRST, INCREMENTAL, LAST, Unordered, position_of, snapshot_marker
+from cdc.wire.debezium.order import (
+    FIRST,
+    FIRST_OF_TABLE,
+    INCREMENTAL,
+    LAST,
+    Unordered,
+    position_of,
+    snapshot_marker,
+)
 from cdc.wire.debezium.shape import Shape, shape_of
 from cdc.wire.debezium.wrapped import Embedded, Wrapped, Wrappings, is_flat_field, is_wrapped
 from cdc.wire.format import UNAVAILABLE
@@ -87,8 +95,9 @@ class PartitionReader:
         """Why the record that was read last is in no order with those before it, as a clause. Empty where it is."""
         self.moved: ServerMove | None = None
         """That the record that was read last is of another server than those before it, in order all the same."""
-        self.began = False
-        """Whether the record that was read last begins a snapshot of whole tables."""
+        self.began = ""
+        """The mark of the record that was read last, if it begins a snapshot of whole tables (``first``) or one of them
+        in it. Empty for every other."""
         self.over = 0
         """The newest epoch of which a change behind its first snapshot was read, or that snapshot's last row."""
         self.over_ms = 0
@@ -116,7 +125,7 @@ class PartitionReader:
         if offset != self._next:
             self._first = offset
         self._next, self._kept, self._time_ms = offset + 1, kept, time_ms
-        self.fell, self.began, self.moved = "", False, None
+        self.fell, self.began, self.moved = "", "", None
         try:
             found = self._read(offset, key, value)
         except _Refused as refusal:
@@ -281,7 +290,7 @@ class PartitionReader:
     def _judge(self, marker: str, pos: Position, source: Mapping[str, Any]) -> None:
         """Of an epoch that is over, an order that began anew is what ended it."""
         fault = ""
-        self.began = marker == FIRST
+        self.began = marker if marker in (FIRST, FIRST_OF_TABLE) else ""
         if marker in ("false", LAST) and pos.epoch > self.over:
             self.over, self.over_ms = pos.epoch, self._time_ms
         if marker == "false":

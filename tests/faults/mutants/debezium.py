@@ -131,4 +131,14 @@ MUTANTS = (
         "begin no epoch in topics of a name of their own", "connectors/connect/connector_epochs.py",
         ' or topic in renamed]', ']', "tests/unit/connectors/connect/test_connector_epochs.py",
     ),
+    Mutant(
+        "deny a signal that is gone", "connectors/connect/asked_snapshots.py",
+        "(signals[0][0] > 0 and signals[0][1] > since_ms)", "False",
+        "tests/integration/log/test_asked_snapshots.py -k h221",
+    ),
+    Mutant(
+        "deny a snapshot that begins by itself", "connectors/connect/asked_snapshots.py",
+        "    return own or not known or", "    return not known or",
+        "tests/integration/log/test_asked_snapshots.py -k h221",
+    ),
 )  # fmt: skip

@@ -135,4 +135,8 @@ MUTANTS = (
         "figures.stuck_since_s = self._mark[1] if now_s - self._mark[1] > STALL_S else None",
         "figures.stuck_since_s = None", "tests/unit/connectors/session/test_looks.py",
     ),
+    Mutant(
+        "wait for a silent look without a limit", "connectors/session/looks.py",
+        "_ANSWER_S = 20.0", "_ANSWER_S = 1e9", "tests/integration/capture/test_silent_look.py -k h225",
+    ),
 )  # fmt: skip

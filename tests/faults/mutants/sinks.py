@@ -160,4 +160,13 @@ MUTANTS = (
         "self._place.look() or (self._follows and bool(self._led_elsewhere()))", "self._place.look()",
         "tests/integration/sinks/test_search.py -k h165",
     ),
+    Mutant(
+        "take a right that is missing for a foreign key (cache)", "sinks/cache/write.lua",
+        "not string.find(stored.err, 'WRONGTYPE', 1, true)", "false",
+        "tests/integration/sinks/test_least_rights.py -k h223",
+    ),
+    Mutant(
+        "ask for the right to make a schema that exists (SQL)", "sinks/sql/sql_tables.py",
+        " or sa.inspect(connection).has_schema(name):", ":", "tests/integration/sinks/test_least_rights.py -k h224",
+    ),
 )  # fmt: skip

@@ -51,7 +51,7 @@ MUTANTS = (
     ),
     Mutant(
         "take a snapshot on request for one cut short", "spark/debezium_feed.py",
-        "if begun.over or any(end > (pos.epoch, -place.time_ms) for end in ends):", "if False:",
+        "over = begun.over or any(end > (pos.epoch, -place.time_ms) for end in ends)", "over = False",
         "tests/unit/spark/test_debezium.py",
     ),
     Mutant(
@@ -213,5 +213,32 @@ MUTANTS = (
     Mutant(
         "claim for a view that is held", "spark/view_claims.py",
         "if held := self._held.get(topic):", "if False:", "tests/unit/spark/test_view_claims.py",
+    ),
+    Mutant(
+        "take a first snapshot that began anew for one on request", "spark/debezium_feed.py",
+        "            return asked is False\n", "            return False\n",
+        "tests/unit/spark/test_debezium.py -k h221",
+    ),
+    Mutant(
+        "let no commit say more than a signal", "spark/debezium_feed.py",
+        "(asked is None and pos", "(asked is not False and pos", "tests/unit/spark/test_debezium.py -k h221",
+    ),
+    Mutant(
+        "hear of a fall before the snapshot that ends its order", "spark/debezium_feed.py",
+        "(one.place.time_ms, isinstance(one, Fall), *_by_time(one.place))", "_by_time(one.place)",
+        "tests/unit/spark/test_debezium.py -k h221",
+    ),
+    Mutant(
+        "begin an epoch for a table that was not read before", "spark/debezium_feed.py",
+        "            elif one.place in repeated:\n", "            else:\n", "tests/unit/spark/test_debezium.py -k h226",
+    ),
+    Mutant(
+        "sweep where nobody knows who asked", "spark/debezium_feed.py",
+        "self._epochs.asked(begun.place) is False", "not self._epochs.asked(begun.place)",
+        "tests/unit/spark/test_debezium.py -k h226",
+    ),
+    Mutant(
+        "go on behind a claim that the log does not have", "spark/place.py",
+        "    if claimed > newest:\n", "    if False:\n", "tests/unit/spark/test_store.py -k h222",
     ),
 )  # fmt: skip

@@ -124,6 +124,51 @@ def test_h123_a_worker_killed_in_a_snapshot_leaves_no_phantoms(
 
 
 @pytest.mark.slow
+def test_h226_a_store_without_the_first_table_hears_it_too(
+    pipeline: Pipeline,
+    stack: Stack,
+    database: str,
+    redis_url: str,
+    run_cdc: RunCdc,
+    spawn: Spawn,
+    tmp_path: Path,
+) -> None:
+    """The row that began the snapshot is another table's: whoever reads this table alone never meets it."""
+    pipeline.run(
+        "create table c (id int primary key)",
+        "insert into c values (1)",
+        "insert into a values (1, 's', 1)",
+        "insert into b select i, 's' from generate_series(1, 20000) i",
+    )
+    pipeline.document["source"]["tables"] = ["public.a", "public.b", "public.c"]
+    pipeline.document["debezium"]["options"] |= {"snapshot.delay.ms": "20000"}
+    only_b = {"kind": "redis", "url": redis_url, "tables": ["public.b"]}
+    settings = pipeline.toml(tmp_path, sinks__cache=only_b, spark=spark_section(tmp_path))
+    name = pipeline.settings().name
+    assert run_cdc("--config", settings, "connect", "deploy").returncode == 0
+    log, topic = TopicAdmin(pipeline.settings().log), f"{name}.public.b"
+    with psycopg.connect(database) as holding:
+        holding.execute("lock table c in access exclusive mode")
+        sink = spawn("cdc", "--config", settings, "sink")
+        assert topic not in log.names() or not sum(log.end_offsets({topic: 2})[topic].values()), "the lock came late"
+        wait_until(lambda: sum(log.end_offsets({topic: 2})[topic].values()) > 19000, 90, "the snapshot has begun")
+        stack.stop_part("connect", kill=True)
+    pipeline.run("delete from b where id % 2 = 0")
+    slot = pipeline.connector().wanted()["slot.name"]
+    wait_until(lambda: drop_slot(pipeline, slot), 30, "the slot is free")
+    stack.start_part("connect")
+    holds(sink, redis_url, name, "public.b", set(range(1, 20000, 2)))
+    assert sink.stderr.count('"snapshot_again"') == 1, sink.stderr[-3000:]
+    # Who has the first table finds the snapshot's own beginning there, and nothing of it is taken for the one before.
+    assert sink.terminate() == 0
+    both = {**only_b, "tables": ["public.a", "public.b"]}
+    sink = spawn("cdc", "--config", pipeline.toml(tmp_path, sinks__cache=both, spark=spark_section(tmp_path)), "sink")
+    holds(sink, redis_url, name, "public.a", {1})
+    holds(sink, redis_url, name, "public.b", set(range(1, 20000, 2)))
+    assert sink.terminate() == 0
+
+
+@pytest.mark.slow
 def test_h221_a_whole_snapshot_without_its_offset_is_a_first(
     pipeline: Pipeline, redis_url: str, run_cdc: RunCdc, spawn: Spawn, tmp_path: Path
 ) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from cdc.errors import ConfigError
 from cdc.jvm import jars
 from cdc.jvm.ivy import Coordinate
 from cdc.jvm.jars import DownloadError, Jar, JarSet
@@ -113,6 +114,13 @@ def test_the_committed_lock_is_what_the_cache_holds() -> None:
         for jar in jar_set.jars:
             path = place / jar.coordinate.file_name
             assert hashlib.sha256(path.read_bytes()).hexdigest() == jar.sha256, jar.coordinate
+
+
+def test_a_java_home_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+    """As where the cache folder is read-only. Before, it ended as a bug of ours."""
+    (tmp_path / "taken").touch()
+    with pytest.raises(ConfigError, match=r"the Java that Spark needs cannot be prepared in .*taken: Not a directory"):
+        java_home(tmp_path / "taken")
 
 
 def test_java_home_drops_the_module_that_the_runtime_lacks(tmp_path: Path) -> None:

@@ -301,6 +301,21 @@ def test_h221_a_whole_snapshot_that_nobody_asked_for_is_a_first(
     assert (known.state.latest, known.state.first(), known.state.fell) == (2, ("d.s.t", 0, 2), "")
 
 
+@pytest.mark.parametrize(("asked", "repeats", "epoch"), [(False, True, 2), (None, True, 1), (False, False, 1)])
+def test_h226_a_later_table_that_is_read_anew_begins_an_epoch(
+    way: type[Translation], asked: bool | None, repeats: bool, epoch: int
+) -> None:
+    """Whoever reads this table alone never meets the row that began the snapshot."""
+    known = KnownEpochs()
+    known.is_asked, known.repeats = asked, repeats
+    rows = [snapshot_row(3, "true"), snapshot_row(4, "first_in_data_collection"), snapshot_row(5, "true")]
+    with suppress(SnapshotAgain):
+        way(Registry().version, known)(records(rows))
+    assert known.state.latest == epoch
+    assert known.state.epoch("d.s.t", 0, 3) == 1
+    assert known.state.epoch("d.s.t", 0, 4) == epoch
+
+
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
 @pytest.mark.parametrize(("over_ms", "epoch"), [(5, 1), (9, 2)])
 def test_h133_which_partition_is_read_first_decides_nothing(
@@ -313,6 +328,18 @@ def test_h133_which_partition_is_read_first_decides_nothing(
     translate = way(Registry().version, known)
     with suppress(SnapshotAgain):
         translate(records([rows[n] for n in order], times_ms=[times_ms[n] for n in order]))
+    assert known.state.latest == epoch
+
+
+@pytest.mark.parametrize(("asked", "reading", "epoch"), [(True, False, 1), (True, True, 2), (None, False, 2)])
+def test_h221_a_signal_says_more_than_that_no_commit_came(
+    way: type[Translation], asked: bool | None, reading: bool, epoch: int
+) -> None:
+    """On an idle source a snapshot on request stands behind no commit either, and its end may be another sink's."""
+    known = KnownEpochs()
+    known.is_asked, known.is_reading = asked, reading
+    with suppress(SnapshotAgain):
+        way(Registry().version, known)(records([snapshot_row(0, "first"), snapshot_row(2, "first")], times_ms=(1, 9)))
     assert known.state.latest == epoch
 
 

@@ -17,7 +17,7 @@ from spark.failures import QueryFailed, read_failure
 from spark.outage import Halted, persist
 from spark.package import build_zip, openers_of
 from spark.query import batch_after
-from spark.spark_session import SessionSpec, configuration, start_session
+from spark.spark_session import SessionSpec, configuration, require_name, start_session
 from spark.stop import SinkStop
 
 
@@ -189,3 +189,10 @@ def test_batches_get_smaller_after_an_unknown_failure_alone() -> None:
     assert batch_after(QueryFailed("again"), 1_500) == 1_000
     assert batch_after(QueryFailed("again"), 10) == 10, "never more than the user allows"
     assert batch_after(LogError("away"), 500_000) == 500_000
+
+
+def test_a_user_without_a_name_is_told_before_spark_starts() -> None:
+    """As in an image that runs as any number. Spark's own words were about a name that is null."""
+    require_name(os.getuid())
+    with pytest.raises(ConfigError, match="Spark does not start as user 4711, who has no name on this machine"):
+        require_name(4711, {0: "root"}.__getitem__)

@@ -30,7 +30,7 @@ def positions(reader: PartitionReader, *values: bytes) -> list[Position]:
 
 def test_a_reader_that_has_read_nothing_says_nothing() -> None:
     reader = PartitionReader(TOPIC, 0)
-    assert (reader.fell, reader.moved, reader.began, reader.highest) == ("", None, False, None)
+    assert (reader.fell, reader.moved, reader.began, reader.highest) == ("", None, "", None)
     assert (reader.over, reader.over_ms, reader.next_offset) == (0, 0, -1)
 
 
@@ -61,17 +61,17 @@ def test_the_first_change_behind_a_snapshot_says_that_it_is_over() -> None:
         reader.read(offset, KEY, oracle(100 + offset, snapshot), time_ms=time_ms)
         told.append((reader.began, reader.over, reader.over_ms))
     assert told == [
-        (True, 0, 0), (False, 0, 0), (False, 1, 30), (False, 1, 30),
-        (True, 1, 30), (False, 1, 30), (False, 2, 70),
+        ("first", 0, 0), ("", 0, 0), ("", 1, 30), ("", 1, 30),
+        ("first", 1, 30), ("", 1, 30), ("", 2, 70),
     ]  # fmt: skip
 
 
 def test_what_was_said_of_one_record_is_not_said_of_the_next() -> None:
     reader = PartitionReader(TOPIC, 0)
     positions(reader, oracle(50), oracle(9, "first"))
-    assert (reader.began, reader.fell) == (True, "a new snapshot lies below changes that were streamed before it")
+    assert (reader.began, reader.fell) == ("first", "a new snapshot lies below changes that were streamed before it")
     reader.read(7, KEY, b"no JSON")
-    assert (reader.began, reader.fell) == (False, "")
+    assert (reader.began, reader.fell) == ("", "")
 
 
 def test_the_topics_time_is_0_where_nobody_says_it() -> None:
