@@ -30,7 +30,8 @@ class EpochsState(Document):
     reading of its tables. 0 for none. ``fell``: why the latest epoch's positions are in no order any more, as a
     sentence. Empty while they are. Another epoch is the cure. ``moved``: that its changes are of another server than
     before, in order, as a sentence. ``firsts``: epoch (as text) -> topic, partition and offset of the row that began
-    its snapshot.
+    its snapshot. ``ids``: epoch (as text) -> what tells it from another one of its number, which a log that was put
+    back and went on from there gives again.
     """
 
     WHAT: ClassVar[str] = "epochs"
@@ -41,11 +42,13 @@ class EpochsState(Document):
     fell: str = ""
     moved: str = ""
     firsts: Mapping[str, list[Any]] = field(default_factory=dict)
+    ids: Mapping[str, str] = field(default_factory=dict)
 
-    def begin(self, ends: Offsets) -> EpochsState:
+    def begin(self, ends: Offsets, identity: str = "") -> EpochsState:
         """One epoch more, from these end offsets on. A topic or partition not named here begins at 0.
 
-        Raises ConfigError at the highest epoch.
+        ``identity``: the same for all who note this epoch, and another one for each that is begun. Raises ConfigError
+        at the highest epoch.
 
         >>> state = EpochsState().begin({"shop.public.a": {0: 7}})
         >>> state.epoch("shop.public.a", 0, 6), state.epoch("shop.public.a", 0, 7), state.epoch("new", 0, 0)
@@ -60,7 +63,12 @@ class EpochsState(Document):
                 # An earlier boundary that this partition did not exist for lies at its beginning.
                 offsets.extend([0] * (self.latest - FIRST_EPOCH - len(offsets)))
                 offsets.append(offset)
-        return EpochsState(latest=self.latest + 1, starts=starts, reread=self.reread, firsts=self.firsts)
+        ids = {**self.ids, str(self.latest + 1): identity} if identity else self.ids
+        return EpochsState(latest=self.latest + 1, starts=starts, reread=self.reread, firsts=self.firsts, ids=ids)
+
+    def identity(self, epoch: int) -> str:
+        """What tells an epoch from another one of its number. Empty where that was not noted."""
+        return self.ids.get(str(epoch), "")
 
     def first(self) -> tuple[str, int, int] | None:
         """Where the latest epoch's snapshot began: topic, partition and offset. None where nobody saw it."""

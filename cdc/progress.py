@@ -140,7 +140,8 @@ class Watermark:
     while the store is still being filled from the log's beginning (hazard H80). ``topic_ids`` says of which
     topics the offsets speak: topic -> Kafka's id of it, another one for a topic made anew (hazard H63). ``level_ms``:
     when, in ms since 1970, the store was last seen to be level with the log's end, or began. 0 where nobody knows.
-    ``aside``: as the progress record had it that ``lsn`` is of: of these tables the log lacks changes.
+    ``aside``: as the progress record had it that ``lsn`` is of: of these tables the log lacks changes. ``epoch_id``:
+    what tells the epoch from another one of its number (hazard H227). Empty where nothing was noted.
     """
 
     epoch: int
@@ -150,6 +151,7 @@ class Watermark:
     held: Mapping[str, Hold] = field(default_factory=dict)
     level_ms: int = field(default=0, compare=False)
     aside: Mapping[str, str] = field(default_factory=dict)
+    epoch_id: str = ""
 
     def to_json(self) -> bytes:
         """The watermark as a store keeps it. :meth:`from_json` reads it back."""
@@ -169,6 +171,8 @@ class Watermark:
             document["aside"] = dict(self.aside)
         if self.level_ms:
             document["level_ms"] = self.level_ms
+        if self.epoch_id:
+            document["epoch_id"] = self.epoch_id
         return dumped(document)
 
     @classmethod

@@ -52,7 +52,8 @@ def begin_epoch(conn: Connection, settings: Settings, admin: TopicAdmin, state: 
     crash_point("epoch_slot_dropped")
     epochs = EpochsState.find(documents) or EpochsState()
     if slot is None or slot.epoch == epochs.latest:
-        epochs = epochs.begin(admin.end_offsets({t: topics.topics[t]["partitions"] for t in topics.tables.values()}))
+        ends = admin.end_offsets({t: topics.topics[t]["partitions"] for t in topics.tables.values()})
+        epochs = epochs.begin(ends, str(clock.now_ns()))
     state.write([(epochs.key(), epochs.to_json())])
     crash_point("epoch_noted")
     state.write(forgotten(documents))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from cdc.epochs import EpochsState
 from cdc.errors import ConfigError, DamagedError, TopicError
 from cdc.progress import Offsets
 from cdc.schema import TableSchema
@@ -63,8 +64,8 @@ class SinkLog:
     def ends(self, topics: SinkTopics) -> Offsets:
         return self._admin().end_offsets(topics.partitions)
 
-    def begun_behind(self, epoch: int) -> Offsets:
-        return read_epochs(self._settings).behind(epoch)
+    def epochs(self) -> EpochsState:
+        return read_epochs(self._settings)
 
     def newest(self) -> tuple[int, int] | None:
         if may_hold_debezium(self._settings):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.dead import DeadLetters
+from cdc.epochs import EpochsState
 from cdc.errors import ActiveError, CdcError, Exit, Retry, TopicError
 from cdc.lsn import Lsn
 from cdc.progress import Offsets, Watermark
@@ -66,6 +67,44 @@ def check_claim(sink: str, watermark: Watermark | None, newest: tuple[int, int] 
             f"the source up to {Lsn(newest[1])} of epoch {newest[0]}",
             hint=f"the watermark was set by hand, or is of another log: cdc rebuild {sink} fills the store anew",
         )
+
+
+def check_epoch(sink: str, watermark: Watermark | None, epochs: EpochsState) -> None:
+    """TopicError when a store was filled in an epoch that the log does not know: it was put back to before it, and may
+    have given its number to another one since, whose positions mean nothing beside the former (H227)."""
+    if watermark is None or not watermark.epoch_id:
+        return
+    known = epochs.identity(watermark.epoch)
+    if known == watermark.epoch_id or (not known and watermark.epoch <= epochs.latest):
+        return
+    raise TopicError(
+        f"the store of {sink} was filled in another epoch {watermark.epoch} than the log's: the log was put back to "
+        "before that one",
+        hint=f"cdc rebuild {sink} fills the store again from today's topics",
+    )
+
+
+class EpochIds:
+    """What tells each epoch from another one of its number, asked of the log once for each: an epoch is noted before
+    its first record is written."""
+
+    def __init__(self, log: LogQuestions) -> None:
+        self._log = log
+        self._asked: tuple[int, str] = (0, "")
+
+    def of(self, epoch: int) -> str:
+        """As :meth:`cdc.epochs.EpochsState.identity`. LogError when the broker does not answer."""
+        if self._asked[0] != epoch:
+            self._asked = epoch, self._log.epochs().identity(epoch)
+        return self._asked[1]
+
+
+def check_log(sink: str, watermark: Watermark | None, topics: SinkTopics, ends: Offsets, log: LogQuestions) -> None:
+    """TopicError when a store speaks of another log than today's: of other topics, of another epoch, or of more."""
+    check_topics(sink, watermark, topics, ends)
+    check_epoch(sink, watermark, log.epochs())
+    if topics.ids.keys() - topics.views.keys():
+        check_claim(sink, watermark, log.newest())
 
 
 def check_place(sink: str, opened: OpenSink, watermark: Watermark | None, unsure: Watermark | None) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from cdc.epochs import EpochsState
 from cdc.measures import Heads
 from cdc.progress import Offsets, Progress
 from cdc.schema import TableSchema
@@ -45,8 +46,8 @@ class LogQuestions(Protocol):
     def ends(self, topics: SinkTopics) -> Offsets:
         """Where each partition ends now."""
 
-    def begun_behind(self, epoch: int) -> Offsets:
-        """Where the epochs after this one begin, as far as records do not say so themselves. Empty for none."""
+    def epochs(self) -> EpochsState:
+        """The epochs that were noted, and where each begins."""
 
     def newest(self) -> tuple[int, int] | None:
         """The epoch and the LSN up to which the log holds the source now. None where nothing says it."""

@@ -33,7 +33,7 @@ from spark.apply import (
     unknown,
 )
 from spark.holds import Holds, claim, make_room, overdue
-from spark.place import StoreMoved, Surroundings, check_claim, check_place, check_reach, check_topics, outdated
+from spark.place import EpochIds, StoreMoved, Surroundings, check_log, check_place, check_reach, outdated
 from spark.ports import SinkTopics
 from spark.retry import apply_letters, unheld_letters, without_released
 from spark.sink_metrics import FillStand, Lacking
@@ -80,6 +80,7 @@ class Store(StoreCalls):
         self._ends: Offsets = {}
         self._holds = Holds(name, around.clock)
         self._sweeps = Sweeps()
+        self._ids = EpochIds(around.facts)
         self._looked_s = around.clock.monotonic()
         self._figures.behind = self.behind
         self._figures.lacks, self._figures.fill = self._lacks, self._filled
@@ -155,9 +156,8 @@ class Store(StoreCalls):
         opened = self._open()
         self._shown, self._unsure = opened.watermarks.read(), None
         self._ends = ends = around.facts.ends(self.captured)
-        check_topics(self.name, self._shown, self.captured, ends)
-        if self.captured.ids.keys() - self.captured.views.keys():
-            check_claim(self.name, self._shown, around.facts.newest())
+        check_log(self.name, self._shown, self.captured, ends, around.facts)
+        self._ids = EpochIds(around.facts)
         if self._shown is not None and not covers(self.offsets, ends):
             check_reach(self.name, self._shown, self.captured, self._now_ms())
         self._holds.begin(overdue(self._shown, self.captured, self._now_ms()))
@@ -185,7 +185,7 @@ class Store(StoreCalls):
         shown = self._shown
         if shown is None:
             return
-        back = rewound(shown.offsets, self._around.facts.begun_behind(shown.epoch))
+        back = rewound(shown.offsets, self._around.facts.epochs().behind(shown.epoch))
         if back != shown.offsets:
             self._commit_as(replace(shown, offsets=back))
             log.warning("store_goes_back", extra={"sink": self.name, "reason": "an epoch began before its place"})
@@ -366,7 +366,8 @@ class Store(StoreCalls):
         log.info("epoch_swept", extra={"sink": self.name, "tables": said(due, self._book), "epoch": max(due.values())})
 
     def _claim(self, at: Claim) -> Watermark:
-        return claim(self._around.view, self._shown, at, self.captured, self._holds.now, self._now_ms())
+        wanted = claim(self._around.view, self._shown, at, self.captured, self._holds.now, self._now_ms())
+        return replace(wanted, epoch_id=self._ids.of(wanted.epoch))
 
     def _now_ms(self) -> int:
         return self._around.clock.now_ns() // 1_000_000

@@ -26,7 +26,7 @@ Place = tuple[str, int, int, int]
 P = TypeVar("P", bound=Place)
 
 
-def next_epoch(settings: Settings) -> int:
+def next_epoch(settings: Settings, clock: Clock = SYSTEM_CLOCK) -> int:
     """Note that records after the topics' present ends belong to a new epoch. Returns its number.
 
     Makes the state topic where it is missing. Call it while nothing writes to the table topics. Until
@@ -37,7 +37,8 @@ def next_epoch(settings: Settings) -> int:
     admin.end_offsets({state_topic(settings.name): 1})  # returns when a topic made a moment ago has its leader
 
     def begin(epochs: EpochsState, documents: dict[bytes, bytes]) -> EpochsState:
-        return replace(epochs.begin(_ends(admin, settings, TopicsState.find(documents))), unsettled=True)
+        ends = _ends(admin, settings, TopicsState.find(documents))
+        return replace(epochs.begin(ends, str(clock.now_ns())), unsettled=True)
 
     return _change(settings, begin).latest
 
@@ -92,7 +93,8 @@ def begin_again(settings: Settings, topic: str, partition: int, offset: int, tim
         ends = _ends(admin, settings, TopicsState.find(documents))
         starts = offsets_at(settings.log, ends, dict.fromkeys(ends, time_ms))
         starts.setdefault(topic, {})[partition] = offset
-        return epochs.begin(starts).settled().snapshot_at(topic, partition, offset)
+        begun = epochs.begin(starts, f"{topic}/{partition}/{offset}/{time_ms}")
+        return begun.settled().snapshot_at(topic, partition, offset)
 
     _change(settings, begin)
 
@@ -113,7 +115,7 @@ def begin_table_again(settings: Settings, topic: str, partition: int, offset: in
         starts |= offsets_at(settings.log, {topic: ends[topic]}, {topic: time_ms})
         starts[topic][partition] = offset
         first = epochs.first()
-        begun = epochs.begin(starts).settled()
+        begun = epochs.begin(starts, f"{topic}/{partition}/{offset}/{time_ms}").settled()
         return begun.snapshot_at(*first) if first is not None and first[0] != topic else begun
 
     _change(settings, begin)

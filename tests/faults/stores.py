@@ -17,6 +17,7 @@ from confluent_kafka import murmur2
 
 from cdc.clock import ManualClock
 from cdc.dead import DeadLetter
+from cdc.epochs import EpochsState
 from cdc.position import Position
 from cdc.progress import Offsets, Progress, Watermark
 from cdc.schema import TableSchema
@@ -54,8 +55,8 @@ class _Facts:
     def ends(self, topics: SinkTopics) -> Offsets:
         return self.follower.ends()
 
-    def begun_behind(self, epoch: int) -> Offsets:
-        return {}
+    def epochs(self) -> EpochsState:
+        return EpochsState()
 
     def newest(self) -> tuple[int, int] | None:
         return None

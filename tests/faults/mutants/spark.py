@@ -241,4 +241,12 @@ MUTANTS = (
         "go on behind a claim that the log does not have", "spark/place.py",
         "    if claimed > newest:\n", "    if False:\n", "tests/unit/spark/test_store.py -k h222",
     ),
+    Mutant(
+        "know an epoch by its number alone", "spark/place.py",
+        "if known == watermark.epoch_id or", "if known or", "tests/unit/spark/test_its_place.py -k h227",
+    ),
+    Mutant(
+        "claim an epoch without its identity", "spark/store_thread.py",
+        "replace(wanted, epoch_id=self._ids.of(wanted.epoch))", "wanted", "tests/unit/spark/test_sweeps.py -k h123",
+    ),
 )  # fmt: skip

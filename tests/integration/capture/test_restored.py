@@ -151,6 +151,39 @@ def test_h4_h6_kafka_put_back_older_is_refused(servers: Servers, pipeline: Pipel
     begun_anew(pipeline, Follower(pipeline))
 
 
+@pytest.mark.slow
+def test_h227_an_epochs_number_that_is_given_twice(servers: Servers, pipeline: Pipeline) -> None:
+    """Kafka is put back to before an epoch that a store has: the next epoch has its number, and other positions."""
+    found = servers.stack.ensure("redis")
+    pipeline.document["sinks"] = {"cache": {"kind": "redis", "url": found["redis"]["url"]}}
+    pipeline.document["spark"] = {"checkpoint": str(pipeline.folder / "checkpoints"), "http_address": ""}
+    pipeline.prepare_with_rows(TABLE, "insert into t select g, 'first' from generate_series(1, 20) g")
+    streamed(pipeline, "insert into t values (100, 'kept')")
+    servers.keep("kafka")
+    pipeline.new_epoch()
+    build_snapshot(pipeline.settings, NoReport(), workers=1).run()
+    streamed(pipeline, "insert into t select g, 'lost' from generate_series(200, 230) g")
+    command = ("cdc", "--config", pipeline.config())
+    assert pipeline.spawn(*command, "sink", "--until-caught-up").wait(120) == 0
+    servers.put_back("kafka")
+    wait_until(lambda: pipeline.count("t"), 30)
+    refused(pipeline.start(), Exit.SLOT, "--new-epoch")
+    pipeline.execute(
+        "delete from t where id in (3, 203)", "insert into t select g, 'new' from generate_series(300, 330) g"
+    )
+    assert pipeline.new_epoch() == 2
+    build_snapshot(pipeline.settings, NoReport(), workers=1).run()
+    with pipeline.capturing():
+        pipeline.execute("update t set v = 'anew' where id > 5")
+        refused(pipeline.spawn(*command, "sink"), Exit.TOPIC, "cdc rebuild cache", timeout_s=120)
+        rebuilt = pipeline.spawn(*command, "rebuild", "cache")
+        assert rebuilt.wait(120) == 0, rebuilt.stderr
+        sink = pipeline.spawn(*command, "sink")
+        verified = pipeline.spawn(*command, "verify", "--timeout", "60")
+        assert verified.wait(120) == 0, verified.stdout + verified.stderr + sink.stderr
+        assert sink.terminate(90) == 0, sink.stderr
+
+
 @pytest.mark.parametrize("way", ["rebuild", "sink"])
 def test_h63_h194_a_store_beyond_a_kafka_put_back(servers: Servers, pipeline: Pipeline, way: str) -> None:
     """It names offsets that the topics do not have, and have again once a new epoch's rows are there: other records.

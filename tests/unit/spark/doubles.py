@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from cdc.dead import DeadLetter
+from cdc.epochs import EpochsState
 from cdc.progress import Offsets, Progress
 from cdc.schema import Column, Identity, TableSchema
 from cdc.topic import TableName
@@ -41,7 +42,7 @@ class MemoryFacts:
     end: int = 1000
     topic_id: str = "id1"
     partitions: int = 1
-    begun: Offsets = field(default_factory=dict)
+    noted: EpochsState = field(default_factory=EpochsState)
     asked_shapes: int = 0
     reaches: tuple[int, int] | None = None
 
@@ -51,8 +52,8 @@ class MemoryFacts:
     def ends(self, topics: SinkTopics) -> Offsets:
         return {TOPIC: dict.fromkeys(range(self.partitions), self.end)}
 
-    def begun_behind(self, epoch: int) -> Offsets:
-        return self.begun if epoch == 1 else {}
+    def epochs(self) -> EpochsState:
+        return self.noted
 
     def newest(self) -> tuple[int, int] | None:
         return self.reaches

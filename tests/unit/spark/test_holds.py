@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from cdc.clock import ManualClock
+from cdc.epochs import EpochsState
 from cdc.progress import Hold, Offsets, Progress, Watermark
 from cdc.schema import TableSchema
 from cdc.topic import TableName
@@ -62,8 +63,8 @@ class Facts:
     def ends(self, topics: SinkTopics) -> Offsets:
         return {topic: self.end[topic] for topic in topics.ids}
 
-    def begun_behind(self, epoch: int) -> Offsets:
-        return {}
+    def epochs(self) -> EpochsState:
+        return EpochsState()
 
     def newest(self) -> tuple[int, int] | None:
         return None

@@ -6,13 +6,15 @@ from dataclasses import replace
 
 import pytest
 
+from cdc.epochs import EpochsState
 from cdc.errors import ActiveError, Retry, TopicError
 from cdc.progress import Offsets, Watermark
 from sinks.memory import MemoryStore
 from sinks.port import OpenSink
 from spark.micro_batch import shares, spans_between
-from spark.place import StoreMoved, check_claim, check_place, check_topics, span
+from spark.place import EpochIds, StoreMoved, check_claim, check_epoch, check_place, check_topics, span
 from spark.ports import SinkTopics
+from tests.unit.spark.doubles import MemoryFacts
 
 ORDERS, OTHERS = "shop.public.orders", "shop.public.others"
 TOPICS = SinkTopics(ids={ORDERS: "id1"}, partitions={ORDERS: 2})
@@ -100,6 +102,45 @@ def test_h222_a_claim_that_the_log_has_is_taken(held: Watermark | None, newest: 
 def test_h222_a_claim_beyond_the_log_is_refused(held: Watermark) -> None:
     with pytest.raises(TopicError, match=r"the store of cache says that it shows .* of epoch \d, and the log has"):
         check_claim("cache", held, (1, 7))
+
+
+SECOND = EpochsState().begin({}, "second")
+IN_SECOND = replace(HELD, epoch=2, epoch_id="second")
+
+
+@pytest.mark.parametrize(
+    ("held", "epochs"),
+    [
+        (None, SECOND),
+        (IN_SECOND, SECOND),
+        (IN_SECOND, SECOND.begin({}, "third")),
+        # Nothing was noted: by an older build in the store, or in the log.
+        (replace(IN_SECOND, epoch_id=""), SECOND),
+        (IN_SECOND, EpochsState().begin({})),
+    ],
+)
+def test_h227_a_store_of_the_logs_own_epoch_goes_on(held: Watermark | None, epochs: EpochsState) -> None:
+    check_epoch("cache", held, epochs)
+
+
+@pytest.mark.parametrize("epochs", [EpochsState(), EpochsState().begin({}, "another")])
+def test_h227_a_store_of_another_epoch_of_that_number_is_refused(epochs: EpochsState) -> None:
+    """The log was put back to before the epoch, and may have given its number again."""
+    with pytest.raises(TopicError, match="the store of cache was filled in another epoch 2 than the log's"):
+        check_epoch("cache", IN_SECOND, epochs)
+
+
+def test_h227_an_epochs_identity_is_read_once() -> None:
+    asked: list[EpochsState] = []
+
+    class Log(MemoryFacts):
+        def epochs(self) -> EpochsState:
+            asked.append(SECOND)
+            return SECOND
+
+    ids = EpochIds(Log())
+    assert [ids.of(epoch) for epoch in (1, 1, 2, 2)] == ["", "", "second", "second"]
+    assert len(asked) == 2
 
 
 def test_a_time_is_told_in_hours_from_two_hours_on() -> None:

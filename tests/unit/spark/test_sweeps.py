@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cdc.epochs import EpochsState
 from cdc.position import Position
 from cdc.progress import Hold, Progress, Watermark
 from cdc.topic import TableName
@@ -118,7 +119,7 @@ def test_h123_a_store_reads_an_epoch_from_its_beginning(bench: Bench) -> None:
     store = bench.begun()
     bench.settle(store, 9, row(1, 0), row(2, 7))
     store.end()
-    bench.facts.begun = {TOPIC: {0: 6}}
+    bench.facts.noted = EpochsState().begin({TOPIC: {0: 6}}, "second")
     again = bench.begun()
     assert again.starts == {TOPIC: {0: 6}}
     mark = bench.watermark
@@ -126,6 +127,8 @@ def test_h123_a_store_reads_an_epoch_from_its_beginning(bench: Bench) -> None:
     bench.view.note_progress([over(9)])
     bench.settle(again, 9, second(2, 7))
     assert (bench.status(1), bench.status(2)) == (None, "again")
+    claimed = bench.watermark
+    assert claimed is not None and (claimed.epoch, claimed.epoch_id) == (2, "second")
     assert bench.begun().starts == {TOPIC: {0: 9}}  # the epoch is claimed: no further way back
 
 
