@@ -1,9 +1,10 @@
-"""Notes of the source's WAL: by them a later start knows a server that was put back (H192, H193)."""
+"""Notes of the source's WAL: by them a later start knows a server that was put back (H192, H193, H201)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing, suppress
+from typing import TypeVar
 
 import psycopg
 
@@ -12,11 +13,12 @@ from cdc.ports import CompactedTopic
 from cdc.settings import SourceSettings
 from cdc.state import SlotState
 from cdc.wal_witness import WalWitness
-from connectors.postgres.connections import connect
-from connectors.postgres.lineage import WITNESS_BYTES, read_wal
+from connectors.postgres.connections import Connection, connect
+from connectors.postgres.lineage import WITNESS_BYTES, is_filling, read_last_written, read_wal
 
 EVERY_S = 60.0
 _FIRST_S = 1.0
+_T = TypeVar("_T")
 
 
 class WitnessLook:
@@ -34,15 +36,14 @@ class WitnessLook:
 
     def look(self) -> float:
         """Note it if there is more than at the last call. Seconds until the next call. LogError, SourceError."""
-        lsn = self._held() - WITNESS_BYTES
-        if lsn <= 0:
+        held = self._held()
+        if held <= WITNESS_BYTES:
             return _FIRST_S
-        if lsn > self._noted_lsn:
-            wal = self._read(lsn)
-            if wal:
-                own = WalWitness(epoch=self._slot.epoch, timeline=self._slot.timeline, lsn=lsn, wal=wal)
+        if held > self._noted_lsn:
+            own = self._read(held)
+            if own is not None:
                 self._state.write([(own.key(), own.to_json())])
-            self._noted_lsn = lsn
+            self._noted_lsn = held
         return EVERY_S
 
     def end(self) -> None:
@@ -50,9 +51,20 @@ class WitnessLook:
         with suppress(CdcError, psycopg.Error, OSError):
             self.look()
 
-    def _read(self, lsn: int) -> str:
+    def _read(self, held: int) -> WalWitness | None:
+        """What is to be noted, None where the server does not give it."""
+        lsn = held - WITNESS_BYTES
+        wal = self._ask(lambda walsender: read_wal(walsender, self._slot.timeline, lsn), "")
+        if is_filling(wal):
+            lsn, wal = self._ask(lambda walsender: read_last_written(walsender, self._slot.timeline, held), (0, ""))
+        if not wal:
+            return None
+        return WalWitness(epoch=self._slot.epoch, timeline=self._slot.timeline, lsn=lsn, wal=wal)
+
+    def _ask(self, question: Callable[[Connection], _T], nothing: _T) -> _T:
+        """Its answer by the session's own server, ``nothing`` from another one."""
         with closing(connect(self._source, application_name="cdc capture wal", replication=True)) as walsender:
             row = walsender.execute("IDENTIFY_SYSTEM").fetchone()
             if row is None or (row[0], row[1]) != (self._slot.system_identifier, self._slot.timeline):
-                return ""
-            return read_wal(walsender, self._slot.timeline, lsn)
+                return nothing
+            return question(walsender)
