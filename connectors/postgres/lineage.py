@@ -113,6 +113,16 @@ def read_wal(walsender: Connection, timeline: int, lsn: int) -> str:
     return ""
 
 
+def started(session: Connection) -> str:
+    """When the server was started, as text. Files that are put back need another start. SourceError when it does not
+    say."""
+    try:
+        row = session.execute(b"select pg_postmaster_start_time()::text").fetchone()
+    except psycopg.Error as error:
+        raise SourceError(f"Postgres does not say when it was started: {first_line(error)}") from None
+    return str(row[0]) if row is not None else ""
+
+
 def is_filling(wal: str) -> bool:
     """Whether bytes in hex are what fills a segment that was switched early, as by ``archive_timeout``: zeros, which
     every server has there (H201)."""

@@ -17,6 +17,7 @@ from cdc.windows import Windows
 from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.postgres.abridge import row_limit
 from connectors.postgres.assemble import Assembler, AssemblerPorts, Limits, Pipeline, Start
+from connectors.postgres.lineage import started
 from connectors.postgres.reselect import PostgresReselect
 from connectors.postgres.visible import Visible
 from connectors.session.handing_over import handing_over, tell_waiting
@@ -24,6 +25,7 @@ from connectors.session.looks import Looks
 from connectors.session.relations import Relations
 from connectors.session.remedies import Remedies
 from connectors.session.session_parts import LogStanding, Servers, SourceStream, Tables, Writer
+from connectors.session.witness_look import ReadServer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +107,7 @@ class Joining:
         tables = self.tables
         looks = Looks(
             self.settings,
-            self._slot,
+            ReadServer(self._slot, started(self.servers.side)),
             topics=lambda: tables.topics.known,
             oids=lambda: oids_of(tables.registry),
             counts=self.standing.counts,

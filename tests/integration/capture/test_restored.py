@@ -6,6 +6,7 @@ compose/RESTORE.md names these tests.
 from __future__ import annotations
 
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -168,6 +169,25 @@ def test_h201_a_source_put_back_is_known_behind_a_switch(servers: Servers, pipel
     servers.put_back("postgres")
     written_beyond(pipeline, progress_lsn(pipeline))
     refused(pipeline.start(), Exit.IDENTITY, "has other WAL at", "put back to an earlier state")
+    begun_anew(pipeline, live)
+
+
+def test_h202_a_source_put_back_while_capture_stood_still(servers: Servers, pipeline: Pipeline) -> None:
+    """As in a container that was paused. The last look of its session comes to the server that was put back."""
+    pipeline.prepare_with_rows(TABLE, "insert into t select g, 'first' from generate_series(1, 20) g")
+    live = Follower(pipeline)
+    streamed(pipeline, "insert into t values (100, 'kept')")
+    servers.keep("postgres")
+    streamed(pipeline, "insert into t values (200, 'lost')")
+    run = pipeline.stream()
+    pipeline.execute("insert into t values (201, 'lost')")
+    pipeline.settle()
+    live.follow()
+    run.process.send_signal(signal.SIGSTOP)
+    servers.put_back("postgres")
+    written_beyond(pipeline, progress_lsn(pipeline))
+    run.process.send_signal(signal.SIGCONT)
+    refused(run, Exit.IDENTITY, "has other WAL at", "put back to an earlier state")
     begun_anew(pipeline, live)
 
 
