@@ -20,12 +20,12 @@ from connectors.postgres.assemble import Assembler, AssemblerPorts, Limits, Pipe
 from connectors.postgres.lineage import started
 from connectors.postgres.reselect import PostgresReselect
 from connectors.postgres.visible import Visible
+from connectors.postgres.witnessed import ReadServer
 from connectors.session.handing_over import handing_over, tell_waiting
 from connectors.session.looks import Looks
 from connectors.session.relations import Relations
 from connectors.session.remedies import Remedies
 from connectors.session.session_parts import LogStanding, Servers, SourceStream, Tables, Writer
-from connectors.session.witness_look import ReadServer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

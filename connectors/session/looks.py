@@ -33,10 +33,11 @@ from connectors.postgres.catalog_facts import read_publication, read_relations, 
 from connectors.postgres.connections import Connection, connect
 from connectors.postgres.selection import takes
 from connectors.postgres.slot import START_OVER
+from connectors.postgres.witnessed import ReadServer
 from connectors.session.remedies import Remedies
 from connectors.session.repeated_look import LOOK_S, RepeatedLook
 from connectors.session.standstill import Standstill
-from connectors.session.witness_look import ReadServer, WitnessLook
+from connectors.session.witness_look import WitnessLook
 
 log = logging.getLogger(__name__)
 

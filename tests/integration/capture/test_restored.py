@@ -13,10 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from cdc.crash import CRASH_EXIT
 from cdc.errors import Exit
 from cdc.stack.account import outside_folder
 from cdc.stack.free_ports import free_ports
 from cdc.wal_witness import WalWitness
+from cdc.wiring.pipeline import prepare_pipeline
 from cdc.wiring.snapshot import build_snapshot
 from connectors.postgres.lineage import is_filling
 from snapshot.edges import NoReport
@@ -189,6 +191,32 @@ def test_h202_a_source_put_back_while_capture_stood_still(servers: Servers, pipe
     run.process.send_signal(signal.SIGCONT)
     refused(run, Exit.IDENTITY, "has other WAL at", "put back to an earlier state")
     begun_anew(pipeline, live)
+
+
+@pytest.mark.parametrize("command", ["run", "snapshot"])
+@pytest.mark.parametrize("further", [True, False], ids=["writes on", "is behind"])
+def test_h203_a_source_put_back_behind_a_later_cut(
+    servers: Servers, pipeline: Pipeline, further: bool, command: str
+) -> None:
+    """A first snapshot that went on in a later cut, of which the server has no rows any more."""
+    pipeline.execute(TABLE, "insert into t select g, 'first' from generate_series(1, 20) g")
+    prepare_pipeline(pipeline.settings)
+    crashes = [{"CDC_CRASH_AT": "slot_recorded"}, {"CDC_CRASH_AT": "snapshot_completed"}]
+    if command == "snapshot":
+        crashes[1] = {"CDC_CRASH_AT": "chunks_all_recorded"}
+    for env in crashes:
+        assert pipeline.spawn("cdc", "--config", pipeline.config(), "snapshot", env=env).wait(60) == CRASH_EXIT
+        if env == crashes[0]:
+            servers.keep("postgres")
+            pipeline.execute("insert into t values (200, 'lost')", "delete from t where id = 2")
+    witness = WalWitness.find(pipeline.state())
+    assert witness is not None
+    servers.put_back("postgres")
+    if further:
+        written_beyond(pipeline, witness.lsn)
+    words = ("has other WAL at", "put back") if further else ("it was set back",)
+    refused(pipeline.spawn("cdc", "--config", pipeline.config(), command), Exit.IDENTITY, *words)
+    begun_anew(pipeline, Follower(pipeline))
 
 
 def test_h4_h6_kafka_put_back_older_is_refused(servers: Servers, pipeline: Pipeline) -> None:

@@ -14,7 +14,8 @@ from cdc.wal_witness import WalWitness
 from connectors.postgres.catalog_facts import read_server
 from connectors.postgres.connections import connect
 from connectors.postgres.lineage import WITNESS_BYTES, is_filling, started
-from connectors.session.witness_look import ReadServer, WitnessLook
+from connectors.postgres.witnessed import ReadServer
+from connectors.session.witness_look import WitnessLook
 from tests.unit.cdc.checks.test_postgres import KNOWN
 
 
