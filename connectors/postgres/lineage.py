@@ -35,9 +35,10 @@ _SEGMENT_BYTES = b"select setting::int8 from pg_settings where name = 'wal_segme
 
 class Lineage(NamedTuple):
     """``wal``: what the server has where the pipeline's :class:`cdc.wal_witness.WalWitness` was taken, in hex. Empty
-    where it has it no more or not yet, and where there is no such witness of its timeline."""
+    where it has it no more or not yet, and where there is no such witness of its timeline. ``history``: None where the
+    server has lost it."""
 
-    history: History
+    history: History | None
     wal: str = ""
 
     @property
@@ -54,12 +55,15 @@ def read_lineage(walsender: Connection, timeline: int, witness: WalWitness | Non
     return found._replace(wal=read_wal(walsender, timeline, witness.lsn))
 
 
-def read_history(walsender: Connection, timeline: int) -> History:
-    """Where the server's timeline came from. The first one has no history. SourceError when the server does not say."""
+def read_history(walsender: Connection, timeline: int) -> History | None:
+    """Where the server's timeline came from. The first one has no history. None where the file that says it was
+    removed: the server runs on without (H205). SourceError when the server does not say."""
     if timeline == 1:
         return []
     try:
         row = walsender.execute(f"TIMELINE_HISTORY {timeline}".encode()).fetchone()
+    except psycopg.errors.UndefinedFile:
+        return None
     except psycopg.Error as error:
         raise SourceError(f"Postgres does not give its timeline's history: {first_line(error)}") from None
     text = row[1] if row is not None else b""
