@@ -5,19 +5,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import cast
 
+import psycopg
 from confluent_kafka import Message
 
 from cdc.checks.facts import PublicationFacts, ServerFacts, SlotFacts
-from cdc.errors import ConfigError
+from cdc.errors import CdcError, ConfigError
 from cdc.ports import CompactedTopic
 from cdc.schema import TableSchema
 from cdc.settings import Settings
 from cdc.state import SlotState, TopicsState
 from cdc.topic import schema_topic, state_topic
 from cdc.visibility import Visibility
+from cdc.wal_witness import WalWitness
 from cdc.wire.records import Headers, LoggedRecord, split_headers
 from connectors.kafka import compacted
 from connectors.kafka.admin import TopicAdmin, raise_first, state_problems
@@ -31,7 +34,9 @@ from connectors.postgres.catalog_facts import read_publication, read_server, rea
 from connectors.postgres.catalog_shapes import resolve_tables, table_schema
 from connectors.postgres.connections import connect, describe, writer_lock
 from connectors.postgres.failover import require_not_promoted
+from connectors.postgres.lineage import started
 from connectors.postgres.slot import require_same_server, require_usable
+from connectors.postgres.witnessed import ReadServer, require_witnessed, take_witness
 from connectors.session.captured import CapturedTopics
 from snapshot.edges import Captured, RowLog, Session
 
@@ -91,6 +96,15 @@ class SnapshotSource:
         require_not_promoted(server, known, slot)
         require_same_server(server, known, describe(self.settings.source))
         require_usable(slot, known, position)
+
+    def witness(self, session: Session, known: SlotState) -> WalWitness | None:
+        with suppress(CdcError, psycopg.Error):
+            row = session.execute(b"select (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::int8").fetchone()
+            return take_witness(self.settings.source, ReadServer(known, started(session)), int(row[0]) if row else 0)
+        return None
+
+    def require_witnessed(self, session: Session, known: SlotState, witness: WalWitness | None) -> None:
+        require_witnessed(session, self.settings.source, known, witness)
 
     def facts(self, session: Session) -> tuple[ServerFacts, SlotFacts | None, PublicationFacts | None]:
         return (

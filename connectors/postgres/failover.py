@@ -84,10 +84,14 @@ def find_promotion(server: ServerFacts, lineage: Lineage, known: SlotState, slot
     """Where the server's WAL ceases to be the pipeline's, None where it does not (H55, H192).
 
     A timeline's number is not its name: two standbys that are promoted one after the other take the same one.
-    IdentityError when the server did not come from the pipeline's timeline, or has its number and no kept slot.
+    IdentityError when the server did not come from the pipeline's timeline, or has its number and no kept slot, or has
+    lost its history and nothing else says where it came from.
     """
-    shared = shared_lsn(known, server.timeline, lineage.history)
     kept = slot is not None and slot.failover and slot.synced
+    if lineage.history is None:
+        _require_proof(server, lineage, known, kept=kept)
+        return None
+    shared = shared_lsn(known, server.timeline, lineage.history)
     if shared is None:
         raise IdentityError(
             f"the server's timeline {server.timeline} did not come from {known.timeline}, the pipeline's: "
@@ -108,6 +112,18 @@ def find_promotion(server: ServerFacts, lineage: Lineage, known: SlotState, slot
     if not unread or lineage.wal:
         return None
     return Promotion(timeline=server.timeline, switch_lsn=lineage.begun, unread=True)
+
+
+def _require_proof(server: ServerFacts, lineage: Lineage, known: SlotState, *, kept: bool) -> None:
+    """IdentityError unless WAL that capture has read is there, or the slot, which no standby can have (H205)."""
+    if server.timeline == known.timeline and (lineage.wal or not kept):
+        return
+    raise IdentityError(
+        f"Postgres has lost the history of its timeline {server.timeline}, and capture has no other proof of where "
+        "the server came from",
+        hint=f"put pg_wal/{server.timeline:08X}.history back from the archive or from another server of the cluster; "
+        f"if there is none: {_WAY_BACK}",
+    )
 
 
 def require_same_wal(lineage: Lineage, witness: WalWitness | None, where: str) -> None:

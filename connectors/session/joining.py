@@ -17,8 +17,10 @@ from cdc.windows import Windows
 from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.postgres.abridge import row_limit
 from connectors.postgres.assemble import Assembler, AssemblerPorts, Limits, Pipeline, Start
+from connectors.postgres.lineage import started
 from connectors.postgres.reselect import PostgresReselect
 from connectors.postgres.visible import Visible
+from connectors.postgres.witnessed import ReadServer
 from connectors.session.handing_over import handing_over, tell_waiting
 from connectors.session.looks import Looks
 from connectors.session.relations import Relations
@@ -105,7 +107,7 @@ class Joining:
         tables = self.tables
         looks = Looks(
             self.settings,
-            self._slot,
+            ReadServer(self._slot, started(self.servers.side)),
             topics=lambda: tables.topics.known,
             oids=lambda: oids_of(tables.registry),
             counts=self.standing.counts,

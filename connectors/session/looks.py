@@ -34,6 +34,7 @@ from connectors.postgres.catalog_facts import read_publication, read_relations, 
 from connectors.postgres.connections import Connection, connect
 from connectors.postgres.selection import takes
 from connectors.postgres.slot import START_OVER
+from connectors.postgres.witnessed import ReadServer
 from connectors.session.remedies import Remedies
 from connectors.session.repeated_look import LOOK_S, RepeatedLook
 from connectors.session.standstill import Standstill
@@ -59,7 +60,7 @@ class Looks:
     def __init__(
         self,
         settings: Settings,
-        slot: SlotState,
+        server: ReadServer,
         *,
         topics: Callable[[], TopicsState],
         oids: Callable[[], Mapping[str, int]],
@@ -72,7 +73,7 @@ class Looks:
         """Finds out what may be followed again."""
         self.write_notes: Callable[[], None] = lambda: None
         """Writes to the state topic what the loop does not wait for. Raises LogError."""
-        self._slot = slot
+        self._slot = server.slot
         self._topics = topics
         self._oids = oids
         self._counts = counts
@@ -87,7 +88,7 @@ class Looks:
         self._standstill = Standstill(clock.monotonic())
         figures.stuck_since_s = None
         state = KafkaCompactedTopic(settings.log, state_topic(settings.name))
-        witness = WitnessLook(settings.source, slot, state, lambda: figures.flushed_lsn)
+        witness = WitnessLook(settings.source, server, state, lambda: figures.flushed_lsn)
         self._looks = [
             RepeatedLook("source", self._look_source, self._over, clock, done=self._let_go),
             RepeatedLook("log", _LogLook(self).look, self._over, clock),

@@ -39,6 +39,7 @@ from connectors.postgres.catalog_facts import read_publication, read_slot
 from connectors.postgres.connections import Connection, connect, first_line
 from connectors.postgres.slot import lock_holders, require_not_ahead, require_usable, require_written, try_lock
 from connectors.postgres.visible import newest_xid
+from connectors.postgres.witnessed import witnessed_lsn
 from connectors.session.asides import Rounds, SetAside
 from connectors.session.captured import CapturedTopics, Lanes, Later, Running
 from connectors.session.joining import Joining
@@ -154,7 +155,7 @@ class Opening:
         require_within(place.known, position)
         require_published(place.side, slot)
         # Asked for behind the ends: what lies in the topics was written in the source before.
-        written_lsn = require_written(place.side, position)
+        written_lsn = require_written(place.side, max(position, witnessed_lsn(slot, place.known.witness)))
         require_usable(read_slot(place.side, slot.slot), slot, position)
         crash_point("opening_checked")
         return LogStanding(ends=ends, progress=progress, position=position, written_lsn=written_lsn)

@@ -40,6 +40,8 @@ def _identified(server: ServerFacts, slot: SlotFacts | None, source: SourceSetti
         lineage = read_lineage(walsender, server.timeline, known.witness)
     require_same_wal(lineage, known.witness, describe(source))
     promotion = find_promotion(server, lineage, known.slot, slot)
+    if lineage.history is None:
+        return known
     own = replace(known.slot, timeline=server.timeline, history=lineage.history)
     found = replace(known, slot=own, promotion=promotion, noted=own == known.slot)
     if promotion is None:

@@ -33,7 +33,7 @@ def open_stream(
                 f"the dsn leads to more than one server: the stream's is {row[0] if row else 'unknown'}",
                 hint="name one host in [source] dsn",
             )
-        if slot.history is not None and read_history(connection, slot.timeline) != slot.history:
+        if slot.history is not None and read_history(connection, slot.timeline) not in (None, slot.history):
             raise IdentityError(
                 f"the dsn leads to more than one server that is on timeline {slot.timeline}",
                 hint="name one host in [source] dsn",

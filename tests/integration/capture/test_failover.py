@@ -202,6 +202,7 @@ def test_h55_a_promoted_standby_without_the_slot_is_refused(kept: Pipeline, tmp_
 def lineage(dsn: str) -> Lineage:
     with closing(connect(SourceSettings(dsn=dsn, tables=["public.*"]), replication=True)) as walsender:
         history = read_history(walsender, 2)
+        assert history
         return Lineage(history, read_wal(walsender, 2, history[-1][1]))
 
 
@@ -243,6 +244,28 @@ def test_h192_a_second_promoted_standby_is_not_the_first(
             kept.execute("insert into t values (500, 'again of the first')")
             kept.settle()
         kept.assert_equal("t")
+
+
+@pytest.mark.slow
+def test_h205_a_history_that_was_removed_is_not_missed(kept: Pipeline, tmp_path: Path, spawn: Spawn) -> None:
+    """The server does not need the file any more, so whoever tidies pg_wal may have removed it."""
+    with standby(kept, tmp_path, spawn, waited_for=True) as other:
+        with kept.capturing():
+            other.keep_slot()
+        other.promote()
+        other.take_its_place()
+        with kept.capturing():
+            kept.execute("insert into t values (100, 'of the promoted')")
+            kept.settle()
+        history = Path(kept.one("show data_directory")) / "pg_wal" / "00000002.history"
+        history.unlink()
+        with kept.capturing():
+            kept.execute("insert into t values (200, 'without its history')")
+            kept.settle()
+        kept.assert_equal("t")
+        assert kept.slot_state().history
+        open_state(kept.settings).write([(b'{"what":"wal_witness"}', None)])
+        refused(kept.start(), Exit.IDENTITY, "has lost the history of its timeline 2", "00000002.history")
 
 
 WAITS = """

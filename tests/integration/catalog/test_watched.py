@@ -64,3 +64,28 @@ def test_h195_an_answer_that_takes_long_is_taken(database: str) -> None:
         session.execute("select 1 / 0 from pg_sleep(0.2)")
     assert session.execute("select 9").fetchone() == (9,)
     session.close()
+
+
+def test_h204_an_answer_that_comes_in_parts_is_waited_for(database: str) -> None:
+    """As many large values over a slow link: nothing is silent for long, and all of it takes longer than the limit."""
+    turns: list[int] = []
+    session = connect(SourceSettings(dsn=database, tables=["public.*"]), turn=lambda: turns.append(1))
+    assert isinstance(session, WatchedConnection)
+    session.limit_s = 1.0
+    # The server sends what it has whenever that is more than its buffer of 8 kB.
+    rows = session.execute("select repeat('x', 9000) from generate_series(1, 8) g, lateral pg_sleep(0.2 + 0 * g)")
+    assert len(rows.fetchall()) == 8
+    assert turns
+    session.close()
+
+
+def test_h204_a_stop_is_heard_while_an_answer_comes(database: str) -> None:
+    """It comes so fast that there is never a moment without bytes."""
+
+    def turn() -> None:
+        raise Enough
+
+    session = connect(SourceSettings(dsn=database, tables=["public.*"]), turn=turn)
+    with pytest.raises(Enough):
+        session.execute("select repeat('x', 9000) from generate_series(1, 400) g, lateral pg_sleep(0.01 + 0 * g)")
+    session.close()

@@ -120,6 +120,29 @@ def test_h193_a_server_with_other_wal_is_another() -> None:
         require_same_wal(Lineage([], "bb"), WITNESS, "db:5432")
 
 
+@pytest.mark.parametrize(
+    ("timeline", "wal", "slot", "right"),
+    [
+        (2, "aa", KEPT, True),
+        (2, "", SLOT, True),
+        (2, "", None, True),
+        (2, "", KEPT, False),
+        (3, "aa", KEPT, False),
+        (3, "", SLOT, False),
+    ],
+)
+def test_h205_without_its_history_a_server_needs_another_proof(
+    timeline: int, wal: str, slot: SlotFacts | None, right: bool
+) -> None:
+    server = replace(PROMOTED, timeline=timeline)
+    if right:
+        assert find_promotion(server, Lineage(None, wal), noted(2, [[1, 30]]), slot) is None
+        return
+    with pytest.raises(IdentityError, match=f"the history of its timeline {timeline}") as caught:
+        find_promotion(server, Lineage(None, wal), noted(2, [[1, 30]]), slot)
+    assert f"pg_wal/0000000{timeline}.history" in caught.value.hint
+
+
 def test_h192_a_twin_without_the_slot_is_refused() -> None:
     known = noted(2, [[1, 30]])
     for slot in (None, SLOT, replace(KEPT, failover=False), replace(KEPT, synced=False)):
