@@ -105,11 +105,11 @@ class EpochsState(Document):
         """The same once the connector's offsets are gone: it begins the latest epoch by reading its tables anew."""
         return replace(self, unsettled=False, reread=self.latest)
 
-    def reaching(self, epoch: int, ends: Offsets) -> EpochsState:
-        """As many epochs more as it takes to be in ``epoch`` from these end offsets on."""
+    def reaching(self, epoch: int, ends: Offsets, identity: str = "") -> EpochsState:
+        """As many epochs more as it takes to be in ``epoch`` from these end offsets on. ``identity``: of each."""
         state = self
         while state.latest < epoch:
-            state = state.begin(ends)
+            state = state.begin(ends, identity)
         return state
 
     def began(self, topic: str, partition: int) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from cdc.epochs import EpochsState
 from cdc.errors import ConfigError, DamagedError, TopicError
@@ -15,7 +16,7 @@ from cdc.views.known_views import KnownView
 from connectors.connect.connector_epochs import read_epochs
 from connectors.connect.topics import with_patterns
 from connectors.debezium.connector_config import may_hold_debezium
-from connectors.kafka.admin import TopicAdmin, raise_first, state_problems
+from connectors.kafka.admin import TopicAdmin, TopicFacts, raise_first, state_problems
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.reach import require_broker
 from connectors.newest_progress import newest_progress
@@ -55,7 +56,7 @@ class SinkLog:
         lag_ms = min(int(facts[topic].config.get("min.compaction.lag.ms", 0)) for topic in wanted)
         return SinkTopics(
             ids={topic: facts[topic].topic_id for topic in sorted(wanted)},
-            partitions={topic: made[topic]["partitions"] for topic in sorted(wanted)},
+            partitions={**self._counts(facts, made), **{topic: view.partitions for topic, view in views.items()}},
             compaction_lag_s=lag_ms / 1000,
             retention_s=min(int(facts[topic].config.get("delete.retention.ms", _DAY_MS)) for topic in wanted) / 1000,
             views={topic: str(view.schema.table) for topic, view in sorted(views.items())},
@@ -79,6 +80,13 @@ class SinkLog:
     def schemas(self) -> list[TableSchema]:
         return all_shapes(self._settings)
 
+    def _counts(self, facts: Mapping[str, TopicFacts], made: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
+        """Topic -> number of partitions that may hold records."""
+        if not may_hold_debezium(self._settings):
+            return {topic: made[topic]["partitions"] for topic in sorted(facts)}
+        ordered = self._settings.debezium is None or self._settings.debezium.database != "mongodb"
+        return written_partitions(facts, made, ordered=ordered)
+
     def _views(self, patterns: Sequence[str]) -> dict[str, KnownView]:
         """By topic, the views that these patterns take."""
         if not view_patterns(patterns):
@@ -90,6 +98,25 @@ class SinkLog:
             require_broker(self._settings.log)
             self._kept = TopicAdmin(self._settings.log)
         return self._kept
+
+
+def written_partitions(
+    facts: Mapping[str, TopicFacts], made: Mapping[str, Mapping[str, Any]], *, ordered: bool
+) -> dict[str, int]:
+    """Topic -> number of partitions, of topics that Debezium writes: its records go to those that were added, too.
+
+    ``made``: the topics as they were made. ``ordered``: records of two partitions have an order. TopicError where they
+    have none: a key that moved would show an older row.
+    """
+    for topic, found in sorted(facts.items()):
+        if not ordered and found.partitions > made[topic]["partitions"]:
+            raise TopicError(
+                f"the topic {topic} was raised from {made[topic]['partitions']} to {found.partitions} partitions, and "
+                "records of a collection are in order within one partition alone",
+                hint="give the collection another topic by [source.topics], then cdc connect offsets --reset and "
+                "cdc connect deploy",
+            )
+    return {topic: found.partitions for topic, found in sorted(facts.items())}
 
 
 def known_topics(state: TopicsState, shapes: Iterable[TableSchema], *, embedded: bool) -> dict[TableName, str]:

@@ -7,19 +7,20 @@ source is asked of Kafka Connect, as the sinks ask.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.dead import DeadLetter
 from cdc.epochs import FIRST_EPOCH, EpochsState
-from cdc.errors import ConfigError, DamagedError, TopicError
+from cdc.errors import CdcError, ConfigError, DamagedError, Exit, Retry, TopicError
 from cdc.position import Position
 from cdc.progress import Offsets, Progress
 from cdc.schema import TableSchema
 from cdc.settings import Settings, is_postgres
-from cdc.topic import TableName, schema_topic
+from cdc.state import TopicsState
+from cdc.topic import TableName, schema_topic, state_topic
 from cdc.views.eager import ShownLsns, TopicsReach, cut_to
 from cdc.views.fences import Fence
 from cdc.views.known_views import claim_key
@@ -31,7 +32,7 @@ from connectors.connect.connector_epochs import NotedEpochs, read_epochs
 from connectors.connect.topics import noted_ends
 from connectors.debezium.connector_config import reselects
 from connectors.debezium.source_progress import ConnectProgress
-from connectors.kafka.admin import TopicAdmin
+from connectors.kafka.admin import TopicAdmin, raise_first, state_problems
 from connectors.kafka.clients import fetching_config
 from connectors.kafka.compacted import KafkaCompactedTopic, read_range
 from connectors.kafka.record_reader import KafkaReading
@@ -46,6 +47,56 @@ _ASK_S = 1.0
 _COLUMNS = ("offset", "time_ms", "key", "value", *HEADERS)
 
 
+class TopicsChanged(CdcError):
+    """A table of a view is in another topic now, or in more partitions: the view has to be opened anew."""
+
+    exit = Exit.UNAVAILABLE
+    retry = Retry.LATER
+
+    def __init__(self, said: str) -> None:
+        super().__init__(said, hint="start cdc view run again: it reads what there is now")
+
+
+def require_places(topics: Mapping[str, str], noted: Mapping[str, str]) -> None:
+    """TopicsChanged where a table (name -> topic) is noted with another topic: its rows come there now (H213).
+
+    >>> require_places({"public.a": "x"}, {"public.b": "y"})
+    """
+    for table, topic in sorted(topics.items()):
+        if noted.get(table, topic) != topic:
+            raise TopicsChanged(f"the rows of {table} are in the topic {noted[table]}, and were read from {topic}")
+
+
+def require_within(reach: TopicsReach, offsets: Offsets, epoch: int) -> None:
+    """TopicError where a topic ends below what a state of an epoch has read of it: it is not the one that was read,
+    and what it gets now would be passed over (H213). Where a newer epoch begins below that, it is read from there.
+
+    >>> require_within(TopicsReach(offsets={"t": {0: 5}}), {"t": {0: 5}}, 1)
+    """
+    begun = reach.begun.get(epoch, {})
+    for topic, ends in sorted(reach.offsets.items()):
+        for partition, end in ends.items():
+            read = offsets.get(topic, {}).get(partition, 0)
+            if min(read, begun.get(topic, {}).get(partition, read)) > end:
+                raise TopicError(
+                    f"the topic {topic} ends at {end}, and {read} of its partition {partition} was read: it was made "
+                    "anew, or is an older copy",
+                    hint="cdc connect offsets --reset, then cdc connect resume: each table is read again",
+                )
+
+
+def require_kept_key(shape: TableSchema, newest: TableSchema | None, kept: Collection[str] | None) -> None:
+    """ConfigError where a table's ``newest`` shape has another key than ``kept``, by which a view keeps its rows: two
+    rows would be one (H214). A record of a former shape says nothing."""
+    key = {column.name for column in shape.key}
+    if kept is not None and shape == newest and key != set(kept):
+        raise ConfigError(
+            f"the key of {shape.table} is ({', '.join(sorted(key))}) now, and the view keeps its rows by "
+            f"({', '.join(sorted(kept))})",
+            hint="a view of the changed table is another one: another name in cdc.toml, and in the stores",
+        )
+
+
 class SourceLooks:
     """The source's epochs and LSN, asked about once a second. For one thread."""
 
@@ -54,6 +105,8 @@ class SourceLooks:
         self._clock = clock
         self._due_s = clock.monotonic()
         self._epochs = EpochsState()
+        self.noted = TopicsState(cluster_id="")
+        """The topics of tables, as noted at the last look. None is before the first one."""
         self._newest: Progress | None = None
         connector = Connector(settings) if settings.debezium is not None else None
         self._feed = (
@@ -81,14 +134,24 @@ class SourceLooks:
             begun={epoch: epochs.behind(epoch) for epoch in range(FIRST_EPOCH, epochs.latest)},
         )
 
-    def ask(self) -> None:
-        """Ask, where that is due. The topics' ends count where they are asked behind it."""
+    def ask(self) -> bool:
+        """Ask, where that is due. Returns whether the notes were read. The topics' ends count where they are asked
+        behind it.
+
+        The notes are read behind the connector's word: that an epoch's reading is over says something of the topics
+        alone that were noted before it (H213).
+        """
         now_s = self._clock.monotonic()
-        if now_s >= self._due_s:
-            self._due_s = now_s + _ASK_S
-            self._epochs = read_epochs(self._settings)
-        for progress in self._feed.poll(0.0) if self._feed is not None else ():
-            self._newest = progress
+        found = self._feed.poll(0.0) if self._feed is not None else []
+        self._newest = found[-1] if found else self._newest
+        if not found and now_s < self._due_s:
+            return False
+        self._due_s = now_s  # A look that fails is due again.
+        documents = KafkaCompactedTopic(self._settings.log, state_topic(self._settings.name)).read()
+        self._epochs = EpochsState.find(documents) or EpochsState()
+        self.noted = TopicsState.find(documents) or self.noted
+        self._due_s = now_s + _ASK_S
+        return True
 
 
 class EagerViewInput:
@@ -113,7 +176,9 @@ class EagerViewInput:
         self.progress_ms = 0
         self._settings = settings
         self._state = state
-        self._tables = [str(table) for table in topics]
+        self._topics = {str(table): topic for table, topic in topics.items()}
+        self._tables = list(self._topics)
+        self._keys = {topic: state.plan.relations[table].key for table, topic in topics.items()}
         self._shown = shown
         self._clock = clock
         self._looks = SourceLooks(settings, clock)
@@ -126,16 +191,34 @@ class EagerViewInput:
         self._next: dict[tuple[str, int], int] = {}
 
     def progress(self) -> Progress | None:
-        """All that the topics hold now, as a cut. None while the connector reads its tables for the first time."""
-        self._looks.ask()
+        """All that the topics hold now, as a cut. None while the connector reads its tables for the first time.
+
+        TopicError where a topic is not the one that was read, TopicsChanged where a table has another one, or more
+        partitions.
+        """
+        if self._looks.ask():
+            self._require_topics()
         self.progress_ms = self._clock.now_ns() // 1_000_000
         reach = self._looks.reach(self._admin.end_offsets(self._partitions))
         reached = self._state.reached
+        require_within(reach, reached.offsets, reached.fence.epoch)
         if not reach.settled and not reached.built:
             return None
         cut = cut_to(reach, reached, self._shown.at(reached.fence), self._tables)
         self._shown.note(Fence(cut.epoch, cut.lsn), reach.shown)
         return cut
+
+    def _require_topics(self) -> None:
+        """Of a topic that nobody has noted, as a pattern's, its name and ends alone are known."""
+        noted = self._looks.noted
+        require_places(self._topics, noted.tables)
+        facts = self._admin.describe(self._partitions)
+        own = {topic: noted.topics[topic] for topic in self._partitions if topic in noted.topics}
+        if own:
+            known = TopicsState(cluster_id=noted.cluster_id, topics=own, tables={})
+            raise_first(state_problems(known, facts, noted.cluster_id))
+        if any(found.partitions > self._partitions[topic] for topic, found in facts.items()):
+            raise TopicsChanged("a topic has more partitions now")
 
     def beyond(self, offsets: Offsets) -> bool:
         """See the protocol. LogError when the brokers do not answer."""
@@ -181,7 +264,10 @@ class EagerViewInput:
         )
 
     def shape(self, topic: str, version: int) -> TableSchema:
-        """A version of a table's shape, the newest for 0. TopicError when the schema topic does not have it."""
+        """A version of a table's shape, the newest for 0. TopicError when the schema topic does not have it.
+
+        ConfigError where the newest one has another key than the view keeps its rows by: two rows would be one (H214).
+        """
         found = self._known(topic, version)
         if found is None:
             self._registry.refresh()
@@ -191,6 +277,7 @@ class EagerViewInput:
                 f"the schema topic has no version {version} of {topic}",
                 hint="[debezium] schemas = true lets each record carry its schema",
             )
+        require_kept_key(found, self._known(topic, 0), self._keys.get(topic))
         return found
 
     def _known(self, topic: str, version: int) -> TableSchema | None:

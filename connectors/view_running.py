@@ -36,7 +36,7 @@ from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.reach import require_broker
 from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.view_consistency import require_consistency
-from connectors.view_eager import EagerViewInput, EagerViewOutput
+from connectors.view_eager import EagerViewInput, EagerViewOutput, TopicsChanged
 from connectors.view_embedded import embedded_shapes
 from connectors.view_ending import sole_keeper
 from connectors.view_log import KafkaViewInput, KafkaViewOutput
@@ -46,6 +46,7 @@ from connectors.view_topics import known_views
 
 log = logging.getLogger(__name__)
 _IDLE_S = 0.05
+_AGAIN_S = 1.0
 _COUNT_EVERY_S = 5.0
 
 
@@ -235,11 +236,12 @@ def _ends_of(
 
 
 def run_views(settings: Settings, names: Sequence[str], *, until_caught_up: bool) -> None:
-    """Keep these views, all by default, until SIGTERM or Ctrl-C, or until each has published all that the log holds."""
+    """Keep these views, all by default, until SIGTERM or Ctrl-C, or until each has published all that the log holds.
+
+    All are opened anew where a table of one is in another topic. Raises what stops a view.
+    """
     if not settings.views:
         view_settings(settings, "")
-    shapes = newest_shapes(settings)
-    views = [plan_view(settings, name, shapes) for name in names or settings.views]
     stopping = threading.Event()
 
     def stop(_signal: int, _frame: FrameType | None) -> None:
@@ -247,6 +249,18 @@ def run_views(settings: Settings, names: Sequence[str], *, until_caught_up: bool
 
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signal_number, stop)
+    while not stopping.is_set():
+        try:
+            _keep_views(settings, names, stopping, until_caught_up=until_caught_up)
+            return
+        except TopicsChanged as changed:
+            log.warning("view_starts_again", extra={"reason": changed.message})
+            stopping.wait(_AGAIN_S)
+
+
+def _keep_views(settings: Settings, names: Sequence[str], stopping: threading.Event, *, until_caught_up: bool) -> None:
+    shapes = newest_shapes(settings)
+    views = [plan_view(settings, name, shapes) for name in names or settings.views]
     with ExitStack() as stack:
         health = ViewHealth(SYSTEM_CLOCK, settings.limits.lag.total_seconds(), settings.name)
         if settings.view_runner.http_address:

@@ -120,6 +120,9 @@ def ties_of(plan: ViewPlan) -> list[Ties]:
     return found
 
 
+_OTHER_TYPE = "a value does not have the type that its column had when the view began"
+
+
 class DocumentSource:
     """Computes a view's rows from the state. Not for several threads at once: the program has one set of lookups."""
 
@@ -136,7 +139,8 @@ class DocumentSource:
     def of(self, rows: Rows, keys: Iterable[Row]) -> Mapping[Row, Any]:
         """For each key of a root its row on the wire as JSON text. Of a grouped view: what it contributes.
 
-        None where there is none. An error where Postgres would end the query with one.
+        None where there is none. NotComputable where Postgres would end the query with an error, and where a value does
+        not have the type that the view knows.
         """
         wanted = list(keys)
         found: dict[Row, Any] = dict.fromkeys(wanted)
@@ -150,6 +154,9 @@ class DocumentSource:
                 found[key] = document(row)
             except NotComputable as failure:
                 found[key] = failure
+            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as failure:
+                # A column has another type than it had when the view began (H214).
+                found[key] = NotComputable(f"{_OTHER_TYPE} ({type(failure).__name__})")
         for lookup in self._plan.program.lookups.values():
             lookup.clear()
         return found

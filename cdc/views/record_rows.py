@@ -32,16 +32,24 @@ class StateRows:
         self._key = [(name, stored(relation.kind(name))) for name in relation.key]
 
     def row(self, after: Mapping[str, Any]) -> Row:
-        """A new row, in the order of the relation's columns. ValueError where a value does not fit its type.
+        """A new row, in the order of the relation's columns. ValueError where a value does not fit its type, and where
+        the row lacks its key.
 
         An unchanged value that the record leaves out is :data:`cdc.views.row_changes.KEPT`.
         """
         take = _fitting if self._foreign else _taken
         lacking = missing(after, self._plain.schema)
         if not lacking:
-            return take(self._plain.values(after), self._row)
+            return self._keyed(take(self._plain.values(after), self._row))
         row = take(self._plain.values({**after, **dict.fromkeys(lacking)}), self._row)
-        return tuple(KEPT if name in lacking else value for (name, _), value in zip(self._row, row, strict=True))
+        kept = tuple(KEPT if name in lacking else value for (name, _), value in zip(self._row, row, strict=True))
+        return self._keyed(kept)
+
+    def _keyed(self, row: Row) -> Row:
+        """The same. A record of somebody else's may be a row without its key, of which no row is made (H214)."""
+        if None in row[: len(self._key)]:
+            raise ValueError("the row does not have the columns of its key")
+        return row
 
     def key(self, key_json: bytes) -> Row:
         """A record's key. ValueError where it is none of this table."""

@@ -143,7 +143,7 @@ class ViewState:
     """
 
     def __init__(self, path: Path | str, plan: ViewPlan, generation: int) -> None:
-        self._plan = plan
+        self.plan = plan
         self._path = path
         wanted = plan_digest(plan)
         try:
@@ -235,8 +235,8 @@ class ViewState:
 
     def roots(self) -> Iterator[Row]:
         """The keys of all roots."""
-        root = self._plan.root
-        return self.rows.every(root.table, self._plan.relations[root.table].key)
+        root = self.plan.root
+        return self.rows.every(root.table, self.plan.relations[root.table].key)
 
     def documents(self) -> list[Row]:
         """The keys of all documents that are published."""

@@ -203,7 +203,7 @@ class Connector:
         self.stop()
         epoch = next_epoch(self._settings)
         self.client.reset_offsets(self.name)
-        settle_epoch(self._settings)
+        settle_epoch(self._settings, epoch)
         return epoch
 
     def delete(self) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from cdc.clock import SYSTEM_CLOCK, Clock
-from cdc.epochs import EpochsState, require_reset
+from cdc.epochs import FIRST_EPOCH, EpochsState, require_reset
 from cdc.progress import Offsets
 from cdc.settings import Settings
 from cdc.state import TopicsState
@@ -43,9 +43,21 @@ def next_epoch(settings: Settings, clock: Clock = SYSTEM_CLOCK) -> int:
     return _change(settings, begin).latest
 
 
-def settle_epoch(settings: Settings) -> None:
-    """Note that the connector's offsets are gone, so that it begins the latest epoch by reading its tables."""
-    _change(settings, lambda epochs, _held: epochs.settled())
+def settle_epoch(settings: Settings, epoch: int = FIRST_EPOCH, clock: Clock = SYSTEM_CLOCK) -> None:
+    """Note that the connector's offsets are gone, so that it begins the latest epoch by reading its tables.
+
+    ``epoch``: the one that was noted for it. A sink or a view that had read the notes before may have written its own
+    over that: then it is noted again, while nothing writes to the table topics yet (H215).
+    """
+    admin = TopicAdmin(settings.log)
+
+    def settle(epochs: EpochsState, documents: dict[bytes, bytes]) -> EpochsState:
+        if epochs.latest < epoch:
+            ends = _ends(admin, settings, TopicsState.find(documents))
+            epochs = epochs.reaching(epoch, ends, str(clock.now_ns()))
+        return epochs.settled()
+
+    _change(settings, settle)
 
 
 def require_own_turn(settings: Settings, stored: Callable[[], Iterable[Any]]) -> None:

@@ -61,13 +61,15 @@ def with_patterns(settings: Settings, state: TopicsState, admin: TopicAdmin) -> 
 
 
 def noted_ends(settings: Settings) -> Offsets:
-    """Where the topics of the pipeline's tables end now, those of patterns too. Empty before any topic is noted."""
+    """Where the topics of the pipeline's tables end now, those of patterns too, in every partition: Debezium writes to
+    those that were added. Empty before any topic is noted."""
     admin = TopicAdmin(settings.log)
     noted = _noted(settings)
     state = with_patterns(settings, noted, admin) if noted is not None else None
     tables = set(state.tables.values()) if state is not None else set()
     topics = state.topics if state is not None else {}
-    return admin.end_offsets({topic: topics[topic]["partitions"] for topic in sorted(tables & topics.keys())})
+    made = {topic: topics[topic]["partitions"] for topic in sorted(tables & topics.keys())}
+    return admin.end_offsets(made | admin.counts(made))
 
 
 def compaction_lag_s(settings: Settings) -> float:

@@ -110,7 +110,7 @@ def state_problems(state: TopicsState, facts: Mapping[str, TopicFacts], cluster_
     """Where the topics differ from those that ``init`` made: gone, made anew, or with another partition count.
 
     More partitions than at the start do no harm to the order, because a key's partition is computed from the
-    count in the state (H89). They stay empty. That is a problem to know of, not one to stop for.
+    count in the state (H89). Capture leaves them empty. That is a problem to know of, not one to stop for.
     """
     if cluster_id != state.cluster_id:
         message = f"the Kafka cluster is {cluster_id}, the pipeline was made on {state.cluster_id}"
@@ -145,7 +145,7 @@ def _kept_problems(topic: str, made: Mapping[str, Any], facts: TopicFacts | None
     if facts.partitions > made["partitions"]:
         return problem(
             f"the topic {topic} was raised from {made['partitions']} to {facts.partitions} partitions",
-            "the new ones stay empty: keys stay where they are",
+            "cdc run leaves the new ones empty; Debezium writes to them, and sinks and views read them then",
             fatal=False,
         )
     return []

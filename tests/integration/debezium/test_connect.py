@@ -10,16 +10,17 @@ import pytest
 from psycopg import sql
 
 from cdc.cli.app import run
+from cdc.epochs import EpochsState
 from cdc.errors import ConfigError, Exit
-from cdc.topic import TableName
+from cdc.topic import TableName, state_topic
 from cdc.wire.debezium.reading import DebeziumChange, PartitionReader
 from cdc.wiring import open_schemas
 from connectors.connect.checks import check_connect
-from connectors.connect.connector_epochs import next_epoch, read_epochs
+from connectors.connect.connector_epochs import next_epoch, read_epochs, settle_epoch
 from connectors.debezium.client import ConnectError, MissingConnector
 from connectors.debezium.connector_status import FAILED, ConnectorStatus
 from connectors.debezium.source_progress import is_streaming
-from connectors.kafka.compacted import read_range
+from connectors.kafka.compacted import KafkaCompactedTopic, read_range
 from connectors.kafka.schema_registry import EmbeddedShapes
 from sinks.batch import Event, events_of
 from sinks.memory import MemoryStore
@@ -151,6 +152,18 @@ def test_h156_a_reset_that_was_cut_short_is_finished_first(pipeline: Pipeline) -
     connector.resume()
     assert not read_epochs(pipeline.settings()).unsettled
     pipeline.arrived("public.b", 2)
+
+
+def test_h215_a_note_over_that_of_a_reset_takes_no_epoch(pipeline: Pipeline) -> None:
+    """Of a sink that had read the notes a moment before: it writes the record anew, without the epoch."""
+    settings = pipeline.settings()
+    epoch = next_epoch(settings)
+    notes = KafkaCompactedTopic(settings.log, state_topic(settings.name))
+    late = EpochsState().moved_on("changes are of the server 2, and were of 1 before")
+    notes.write([(late.key(), late.to_json())])
+    settle_epoch(settings, epoch)
+    found = read_epochs(settings)
+    assert (found.latest, found.reread, found.unsettled) == (2, 2, False)
 
 
 @pytest.mark.parametrize(

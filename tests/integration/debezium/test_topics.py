@@ -145,6 +145,23 @@ def test_h197_offsets_outlive_a_connector_removed_by_hand(
     hold(pipeline, {f"{name}.y": {("a", 1), ("a", 2), ("a", 3)}})
 
 
+def test_h211_the_name_put_back_behind_a_refusal_is_taken(
+    pipeline: Pipeline, moving: Callable[[str], Path], run_cdc: RunCdc
+) -> None:
+    """The refused deploy had to make the connector to ask for its offsets. Its routers have never moved a row."""
+    connector = pipeline.connector()
+    connector.stop()
+    wait_until(lambda: bool(connector.offsets()), 30, "offsets are stored")
+    connector.client.delete(connector.name)
+    name = pipeline.document["name"]
+    assert run_cdc("--config", moving("y"), "connect", "deploy").returncode == Exit.CONFIG
+    back = run_cdc("--config", moving("x"), "connect", "deploy")
+    assert back.returncode == 0, back.stderr
+    pipeline.run("insert into a values (4)")
+    hold(pipeline, {f"{name}.x": {("a", 1), ("a", 2), ("a", 3), ("a", 4)}})
+    assert read_epochs(pipeline.settings()).latest == 1
+
+
 def test_a_deploy_resumes_a_stopped_connector_it_changes(pipeline: Pipeline) -> None:
     pipeline.connector().deploy()
     pipeline.connector().stop()

@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from cdc.clock import ManualClock
-from cdc.errors import ConfigError, UsageError
+from cdc.errors import ConfigError, TopicError, UsageError
 from cdc.settings import Settings, parse
 from cdc.testing import MemoryCompactedTopic
 from cdc.views.eager import TopicsReach
@@ -24,11 +24,12 @@ from cdc.views.view_state import ViewState
 from cdc.wire.records import Lot
 from connectors.kafka.schema_registry import EmbeddedShapes, SchemaRegistry
 from connectors.view_consistency import promises, refuse_to_wait, require_consistency
-from connectors.view_eager import translated_lot
+from connectors.view_eager import TopicsChanged, require_kept_key, require_places, require_within, translated_lot
 from connectors.view_embedded import shape_in
 from spark.debezium_feed import KnownEpochs, Translation
 from tests.unit.cdc.views.view_histories import shown
 from tests.unit.cdc.wire.debezium.recorded import Recorded, recorded
+from tests.unit.connectors.postgres import written as w
 
 ORDERS = """select o.id, o.status, o.total, o.big, o.at, o.d, (select count(*) from orders x where x.status = o.status)
  as same from orders o"""
@@ -201,3 +202,30 @@ def test_an_eager_view_is_not_waited_for() -> None:
     own = settings_of("", kind="postgres")
     assert not require_consistency(own, "v")
     refuse_to_wait(own, "view.v")
+
+
+def test_h213_a_table_that_is_noted_with_another_topic() -> None:
+    """Its rows of the next epoch come there, and a sweep would leave none of them."""
+    require_places({"public.a": "x", "public.b": "y"}, {"public.a": "x"})
+    with pytest.raises(TopicsChanged, match=r"the rows of public\.a are in the topic y, and were read from x"):
+        require_places({"public.a": "x"}, {"public.a": "y"})
+
+
+def test_h213_a_topic_that_ends_below_what_was_read() -> None:
+    """It was made anew or put back older: what it gets now would be passed over."""
+    reach = TopicsReach(epoch=2, offsets={"t": {0: 5, 1: 0}}, begun={1: {"t": {0: 4, 1: 0}}})
+    require_within(reach, {"t": {0: 5}, "former": {0: 9}}, 2)
+    with pytest.raises(TopicError, match="ends at 5, and 6 of its partition 0 was read") as refused:
+        require_within(reach, {"t": {0: 6}}, 2)
+    assert "offsets --reset" in refused.value.hint
+    require_within(reach, {"t": {0: 6, 1: 7}}, 1)
+
+
+def test_h214_another_key_stops_a_view_of_the_former_one() -> None:
+    former = w.table(w.column("id", "int4", 0), w.column("v", "text"), name="b")
+    newest = w.table(w.column("id", "int4", 0), w.column("v", "text", 1), name="b")
+    require_kept_key(former, former, ("id",))
+    require_kept_key(former, newest, ("id", "v"))
+    require_kept_key(newest, newest, None)
+    with pytest.raises(ConfigError, match=r"is \(id, v\) now, and the view keeps its rows by \(id\)"):
+        require_kept_key(newest, newest, ("id",))

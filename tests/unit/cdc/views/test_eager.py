@@ -7,8 +7,10 @@ what the tables say, and no key's version may ever have gone back.
 from __future__ import annotations
 
 import random
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -19,11 +21,14 @@ from cdc.position import Position
 from cdc.topic import TableName
 from cdc.views.cut_reading import CutReading
 from cdc.views.eager import ShownLsns, TopicsReach, cut_to
+from cdc.views.embedded_state import EmbeddedState
 from cdc.views.fences import Fence
+from cdc.views.lookups import DocumentSource
 from cdc.views.record_rows import StateRows
+from cdc.views.refused import NotComputable
 from cdc.views.row_changes import LOST, RowChange
 from cdc.views.view_plan import planned
-from cdc.views.view_state import Reached
+from cdc.views.view_state import Reached, ViewState
 from cdc.wire.records import Lot, Span
 from tests.unit.cdc.views.eager_histories import EagerHistory, EagerRunner, opened
 from tests.unit.cdc.views.oracles import DOCUMENTS, VIEWS, documents_of
@@ -183,3 +188,30 @@ def test_h200_a_value_that_postgres_has_not_is_not_known() -> None:
         known.row({"id": 1, "at": "-101:02:03Z", "day": None})
     with pytest.raises(ValueError, match="key"):
         rows.key(orjson.dumps({"other": 1}))
+
+
+ROWS: list[tuple[int, Any]] = [(1, 99), (2, "x")]
+
+
+def test_h214_a_row_without_its_key_is_none() -> None:
+    """Somebody else's record may look like a flat row, and the state takes no row without a key."""
+    shape = table_of("visits", {"id": "int4", "v": "text"})
+    plan = planned("select v.id, v.v from visits v", [shape])
+    rows = StateRows(shape, plan.relations[TableName("public", "visits")])
+    assert rows.row({"id": 1, "v": None}) == (1, None)
+    for after in ({"before": None}, {"id": None, "v": "x"}):
+        with pytest.raises(ValueError, match="key"):
+            rows.row(after)
+
+
+def test_h214_a_value_of_another_type_parks_its_document(tmp_path: Path) -> None:
+    """A column's type changes while the view is kept: nothing but the documents that it concerns stands still."""
+    table = TableName("public", "visits")
+    plan = planned("select v.id, length(v.v) as size from visits v", [table_of("visits", {"id": "int4", "v": "text"})])
+    with closing(ViewState(tmp_path / "state", plan, 1)) as state, state.transaction():
+        changes = [RowChange(table, (key,), (key, value), Position(1, 15, key).text()) for key, value in ROWS]
+        EmbeddedState(state.rows, state.unseen, plan).load(changes, Fence(1, 80), Fence(1, 0), [])
+        found = DocumentSource(plan).of(state.rows, [(1,), (2,)])
+    assert isinstance(found[(1,)], NotComputable)
+    assert "does not have the type" in str(found[(1,)])
+    assert orjson.loads(found[(2,)]) == {"id": 2, "size": 1}

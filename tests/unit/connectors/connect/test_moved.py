@@ -46,8 +46,18 @@ def test_h197_by_the_routers_that_run_where_they_lead_elsewhere() -> None:
     """A chain of a former version wrote to a topic that nobody noted."""
     known = settings(["crm.a"], {"crm.a": "own.y"})
     running = connector_config(settings(["crm.a"], {"crm.a": "own.x"}))
-    assert moved_tables(known, noted(a="own.y"), running, {}) == MOVED
-    assert moved_tables(known, noted(a="own.y"), connector_config(known), {}) == []
+    assert moved_tables(known, noted(a="own.y"), running, {"own.x": 1}) == MOVED
+    assert moved_tables(known, noted(a="own.y"), connector_config(known), {"own.x": 1}) == []
+
+
+def test_h211_routers_that_never_ran_move_no_table() -> None:
+    """Of a deploy that was refused behind making the connector: the name that is put back is where the rows are."""
+    back = settings(["crm.a"], {"crm.a": "own.x"})
+    refused = connector_config(settings(["crm.a"], {"crm.a": "own.y"}))
+    assert moved_tables(back, noted(a="own.x"), refused, {"own.x": 1}) == []
+    assert moved_tables(back, noted(a="own.x"), refused, {"own.x": 1, "own.y": 1}) == [
+        MovedTopic("crm.a", "own.y", "own.x")
+    ]
 
 
 def test_h197_a_table_of_a_pattern_that_nobody_noted() -> None:
