@@ -67,7 +67,7 @@ class EpochsState(Document):
         return EpochsState(latest=self.latest + 1, starts=starts, reread=self.reread, firsts=self.firsts, ids=ids)
 
     def identity(self, epoch: int) -> str:
-        """What tells an epoch from another one of its number. Empty where that was not noted."""
+        """The text that tells an epoch from another one of its number. Empty where that was not noted."""
         return self.ids.get(str(epoch), "")
 
     def first(self) -> tuple[str, int, int] | None:

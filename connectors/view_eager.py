@@ -47,7 +47,7 @@ _ASK_S = 1.0
 _COLUMNS = ("offset", "time_ms", "key", "value", *HEADERS)
 
 
-class TopicsChanged(CdcError):
+class ViewTopicsChanged(CdcError):
     """A table of a view is in another topic now, or in more partitions: the view has to be opened anew."""
 
     exit = Exit.UNAVAILABLE
@@ -58,13 +58,13 @@ class TopicsChanged(CdcError):
 
 
 def require_places(topics: Mapping[str, str], noted: Mapping[str, str]) -> None:
-    """TopicsChanged where a table (name -> topic) is noted with another topic: its rows come there now (H213).
+    """ViewTopicsChanged where a table (name -> topic) is noted with another topic: its rows come there now (H213).
 
     >>> require_places({"public.a": "x"}, {"public.b": "y"})
     """
     for table, topic in sorted(topics.items()):
         if noted.get(table, topic) != topic:
-            raise TopicsChanged(f"the rows of {table} are in the topic {noted[table]}, and were read from {topic}")
+            raise ViewTopicsChanged(f"the rows of {table} are in the topic {noted[table]}, and were read from {topic}")
 
 
 def require_within(reach: TopicsReach, offsets: Offsets, epoch: int) -> None:
@@ -193,7 +193,7 @@ class EagerViewInput:
     def progress(self) -> Progress | None:
         """All that the topics hold now, as a cut. None while the connector reads its tables for the first time.
 
-        TopicError where a topic is not the one that was read, TopicsChanged where a table has another one, or more
+        TopicError where a topic is not the one that was read, ViewTopicsChanged where a table has another one, or more
         partitions.
         """
         if self._looks.ask():
@@ -218,7 +218,7 @@ class EagerViewInput:
             known = TopicsState(cluster_id=noted.cluster_id, topics=own, tables={})
             raise_first(state_problems(known, facts, noted.cluster_id))
         if any(found.partitions > self._partitions[topic] for topic, found in facts.items()):
-            raise TopicsChanged("a topic has more partitions now")
+            raise ViewTopicsChanged("a topic has more partitions now")
 
     def beyond(self, offsets: Offsets) -> bool:
         """See the protocol. LogError when the brokers do not answer."""

@@ -36,7 +36,7 @@ from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.reach import require_broker
 from connectors.kafka.schema_registry import SchemaRegistry
 from connectors.view_consistency import require_consistency
-from connectors.view_eager import EagerViewInput, EagerViewOutput, TopicsChanged
+from connectors.view_eager import EagerViewInput, EagerViewOutput, ViewTopicsChanged
 from connectors.view_embedded import embedded_shapes
 from connectors.view_ending import sole_keeper
 from connectors.view_log import KafkaViewInput, KafkaViewOutput
@@ -253,7 +253,7 @@ def run_views(settings: Settings, names: Sequence[str], *, until_caught_up: bool
         try:
             _keep_views(settings, names, stopping, until_caught_up=until_caught_up)
             return
-        except TopicsChanged as changed:
+        except ViewTopicsChanged as changed:
             log.warning("view_starts_again", extra={"reason": changed.message})
             stopping.wait(_AGAIN_S)
 

@@ -304,8 +304,8 @@ class Translation:
             raise _begins_again(place, epochs.latest + 1)
 
     def _note_table(self, begun: Begun) -> None:
-        """A table is read anew, in a snapshot whose beginning is another table's. Whoever reads this table alone learns
-        by it that the first snapshot was cut short (hazard H226). Where that is not known nothing is swept."""
+        """A table is read anew, in a snapshot whose beginning is another table's. A store of this table alone learns by
+        it that the first snapshot was cut short (hazard H226). Where that is not known nothing is swept."""
         latest = self._epochs.read().latest
         if begun.pos.epoch == latest and self._epochs.asked(begun.place) is False:
             self._epochs.table_again(begun.place)

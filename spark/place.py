@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.dead import DeadLetters
@@ -85,8 +85,8 @@ def check_epoch(sink: str, watermark: Watermark | None, epochs: EpochsState) -> 
 
 
 class EpochIds:
-    """What tells each epoch from another one of its number, asked of the log once for each: an epoch is noted before
-    its first record is written."""
+    """The text that tells each epoch from another one of its number. The log is asked once for each: an epoch is noted
+    before its first record is written."""
 
     def __init__(self, log: LogQuestions) -> None:
         self._log = log
@@ -97,6 +97,10 @@ class EpochIds:
         if self._asked[0] != epoch:
             self._asked = epoch, self._log.epochs().identity(epoch)
         return self._asked[1]
+
+    def named(self, watermark: Watermark) -> Watermark:
+        """The same with its epoch's identity. LogError as for :meth:`of`."""
+        return replace(watermark, epoch_id=self.of(watermark.epoch))
 
 
 def check_log(sink: str, watermark: Watermark | None, topics: SinkTopics, ends: Offsets, log: LogQuestions) -> None:

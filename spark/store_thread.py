@@ -74,13 +74,11 @@ class Store(StoreCalls):
         self._place = Claim({}, 0.0)
         self._book = SchemaBook()
         self._absent: frozenset[Shape] = frozenset()
-        self._parked = Parked(name)
-        self._orders = Orders(name)
+        self._parked, self._orders = Parked(name), Orders(name)
         self._goal: Offsets | None = None
         self._ends: Offsets = {}
         self._holds = Holds(name, around.clock)
-        self._sweeps = Sweeps()
-        self._ids = EpochIds(around.facts)
+        self._sweeps, self._ids = Sweeps(), EpochIds(around.facts)
         self._looked_s = around.clock.monotonic()
         self._figures.behind = self.behind
         self._figures.lacks, self._figures.fill = self._lacks, self._filled
@@ -157,7 +155,6 @@ class Store(StoreCalls):
         self._shown, self._unsure = opened.watermarks.read(), None
         self._ends = ends = around.facts.ends(self.captured)
         check_log(self.name, self._shown, self.captured, ends, around.facts)
-        self._ids = EpochIds(around.facts)
         if self._shown is not None and not covers(self.offsets, ends):
             check_reach(self.name, self._shown, self.captured, self._now_ms())
         self._holds.begin(overdue(self._shown, self.captured, self._now_ms()))
@@ -166,7 +163,7 @@ class Store(StoreCalls):
         self._goal = self._goal or ends
         letters = [letter for letter in around.dead.read() if letter.sink == self.name]
         self._parked, self._orders = Parked(self.name, letters), Orders(self.name, letters)
-        self._book, self._absent = SchemaBook(), frozenset()
+        self._book, self._absent, self._ids = SchemaBook(), frozenset(), EpochIds(around.facts)
         self.learn(frozenset())
         # Where a table was missing, making it forgot the watermark.
         self._shown = opened.watermarks.read()
@@ -367,7 +364,7 @@ class Store(StoreCalls):
 
     def _claim(self, at: Claim) -> Watermark:
         wanted = claim(self._around.view, self._shown, at, self.captured, self._holds.now, self._now_ms())
-        return replace(wanted, epoch_id=self._ids.of(wanted.epoch))
+        return self._ids.named(wanted)
 
     def _now_ms(self) -> int:
         return self._around.clock.now_ns() // 1_000_000

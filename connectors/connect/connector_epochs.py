@@ -114,8 +114,8 @@ def begin_again(settings: Settings, topic: str, partition: int, offset: int, tim
 def begin_table_again(settings: Settings, topic: str, partition: int, offset: int, time_ms: int) -> None:
     """Note a new epoch for a table that a snapshot read anew, from this record on.
 
-    When that snapshot began is not known here. What other topics have in the latest epoch is of the new one, so that
-    nothing of theirs is swept by mistake.
+    When that snapshot began is not known here. So all records that other topics have in the latest epoch are of the new
+    one, and nothing of theirs is swept by mistake.
     """
     admin = TopicAdmin(settings.log)
 

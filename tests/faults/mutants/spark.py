@@ -246,7 +246,7 @@ MUTANTS = (
         "if known == watermark.epoch_id or", "if known or", "tests/unit/spark/test_its_place.py -k h227",
     ),
     Mutant(
-        "claim an epoch without its identity", "spark/store_thread.py",
-        "replace(wanted, epoch_id=self._ids.of(wanted.epoch))", "wanted", "tests/unit/spark/test_sweeps.py -k h123",
+        "claim an epoch without its identity", "spark/place.py",
+        "replace(watermark, epoch_id=self.of(watermark.epoch))", "watermark", "tests/unit/spark/test_sweeps.py -k h123",
     ),
 )  # fmt: skip

@@ -24,7 +24,7 @@ from cdc.views.view_state import ViewState
 from cdc.wire.records import Lot
 from connectors.kafka.schema_registry import EmbeddedShapes, SchemaRegistry
 from connectors.view_consistency import promises, refuse_to_wait, require_consistency
-from connectors.view_eager import TopicsChanged, require_kept_key, require_places, require_within, translated_lot
+from connectors.view_eager import ViewTopicsChanged, require_kept_key, require_places, require_within, translated_lot
 from connectors.view_embedded import shape_in
 from spark.debezium_feed import KnownEpochs, Translation
 from tests.unit.cdc.views.view_histories import shown
@@ -207,7 +207,7 @@ def test_an_eager_view_is_not_waited_for() -> None:
 def test_h213_a_table_that_is_noted_with_another_topic() -> None:
     """Its rows of the next epoch come there, and a sweep would leave none of them."""
     require_places({"public.a": "x", "public.b": "y"}, {"public.a": "x"})
-    with pytest.raises(TopicsChanged, match=r"the rows of public\.a are in the topic y, and were read from x"):
+    with pytest.raises(ViewTopicsChanged, match=r"the rows of public\.a are in the topic y, and were read from x"):
         require_places({"public.a": "x"}, {"public.a": "y"})
 
 
