@@ -23,6 +23,7 @@ from connectors.kafka.admin import TopicAdmin
 from connectors.postgres.catalog_facts import read_server, read_slot
 from connectors.postgres.connections import Connection
 from connectors.postgres.slot import drop_slot, lock_holders, try_lock
+from connectors.view_topics import known_views
 
 declare("epoch_slot_dropped", "epoch_noted")
 
@@ -52,7 +53,10 @@ def begin_epoch(conn: Connection, settings: Settings, admin: TopicAdmin, state: 
     crash_point("epoch_slot_dropped")
     epochs = EpochsState.find(documents) or EpochsState()
     if slot is None or slot.epoch == epochs.latest:
-        ends = admin.end_offsets({t: topics.topics[t]["partitions"] for t in topics.tables.values()})
+        made = {t: topics.topics[t]["partitions"] for t in topics.tables.values()}
+        # A view's documents are published anew, too: a store that was further in its topic goes back (H229).
+        views = admin.describe(view.topic for view in known_views(settings).known.values())
+        ends = admin.end_offsets(made | {topic: found.partitions for topic, found in views.items()})
         epochs = epochs.begin(ends, str(clock.now_ns()))
     state.write([(epochs.key(), epochs.to_json())])
     crash_point("epoch_noted")

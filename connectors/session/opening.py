@@ -142,6 +142,8 @@ class Opening:
         known = identify(side, settings.source, self._await_snapshot())
         self._check_topics(admin, known.topics)
         self._lock(side)
+        # Another capture may have gone on with a promoted server while this one waited for it (H228).
+        known = identify(side, settings.source, self._await_snapshot())
         crash_point("opening_locked")
         return Servers(side=side, admin=admin, known=known)
 

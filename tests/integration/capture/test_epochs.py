@@ -10,8 +10,14 @@ import pytest
 from cdc.crash import CRASH_EXIT
 from cdc.errors import ConfigError, Exit, UsageError
 from cdc.state import SlotIntent
+from cdc.topic import view_topic, views_topic
+from cdc.topic_specs import table_topic_spec
+from cdc.views.known_views import KnownView
 from cdc.wiring import open_state
 from cdc.wiring.snapshot import build_snapshot
+from connectors.connect.connector_epochs import read_epochs
+from connectors.kafka.admin import TopicAdmin
+from connectors.kafka.compacted import KafkaCompactedTopic
 from snapshot.edges import NoReport
 from tests.integration.capture.follower import Follower, assert_stores_equal
 from tests.integration.capture.pipeline import Pipeline, refused
@@ -179,3 +185,21 @@ def test_a_new_epoch_cannot_begin_without_its_rows(pipeline: Pipeline) -> None:
     pipeline.new_epoch()
     with pytest.raises(UsageError, match="cannot begin without its rows"):
         build_snapshot(pipeline.settings, NoReport()).run(rows=False)
+
+
+def test_h229_a_new_epoch_is_noted_for_the_topics_of_views(pipeline: Pipeline) -> None:
+    """Behind a Kafka that was put back a store may be further in a view's topic than that reached: it goes back."""
+    pipeline.prepare("create table t (id int primary key)")
+    settings = pipeline.settings
+    topic, gone = view_topic(settings.name, "v", 1), view_topic(settings.name, "w", 1)
+    admin = TopicAdmin(settings.log)
+    admin.create([table_topic_spec(settings.log, topic), table_topic_spec(settings.log, views_topic(settings.name))])
+    partitions = admin.describe([topic])[topic].partitions
+    views = KafkaCompactedTopic(settings.log, views_topic(settings.name))
+    for name, one in (("v", topic), ("w", gone)):
+        known = KnownView(view=name, generation=1, topic=one, topic_id="", partitions=partitions, digest="", shape="{}")
+        views.write([(known.key, known.to_json())])
+    assert pipeline.new_epoch() == 2
+    starts = read_epochs(settings).behind(1)
+    assert starts[topic] == dict.fromkeys(range(partitions), 0)
+    assert gone not in starts

@@ -9,9 +9,11 @@ import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType  # type: ignore[attr-defined]
 
 from cdc.errors import ConfigError, Exit
+from cdc.state import SlotState
 from cdc.wiring import open_state
 from cdc.wiring.pipeline import prepare_pipeline
 from connectors.kafka.admin import TopicAdmin
+from connectors.postgres.connections import writer_lock
 from tests.integration.capture.pipeline import Pipeline, refused
 from tests.waiting import wait_until
 
@@ -251,3 +253,18 @@ def alter_topic(pipeline: Pipeline, option: str, value: str, topic: str = "") ->
     admin = TopicAdmin(pipeline.settings.log)
     for future in admin._client.incremental_alter_configs([resource]).values():
         future.result()
+
+
+def test_h228_notes_from_while_the_lock_was_waited_for_count(pipeline: Pipeline) -> None:
+    """As where another capture went on with a promoted server meanwhile, and died."""
+    pipeline.prepare(TABLE)
+    state = open_state(pipeline.settings)
+    slot = SlotState.find(state.read())
+    assert slot is not None
+    with pipeline.session() as holder:
+        holder.execute("select pg_advisory_lock_shared(%s, %s)", writer_lock(pipeline.settings.name))
+        run = pipeline.start()
+        wait_until(lambda: pipeline.said(run, "waiting_for_lock"), 30, lambda: run.stderr)
+        other = replace(slot, system_identifier="4711")
+        state.write([(other.key(), other.to_json())])
+    refused(run, Exit.IDENTITY)
