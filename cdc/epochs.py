@@ -31,7 +31,7 @@ class EpochsState(Document):
     sentence. Empty while they are. Another epoch is the cure. ``moved``: that its changes are of another server than
     before, in order, as a sentence. ``firsts``: epoch (as text) -> topic, partition and offset of the row that began
     its snapshot. ``ids``: epoch (as text) -> what tells it from another one of its number, which a log that was put
-    back and went on from there gives again.
+    back and went on from there gives again. ``keys``: topic -> the newest epoch in which its table's key changed.
     """
 
     WHAT: ClassVar[str] = "epochs"
@@ -43,6 +43,7 @@ class EpochsState(Document):
     moved: str = ""
     firsts: Mapping[str, list[Any]] = field(default_factory=dict)
     ids: Mapping[str, str] = field(default_factory=dict)
+    keys: Mapping[str, int] = field(default_factory=dict)
 
     def begin(self, ends: Offsets, identity: str = "") -> EpochsState:
         """One epoch more, from these end offsets on. A topic or partition not named here begins at 0.
@@ -64,7 +65,8 @@ class EpochsState(Document):
                 offsets.extend([0] * (self.latest - FIRST_EPOCH - len(offsets)))
                 offsets.append(offset)
         ids = {**self.ids, str(self.latest + 1): identity} if identity else self.ids
-        return EpochsState(latest=self.latest + 1, starts=starts, reread=self.reread, firsts=self.firsts, ids=ids)
+        begun = EpochsState(latest=self.latest + 1, starts=starts, reread=self.reread, firsts=self.firsts)
+        return replace(begun, ids=ids, keys=self.keys)
 
     def identity(self, epoch: int) -> str:
         """The text that tells an epoch from another one of its number. Empty where that was not noted."""
@@ -92,6 +94,19 @@ class EpochsState(Document):
             for topic, parts in self.starts.items()
             if any(number < len(offsets) for offsets in parts.values())
         }
+
+    def keyed_anew(self, topic: str, epoch: int) -> EpochsState:
+        """The same with another key of a topic's table, since some record of this epoch."""
+        return replace(self, keys={**self.keys, topic: max(epoch, self.keys.get(topic, 0))})
+
+    def rekeyed(self) -> frozenset[str]:
+        """The topics that hold rows of the latest epoch under a former key of their table.
+
+        >>> state = EpochsState().keyed_anew("t", 1)
+        >>> state.rekeyed(), state.begin({}).rekeyed()
+        (frozenset({'t'}), frozenset())
+        """
+        return frozenset(topic for topic, epoch in self.keys.items() if epoch >= self.latest)
 
     def fallen(self, why: str) -> EpochsState:
         """The same with its latest positions in no order any more: ``why`` in one sentence."""

@@ -82,6 +82,10 @@ class Epochs(Protocol):
         """Those whose topic has older records of the latest epoch."""
         ...
 
+    def keyed_anew(self, topic: str, epoch: int) -> None:
+        """Note that a topic's table has another key since some record of this epoch."""
+        ...
+
     def reading(self) -> bool:
         """Whether the connector says now that it reads its first snapshot."""
         ...
@@ -116,6 +120,9 @@ class KnownEpochs:
         begun = self.state.begin({place.topic: {place.partition: place.offset}}).settled()
         self.state = begun.snapshot_at(*place[:3])
 
+    def keyed_anew(self, topic: str, epoch: int) -> None:
+        self.state = self.state.keyed_anew(topic, epoch)
+
     def reading(self) -> bool:
         return self.is_reading
 
@@ -140,7 +147,8 @@ class Translation:
     ``epochs`` is asked anew for each batch: a new epoch is noted before its first record is written.
     ``compaction_lag_s``: how old a record is at least before the cleaner may take it. ``earlier``: opens a reader of
     records from before the run, which say how the order stood there. None to look at none. ``reselected``: as
-    :class:`cdc.wire.debezium.reading.PartitionReader` has it.
+    :class:`cdc.wire.debezium.reading.PartitionReader` has it. ``rekeys``: whether a topic's newest shape has another
+    key than this one.
     """
 
     def __init__(
@@ -151,9 +159,11 @@ class Translation:
         compaction_lag_s: float = 0.0,
         earlier: Callable[[], RecordReader] | None = None,
         reselected: bool = False,
+        rekeys: Callable[[str, TableSchema], bool] = lambda _topic, _shape: False,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._register = register
+        self._rekeys = rekeys
         self._epochs = epochs
         self._lag_ms = int(compaction_lag_s * 1000)
         self._earlier = earlier
@@ -214,7 +224,7 @@ class Translation:
         for (topic, ver), shape in told.shapes.items():
             if shape is None:
                 self._unversioned.add(topic)
-            self._versions[topic, ver] = self._register(topic, shape)
+            self._versions[topic, ver] = self._numbered(topic, shape, _newest_epoch(topic, behind))
             learned.add((topic, self._versions[topic, ver]))
         return frozenset(learned)
 
@@ -228,9 +238,16 @@ class Translation:
         known = self._versions.get((topic, change.ver)) if change.schema is not None else None
         if known is None:
             # Without an embedded schema the newest version counts, which may be another one by now.
-            known = self._register(topic, change.schema)
+            known = self._numbered(topic, change.schema, change.pos.epoch)
             self._versions[topic, change.ver] = known
         return known
+
+    def _numbered(self, topic: str, shape: TableSchema | None, epoch: int) -> int:
+        """The version of a shape. Another key than before is noted first (hazard H230)."""
+        if shape is not None and self._rekeys(topic, shape):
+            self._epochs.keyed_anew(topic, epoch)
+            log.error("table_keyed_anew", extra={"topic": topic, "table": str(shape.table), "epoch": epoch})
+        return self._register(topic, shape)
 
     def fell(self, fall: Fall) -> None:
         self._found.append(fall)
@@ -371,6 +388,12 @@ def _show(reader: PartitionReader, lot: Lot) -> None:
     for offset, key, value, pos, time_ms in zip(lot.offsets, lot.keys, lot.values, lot.pos, lot.times_ms, strict=True):
         if pos is None:
             reader.look_back(offset, key, value, time_ms=time_ms or 0)
+
+
+def _newest_epoch(topic: str, readers: Mapping[Partition, PartitionReader]) -> int:
+    """The epoch that a slice has come to in a topic."""
+    highest = (reader.highest for (name, _), reader in readers.items() if name == topic)
+    return max((pos.epoch for pos in highest if pos is not None), default=0)
 
 
 def _begins_again(place: RecordPlace, epoch: int) -> SnapshotAgain:

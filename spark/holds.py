@@ -23,7 +23,7 @@ from cdc.schema import TableSchema
 from sinks.port import CannotCarry, Sink
 from sinks.table_shapes import SchemaBook
 from spark.place import span
-from spark.ports import SinkTopics
+from spark.ports import LogQuestions, SinkTopics
 from spark.watermark import Claim, LogView
 
 log = logging.getLogger(__name__)
@@ -87,16 +87,18 @@ class Holds:
         held_at = {topic: one.shape.version for topic, one in dict(self._tries).items() if topic in self.now}
         return bool(held_at) and any(shape.version > held_at.get(shape.topic, shape.version) for shape in shapes())
 
-    def try_again(self, prepare: Callable[[TableSchema], None]) -> None:
+    def try_again(self, prepare: Callable[[TableSchema], None], log: LogQuestions) -> None:
         """Try the tables whose turn it is. HeldAgain when the store takes the shape of one: its records come next.
 
-        ``prepare`` raises CdcError where the store does not take a shape.
+        ``prepare`` raises CdcError where the store does not take a shape. ``log``: says whether a table's rows stand
+        under one key.
         """
         now_s = self._clock.monotonic()
         for topic, one in list(self._tries.items()):
             if topic not in self.now or now_s < one.due_s:
                 continue
             try:
+                require_key(one.shape, log)
                 prepare(one.shape)
             except CannotCarry as refusal:
                 self._add(one.shape, refusal)
@@ -106,11 +108,25 @@ class Holds:
                 raise HeldAgain(f"{one.shape.table}, which {self._sink} holds, is tried again")
 
 
-def make_room(sink: Sink, versions: list[TableSchema]) -> None:
+def make_room(sink: Sink, versions: list[TableSchema], log: LogQuestions) -> None:
     """Make a table's place ready for all its shapes, the newest first. CannotCarry where it cannot become that."""
     newest = versions[0]
+    if any(shape.key_form != newest.key_form for shape in versions):
+        require_key(newest, log)
     for shape in versions:
         sink.prepare(shape, older=shape is not newest)
+
+
+def require_key(newest: TableSchema, log: LogQuestions) -> None:
+    """CannotCarry where the topic of a table holds rows under a former key that nothing removes: Debezium goes on with
+    the new one (hazard H230). LogError when the broker does not answer."""
+    if newest.topic in log.epochs().rekeyed():
+        raise CannotCarry(
+            f"{newest.table}: its key is another one now, and rows under the former key would stay",
+            hint="cdc connect offsets --reset, then cdc connect resume: each table is read again, and what it lacks is "
+            "swept",
+            table=newest.table,
+        )
 
 
 def claim(

@@ -202,7 +202,7 @@ class Store(StoreCalls):
 
     def _make_room(self, versions: list[TableSchema]) -> None:
         if versions[0].topic not in self._holds.now:
-            make_room(self._open().sink, versions)
+            make_room(self._open().sink, versions, self._around.facts)
 
     def hold(self, refusal: CannotCarry) -> None:
         """Hold a table from here on, until the next :meth:`begin`. Raise the refusal where it is held already."""
@@ -290,7 +290,7 @@ class Store(StoreCalls):
         if not self.behind():
             self._figures.failing = None
         with self._faults_kept():
-            self._holds.try_again(self._open().sink.prepare)
+            self._holds.try_again(self._open().sink.prepare, self._around.facts)
             wanted, shown = self._claim(self._place), self._shown
             moved = shown is None or (wanted.lsn, wanted.held, wanted.aside) != (shown.lsn, shown.held, shown.aside)
             beat = self._beats.shown(self._around.view.beat, wanted) if not self.behind() else None

@@ -79,6 +79,7 @@ def reading_debezium(application: SinkApplication, settings: Settings) -> SinkAp
             compaction_lag_s=lag_s,
             earlier=earlier,
             reselected=reselects(settings),
+            rekeys=shapes.rekeys,
         )
 
     kafka = application.kafka

@@ -192,6 +192,9 @@ class NotedEpochs:
     def repeated(self, places: Collection[P]) -> list[P]:
         return repeated(self._settings, places)
 
+    def keyed_anew(self, topic: str, epoch: int) -> None:
+        _change(self._settings, lambda epochs, _: epochs.keyed_anew(topic, epoch))
+
     def reading(self) -> bool:
         return self._settings.debezium is not None and is_first_snapshot(self._stored())
 

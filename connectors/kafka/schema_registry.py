@@ -125,6 +125,15 @@ class EmbeddedShapes:
                 known = self._registry.register(shape, new_key=True)
         return known.version if known is not None else 0
 
+    def rekeys(self, topic: str, shape: TableSchema) -> bool:
+        """Whether the topic's newest shape has another key than this one: rows stay under the key that they had."""
+        with self._lock:
+            newest = self._find(topic, None)
+            if newest is None:
+                self._registry.refresh()
+                newest = self._find(topic, None)
+        return newest is not None and newest.key_form != shape.key_form
+
     def _find(self, topic: str, shape: TableSchema | None) -> TableSchema | None:
         versions = [known for known in reversed(self._registry.versions()) if known.topic == topic]
         if shape is None:

@@ -249,4 +249,14 @@ MUTANTS = (
         "claim an epoch without its identity", "spark/place.py",
         "replace(watermark, epoch_id=self.of(watermark.epoch))", "watermark", "tests/unit/spark/test_sweeps.py -k h123",
     ),
+    Mutant(
+        "go on with a table that has another key", "spark/holds.py",
+        "    if newest.topic in log.epochs().rekeyed():\n", "    if False:\n",
+        "tests/unit/spark/test_hold_rules.py -k h230",
+    ),
+    Mutant(
+        "note another key for the newest epoch", "spark/debezium_feed.py",
+        "self._epochs.keyed_anew(topic, epoch)", "self._epochs.keyed_anew(topic, self._epochs.read().latest)",
+        "tests/unit/spark/test_debezium.py -k h230",
+    ),
 )  # fmt: skip

@@ -206,6 +206,38 @@ def test_h221_a_whole_snapshot_without_its_offset_is_a_first(
     assert sink.terminate() == 0
 
 
+@pytest.mark.slow
+def test_h230_a_table_whose_key_changes_waits_for_a_reset(
+    pipeline: Pipeline, redis_url: str, run_cdc: RunCdc, spawn: Spawn, tmp_path: Path
+) -> None:
+    """Debezium goes on with the new key, and nothing removes the rows that stand under the former one."""
+    pipeline.run("insert into b select i, 'x' from generate_series(1, 5) i", "insert into a values (1, 's', 1)")
+    settings = cache_alone(pipeline, redis_url, tmp_path)
+    name = pipeline.settings().name
+    assert run_cdc("--config", settings, "connect", "deploy").returncode == 0
+    sink = spawn("cdc", "--config", settings, "sink")
+    holds(sink, redis_url, name, "public.b", {1, 2, 3, 4, 5})
+    pipeline.run(
+        "alter table b drop constraint b_pkey, alter v set not null, add primary key (id, v)",
+        "update b set v = 'y' where id = 2",
+        "delete from b where id = 3",
+        "insert into b values (6, 'x')",
+        "insert into a values (2, 's', 1)",
+    )
+    holds(sink, redis_url, name, "public.a", {1, 2})
+    wait_until(lambda: "table_held" in sink.stderr, SINK_S, lambda: sink.stderr[-3000:])
+    assert "table_keyed_anew" in sink.stderr
+    status = run_cdc("--config", settings, "status")
+    assert status.returncode == 1
+    assert "its key is another one now" in status.stdout
+    assert run_cdc("--config", settings, "connect", "offsets", "--reset", "--yes").returncode == 0
+    assert run_cdc("--config", settings, "connect", "resume").returncode == 0
+    holds(sink, redis_url, name, "public.b", {1, 2, 4, 5, 6})
+    verified = run_cdc("--config", settings, "verify", "--timeout", "150", "--json", timeout_s=2 * SINK_S)
+    assert verified.returncode == 0, verified.stdout + verified.stderr + sink.stderr[-3000:]
+    assert sink.terminate() == 0
+
+
 @pytest.fixture
 def deployed(pipeline: Pipeline, redis_url: str, run_cdc: RunCdc, tmp_path: Path) -> Path:
     """The settings of a pipeline with a cache, whose connector runs."""

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from cdc.epochs import EpochsState
 from cdc.schema import TableSchema
 from cdc.wire.debezium.falls import PositionsFell
 from cdc.wire.records import Lot, Span
@@ -352,6 +353,21 @@ def test_h123_behind_a_commit_the_connector_has_the_word(way: type[Translation],
     with suppress(SnapshotAgain):
         translate(records([snapshot_row(2, "first", sequence='["4096","4100"]')]))
     assert known.state.latest == epoch
+
+
+@pytest.mark.parametrize(("begins", "rekeyed"), [(False, True), (True, False)])
+def test_h230_another_key_is_noted_with_its_records_epoch(way: type[Translation], begins: bool, rekeyed: bool) -> None:
+    """Where another epoch has begun since, what is under the former key is swept there."""
+    rows = [row for row in sorted(recorded("key_schemas"), key=lambda row: row.offset) if row.partition == 0]
+    rows = [row for row in rows if row.topic == rows[0].topic]
+    begun = EpochsState().begin({rows[0].topic: {0: rows[-1].offset + 1}})
+    known = KnownEpochs(begun if begins else EpochsState())
+    way(Registry().version, known, rekeys=lambda _topic, _shape: True)(records(rows))
+    assert known.state.keys == {rows[0].topic: 1}
+    assert bool(known.state.rekeyed()) is rekeyed
+    without = KnownEpochs()
+    way(Registry().version, without)(records(rows))
+    assert without.state.keys == {}
 
 
 def test_h123_a_run_beyond_a_new_epochs_beginning_ends(way: type[Translation]) -> None:

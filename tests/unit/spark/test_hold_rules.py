@@ -8,16 +8,18 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from cdc.clock import ManualClock
+from cdc.epochs import EpochsState
 from cdc.errors import Exit, Retry, SinkError
 from cdc.progress import Hold, Progress, Watermark
 from cdc.schema import TableSchema
 from cdc.topic import TableName
+from sinks.memory import MemoryStore
 from sinks.port import CannotCarry
 from sinks.table_shapes import SchemaBook
-from spark.holds import HeldAgain, Holds, claim, overdue
+from spark.holds import HeldAgain, Holds, claim, make_room, overdue
 from spark.ports import SinkTopics
 from spark.watermark import Claim, LogEnds, LogView
-from tests.unit.spark.doubles import orders
+from tests.unit.spark.doubles import MemoryFacts, orders
 from tests.unit.spark.records import TOPIC
 
 OTHER, GONE = "shop.public.others", "shop.public.gone"
@@ -54,10 +56,10 @@ def test_h100_each_try_waits_twice_as_long_up_to_ten_minutes() -> None:
     holds = refused(clock)
     for number, wait_s in enumerate((10, 20, 40, 80, 160, 320, 600, 600)):
         clock.advance(wait_s - 1)
-        holds.try_again(store)
+        holds.try_again(store, MemoryFacts())
         assert len(store.asked) == number, "not yet"
         clock.advance(1)
-        holds.try_again(store)
+        holds.try_again(store, MemoryFacts())
         assert len(store.asked) == number + 1
     assert set(store.asked) == {SECOND}, "in the newest shape"
 
@@ -66,9 +68,9 @@ def test_h100_a_table_that_the_store_takes_again_ends_the_query() -> None:
     clock = ManualClock(0)
     holds = refused(clock)
     clock.advance(10)
-    holds.try_again(Tries(SinkError("away")))
+    holds.try_again(Tries(SinkError("away")), MemoryFacts())
     with pytest.raises(HeldAgain, match=r"public\.orders, which cache holds, is tried again") as again:
-        holds.try_again(Tries(None))
+        holds.try_again(Tries(None), MemoryFacts())
     assert (again.value.exit, again.value.retry) == (Exit.UNAVAILABLE, Retry.NOW)
     assert holds.now == {TOPIC: HOLD}
 
@@ -78,7 +80,7 @@ def test_h60_a_table_that_may_have_missed_some_is_not_tried() -> None:
     holds = refused(clock)
     holds.begin({TOPIC: HOLD})
     clock.advance(1000)
-    holds.try_again(store)
+    holds.try_again(store, MemoryFacts())
     assert store.asked == []
 
 
@@ -88,14 +90,14 @@ def test_h100_a_beginning_forgets_the_hold_and_not_the_tries() -> None:
     holds.begin({})
     assert holds.now == {}
     clock.advance(1000)
-    holds.try_again(store)
+    holds.try_again(store, MemoryFacts())
     assert store.asked == [], "it is not held"
     holds.refuse(REFUSAL, BOOK)
     clock.advance(19)
-    holds.try_again(store)
+    holds.try_again(store, MemoryFacts())
     assert store.asked == []
     clock.advance(1)
-    holds.try_again(store)
+    holds.try_again(store, MemoryFacts())
     assert store.asked == [SECOND]
 
 
@@ -170,3 +172,33 @@ def test_a_freed_table_is_named_until_it_shows_the_lsn(lsn: int, proven_lsn: int
     mark = claim(log, before, HERE, TOPICS, {})
     assert mark.held == ({TOPIC: replace(HOLD, reason="")} if named else {})
     assert mark.lsn == lsn
+
+
+REKEYED = replace(SECOND, columns=tuple(replace(column, key_position=n) for n, column in enumerate(SECOND.columns, 1)))
+
+
+@pytest.mark.parametrize(("keyed_in", "refused"), [(1, False), (2, True)])
+def test_h230_a_table_with_rows_under_a_former_key_is_held(keyed_in: int, refused: bool) -> None:
+    """Until an epoch begins behind the change: it reads the table under the new key, and sweeps the rest."""
+    facts = MemoryFacts(noted=EpochsState().begin({}).keyed_anew(TOPIC, keyed_in))
+    sink = MemoryStore().open().sink
+    make_room(sink, [SECOND, FIRST], facts)  # its key is the same: nothing to say
+    if not refused:
+        make_room(sink, [REKEYED, FIRST], facts)
+        return
+    with pytest.raises(CannotCarry, match=r"public\.orders: its key is another one now") as held:
+        make_room(sink, [REKEYED, FIRST], facts)
+    assert "offsets --reset" in held.value.hint
+
+
+def test_h230_a_try_asks_for_the_key_as_well() -> None:
+    clock, store = ManualClock(0), Tries(None)
+    holds = refused(clock)
+    facts = MemoryFacts(noted=EpochsState().keyed_anew(TOPIC, 1))
+    clock.advance(10)
+    holds.try_again(store, facts)
+    assert store.asked == []
+    facts.noted = facts.noted.begin({})
+    clock.advance(20)
+    with pytest.raises(HeldAgain):
+        holds.try_again(store, facts)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from cdc.schema import TableSchema
 from cdc.testing import MemoryCompactedTopic
 from connectors.kafka.schema_registry import EmbeddedShapes, SchemaRegistry
@@ -41,3 +43,19 @@ def test_a_shape_written_by_another_is_read_before_a_write() -> None:
     mine, other = EmbeddedShapes(SchemaRegistry(topic)), EmbeddedShapes(SchemaRegistry(topic))
     assert other.version("shop.public.a", shape("a")) == mine.version("shop.public.a", shape("a")) == 1
     assert topic.writes == 1
+
+
+def test_h230_a_shape_with_another_key_is_known_as_that() -> None:
+    topic = MemoryCompactedTopic()
+    shapes = EmbeddedShapes(SchemaRegistry(topic))
+    old, wider = shape("a"), shape("a", "v")
+    other = replace(wider, columns=tuple(replace(c, key_position=n) for n, c in enumerate(wider.columns, 1)))
+    assert not shapes.rekeys(old.topic, old), "nothing is known of the table"
+    shapes.version(old.topic, old)
+    late = EmbeddedShapes(SchemaRegistry(topic))
+    assert not late.rekeys(old.topic, wider)
+    assert late.rekeys(old.topic, other)
+    late.version(old.topic, other)
+    assert shapes.version(old.topic, other) == 2
+    assert not shapes.rekeys(old.topic, other)
+    assert shapes.rekeys(old.topic, wider), "as where the former key comes back"
