@@ -15,7 +15,7 @@ from cdc.topic import TableName, state_topic
 from cdc.views.known_views import KnownView
 from connectors.connect.connector_epochs import read_epochs
 from connectors.connect.topics import with_patterns
-from connectors.debezium.connector_config import may_hold_debezium
+from connectors.debezium.connector_config import may_hold_debezium, orders_by_offset
 from connectors.kafka.admin import TopicAdmin, TopicFacts, raise_first, state_problems
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.reach import require_broker
@@ -84,8 +84,7 @@ class SinkLog:
         """Topic -> number of partitions that may hold records."""
         if not may_hold_debezium(self._settings):
             return {topic: made[topic]["partitions"] for topic in sorted(facts)}
-        ordered = self._settings.debezium is None or self._settings.debezium.database != "mongodb"
-        return written_partitions(facts, made, ordered=ordered)
+        return written_partitions(facts, made, ordered=not orders_by_offset(self._settings))
 
     def _views(self, patterns: Sequence[str]) -> dict[str, KnownView]:
         """By topic, the views that these patterns take."""
@@ -112,8 +111,8 @@ def written_partitions(
         if not ordered and found.partitions > made[topic]["partitions"]:
             raise TopicError(
                 f"the topic {topic} was raised from {made[topic]['partitions']} to {found.partitions} partitions, and "
-                "records of a collection are in order within one partition alone",
-                hint="give the collection another topic by [source.topics], then cdc connect offsets --reset and "
+                "its records are in order within one partition alone",
+                hint="give the table another topic by [source.topics], then cdc connect offsets --reset and "
                 "cdc connect deploy",
             )
     return {topic: found.partitions for topic, found in sorted(facts.items())}

@@ -24,6 +24,7 @@ from connectors.debezium.kafka_clients import client_options
 ConnectorConfig = dict[str, str]
 
 _RESELECT = "io.debezium.processors.reselect.ReselectColumnsPostProcessor"
+_FLAT = (".ExtractNewRecordState", ".ExtractNewDocumentState")
 _PLACEHOLDER = "unavailable.value.placeholder"
 
 _DATABASES: Mapping[str, Callable[[Settings, DebeziumSettings], ConnectorConfig]] = MappingProxyType(
@@ -160,6 +161,17 @@ def reselects(settings: Settings) -> bool:
     options = settings.debezium.options if settings.debezium is not None else {}
     made = [name.rpartition(".")[0] for name, value in options.items() if value == _RESELECT]
     return any(options.get(f"{name}.reselect.null.values", "true") == "true" for name in made)
+
+
+def orders_by_offset(settings: Settings) -> bool:
+    """Whether the connector's records have no order but that of their partition: MongoDB's, and flat rows.
+
+    Sources: Debezium's "New Record State Extraction" and "MongoDB New Document State Extraction".
+    """
+    debezium = settings.debezium
+    if debezium is None:
+        return False
+    return debezium.database == "mongodb" or any(value.endswith(_FLAT) for value in debezium.options.values())
 
 
 def may_hold_debezium(settings: Settings) -> bool:

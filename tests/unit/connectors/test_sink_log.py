@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
+from cdc.errors import TopicError
 from cdc.schema import TableSchema
+from cdc.settings import parse
 from cdc.state import TopicsState
 from cdc.topic import TableName
-from connectors.sink_log import known_topics
+from connectors.debezium.connector_config import orders_by_offset
+from connectors.kafka.admin import TopicFacts
+from connectors.sink_log import known_topics, written_partitions
 from tests.unit.connectors.postgres import written as w
 
 A, B = TableName("public", "a"), TableName("public", "b")
@@ -23,3 +31,39 @@ def test_a_table_is_read_once_its_shape_is_known() -> None:
 
 def test_shapes_that_come_with_the_records_are_not_waited_for() -> None:
     assert known_topics(NOTED, [], embedded=True) == {A: "shop.public.a", B: "shop.public.b"}
+
+
+def facts(partitions: int) -> dict[str, TopicFacts]:
+    return {"t": TopicFacts(topic="t", topic_id="i", partitions=partitions, replication_factor=1, config={})}
+
+
+def test_h212_added_partitions_of_an_ordered_topic_are_read() -> None:
+    assert written_partitions(facts(5), {"t": {"partitions": 2}}, ordered=True) == {"t": 5}
+    assert written_partitions(facts(2), {"t": {"partitions": 2}}, ordered=False) == {"t": 2}
+
+
+def test_h212_added_partitions_without_an_order_are_refused() -> None:
+    """A row that moved to another partition would lie below what it was before, for ever."""
+    with pytest.raises(TopicError, match="raised from 2 to 5 partitions, and its records are in order within one"):
+        written_partitions(facts(5), {"t": {"partitions": 2}}, ordered=False)
+
+
+@pytest.mark.parametrize(
+    ("debezium", "by_offset"),
+    [
+        ({}, False),
+        ({"database": "mongodb"}, True),
+        ({"options": {"transforms": "f", "transforms.f.type": "io.debezium.transforms.ExtractNewRecordState"}}, True),
+        ({"options": {"transforms": "f", "transforms.f.type": "io.debezium.transforms.ByLogicalTableRouter"}}, False),
+    ],
+)
+def test_h212_flat_rows_are_in_order_by_offset_alone(debezium: dict[str, Any], by_offset: bool) -> None:
+    settings = parse(
+        {
+            "name": "shop",
+            "source": {"kind": "debezium", "dsn": "host=h user=cdc dbname=app", "tables": ["s.t"]},
+            "log": {"bootstrap_servers": "h:9092"},
+            "debezium": {"database_password": "${env:PASSWORD}", **debezium},
+        }
+    )
+    assert orders_by_offset(settings) is by_offset
