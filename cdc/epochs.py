@@ -97,7 +97,7 @@ class EpochsState(Document):
 
     def keyed_anew(self, topic: str, epoch: int) -> EpochsState:
         """The same with another key of a topic's table, since some record of this epoch."""
-        return replace(self, keys={**self.keys, topic: max(epoch, self.keys.get(topic, 0))})
+        return replace(self, keys={**self.keys, topic: max(epoch, self.keys.get(topic, epoch))})
 
     def rekeyed(self) -> frozenset[str]:
         """The topics that hold rows of the latest epoch under a former key of their table.

@@ -49,6 +49,31 @@ def test_an_epoch_more_keeps_what_is_known_of_those_before() -> None:
     assert noted.begin({}) == replace(SECOND, latest=3, reread=2, firsts={"2": [A, 0, 7]})
 
 
+def test_h227_an_epoch_has_an_identity_beside_its_number() -> None:
+    second = EpochsState().begin({}, "second")
+    assert [second.identity(epoch) for epoch in (1, 2, 3)] == ["", "second", ""]
+    third = second.begin({}, "third")
+    assert [third.identity(epoch) for epoch in (1, 2, 3)] == ["", "second", "third"]
+    assert third.begin({}).ids == third.ids, "an older build notes none"
+    reached = EpochsState().reaching(3, {}, "late")
+    assert (reached.latest, reached.ids) == (3, {"2": "late", "3": "late"})
+
+
+def test_h230_a_key_is_noted_with_the_newest_of_its_epochs() -> None:
+    first = EpochsState().keyed_anew(A, 1)
+    assert (first.keys, first.rekeyed()) == ({A: 1}, {A})
+    second = first.begin({})
+    assert (second.keys, second.rekeyed()) == ({A: 1}, frozenset()), "the epoch has read it under its new key"
+    again = second.keyed_anew(A, 2).keyed_anew(A, 1).keyed_anew(B, 1)
+    assert (again.keys, again.rekeyed()) == ({A: 2, B: 1}, {A})
+
+
+def test_another_server_is_noted_until_the_next_epoch() -> None:
+    moved = SECOND.moved_on("another server")
+    assert moved == replace(SECOND, moved="another server")
+    assert moved.begin({}).moved == ""
+
+
 def test_where_the_latest_epoch_begins() -> None:
     assert [THIRD.began(A, 0), THIRD.began(A, 1), THIRD.began(B, 0), THIRD.began("new", 0)] == [9, 0, 4, 0]
     assert [SECOND.began(A, 0), SECOND.began(A, 1), EpochsState().began(A, 0)] == [7, 3, 0]

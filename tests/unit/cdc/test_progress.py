@@ -49,6 +49,13 @@ def test_h100_a_watermark_reads_back_with_its_held_tables() -> None:
     assert "held" not in orjson.loads(Watermark(epoch=1, lsn=8).to_json())
 
 
+def test_h227_a_watermark_names_its_epoch() -> None:
+    mark = Watermark(epoch=2, lsn=8, epoch_id="second")
+    assert Watermark.from_json(mark.to_json()) == mark
+    assert mark != Watermark(epoch=2, lsn=8)
+    assert "epoch_id" not in orjson.loads(Watermark(epoch=2, lsn=8).to_json())
+
+
 def test_h100_a_held_table_is_named_with_its_reason_and_a_remedy() -> None:
     assert Hold(table="public.t", reason="public.t: no column takes it").sentence("cache") == (
         "cache holds public.t: no column takes it; its changes wait in the log: cdc rebuild cache"
