@@ -12,7 +12,7 @@ from cdc.progress import Offsets, Watermark
 from sinks.memory import MemoryStore
 from sinks.port import OpenSink
 from spark.micro_batch import shares, spans_between
-from spark.place import EpochIds, StoreMoved, check_claim, check_epoch, check_place, check_topics, span
+from spark.place import EpochIds, StoreMoved, check_claim, check_epoch, check_log, check_place, check_topics, span
 from spark.ports import SinkTopics
 from tests.unit.spark.doubles import MemoryFacts
 
@@ -128,6 +128,27 @@ def test_h227_a_store_of_another_epoch_of_that_number_is_refused(epochs: EpochsS
     """The log was put back to before the epoch, and may have given its number again."""
     with pytest.raises(TopicError, match="the store of cache was filled in another epoch 2 than the log's"):
         check_epoch("cache", IN_SECOND, epochs)
+
+
+VIEW = SinkTopics(ids={ORDERS: "id1"}, partitions={ORDERS: 2}, views={ORDERS: "view.orders"})
+
+
+@pytest.mark.parametrize(
+    ("held", "facts", "words"),
+    [
+        (replace(HELD, topic_ids={ORDERS: "id0"}), MemoryFacts(), "was made anew"),
+        (IN_SECOND, MemoryFacts(), "another epoch 2"),
+        (HELD, MemoryFacts(reaches=(1, 7)), "says that it shows"),
+    ],
+)
+def test_a_store_of_another_log_is_refused(held: Watermark, facts: MemoryFacts, words: str) -> None:
+    with pytest.raises(TopicError, match=words):
+        check_log("cache", held, TOPICS, {ORDERS: {0: 7, 1: 3}}, facts)
+
+
+def test_h222_what_a_view_claims_is_not_held_against_captures_progress() -> None:
+    """It has a progress of its own."""
+    check_log("cache", HELD, VIEW, {ORDERS: {0: 7, 1: 3}}, MemoryFacts(reaches=(1, 7)))
 
 
 def test_h227_an_epochs_identity_is_read_once() -> None:
