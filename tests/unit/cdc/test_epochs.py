@@ -61,11 +61,11 @@ def test_h227_an_epoch_has_an_identity_beside_its_number() -> None:
 
 def test_h230_a_key_is_noted_with_the_newest_of_its_epochs() -> None:
     first = EpochsState().keyed_anew(A, 1)
-    assert (first.keys, first.rekeyed()) == ({A: 1}, {A})
+    assert (first.keys, first.rekeyed()) == ({A: 1}, frozenset({A}))
     second = first.begin({})
     assert (second.keys, second.rekeyed()) == ({A: 1}, frozenset()), "the epoch has read it under its new key"
     again = second.keyed_anew(A, 2).keyed_anew(A, 1).keyed_anew(B, 1)
-    assert (again.keys, again.rekeyed()) == ({A: 2, B: 1}, {A})
+    assert (again.keys, again.rekeyed()) == ({A: 2, B: 1}, frozenset({A}))
 
 
 def test_another_server_is_noted_until_the_next_epoch() -> None:
