@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -18,6 +19,8 @@ from tests.faults.reach import digest_of
 
 _PACKAGES = ("cdc", "connectors", "snapshot", "sinks", "spark", "tests")
 _TIMEOUT_S = 900
+_FROM_OUTSIDE = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
+"""No test noticed anything: somebody, or the kernel, ended its process."""
 _FIRST_FAILURE = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 
 
@@ -69,6 +72,8 @@ def first_failure(mutant: Mutant, tree: Path) -> str | None:
         file.write_text(sound, encoding="utf-8")
     if done.returncode == 0:
         return None
+    if -done.returncode in _FROM_OUTSIDE:
+        raise SystemExit(f"{mutant.name}: its tests were ended by signal {-done.returncode}, and say nothing")
     if done.returncode < 0:
         return f"the tests' process ended by signal {-done.returncode}"
     found = _FIRST_FAILURE.search(done.stdout)
