@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import logging
 import pickle
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Protocol
 
 import pyarrow as pa
 
@@ -23,6 +22,7 @@ from cdc.wire.debezium.falls import PositionsFell, ServerMove
 from cdc.wire.debezium.reading import UNVERSIONED, DebeziumChange, PartitionReader
 from cdc.wire.format import POS
 from cdc.wire.records import BEGINNING, Lot, RecordReader, Span
+from spark.known_epochs import Epochs
 from spark.translate import (
     Begun,
     Fall,
@@ -49,92 +49,6 @@ class SnapshotAgain(CdcError):
 
     exit = Exit.UNAVAILABLE
     retry = Retry.NOW
-
-
-class Epochs(Protocol):
-    """Where the positions of Debezium's records start over. LogError when the log does not answer."""
-
-    def read(self) -> EpochsState:
-        """As noted now."""
-        ...
-
-    def fell(self, why: str) -> None:
-        """Note that the latest epoch's positions are in no order any more. ``why``: one sentence."""
-        ...
-
-    def moved(self, said: str) -> None:
-        """Note that changes are of another server. ``said``: one sentence."""
-        ...
-
-    def snapshot_at(self, place: RecordPlace) -> None:
-        """Note where the latest epoch's snapshot began."""
-        ...
-
-    def snapshot_again(self, place: RecordPlace) -> None:
-        """Note that a snapshot cut short began anew there: a new epoch, from what was written since then on."""
-        ...
-
-    def table_again(self, place: RecordPlace) -> None:
-        """The same of a later table in it: what other topics have in the latest epoch is of the new one."""
-        ...
-
-    def repeated(self, places: Collection[RecordPlace]) -> Collection[RecordPlace]:
-        """Those whose topic has older records of the latest epoch."""
-        ...
-
-    def keyed_anew(self, topic: str, epoch: int) -> None:
-        """Note that a topic's table has another key since some record of this epoch."""
-        ...
-
-    def reading(self) -> bool:
-        """Whether the connector says now that it reads its first snapshot."""
-        ...
-
-    def asked(self, place: RecordPlace) -> bool | None:
-        """Whether somebody asked for the snapshot that begins there. None where that is not known."""
-        ...
-
-
-class KnownEpochs:
-    """Epochs in memory, of which no note is kept. Implements :class:`Epochs`."""
-
-    def __init__(self, state: EpochsState | None = None) -> None:
-        self.state = state or EpochsState()
-        self.is_reading = False
-        self.is_asked: bool | None = None
-        self.repeats = False
-
-    def read(self) -> EpochsState:
-        return self.state
-
-    def fell(self, why: str) -> None:
-        self.state = self.state.fallen(why)
-
-    def moved(self, said: str) -> None:
-        self.state = self.state.moved_on(said)
-
-    def snapshot_at(self, place: RecordPlace) -> None:
-        self.state = self.state.snapshot_at(*place[:3])
-
-    def snapshot_again(self, place: RecordPlace) -> None:
-        begun = self.state.begin({place.topic: {place.partition: place.offset}}).settled()
-        self.state = begun.snapshot_at(*place[:3])
-
-    def keyed_anew(self, topic: str, epoch: int) -> None:
-        self.state = self.state.keyed_anew(topic, epoch)
-
-    def reading(self) -> bool:
-        return self.is_reading
-
-    def asked(self, place: RecordPlace) -> bool | None:
-        return self.is_asked
-
-    def table_again(self, place: RecordPlace) -> None:
-        starts = {topic: {int(p): o[-1] for p, o in parts.items()} for topic, parts in self.state.starts.items()}
-        self.state = self.state.begin({**starts, place.topic: {place.partition: place.offset}}).settled()
-
-    def repeated(self, places: Collection[RecordPlace]) -> Collection[RecordPlace]:
-        return places if self.repeats else ()
 
 
 class Translation:

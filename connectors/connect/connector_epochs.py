@@ -156,7 +156,7 @@ def read_epochs(settings: Settings) -> EpochsState:
 
 
 class NotedEpochs:
-    """:class:`spark.debezium_feed.Epochs` in ``<name>.state``. Any thread.
+    """:class:`spark.known_epochs.Epochs` in ``<name>.state``. Any thread.
 
     ``stored``: the connector's stored offsets, as Kafka Connect gives them.
     """

@@ -26,7 +26,8 @@ from connectors.kafka.schema_registry import EmbeddedShapes, SchemaRegistry
 from connectors.view_consistency import promises, refuse_to_wait, require_consistency
 from connectors.view_eager import ViewTopicsChanged, require_kept_key, require_places, require_within, translated_lot
 from connectors.view_embedded import shape_in
-from spark.debezium_feed import KnownEpochs, Translation
+from spark.debezium_feed import Translation
+from spark.known_epochs import KnownEpochs
 from tests.unit.cdc.views.view_histories import shown
 from tests.unit.cdc.wire.debezium.recorded import Recorded, recorded
 from tests.unit.connectors.postgres import written as w

@@ -15,7 +15,8 @@ from cdc.epochs import EpochsState
 from cdc.schema import TableSchema
 from cdc.wire.debezium.falls import PositionsFell
 from cdc.wire.records import Lot, Span
-from spark.debezium_feed import KnownEpochs, SnapshotAgain, Translation
+from spark.debezium_feed import SnapshotAgain, Translation
+from spark.known_epochs import KnownEpochs
 from spark.source import RECORD_SCHEMA, parse
 from spark.translate import TaskNotes, TaskTranslation, TaskTranslator
 from tests.unit.cdc.wire.debezium.recorded import Recorded, recorded

@@ -146,7 +146,7 @@ def test_a_store_of_another_log_is_refused(held: Watermark, facts: MemoryFacts, 
         check_log("cache", held, TOPICS, {ORDERS: {0: 7, 1: 3}}, facts)
 
 
-def test_h222_what_a_view_claims_is_not_held_against_captures_progress() -> None:
+def test_h222_a_view_claims_by_a_progress_of_its_own() -> None:
     """It has a progress of its own."""
     check_log("cache", HELD, VIEW, {ORDERS: {0: 7, 1: 3}}, MemoryFacts(reaches=(1, 7)))
 

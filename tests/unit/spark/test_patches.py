@@ -12,7 +12,8 @@ from cdc.wire.debezium.mongodb_read import UNBROKEN_FROM
 from sinks.memory import MemoryStore
 from sinks.table_shapes import SchemaBook
 from spark.apply import Rules, apply_sorted, compact, sort_out
-from spark.debezium_feed import KnownEpochs, Translation
+from spark.debezium_feed import Translation
+from spark.known_epochs import KnownEpochs
 from spark.retry import apply_letters
 from spark.source import parse
 from tests.unit.cdc.wire.debezium.mongodb import ANNE, ANNE_MARIE, CUSTOMERS, RENAMED, TOPIC, envelope, key, patch

@@ -22,7 +22,8 @@ from sinks.port import CannotCarry, PlaceMissing, StoreAway
 from sinks.registry import open_sink
 from sinks.table_shapes import SchemaBook
 from spark.apply import Outcome, Rules
-from spark.debezium_feed import KnownEpochs, Translation
+from spark.debezium_feed import Translation
+from spark.known_epochs import KnownEpochs
 from spark.micro_batch import shares, spans_between
 from spark.report import REPORT_SCHEMA, TaskReport, read_report
 from spark.source import EARLIEST
