@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import shutil
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -110,5 +111,8 @@ def _forget(settings: Settings, known: KnownView) -> None:
 
 
 def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+        return
     for end in _FILES:
         Path(f"{path}{end}").unlink(missing_ok=True)

@@ -12,6 +12,7 @@ from cdc.errors import DamagedError, NewerError
 from cdc.settings import Settings
 from cdc.status.view_lines import RunnerState, ViewFacts
 from cdc.views.fences import Fence, fence_of
+from cdc.views.state_places import state_place
 from cdc.views.view_state import SIZES, Reached
 from cdc.views.window_keys import time_text
 from connectors.view_topics import known_views
@@ -20,12 +21,15 @@ _FILES = ("", "-wal")
 
 
 def state_path(settings: Settings, name: str, generation: int) -> Path:
-    """The file of the state of a view's runner."""
-    return Path(settings.views[name].state) / f"{settings.name}.{name}.{generation}.sqlite"
+    """The file of the state of a view's runner, or the folder of one that executors keep."""
+    place = state_place(name, settings.views[name].state)
+    return place.folder / f"{settings.name}.{name}.{generation}.{'buckets' if place.on_executors else 'sqlite'}"
 
 
 def state_bytes(path: Path) -> int:
     """The size of a state's files. OSError where they cannot be seen."""
+    if path.is_dir():
+        return sum(file.stat().st_size for file in path.rglob("*.parquet"))
     return sum(file.stat().st_size for end in _FILES if (file := Path(f"{path}{end}")).exists())
 
 
@@ -64,6 +68,10 @@ def _lsn(settings: Settings, fence: Fence | None) -> int | None:
 
 def _state(path: Path) -> RunnerState | None:
     """None where there is no such file here, or none that can be read now."""
+    if path.is_dir():
+        from connectors.view_bucket_looks import look_at_state  # noqa: PLC0415 - Delta is of use here alone
+
+        return look_at_state(path)
     try:
         size_bytes = state_bytes(path)
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as session:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from cdc.clock import SYSTEM_CLOCK
-from cdc.errors import CdcError, ConfigError, Retry, TopicError, UsageError
+from cdc.errors import CdcError, ConfigError, TopicError, UsageError
 from cdc.foreign import quoted
 from cdc.lsn import Lsn
 from cdc.schema import TableSchema
@@ -27,6 +28,7 @@ from cdc.views.known_views import KnownView, late_topic
 from cdc.views.post_functions import Post
 from cdc.views.record_rows import view_shape
 from cdc.views.refused import ViewRefused
+from cdc.views.state_places import StatePlace, require_kept_on_executors, state_place
 from cdc.views.view_plan import ViewPlan, planned
 from cdc.views.view_records import ViewRecords
 from cdc.views.view_state import ViewState, plan_digest
@@ -40,14 +42,20 @@ from connectors.view_eager import EagerViewInput, EagerViewOutput, ViewTopicsCha
 from connectors.view_embedded import embedded_shapes
 from connectors.view_ending import sole_keeper
 from connectors.view_log import KafkaViewInput, KafkaViewOutput
-from connectors.view_looks import state_bytes, state_path
+from connectors.view_looks import state_path
 from connectors.view_posts import load_post
 from connectors.view_topics import known_views
+from connectors.view_turns import KeptView, RunsView, StateFigures, all_turned
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from spark.spark_session import SessionSpec
+    from spark.views.view_parts import ShippedView
 
 log = logging.getLogger(__name__)
 _IDLE_S = 0.05
 _AGAIN_S = 1.0
-_COUNT_EVERY_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +81,19 @@ class PlannedView:
         digest = plan_digest(self.plan)
         return digest if self.post is None else f"{digest}:{self.post.digest}"
 
+    @property
+    def place(self) -> StatePlace:
+        """Where its state is, and by which engine it is kept."""
+        return state_place(self.name, self.settings.state)
+
+    def shipped(self, folder: Path, buckets: int) -> ShippedView:
+        """The view as it travels to executors that keep its state in a folder."""
+        from spark.views.view_parts import ShippedView  # noqa: PLC0415 - it loads Arrow, of use there alone
+
+        shapes = tuple(shape.to_json().decode() for shape in self.shapes)
+        path = tuple(self.settings.search_path)
+        return ShippedView(self.plan.sql, shapes, path, str(folder.absolute()), buckets)
+
 
 def view_settings(settings: Settings, name: str) -> ViewSettings:
     """The section of a view. UsageError where there is none."""
@@ -96,6 +117,8 @@ def plan_view(settings: Settings, name: str, shapes: Sequence[TableSchema]) -> P
     eager = require_consistency(settings, name)
     plan = _planned(settings, section, sql.strip().removesuffix(";"), shapes)
     used = tuple(shape for shape in shapes if shape.table in plan.relations)
+    if state_place(name, section.state).on_executors:
+        require_kept_on_executors(name, plan, post=bool(section.post), close=bool(section.close), eager=eager)
     window = window_key(name, plan, section.close, section.window)
     post = _post(name, section, plan)
     return PlannedView(name, section, plan, used, post, window, eager)
@@ -192,21 +215,13 @@ def opened_keeper(settings: Settings, view: PlannedView, known: KnownView) -> It
 
     Raises TopicError when the pipeline has no topics yet.
     """
-    documents = KafkaCompactedTopic(settings.log, state_topic(settings.name)).read()
-    topics, slot = TopicsState.find(documents), SlotState.find(documents)
-    if topics is None:
-        raise TopicError("the pipeline has no topics yet", hint=f"{topics_maker(settings)} makes them")
-    tables = {shape.table: shape.topic for shape in view.shapes}
-    facts = TopicAdmin(settings.log).describe(tables.values())
-    lag_ms = min(int(facts[topic].config.get("min.compaction.lag.ms", 0)) for topic in tables.values())
-    kept_ms = min(int(facts[topic].config.get("delete.retention.ms", 0)) for topic in tables.values())
+    tables, times_s, database = _topics_of(settings, view)
     with ExitStack() as stack:
         path = state_path(settings, view.name, known.generation)
         stack.enter_context(sole_keeper(path))
         state = stack.enter_context(closing(ViewState(path, view.plan, known.generation)))
-        source, output = _ends_of(settings, view, known, state, tables, (lag_ms / 1000, kept_ms / 1000))
+        source, output = _ends_of(settings, view, known, state, tables, times_s)
         stack.enter_context(closing(source))
-        database = slot.database if slot is not None else ""
         records = ViewRecords(
             view.plan, view.name, known.topic, known.partitions, name=settings.name, database=database
         )
@@ -215,6 +230,20 @@ def opened_keeper(settings: Settings, view: PlannedView, known: KnownView) -> It
         keeper = Keeper(parts, clock=SYSTEM_CLOCK, largest=int(view.settings.largest))
         keeper.begin()
         yield keeper, state
+
+
+def _topics_of(settings: Settings, view: PlannedView) -> tuple[dict[TableName, str], tuple[float, float], str]:
+    """The topics of a view's tables, for how long the cleaner leaves a record alone and topics keep deletions, and the
+    source's database. TopicError when the pipeline has no topics yet."""
+    documents = KafkaCompactedTopic(settings.log, state_topic(settings.name)).read()
+    topics, slot = TopicsState.find(documents), SlotState.find(documents)
+    if topics is None:
+        raise TopicError("the pipeline has no topics yet", hint=f"{topics_maker(settings)} makes them")
+    tables = {shape.table: shape.topic for shape in view.shapes}
+    facts = TopicAdmin(settings.log).describe(tables.values())
+    lag_ms = min(int(facts[topic].config.get("min.compaction.lag.ms", 0)) for topic in tables.values())
+    kept_ms = min(int(facts[topic].config.get("delete.retention.ms", 0)) for topic in tables.values())
+    return tables, (lag_ms / 1000, kept_ms / 1000), slot.database if slot is not None else ""
 
 
 def _ends_of(
@@ -235,10 +264,17 @@ def _ends_of(
     return source, output
 
 
-def run_views(settings: Settings, names: Sequence[str], *, until_caught_up: bool) -> None:
+def run_views(
+    settings: Settings,
+    names: Sequence[str],
+    *,
+    until_caught_up: bool,
+    spark: Callable[[], SessionSpec] | None = None,
+) -> None:
     """Keep these views, all by default, until SIGTERM or Ctrl-C, or until each has published all that the log holds.
 
-    All are opened anew where a table of one is in another topic. Raises what stops a view.
+    All are opened anew where a table of one is in another topic. ``spark``: the session for those whose state executors
+    keep. Raises what stops a view.
     """
     if not settings.views:
         view_settings(settings, "")
@@ -251,14 +287,21 @@ def run_views(settings: Settings, names: Sequence[str], *, until_caught_up: bool
         signal.signal(signal_number, stop)
     while not stopping.is_set():
         try:
-            _keep_views(settings, names, stopping, until_caught_up=until_caught_up)
+            _keep_views(settings, names, stopping, until_caught_up=until_caught_up, spark=spark)
             return
         except ViewTopicsChanged as changed:
             log.warning("view_starts_again", extra={"reason": changed.message})
             stopping.wait(_AGAIN_S)
 
 
-def _keep_views(settings: Settings, names: Sequence[str], stopping: threading.Event, *, until_caught_up: bool) -> None:
+def _keep_views(
+    settings: Settings,
+    names: Sequence[str],
+    stopping: threading.Event,
+    *,
+    until_caught_up: bool,
+    spark: Callable[[], SessionSpec] | None,
+) -> None:
     shapes = newest_shapes(settings)
     views = [plan_view(settings, name, shapes) for name in names or settings.views]
     with ExitStack() as stack:
@@ -266,16 +309,17 @@ def _keep_views(settings: Settings, names: Sequence[str], stopping: threading.Ev
         if settings.view_runner.http_address:
             stack.enter_context(closing(health.serve(settings.view_runner.http_address)))
         kept = []
+        session = _session_for(views, spark, stack)
         for view in views:
             known = ensure_view(settings, view)
-            keeper, state = stack.enter_context(opened_keeper(settings, view, known))
+            keeper, state = stack.enter_context(_opened(settings, view, known, session))
             figures = ViewFigures(view.name, level_s=SYSTEM_CLOCK.monotonic())
             kept.append(KeptView(keeper, state, figures, state_path(settings, view.name, known.generation)))
             health.views = [one.figures for one in kept]
             log.info("view_started", extra={"view": view.name, "lsn": str(Lsn(state.reached.fence.lsn))})
         stopped: list[CdcError] = []
         while kept and not stopping.is_set():
-            idle = _all_turned(kept, stopped)
+            idle = all_turned(kept, stopped)
             if idle:
                 if until_caught_up and all(one.keeper.level for one in kept):
                     break
@@ -284,57 +328,40 @@ def _keep_views(settings: Settings, names: Sequence[str], stopping: threading.Ev
             raise stopped[0]
 
 
-@dataclass(slots=True)
-class KeptView:
-    """A view that a process keeps: its runner, the runner's state and file, and what is shown of it."""
-
-    keeper: Keeper
-    state: ViewState
-    figures: ViewFigures
-    path: Path
-    counted_s: float = 0.0
-
-    def turn(self) -> bool:
-        """One turn. Returns whether nothing moved."""
-        turn = self.keeper.turn()
-        figures, now_s = self.figures, SYSTEM_CLOCK.monotonic()
-        figures.records += turn.records
-        figures.published += turn.documents
-        figures.deleted += turn.deletions
-        figures.late += turn.late
-        figures.lsn = self.keeper.claimed.lsn or None
-        figures.held = bool(self.state.reached.held)
-        if now_s - self.counted_s >= _COUNT_EVERY_S:
-            self.counted_s = now_s
-            waiting, figures.parked = self.state.sizes()
-            figures.waiting, figures.state_bytes = waiting, state_bytes(self.path)
-        if self.keeper.level:
-            figures.level_s = now_s
-        figures.turned_s = now_s
-        if not turn.idle:
-            said = {"records": turn.records, "documents": turn.documents, "deletions": turn.deletions}
-            log.info("view_published", extra={"view": figures.name, **said})
-        return turn.idle
+def _session_for(
+    views: Sequence[PlannedView], spark: Callable[[], SessionSpec] | None, stack: ExitStack
+) -> SparkSession | None:
+    """A session where executors keep one of these views."""
+    if spark is None or not any(one.place.on_executors for one in views):
+        return None
+    try:
+        from connectors.view_bucketed import opened_session  # noqa: PLC0415 - it loads Spark's client
+    except ImportError as missing:
+        raise ConfigError(
+            f"a state on executors needs a package that is not installed: {missing.name}",
+            hint="pip install 'headrace[all]'",
+        ) from None
+    return stack.enter_context(opened_session(spark()))
 
 
-def _all_turned(kept: list[KeptView], stopped: list[CdcError]) -> bool:
-    """A turn of each view. One that cannot go on leaves the list, and the others do. Returns whether nothing moved."""
-    idle = True
-    for one in list(kept):
-        try:
-            idle = one.turn() and idle
-        except CdcError as failure:
-            if failure.retry is Retry.NOW:
-                log.warning("view_reads_again", extra={"view": one.figures.name, "reason": failure.message})
-                idle = False
-                continue
-            # A broker that is away is away for all. An error of one view stops that view alone.
-            if failure.retry is not Retry.NEVER or len(kept) == 1:
-                raise
-            name = one.figures.name
-            said = {"view": name, "reason": failure.message, "hint": failure.hint, "exit": int(failure.exit)}
-            log.error("view_stopped", extra=said)
-            one.figures.stopped = failure.message
-            kept.remove(one)
-            stopped.append(failure)
-    return idle
+@contextmanager
+def _opened(
+    settings: Settings, view: PlannedView, known: KnownView, session: SparkSession | None
+) -> Iterator[tuple[RunsView, StateFigures]]:
+    """A view's runner, begun, with the figures of its state, by the engine that its section names."""
+    place = view.place
+    if not place.on_executors or session is None:
+        with opened_keeper(settings, view, known) as opened:
+            yield opened
+        return
+    from connectors.view_bucketed import opened_bucket_keeper  # noqa: PLC0415 - it loads Spark's client
+
+    tables, times_s, database = _topics_of(settings, view)
+    path = state_path(settings, view.name, known.generation)
+    with (
+        sole_keeper(path),
+        opened_bucket_keeper(
+            settings, view.shipped(path, place.buckets), known, session, tables, (times_s, database)
+        ) as keeper,
+    ):
+        yield keeper, keeper

@@ -81,6 +81,11 @@ class View:
         """
         row = self._key_row(key)
         path, generation = self._state()
+        place = self._view.place
+        if place.on_executors:
+            from connectors.view_bucket_looks import shown_document  # noqa: PLC0415 - Delta is of use there alone
+
+            return self._said(key, shown_document(path, self._view.shipped(path, place.buckets), row))
         with closing(ViewState(path, self.plan, generation)) as state:
             final = state.final_row(row)
             if final is not None:
@@ -88,6 +93,9 @@ class View:
             groups = state.groups
             source = DocumentSource(self.plan)
             found = (source.of(state.rows, [row]) if groups is None else groups.of([row]))[row]
+        return self._said(key, found)
+
+    def _said(self, key: str, found: object) -> str | None:
         try:
             return self._finished(found)
         except NotComputable as failure:
@@ -110,6 +118,10 @@ class View:
             raise UsageError(f"{self.name} has groups, and a group's rows are not listed", hint="leave --explain out")
         row = self._key_row(key)
         path, generation = self._state()
+        if path.is_dir():
+            raise UsageError(
+                f"the rows of {self.name} lie with executors and are not listed", hint="leave --explain out"
+            )
         with closing(ViewState(path, self.plan, generation)) as state:
             return parts_of(self.plan, state.rows, row)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable
 
 import psycopg
 
@@ -18,11 +19,18 @@ class Different(AssertionError):
 
 
 def tried(
-    conn: psycopg.Connection, dsn: str, seed: int, documents: int = 4, groups: int = 2, batches: int = 4
+    conn: psycopg.Connection,
+    dsn: str,
+    seed: int,
+    documents: int = 4,
+    groups: int = 2,
+    batches: int = 4,
+    made: Callable[[str, str], Beside] = Beside,
 ) -> Counter[str]:
     """Some texts over the tables of a seed, of documents and of groups, and what they held. Raises :class:`Different`.
 
-    The database is the caller's own, and its tables and types of these names are dropped.
+    ``made``: by which engine a text is kept. The database is the caller's own, and its tables and types of these names
+    are dropped.
     """
     chance, of_groups = random.Random(seed), random.Random(-1 - seed)
     texts = documents + groups
@@ -38,7 +46,7 @@ def tried(
         while len(views) < texts:
             text = Text(schema, chance) if len(views) < documents else GroupText(schema, of_groups)
             try:
-                views.append(Beside(dsn, text.sql))
+                views.append(made(dsn, text.sql))
             except ViewRefused as refused:
                 counted[f"refused: {refused.reason}"] += 1
                 conn.execute(f"explain {text.sql}".encode())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import orjson
 import typer
@@ -22,6 +22,10 @@ from connectors.view_running import newest_shapes, plan_view, run_views, view_se
 from connectors.view_showing import View
 from connectors.view_statistics import StatisticsOnce, read_statistics
 from connectors.view_topics import known_views
+
+if TYPE_CHECKING:
+    from cdc.settings import Settings
+    from spark.spark_session import SessionSpec
 
 view = typer.Typer(name="view", help="Keep documents over several tables true.", no_args_is_help=True)
 
@@ -46,7 +50,8 @@ def check(
     for name in names or settings.views:
         planned = plan_view(settings, name, shapes)
         promised = {"consistency": planned.consistency, "promises": list(promises(settings, eager=planned.eager))}
-        described = _described(name, planned.plan) | promised | _estimated(context, planned.plan, statistics)
+        kept = {"engine": "spark" if planned.place.on_executors else "embedded"}
+        described = _described(name, planned.plan) | kept | promised | _estimated(context, planned.plan, statistics)
         if as_json:
             typer.echo(orjson.dumps(described).decode())
         else:
@@ -109,6 +114,8 @@ def _print(described: dict[str, Any]) -> None:
         typer.echo(f"  a change of one {out['as']}: {out['usual']:,.0f} documents, at most about {out['most']:,}")
     if described["state_bytes"] is not None:
         typer.echo(f"  state: about {size(described['state_bytes'])}")
+    if described["engine"] == "spark":
+        typer.echo("  kept by executors: its state is Delta tables, a relation once for its key and for each index")
     for promise in described["promises"]:
         typer.echo(f"  {described['consistency']}: {promise}")
     for note in described["notes"]:
@@ -131,7 +138,14 @@ def run(
     ] = False,
 ) -> None:
     """Keep views until SIGTERM or Ctrl-C: read the tables' topics, and publish each document that changed."""
-    run_views(context.obj.settings(), names or [], until_caught_up=until_caught_up)
+    settings = context.obj.settings()
+    run_views(settings, names or [], until_caught_up=until_caught_up, spark=partial(_session, settings))
+
+
+def _session(settings: Settings) -> SessionSpec:
+    from cdc.wiring.sinks import session_of  # noqa: PLC0415 - it loads Spark's client, for views on executors alone
+
+    return session_of(settings)
 
 
 @view.command("list")

@@ -69,7 +69,7 @@ class CutReading:
                 self.records += 1
                 try:
                     if record.op == TRUNCATE_OP:
-                        self._floor(record)
+                        self.floor(record)
                     elif record.pos >= self._cleared.get(str(self._tables[record.topic]), ""):
                         piece.append(read(record))
                 except (ValueError, KeyError, TypeError, AttributeError):
@@ -102,8 +102,18 @@ class CutReading:
             found.setdefault(topic, {}).update(parts)
         return found
 
-    def _floor(self, record: TopicRecord) -> None:
-        """A floor that a record sets. A sweep mark counts when each partition's was read."""
+    def elsewhere(self, topic: str, partition: int, end: int, foreign: int, beyond_ms: int | None) -> None:
+        """A partition's part was read elsewhere, up to ``end``. The rest as :class:`cdc.views.fences.LogCut` has it."""
+        self._cut.ends[topic][partition] = end
+        self._cut.foreign += foreign
+        if beyond_ms is not None:
+            self._cut.beyond_ms = min(beyond_ms, self._cut.beyond_ms or beyond_ms)
+
+    def floor(self, record: TopicRecord) -> None:
+        """A floor that a record sets. A sweep mark counts when each partition's was read.
+
+        ValueError, KeyError or TypeError where its bytes are none of ours.
+        """
         table = self._tables[record.topic]
         found = read_floor(record.key, record.value, record.pos)
         if found.partitions > 1:

@@ -21,7 +21,7 @@ from cdc.views.cut_reading import CutReading
 from cdc.views.document_pieces import LACKS, DocumentPiece, PieceMaker
 from cdc.views.embedded_state import EmbeddedState
 from cdc.views.fences import BEFORE_ALL, Fence, fence_of
-from cdc.views.held_tables import held_tables
+from cdc.views.keeper_rules import claim_of, cleared_by, cut_is_whole, held_by, log_cut, log_held, unswept_tables
 from cdc.views.lookups import DocumentSource, Row
 from cdc.views.post_functions import Post
 from cdc.views.record_changes import RecordChanges
@@ -38,8 +38,6 @@ PIECE = 5_000
 """Documents of one transaction, at most."""
 BULK = 200_000
 _PIECE_RECORDS = 20_000
-_MOST_TOLD = 10
-"""Unreadable records of one cut that are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,30 +194,16 @@ class Keeper:
 
     def _tell(self, cut: CutReading) -> None:
         """Log the records that were passed over, and the sweeps that are waited for."""
-        if cut.foreign:
-            log.warning("view_foreign_records", extra={"records": cut.foreign})
-        for record in cut.unreadable[:_MOST_TOLD]:
-            place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
-            log.error("view_record_unreadable", extra=place | {"records": len(cut.unreadable)})
-        if not self._state.reached.proven or self._takes_back():
-            log.warning("view_waits_for_progress", extra={"since_ms": self._input.progress_ms})
-        unswept = self._unswept()
-        if unswept:
-            log.warning("view_waits_for_sweep", extra={"tables": unswept})
+        waits = not self._state.reached.proven or self._takes_back()
+        log_cut(cut, waits, self._input.progress_ms, self._unswept())
         held = self._state.reached.held
         if held != self._told:
             self._output.tell([held[table] for table in sorted(held)])
-            if held:
-                log.warning("view_held", extra={"tables": sorted(held), "why": "; ".join(held.values())})
+            log_held(held)
             self._told = held
 
     def _unswept(self) -> list[str]:
-        """In a new epoch the rows of the one before are there until each table was swept: those that were not yet."""
-        reached = self._state.reached
-        if reached.fence.epoch <= 1:
-            return []
-        names = map(str, self._tables.values())
-        return sorted(name for name in names if reached.swept.get(name, 0) < reached.fence.epoch)
+        return unswept_tables(self._state.reached, self._tables.values())
 
     def _take(self, cut: CutReading) -> None:
         """Apply one cut, within the transaction."""
@@ -240,7 +224,7 @@ class Keeper:
             every = [change for piece in pieces(None) for change in piece]
             keys = self._applied.apply(every, cut.floors, fence=cut.fence, below=reached.fence, put_aside=aside)
         self._find_blocked()
-        proven = self._is_whole(cut)
+        proven = cut_is_whole(self._input, cut, self._tables, self._clock.now_ns())
         built = reached.built or proven
         if whole and built:
             state.queue(self._all(), reached.fence if reached.built else BEFORE_ALL)
@@ -257,25 +241,10 @@ class Keeper:
             marks=cut.marks,
             swept=cut.swept,
             later=tuple(cut.later),
-            cleared={**reached.cleared, **self._cleared(cut)},
+            cleared=cleared_by(cut, reached),
             letters=letters_end,
-            held=self._held(cut),
+            held=held_by(self._input, cut, reached, self._tables.values()),
             level_ms=self._clock.now_ns() // 1_000_000 if proven else reached.level_ms,
-        )
-
-    def _cleared(self, cut: CutReading) -> dict[str, str]:
-        known = self._state.reached.cleared
-        return {str(table): max(floor, known.get(str(table), "")) for table, floor in cut.floors.items()}
-
-    def _held(self, cut: CutReading) -> dict[str, str]:
-        reached = self._state.reached
-        return held_tables(
-            self._input.documents(),
-            map(str, self._tables.values()),
-            fence=cut.fence,
-            before=reached.fence,
-            held=reached.held,
-            cleared={**reached.cleared, **self._cleared(cut)},
         )
 
     def _find_blocked(self) -> None:
@@ -285,19 +254,6 @@ class Keeper:
         """The keys of the documents that a row concerns of which a value is not known."""
         groups = self._state.groups
         return self._blocked if groups is None else frozenset(groups.groups_of(self._blocked))
-
-    def _is_whole(self, cut: CutReading) -> bool:
-        """Whether the cleaner took nothing of the cut that was just read (H185).
-
-        It takes a row for a newer one that is as old as the lag. Behind the cut there is none, or none so old: what
-        was read bounds its age, and what was not read is about as young as the progress record. Half of the lag is for
-        the time that a record needed to arrive.
-        """
-        oldest_ms = min(self._input.progress_ms, cut.beyond_ms or self._input.progress_ms)
-        if self._clock.now_ns() / 1e9 - oldest_ms / 1000 < self._input.compaction_lag_s / 2:
-            return True
-        offsets = cut.offsets
-        return not self._input.beyond({topic: offsets.get(topic, {}) for topic in self._tables})
 
     def _all(self) -> Iterable[Row]:
         """The keys of all documents, with every contribution computed, where there are groups."""
@@ -387,12 +343,7 @@ class Keeper:
         return len(late)
 
     def _claim_after(self, keys: Iterable[Row], published: Fence) -> Fence | None:
-        """The fence that may be claimed when these keys are published. None where it is claimed already.
-
-        A claim that no document is newer than says that all documents together are the view at that LSN. So one below
-        the present fence waits for a newer document. ``published``: the greatest fence of any.
-        """
-        claim = self._state.claim(without=keys)
-        whole = claim == self._state.reached.fence or claim < published
-        # A state that was copied back takes nothing back of what the topic claims.
-        return claim if whole and claim > self._claimed and claim >= self._topic_claim else None
+        """The fence that may be claimed when these keys are published. ``published``: the greatest fence of any."""
+        state = self._state
+        claim = state.claim(without=keys)
+        return claim_of(claim, state.reached.fence, published, self._claimed, self._topic_claim)

@@ -4,88 +4,29 @@ from __future__ import annotations
 
 import os
 import sys
-import sysconfig
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pyspark
 import pytest
 
 from cdc.errors import Exit
-from cdc.jvm.java import LIGHT, java_home
+from cdc.jvm.java import java_home
 from cdc.settings import Settings
-from cdc.stack.free_ports import free_ports
 from sinks.port import OpenSink
 from tests.conftest import OTHER_STORE
 from tests.integration.spark.handmade import HandMadeLog
-from tests.programs import Spawn, Spawned
+from tests.programs import Spawn
+from tests.standalone_cluster import LIGHT_JVM, START_S, Cluster, bare_cluster, bare_python_in
 from tests.waiting import wait_until
 
 Opened = Callable[[Settings, str], OpenSink]
-START_S = 240.0
-_DEPLOY = "org.apache.spark.deploy"
-_LIGHT = {"JAVA_TOOL_OPTIONS": " ".join(LIGHT)}
-"""For all JVMs of a cluster, those that start others too: each lives for half a minute."""
 
 
 @pytest.fixture
 def bare_python(tmp_path: Path) -> Path:
-    """A Python that has the libraries but, unlike the tests' own, none of our packages."""
-    script = tmp_path / "bare-python"
-    libraries = sysconfig.get_paths()["purelib"]
-    # Without `site` no .pth file is read, and with that no package installed from its source folder.
-    script.write_text(
-        f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{libraries}" exec {sys.executable} -S "$@"\n', encoding="utf-8"
-    )
-    script.chmod(0o755)
-    return script
-
-
-@dataclass
-class Cluster:
-    """A master, and workers of one core each. Their folders are ``work-1``, ``work-2`` of ``folder``."""
-
-    url: str
-    folder: Path
-    at_end: ExitStack
-    workers: int = 0
-
-    def start(self, name: str, role: str, *arguments: str) -> Spawned:
-        """A part of it. It ends with the cluster."""
-        spark_class = Path(pyspark.__file__).parent / "bin" / "spark-class"
-        own = {"JAVA_HOME": str(java_home()), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_NO_DAEMONIZE": "1"}
-        argv = [str(spark_class), f"{_DEPLOY}.{role}", "--host", "127.0.0.1", "--webui-port", "0", *arguments]
-        program = Spawned.cold(
-            argv, self.folder / f"{name}.out", self.folder / f"{name}.err", {**os.environ, **own, **_LIGHT}
-        )
-        self.at_end.callback(program.kill)
-        return program
-
-    def add_worker(self) -> None:
-        """One worker more. Returns when the master knows it."""
-        self.workers += 1
-        size = ["--cores", "1", "--memory", "1g", "--work-dir", str(self.folder / f"work-{self.workers}")]
-        worker = self.start(f"worker-{self.workers}", "worker.Worker", *size, self.url)
-        wait_until(partial(_registered, worker), START_S, lambda: worker.stderr)
-
-    def executor_logs(self) -> set[Path]:
-        """What executors wrote, of all applications so far."""
-        return set(self.folder.glob("work-*/app-*/*/stderr"))
-
-
-@contextmanager
-def bare_cluster(folder: Path) -> Iterator[Cluster]:
-    """A master without workers."""
-    port = free_ports(["kafka"])["kafka"]
-    with ExitStack() as at_end:
-        cluster = Cluster(f"spark://127.0.0.1:{port}", folder, at_end)
-        master = cluster.start("master", "master.Master", "--port", str(port))
-        wait_until(lambda: "New state: ALIVE" in master.stderr, START_S, lambda: master.stderr)
-        yield cluster
+    """See :func:`tests.standalone_cluster.bare_python_in`."""
+    return bare_python_in(tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -95,10 +36,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         for _ in range(2):
             made.add_worker()
         yield made
-
-
-def _registered(worker: Spawned) -> bool:
-    return "Successfully registered with master" in worker.stderr
 
 
 @pytest.fixture(params=["redis", "folder"])
@@ -132,7 +69,7 @@ def test_executors_of_a_cluster_write_to_the_store(
     config = tmp_path / "cdc.toml"
     config.write_text(pipeline.toml(sinks, **spark), encoding="utf-8")
     before = cluster.executor_logs()
-    environment = {"PYSPARK_PYTHON": os.fspath(bare_python), "PYTHONPATH": os.fspath(OTHER_STORE), **_LIGHT}
+    environment = {"PYSPARK_PYTHON": os.fspath(bare_python), "PYTHONPATH": os.fspath(OTHER_STORE), **LIGHT_JVM}
     program = spawn("python", "-m", "cdc", "--config", config, "sink", "--until-caught-up", env=environment)
     assert program.wait(START_S) == Exit.OK, program.stderr
     shown = opened(pipeline.settings(sinks), "cache")
@@ -161,7 +98,7 @@ def test_h104_a_cluster_without_executors_says_so_and_grows(
         config = tmp_path / "cdc.toml"
         config.write_text(pipeline.toml({"cache": {"kind": "redis", "url": redis_url}}, **spark), encoding="utf-8")
         arguments = ("python", "-m", "cdc", "--config", config, "sink")
-        environment = {"PYSPARK_PYTHON": os.fspath(bare_python), **_LIGHT}
+        environment = {"PYSPARK_PYTHON": os.fspath(bare_python), **LIGHT_JVM}
         waiting = spawn(*arguments, env=environment)
         wait_until(lambda: "no_executors" in waiting.stderr, START_S, lambda: waiting.stderr[-3000:])
         assert waiting.terminate() == Exit.OK, waiting.stderr[-3000:]
@@ -209,7 +146,7 @@ def test_h170_executors_without_the_package_say_so(
     either.chmod(0o755)
     arguments = (cluster.url, pipeline.bootstrap_servers, pipeline.name, str(tmp_path / "zip"))
     own = {"JAVA_HOME": os.fspath(java_home()), "PYSPARK_PYTHON": os.fspath(either), "SPARK_LOCAL_IP": "127.0.0.1"}
-    program = spawn("python", "-c", FRAME, *arguments, env={**own, **_LIGHT})
+    program = spawn("python", "-c", FRAME, *arguments, env={**own, **LIGHT_JVM})
     assert program.wait(START_S) == Exit.OK, program.stderr
     assert "lacks the module" in program.stdout
     assert "install headrace[spark] on every executor" in program.stdout

@@ -1,0 +1,98 @@
+"""The rules of a view's runner that do not depend on where its state lies: when a cut is whole, what holds the view,
+and what may be claimed. No I/O of its own but that of the log's port.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+
+from cdc.topic import TableName
+from cdc.views.cut_reading import CutReading
+from cdc.views.fences import Fence
+from cdc.views.held_tables import held_tables
+from cdc.views.view_ports import ViewInput
+from cdc.views.view_state import Reached
+
+log = logging.getLogger(__name__)
+
+_MOST_TOLD = 10
+"""Unreadable records of one cut that are named."""
+
+
+def cleared_by(cut: CutReading, reached: Reached) -> dict[str, str]:
+    """The greatest floor of each table, with those of a cut."""
+    known = reached.cleared
+    own = {str(table): max(floor, known.get(str(table), "")) for table, floor in cut.floors.items()}
+    return {**known, **own}
+
+
+def held_by(log_input: ViewInput, cut: CutReading, reached: Reached, tables: Iterable[TableName]) -> dict[str, str]:
+    """The tables of which the log lacks rows, each with a sentence."""
+    return held_tables(
+        log_input.documents(),
+        map(str, tables),
+        fence=cut.fence,
+        before=reached.fence,
+        held=reached.held,
+        cleared=cleared_by(cut, reached),
+    )
+
+
+def unswept_tables(reached: Reached, tables: Iterable[TableName]) -> list[str]:
+    """In a new epoch the rows of the one before are there until each table was swept: those that were not yet."""
+    if reached.fence.epoch <= 1:
+        return []
+    return sorted(name for name in map(str, tables) if reached.swept.get(name, 0) < reached.fence.epoch)
+
+
+def cut_is_whole(log_input: ViewInput, cut: CutReading, topics: Iterable[str], now_ns: int) -> bool:
+    """Whether the cleaner took nothing of the cut that was just read (H185).
+
+    It takes a row for a newer one that is as old as the lag. Behind the cut there is none, or none so old: what
+    was read bounds its age, and what was not read is about as young as the progress record. Half of the lag is for
+    the time that a record needed to arrive.
+    """
+    oldest_ms = min(log_input.progress_ms, cut.beyond_ms or log_input.progress_ms)
+    if now_ns / 1e9 - oldest_ms / 1000 < log_input.compaction_lag_s / 2:
+        return True
+    offsets = cut.offsets
+    return not log_input.beyond({topic: offsets.get(topic, {}) for topic in topics})
+
+
+def claim_of(claim: Fence, fence: Fence, published: Fence, claimed: Fence, topic_claim: Fence) -> Fence | None:
+    """The fence that may be claimed. None where it is claimed already.
+
+    A claim that no document is newer than says that all documents together are the view at that LSN. So one below
+    the present fence waits for a newer document. ``claim``: up to where everything is published. ``fence``: of the
+    state. ``published``: the greatest fence of any document. ``topic_claim``: a state that was copied back takes
+    nothing back of it.
+    """
+    whole = claim == fence or claim < published
+    return claim if whole and claim > claimed and claim >= topic_claim else None
+
+
+def log_cut(cut: CutReading, waits: bool, progress_ms: int, unswept: Iterable[str]) -> None:
+    """Log the records that were passed over, and what is waited for. ``waits``: for a newer progress record."""
+    if cut.foreign:
+        log.warning("view_foreign_records", extra={"records": cut.foreign})
+    for record in cut.unreadable[:_MOST_TOLD]:
+        place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
+        log.error("view_record_unreadable", extra=place | {"records": len(cut.unreadable)})
+    if waits:
+        log.warning("view_waits_for_progress", extra={"since_ms": progress_ms})
+    tables = list(unswept)
+    if tables:
+        log.warning("view_waits_for_sweep", extra={"tables": tables})
+
+
+def log_parked(reasons: Mapping[str, str]) -> None:
+    """Log documents that cannot be published, by their keys."""
+    for key, reason in reasons.items():
+        log.warning("document_parked", extra={"key": key, "reason": reason})
+
+
+def log_held(held: Mapping[str, str]) -> None:
+    """Log the tables that hold a view, each with its sentence."""
+    if held:
+        log.warning("view_held", extra={"tables": sorted(held), "why": "; ".join(held.values())})

@@ -1,0 +1,84 @@
+"""A view whose state is Delta tables that executors keep: its session of Spark, and its runner.
+
+It loads Spark's client, so it is imported where a view has such a state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from cdc.clock import SYSTEM_CLOCK
+from cdc.settings import Settings
+from cdc.topic import TableName
+from cdc.views.known_views import KnownView
+from cdc.views.view_state import plan_digest
+from connectors.kafka.clients import fetching_config
+from connectors.kafka.record_reader import KafkaReading
+from connectors.view_log import KafkaViewInput, KafkaViewOutput
+from spark.package import build_zip
+from spark.spark_session import SessionSpec, end_session, start_session
+from spark.views.bucket_files import DOCUMENTS
+from spark.views.bucket_keeper import BucketKeeper
+from spark.views.delta_tables import DeltaTables
+from spark.views.keeper_parts import BucketKeeperParts
+from spark.views.spark_exchange import SparkExchange
+from spark.views.view_batches import STATE_TABLES, ViewBatches
+from spark.views.view_parts import ShippedView
+
+
+@contextmanager
+def opened_session(spec: SessionSpec) -> Iterator[SparkSession]:
+    """A Spark session whose executors have our packages. ConfigError where Spark does not start."""
+    session = start_session(spec)
+    try:
+        if not spec.local:
+            session.sparkContext.addPyFile(str(build_zip(spec.log_folder)))
+        yield session
+    finally:
+        end_session(session)
+
+
+@contextmanager
+def opened_bucket_keeper(
+    settings: Settings,
+    shipped: ShippedView,
+    known: KnownView,
+    session: SparkSession,
+    topics: Mapping[TableName, str],
+    about: tuple[tuple[float, float], str],
+) -> Iterator[BucketKeeper]:
+    """The runner of a view, begun. The block ends what it has opened. ``topics``: of the tables that it uses.
+
+    ``about``: for how long the cleaner leaves a record alone, and topics keep deletions; and the source's database.
+    """
+    times_s, database = about
+    parts = shipped.parts()
+    forms = [*(form.entries for form in parts.forms.values()), *STATE_TABLES, DOCUMENTS]
+    tables = DeltaTables(Path(shipped.root), forms, SYSTEM_CLOCK)
+    with closing(KafkaViewInput(settings, *times_s)) as source:
+        keeper = BucketKeeper(
+            BucketKeeperParts(
+                shipped=shipped,
+                digest=plan_digest(parts.plan),
+                generation=known.generation,
+                tables=tables,
+                batches=ViewBatches(shipped, SparkExchange(session, known.view)),
+                input=source,
+                opener=KafkaReading(tuple(sorted(fetching_config(settings.log).items()))),
+                output=KafkaViewOutput(settings, known.view, known.generation, known.topic, known.partitions),
+                topics=topics,
+                view=known.view,
+                topic=known.topic,
+                partitions=known.partitions,
+                name=settings.name,
+                database=database,
+            ),
+            clock=SYSTEM_CLOCK,
+            largest=int(settings.views[known.view].largest),
+        )
+        keeper.begin()
+        yield keeper

@@ -1,0 +1,1 @@
+"""Views whose state lies in Delta tables and is kept by executors."""

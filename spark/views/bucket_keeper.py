@@ -1,0 +1,399 @@
+"""The runner of one view whose state lies in Delta tables: from cut to cut of the log, with executors for its work.
+
+A turn takes up the cut at the newest progress record: new versions of the state's tables, then one manifest with the
+keys that it concerns. The next turn has their documents made at the state's fence, publishes them, and writes the
+manifest without them. It follows the rules of :class:`cdc.views.keeper.Keeper`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from cdc.clock import Clock
+from cdc.crash import crash_point, declare
+from cdc.progress import Progress
+from cdc.views.cut_reading import CutReading
+from cdc.views.fences import BEFORE_ALL, Fence, fence_of
+from cdc.views.keeper import Turn
+from cdc.views.keeper_rules import (
+    claim_of,
+    cleared_by,
+    cut_is_whole,
+    held_by,
+    log_cut,
+    log_held,
+    log_parked,
+    unswept_tables,
+)
+from cdc.views.record_changes import RecordChanges
+from cdc.views.row_changes import RowChange
+from cdc.views.view_manifest import ALL_DUE, KEYS_DUE, NONE_DUE, ViewManifest
+from cdc.views.view_records import ViewRecords, key_row
+from cdc.views.view_state import Reached
+from spark.views.bucket_files import PENDING, PUBLISHED, WAITING, FileChange
+from spark.views.cut_steps import ReadCut, read_record
+from spark.views.document_steps import MakeDocuments, shares_for
+from spark.views.keeper_parts import BucketKeeperParts
+from spark.views.staged_documents import staged_pieces
+from spark.views.view_batches import BatchReport, CutBatch
+from spark.views.view_parts import Files
+from spark.views.walk_steps import key_name
+
+log = logging.getLogger(__name__)
+declare("view_staged", "view_piece_published", "view_published")
+
+CLEAN_EVERY = 100
+"""Manifests between two times that files are removed which are of no use."""
+_KEPT_HOURS = 1
+"""For so long a file that went stays: somebody who looks may be reading it."""
+PIECE = 5_000
+"""Documents of one transaction, at most."""
+
+
+class BucketKeeper:
+    """Keeps one view. ``largest``: bytes of a document's row. ``piece``: documents of one transaction, at most.
+
+    :meth:`begin` first, then :meth:`turn` again and again.
+    """
+
+    def __init__(self, parts: BucketKeeperParts, *, clock: Clock, largest: int = 900_000, piece: int = PIECE) -> None:
+        self._parts = parts
+        self._plan = parts.shipped.parts().plan
+        self._input, self._output = parts.input, parts.output
+        self._tables = parts.tables
+        self._batches = parts.batches
+        self._clock = clock
+        self._largest = largest
+        self._piece = piece
+        self._topics = {topic: table for table, topic in parts.topics.items()}
+        self._records = ViewRecords(
+            self._plan, parts.view, parts.topic, parts.partitions, name=parts.name, database=parts.database
+        )
+        self._letters = RecordChanges(self._plan, self._topics, self._input.shape)
+        self._shapes: dict[str, dict[int, str]] = {}
+        self._told: Mapping[str, str] | None = None
+        self._at_end = False
+        self._claimed = BEFORE_ALL
+        self._topic_claim = BEFORE_ALL
+        self.read_bytes = 0
+        """What tasks have read of the state's files for the newest cut and its documents."""
+        found = self._tables.document()
+        if found is None:
+            reached = Reached(plan=parts.digest, generation=parts.generation)
+            self.manifest = ViewManifest(
+                reached=reached, buckets=parts.shipped.buckets, versions=self._tables.versions()
+            )
+        else:
+            self.manifest = ViewManifest.from_json(found)
+            self.manifest.require(parts.digest, parts.generation, parts.shipped.root)
+
+    @property
+    def reached(self) -> Reached:
+        """How far the state is. Rows of which a value is not known hold the view as well."""
+        return replace(self._at, held=self._held)
+
+    @property
+    def _at(self) -> Reached:
+        return self.manifest.reached
+
+    @property
+    def _held(self) -> Mapping[str, str]:
+        return self.manifest.held
+
+    @property
+    def claimed(self) -> Fence:
+        """Up to where everything is published."""
+        return self._claimed
+
+    @property
+    def level(self) -> bool:
+        """Whether nothing waits, and the claim has reached the newest progress that was seen."""
+        reached = self._at
+        done = reached.proven and reached.built and reached.sweep is None and not self._held
+        return self._at_end and done and not self.manifest.due and self._claimed == reached.fence
+
+    def sizes(self) -> tuple[int, int]:
+        """How many keys wait, and how many are parked, with rows that are not known."""
+        lost = sum(map(len, self.manifest.lost.values()))
+        return self.manifest.waiting, len(self.manifest.parked) + lost
+
+    def begin(self) -> None:
+        """Take up what a run before has left: versions without a manifest are restored away, and keys of what was
+        published and is not known here wait again (V4). A state that is too old is thrown away (V24)."""
+        self._restore()
+        age_s = self._clock.now_ns() / 1e9 - self._at.level_ms / 1000
+        if self._at.level_ms and age_s > self._input.retention_s:
+            log.warning("view_state_too_old", extra={"age_s": int(age_s)})
+            self._forget()
+        keys, ends = self._output.behind(self._at.ends)
+        self._topic_claim = claimed = self._output.claimed() or BEFORE_ALL
+        names, swept = self._names(keys)
+        kept = self._kept(names) if names else BatchReport()
+        due = self.manifest.due
+        if swept and self._at.built:
+            due = ALL_DUE  # A newer state has swept, and with it documents that it had parked.
+        elif names and self._at.built and due == NONE_DUE:
+            due = KEYS_DUE
+        reached = replace(self._at, ends=ends, published=max(self._at.published, claimed))
+        below = self.manifest.below if self.manifest.due else reached.fence
+        waiting = self.manifest.waiting + sum(int(count) for (count,) in kept.all("waiting"))
+        self._note(kept.changes, reached, due=due, below=below, waiting=waiting)
+
+    def _restore(self) -> None:
+        """Take back versions of tables that no manifest names: of a batch that was not finished."""
+        versions = self._tables.versions()
+        if versions != self.manifest.versions:
+            self.manifest = replace(self.manifest, versions=self._tables.restore(self.manifest.versions))
+
+    def _clean(self) -> None:
+        """Remove files that no version has which the manifest names, or the one before it (VACUUM never passes it)."""
+        manifest = self.manifest
+        if manifest.turn % CLEAN_EVERY == 0:
+            names = manifest.versions.keys()
+            keep = {n: sorted({manifest.versions[n], manifest.older.get(n, manifest.versions[n])}) for n in names}
+            count = self._tables.clean(keep, _KEPT_HOURS)
+            log.info("view_state_cleaned", extra={"files": count})
+
+    def _names(self, keys: Iterable[bytes]) -> tuple[list[str], bool]:
+        """The names of keys in the view's topic, and whether a floor's key is among them."""
+        found, swept = [], False
+        for key in keys:
+            try:
+                found.append(key_name(key_row(self._plan, key)))
+            except (ValueError, KeyError, TypeError):
+                swept = True
+        return list(dict.fromkeys(found)), swept
+
+    def _kept(self, names: Sequence[str]) -> BatchReport:
+        """Keys under which something is published that nobody here knows: a deletion may be due."""
+        turn = self.manifest.turn + 1
+        report = self._batches.keep(names, turn, self._files(), published=True, waits=self._at.built)
+        self._batches.forget()
+        return report
+
+    def _forget(self) -> None:
+        self._tables.commit((), list(self._tables.versions()))
+        reached = Reached(plan=self._at.plan, generation=self._at.generation)
+        turn, versions = self.manifest.turn + 1, self._tables.versions()
+        self.manifest = ViewManifest(reached=reached, buckets=self.manifest.buckets, turn=turn, versions=versions)
+        self._tables.note(self.manifest.to_json())
+
+    def _files(self, versions: Mapping[str, int] | None = None) -> Files:
+        found = versions or self.manifest.versions
+        return {name: self._tables.files(name, version) for name, version in found.items()}
+
+    def _note(
+        self, changes: Sequence[FileChange], reached: Reached, emptied: Sequence[str] = (), **changed: Any
+    ) -> None:
+        """Commit the tables' new versions, and then the manifest that names them."""
+        self._tables.commit(changes, emptied)
+        manifest = replace(
+            self.manifest,
+            reached=reached,
+            turn=self.manifest.turn + 1,
+            older=self.manifest.versions,
+            versions=self._tables.versions(),
+            **changed,
+        )
+        self._tables.note(manifest.to_json())
+        self.manifest = manifest
+        self._clean()
+
+    def turn(self) -> Turn:
+        """Publish what is due, or take up the next cut. LogError where a broker is away, StateAway where the state
+        is."""
+        try:
+            self._restore()
+            if self._may_publish() and (self.manifest.due or self._claimable() is not None or self._at.sweep):
+                return self._publish()
+            return Turn(records=self._advance())
+        finally:
+            self._batches.forget()
+
+    def _may_publish(self) -> bool:
+        reached = self._at
+        # Until the cut has reached what was ever published, keys are only collected (V5).
+        sound = reached.built and reached.proven and not self._held and not self._unswept()
+        return sound and reached.fence >= reached.published
+
+    def _unswept(self) -> list[str]:
+        return unswept_tables(self._at, self._topics.values())
+
+    def _advance(self) -> int:
+        progress = self._input.progress()
+        reached = self._at
+        self._at_end = progress is not None and fence_of(progress) <= reached.fence
+        if progress is None or self._at_end:
+            return 0
+        cut = CutReading(progress, reached, self._topics)
+        letters, letters_end = self._input.letters(reached.letters)
+        aside = [lost for letter in letters if (lost := self._letters.lost(letter)) is not None]
+        applied, walked = BatchReport(), BatchReport()
+        files = self._files()
+        if cut.spans or cut.floors or aside or files[WAITING.table]:
+            applied, walked = self._worked(cut, progress, files, aside)
+        self._committed(cut, letters_end, applied, walked)
+        log_cut(cut, not self._at.proven, self._input.progress_ms, self._unswept())
+        self._tell()
+        return cut.records
+
+    def _worked(
+        self, cut: CutReading, progress: Progress, before: Files, aside: Sequence[RowChange]
+    ) -> tuple[BatchReport, BatchReport]:
+        """A cut's changes brought into the tables, which get new versions, and the keys that they concern."""
+        reached, turn = self._at, self.manifest.turn + 1
+        sure_ms = self._clock.now_ns() / 1e6 - self._input.compaction_lag_s * 1000 / 2
+        flow = self._read(cut, progress.to_json(), sure_ms)
+        whole = not reached.built
+        batch = CutBatch(turn=turn, fence=cut.fence, below=reached.fence, floors=cut.floors, whole=whole)
+        flows, applied = self._batches.apply(flow, batch, before, aside)
+        self._tables.commit(applied.changes)
+        walked = BatchReport()
+        if not whole:
+            walked = self._batches.keys(flows, turn, before, self._files(self._tables.versions()))
+        read, written = applied.read_bytes + walked.read_bytes, applied.written_bytes + walked.written_bytes
+        self.read_bytes = read
+        log.info("view_batch", extra={"records": cut.records, "read_bytes": read, "written_bytes": written})
+        return applied, walked
+
+    def _read(self, cut: CutReading, progress: bytes, sure_ms: float) -> Any:
+        """The cut's changes as a flow. A version of a shape that is new is looked up."""
+        parts = self._parts
+        while True:
+            step = ReadCut(parts.shipped, parts.opener, progress, self._topics, dict(self._shapes), sure_ms)
+            flow, report = self._batches.read(cut.spans, step)
+            unknown = {(str(topic), int(version)) for topic, version in report.all("version")}
+            if not unknown:
+                break
+            for topic, version in unknown:
+                shape = self._input.shape(topic, version).to_json().decode()
+                self._shapes.setdefault(topic, {})[version] = shape
+        count = 0
+        for topic, partition, end, foreign, beyond_ms, records in report.all("end"):
+            cut.elsewhere(topic, partition, end, foreign, beyond_ms)
+            count += records
+        cut.unreadable += [read_record(members) for members in report.all("unreadable")]
+        for members in report.all("floor"):
+            record = read_record(members)
+            try:
+                cut.floor(record)
+            except (ValueError, KeyError, TypeError, AttributeError):
+                cut.unreadable.append(record)
+        cut.records = count
+        return flow
+
+    def _committed(self, cut: CutReading, letters_end: int, applied: BatchReport, walked: BatchReport) -> None:
+        """The manifest of a cut."""
+        reached = self._at
+        now_ns = self._clock.now_ns()
+        proven = cut_is_whole(self._input, cut, self._topics, now_ns)
+        built = reached.built or proven
+        lost = self.manifest.lost_after(applied.all("lost"))
+        due, waiting = self.manifest.due, sum(int(count) for (count,) in walked.all("waiting"))
+        below = self.manifest.below if due else reached.fence
+        if built and not reached.built:
+            due, below = ALL_DUE, BEFORE_ALL
+        elif waiting and due == NONE_DUE:
+            due = KEYS_DUE
+        after = replace(
+            reached,
+            fence=cut.fence,
+            offsets=cut.offsets,
+            built=built,
+            proven=proven,
+            sweep=cut.fence if built and not reached.built else reached.sweep,
+            marks=cut.marks,
+            swept=cut.swept,
+            later=tuple(cut.later),
+            cleared=cleared_by(cut, reached),
+            letters=letters_end,
+            held=held_by(self._input, cut, reached, self._topics.values()),
+            level_ms=now_ns // 1_000_000 if proven else reached.level_ms,
+        )
+        self._note(walked.changes, after, due=due, waiting=self.manifest.waiting + waiting, below=below, lost=lost)
+
+    def _tell(self) -> None:
+        held = self._held
+        if held != self._told:
+            log_held(held)
+            self._output.tell([held[table] for table in sorted(held)])
+            self._told = held
+
+    def _claimable(self) -> Fence | None:
+        """The claim that may be made, once nothing is due."""
+        manifest, reached = self.manifest, self._at
+        return claim_of(manifest.claim, reached.fence, reached.published, self._claimed, self._topic_claim)
+
+    def _publish(self) -> Turn:
+        """Have the documents that are due made, publish them piece by piece, and note that they are."""
+        manifest, fence, now_ns = self.manifest, self._at.fence, self._clock.now_ns()
+        report = self._stage(fence, now_ns) if manifest.due else BatchReport()
+        made, gone = (sum(int(pair[i]) for pair in report.all("made")) for i in (0, 1))
+        staged = self._tables.files("documents", self._tables.versions()["documents"]) if manifest.due else {}
+        paths = [self._tables.path("documents", file) for bucket in sorted(staged) for file in staged[bucket]]
+        published = max(fence, self._at.published) if made + gone else self._at.published
+        after = self._settled(report, fence)
+        claim = claim_of(after.claim, fence, published, self._claimed, self._topic_claim)
+        sweep = self._at.sweep
+        last = self._records.sweep(sweep, now_ns) if sweep is not None else []
+        ends = self._at.ends
+        for records, ending in staged_pieces(paths, self._parts.topic, self._piece, last):
+            if records or (ending and claim is not None):
+                ends = self._output.publish(records, claim if ending else None)
+                crash_point("view_piece_published")
+        crash_point("view_published")
+        if claim is not None:
+            self._claimed = self._topic_claim = claim
+        reached = replace(self._at, ends=ends, published=published, sweep=None)
+        if manifest.due or reached != self._at:
+            changes = [one for one in report.changes if one.table == PUBLISHED.table]
+            self._note(changes, reached, emptied=[PENDING.table], due=NONE_DUE, waiting=0, parked=after.parked)
+        log_parked(dict(report.all("parked")))
+        return Turn(0, made, gone)
+
+    def _stage(self, fence: Fence, now_ns: int) -> BatchReport:
+        """Documents in files, as a version of their table at the fence."""
+        parts, manifest, files = self._parts, self.manifest, self._files()
+        whole = manifest.due == ALL_DUE
+        waiting = self._most_roots(files) if whole else manifest.waiting
+        make = MakeDocuments(
+            shipped=parts.shipped,
+            turn=manifest.turn + 1,
+            shares=shares_for(waiting, manifest.buckets),
+            view=parts.view,
+            topic=parts.topic,
+            partitions=parts.partitions,
+            name=parts.name,
+            database=parts.database,
+            largest=self._largest,
+            fence=fence,
+            now_ns=now_ns,
+            parked=frozenset(manifest.parked),
+        )
+        report = self._batches.stage(files, make, waiting, whole=whole)
+        self._tables.commit([one for one in report.changes if one.table == "documents"], ["documents"])
+        crash_point("view_staged")
+        self.read_bytes += report.read_bytes
+        made = sum(int(count) for count, _ in report.all("made"))
+        said = {"documents": made, "read_bytes": report.read_bytes, "written_bytes": report.written_bytes}
+        log.info("view_staged", extra=said)
+        return report
+
+    def _most_roots(self, files: Files) -> int:
+        """About how many roots there are, by the rows of their files."""
+        root = self._parts.shipped.parts().layout.root
+        return self._tables.count(root.name, self.manifest.versions[root.name])
+
+    def _settled(self, report: BatchReport, fence: Fence) -> ViewManifest:
+        """The manifest's keys that are parked, once these documents are published."""
+        parked = dict(self.manifest.parked)
+        for (names,) in report.all("done"):
+            for name in names:
+                parked.pop(name, None)
+        for name, reason in report.all("parked"):
+            _, *below = parked.get(name, ("", *self.manifest.below))
+            parked[name] = (reason, below[0], below[1])
+        return replace(self.manifest, parked=parked)

@@ -1,0 +1,35 @@
+"""The parts of a runner of a view over Delta tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cdc.topic import TableName
+from cdc.views.view_ports import ViewInput, ViewOutput
+from cdc.wire.records import ReaderOpener
+from spark.views.delta_tables import DeltaTables
+from spark.views.view_batches import ViewBatches
+from spark.views.view_parts import ShippedView
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketKeeperParts:
+    """The parts of a runner. ``digest``: of its plan. ``opener``: how executors read the log. ``view``, ``topic``,
+    ``partitions``, ``name``, ``database``: as :class:`cdc.views.view_records.ViewRecords` has them. ``topics``: of the
+    tables that the view uses."""
+
+    shipped: ShippedView
+    digest: str
+    generation: int
+    tables: DeltaTables
+    batches: ViewBatches
+    input: ViewInput
+    opener: ReaderOpener
+    output: ViewOutput
+    topics: Mapping[TableName, str]
+    view: str
+    topic: str
+    partitions: int
+    name: str
+    database: str

@@ -1,0 +1,122 @@
+"""Files of buckets, the versions of their tables, and the documents that are staged in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdc.clock import ManualClock
+from cdc.errors import ConfigError, Exit
+from cdc.topic import TableName
+from cdc.views.bucket_layout import BucketLayout
+from cdc.views.fences import Fence
+from cdc.views.view_manifest import KEYS_DUE, ViewManifest
+from cdc.views.view_plan import planned
+from cdc.views.view_records import ViewRecord
+from cdc.views.view_state import Reached
+from spark.views.bucket_files import DOCUMENTS, PENDING, PUBLISHED, BucketFile, BucketFiles, CopyForm, entries, values
+from spark.views.delta_tables import DeltaTables, stored_manifest
+from spark.views.document_steps import documents_table
+from spark.views.staged_documents import staged_pieces
+from tests.unit.cdc.views.view_histories import SHAPES
+
+PLAN = planned("select o.id, (select count(*) from lines l where l.order_id = o.id) as n from orders o", SHAPES)
+LAYOUT = BucketLayout(PLAN, 4)
+BY_ORDER = LAYOUT.found(TableName("public", "lines"), ("order_id",))
+
+
+def tables(folder: Path) -> DeltaTables:
+    """The tables of keys alone."""
+    return DeltaTables(folder, [PENDING, PUBLISHED], ManualClock())
+
+
+def keys(*names: str) -> Any:
+    return entries(PENDING, {"h": list(range(len(names))), "key": list(names)})
+
+
+def test_the_newest_entry_of_a_row_counts(tmp_path: Path) -> None:
+    form, files = CopyForm(BY_ORDER), BucketFiles(tmp_path)
+    (tmp_path / BY_ORDER.name).mkdir()
+    width = len(BY_ORDER.relation.columns)
+    first, second = (7, 1)[:width], (8, 1)[:width]
+    _, hashed = LAYOUT.place(BY_ORDER, (1,))
+    old = files.write(form.entries, 0, form.table([(hashed, False, r, "", None) for r in (first, second)], 1))
+    new = files.write(form.entries, 0, form.table([(hashed, True, first, "", None)], 2))
+    found = files.newest(form.entries, [new, old])
+    assert dict(zip(form.rows(found), values(found, "gone"), strict=True)) == {first: True, second: False}
+    assert files.read_bytes > 0
+
+
+def test_row_groups_without_a_wanted_hash_are_not_read(tmp_path: Path) -> None:
+    files = BucketFiles(tmp_path)
+    (tmp_path / PENDING.table).mkdir()
+    many = entries(PENDING, {"h": list(range(40_000)), "key": [f"[{n}]" for n in range(40_000)]})
+    written = files.write(PENDING, 0, many)
+    assert values(files.newest(PENDING, [written], [12_345]), "key") == ["[12345]"]
+    assert files.read_bytes < written.size / 3
+
+
+def test_many_files_of_a_bucket_are_joined(tmp_path: Path) -> None:
+    form, files = CopyForm(BY_ORDER), BucketFiles(tmp_path)
+    (tmp_path / BY_ORDER.name).mkdir()
+    there: list[BucketFile] = []
+    for turn in range(1, 30):
+        files.changes.clear()
+        row = (turn % 3, 1)[: len(BY_ORDER.relation.columns)]
+        files.add(form.entries, 0, there, form.table([(5, turn == 29, row, "", None)], turn))
+        gone = {change.path for change in files.changes if change.rows < 0}
+        there = [file for file in there if file.path not in gone]
+        there += [BucketFile(one.path, one.size) for one in files.changes if one.rows >= 0]
+    assert len(there) < 10
+    found = files.newest(form.entries, there)
+    assert sorted(zip(form.rows(found), values(found, "gone"), strict=True)) == [
+        ((0, 1), False), ((1, 1), False), ((2, 1), True)
+    ]  # fmt: skip
+
+
+def test_v4_versions_without_a_manifest_are_taken_back(tmp_path: Path) -> None:
+    made, files = tables(tmp_path), BucketFiles(tmp_path)
+    files.write(PENDING, 3, keys("[1]"))
+    made.commit(files.changes)
+    reached = Reached(plan="p", generation=1)
+    manifest = ViewManifest(reached=reached, buckets=4, versions=made.versions(), due=KEYS_DUE, below=Fence(1, 8))
+    made.note(manifest.to_json())
+    files.changes.clear()
+    files.write(PENDING, 2, keys("[2]"))
+    made.commit(files.changes)
+
+    again = tables(tmp_path)
+    found = ViewManifest.from_json(str(again.document()))
+    assert found == manifest
+    versions = again.restore(found.versions)
+    assert again.files(PENDING.table, versions[PENDING.table]).keys() == {3}
+    looked, listed = stored_manifest(tmp_path)
+    assert looked == manifest
+    assert listed[PENDING.table].keys() == {3}
+    assert again.clean({name: [version] for name, version in versions.items()}, 0) == 1
+    assert again.files(PENDING.table, versions[PENDING.table]).keys() == {3}
+
+
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="the state of the view cannot be kept in") as refused:
+        tables(tmp_path / "file" / "state")
+    assert refused.value.exit is Exit.CONFIG
+
+
+def test_the_records_of_a_key_stay_in_one_piece(tmp_path: Path) -> None:
+    (tmp_path / DOCUMENTS.table).mkdir()
+    files = BucketFiles(tmp_path)
+    records = [
+        ViewRecord("t", 0, key, value, [("pos", b"1")])
+        for key, value in ((b"a", b"1"), (b"b", b"2"), (b"b", None), (b"c", b"3"))
+    ]
+    path = tmp_path / DOCUMENTS.table / files.write(DOCUMENTS, 0, documents_table(records)).path
+    end = ViewRecord("t", 0, b"mark", b"", [])
+    found = list(staged_pieces([path], "t", 2, [end]))
+    assert [([record.key for record in piece], last) for piece, last in found] == [
+        ([b"a", b"b", b"b"], False), ([b"c", b"mark"], True)
+    ]  # fmt: skip
+    assert found[0][0] == records[:3]

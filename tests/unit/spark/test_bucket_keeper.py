@@ -1,0 +1,96 @@
+"""A view's runner over Delta tables and random histories, with kills between every two commits and states copied back.
+
+The histories and oracles are those of the runner with a state on one machine. The tasks run in this process.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cdc.views.fences import Fence
+from tests.unit.cdc.views import ahead_histories
+from tests.unit.cdc.views.oracles import DOCUMENTS, documents_of
+from tests.unit.cdc.views.view_histories import History, shown
+from tests.unit.spark.bucket_histories import BucketRunner, interfere, whole_at
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_v1_v9_h158_h185_claims_over_delta_are_true(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    chance = random.Random(seed)
+    history = History(chance)
+    runner = BucketRunner(DOCUMENTS, history, tmp_path_factory.mktemp("view"))
+    for _ in range(8):
+        for _ in range(chance.randint(0, 3)):
+            history.transaction()
+        if chance.random() < 0.1:
+            history.truncate()
+        if chance.random() < 0.2:
+            history.foreign()
+        if chance.random() < 0.7:
+            history.progress()
+        runner.kill_chance = 0.1
+        for _ in range(chance.randint(0, 5)):
+            runner.turn()
+            if runner.level:
+                claim = runner.topic.claims[-1]
+                assert shown(runner.topic) == documents_of(history.at(claim.lsn))
+        interfere(runner, chance)
+        history.clock.advance(chance.choice([1, 20, 70]))
+        if chance.random() < 0.5:
+            history.compact()
+        if chance.random() < 0.4 and history.input.newest is not None:
+            claim = runner.until_level()
+            assert claim == Fence(1, history.input.newest.lsn)
+            assert shown(runner.topic) == documents_of(history.at(claim.lsn))
+
+
+@pytest.mark.parametrize("kind", ["read again", "put aside", "set aside"])
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_v25_over_delta_nothing_newer_than_its_fence_shows(
+    kind: str, seed: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    log = ahead_histories.history(seed, puts_aside=kind == "put aside", sets_aside=kind == "set aside")
+    chance = log.chance
+    folder = tmp_path_factory.mktemp("view")
+    runner = BucketRunner(ahead_histories.DOCUMENTS, log, folder, shapes=ahead_histories.SHAPES)
+    for _ in range(8):
+        for _ in range(chance.randint(0, 3)):
+            log.transaction()
+        log.stream(chance.randint(0, 3))
+        _disturb(log, chance)
+        if chance.random() < 0.7:
+            log.progress()
+        runner.kill_chance = 0.1
+        for _ in range(chance.randint(0, 5)):
+            runner.turn()
+            fence = whole_at(runner.topic)
+            if fence is not None:
+                assert shown(runner.topic) == ahead_histories.documents_of(log.at(fence.lsn)), fence
+        interfere(runner, chance)
+        log.clock.advance(chance.choice([1, 20, 70]))
+        if chance.random() < 0.5:
+            log.compact()
+    log.mend()
+    claim = runner.until_level()
+    assert log.input.newest is not None
+    assert claim == Fence(1, log.input.newest.lsn)
+    assert shown(runner.topic) == ahead_histories.documents_of(log.at(claim.lsn))
+
+
+def _disturb(log: ahead_histories.AheadHistory, chance: random.Random) -> None:
+    """Sometimes: a table is read again, or some of its keys, or it is set aside and followed again."""
+    what = chance.randrange(6)
+    if what == 0:
+        log.read(chance.choice(("orders", "lines", "customers")))
+    elif what == 1:
+        log.read(chance.choice(("orders", "lines", "customers")), chance.sample(range(1, 7), 2))
+    elif what == 2:
+        log.set_aside()
+    elif what == 3:
+        log.follow_again()
