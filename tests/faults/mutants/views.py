@@ -125,14 +125,14 @@ MUTANTS = (
         "tests/unit/cdc/test_stored.py",
     ),
     Mutant(
-        "take a cut for whole whatever its progress record's age", "cdc/views/keeper.py",
-        "min(self._input.progress_ms, cut.beyond_ms or self._input.progress_ms)",
-        "self._clock.now_ns() // 1_000_000", _KEEPER,
+        "take a cut for whole whatever its progress record's age", "cdc/views/keeper_rules.py",
+        "min(log_input.progress_ms, cut.beyond_ms or log_input.progress_ms)",
+        "now_ns // 1_000_000", _KEEPER,
     ),
     Mutant(
-        "pass over the age of what lies beyond a fence", "cdc/views/keeper.py",
-        "min(self._input.progress_ms, cut.beyond_ms or self._input.progress_ms)",
-        "self._input.progress_ms", _KEEPER,
+        "pass over the age of what lies beyond a fence", "cdc/views/keeper_rules.py",
+        "min(log_input.progress_ms, cut.beyond_ms or log_input.progress_ms)",
+        "log_input.progress_ms", _KEEPER,
     ),
     Mutant(
         "look for documents behind a change only", "cdc/views/embedded_state.py",
