@@ -87,10 +87,10 @@ class Holds:
         held_at = {topic: one.shape.version for topic, one in dict(self._tries).items() if topic in self.now}
         return bool(held_at) and any(shape.version > held_at.get(shape.topic, shape.version) for shape in shapes())
 
-    def try_again(self, prepare: Callable[[TableSchema], None], log: LogQuestions) -> None:
+    def try_again(self, prepare: Callable[[TableSchema], None], facts: LogQuestions) -> None:
         """Try the tables whose turn it is. HeldAgain when the store takes the shape of one: its records come next.
 
-        ``prepare`` raises CdcError where the store does not take a shape. ``log``: says whether a table's rows stand
+        ``prepare`` raises CdcError where the store does not take a shape. ``facts``: says whether a table's rows stand
         under one key.
         """
         now_s = self._clock.monotonic()
@@ -98,7 +98,7 @@ class Holds:
             if topic not in self.now or now_s < one.due_s:
                 continue
             try:
-                require_key(one.shape, log)
+                require_key(one.shape, facts)
                 prepare(one.shape)
             except CannotCarry as refusal:
                 self._add(one.shape, refusal)
@@ -108,19 +108,19 @@ class Holds:
                 raise HeldAgain(f"{one.shape.table}, which {self._sink} holds, is tried again")
 
 
-def make_room(sink: Sink, versions: list[TableSchema], log: LogQuestions) -> None:
+def make_room(sink: Sink, versions: list[TableSchema], facts: LogQuestions) -> None:
     """Make a table's place ready for all its shapes, the newest first. CannotCarry where it cannot become that."""
     newest = versions[0]
     if any(shape.key_form != newest.key_form for shape in versions):
-        require_key(newest, log)
+        require_key(newest, facts)
     for shape in versions:
         sink.prepare(shape, older=shape is not newest)
 
 
-def require_key(newest: TableSchema, log: LogQuestions) -> None:
+def require_key(newest: TableSchema, facts: LogQuestions) -> None:
     """CannotCarry where the topic of a table holds rows under a former key that nothing removes: Debezium goes on with
     the new one (hazard H230). LogError when the broker does not answer."""
-    if newest.topic in log.epochs().rekeyed():
+    if newest.topic in facts.epochs().rekeyed():
         raise CannotCarry(
             f"{newest.table}: its key is another one now, and rows under the former key would stay",
             hint="cdc connect offsets --reset, then cdc connect resume: each table is read again, and what it lacks is "

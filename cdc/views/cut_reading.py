@@ -102,8 +102,9 @@ class CutReading:
             found.setdefault(topic, {}).update(parts)
         return found
 
-    def elsewhere(self, topic: str, partition: int, end: int, foreign: int, beyond_ms: int | None) -> None:
-        """A partition's part was read elsewhere, up to ``end``. The rest as :class:`cdc.views.fences.LogCut` has it."""
+    def note_part(self, topic: str, partition: int, end: int, foreign: int, beyond_ms: int | None) -> None:
+        """Note a partition's part that a task has read, up to ``end``. The rest as in
+        :class:`cdc.views.fences.LogCut`."""
         self._cut.ends[topic][partition] = end
         self._cut.foreign += foreign
         if beyond_ms is not None:

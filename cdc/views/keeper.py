@@ -21,7 +21,7 @@ from cdc.views.cut_reading import CutReading
 from cdc.views.document_pieces import LACKS, DocumentPiece, PieceMaker
 from cdc.views.embedded_state import EmbeddedState
 from cdc.views.fences import BEFORE_ALL, Fence, fence_of
-from cdc.views.keeper_rules import claim_of, cleared_by, cut_is_whole, held_by, log_cut, log_held, unswept_tables
+from cdc.views.keeper_rules import claim_of, cut_is_whole, held_by, log_cut, log_held, noted_after, unswept_tables
 from cdc.views.lookups import DocumentSource, Row
 from cdc.views.post_functions import Post
 from cdc.views.record_changes import RecordChanges
@@ -232,20 +232,8 @@ class Keeper:
             state.queue(state.parked()[0], reached.fence)
         elif not whole:
             state.queue(self._concerned(keys), reached.fence)
-        state.note(
-            fence=cut.fence,
-            offsets=cut.offsets,
-            built=built,
-            proven=proven,
-            sweep=cut.fence if built and not reached.built else reached.sweep,
-            marks=cut.marks,
-            swept=cut.swept,
-            later=tuple(cut.later),
-            cleared=cleared_by(cut, reached),
-            letters=letters_end,
-            held=held_by(self._input, cut, reached, self._tables.values()),
-            level_ms=self._clock.now_ns() // 1_000_000 if proven else reached.level_ms,
-        )
+        held, now_ms = held_by(self._input, cut, reached, self._tables.values()), self._clock.now_ns() // 1_000_000
+        state.note(**noted_after(cut, reached, proven=proven, letters=letters_end, held=held, now_ms=now_ms))
 
     def _find_blocked(self) -> None:
         self._blocked = frozenset(self._applied.blocked())

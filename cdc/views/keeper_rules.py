@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from cdc.topic import TableName
 from cdc.views.cut_reading import CutReading
@@ -37,6 +38,28 @@ def held_by(log_input: ViewInput, cut: CutReading, reached: Reached, tables: Ite
         held=reached.held,
         cleared=cleared_by(cut, reached),
     )
+
+
+def noted_after(
+    cut: CutReading, reached: Reached, *, proven: bool, letters: int, held: Mapping[str, str], now_ms: int
+) -> dict[str, Any]:
+    """The members of :class:`cdc.views.view_state.Reached` that are others behind a cut. ``letters``: where the dead
+    letters end. ``held``: of :func:`held_by`."""
+    built = reached.built or proven
+    return {
+        "fence": cut.fence,
+        "offsets": cut.offsets,
+        "built": built,
+        "proven": proven,
+        "sweep": cut.fence if built and not reached.built else reached.sweep,
+        "marks": cut.marks,
+        "swept": cut.swept,
+        "later": tuple(cut.later),
+        "cleared": cleared_by(cut, reached),
+        "letters": letters,
+        "held": held,
+        "level_ms": now_ms if proven else reached.level_ms,
+    }
 
 
 def unswept_tables(reached: Reached, tables: Iterable[TableName]) -> list[str]:

@@ -20,12 +20,12 @@ from cdc.views.fences import BEFORE_ALL, Fence, fence_of
 from cdc.views.keeper import Turn
 from cdc.views.keeper_rules import (
     claim_of,
-    cleared_by,
     cut_is_whole,
     held_by,
     log_cut,
     log_held,
     log_parked,
+    noted_after,
     unswept_tables,
 )
 from cdc.views.record_changes import RecordChanges
@@ -273,7 +273,7 @@ class BucketKeeper:
                 self._shapes.setdefault(topic, {})[version] = shape
         count = 0
         for topic, partition, end, foreign, beyond_ms, records in report.all("end"):
-            cut.elsewhere(topic, partition, end, foreign, beyond_ms)
+            cut.note_part(topic, partition, end, foreign, beyond_ms)
             count += records
         cut.unreadable += [read_record(members) for members in report.all("unreadable")]
         for members in report.all("floor"):
@@ -298,20 +298,9 @@ class BucketKeeper:
             due, below = ALL_DUE, BEFORE_ALL
         elif waiting and due == NONE_DUE:
             due = KEYS_DUE
+        held, now_ms = held_by(self._input, cut, reached, self._topics.values()), now_ns // 1_000_000
         after = replace(
-            reached,
-            fence=cut.fence,
-            offsets=cut.offsets,
-            built=built,
-            proven=proven,
-            sweep=cut.fence if built and not reached.built else reached.sweep,
-            marks=cut.marks,
-            swept=cut.swept,
-            later=tuple(cut.later),
-            cleared=cleared_by(cut, reached),
-            letters=letters_end,
-            held=held_by(self._input, cut, reached, self._topics.values()),
-            level_ms=now_ns // 1_000_000 if proven else reached.level_ms,
+            reached, **noted_after(cut, reached, proven=proven, letters=letters_end, held=held, now_ms=now_ms)
         )
         self._note(walked.changes, after, due=due, waiting=self.manifest.waiting + waiting, below=below, lost=lost)
 

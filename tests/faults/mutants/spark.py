@@ -251,7 +251,7 @@ MUTANTS = (
     ),
     Mutant(
         "go on with a table that has another key", "spark/holds.py",
-        "    if newest.topic in log.epochs().rekeyed():\n", "    if False:\n",
+        "    if newest.topic in facts.epochs().rekeyed():\n", "    if False:\n",
         "tests/unit/spark/test_hold_rules.py -k h230",
     ),
     Mutant(

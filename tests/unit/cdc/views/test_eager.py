@@ -152,6 +152,18 @@ def test_an_epoch_is_read_from_where_it_begins() -> None:
     assert reading.fence == Fence(2, 8)
 
 
+def test_an_eager_cut_has_what_lies_beyond_its_fence() -> None:
+    """Its fence is a number of its own, and topics may hold later commits than the connector has noted."""
+    table = TableName("t", "t")
+    reached = Reached(plan="p", generation=1, fence=Fence(1, 80))
+    reading = CutReading(cut_to(TopicsReach(offsets={"t.t": {0: 2}}), reached, None, ["t.t"]), reached, {"t.t": table})
+    beyond: list[bytes | None] = [Position(1, lsn, 0).text().encode() for lsn in (reading.fence.lsn, 1 << 40)]
+    lot = Lot("t.t", 0, [0, 1], [1, 1], [b"{}"] * 2, [b"{}"] * 2, beyond, [b"u"] * 2, [b"1"] * 2, {})
+    (found,) = reading.pieces([lot], lambda record: RowChange(table, (1,), (1,), record.pos), None)
+    assert [change.pos.encode() for change in found] == beyond
+    assert (reading.offsets, reading.foreign) == ({"t.t": {0: 2}}, 0)
+
+
 def test_a_row_below_a_truncate_of_another_partition_is_gone() -> None:
     table = TableName("t", "t")
     floor, below, above = (Position(1, lsn, 0).text() for lsn in (23, 15, 31))
