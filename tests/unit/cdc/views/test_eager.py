@@ -157,7 +157,7 @@ def test_an_eager_cut_has_what_lies_beyond_its_fence() -> None:
     table = TableName("t", "t")
     reached = Reached(plan="p", generation=1, fence=Fence(1, 80))
     reading = CutReading(cut_to(TopicsReach(offsets={"t.t": {0: 2}}), reached, None, ["t.t"]), reached, {"t.t": table})
-    beyond: list[bytes | None] = [Position(1, lsn, 0).text().encode() for lsn in (reading.fence.lsn, 1 << 40)]
+    beyond: list[bytes | None] = [Position(1, lsn, 0).text().encode() for lsn in (reading.fence.lsn + 7, (1 << 40) - 1)]
     lot = Lot("t.t", 0, [0, 1], [1, 1], [b"{}"] * 2, [b"{}"] * 2, beyond, [b"u"] * 2, [b"1"] * 2, {})
     (found,) = reading.pieces([lot], lambda record: RowChange(table, (1,), (1,), record.pos), None)
     assert [change.pos.encode() for change in found] == beyond
