@@ -23,7 +23,7 @@ from cdc.views.lookups import Row
 from cdc.views.sql_types import Group
 from sinks.arrow import pc, schema_of
 
-HASH, TURN, GONE, POSITION, UNKNOWN = "h", "turn", "gone", "pos", "unknown"
+HASH, TURN, GONE, POSITION, UNKNOWN = "h", "turn", "gone", "position", "unknown"
 _MOST_PATCHES = 8
 """Files of a bucket beside its largest one."""
 _BASE_SHARE = 4

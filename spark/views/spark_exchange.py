@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from cdc.errors import CdcError, Retry
+from cdc.json_bytes import dumped
 from sinks.arrow import schema_of
 from spark.failures import SparkLost, read_failure
 from spark.spark_session import LOG_FILE
@@ -131,7 +132,7 @@ def _sound(step: Step, parcels: Iterator[Parcel]) -> Iterator[Parcel]:
 
 
 def _told_fault(failure: CdcError) -> Parcel:
-    return Parcel(-1, CONTROL, orjson.dumps(["fault", b64encode(pickle.dumps(failure)).decode()]))
+    return Parcel(-1, CONTROL, dumped(["fault", b64encode(pickle.dumps(failure)).decode()]))
 
 
 def _fault(told: Parcel) -> CdcError:

@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 
+from cdc.json_bytes import dumped
 from cdc.topic import TableName
 from cdc.views.fences import Fence
 from cdc.views.row_changes import RowChange
@@ -73,9 +74,7 @@ class ViewBatches:
     def read(self, spans: Sequence[Span], step: ReadCut) -> tuple[Any, BatchReport]:
         """The changes of a cut as a flow, and what its tasks told."""
         self._exchange.expect(sum(span.most_records for span in spans))
-        begun = self._exchange.begin(
-            [Parcel(number, ROWS, orjson.dumps([list(span)])) for number, span in enumerate(spans)]
-        )
+        begun = self._exchange.begin([Parcel(number, ROWS, dumped([list(span)])) for number, span in enumerate(spans)])
         flow = self._exchange.through(begun, step, [ROWS])
         return flow, self._report([flow])
 

@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+from cdc.json_bytes import dumped
 from cdc.schema import TableSchema
 from cdc.topic import TableName
 from cdc.views.bucket_layout import BucketLayout, StoredCopy
@@ -109,12 +110,12 @@ def present(table: pa.Table) -> pa.Table:
 def parcels(target: int, tag: int, members: Sequence[Any]) -> Iterator[Parcel]:
     """Members as payloads of some size."""
     for begin in range(0, len(members), _MOST_AT_ONCE):
-        yield Parcel(target, tag, orjson.dumps(members[begin : begin + _MOST_AT_ONCE]))
+        yield Parcel(target, tag, dumped(members[begin : begin + _MOST_AT_ONCE]))
 
 
 def said(what: str, *members: Any) -> Parcel:
     """Something that the driver has to know."""
-    return Parcel(-1, CONTROL, orjson.dumps([what, *members]))
+    return Parcel(-1, CONTROL, dumped([what, *members]))
 
 
 def told(files: BucketFiles) -> Parcel:
