@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -32,7 +31,7 @@ from connectors.kafka.small_topic import read_small
 from connectors.postgres.barrier import barrier
 from connectors.postgres.catalog_facts import read_publication, read_server, read_slot
 from connectors.postgres.catalog_shapes import resolve_tables, table_schema
-from connectors.postgres.connections import connect, describe, writer_lock
+from connectors.postgres.connections import connect, describe, first_line, writer_lock
 from connectors.postgres.failover import require_not_promoted
 from connectors.postgres.lineage import started
 from connectors.postgres.slot import require_same_server, require_usable
@@ -98,10 +97,15 @@ class SnapshotSource:
         require_usable(slot, known, position)
 
     def witness(self, session: Session, known: SlotState) -> WalWitness | None:
-        with suppress(CdcError, psycopg.Error):
+        try:
             row = session.execute(b"select (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::int8").fetchone()
-            return take_witness(self.settings.source, ReadServer(known, started(session)), int(row[0]) if row else 0)
-        return None
+            found = take_witness(self.settings.source, ReadServer(known, started(session)), int(row[0]) if row else 0)
+            why = "the server does not give its WAL"
+        except (CdcError, psycopg.Error) as error:
+            found, why = None, first_line(error)
+        if found is None:
+            log.warning("cut_not_noted", extra={"why": why})
+        return found
 
     def require_witnessed(self, session: Session, known: SlotState, witness: WalWitness | None) -> None:
         require_witnessed(session, self.settings.source, known, witness)

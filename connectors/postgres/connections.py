@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import ExitStack, closing
 from types import MappingProxyType
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -83,13 +83,17 @@ def connect(
     conninfo = _conninfo(settings, application_name, replication, {**PINNED, **options})
     try:
         connection: Connection = (WatchedConnection if turn else psycopg.Connection).connect(conninfo, autocommit=True)
-        if isinstance(connection, WatchedConnection):
-            connection.turn, connection.limit_s = turn, limit_s
-        for name, since, statement in _NEWER:
-            # Unknown before, where it would be refused in the startup packet.
-            if connection.info.server_version >= since and name not in options:
-                connection.execute(statement)
-        connection.autocommit = autocommit
+        with ExitStack() as opened:
+            # A stop may be heard before it is anybody's.
+            opened.callback(connection.close)
+            if isinstance(connection, WatchedConnection):
+                connection.turn, connection.limit_s = turn, limit_s
+            for name, since, statement in _NEWER:
+                # Unknown before, where it would be refused in the startup packet.
+                if connection.info.server_version >= since and name not in options:
+                    connection.execute(statement)
+            connection.autocommit = autocommit
+            opened.pop_all()
     except psycopg.Error as error:
         raise connect_error(str(error), settings) from None
     return connection

@@ -109,7 +109,7 @@ def find_promotion(server: ServerFacts, lineage: Lineage, known: SlotState, slot
     # A twin that was promoted at the same LSN has the same history. Where its WAL says nothing, its slot does: of the
     # right server it has long been read behind the promotion.
     unread = kept and bool(lineage.history) and (slot is None or (slot.confirmed_flush_lsn or 0) <= lineage.begun)
-    if not unread or lineage.wal:
+    if not unread or lineage.proven:
         return None
     return Promotion(timeline=server.timeline, switch_lsn=lineage.begun, unread=True)
 

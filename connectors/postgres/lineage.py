@@ -6,13 +6,11 @@ same one, and their WAL differs from there on.
 
 from __future__ import annotations
 
-import select
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import NamedTuple
 
 import psycopg
-from psycopg import pq
+from psycopg import generators, pq
 
 from cdc.errors import SourceError
 from cdc.lsn import Lsn
@@ -24,27 +22,38 @@ History = list[list[int]]
 """Each timeline that was left, with the LSN at which: oldest first."""
 OPEN = 2**64
 """The end of a timeline that was not left."""
-WITNESS_BYTES = 48
-"""A promotion begins its WAL with a record that holds its time (``XLOG_END_OF_RECOVERY``): that much of it is there."""
+WITNESS_BYTES = 128
+"""A promotion begins its WAL with a record that holds its time (``XLOG_END_OF_RECOVERY``). The header of a segment, and
+a record that every standby writes alike, may stand before it (H247)."""
+LEAST_BYTES = 64
+"""So few will do where the server has written no more: what a promotion wrote is among them."""
+_FILLING_BYTES = 24
 _HEADER_BYTES = 25
-_ANSWER_S = 10.0
+_PASSING = ("08", "53", "57")
+"""Classes of SQLSTATE that say nothing of what the server gives: a broken session, no room, a shutdown, a timeout."""
 _MOST_BYTES = 64 * 1024**2
 """How far back written WAL is looked for."""
 _SEGMENT_BYTES = b"select setting::int8 from pg_settings where name = 'wal_segment_size'"
 
 
 class Lineage(NamedTuple):
-    """``wal``: what the server has where the pipeline's :class:`cdc.wal_witness.WalWitness` was taken, in hex. Empty
-    where it has it no more or not yet, and where there is no such witness of its timeline. ``history``: None where the
-    server has lost it."""
+    """``wal``: what the server has where the pipeline's :class:`cdc.wal_witness.WalWitness` was taken, at ``lsn``, in
+    hex. Empty where it has it no more or not yet, and where there is no such witness of its timeline. ``history``: None
+    where the server has lost it."""
 
     history: History | None
     wal: str = ""
+    lsn: int = 0
 
     @property
     def begun(self) -> int:
         """The LSN at which the timeline began."""
         return self.history[-1][1] if self.history else 0
+
+    @property
+    def proven(self) -> bool:
+        """Whether the server has WAL of the timeline itself. Below its beginning every standby has the same."""
+        return bool(self.wal) and self.lsn >= self.begun
 
 
 def read_lineage(walsender: Connection, timeline: int, witness: WalWitness | None) -> Lineage:
@@ -52,7 +61,7 @@ def read_lineage(walsender: Connection, timeline: int, witness: WalWitness | Non
     found = Lineage(read_history(walsender, timeline))
     if witness is None or witness.timeline != timeline:
         return found
-    return found._replace(wal=read_wal(walsender, timeline, witness.lsn))
+    return found._replace(wal=read_noted(walsender, witness) or "", lsn=witness.lsn)
 
 
 def read_history(walsender: Connection, timeline: int) -> History | None:
@@ -87,12 +96,16 @@ def parse_history(text: str) -> History:
 def shared_lsn(known: SlotState, timeline: int, history: History) -> int | None:
     """Up to which LSN a server on ``timeline`` has the pipeline's WAL. None for not at all, OPEN for all of it.
 
-    Where the pipeline's history was never noted, it counts from its own timeline on.
+    Where the pipeline's history was never noted, it counts from its own timeline on. Where a server had lost its own,
+    that of the next one begins later than ours (H253).
     """
     ours = [*(known.history or []), [known.timeline, OPEN]]
     theirs = [*history, [timeline, OPEN]]
     if known.history is None:
         theirs = [one for place, one in enumerate(theirs) if known.timeline in [n for n, _ in theirs[: place + 1]]]
+    numbers = [number for number, _ in ours]
+    if history and history[0][0] in numbers:
+        ours = ours[numbers.index(history[0][0]) :]
     shared = None
     for (our_number, our_end), (number, end) in zip(ours, theirs, strict=False):
         if our_number != number:
@@ -103,18 +116,38 @@ def shared_lsn(known: SlotState, timeline: int, history: History) -> int | None:
     return shared
 
 
-def read_wal(walsender: Connection, timeline: int, lsn: int) -> str:
-    """:data:`WITNESS_BYTES` of the WAL from ``lsn`` on, in hex, by the protocol of physical replication.
+def read_wal(
+    walsender: Connection, timeline: int, lsn: int, *, most: int = WITNESS_BYTES, least: int = LEAST_BYTES
+) -> str | None:
+    """``most`` bytes of the WAL from ``lsn`` on, or as many as there are, in hex, by physical replication.
 
-    Empty where the server does not give them. The session is of no use behind it.
+    None where the server has written fewer than ``least``. Empty where it does not give them: the segment was removed,
+    or it refuses physical replication. The session is of no use behind it. SourceError where it is silent or breaks.
     """
+    size = min(most, written_lsn(walsender) - lsn)
+    if size < least:
+        return None
     found = b""
-    with suppress(psycopg.Error):
-        for block in _blocks(walsender, timeline, lsn):
-            found += block
-            if len(found) >= WITNESS_BYTES:
-                return found[:WITNESS_BYTES].hex()
+    for block in _blocks(walsender, timeline, lsn):
+        found += block
+        if len(found) >= size:
+            return found[:size].hex()
     return ""
+
+
+def read_noted(walsender: Connection, witness: WalWitness) -> str | None:
+    """As :func:`read_wal`, where ``witness`` was taken, and as many bytes as that has. SourceError as there."""
+    size = len(witness.wal) // 2
+    return read_wal(walsender, witness.timeline, witness.lsn, most=size, least=size)
+
+
+def written_lsn(walsender: Connection) -> int:
+    """Up to where the server's WAL is on its disk: a walsender sends no further. SourceError when it does not say."""
+    try:
+        row = walsender.execute("IDENTIFY_SYSTEM").fetchone()
+    except psycopg.Error as error:
+        raise SourceError(f"Postgres does not say how far its WAL is: {first_line(error)}") from None
+    return int(Lsn.parse(row[2])) if row is not None else 0
 
 
 def started(session: Connection) -> str:
@@ -130,26 +163,25 @@ def started(session: Connection) -> str:
 def is_filling(wal: str) -> bool:
     """Whether bytes in hex are what fills a segment that was switched early, as by ``archive_timeout``: zeros, which
     every server has there (H201)."""
-    return wal.endswith("00" * (WITNESS_BYTES // 2))
+    return wal.endswith("00" * _FILLING_BYTES)
 
 
 def read_last_written(walsender: Connection, timeline: int, end: int) -> tuple[int, str]:
     """The last :data:`WITNESS_BYTES` below ``end`` in its segment that were written, and where they begin.
 
     ``(0, "")`` where there are none, or the server does not give them. The session is of no use behind it. SourceError
-    when the server does not say how long a segment is.
+    when the server does not say how long a segment is, and where it is silent or breaks off.
     """
     at = begin = max(_segment_begin(walsender, end), end - _MOST_BYTES)
     kept, data = (0, ""), b""
-    with suppress(psycopg.Error):
-        for block in _blocks(walsender, timeline, begin):
-            data = data[-WITNESS_BYTES:] + block[: end - at]
-            at = min(at + len(block), end)
-            written = data.rstrip(b"\0")
-            if len(written) >= WITNESS_BYTES:
-                kept = at - len(data) + len(written) - WITNESS_BYTES, written[-WITNESS_BYTES:].hex()
-            if at == end:
-                return kept
+    for block in _blocks(walsender, timeline, begin):
+        data = data[-WITNESS_BYTES:] + block[: end - at]
+        at = min(at + len(block), end)
+        written = data.rstrip(b"\0")
+        if len(written) >= WITNESS_BYTES:
+            kept = at - len(data) + len(written) - WITNESS_BYTES, written[-WITNESS_BYTES:].hex()
+        if at == end:
+            return kept
     return 0, ""
 
 
@@ -164,14 +196,25 @@ def _segment_begin(walsender: Connection, end: int) -> int:
 
 
 def _blocks(walsender: Connection, timeline: int, lsn: int) -> Iterator[bytes]:
-    """The WAL from ``lsn`` on, until the server is silent. Raises psycopg.Error."""
+    """The WAL from ``lsn`` on. No more of it where its segment was removed, and none where the server refuses.
+
+    SourceError where it is silent for as long as the session waits for an answer, and where the session breaks (H249).
+    """
     wire = walsender.pgconn
-    started = wire.exec_(f"START_REPLICATION PHYSICAL {Lsn(lsn)} TIMELINE {timeline}".encode())
-    while started.status == pq.ExecStatus.COPY_BOTH:
-        size, data = wire.get_copy_data(1)
-        if size > 0 and bytes(data[:1]) == b"w":
-            yield bytes(data[_HEADER_BYTES:])
-        elif size < 0 or (size == 0 and not select.select([wire.socket], [], [], _ANSWER_S)[0]):
+    try:
+        wire.send_query(f"START_REPLICATION PHYSICAL {Lsn(lsn)} TIMELINE {timeline}".encode())
+        # Not exec_: a process that stands still would be waited for without an end, and no stop heard (H252).
+        begun = walsender.wait(generators.execute(wire))[-1]
+        if begun.status != pq.ExecStatus.COPY_BOTH:
+            state = (begun.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode()
+            if not state or state.startswith(_PASSING):
+                raise SourceError(f"Postgres does not send its WAL: {state or 'the session broke'}")
             return
-        elif size == 0:
-            wire.consume_input()
+        while isinstance(data := walsender.wait(generators.copy_from(wire)), memoryview):
+            if bytes(data[:1]) == b"w":
+                yield bytes(data[_HEADER_BYTES:])
+    except psycopg.errors.UndefinedFile:
+        return
+    except psycopg.Error as error:
+        raise SourceError(f"Postgres broke off while its WAL was read: {first_line(error)}") from None
+    raise SourceError("Postgres ended the session while its WAL was read")

@@ -12,11 +12,13 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import psycopg
-from psycopg import pq
+from psycopg import generators, pq
+from psycopg.abc import PQGen
 from psycopg.pq.abc import PGresult
+from psycopg.waiting import Wait
 
 from cdc.readable import readable
 from cdc.sql import load
@@ -32,6 +34,7 @@ _TLS_WAIT_S = 0.02
 _NOT_BEGUN = Said("", "the stream did not begin")
 
 Notice = Callable[[Said], None]
+_Answer = TypeVar("_Answer")
 
 
 class Broken(Exception):
@@ -42,7 +45,7 @@ class Link(Protocol):
     """One COPY in both directions. Not for several threads at once."""
 
     def start(self, statement: bytes) -> Said | None:
-        """Begin it. The server's refusal, None when it runs. Raises Broken."""
+        """Begin it. The server's refusal, None when it runs. Raises Broken, and what the connection's ``turn`` does."""
 
     def receive(self, most: int) -> list[bytes]:
         """Frames that can be had without waiting, about a megabyte of them. One that is no XLogData is the last of
@@ -84,6 +87,7 @@ class SocketLink:
     """:class:`Link` on the socket of a session that rests. The connection is good for nothing but being closed then."""
 
     def __init__(self, connection: Connection, limit: int, notice: Notice) -> None:
+        self._connection = connection
         self._socket = socket.socket(fileno=os.dup(connection.pgconn.socket))
         self._socket.setblocking(False)
         self._incoming = Incoming(limit, notice)
@@ -94,7 +98,7 @@ class SocketLink:
         incoming.error, incoming.ended = None, False
         self._write(b"Q%b%b\0" % ((len(statement) + 5).to_bytes(4), statement))
         while True:
-            self.wait(None)
+            _answered(self._connection, _arrival())
             incoming.feed(self._read())
             incoming.frames(1)
             kinds, incoming.kinds = incoming.kinds, []
@@ -131,7 +135,7 @@ class SocketLink:
     def error(self) -> Said | None:
         return self._incoming.error
 
-    def wait(self, timeout_s: float | None) -> bool:
+    def wait(self, timeout_s: float) -> bool:
         return readable(self._socket.fileno(), timeout_s)
 
     def send(self, frame: bytes) -> None:
@@ -170,6 +174,7 @@ class LibpqLink:
     """:class:`Link` through libpq: of an encrypted session."""
 
     def __init__(self, connection: Connection, limit: int, notice: Notice) -> None:
+        self._connection = connection
         self._pgconn = connection.pgconn
         self._limit = limit
         self._done = False
@@ -183,9 +188,10 @@ class LibpqLink:
 
     def start(self, statement: bytes) -> Said | None:
         try:
-            result = self._pgconn.exec_(statement)
+            self._pgconn.send_query(statement)
         except psycopg.Error as error:
             raise Broken(str(error)) from None
+        result = _answered(self._connection, generators.execute(self._pgconn))[-1]
         if result.status != pq.ExecStatus.COPY_BOTH:
             return _said(result)
         self._pgconn.nonblocking = 1
@@ -245,6 +251,20 @@ class LibpqLink:
             failed = result is not None and result.status == pq.ExecStatus.FATAL_ERROR
             self.error = _said(result) if result is not None and failed else None
         return found
+
+
+def _arrival() -> PQGen[None]:
+    """Ends when something came in."""
+    while not (yield Wait.R):
+        pass
+
+
+def _answered(connection: Connection, answer: PQGen[_Answer]) -> _Answer:
+    """It, waited for as the connection waits: a stop is heard, and silence has an end (H252). Raises Broken."""
+    try:
+        return connection.wait(answer)
+    except psycopg.Error as error:
+        raise Broken(str(error)) from None
 
 
 def _said(result: PGresult) -> Said:

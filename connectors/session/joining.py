@@ -102,12 +102,19 @@ class Joining:
             Limits(spill_folder=settings.capture.spill_path, waiting_bytes=settings.capture.waiting_limit),
         )
 
-    def looks(self) -> Looks:
+    def looks(self, reselect: PostgresReselect, windows: Windows) -> Looks:
         """The looks, which ask the servers in threads of their own while the stream runs."""
         tables = self.tables
+        server = ReadServer(
+            self._slot,
+            started(self.servers.side),
+            noted=self.servers.known.witness,
+            # Both read at the head, which the stream may lag behind: the log has rows of up to there (H250).
+            seen_lsn=lambda: max(reselect.seen_lsn, windows.seen_lsn),
+        )
         looks = Looks(
             self.settings,
-            ReadServer(self._slot, started(self.servers.side)),
+            server,
             topics=lambda: tables.topics.known,
             oids=lambda: oids_of(tables.registry),
             counts=self.standing.counts,

@@ -18,7 +18,7 @@ import psycopg
 from cdc.aside import CannotFollow
 from cdc.checks.facts import SlotFacts
 from cdc.clock import Clock
-from cdc.errors import CdcError, LogError, SlotError, TopicError
+from cdc.errors import CdcError, IdentityError, LogError, SlotError, TopicError
 from cdc.following import not_followed
 from cdc.metrics import CaptureFigures
 from cdc.progress import Offsets
@@ -88,7 +88,7 @@ class Looks:
         self._standstill = Standstill(clock.monotonic())
         figures.stuck_since_s = None
         state = KafkaCompactedTopic(settings.log, state_topic(settings.name))
-        witness = WitnessLook(settings.source, server, state, lambda: figures.flushed_lsn)
+        witness = WitnessLook(settings.source, server, state, lambda: figures.flushed_lsn, self._is_another)
         self._looks = [
             RepeatedLook("source", self._look_source, self._over, clock, done=self._let_go),
             RepeatedLook("log", _LogLook(self).look, self._over, clock),
@@ -117,6 +117,9 @@ class Looks:
                 session.cancel_safe(timeout=1)
         for look in self._looks:
             look.join(_JOIN_S)
+
+    def _is_another(self, fault: IdentityError) -> None:
+        self._fault = fault
 
     def _let_go(self) -> None:
         if self._session is not None:

@@ -39,7 +39,7 @@ from connectors.postgres.catalog_facts import read_publication, read_slot
 from connectors.postgres.connections import Connection, connect, first_line
 from connectors.postgres.slot import lock_holders, require_not_ahead, require_usable, require_written, try_lock
 from connectors.postgres.visible import newest_xid
-from connectors.postgres.witnessed import witnessed_lsn
+from connectors.postgres.witnessed import require_witnessed
 from connectors.session.asides import Rounds, SetAside
 from connectors.session.captured import CapturedTopics, Lanes, Later, Running
 from connectors.session.joining import Joining
@@ -139,11 +139,11 @@ class Opening:
         side = connect(settings.source, application_name="cdc capture", options=limits, turn=self.source_turn)
         opened.callback(side.close)
         admin = TopicAdmin(settings.log)
-        known = identify(side, settings.source, self._await_snapshot())
+        known = identify(side, settings.source, self._await_snapshot(), self.source_turn)
         self._check_topics(admin, known.topics)
         self._lock(side)
         # Another capture may have gone on with a promoted server while this one waited for it (H228).
-        known = identify(side, settings.source, self._await_snapshot())
+        known = identify(side, settings.source, self._await_snapshot(), self.source_turn)
         crash_point("opening_locked")
         return Servers(side=side, admin=admin, known=known)
 
@@ -157,7 +157,9 @@ class Opening:
         require_within(place.known, position)
         require_published(place.side, slot)
         # Asked for behind the ends: what lies in the topics was written in the source before.
-        written_lsn = require_written(place.side, max(position, witnessed_lsn(slot, place.known.witness)))
+        written_lsn = require_written(place.side, position)
+        # Again: when the server was identified, it may have been behind what was noted, and is not any more (H248).
+        require_witnessed(place.side, self._settings.source, slot, place.known.witness, self.source_turn)
         require_usable(read_slot(place.side, slot.slot), slot, position)
         crash_point("opening_checked")
         return LogStanding(ends=ends, progress=progress, position=position, written_lsn=written_lsn)
@@ -218,7 +220,8 @@ class Opening:
         """Start the stream."""
         # Before it starts: what it brings from then on is reported by name.
         visible = barrier(place.side)
-        stream = open_stream(self._settings, place.side, place.known.slot, standing.position, self._clock)
+        at, turn = standing.position, self.source_turn
+        stream = open_stream(self._settings, place.side, place.known.slot, at, self._clock, turn)
         # Its own thread would go on feeding the slot, and nobody else could have it.
         opened.callback(stream.abandon)
         found = read_slot(place.side, place.known.slot.slot)
@@ -261,7 +264,7 @@ class Opening:
         if later is not None:
             opened.callback(later.close)
             later.start()
-        looks = joining.looks()
+        looks = joining.looks(reselect, windows)
         opened.callback(looks.close)
         return Following(
             windows=windows,

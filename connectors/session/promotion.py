@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 
 from cdc.checks.facts import ServerFacts, SlotFacts
 from cdc.lsn import Lsn
@@ -18,25 +19,34 @@ from connectors.postgres.connections import Connection, connect, describe
 from connectors.postgres.failover import find_promotion, may_be_promoted, may_be_twin, require_same_wal
 from connectors.postgres.lineage import read_lineage, read_wal
 from connectors.postgres.slot import require_same_server
+from connectors.postgres.witnessed import ANSWER_S
 from connectors.session.known_state import KnownState
 
 log = logging.getLogger(__name__)
 
 
-def identify(side: Connection, source: SourceSettings, known: KnownState) -> KnownState:
-    """``known`` as this server has it. IdentityError when it is neither the pipeline's nor a promoted standby of it, or
-    has other WAL than capture has read."""
+def identify(side: Connection, source: SourceSettings, known: KnownState, turn: Callable[[], None]) -> KnownState:
+    """``known`` as this server has it. ``turn``: called while an answer is waited for. IdentityError when it is neither
+    the pipeline's nor a promoted standby of it, or has other WAL than capture has read. SourceError when it does not
+    answer."""
     server, slot = read_server(side), read_slot(side, known.slot.slot)
     if may_be_promoted(server, known.slot, slot) or may_be_twin(server, known.slot):
-        known = _identified(server, slot, source, known)
+        watched = partial(connect, source, turn=turn, limit_s=ANSWER_S)
+        known = _identified(server, slot, source, known, watched)
     require_same_server(server, known.slot, describe(source))
     return known
 
 
-def _identified(server: ServerFacts, slot: SlotFacts | None, source: SourceSettings, known: KnownState) -> KnownState:
+def _identified(
+    server: ServerFacts,
+    slot: SlotFacts | None,
+    source: SourceSettings,
+    known: KnownState,
+    watched: Callable[..., Connection],
+) -> KnownState:
     if server.timeline == 1 and known.witness is None:
         return known
-    with closing(connect(source, application_name="cdc capture", replication=True)) as walsender:
+    with closing(watched(application_name="cdc capture", replication=True)) as walsender:
         lineage = read_lineage(walsender, server.timeline, known.witness)
     require_same_wal(lineage, known.witness, describe(source))
     promotion = find_promotion(server, lineage, known.slot, slot)
@@ -47,8 +57,8 @@ def _identified(server: ServerFacts, slot: SlotFacts | None, source: SourceSetti
     if promotion is None:
         return found
     promotion.require_within("the first snapshot", known.cut_lsn)
-    with closing(connect(source, application_name="cdc capture", replication=True)) as walsender:
-        wal = read_wal(walsender, server.timeline, lineage.begun)
+    with closing(watched(application_name="cdc capture", replication=True)) as walsender:
+        wal = read_wal(walsender, server.timeline, lineage.begun) or ""
     return replace(found, witness=WalWitness(epoch=own.epoch, timeline=own.timeline, lsn=lineage.begun, wal=wal))
 
 

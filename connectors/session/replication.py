@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 
 from cdc.clock import Clock
@@ -17,15 +18,21 @@ from connectors.postgres.stream import ReplicationStream
 
 
 def open_stream(
-    settings: Settings, side: Connection, slot: SlotState, position: int, clock: Clock
+    settings: Settings,
+    side: Connection,
+    slot: SlotState,
+    position: int,
+    clock: Clock,
+    turn: Callable[[], None],
 ) -> ReplicationStream:
     """The slot's stream from the LSN ``position`` on; the caller closes it. ``side``: a session on the same server.
+    ``turn``: called until it begins.
 
     IdentityError when the connection leads to another server than the slot's. ActiveError when another process has the
     slot. Raises psycopg.Error.
     """
     with ExitStack() as opened:
-        connection = connect(settings.source, application_name="cdc capture stream", replication=True)
+        connection = connect(settings.source, application_name="cdc capture stream", replication=True, turn=turn)
         opened.callback(connection.close)
         row = connection.execute("IDENTIFY_SYSTEM").fetchone()
         if row is None or row[0] != slot.system_identifier or row[1] != slot.timeline:

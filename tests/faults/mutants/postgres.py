@@ -203,7 +203,7 @@ MUTANTS = (
     ),
     Mutant(
         "go on with a twin whose WAL is not to be had", "connectors/postgres/failover.py",
-        "if not unread or lineage.wal:", "if True:", "tests/unit/connectors/postgres/test_failover.py",
+        "if not unread or lineage.proven:", "if True:", "tests/unit/connectors/postgres/test_failover.py",
     ),
     Mutant(
         "wait for an answer without asking for a stop", "connectors/postgres/watched.py",

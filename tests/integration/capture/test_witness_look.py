@@ -34,7 +34,7 @@ def noted(source: SourceSettings, *, history: list[list[int]] | None = None, sin
         KNOWN, system_identifier=server.system_identifier, timeline=server.timeline, history=history
     )
     state = MemoryCompactedTopic()
-    WitnessLook(source, ReadServer(slot, since or start), state, lambda: int(end)).look()
+    WitnessLook(source, ReadServer(slot, since or start), state, lambda: int(end), print).look()
     found = WalWitness.find(state.read())
     assert found is None or end - WITNESS_BYTES >= found.lsn > 0
     return found
@@ -67,7 +67,7 @@ def test_h201_zeros_at_the_end_of_a_segment_are_not_noted(source: SourceSettings
     end = at // size * size
     slot = replace(KNOWN, system_identifier=server.system_identifier, timeline=server.timeline)
     state = MemoryCompactedTopic()
-    WitnessLook(source, ReadServer(slot, start), state, lambda: end).look()
+    WitnessLook(source, ReadServer(slot, start), state, lambda: end, print).look()
     found = WalWitness.find(state.read())
     assert found is not None
     assert end - size <= found.lsn < end - WITNESS_BYTES

@@ -78,9 +78,14 @@ def test_h55_only_the_same_server_later_with_its_slot_will_do(
         (noted(3, [[1, 30]]), [[1, 30], [2, 50]], 3, 30),
         (noted(2, [[1, 30]]), [[5, 40]], 6, None),
         (noted(1, []), [], 1, OPEN),
+        # The standby had lost the history of timeline 2 before it was promoted (H253).
+        (noted(2, [[1, 30]]), [[2, 50]], 3, 50),
+        (noted(3, [[1, 30], [2, 50]]), [[2, 40]], 3, 40),
+        (noted(3, [[1, 30], [2, 50]]), [[2, 50]], 3, OPEN),
+        (noted(3, [[1, 30], [2, 50]]), [], 3, None),
     ],
 )
-def test_h55_h192_how_far_two_lines_are_one(
+def test_h55_h192_h253_how_far_two_lines_are_one(
     known: SlotState, history: list[list[int]], server: int, lsn: int | None
 ) -> None:
     assert shared_lsn(known, server, history) == lsn
@@ -98,7 +103,8 @@ WITNESS = WalWitness(epoch=1, timeline=2, lsn=25, wal="aa")
 @pytest.mark.parametrize(
     ("lineage", "slot", "found"),
     [
-        (Lineage([[1, 30]], "aa"), KEPT_AT_30, None),
+        (Lineage([[1, 30]], "aa", 30), KEPT_AT_30, None),
+        (Lineage([[1, 30]], "aa", 29), KEPT_AT_30, UNREAD),
         (Lineage([[1, 30]]), KEPT_AT_30, UNREAD),
         (Lineage([[1, 30]]), replace(KEPT, confirmed_flush_lsn=31), None),
         (Lineage([[1, 30]]), replace(SLOT, confirmed_flush_lsn=30), None),
