@@ -51,7 +51,16 @@ from spark.translate import TaskTranslation, TaskTranslator
 FOLD_ROWS = 250_000
 """How many records a task takes in before it brings them down to the newest of each key."""
 SLICE_BYTES = 32 * 1024**2
-"""The most that a task reads. The rest of its share is for the batch's next slice."""
+"""The most that a task has of the records that decide. The rest of its share is for the batch's next slice."""
+NARROW = 4
+"""How many times as much it has of narrow records: one slice of many writes each key once, several write it several
+times. With 32 MB for all, 1 M events on 250 k keys took twice to three times as long."""
+_NARROW_BYTES = 2048
+"""A record that is no larger, on average, is narrow."""
+_MOST_ROWS = 200_000
+"""How many records a slice begins to go on with: their documents take a store some seconds."""
+_FULL = 2 / 3
+"""A slice that is fuller when it was brought down to the newest of each key ends: it would soon be so again."""
 READ_ROWS = 20_000
 """The number of records that are parsed at once: what is done once for all of them costs the same for few."""
 READ_BYTES = 8 * 1024**2
@@ -81,6 +90,7 @@ class Task:
     read_rows: int = READ_ROWS
     fold_rows: int = FOLD_ROWS
     slice_bytes: int = SLICE_BYTES
+    narrow_bytes: int = NARROW * SLICE_BYTES
     translation: TaskTranslation | None = None
 
 
@@ -135,27 +145,11 @@ def _run_share(task: Task, reading: ReaderOpener, share: Sequence[Span]) -> Iter
         return
     reached: dict[tuple[str, int], int] = {}
     window = _Window(task, translate)
-    if task.translation is None:
-        for records in tables(noting(reached, _first_slice(task, reading, share, reached)), task.read_rows):
-            window.add(records)
-    else:
-        _read_translated(window, reading, share, reached)
+    _read_slice(window, reading, share, reached)
     read = [span._replace(end=reached[span[:2]]) for span in share if span[:2] in reached]
     yield from window.report(reading, read).to_batches()
     places = [{"topic": topic, "partition": p, "offset": offset} for (topic, p), offset in reached.items()]
     yield from noted("reached", places).to_batches()
-
-
-def _first_slice(
-    task: Task, reading: ReaderOpener, share: Sequence[Span], reached: dict[tuple[str, int], int]
-) -> Iterator[Lot]:
-    """The records that a task reads. Where that is all of its share, ``reached`` gets the ends: there may be gaps
-    before them."""
-    for number, lot in numbered_by_slice(reader_of(reading).read(share), task.slice_bytes):
-        if number:
-            return
-        yield lot
-    reached |= {(span.topic, span.partition): span.end for span in share}
 
 
 def _translator(task: Task) -> Callable[[pa.Table], pa.Table]:
@@ -167,17 +161,17 @@ def _as_they_are(records: pa.Table) -> pa.Table:
     return records
 
 
-def _read_translated(
+def _read_slice(
     window: _Window, reading: ReaderOpener, share: Sequence[Span], reached: dict[tuple[str, int], int]
 ) -> None:
-    """Fill a window with a slice of the share: as many bytes of what is left of records without their schemas."""
-    most_bytes = window.task.slice_bytes
-    step = min(READ_BYTES, max(1, most_bytes // _STEPS))
+    """Fill a window with a slice of the share. Where that is all of it, ``reached`` gets the ends: there may be gaps
+    before them."""
+    step = min(READ_BYTES, max(1, window.task.slice_bytes // _STEPS))
     pieces = groupby(numbered_by_slice(reader_of(reading).read(share), step), key=itemgetter(0))
     for _, piece in pieces:
         for records in tables(noting(reached, (lot for _, lot in piece)), window.task.read_rows):
             window.add(records)
-        if window.event_bytes + step > most_bytes:
+        if not window.has_room(step):
             # Where the share ends here as well, the next slice is one of gaps alone.
             return
     reached |= {(span.topic, span.partition): span.end for span in share}
@@ -208,18 +202,35 @@ class _Window:
     needs: frozenset[Shape] = frozenset()
     events: list[pa.Table] = field(default_factory=list)
     unfolded: int = 0
-    event_bytes: int = 0
-    """Of all that came, folded or not."""
+    read_bytes: int = 0
+    """Of all events that came, without their schemas."""
+    letter_bytes: int = 0
+    """Of the records among which some could not be read: these are held as they are."""
 
     def add(self, records: pa.Table) -> None:
         found = sort_out(self.translate(records), self.task.rules)
-        self.outcome += Outcome(letters=letters_of(found), records=records.num_rows, read=read_sample(records))
+        letters = letters_of(found)
+        self.outcome += Outcome(letters=letters, records=records.num_rows, read=read_sample(records))
         self.needs |= found.needs
         self.events.append(found.events)
         self.unfolded += found.events.num_rows
-        self.event_bytes += found.events.nbytes
+        self.read_bytes += found.events.nbytes
+        self.letter_bytes += records.nbytes if letters else 0
         if self.unfolded >= self.task.fold_rows:
             self._fold()
+
+    def has_room(self, step_bytes: int) -> bool:
+        """Whether the slice goes on with so many more bytes. What is held counts, after it was brought down to the
+        newest of each key: those that came again and again cost no memory, and are written once."""
+        task, narrow = self.task, self.read_bytes <= self.outcome.records * _NARROW_BYTES
+        most_bytes = task.narrow_bytes if narrow else task.slice_bytes
+        if self._held_bytes() + step_bytes <= most_bytes and self.unfolded < _MOST_ROWS:
+            return True
+        self._fold()
+        return self._held_bytes() <= _FULL * most_bytes and self.events[0].num_rows < _MOST_ROWS
+
+    def _held_bytes(self) -> int:
+        return self.letter_bytes + sum(one.nbytes for one in self.events)
 
     def report(self, reading: ReaderOpener, share: Sequence[Span]) -> pa.Table:
         """The report to the driver, after the store got the records where the task writes."""

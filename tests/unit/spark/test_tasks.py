@@ -31,8 +31,10 @@ from spark.tasks import Task, run_task
 from tests.unit.cdc.wire.debezium.recorded import recorded
 from tests.unit.spark.doubles import orders
 from tests.unit.spark.records import TOPIC, KafkaRecord, lot_of, sound
+from tests.unit.spark.translating import Registry
 
 SPAN = Span(TOPIC, 0, 0, 1000)
+PAD = "x" * 1000
 TASK = Task(spec=None, rules=Rules(book=SchemaBook([orders()])), mode="compact", read_rows=1)
 
 
@@ -43,6 +45,11 @@ def row(number: int, offset: int, status: Any = "new", **headers: Any) -> KafkaR
 
 def size(record: KafkaRecord) -> int:
     return len(record.key or b"") + len(record.value or b"")
+
+
+def of_two(record: KafkaRecord) -> Task:
+    """A task whose slice has room for two such records."""
+    return replace(TASK, slice_bytes=5 * size(record) // 2, narrow_bytes=5 * size(record) // 2)
 
 
 def report_of(task: Task, *records: KafkaRecord, failure: CdcError | None = None, span: Span = SPAN) -> TaskReport:
@@ -69,18 +76,40 @@ def test_the_newest_of_each_key_is_left_however_often_folded(fold_rows: int) -> 
 
 
 def test_h102_a_task_reads_no_more_than_a_slice_and_says_how_far() -> None:
-    records = [row(number, number) for number in range(6)]
-    first = report_of(replace(TASK, slice_bytes=2 * size(records[0])), *records)
+    records = [row(number, number, PAD) for number in range(6)]
+    first = report_of(of_two(records[0]), *records)
     assert (first.reached, first.outcome.records) == ({(TOPIC, 0): 2}, 2)
     rest = report_of(TASK, *records, span=Span(TOPIC, 0, 2, 1000))
     assert (rest.reached, rest.outcome.records) == ({(TOPIC, 0): 1000}, 4), "gaps before the end are read too"
 
 
 def test_h102_a_missing_stretch_is_named_with_its_read_part() -> None:
-    records = (row(1, 0), row(2, 1, ver=7), row(3, 2))
-    report = report_of(replace(TASK, slice_bytes=2 * size(records[0])), *records)
+    records = (row(1, 0, PAD), row(2, 1, PAD, ver=7), row(3, 2, PAD))
+    report = report_of(of_two(records[0]), *records)
     assert report.needs == {(TOPIC, 7)}
     assert report.reached == {(TOPIC, 0): 2}
+
+
+def test_h255_what_came_again_leaves_room_in_a_slice() -> None:
+    records = [row(number % 2, number, PAD) for number in range(40)]
+    task = replace(TASK, slice_bytes=4 * size(records[0]), narrow_bytes=4 * size(records[0]))
+    report = report_of(task, *records)
+    assert (report.reached, report.outcome.records) == ({(TOPIC, 0): 1000}, 40)
+    assert winners(report) == {b'{"id":0}': [38], b'{"id":1}': [39]}
+
+
+@pytest.mark.parametrize(("pad", "reached"), [(100, 1000), (3000, 2)])
+def test_h255_a_slice_has_more_of_narrow_records(pad: int, reached: int) -> None:
+    records = [row(number, number, "x" * pad) for number in range(6)]
+    task = replace(of_two(records[0]), narrow_bytes=100 * size(records[0]))
+    assert report_of(task, *records).reached == {(TOPIC, 0): reached}
+
+
+def test_h255_records_that_cannot_be_read_fill_a_slice() -> None:
+    foreign = [KafkaRecord(b"k", PAD.encode(), None, number) for number in range(6)]
+    report = report_of(of_two(foreign[0]), *foreign)
+    assert report.reached[TOPIC, 0] <= 2
+    assert len(report.outcome.letters) == report.reached[TOPIC, 0]
 
 
 @pytest.mark.parametrize("fold_rows", [1, 1000])
@@ -144,7 +173,7 @@ def debezium_row(
 
 def plan_of(task: Task, *records: KafkaRecord) -> Task:
     """The task with what a driver gives it for topics that are Debezium's: first nothing, then what it asked for."""
-    translation = Translation(lambda topic, shape: 1, KnownEpochs())
+    translation = Translation(Registry(1), KnownEpochs())
     first = replace(task, translation=translation.for_tasks([SPAN]))
     asked = report_of(replace(first, mode="compact"), *records)
     assert asked.told.undecided and asked.winners.num_rows == 0
@@ -157,7 +186,7 @@ def test_h133_nothing_undecided_is_applied(tmp_path: Path) -> None:
     with closing(open_sink(spec)) as opened:
         opened.sink.prepare(orders())
     begins = debezium_row(1, 0, snapshot="first")
-    translation = Translation(lambda topic, shape: 1, KnownEpochs())
+    translation = Translation(Registry(1), KnownEpochs())
     task = replace(TASK, mode="apply", spec=spec, translation=translation.for_tasks([SPAN]))
     for _ in ("its shape", "the snapshot that it begins"):
         asked = report_of(task, begins)
@@ -189,10 +218,10 @@ def test_h133_a_slice_counts_records_without_their_schemas() -> None:
     rows = recorded("key_schemas")
     records = [KafkaRecord(row.key, row.value, None, row.offset, row.topic, 0) for row in rows]
     span = Span(rows[0].topic, 0, 0, 1000)
-    plan = Translation(lambda topic, shape: 1, KnownEpochs()).for_tasks([span])
-    task = replace(TASK, translation=plan, slice_bytes=2 * size(records[0]))
+    plan = Translation(Registry(1), KnownEpochs()).for_tasks([span])
+    task = replace(TASK, translation=plan, slice_bytes=2 * size(records[0]), narrow_bytes=2 * size(records[0]))
     assert report_of(task, *records, span=span).reached == {span[:2]: 1000}
-    small = report_of(replace(task, slice_bytes=1), *records, span=span)
+    small = report_of(replace(task, slice_bytes=1, narrow_bytes=1), *records, span=span)
     assert small.reached == {span[:2]: records[0].offset + 1}
 
 
