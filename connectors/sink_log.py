@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from cdc.epochs import EpochsState
-from cdc.errors import ConfigError, DamagedError, TopicError
+from cdc.errors import CdcError, ConfigError, DamagedError, LogError, TopicError
 from cdc.progress import Offsets
 from cdc.schema import TableSchema
 from cdc.settings import Settings, topics_maker
 from cdc.state import TopicsState
-from cdc.topic import TableName, state_topic
+from cdc.topic import VIEW_SCHEMA, TableName, state_topic
 from cdc.views.known_views import KnownView
 from connectors.connect.connector_epochs import read_epochs
 from connectors.connect.topics import with_patterns
@@ -20,7 +20,7 @@ from connectors.kafka.admin import TopicAdmin, TopicFacts, raise_first, state_pr
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.reach import require_broker
 from connectors.newest_progress import newest_progress
-from connectors.postgres.selection import kept
+from connectors.postgres.selection import Pattern, kept
 from connectors.view_topics import all_shapes, known_views, taken_views, view_patterns
 from spark.ports import SinkTopics
 
@@ -46,7 +46,7 @@ class SinkLog:
         views = self._views(patterns)
         wanted = {known[table] for table in kept(list(known), patterns)} | views.keys()
         if not wanted:
-            raise ConfigError(f"[sinks.{sink}] tables: none of the captured tables is among them")
+            raise _nothing(sink, unborn_views(patterns, self._settings.views))
         facts = self._admin().describe(wanted)
         made = {**state.topics, **{topic: view.made for topic, view in views.items()}}
         own = TopicsState(
@@ -97,6 +97,26 @@ class SinkLog:
             require_broker(self._settings.log)
             self._kept = TopicAdmin(self._settings.log)
         return self._kept
+
+
+def unborn_views(patterns: Sequence[str], settings: Iterable[str]) -> list[str]:
+    """The views of the settings that a sink's ``tables`` take, as tables of the schema ``view``.
+
+    >>> unborn_views(["public.*", "view.order_*"], ["order_search", "sales"])
+    ['view.order_search']
+    """
+    taking = [Pattern.parse(text) for text in view_patterns(patterns)]
+    named = [TableName(VIEW_SCHEMA, name) for name in settings]
+    return [str(table) for table in named if any(pattern.takes(table) for pattern in taking)]
+
+
+def _nothing(sink: str, views: Sequence[str]) -> CdcError:
+    """Why a sink has no topic: a view that is not yet run may have one soon, so that it is worth another start."""
+    if not views:
+        return ConfigError(f"[sinks.{sink}] tables: none of the captured tables is among them")
+    return LogError(
+        f"[sinks.{sink}] takes {', '.join(views)} alone, which has no topic yet", hint="cdc view run makes it"
+    )
 
 
 def written_partitions(

@@ -35,6 +35,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
 from cdc.stack.account import ANYBODY
+from connectors.view_topics import known_views
 from tests.bench.family_cpu import FamilyCpu
 from tests.bench.setting import RUNS, Bench, cpu_of, spread
 from tests.integration.spark.family import below
@@ -122,11 +123,11 @@ def _measure(bench: Bench, open_side: Callable[[Bench, str, Path], Side], seed: 
         start = time.perf_counter()
         with side.running() as families:
             wanted = shop.documents()
-            _until_equal(side, wanted)
+            _until_equal(side, wanted, families)
             documents_s = len(wanted) / (time.perf_counter() - start)
             before, began, start = _postgres_cpu_s(source), time.time(), time.perf_counter()
             shop.change(changes)
-            _until_equal(side, shop.documents())
+            _until_equal(side, shop.documents(), families)
             took_s = time.perf_counter() - start
             source_s, ended = _postgres_cpu_s(source) - before, time.time()
             cpu_s = sum(family.between(began, ended) for family in families)
@@ -134,9 +135,10 @@ def _measure(bench: Bench, open_side: Callable[[Bench, str, Path], Side], seed: 
     return Taken(documents_s, changes / took_s, cpu_s / changes * 1e6, source_s / changes * 1e6)
 
 
-def _until_equal(side: Side, wanted: _Documents) -> None:
+def _until_equal(side: Side, wanted: _Documents, families: list[FamilyCpu]) -> None:
     def equal() -> bool:
         _pause.wait(_LOOK_S)
+        assert all(family.runs() for family in families), "a process of this side has ended"
         return side.documents() == wanted
 
     wait_until(equal, _MOST_S, "the index and Postgres are not equal")
@@ -265,6 +267,8 @@ class Ours(Side):
             for command in (("run",), ("view", "run"), ("sink",)):
                 argv = [sys.executable, "-m", "cdc", "--config", str(pipeline.config), *command]
                 families.append(_started(stack, argv, self._folder, dict(os.environ)))
+                if command[0] == "view":
+                    wait_until(lambda: known_views(pipeline.settings).known, _MOST_S, "the view has no topic")
             yield families
 
     def _more(self) -> str:

@@ -20,7 +20,7 @@ class FamilyCpu:
     """Looks at a process and those below it ten times a second, as a context, until it is left."""
 
     def __init__(self, process: Popen[str]) -> None:
-        self._root = process.pid
+        self._process, self._root = process, process.pid
         self._used: dict[int, float] = {}
         self._samples: list[Sample] = []
         self._over = Event()
@@ -33,6 +33,10 @@ class FamilyCpu:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._over.set()
         self._thread.join()
+
+    def runs(self) -> bool:
+        """Whether the process itself has not ended."""
+        return self._process.poll() is None
 
     def between(self, first: float, last: float) -> float:
         """CPU seconds between two moments of the wall clock."""

@@ -44,6 +44,19 @@ def pipeline(database: str, kafka: str, topic_prefix: str, tmp_path: Path, run_c
     return made
 
 
+def test_h254_a_sink_of_a_view_alone_may_start_again(pipeline: Pipeline) -> None:
+    """69, which service managers try again: the runner may be a second late. A name that no view has is a mistake."""
+    sinks = {"files": {"kind": "delta", "path": str(pipeline.folder / "files"), "tables": ["view.named"]}}
+    pipeline.document["sinks"] = sinks
+    pipeline.good("init")
+    pipeline.good("snapshot")
+    assert_refused(pipeline.cdc("sink"), Exit.UNAVAILABLE, "view.named alone", "cdc view run")
+    sinks["files"]["tables"] = ["view.nobodys"]
+    refused = pipeline.cdc("sink")
+    assert refused.returncode == Exit.CONFIG, refused.stderr
+    assert "none of the captured tables is among them" in refused.stderr
+
+
 POSTED = "select o.id, c.name, null::text as slug from orders o left join customers c on c.id = o.customer_id"
 
 
