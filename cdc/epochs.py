@@ -9,14 +9,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from cdc.errors import ConfigError
+from cdc.json_bytes import dumped
 from cdc.position import MAX_EPOCH
 from cdc.progress import Offsets
-from cdc.state import Document, SlotState
+from cdc.state import Document, SlotState, find_all
 
 FIRST_EPOCH = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyedAnewState(Document):
+    """A topic whose table got another key within an epoch.
+
+    A record of its own, which nobody changes: every program that reads the topic may write it, and one that writes a
+    whole document anew puts back what another has noted since it read (H235).
+    """
+
+    WHAT: ClassVar[str] = "keyed_anew"
+    topic: str
+    epoch: int
+
+    def key(self) -> bytes:
+        return dumped({"what": self.WHAT, "topic": self.topic, "epoch": self.epoch})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +48,9 @@ class EpochsState(Document):
     sentence. Empty while they are. Another epoch is the cure. ``moved``: that its changes are of another server than
     before, in order, as a sentence. ``firsts``: epoch (as text) -> topic, partition and offset of the row that began
     its snapshot. ``ids``: epoch (as text) -> what tells it from another one of its number, which a log that was put
-    back and went on from there gives again. ``keys``: topic -> the newest epoch in which its table's key changed.
+    back and went on from there gives again. ``keys``: topic -> the newest epoch in which its table's key changed, by
+    each :class:`KeyedAnewState` as well. ``topic_ids``: topic -> Kafka's id of the one that ``starts`` speak of, where
+    that was noted.
     """
 
     WHAT: ClassVar[str] = "epochs"
@@ -44,12 +63,14 @@ class EpochsState(Document):
     firsts: Mapping[str, list[Any]] = field(default_factory=dict)
     ids: Mapping[str, str] = field(default_factory=dict)
     keys: Mapping[str, int] = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
 
-    def begin(self, ends: Offsets, identity: str = "") -> EpochsState:
-        """One epoch more, from these end offsets on. A topic or partition not named here begins at 0.
+    def begin(self, ends: Offsets, identity: str = "", topic_ids: Mapping[str, str] | None = None) -> EpochsState:
+        """One epoch more, from these end offsets on. A topic or partition not named here begins at 0: where it comes
+        back, all of it is of the newest epoch.
 
-        ``identity``: the same for all who note this epoch, and another one for each that is begun. Raises ConfigError
-        at the highest epoch.
+        ``identity``: the same for all who note this epoch, and another one for each that is begun. ``topic_ids``: topic
+        -> Kafka's id of it, as far as known. Raises ConfigError at the highest epoch.
 
         >>> state = EpochsState().begin({"shop.public.a": {0: 7}})
         >>> state.epoch("shop.public.a", 0, 6), state.epoch("shop.public.a", 0, 7), state.epoch("new", 0, 0)
@@ -57,20 +78,55 @@ class EpochsState(Document):
         """
         if self.latest >= MAX_EPOCH:
             raise ConfigError(f"the epoch is at its highest, {MAX_EPOCH}", hint="start a new pipeline under a new name")
-        starts = {topic: {p: list(offsets) for p, offsets in parts.items()} for topic, parts in self.starts.items()}
-        for topic, parts in ends.items():
-            for partition, offset in parts.items():
-                offsets = starts.setdefault(topic, {}).setdefault(str(partition), [])
-                # An earlier boundary that this partition did not exist for lies at its beginning.
-                offsets.extend([0] * (self.latest - FIRST_EPOCH - len(offsets)))
-                offsets.append(offset)
+        known = self.of_topics(topic_ids or {})
+        starts = {
+            topic: {str(p): known._grown(topic, p, end) for p, end in parts.items()} for topic, parts in ends.items()
+        }
         ids = {**self.ids, str(self.latest + 1): identity} if identity else self.ids
+        noted = {**known.topic_ids, **(topic_ids or {})}
         begun = EpochsState(latest=self.latest + 1, starts=starts, reread=self.reread, firsts=self.firsts)
-        return replace(begun, ids=ids, keys=self.keys)
+        return replace(begun, ids=ids, keys=self.keys, topic_ids={t: one for t, one in noted.items() if t in starts})
+
+    def of_topics(self, topic_ids: Mapping[str, str]) -> EpochsState:
+        """The same without what was noted of topics that have another id now: they were made anew since, so all that
+        they hold is of the newest epoch (hazard H232). ``topic_ids``: those of today. A topic not named is as it was.
+
+        >>> second = EpochsState().begin({"shop.public.a": {0: 7}}, topic_ids={"shop.public.a": "id1"})
+        >>> second.epoch("shop.public.a", 0, 3), second.of_topics({"shop.public.a": "id2"}).epoch("shop.public.a", 0, 3)
+        (1, 2)
+        """
+        gone = {topic for topic, one in self.topic_ids.items() if topic_ids.get(topic, one) != one}
+        starts = {topic: parts for topic, parts in self.starts.items() if topic not in gone}
+        ids = {topic: one for topic, one in self.topic_ids.items() if topic not in gone}
+        return replace(self, starts=starts, topic_ids=ids) if gone else self
+
+    @classmethod
+    def find(cls, documents: Mapping[bytes, bytes]) -> Self | None:
+        """As of every document, with the keys that have a document of their own.
+
+        >>> note = KeyedAnewState(topic="t", epoch=1)
+        >>> EpochsState.find({note.key(): note.to_json()}).rekeyed()
+        frozenset({'t'})
+        """
+        found = super(EpochsState, cls).find(documents)
+        for note in find_all(documents, KeyedAnewState):
+            found = (found or cls()).keyed_anew(note.topic, note.epoch)
+        return found
 
     def identity(self, epoch: int) -> str:
         """The text that tells an epoch from another one of its number. Empty where that was not noted."""
         return self.ids.get(str(epoch), "")
+
+    def knows(self, epoch: int, identity: str) -> bool:
+        """Whether what was made in an epoch of this identity is of the one that has its number here. A log that was put
+        back to before it may have given the number again (H227). Where no identity is noted the number alone counts.
+
+        >>> second = EpochsState().begin({}, "second")
+        >>> second.knows(2, "second"), second.knows(2, "other"), second.knows(3, "third"), second.knows(1, "first")
+        (True, False, False, True)
+        """
+        known = self.identity(epoch)
+        return not identity or known == identity or (not known and epoch <= self.latest)
 
     def first(self) -> tuple[str, int, int] | None:
         """Where the latest epoch's snapshot began: topic, partition and offset. None where nobody saw it."""
@@ -95,7 +151,7 @@ class EpochsState(Document):
             if any(number < len(offsets) for offsets in parts.values())
         }
 
-    def keyed_anew(self, topic: str, epoch: int) -> EpochsState:
+    def keyed_anew(self, topic: str, epoch: int) -> Self:
         """The same with another key of a topic's table, since some record of this epoch."""
         return replace(self, keys={**self.keys, topic: max(epoch, self.keys.get(topic, epoch))})
 
@@ -107,6 +163,12 @@ class EpochsState(Document):
         (frozenset({'t'}), frozenset())
         """
         return frozenset(topic for topic, epoch in self.keys.items() if epoch >= self.latest)
+
+    def still_rekeyed(self, before: EpochsState, repeated: str) -> EpochsState:
+        """The same, begun for one ``repeated`` topic: what all others have in the latest epoch ``before`` is of this
+        one now, and so are its rows under a former key (hazard H233)."""
+        kept = before.rekeyed() - {repeated}
+        return replace(self, keys={**self.keys, **dict.fromkeys(kept, self.latest)})
 
     def fallen(self, why: str) -> EpochsState:
         """The same with its latest positions in no order any more: ``why`` in one sentence."""
@@ -120,11 +182,13 @@ class EpochsState(Document):
         """The same once the connector's offsets are gone: it begins the latest epoch by reading its tables anew."""
         return replace(self, unsettled=False, reread=self.latest)
 
-    def reaching(self, epoch: int, ends: Offsets, identity: str = "") -> EpochsState:
+    def reaching(
+        self, epoch: int, ends: Offsets, identity: str = "", topic_ids: Mapping[str, str] | None = None
+    ) -> EpochsState:
         """As many epochs more as it takes to be in ``epoch`` from these end offsets on. ``identity``: of each."""
         state = self
         while state.latest < epoch:
-            state = state.begin(ends, identity)
+            state = state.begin(ends, identity, topic_ids)
         return state
 
     def began(self, topic: str, partition: int) -> int:
@@ -139,9 +203,16 @@ class EpochsState(Document):
 
     def epoch(self, topic: str, partition: int, offset: int) -> int:
         """The epoch of the record at this place."""
+        return FIRST_EPOCH + sum(offset >= boundary for boundary in self._boundaries(topic, partition))
+
+    def _boundaries(self, topic: str, partition: int) -> list[int]:
+        """Where the second epoch begins, and each after it. One that the partition did not exist for lies at 0."""
         known = self.starts.get(topic, {}).get(str(partition), [])
-        boundaries = known + [0] * (self.latest - FIRST_EPOCH - len(known))
-        return FIRST_EPOCH + sum(offset >= boundary for boundary in boundaries)
+        return known + [0] * (self.latest - FIRST_EPOCH - len(known))
+
+    def _grown(self, topic: str, partition: int, end: int) -> list[int]:
+        """The same with one more, at the end. One beyond it is of records that are gone (hazard H232)."""
+        return [*(min(boundary, end) for boundary in self._boundaries(topic, partition)), end]
 
 
 def require_reset(epochs: EpochsState, *, stored: bool) -> None:

@@ -10,21 +10,23 @@ import logging
 import pickle
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from typing import Protocol
 
 import pyarrow as pa
 
 from cdc.clock import SYSTEM_CLOCK, Clock
 from cdc.epochs import EpochsState
-from cdc.errors import CdcError, Exit, Retry, TopicError
+from cdc.errors import TopicError
 from cdc.position import SNAPSHOT_SEQ
 from cdc.schema import TableSchema
 from cdc.wire.debezium.falls import PositionsFell, ServerMove
-from cdc.wire.debezium.reading import UNVERSIONED, DebeziumChange, PartitionReader
+from cdc.wire.debezium.reading import DebeziumChange, PartitionReader
 from cdc.wire.format import POS
 from cdc.wire.records import BEGINNING, Lot, RecordReader, Span
-from spark.known_epochs import Epochs
+from spark.known_epochs import Epochs, SnapshotAgain
 from spark.translate import (
     Begun,
+    EmbeddedVersion,
     Fall,
     Moved,
     Partition,
@@ -38,21 +40,25 @@ from spark.translate import (
 
 log = logging.getLogger(__name__)
 
-Register = Callable[[str, TableSchema | None], int]
-"""(topic, embedded shape or None) -> the version that the schema topic knows it by. 0 for none."""
 _BACK = (64, 4096)
 """Offsets to look back where a run begins in the middle. More where the cleaner left none of the first ones."""
 
 
-class SnapshotAgain(CdcError):
-    """A snapshot was cut short and began anew: another epoch was noted, and the stores read it from its beginning."""
+class TopicShapes(Protocol):
+    """The schema topic, for shapes that come with records. LogError when the log does not answer."""
 
-    exit = Exit.UNAVAILABLE
-    retry = Retry.NOW
+    def version(self, topic: str, shape: TableSchema | None, *, newest: bool = False) -> int:
+        """The version that an embedded shape is known by. Of None the topic's newest, 0 for none. ``newest``: the table
+        has its key now, so where the newest shape has another one it becomes the newest again."""
+        ...
+
+    def rekeys(self, topic: str, shape: TableSchema) -> bool:
+        """Whether the topic's newest shape has another key than this one."""
+        ...
 
 
 class Translation:
-    """Translates the batches of one run of a query, in their order. ``register`` and ``epochs`` may raise LogError.
+    """Translates the batches of one run of a query, in their order. ``shapes`` and ``epochs`` may raise LogError.
     Implements :class:`spark.translate.Listener`.
 
     Records of a small batch come here. For those that tasks read :meth:`for_tasks` makes what they need, and what they
@@ -61,36 +67,40 @@ class Translation:
     ``epochs`` is asked anew for each batch: a new epoch is noted before its first record is written.
     ``compaction_lag_s``: how old a record is at least before the cleaner may take it. ``earlier``: opens a reader of
     records from before the run, which say how the order stood there. None to look at none. ``reselected``: as
-    :class:`cdc.wire.debezium.reading.PartitionReader` has it. ``rekeys``: whether a topic's newest shape has another
-    key than this one.
+    :class:`cdc.wire.debezium.reading.PartitionReader` has it.
     """
 
     def __init__(
         self,
-        register: Register,
+        shapes: TopicShapes,
         epochs: Epochs,
         *,
         compaction_lag_s: float = 0.0,
         earlier: Callable[[], RecordReader] | None = None,
         reselected: bool = False,
-        rekeys: Callable[[str, TableSchema], bool] = lambda _topic, _shape: False,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self._register = register
-        self._rekeys = rekeys
+        self._shapes = shapes
         self._epochs = epochs
         self._lag_ms = int(compaction_lag_s * 1000)
         self._earlier = earlier
         self._reselected = reselected
         self._clock = clock
         self._readers: dict[Partition, PartitionReader] = {}
-        self._versions: dict[Version, int] = {}
-        self._unversioned: set[str] = set()
+        self._versions: dict[EmbeddedVersion, int] = {}
+        self._unversioned: set[EmbeddedVersion] = set()
+        self._keys: dict[tuple[str, int], set[object]] = {}
+        """(topic, epoch) -> the key's forms that its records have, as far as they were read."""
         self._decided: set[tuple[str, int, int]] = set()
         self._found: list[Fall | Begun] = []
         self._moved: list[Moved] = []
         self._moves: set[ServerMove] = set()
         self._latest: int | None = None
+
+    @property
+    def noted(self) -> int:
+        """The newest epoch that was noted at the last look. 0 before the first."""
+        return self._latest or 0
 
     def __call__(self, records: pa.Table) -> pa.Table:
         """The same columns (:data:`spark.source.RECORD_SCHEMA`). Settled tombstones are left out.
@@ -115,9 +125,10 @@ class Translation:
         epochs = self._epochs_now()
         starts = {span[:2]: max(0, span.start) for span in spans}
         self._look_back(starts, epochs)
-        for topic in self._unversioned & {topic for topic, _ in starts}:
-            # Without an embedded schema the newest version counts, which may be another one by now.
-            self._versions[topic, UNVERSIONED] = self._register(topic, None)
+        for known in self._unversioned:
+            if known[0] in {topic for topic, _ in starts}:
+                # Without an embedded schema the newest version counts, which may be another one by now.
+                self._versions[known] = self._shapes.version(known[0], None)
         first = epochs.first()
         return TaskTranslation(
             epochs=epochs,
@@ -135,11 +146,12 @@ class Translation:
         self._see_to((*told.falls, *told.begun), {**self._readers, **behind})
         self._decided |= {one.place[:3] for one in told.begun}
         learned = set()
-        for (topic, ver), shape in told.shapes.items():
+        for known, shape in told.shapes.items():
+            topic, _, epoch = known
             if shape is None:
-                self._unversioned.add(topic)
-            self._versions[topic, ver] = self._numbered(topic, shape, _newest_epoch(topic, behind))
-            learned.add((topic, self._versions[topic, ver]))
+                self._unversioned.add(known)
+            self._versions[known] = self._numbered(topic, shape, epoch)
+            learned.add((topic, self._versions[known]))
         return frozenset(learned)
 
     def go_on(self, told: TaskNotes) -> None:
@@ -149,19 +161,34 @@ class Translation:
         self._note_moves(told.moved)
 
     def version(self, topic: str, change: DebeziumChange) -> int:
-        known = self._versions.get((topic, change.ver)) if change.schema is not None else None
+        known = self._versions.get((topic, change.ver, change.pos.epoch)) if change.schema is not None else None
         if known is None:
             # Without an embedded schema the newest version counts, which may be another one by now.
             known = self._numbered(topic, change.schema, change.pos.epoch)
-            self._versions[topic, change.ver] = known
+            self._versions[topic, change.ver, change.pos.epoch] = known
         return known
 
     def _numbered(self, topic: str, shape: TableSchema | None, epoch: int) -> int:
-        """The version of a shape. Another key than before is noted first (hazard H230)."""
-        if shape is not None and self._rekeys(topic, shape):
+        """The version of a shape, which the run meets in this epoch for the first time.
+
+        Two keys in one epoch are noted first: it sweeps no row of its own (hazard H230). A key that an epoch has alone
+        is the table's, whatever the newest shape says: it was read anew under it (hazard H236).
+        """
+        if shape is None or not shape.key:
+            return self._shapes.version(topic, shape)
+        keys = self._keys.setdefault((topic, epoch), set())
+        keys.add(shape.key_form)
+        other = self._shapes.rekeys(topic, shape)
+        if len(keys) == 1 and not other:
+            return self._shapes.version(topic, shape)
+        epochs = self._epochs.read()
+        if other:
+            self._look_at_ends(topic, epochs)
+        if len(keys) > 1 and epochs.keys.get(topic, 0) < epoch:
             self._epochs.keyed_anew(topic, epoch)
             log.error("table_keyed_anew", extra={"topic": topic, "table": str(shape.table), "epoch": epoch})
-        return self._register(topic, shape)
+        alone = len(keys) == 1 and epoch == epochs.latest and topic not in epochs.rekeyed()
+        return self._shapes.version(topic, shape, newest=alone)
 
     def fell(self, fall: Fall) -> None:
         self._found.append(fall)
@@ -266,9 +293,18 @@ class Translation:
             self._readers[place] = PartitionReader(*place, epochs=epochs, reselected=self._reselected)
         missing = {place: offset for place, offset in begun.items() if offset > 0}
         for back in depths if self._earlier is not None else ():
-            missing = self._seed(missing, back) if missing else {}
+            missing = self._seed(missing, back, self._readers) if missing else {}
 
-    def _seed(self, begun: dict[Partition, int], back: int) -> dict[Partition, int]:
+    def _look_at_ends(self, topic: str, epochs: EpochsState) -> None:
+        """Learn the keys of a topic's last records. A run begins in the middle of an epoch, and partitions that bring
+        nothing new to it may end with rows under a former key."""
+        if self._earlier is not None:
+            ends = {(topic, partition): end for partition, end in self._epochs.ends(topic).items() if end}
+            self._seed(ends, _BACK[0], {place: PartitionReader(*place, epochs=epochs) for place in ends})
+
+    def _seed(
+        self, begun: dict[Partition, int], back: int, readers: Mapping[Partition, PartitionReader]
+    ) -> dict[Partition, int]:
         """Returns those of which nothing was found."""
         assert self._earlier is not None
         spans = [Span(*place, offset - back if offset > back else BEGINNING, offset) for place, offset in begun.items()]
@@ -279,10 +315,17 @@ class Translation:
             with suppress(TopicError):
                 for lot in reader.read(spans):
                     seen.add((lot.topic, lot.partition))
-                    _show(self._readers[lot.topic, lot.partition], lot)
+                    self._show(readers[lot.topic, lot.partition], lot)
         finally:
             reader.close()
         return {place: offset for place, offset in begun.items() if place not in seen}
+
+    def _show(self, reader: PartitionReader, lot: Lot) -> None:
+        cells = zip(lot.offsets, lot.keys, lot.values, lot.pos, lot.times_ms, strict=True)
+        for offset, key, value, pos, time_ms in cells:
+            found = reader.look_back(offset, key, value, time_ms=time_ms or 0) if pos is None else None
+            if isinstance(found, DebeziumChange) and found.schema is not None and found.schema.key:
+                self._keys.setdefault((lot.topic, found.pos.epoch), set()).add(found.schema.key_form)
 
 
 def _firsts(records: pa.Table) -> dict[Partition, int]:
@@ -296,18 +339,6 @@ def _firsts(records: pa.Table) -> dict[Partition, int]:
 
 def _by_time(place: RecordPlace) -> tuple[int, str, int, int]:
     return place.time_ms, place.topic, place.partition, place.offset
-
-
-def _show(reader: PartitionReader, lot: Lot) -> None:
-    for offset, key, value, pos, time_ms in zip(lot.offsets, lot.keys, lot.values, lot.pos, lot.times_ms, strict=True):
-        if pos is None:
-            reader.look_back(offset, key, value, time_ms=time_ms or 0)
-
-
-def _newest_epoch(topic: str, readers: Mapping[Partition, PartitionReader]) -> int:
-    """The epoch that a slice has come to in a topic."""
-    highest = (reader.highest for (name, _), reader in readers.items() if name == topic)
-    return max((pos.epoch for pos in highest if pos is not None), default=0)
 
 
 def _begins_again(place: RecordPlace, epoch: int) -> SnapshotAgain:

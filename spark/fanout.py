@@ -60,7 +60,7 @@ class Behind(CdcError):
 class Content:
     """A batch as it was read: its records, or, where executors brought it down, ``events`` and what they found.
 
-    ``history``: finds all events that the batch has of some keys.
+    ``history``: finds all events that the batch has of some keys. ``noted``: as :class:`spark.watermark.Claim` has it.
     """
 
     starts: Offsets
@@ -71,6 +71,7 @@ class Content:
     read_at_s: float
     started_s: float
     history: History
+    noted: int = 0
 
     @property
     def rows(self) -> pa.Table:
@@ -121,7 +122,7 @@ class Lane:
             rows += following.records.num_rows
             size += following.records.nbytes
             tables.append(following.records)
-            joined = replace(joined, ends=following.ends, read_at_s=following.read_at_s)
+            joined = replace(joined, ends=following.ends, read_at_s=following.read_at_s, noted=following.noted)
         return replace(joined, records=pa.concat_tables(tables))
 
     def has_room(self, timeout_s: float) -> bool:
@@ -309,12 +310,13 @@ class FanOut:
             read_at_s=self._engine.clock.monotonic(),
             started_s=started_s,
             history=partial(history_of, self._engine, piece),
+            noted=piece.noted,
         )
 
     def _settle(self, store: Store, content: Content) -> None:
         _refuse_gap(store, content.starts)
         ends = {topic: parts for topic, parts in content.ends.items() if topic in store.topics.ids}
-        at = Claim(highest(ends, store.offsets), content.read_at_s)
+        at = Claim(highest(ends, store.offsets), content.read_at_s, content.noted)
         if content.records is not None:
             outcome = store.settle(unseen(content.records, content.starts, store), at)
         else:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from cdc.epochs import EpochsState
+from cdc.errors import CdcError, Exit, Retry
 from spark.translate import RecordPlace
+
+
+class SnapshotAgain(CdcError):
+    """A snapshot was cut short and began anew: another epoch was noted, and the stores read it from its beginning."""
+
+    exit = Exit.UNAVAILABLE
+    retry = Retry.NOW
 
 
 class Epochs(Protocol):
@@ -44,6 +52,10 @@ class Epochs(Protocol):
         """Note that a topic's table has another key since some record of this epoch."""
         ...
 
+    def ends(self, topic: str) -> Mapping[int, int]:
+        """Where each partition of a topic ends now."""
+        ...
+
     def reading(self) -> bool:
         """Whether the connector says now that it reads its first snapshot."""
         ...
@@ -61,6 +73,7 @@ class KnownEpochs:
         self.is_reading = False
         self.is_asked: bool | None = None
         self.repeats = False
+        self.ends_at: dict[int, int] = {}
 
     def read(self) -> EpochsState:
         return self.state
@@ -81,6 +94,9 @@ class KnownEpochs:
     def keyed_anew(self, topic: str, epoch: int) -> None:
         self.state = self.state.keyed_anew(topic, epoch)
 
+    def ends(self, topic: str) -> Mapping[int, int]:
+        return self.ends_at
+
     def reading(self) -> bool:
         return self.is_reading
 
@@ -89,7 +105,8 @@ class KnownEpochs:
 
     def table_again(self, place: RecordPlace) -> None:
         starts = {topic: {int(p): o[-1] for p, o in parts.items()} for topic, parts in self.state.starts.items()}
-        self.state = self.state.begin({**starts, place.topic: {place.partition: place.offset}}).settled()
+        begun = self.state.begin({**starts, place.topic: {place.partition: place.offset}}).settled()
+        self.state = begun.still_rekeyed(self.state, place.topic)
 
     def repeated(self, places: Collection[RecordPlace]) -> Collection[RecordPlace]:
         return places if self.repeats else ()

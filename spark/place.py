@@ -72,10 +72,7 @@ def check_claim(sink: str, watermark: Watermark | None, newest: tuple[int, int] 
 def check_epoch(sink: str, watermark: Watermark | None, epochs: EpochsState) -> None:
     """TopicError when a store was filled in an epoch that the log does not know: it was put back to before it, and may
     have given its number to another one since, whose positions mean nothing beside the former (H227)."""
-    if watermark is None or not watermark.epoch_id:
-        return
-    known = epochs.identity(watermark.epoch)
-    if known == watermark.epoch_id or (not known and watermark.epoch <= epochs.latest):
+    if watermark is None or epochs.knows(watermark.epoch, watermark.epoch_id):
         return
     raise TopicError(
         f"the store of {sink} was filled in another epoch {watermark.epoch} than the log's: the log was put back to "

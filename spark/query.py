@@ -26,7 +26,7 @@ from spark.outage import Halted, mendable
 from spark.query_run import Engine, Run
 from spark.report import TaskReport
 from spark.store_thread import Store, StoreMoved
-from spark.tasks import Mode, Task, run_on_executors, warm_up
+from spark.tasks import NARROW, Mode, Task, run_on_executors, warm_up
 from spark.watermark import Claim
 
 log = logging.getLogger(__name__)
@@ -182,7 +182,7 @@ class Query:
     def _from_driver(self, batch: MicroBatch) -> None:
         started_s = self._engine.clock.monotonic()
         for piece, records in batch.slices(self._engine.slice_bytes):
-            at = Claim(piece.offsets, self._engine.clock.monotonic())
+            at = Claim(piece.offsets, self._engine.clock.monotonic(), piece.noted)
             outcome = self.store.run(partial(self.store.settle, records, at))
             started_s = tell(self._engine, self.store, outcome, started_s)
 
@@ -191,7 +191,7 @@ class Query:
         spec, mode = (self._spec, _APPLY) if parallel else (None, _COMPACT)
         started_s = self._engine.clock.monotonic()
         for piece, report in collected(self._engine, batch, [self.store], spec, mode):
-            at = Claim(piece.offsets, self._engine.clock.monotonic())
+            at = Claim(piece.offsets, self._engine.clock.monotonic(), piece.noted)
             if parallel:
                 outcome = self.store.run(partial(self.store.conclude, report.outcome, at))
             else:
@@ -237,6 +237,7 @@ def collect(
     floors_set = False
     # The driver gets the tasks' records in one piece: all tasks together read no more than one would alone.
     piece, most_bytes = batch, engine.slice_bytes if mode == "apply" else engine.slice_bytes // engine.slots
+    narrow_bytes = NARROW * (engine.slice_bytes if mode == "apply" else 2 * engine.slice_bytes // engine.slots)
     translate = batch.translate
     translation = translate.for_tasks(batch.spans) if translate is not None else None
     while True:
@@ -248,6 +249,7 @@ def collect(
             mode=mode,
             floors_set=floors_set,
             slice_bytes=most_bytes,
+            narrow_bytes=max(most_bytes, narrow_bytes),
             translation=translation,
         )
         try:

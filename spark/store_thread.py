@@ -40,7 +40,7 @@ from spark.sink_metrics import FillStand, Lacking
 from spark.source import EARLIEST
 from spark.store_calls import StoreCalls
 from spark.store_figures import BeatCount, fill_stand, note_outcome
-from spark.sweeps import Sweeps, floors_of, rewound, said
+from spark.sweeps import Sweeps, agreed, floors_of, rewound, said
 from spark.watermark import Claim, covers, distance
 
 __all__ = ["Store", "StoreMoved", "Surroundings"]
@@ -167,25 +167,25 @@ class Store(StoreCalls):
         self.learn(frozenset())
         # Where a table was missing, making it forgot the watermark.
         self._shown = opened.watermarks.read()
-        self._go_back()
+        noted = self._go_back()
         self._sweeps.begin(self._shown)
-        read = {topic: parts for topic, parts in self.offsets.items() if topic in self.topics.ids}
-        self._place = Claim(read, around.clock.monotonic())
+        read = {topic: parts for topic, parts in self.offsets.items() if topic in self.captured.ids}
+        self._place = Claim(read, around.clock.monotonic(), noted)
         self._figures.answered(around.clock.monotonic())
         self._tell()
         # Orders that came while no sink fed the store are carried out before its first batch.
         self.submit(self._carry_out_orders)
         return self.starts
 
-    def _go_back(self) -> None:
-        """Where an epoch began below what the store has read, as an earlier one it is read again from there (H123)."""
-        shown = self._shown
-        if shown is None:
-            return
-        back = rewound(shown.offsets, self._around.facts.epochs().behind(shown.epoch))
-        if back != shown.offsets:
+    def _go_back(self) -> int:
+        """Where an epoch began below what the store has read, as an earlier one it is read again from there (H123).
+        Returns the newest one that is noted. 0 where records bear their own."""
+        shown, epochs = self._shown, self._around.facts.epochs()
+        back = rewound(shown.offsets, epochs.behind(shown.epoch)) if shown is not None else {}
+        if shown is not None and back != shown.offsets:
             self._commit_as(replace(shown, offsets=back))
             log.warning("store_goes_back", extra={"sink": self.name, "reason": "an epoch began before its place"})
+        return 0 if self._around.view.judges else epochs.latest
 
     def learn(self, needs: frozenset[Shape]) -> None:
         """Read the schema topic, and make room in the store for every shape. Versions that are still missing are
@@ -342,18 +342,18 @@ class Store(StoreCalls):
         return self._holding(lambda: apply_letters(letters, sink=sink, book=self._book, holds=self._holds.now))
 
     def _commit(self, at: Claim) -> None:
-        wanted = self._claim(at)
+        wanted, due = self._claim(at), self._unswept(at)
         check_reach(self.name, wanted, self.captured, self._now_ms())
-        self._sweep(at)
+        at = agreed(self._place, at, wanted, due, self._around.facts.epochs)
+        self._sweep(due)
         self._commit_as(wanted)
         self._place = at
 
     def _unswept(self, at: Claim) -> Mapping[str, int]:
         return self._sweeps.due(self._around.view, at, self.captured.without(self._holds.now))
 
-    def _sweep(self, at: Claim) -> None:
+    def _sweep(self, due: Mapping[str, int]) -> None:
         """Remove the rows of earlier epochs before the watermark says that the store shows this one (H123)."""
-        due = self._unswept(at)
         if not due:
             return
         self._check_place()

@@ -7,17 +7,18 @@ word and all of it is in the store (hazard H123). Where we capture, floors in th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import pyarrow as pa
 
-from cdc.epochs import FIRST_EPOCH
+from cdc.epochs import FIRST_EPOCH, EpochsState
 from cdc.json_bytes import dumped
 from cdc.position import SNAPSHOT_SEQ, Position
 from cdc.progress import Offsets, Watermark
 from cdc.wire.format import TRUNCATE_KEY, TRUNCATE_OP
 from sinks.batch import Event, events_of
 from sinks.table_shapes import SchemaBook
+from spark.known_epochs import SnapshotAgain
 from spark.ports import SinkTopics
 from spark.watermark import Claim, LogView
 
@@ -82,3 +83,25 @@ def rewound(offsets: Offsets, begun: Offsets) -> Offsets:
         topic: {p: min(offset, begun.get(topic, {}).get(p, offset)) for p, offset in parts.items()}
         for topic, parts in offsets.items()
     }
+
+
+def agreed(
+    before: Claim, at: Claim, wanted: Watermark, due: Mapping[str, int], epochs: Callable[[], EpochsState]
+) -> Claim:
+    """A store's new place, of which every position agrees with the epoch that it claims (``wanted``), and with those
+    that it is swept below (``due``).
+
+    Others may note an epoch that begins below what was read, and was read as an earlier one. To sweep below it, or to
+    claim it, would take rows away that are there (hazard H231): then SnapshotAgain, and the store reads them again.
+    ``before``: its place so far. The notes are asked for (``epochs``, which may raise LogError) where an epoch is new
+    to it.
+    """
+    at = at._replace(offsets=wanted.offsets, noted=at.noted or before.noted)
+    newest = max([wanted.epoch, *due.values()])
+    if not before.noted or newest <= at.noted == before.noted:
+        return at
+    known = epochs()
+    for place in (before, at):
+        if rewound(place.offsets, known.behind(place.noted)) != place.offsets:
+            raise SnapshotAgain("another epoch has begun: it is read from its beginning")
+    return at._replace(noted=max(known.latest, newest))

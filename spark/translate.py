@@ -27,7 +27,10 @@ from spark.source import RECORD_SCHEMA
 
 Partition = tuple[str, int]
 Version = tuple[str, int]
-"""A topic, and the number of a shape that its records embed. :data:`UNVERSIONED` for records that embed none."""
+"""A topic, and the version of a shape of its table."""
+EmbeddedVersion = tuple[str, int, int]
+"""A topic, the number of a shape that its records embed, and their epoch: in each one a shape is looked at again, for
+its key (H236). :data:`UNVERSIONED` for records that embed none."""
 _TOLD = 1_000
 """Snapshots, shapes and servers that one share reports, at most: the rest is reported when the slice runs again."""
 
@@ -72,7 +75,7 @@ class TaskNotes:
     falls: tuple[Fall, ...] = ()
     begun: tuple[Begun, ...] = ()
     moved: tuple[Moved, ...] = ()
-    shapes: Mapping[Version, TableSchema | None] = field(default_factory=dict)
+    shapes: Mapping[EmbeddedVersion, TableSchema | None] = field(default_factory=dict)
     readers: Mapping[Partition, bytes] = field(default_factory=dict)
 
     @property
@@ -218,7 +221,7 @@ class TaskTranslation:
 
     epochs: EpochsState
     kept_ms: int
-    versions: Mapping[Version, int]
+    versions: Mapping[EmbeddedVersion, int]
     decided: frozenset[tuple[str, int, int]]
     readers: Mapping[Partition, bytes]
 
@@ -236,7 +239,7 @@ class TaskTranslator:
     _falls: list[Fall] = field(default_factory=list)
     _begun: list[Begun] = field(default_factory=list)
     _moved: list[Moved] = field(default_factory=list)
-    _shapes: dict[Version, TableSchema | None] = field(default_factory=dict)
+    _shapes: dict[EmbeddedVersion, TableSchema | None] = field(default_factory=dict)
 
     def __call__(self, records: pa.Table) -> pa.Table:
         """As :func:`translated`. The returned rows may be applied when nothing is undecided in the end."""
@@ -255,9 +258,9 @@ class TaskTranslator:
         )
 
     def version(self, topic: str, change: DebeziumChange) -> int:
-        known = self.plan.versions.get((topic, change.ver))
+        known = self.plan.versions.get((topic, change.ver, change.pos.epoch))
         if known is None and len(self._shapes) < _TOLD:
-            self._shapes[topic, change.ver] = change.schema
+            self._shapes[topic, change.ver, change.pos.epoch] = change.schema
         return known or UNVERSIONED
 
     def fell(self, fall: Fall) -> None:

@@ -102,10 +102,15 @@ class EndsSeen:
 
 
 class Claim(NamedTuple):
-    """A reader's place: ``offsets`` read, all of them before ``read_at_s``."""
+    """A reader's place: ``offsets`` read, all of them before ``read_at_s``.
+
+    ``noted``: the newest epoch that was noted when what it read got its positions. 0 where that bears its own, and
+    where nothing is known of it.
+    """
 
     offsets: Offsets
     read_at_s: float
+    noted: int = 0
 
 
 class Beat(NamedTuple):
@@ -124,7 +129,7 @@ class LogView:
     """
 
     def __init__(self, *, judges: bool = False, views: ViewClaims | None = None) -> None:
-        self._judges = judges
+        self.judges = judges
         self._views = views or ViewClaims()
         self.reach: LogReach | None = None
         """By what records are judged. None where they are not, or nothing is known yet."""
@@ -146,7 +151,7 @@ class LogView:
             self._history.add(noted)
             self._views.note_capture(noted)
             self.reread = max((record.epoch for record in noted if record.reread), default=self.reread)
-            if self._judges and noted:
+            if self.judges and noted:
                 # The greatest: one that came too late says no more than those before it.
                 known = [self.reach.progress] if self.reach is not None else []
                 self.reach = LogReach(max([*noted, *known], key=lambda record: (record.epoch, record.lsn)))
@@ -167,7 +172,7 @@ class LogView:
 
     def wait_for(self, enough: Callable[[LogReach], bool], timeout_s: float) -> LogReach | None:
         """The newest reach as soon as ``enough`` holds for it, or after so long. None where nothing is judged."""
-        if not self._judges:
+        if not self.judges:
             return None
         with self._news:
             self._news.wait_for(lambda: self.reach is not None and enough(self.reach), timeout_s)

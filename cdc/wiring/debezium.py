@@ -74,12 +74,11 @@ def reading_debezium(application: SinkApplication, settings: Settings) -> SinkAp
         lag_s = compaction_lag_s(settings)
         earlier = kafka.reading.open
         return Translation(
-            shapes.version,
+            shapes,
             NotedEpochs(settings, lambda: open_connector(settings).offsets()),
             compaction_lag_s=lag_s,
             earlier=earlier,
             reselected=reselects(settings),
-            rekeys=shapes.rekeys,
         )
 
     kafka = application.kafka

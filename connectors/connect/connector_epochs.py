@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from cdc.clock import SYSTEM_CLOCK, Clock
-from cdc.epochs import FIRST_EPOCH, EpochsState, require_reset
+from cdc.epochs import FIRST_EPOCH, EpochsState, KeyedAnewState, require_reset
+from cdc.ports import CompactedTopic
 from cdc.progress import Offsets
 from cdc.settings import Settings
 from cdc.state import TopicsState
@@ -15,9 +16,10 @@ from cdc.topic import state_topic
 from cdc.topic_specs import pipeline_topic_specs
 from cdc.turn import require_turn
 from connectors.connect.asked_snapshots import asked_for
+from connectors.debezium.captured_tables import table_of
 from connectors.debezium.client import MissingConnector
 from connectors.debezium.source_progress import is_first_snapshot
-from connectors.kafka.admin import TopicAdmin
+from connectors.kafka.admin import TopicAdmin, TopicFacts
 from connectors.kafka.compacted import KafkaCompactedTopic
 from connectors.kafka.offsets_at import offsets_at
 
@@ -37,8 +39,8 @@ def next_epoch(settings: Settings, clock: Clock = SYSTEM_CLOCK) -> int:
     admin.end_offsets({state_topic(settings.name): 1})  # returns when a topic made a moment ago has its leader
 
     def begin(epochs: EpochsState, documents: dict[bytes, bytes]) -> EpochsState:
-        ends = _ends(admin, settings, TopicsState.find(documents))
-        return replace(epochs.begin(ends, str(clock.now_ns())), unsettled=True)
+        ends, topic_ids = _written(admin, settings, TopicsState.find(documents))
+        return replace(epochs.begin(ends, str(clock.now_ns()), topic_ids), unsettled=True)
 
     return _change(settings, begin).latest
 
@@ -53,8 +55,8 @@ def settle_epoch(settings: Settings, epoch: int = FIRST_EPOCH, clock: Clock = SY
 
     def settle(epochs: EpochsState, documents: dict[bytes, bytes]) -> EpochsState:
         if epochs.latest < epoch:
-            ends = _ends(admin, settings, TopicsState.find(documents))
-            epochs = epochs.reaching(epoch, ends, str(clock.now_ns()))
+            ends, topic_ids = _written(admin, settings, TopicsState.find(documents))
+            epochs = epochs.reaching(epoch, ends, str(clock.now_ns()), topic_ids)
         return epochs.settled()
 
     _change(settings, settle)
@@ -102,10 +104,10 @@ def begin_again(settings: Settings, topic: str, partition: int, offset: int, tim
     def begin(epochs: EpochsState, documents: dict[bytes, bytes]) -> EpochsState:
         if epochs.first() == (topic, partition, offset):
             return epochs
-        ends = _ends(admin, settings, TopicsState.find(documents))
+        ends, topic_ids = _written(admin, settings, TopicsState.find(documents))
         starts = offsets_at(settings.log, ends, dict.fromkeys(ends, time_ms))
         starts.setdefault(topic, {})[partition] = offset
-        begun = epochs.begin(starts, f"{topic}/{partition}/{offset}/{time_ms}")
+        begun = epochs.begin(starts, f"{topic}/{partition}/{offset}/{time_ms}", topic_ids)
         return begun.settled().snapshot_at(topic, partition, offset)
 
     _change(settings, begin)
@@ -120,14 +122,16 @@ def begin_table_again(settings: Settings, topic: str, partition: int, offset: in
     admin = TopicAdmin(settings.log)
 
     def begin(epochs: EpochsState, documents: dict[bytes, bytes]) -> EpochsState:
-        ends = _ends(admin, settings, TopicsState.find(documents))
+        ends, topic_ids = _written(admin, settings, TopicsState.find(documents))
+        epochs = epochs.of_topics(topic_ids)
         starts = {name: {p: epochs.began(name, p) for p in parts} for name, parts in ends.items()}
         if epochs.began(topic, partition) >= offset:
             return epochs  # noted already
         starts |= offsets_at(settings.log, {topic: ends[topic]}, {topic: time_ms})
         starts[topic][partition] = offset
         first = epochs.first()
-        begun = epochs.begin(starts, f"{topic}/{partition}/{offset}/{time_ms}").settled()
+        begun = epochs.begin(starts, f"{topic}/{partition}/{offset}/{time_ms}", topic_ids).settled()
+        begun = begun.still_rekeyed(epochs, topic)
         return begun.snapshot_at(*first) if first is not None and first[0] != topic else begun
 
     _change(settings, begin)
@@ -136,8 +140,9 @@ def begin_table_again(settings: Settings, topic: str, partition: int, offset: in
 def repeated(settings: Settings, places: Collection[P]) -> list[P]:
     """Those of some records whose topic has older ones of the latest epoch, by the topic's time. LogError when the
     brokers do not answer."""
-    admin, epochs = TopicAdmin(settings.log), read_epochs(settings)
+    admin = TopicAdmin(settings.log)
     facts = admin.describe({place[0] for place in places})
+    epochs = read_epochs(settings).of_topics(_ids(facts))
     ends = admin.end_offsets({topic: found.partitions for topic, found in facts.items()})
     rest, found = [place for place in places if place[0] in ends], []
     while rest:
@@ -148,6 +153,16 @@ def repeated(settings: Settings, places: Collection[P]) -> list[P]:
                 found.append(turn[topic])
         rest = [place for place in rest if place is not turn[place[0]]]
     return found
+
+
+def note_key(state: CompactedTopic, topic: str, epoch: int) -> None:
+    """Note that a topic's table has another key since some record of this epoch.
+
+    Nothing is read before: two that note other topics at one moment, or anything else of the epochs, keep each other's
+    (H235).
+    """
+    note = KeyedAnewState(topic=topic, epoch=epoch)
+    state.write([(note.key(), note.to_json())])
 
 
 def read_epochs(settings: Settings) -> EpochsState:
@@ -170,9 +185,14 @@ class NotedEpochs:
         self._settings = settings
         self._stored = stored
         self._clock = clock
+        self._topic_ids: dict[str, str] | None = None
 
     def read(self) -> EpochsState:
-        return read_epochs(self._settings)
+        """See the protocol. Which topics were made anew is asked once: where one is later, its readers begin again."""
+        noted = read_epochs(self._settings)
+        if self._topic_ids is None and noted.topic_ids:
+            self._topic_ids = _ids(TopicAdmin(self._settings.log).describe(noted.topic_ids))
+        return noted.of_topics(self._topic_ids or {})
 
     def fell(self, why: str) -> None:
         note_fall(self._settings, why)
@@ -193,7 +213,12 @@ class NotedEpochs:
         return repeated(self._settings, places)
 
     def keyed_anew(self, topic: str, epoch: int) -> None:
-        _change(self._settings, lambda epochs, _: epochs.keyed_anew(topic, epoch))
+        note_key(KafkaCompactedTopic(self._settings.log, state_topic(self._settings.name)), topic, epoch)
+
+    def ends(self, topic: str) -> Mapping[int, int]:
+        admin = TopicAdmin(self._settings.log)
+        counts = {name: found.partitions for name, found in admin.describe([topic]).items()}
+        return admin.end_offsets(counts).get(topic, {})
 
     def reading(self) -> bool:
         return self._settings.debezium is not None and is_first_snapshot(self._stored())
@@ -210,9 +235,18 @@ def _change(settings: Settings, change: Callable[[EpochsState, dict[bytes, bytes
     return changed
 
 
-def _ends(admin: TopicAdmin, settings: Settings, known: TopicsState | None) -> Offsets:
+def _written(admin: TopicAdmin, settings: Settings, known: TopicsState | None) -> tuple[Offsets, dict[str, str]]:
+    """Where the topics end that the connector writes to, and the ids of those that are a table's: who reads those may
+    not look at the others."""
     facts = admin.describe(written_topics(admin.names(), settings, known))
-    return admin.end_offsets({topic: found.partitions for topic, found in facts.items()})
+    ends = admin.end_offsets({topic: found.partitions for topic, found in facts.items()})
+    noted = {*known.tables.values()} if known is not None else set()
+    of_tables = {topic for topic in facts if topic in noted or table_of(settings, topic) is not None}
+    return ends, {topic: one for topic, one in _ids(facts).items() if topic in of_tables}
+
+
+def _ids(facts: Mapping[str, TopicFacts]) -> dict[str, str]:
+    return {topic: found.topic_id for topic, found in facts.items()}
 
 
 def written_topics(names: Iterable[str], settings: Settings, known: TopicsState | None) -> list[str]:

@@ -111,17 +111,21 @@ class EmbeddedShapes:
         self._registry = registry
         self._lock = threading.Lock()
 
-    def version(self, topic: str, shape: TableSchema | None) -> int:
+    def version(self, topic: str, shape: TableSchema | None, *, newest: bool = False) -> int:
         """The version that this shape is known by, written if it is new. Of None the topic's newest, 0 for none.
 
-        A shape that was known before keeps its number: a rebuild reads old records again.
+        A shape that was known before keeps its number: a rebuild reads old records again. But for ``newest``: the table
+        has its key now. Where the newest shape has another one, this one is written again behind it: stores take the
+        newest one's key for the table's (H236).
         """
         with self._lock:
             known = self._find(topic, shape)
-            if known is None:
+            if known is None or newest:
                 self._registry.refresh()
                 known = self._find(topic, shape)
-            if known is None and shape is not None:
+            last = self._find(topic, None)
+            keyed = shape is None or last is None or last.key_form == shape.key_form
+            if shape is not None and (known is None or (newest and not keyed)):
                 known = self._registry.register(shape, new_key=True)
         return known.version if known is not None else 0
 

@@ -20,7 +20,7 @@ import pytest
 from cdc.aside import AsideState, aside_key
 from cdc.comparison.rules import RULES
 from cdc.dead import DeadLetter, Why
-from cdc.epochs import EpochsState
+from cdc.epochs import EpochsState, KeyedAnewState
 from cdc.jvm.jars import class_path
 from cdc.progress import Progress
 from cdc.rebuild.rules import RebuildState
@@ -49,7 +49,14 @@ from tests.json_schema import faults
 from tests.programs import RunCdc, Spawn
 from tests.waiting import wait_until
 
-_IMPORTED: tuple[type[Document], ...] = (AsideState, EpochsState, RebuildState, WalWitness, WriterState)
+_IMPORTED: tuple[type[Document], ...] = (
+    AsideState,
+    EpochsState,
+    KeyedAnewState,
+    RebuildState,
+    WalWitness,
+    WriterState,
+)
 ROOT = Path(__file__).parents[2]
 MANUAL = ROOT / "cdc" / "wire" / "README.md"
 PLACE = "cdc/wire/README.md"

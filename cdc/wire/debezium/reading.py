@@ -142,10 +142,13 @@ class PartitionReader:
         """Behind the record that was read last. -1 before the first."""
         return self._next
 
-    def look_back(self, offset: int, key: bytes | None, value: bytes | None, *, time_ms: int = 0) -> None:
+    def look_back(
+        self, offset: int, key: bytes | None, value: bytes | None, *, time_ms: int = 0
+    ) -> DebeziumChange | SettledRecord | UnreadableRecord:
         """A record from before the first one that is read, whose change is applied already."""
-        self.read(offset, key, value, time_ms=time_ms)
+        found = self.read(offset, key, value, time_ms=time_ms)
         self._next = -1
+        return found
 
     def _read(self, offset: int, key: bytes | None, value: bytes | None) -> DebeziumChange | SettledRecord:
         epoch = self.epochs.epoch(self.topic, self.partition, offset)
@@ -256,7 +259,9 @@ class PartitionReader:
         if embedded is None or embedded.fields is None:
             self._schema = self._embedded = None
             return None
-        shape = embedded.shape or embedded.shaped(tuple(names), table, self.topic)
+        key, shape = tuple(names), embedded.shape
+        if shape is None or key != embedded.key:
+            shape = embedded.shaped(key, table, self.topic)
         self._schema, self._embedded = shape.schema, embedded
         return shape
 

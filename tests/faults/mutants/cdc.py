@@ -292,4 +292,16 @@ MUTANTS = (
         "let cdc check pass over a table that is set aside", "cdc/checks/following.py",
         "            yield _judged(one)\n", "            pass\n", "tests/unit/cdc/checks/test_following.py",
     ),
+    Mutant(
+        "keep a place beyond the end of a topic", "cdc/epochs.py",
+        "min(boundary, end) for boundary", "boundary for boundary", "tests/unit/cdc/test_epochs.py",
+    ),
+    Mutant(
+        "count by what was noted of a topic made anew since", "cdc/epochs.py",
+        "if topic_ids.get(topic, one) != one", "if False", "tests/unit/cdc/test_epochs.py",
+    ),
+    Mutant(
+        "free a table whose rows were not read again", "cdc/epochs.py",
+        "**dict.fromkeys(kept, self.latest)", "**{}", "tests/unit/cdc/test_epochs.py",
+    ),
 )  # fmt: skip

@@ -36,7 +36,7 @@ MUTANTS = (
         "if mark is not None and mark.reread}", "if mark is not None}", "tests/unit/spark/test_sweeps.py",
     ),
     Mutant(
-        "show an epoch without its sweep", "spark/store_thread.py", "        self._sweep(at)\n", "",
+        "show an epoch without its sweep", "spark/store_thread.py", "        self._sweep(due)\n", "",
         "tests/unit/spark/test_sweeps.py",
     ),
     Mutant(
@@ -70,8 +70,12 @@ MUTANTS = (
         "tests/unit/spark/test_tasks.py -k h133",
     ),
     Mutant(
-        "go on where a new epoch began before", "spark/store_thread.py", "        self._go_back()\n", "",
-        "tests/unit/spark/test_sweeps.py",
+        "go on where a new epoch began before", "spark/store_thread.py",
+        "        noted = self._go_back()\n", "        noted = 0\n", "tests/unit/spark/test_sweeps.py",
+    ),
+    Mutant(
+        "claim an epoch that began below the place", "spark/sweeps.py",
+        "!= place.offsets:\n            raise", "is None:\n            raise", "tests/unit/spark/test_agreed_epochs.py",
     ),
     Mutant(
         "write the watermark before the data", "spark/store_thread.py",
@@ -242,8 +246,8 @@ MUTANTS = (
         "    if claimed > newest:\n", "    if False:\n", "tests/unit/spark/test_store.py -k h222",
     ),
     Mutant(
-        "know an epoch by its number alone", "spark/place.py",
-        "if known == watermark.epoch_id or", "if known or", "tests/unit/spark/test_its_place.py -k h227",
+        "know an epoch by its number alone", "cdc/epochs.py",
+        "known == identity or", "known or", "tests/unit/spark/test_its_place.py -k h227",
     ),
     Mutant(
         "claim an epoch without its identity", "spark/place.py",
@@ -257,6 +261,25 @@ MUTANTS = (
     Mutant(
         "note another key for the newest epoch", "spark/debezium_feed.py",
         "self._epochs.keyed_anew(topic, epoch)", "self._epochs.keyed_anew(topic, self._epochs.read().latest)",
-        "tests/unit/spark/test_debezium.py -k h230",
+        "tests/unit/spark/test_rekeyed.py -k h230",
+    ),
+    Mutant(
+        "take a key of an epoch before for one of this epoch", "spark/debezium_feed.py",
+        "keys = self._keys.setdefault((topic, epoch), set())", "keys = self._keys.setdefault((topic, 0), set())",
+        "tests/unit/spark/test_rekeyed.py -k h236",
+    ),
+    Mutant(
+        "look at no end for a former key", "spark/debezium_feed.py",
+        "        if other:\n            self._look_at_ends(topic, epochs)\n", "",
+        "tests/unit/spark/test_rekeyed.py -k h230",
+    ),
+    Mutant(
+        "leave the newest shape where its key was given up", "spark/debezium_feed.py",
+        "newest=alone", "newest=False", "tests/unit/spark/test_rekeyed.py -k h236",
+    ),
+    Mutant(
+        "write what was noted of keys over what another has noted", "cdc/epochs.py",
+        'dumped({"what": self.WHAT, "topic": self.topic, "epoch": self.epoch})', 'dumped({"what": self.WHAT})',
+        "tests/unit/connectors/connect/test_connector_epochs.py -k h235",
     ),
 )  # fmt: skip

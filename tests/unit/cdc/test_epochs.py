@@ -31,7 +31,7 @@ def test_a_pipeline_begins_in_its_first_epoch() -> None:
     [
         (A, 0, {0: 1, 6: 1, 7: 2, 8: 2, 9: 3}),
         # The third epoch knew no end of this one, so nothing older stands there.
-        (A, 1, {0: 2, 2: 2, 3: 3}),
+        (A, 1, {0: 3, 2: 3, 3: 3}),
         (B, 0, {0: 2, 3: 2, 4: 3}),
         ("shop.public.c", 0, {0: 3}),
     ],
@@ -44,9 +44,9 @@ def test_an_epoch_more_keeps_what_is_known_of_those_before() -> None:
     assert SECOND.begin({A: {0: 9}, B: {0: 4}}) == THIRD
     assert (SECOND.latest, THIRD.latest) == (2, 3)
     assert SECOND.starts == {A: {"0": [7], "1": [3]}}, "the former document stays as it is"
-    assert THIRD.starts == {A: {"0": [7, 9], "1": [3]}, B: {"0": [0, 4]}}
+    assert THIRD.starts == {A: {"0": [7, 9]}, B: {"0": [0, 4]}}
     noted = replace(SECOND, reread=2, unsettled=True, fell="why").snapshot_at(A, 0, 7)
-    assert noted.begin({}) == replace(SECOND, latest=3, reread=2, firsts={"2": [A, 0, 7]})
+    assert noted.begin({}) == replace(SECOND, latest=3, starts={}, reread=2, firsts={"2": [A, 0, 7]})
 
 
 def test_h227_an_epoch_has_an_identity_beside_its_number() -> None:
@@ -68,6 +68,47 @@ def test_h230_a_key_is_noted_with_the_newest_of_its_epochs() -> None:
     assert (again.keys, again.rekeyed()) == ({A: 2, B: 1}, frozenset({A}))
 
 
+@pytest.mark.parametrize(
+    ("ends", "topic_ids", "epochs"),
+    [
+        # The topic is shorter than where the second epoch began: it was made anew, or is an older copy.
+        ({A: {0: 5}}, {}, {0: 1, 4: 1, 5: 3, 9: 3}),
+        # It was missing, and comes back.
+        ({}, {}, {0: 3, 6: 3, 7: 3}),
+        # It was made anew, and has grown beyond that since.
+        ({A: {0: 9}}, {A: "id2"}, {0: 2, 8: 2, 9: 3}),
+        ({A: {0: 9}}, {A: "id1"}, {0: 1, 6: 1, 7: 2, 8: 2, 9: 3}),
+        # Nobody knows which one it is.
+        ({A: {0: 9}}, {}, {0: 1, 6: 1, 7: 2, 8: 2, 9: 3}),
+    ],
+)
+def test_h232_no_epoch_that_is_over_has_a_newer_topic(
+    ends: dict[str, dict[int, int]], topic_ids: dict[str, str], epochs: dict[int, int]
+) -> None:
+    """What is read as an epoch that is over is swept."""
+    second = EpochsState().begin({A: {0: 7}}, topic_ids={A: "id1"})
+    third = second.begin(ends, topic_ids=topic_ids)
+    assert {offset: third.epoch(A, 0, offset) for offset in epochs} == epochs
+    assert third.topic_ids == {topic: topic_ids.get(topic, "id1") for topic in ends}
+
+
+def test_h232_a_topic_made_anew_is_of_the_newest_epoch() -> None:
+    second = EpochsState().begin({A: {0: 7}, B: {0: 4}}, topic_ids={A: "id1", B: "id1"})
+    assert second.of_topics({A: "id1"}) is second, "nothing is said of one that is not there"
+    found = second.of_topics({A: "id2", B: "id1", "new": "id1"})
+    assert (found.starts, found.topic_ids) == ({B: {"0": [4]}}, {B: "id1"})
+    assert [found.epoch(A, 0, 0), found.began(A, 0), found.epoch(B, 0, 3)] == [2, 0, 1]
+    assert EpochsState().reaching(3, {A: {0: 7}}, topic_ids={A: "id1"}).topic_ids == {A: "id1"}
+
+
+def test_h233_a_key_stays_another_where_rows_go_along() -> None:
+    """A table is read anew. What the others have in the latest epoch is of the new one, under both of their keys."""
+    second = SECOND.keyed_anew(A, 2).keyed_anew(B, 2).keyed_anew("former", 1)
+    third = second.begin({A: {0: 7}, B: {0: 4}})
+    assert third.rekeyed() == frozenset(), "each table is read again"
+    assert third.still_rekeyed(second, B).keys == {A: 3, B: 2, "former": 1}
+
+
 def test_another_server_is_noted_until_the_next_epoch() -> None:
     moved = SECOND.moved_on("another server")
     assert moved == replace(SECOND, moved="another server")
@@ -80,7 +121,7 @@ def test_where_the_latest_epoch_begins() -> None:
 
 
 def test_where_the_epochs_after_one_begin() -> None:
-    assert THIRD.behind(1) == {A: {0: 7, 1: 3}, B: {0: 0}}
+    assert THIRD.behind(1) == {A: {0: 7}, B: {0: 0}}
     assert THIRD.behind(2) == {A: {0: 9}, B: {0: 4}}
     assert THIRD.behind(3) == {}
 

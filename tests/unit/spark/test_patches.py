@@ -24,9 +24,15 @@ HOUR_MS = 3_600_000
 BOOK = SchemaBook([CUSTOMERS])
 
 
-def version(_topic: str, shape: TableSchema | None) -> int:
-    assert shape == CUSTOMERS
-    return CUSTOMERS.version
+class Customers:
+    """Their one shape."""
+
+    def version(self, _topic: str, shape: TableSchema | None, *, newest: bool = False) -> int:
+        assert shape == CUSTOMERS
+        return CUSTOMERS.version
+
+    def rekeys(self, _topic: str, shape: TableSchema) -> bool:
+        return shape.key_form != CUSTOMERS.key_form
 
 
 class Query:
@@ -41,7 +47,7 @@ class Query:
         self.start()
 
     def start(self) -> None:
-        self._translate = Translation(version, KnownEpochs(), compaction_lag_s=self._lag_s, clock=self.clock)
+        self._translate = Translation(Customers(), KnownEpochs(), compaction_lag_s=self._lag_s, clock=self.clock)
 
     def record(self, offset: int, value: bytes, age_ms: int = 0) -> KafkaRecord:
         return KafkaRecord(KEY, value, None, offset, TOPIC, 0, self.clock.now_ns() // 1_000_000 - age_ms)
@@ -119,7 +125,7 @@ def test_a_letter_holds_what_it_needs_to_be_tried_again() -> None:
 
 def test_h38_a_key_whose_newest_is_a_patch_keeps_all_its_events() -> None:
     query = Query()
-    translate = Translation(version, KnownEpochs(), compaction_lag_s=60.0, clock=query.clock)
+    translate = Translation(Customers(), KnownEpochs(), compaction_lag_s=60.0, clock=query.clock)
     values = [envelope("c", after=ANNE), envelope("u", patch=RENAMED), envelope("u", patch=patch({"x": 1}))]
     events = parse(translate(records_of(*(query.record(n, value) for n, value in enumerate(values))))).events
     assert set(compact(events, BOOK)["offset"].to_pylist()) == {0, 1, 2}

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from cdc.epochs import EpochsState
 from cdc.state import TopicsState
-from connectors.connect.connector_epochs import written_topics
+from cdc.testing import MemoryCompactedTopic
+from connectors.connect.connector_epochs import note_key, written_topics
 from sinks.sections import parse_settings
 
 NAMES = ["shop.public.a", "shop.state", "shopping.public.a", "orders", "former", "others.public.b", "_schemas"]
@@ -37,3 +39,39 @@ def test_h91_a_renamed_topic_gets_its_epoch_with_the_others(
         "debezium": {},
     }
     assert written_topics(NAMES, parse_settings(document), known) == written
+
+
+class SeenBefore(MemoryCompactedTopic):
+    """As a program sees the notes that has read them before another one wrote."""
+
+    def read(self) -> dict[bytes, bytes]:
+        return {}
+
+    def written(self) -> dict[bytes, bytes]:
+        return super().read()
+
+
+def test_h235_notes_of_one_moment_keep_each_other() -> None:
+    """Sinks of two tables note a changed key at once, and a third one something else of the epochs."""
+    state = SeenBefore()
+    seen = EpochsState.find(state.read()) or EpochsState()
+    note_key(state, "a", 1)
+    note_key(state, "b", 1)
+    note_key(state, "a", 1)
+    moved = seen.moved_on("another server")
+    state.write([(moved.key(), moved.to_json())])
+    found = EpochsState.find(state.written())
+    assert found is not None
+    assert (found.rekeyed(), found.moved) == (frozenset({"a", "b"}), "another server")
+
+
+def test_h235_an_older_epochs_note_covers_no_newer_one() -> None:
+    state = MemoryCompactedTopic()
+    second = EpochsState().begin({})
+    state.write([(second.key(), second.to_json())])
+    note_key(state, "a", 2)
+    note_key(state, "a", 1)
+    note_key(state, "b", 1)
+    found = EpochsState.find(state.read())
+    assert found is not None
+    assert (found.keys, found.rekeyed()) == ({"a": 2, "b": 1}, frozenset({"a"}))

@@ -199,3 +199,16 @@ def test_a_truncate_before_any_row_has_its_records_columns() -> None:
     assert schema is not None
     assert (schema.table, schema.topic) == (TableName("s", "t"), TOPIC)
     assert [(column.name, column.key_position) for column in schema.columns] == [("id", None), ("word", None)]
+
+
+def test_h256_a_key_that_moves_is_seen_in_unchanged_rows() -> None:
+    """Both columns may not be null before and behind it: the schema of the rows is the same text."""
+    reader, code = PartitionReader(TOPIC, 0), {"field": "code", "type": "int32", "optional": False}
+    value = embedding(payload("c", {"id": 1, "code": 2}), ID, code)
+    keys = [b'{"id":1}', b'{"id":1}', b'{"code":2}', b'{"code":2}']
+    found = [read(value, reader, key=key) for key in keys]
+    schemas = [one.schema for one in found if one.schema is not None]
+    named = [[column.name for column in schema.columns if column.key_position is not None] for schema in schemas]
+    assert named == [["id"], ["id"], ["code"], ["code"]]
+    assert (schemas[0] is schemas[1], schemas[2] is schemas[3]) == (True, True), "made once for each key"
+    assert [one.key for one in found] == keys

@@ -66,6 +66,17 @@ def test_the_first_change_behind_a_snapshot_says_that_it_is_over() -> None:
     ]  # fmt: skip
 
 
+def test_h238_rows_without_a_marked_first_begin_nothing() -> None:
+    """The manual says so: MongoDB's connector marks a snapshot's last row alone, and a flat row carries no mark."""
+    documents, flat = PartitionReader(mongodb.TOPIC, 0), PartitionReader(TOPIC, 0)
+    for offset, marker in enumerate(("true", "last", "true")):
+        found = documents.read(offset, mongodb.key(), mongodb.envelope("r", after=mongodb.ANNE, snapshot=marker))
+        assert isinstance(found, DebeziumChange)
+        row = {"id": 1, "v": "a", "__op": "r", "__source_snapshot": marker}
+        assert isinstance(flat.read(offset, KEY, orjson.dumps(row)), DebeziumChange)
+        assert (documents.began, flat.began) == ("", "")
+
+
 def test_what_was_said_of_one_record_is_not_said_of_the_next() -> None:
     reader = PartitionReader(TOPIC, 0)
     positions(reader, oracle(50), oracle(9, "first"))
